@@ -98,6 +98,23 @@ impl Point {
 }
 
 impl LineChart {
+    /// From 0 upwards, without ideals and shades; each line is described by its last point.
+    pub fn new(title: impl Into<String>, x: Axis, y: Axis, series: Vec<LineSeries>) -> LineChart {
+        let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
+        LineChart {
+            title: title.into(),
+            description: series.iter().filter_map(last).collect::<Vec<_>>().join("; "),
+            x,
+            y,
+            series,
+            y_ends: [Some(0.0), None],
+            ideal_name: "",
+            shades: Vec::new(),
+            shade_name: "",
+            are_named_at_their_ends: true,
+        }
+    }
+
     /// Space for the names at the ends of the lines, where they stand there.
     fn margin(&self) -> Option<f64> {
         let several = self.series.len() > 1 && self.are_named_at_their_ends;

@@ -194,18 +194,12 @@ fn block(device: DeviceKind, exchanged: Exchanged, lines: &[Line]) -> Block {
     };
     let x = || Axis { marks: size_marks(lines), ..Axis::new("size of the array", ScaleKind::Logarithmic) };
     let chart = |title: &str, y: Axis, series: Vec<LineSeries>, shades: Vec<Shade>| {
-        let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
         Chart::Lines(LineChart {
-            title: title.to_owned(),
-            description: series.iter().filter_map(last).collect::<Vec<_>>().join("; "),
-            x: x(),
-            y,
-            series,
-            y_ends: [Some(0.0), None],
             ideal_name: "what the memory allows",
             shades,
             shade_name: IN_CACHE,
             are_named_at_their_ends: false,
+            ..LineChart::new(title, x(), y, series)
         })
     };
     let rates = lines.iter().map(|line| series(line, rate, "GB/s", true)).collect();

@@ -183,19 +183,8 @@ fn lines(title: String, lines: &[&ChartLine], quantity: &Quantity, device: Optio
     let values = extent(series.iter().flat_map(|series| &series.points).map(|point| point.y));
     let is_wide = values.is_some_and(|[low, high]| high > quantity.wide * low);
     let kind = if is_wide { ScaleKind::Logarithmic } else { ScaleKind::Linear };
-    let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
-    Chart::Lines(LineChart {
-        title,
-        description: series.iter().filter_map(last).collect::<Vec<_>>().join("; "),
-        x: Axis { marks: marks(lines), ..Axis::new(across(device), ScaleKind::Logarithmic) },
-        y: Axis::new(quantity.unit, kind),
-        series,
-        y_ends: [Some(0.0), None],
-        ideal_name: "",
-        shades: Vec::new(),
-        shade_name: "",
-        are_named_at_their_ends: true,
-    })
+    let x = Axis { marks: marks(lines), ..Axis::new(across(device), ScaleKind::Logarithmic) };
+    Chart::Lines(LineChart::new(title, x, Axis::new(quantity.unit, kind), series))
 }
 
 fn across(device: Option<DeviceKind>) -> String {

@@ -175,23 +175,12 @@ fn chart(record: &InputRecord, number: usize, demands: &[Demand]) -> Chart {
             is_reference: true,
         }
     }));
-    let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
     let marks = far_apart(&threads, MARKS).into_iter();
-    Chart::Lines(LineChart {
-        title: "Images/s of a host".to_owned(),
-        description: series.iter().filter_map(last).collect::<Vec<_>>().join("; "),
-        x: Axis {
-            marks: marks.map(|threads| (threads, threads.to_string(), String::new())).collect(),
-            ..Axis::new("decode threads", ScaleKind::Logarithmic)
-        },
-        y: Axis::new("images/s", ScaleKind::Linear),
-        series,
-        y_ends: [Some(0.0), None],
-        ideal_name: "",
-        shades: Vec::new(),
-        shade_name: "",
-        are_named_at_their_ends: true,
-    })
+    let x = Axis {
+        marks: marks.map(|threads| (threads, threads.to_string(), String::new())).collect(),
+        ..Axis::new("decode threads", ScaleKind::Logarithmic)
+    };
+    Chart::Lines(LineChart::new("Images/s of a host", x, Axis::new("images/s", ScaleKind::Linear), series))
 }
 
 /// What hosts with so many devices need at most: `8 GPUs need`, images/s. Of images of the same size alone.

@@ -24,20 +24,9 @@ pub fn block(setting: &Setting) -> Option<Block> {
     let courses: Vec<Course> = courses(setting);
     let chart = |title: &str, unit: &str, value: &dyn Fn(&EpochEnd) -> Option<f64>| {
         let series: Vec<LineSeries> = courses.iter().filter_map(|course| line(course, title, value)).collect();
-        let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
         (!series.is_empty()).then(|| {
-            Chart::Lines(LineChart {
-                title: title.to_owned(),
-                description: series.iter().filter_map(last).collect::<Vec<_>>().join("; "),
-                x: Axis::new("iteration", ScaleKind::Linear),
-                y: Axis::new(unit, ScaleKind::Linear),
-                series,
-                y_ends: [None, None],
-                ideal_name: "",
-                shades: Vec::new(),
-                shade_name: "",
-                are_named_at_their_ends: true,
-            })
+            let [x, y] = ["iteration", unit].map(|name| Axis::new(name, ScaleKind::Linear));
+            Chart::Lines(LineChart { y_ends: [None, None], ..LineChart::new(title, x, y, series) })
         })
     };
     let charts = [
