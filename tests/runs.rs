@@ -194,6 +194,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             kv_store: None,
             compression: None,
             epochs: Vec::new(),
+            layers: None,
             input: None,
             nccl: Vec::new(),
             host_use: Vec::new(),

@@ -129,6 +129,7 @@ fn record(ranks: u32) -> RunRecord {
             kv_store: None,
             compression: None,
             epochs: Vec::new(),
+            layers: None,
             input: None,
             nccl: Vec::new(),
             host_use: Vec::new(),

@@ -75,6 +75,7 @@ impl Sandbox {
             kv_store: None,
             compression: None,
             epochs: Vec::new(),
+            layers: None,
             input: None,
             nccl: Vec::new(),
             host_use: Vec::new(),

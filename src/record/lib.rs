@@ -15,6 +15,7 @@
 //! | [`host`] | what a host and its ranks say of themselves: environment, inspection, heartbeats, resource use |
 //! | [`line`] | lines of other benchmarks, writers and parsers |
 //! | [`validity`] | what a reader should be warned of, worked out from a record alone |
+//! | [`trace`] | what went on inside an iteration: spans of all ranks on one clock, and the files that show them |
 //! | [`stats`] | summaries, speedup, scaling efficiency, stragglers: pure functions, each with its formula |
 
 pub mod benchmark;
@@ -26,4 +27,5 @@ pub mod manifest;
 pub mod options;
 pub mod schemas;
 pub mod stats;
+pub mod trace;
 pub mod validity;

@@ -151,6 +151,7 @@ mod tests {
                 kv_store: None,
                 compression: None,
                 epochs: Vec::new(),
+                layers: None,
                 input: None,
                 nccl: Vec::new(),
                 host_use: hosts.iter().map(host_use).collect(),

@@ -82,6 +82,19 @@ pub enum Place<'a> {
 }
 
 impl Collective<'_> {
+    /// As a trace calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Collective::AllReduce { .. } => "all-reduce",
+            Collective::Reduce { .. } => "reduce",
+            Collective::ReduceScatter { .. } => "reduce-scatter",
+            Collective::Broadcast { .. } => "broadcast",
+            Collective::AllGather { .. } => "all-gather",
+            Collective::AllToAll { .. } => "all-to-all",
+            Collective::SendReceive { .. } => "send-receive",
+        }
+    }
+
     /// Whether values of several ranks become one, so that what a library summed may have to be brought to another type.
     pub fn reduces(&self) -> bool {
         matches!(self, Collective::AllReduce { .. } | Collective::Reduce { .. } | Collective::ReduceScatter { .. })

@@ -20,6 +20,8 @@ pub mod reducer;
 pub mod request;
 pub mod strategy;
 
+use std::ops::Range;
+
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::benchmark::kv_store::KvStoreUse;
@@ -118,6 +120,11 @@ pub trait GradientExchange {
     /// Sizes of the buckets as fp32, in the order of backward.
     fn bucket_sizes(&self) -> Vec<Bytes> {
         self.reducer().bucket_sizes()
+    }
+
+    /// Every bucket's elements, in the order of backward.
+    fn buckets(&self) -> Vec<Range<usize>> {
+        self.reducer().buckets()
     }
 
     /// Whether a bucket is sent in chunks, so that their size matters.

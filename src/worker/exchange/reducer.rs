@@ -10,6 +10,7 @@ use ringmark_record::benchmark::exchange::{ExchangeConfig, Switch};
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::trace::span::Lane;
 use tch::Tensor;
 
 use crate::exchange::bucket::{Bucket, BucketPlan};
@@ -18,6 +19,7 @@ use crate::ffi::shim::{self, GradientObserver};
 use crate::job::heartbeat;
 use crate::measure::mark::Mark;
 use crate::measure::step_timer::InBackward;
+use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// Where the gradients of a bucket go when all of them are there: the sum over the ranks, whatever comes of it.
 pub trait GradientSink: Send {
@@ -194,17 +196,29 @@ impl GradientReducer {
         if !state.overlap {
             for (number, bucket) in buckets.iter().enumerate() {
                 state.enter(number);
-                state.sink.start(bucket.elements.clone())?;
+                start(&mut *state.sink, number, bucket.elements.clone())?;
             }
         }
         // A sink that knows better which one it waits for says so.
         state.enter(buckets.len().saturating_sub(1));
-        state.sink.finish()
+        let span = recorder::begin(Lane::Exchange, "wait for the rest", None);
+        state.sink.finish()?;
+        span.into_iter().for_each(OpenSpan::end);
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Starts bucket `number`. What goes on in a stream of its own tells of itself.
+fn start(sink: &mut dyn GradientSink, number: usize, elements: Range<usize>) -> Result<()> {
+    let is_here = !sink.is_asynchronous();
+    let span = is_here.then(|| recorder::begin(Lane::Exchange, "exchange", Some(number as u32))).flatten();
+    sink.start(elements)?;
+    span.into_iter().for_each(OpenSpan::end);
+    Ok(())
 }
 
 /// The buckets of these parameters.
@@ -253,11 +267,15 @@ impl State {
             bail!("parameter {parameter} is in no bucket");
         };
         heartbeat::count_progress();
+        recorder::gradient_ready(parameter as u32);
         self.missing[bucket] -= 1;
         while self.missing.get(self.filled) == Some(&0) {
             let Bucket { parameters, elements } = self.plan.buckets[self.filled].clone();
+            recorder::bucket_filled(self.filled as u32);
             if self.ready_from == ReadyFrom::Backward {
+                let copy = recorder::begin(Lane::Layers, "copy gradients", Some(self.filled as u32));
                 shim::take_gradients(&self.parameters[parameters.clone()], &self.destinations[parameters])?;
+                copy.into_iter().for_each(OpenSpan::end);
             }
             if self.overlap {
                 self.enter(self.filled);
@@ -277,10 +295,10 @@ impl State {
         let device = self.destinations[0].device();
         let is_asynchronous = self.sink.is_asynchronous();
         if is_asynchronous && self.in_backward.first_sum.is_some() {
-            return self.sink.start(elements);
+            return start(&mut *self.sink, self.filled, elements);
         }
         let before = Mark::set(device)?;
-        self.sink.start(elements)?;
+        start(&mut *self.sink, self.filled, elements)?;
         if is_asynchronous {
             self.in_backward.first_sum = Some(before);
         } else {

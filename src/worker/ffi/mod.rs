@@ -16,6 +16,7 @@ mod mpi_parts;
 pub mod nccl;
 pub mod nccl_collectives;
 mod nccl_functions;
+pub mod nodes;
 pub mod packed;
 pub mod shared_window;
 pub mod shim;

@@ -5,7 +5,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/Stream.h>
@@ -38,6 +40,21 @@ struct GradientHook final : torch::autograd::PostAccumulateGradHook {
   void* context;
   size_t parameter;
 };
+
+using NodeCallback = void (*)(uint64_t node, int is_end);
+
+NodeCallback on_node = nullptr;
+
+struct NodeObserved final : at::ObserverContext {};
+
+std::unique_ptr<at::ObserverContext> node_begins(const at::RecordFunction& node) {
+  on_node(static_cast<uint64_t>(node.seqNr()), 0);
+  return std::make_unique<NodeObserved>();
+}
+
+void node_ends(const at::RecordFunction& node, at::ObserverContext*) {
+  on_node(static_cast<uint64_t>(node.seqNr()), 1);
+}
 
 const c10::impl::DeviceGuardImplInterface* cuda() {
   return c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
@@ -92,6 +109,22 @@ char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* 
       at::_foreach_copy_(lists.first, lists.second);
     }
   });
+}
+
+// Number of the next node that this thread's forward makes for backward.
+uint64_t ringmark_next_node() { return at::sequence_number::peek(); }
+
+// From now on `callback` hears when each node of backward begins and ends; `handle` ends that.
+char* ringmark_observe_nodes(NodeCallback callback, uint64_t* handle) {
+  return guarded([&] {
+    on_node = callback;
+    *handle = at::addGlobalCallback(
+        at::RecordFunctionCallback(node_begins, node_ends).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  });
+}
+
+char* ringmark_stop_observing_nodes(uint64_t handle) {
+  return guarded([&] { at::removeCallback(handle); });
 }
 
 void* ringmark_begin_inference() { return new c10::InferenceMode(); }

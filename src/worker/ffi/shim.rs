@@ -70,7 +70,7 @@ unsafe extern "C" {
     fn ringmark_device_memory(device: i64, free: *mut u64, total: *mut u64) -> *mut c_char;
 }
 
-fn check(message: *mut c_char) -> Result<()> {
+pub(super) fn check(message: *mut c_char) -> Result<()> {
     let Some(message) = NonNull::new(message) else {
         return Ok(());
     };

@@ -9,7 +9,7 @@ use mpi::Threading;
 use mpi::datatype::Equivalence;
 use mpi::environment::Universe;
 use mpi::topology::{Color, SimpleCommunicator};
-use mpi::traits::{Communicator, CommunicatorCollectives, Group, Root};
+use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Group, Root, Source};
 
 use anyhow::{Context, Result, ensure};
 use ringmark_record::host::heartbeat::{Message, Stage};
@@ -270,6 +270,17 @@ impl World {
         let _waiting = heartbeat::wait();
         let color = if take_part { Color::with_value(self.node.rank()) } else { Color::undefined() };
         self.communicator.borrow().split_by_color_with_key(color, self.rank() as i32)
+    }
+
+    /// Sends a number to `other`, which [receives](World::receive) it.
+    pub fn send(&self, other: u32, number: i64) {
+        self.communicator.borrow().process_at_rank(other as i32).send(&number);
+    }
+
+    /// Waits for a number that `other` [sends](World::send).
+    pub fn receive(&self, other: u32) -> i64 {
+        let _waiting = heartbeat::wait();
+        self.communicator.borrow().process_at_rank(other as i32).receive().0
     }
 
     /// Every rank's values, in rank order; as many from each.

@@ -4,3 +4,4 @@ pub mod mark;
 pub mod matrix_product;
 pub mod step_timer;
 pub mod timed;
+pub mod trace;

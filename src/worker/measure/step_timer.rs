@@ -13,6 +13,7 @@ use tch::{Device, Kind, Tensor};
 use crate::ffi::shim;
 use crate::job::heartbeat;
 use crate::measure::mark::Mark;
+use crate::measure::trace::recorder;
 
 /// Between two questions to the device: little processor time, so that a host that waits is not taken for one at work.
 const PAUSE: Duration = Duration::from_micros(500);
@@ -215,9 +216,11 @@ impl StepTimer {
                 loss_scale: std::mem::replace(&mut self.loss_scale, value(1)),
                 skipped: found_inf,
             });
-            let read = self.pending.pop_front().map(|iteration| iteration.values);
-            self.pinned.extend(read.filter(|_| self.device.is_cuda()));
             self.over += 1;
+            if let Some(StepMarks { start, ends, values, .. }) = self.pending.pop_front() {
+                recorder::take_phases(self.over, start, ends);
+                self.pinned.extend(Some(values).filter(|_| self.device.is_cuda()));
+            }
         }
         Ok(samples)
     }

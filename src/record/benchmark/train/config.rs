@@ -19,6 +19,7 @@ use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
 use crate::dimension::layout::LayoutChoice;
 use crate::dimension::model::Model;
+use crate::trace::config::TraceConfig;
 
 /// A fault that is injected, for tests of what ringmark does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -169,6 +170,9 @@ pub struct TrainConfig {
     pub save: Option<PathBuf>,
     /// Where rank 0 writes the run record (JSON Lines).
     pub record: Option<PathBuf>,
+    /// What is traced.
+    #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+    pub trace: TraceConfig,
     /// A fault to inject.
     pub inject: Option<Fault>,
 }
@@ -207,6 +211,7 @@ impl Default for TrainConfig {
             init: None,
             save: None,
             record: None,
+            trace: TraceConfig::default(),
             inject: None,
         }
     }

@@ -15,6 +15,7 @@ use crate::option;
 use crate::options::option_table::{
     AUTO_BATCH_SIZE, OF_NETWORK, OF_PROFILE, OptionSpec, OptionValue, Options, check_ranges,
 };
+use crate::trace::config::TraceConfig;
 
 impl OptionValue for Fault {
     fn text(&self) -> String {
@@ -161,6 +162,10 @@ impl Options for TrainConfig {
         options.extend(
             images.map(|option| option.within(|config: &TrainConfig| &config.input, |config| &mut config.input)),
         );
+        let trace = TraceConfig::options().into_iter();
+        options.extend(
+            trace.map(|option| option.within(|config: &TrainConfig| &config.trace, |config| &mut config.trace)),
+        );
         options
     }
 }
@@ -172,6 +177,7 @@ impl TrainConfig {
         // What epochs come to is known where the data are.
         if self.learning.epochs.is_none() {
             self.check_warmup()?;
+            self.trace.check(self.iterations)?;
         }
         self.model.check_image_size(self.image_size())?;
         if !self.freeze_batch_norm {
@@ -259,6 +265,7 @@ mod tests {
     use crate::dimension::model::Model;
     use crate::options::keyword_enum::KeywordEnum;
     use crate::options::option_table::{Worker, arguments};
+    use crate::trace::config::TraceFormat;
 
     #[derive(Parser)]
     struct Typed {
@@ -345,6 +352,12 @@ mod tests {
             init: None,
             save: Some("c.safetensors".into()),
             record: Some("d.jsonl".into()),
+            trace: TraceConfig {
+                file: Some("m.json".into()),
+                iterations: "3-5".parse().ok(),
+                format: TraceFormat::Horovod,
+                profile_layers: true,
+            },
             inject: Some(Fault::Fail { rank: 1, iteration: 2 }),
         };
         assert_eq!(parse(&arguments(&config)), config);

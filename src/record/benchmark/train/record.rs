@@ -25,6 +25,7 @@ use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
 use crate::host::resource_use::{HostUse, RankUse};
 use crate::stats::summary::mean;
+use crate::trace::layer_profile::LayerProfile;
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;
@@ -169,6 +170,9 @@ pub struct RunEnd {
     /// Every epoch of the data that was trained whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<EpochEnd>,
+    /// Time by layer in the iterations that were traced, with `--profile-layers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<LayerProfile>,
     /// What was read of `--data`; `None` where that was nothing, or one batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<ImageInputUse>,
@@ -452,6 +456,7 @@ mod tests {
                 kv_store: None,
                 compression: None,
                 epochs: Vec::new(),
+                layers: None,
                 input: None,
                 nccl: Vec::new(),
                 host_use: vec![HostUse { host: "a".to_owned(), cores: 2, ..HostUse::default() }],

@@ -22,6 +22,7 @@ use ringmark_record::benchmark::train::record::{RunHeader, Tuning};
 use ringmark_record::benchmark::train::work_load::WorkDivision;
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
+use ringmark_record::trace::timeline::GradientArray;
 use tch::Tensor;
 
 use crate::benchmark::train::checkpoint::Place;
@@ -41,8 +42,10 @@ use crate::job::heartbeat;
 use crate::job::session::{AskedLabel, Request, ServerBody, Servers, Session};
 use crate::job::world::World;
 use crate::measure::step_timer::StepTimer;
+use crate::measure::trace::{TracedRun, Tracer};
 use crate::model;
 use crate::model::checkpoint::Beside;
+use crate::model::named_tensors::Named;
 use crate::model::prepared::{PreparedModel, Recipe};
 
 /// In longer runs NCCL's log, a line a bucket and iteration, would fill the disk.
@@ -179,6 +182,8 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
     let mut samples = Vec::with_capacity((config.iterations - before) as usize);
 
     heartbeat::enter(Stage::Ready);
+    let traced = config.trace.traced(config.warmup, config.iterations);
+    let mut tracer = Tracer::start(&config.trace, traced, session)?;
     let watch = session.start_counters();
     session.world.barrier();
     let started = Instant::now();
@@ -186,6 +191,9 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
         fail_if_asked(config, session.world, iteration)?;
         if iteration == before.max(config.warmup) + 1 {
             session.reset_peak_memory()?;
+        }
+        if let Some(tracer) = &mut tracer {
+            tracer.begin_iteration(iteration)?;
         }
         step.run(iteration, &mut timer)?;
         progress.show(timer.finished(None, || step.exchange.check())?, &mut samples);
@@ -213,9 +221,33 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
     let kv_store = step.exchange.end(session)?;
     heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(watch)?;
+    let layers = match tracer {
+        Some(tracer) => tracer.end(traced_run(header, step))?,
+        None => None,
+    };
     progress.end();
     let (coded, images, epochs) = (step.exchange.coded(), step.batches.used(), epochs.ends);
-    Ok(Measured { samples, recorded, counters, wall, kv_store, coded, images, epochs })
+    Ok(Measured { samples, recorded, counters, wall, kv_store, coded, images, epochs, layers })
+}
+
+/// What a timeline says of the run.
+fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
+    let TrainConfig { model, batch_size, dtype, .. } = &header.config;
+    let (mut elements, mut bucket) = (0, 0);
+    let buckets = step.exchange.buckets();
+    // Backward comes to the last one first.
+    let array = |named: &Named| {
+        while buckets.get(bucket).is_some_and(|range| range.end <= elements) {
+            bucket += 1;
+        }
+        elements += named.tensor.numel();
+        GradientArray { name: named.name.clone(), shape: named.tensor.size(), bucket: bucket as u32 }
+    };
+    TracedRun {
+        title: format!("{} training, batch size {batch_size} a rank, {dtype}", model.facts().title),
+        exchange: header.backend.clone(),
+        arrays: step.model.tensors.parameters.iter().rev().map(array).collect(),
+    }
 }
 
 /// Steps without their update, so that the first iteration of a run that is taken up is as warm as it was behind those of the

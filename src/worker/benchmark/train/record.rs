@@ -8,9 +8,10 @@ use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::learning::EpochEnd;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
 use ringmark_record::dimension::phase::{Phase, Phases};
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::units::{Bytes, Seconds, TeraflopsPerSecond};
 use ringmark_record::host::environment::RankPlace;
 use ringmark_record::stats::summary;
+use ringmark_record::trace::layer_profile::LayerProfile;
 use ringmark_record::validity;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
@@ -41,6 +42,8 @@ pub struct Measured {
     pub images: Option<ImagesUsed>,
     /// Every epoch that was trained whole.
     pub epochs: Vec<EpochEnd>,
+    /// Time by layer, where that was asked for.
+    pub layers: Option<LayerProfile>,
 }
 
 /// Iterations of all ranks, as far as they have come together.
@@ -67,7 +70,7 @@ impl Recorded {
 
 /// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, mut recorded, counters, wall, kv_store, coded, images, epochs } = measured;
+    let Measured { samples, mut recorded, counters, wall, kv_store, coded, images, epochs, layers } = measured;
     let world = session.world;
     let header = RunHeader { ranks: ranks_left(&header, kv_store.as_ref()), ..header };
     recorded.take(world, &samples);
@@ -86,6 +89,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         kv_store,
         compression: coded.map(|coded| coded.used(world)),
         epochs,
+        layers,
         input: images.map(|images| input(world, images)).transpose()?,
         nccl: session.nccl_lines(),
         host_use: counters.hosts,
@@ -210,6 +214,9 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let kv_store = end.kv_store.iter().flat_map(|used| kv_store_lines(record.header.config.kv_store.kv_store, used));
     let coded = end.compression.as_ref().map(|used| format!("{}: {}", config.gradient_compression, used.text()));
     let input = end.input.as_ref().map(|input| format!("input: {}", input.text()));
+    let rates_of_products: Vec<f64> = end.matrix_product.iter().map(|rate| rate.0).collect();
+    let rate = summary::mean(&rates_of_products).map(TeraflopsPerSecond);
+    let layers = end.layers.iter().flat_map(|layers| layers.lines(rate));
     let nccl = end.nccl.iter().map(|line| format!("NCCL: {line}"));
     let warnings = end.warnings.iter().map(|warning| format!("warning: {}", warning.text));
     [length]
@@ -219,6 +226,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         .chain(kv_store)
         .chain(coded)
         .chain(input)
+        .chain(layers)
         .chain(nccl)
         .chain(warnings)
         .collect()

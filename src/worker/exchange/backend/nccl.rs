@@ -21,6 +21,8 @@ use crate::ffi::nccl_collectives::Reduced;
 use crate::ffi::shim::{Event, Stream};
 use crate::job::heartbeat;
 use crate::job::world::World;
+use crate::measure::mark::Mark;
+use crate::measure::trace::recorder;
 
 /// One communicator over all ranks.
 pub struct NcclRing {
@@ -59,6 +61,16 @@ impl NcclRing {
             memory,
             has_sums: false,
         })
+    }
+
+    /// A mark in the stream of the sums, where the iteration is traced.
+    fn traced_mark(&self) -> Result<Option<Mark>> {
+        if !recorder::is_on() {
+            return Ok(None);
+        }
+        let mut event = Event::with_timing(self.device);
+        event.record(self.communicator.stream())?;
+        Ok(Some(Mark::Device(event)))
     }
 
     /// Enqueues it once.
@@ -134,10 +146,14 @@ impl Backend for NcclRing {
     fn start_in_a_row(&mut self, collective: &Collective, times: u32) -> Result<()> {
         self.ready.record(Stream::current(self.device)?)?;
         self.communicator.stream().wait_for(&self.ready)?;
+        let begin = self.traced_mark()?;
         for _ in 0..times {
             self.enqueue(collective)?;
         }
         self.has_sums |= collective.reduces();
+        if let (Some(begin), Some(end)) = (begin, self.traced_mark()?) {
+            recorder::take_sum(collective.name(), begin, end);
+        }
         let mut end = Event::new(self.device);
         end.record(self.communicator.stream())?;
         self.under_way.push_back(end);

@@ -1,9 +1,11 @@
 //! Batch normalization with what follows it.
 
 use anyhow::Result;
+use ringmark_record::trace::span::LayerKind;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::shim::{self, BatchNormVectors};
+use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::Mode;
 
@@ -28,6 +30,7 @@ pub struct BatchNorm {
     running_mean: Tensor,
     running_variance: Tensor,
     kind: BatchNormKind,
+    label: LayerLabel,
 }
 
 impl BatchNorm {
@@ -35,7 +38,8 @@ impl BatchNorm {
     pub fn new(tensors: &mut NamedTensors, name: &str, channels: i64, kind: BatchNormKind) -> BatchNorm {
         let (weight, bias) = tensors.scale_and_offset(name, channels);
         let (running_mean, running_variance) = tensors.running_statistics(name, channels);
-        BatchNorm { weight, bias, running_mean, running_variance, kind }
+        let label = LayerLabel::new(LayerKind::BatchNorm, name);
+        BatchNorm { weight, bias, running_mean, running_variance, kind, label }
     }
 
     /// Weight and bias of a convolution that computes what one with `weight` and `bias`, in fp32, and this normalization by
@@ -55,6 +59,11 @@ impl BatchNorm {
 
     /// Normalizes, adds `shortcut`, and rectifies if `relu`.
     pub fn forward(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
+        let work = LayerWork::without_product(images);
+        layers::pass(&self.label, work, || self.normalized(images, shortcut, relu, mode))
+    }
+
+    fn normalized(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
         const MOMENTUM: f64 = 0.1;
         let BatchNormKind { epsilon, fixed_scale } = self.kind;
         // By a product, so that the parameter still has a gradient, which is waited for.
@@ -118,6 +127,7 @@ mod tests {
             running_mean: norm.running_mean.copy(),
             running_variance: norm.running_variance.copy(),
             kind: norm.kind,
+            label: norm.label.clone(),
         };
         let (images, shortcut) = (leaf(images), shortcut.map(leaf));
         let output = leaves.forward(&images, shortcut.as_ref(), relu, Mode::Training).expect("sound shapes");
@@ -141,6 +151,7 @@ mod tests {
                 running_mean: random(&[channels]),
                 running_variance: random(&[channels]).abs(),
                 kind: BatchNormKind::PYTORCH,
+                label: LayerLabel::new(LayerKind::BatchNorm, "norm"),
             };
             // A mean far from zero, where careless sums lose digits; more rows than one block holds.
             let images = (random(&[3, channels, 23, 29]) + 10.0).to_kind(kind);

@@ -3,9 +3,11 @@
 use std::cell::OnceCell;
 
 use anyhow::Result;
+use ringmark_record::trace::span::LayerKind;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::packed::Moves;
+use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::batch_norm::{BatchNorm, BatchNormKind};
 use crate::model::layers::packed::PackedConvolution;
 use crate::model::named_tensors::{Draws, NamedTensors};
@@ -66,6 +68,7 @@ pub struct Convolution {
     bias: Option<Tensor>,
     shape: ConvolutionShape,
     packed: OnceCell<PackedConvolution>,
+    label: LayerLabel,
 }
 
 impl Convolution {
@@ -73,23 +76,30 @@ impl Convolution {
     pub fn new(tensors: &mut NamedTensors, name: &str, shape: ConvolutionShape, draws: Draws) -> Convolution {
         let ConvolutionShape { input, output, kernel: [height, width], groups, .. } = shape;
         let (weight, bias) = tensors.weight_and_bias(name, &[output, input / groups, height, width], draws);
-        Convolution { weight, bias, shape, packed: OnceCell::new() }
+        let label = LayerLabel::new(LayerKind::Convolution, name);
+        Convolution { weight, bias, shape, packed: OnceCell::new(), label }
     }
 
     /// Of images `[batch, input, height, width]`.
     pub fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        match mode {
+        self.pass(images, || match mode {
             Mode::Folded => self.packed(images, None)?.forward(images, None, false),
             _ => self.plain(images),
-        }
+        })
     }
 
     /// With ReLU.
     pub fn rectified(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        match mode {
+        self.pass(images, || match mode {
             Mode::Folded => self.packed(images, None)?.forward(images, None, true),
             _ => Ok(self.plain(images)?.f_relu_()?),
-        }
+        })
+    }
+
+    fn pass(&self, images: &Tensor, body: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
+        let ConvolutionShape { input, kernel: [height, width], groups, .. } = self.shape;
+        let work = LayerWork::product(images, &self.weight, input / groups * height * width);
+        layers::pass(&self.label, work, body)
     }
 
     /// For images of this shape, with `norm` taken into it. Made once.
@@ -170,9 +180,10 @@ impl ConvolutionNorm {
 
     fn forward(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
         if mode == Mode::Folded {
-            return self.convolution.packed(images, Some(&self.norm))?.forward(images, shortcut, relu);
+            let folded = || self.convolution.packed(images, Some(&self.norm))?.forward(images, shortcut, relu);
+            return self.convolution.pass(images, folded);
         }
-        self.norm.forward(&self.convolution.plain(images)?, shortcut, relu, mode)
+        self.norm.forward(&self.convolution.forward(images, mode)?, shortcut, relu, mode)
     }
 }
 

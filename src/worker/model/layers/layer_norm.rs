@@ -1,8 +1,10 @@
 //! Layer normalization.
 
 use anyhow::Result;
+use ringmark_record::trace::span::LayerKind;
 use tch::Tensor;
 
+use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::named_tensors::NamedTensors;
 
 /// Layer normalization over the last dimension.
@@ -10,18 +12,21 @@ pub struct LayerNorm {
     weight: Tensor,
     bias: Tensor,
     epsilon: f64,
+    label: LayerLabel,
 }
 
 impl LayerNorm {
     /// Of `width` features, under `name`.
     pub fn new(tensors: &mut NamedTensors, name: &str, width: i64, epsilon: f64) -> LayerNorm {
         let (weight, bias) = tensors.scale_and_offset(name, width);
-        LayerNorm { weight, bias, epsilon }
+        LayerNorm { weight, bias, epsilon, label: LayerLabel::new(LayerKind::Norm, name) }
     }
 
     /// Of features `[.., width]`.
     pub fn forward(&self, features: &Tensor) -> Result<Tensor> {
         let width = self.weight.size();
-        Ok(features.f_layer_norm(width, Some(&self.weight), Some(&self.bias), self.epsilon, true)?)
+        layers::pass(&self.label, LayerWork::without_product(features), || {
+            Ok(features.f_layer_norm(width, Some(&self.weight), Some(&self.bias), self.epsilon, true)?)
+        })
     }
 }

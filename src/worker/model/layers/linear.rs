@@ -3,9 +3,11 @@
 use std::cell::OnceCell;
 
 use anyhow::Result;
+use ringmark_record::trace::span::LayerKind;
 use tch::Tensor;
 
 use crate::ffi::packed::After;
+use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::packed::PackedLinear;
 use crate::model::named_tensors::{Draws, NamedTensors};
 use crate::model::network::Mode;
@@ -15,13 +17,14 @@ pub struct Linear {
     weight: Tensor,
     bias: Option<Tensor>,
     packed: OnceCell<PackedLinear>,
+    label: LayerLabel,
 }
 
 impl Linear {
     /// Makes its tensors, under `name`.
     pub fn new(tensors: &mut NamedTensors, name: &str, [input, output]: [i64; 2], draws: Draws) -> Linear {
         let (weight, bias) = tensors.weight_and_bias(name, &[output, input], draws);
-        Linear { weight, bias, packed: OnceCell::new() }
+        Linear { weight, bias, packed: OnceCell::new(), label: LayerLabel::new(LayerKind::Linear, name) }
     }
 
     /// The same under names of their own.
@@ -32,7 +35,7 @@ impl Linear {
         draws: Draws,
     ) -> Linear {
         let (weight, bias) = tensors.weight_and_bias_as(names, &[output, input], draws);
-        Linear { weight, bias, packed: OnceCell::new() }
+        Linear { weight, bias, packed: OnceCell::new(), label: LayerLabel::new(LayerKind::Linear, names[0]) }
     }
 
     /// Of features `[.., input]`.
@@ -42,10 +45,11 @@ impl Linear {
 
     /// With what comes after it.
     pub fn followed(&self, features: &Tensor, after: After, mode: Mode) -> Result<Tensor> {
-        if mode == Mode::Folded {
-            return self.packed(features)?.forward(features, after);
-        }
-        after.of(features.f_linear(&self.weight, self.bias.as_ref())?)
+        let work = LayerWork::product(features, &self.weight, self.weight.size()[1]);
+        layers::pass(&self.label, work, || match mode {
+            Mode::Folded => self.packed(features)?.forward(features, after),
+            _ => after.of(features.f_linear(&self.weight, self.bias.as_ref())?),
+        })
     }
 
     /// For features of this shape. Made once.

@@ -1,7 +1,10 @@
 //! Pooling, and what is normalized over neighbouring channels.
 
 use anyhow::Result;
+use ringmark_record::trace::span::LayerKind;
 use tch::Tensor;
+
+use crate::measure::trace::layers;
 
 /// A square window that moves over the pixels; sizes are rounded down.
 #[derive(Debug, Clone, Copy)]
@@ -25,14 +28,30 @@ impl Pool {
     /// The largest value of each window.
     pub fn largest(self, images: &Tensor) -> Result<Tensor> {
         let Pool { kernel, stride, padding } = self;
-        Ok(images.f_max_pool2d([kernel; 2], [stride; 2], [padding; 2], [1, 1], false)?)
+        layers::pass_plain(LayerKind::Pool, "max-pool", images, || {
+            Ok(images.f_max_pool2d([kernel; 2], [stride; 2], [padding; 2], [1, 1], false)?)
+        })
     }
 
     /// The mean of each window, padding counted as zeros.
     pub fn mean(self, images: &Tensor) -> Result<Tensor> {
         let Pool { kernel, stride, padding } = self;
-        Ok(images.f_avg_pool2d([kernel; 2], [stride; 2], [padding; 2], false, true, None)?)
+        layers::pass_plain(LayerKind::Pool, "average-pool", images, || {
+            Ok(images.f_avg_pool2d([kernel; 2], [stride; 2], [padding; 2], false, true, None)?)
+        })
     }
+}
+
+/// To `size` pixels a side, each the mean of its part of the image.
+pub fn adaptive_mean(images: &Tensor, size: i64) -> Result<Tensor> {
+    layers::pass_plain(LayerKind::Pool, "adaptive-average-pool", images, || {
+        Ok(images.f_adaptive_avg_pool2d([size; 2])?)
+    })
+}
+
+/// The mean of every channel, `[batch, channels]`.
+pub fn channel_means(images: &Tensor) -> Result<Tensor> {
+    Ok(adaptive_mean(images, 1)?.f_flatten(1, -1)?)
 }
 
 /// Local response normalization: each value over `(1 + 1e-4 m)^0.75`, where m is the mean of the squares of the five
@@ -42,9 +61,11 @@ pub fn local_response_norm(images: &Tensor) -> Result<Tensor> {
     const CHANNELS: i64 = 5;
     const ALPHA: f64 = 1e-4;
     const BETA: f64 = 0.75;
-    // Channels last, where the neighbours of a channel are its neighbours in memory.
-    let squares = images.f_permute([0, 2, 3, 1])?.f_square()?;
-    let means = squares.f_flatten(0, 2)?.f_avg_pool1d([CHANNELS], [1], [CHANNELS / 2], false, true)?;
-    let means = means.f_view_as(&squares)?.f_permute([0, 3, 1, 2])?;
-    Ok(images.f_div(&(means * ALPHA + 1.0).f_pow_tensor_scalar(BETA)?)?)
+    layers::pass_plain(LayerKind::Norm, "local-response-norm", images, || {
+        // Channels last, where the neighbours of a channel are its neighbours in memory.
+        let squares = images.f_permute([0, 2, 3, 1])?.f_square()?;
+        let means = squares.f_flatten(0, 2)?.f_avg_pool1d([CHANNELS], [1], [CHANNELS / 2], false, true)?;
+        let means = means.f_view_as(&squares)?.f_permute([0, 3, 1, 2])?;
+        Ok(images.f_div(&(means * ALPHA + 1.0).f_pow_tensor_scalar(BETA)?)?)
+    })
 }

@@ -1,11 +1,13 @@
 //! Layers behind each other, and side by side.
 
 use anyhow::Result;
+use ringmark_record::trace::span::LayerKind;
 use tch::Tensor;
 
+use crate::measure::trace::layers::pass_plain;
 use crate::model::layers::convolution::{Convolution, ConvolutionNorm};
 use crate::model::layers::linear::Linear;
-use crate::model::layers::pool::{Pool, local_response_norm};
+use crate::model::layers::pool::{Pool, adaptive_mean, local_response_norm};
 use crate::model::network::{Mode, Network};
 
 /// One step on the way from images to scores.
@@ -44,13 +46,15 @@ impl Layer {
             Layer::Unit(unit) => unit.rectified(input, mode)?,
             Layer::Linear(linear) => linear.forward(input, mode)?,
             // In place: no layer before it needs what it gave.
-            Layer::Relu => input.shallow_clone().f_relu_()?,
-            Layer::Tanh => input.f_tanh()?,
+            Layer::Relu => pass_plain(LayerKind::Activation, "relu", input, || Ok(input.shallow_clone().f_relu_()?))?,
+            Layer::Tanh => pass_plain(LayerKind::Activation, "tanh", input, || Ok(input.f_tanh()?))?,
             Layer::MaxPool(pool) => pool.largest(input)?,
             Layer::AveragePool(pool) => pool.mean(input)?,
-            Layer::AdaptiveAveragePool(size) => input.f_adaptive_avg_pool2d([*size; 2])?,
+            Layer::AdaptiveAveragePool(size) => adaptive_mean(input, *size)?,
             Layer::LocalResponseNorm => local_response_norm(input)?,
-            Layer::Dropout(probability) => input.f_dropout(*probability, mode.drops())?,
+            Layer::Dropout(probability) => pass_plain(LayerKind::Other, "dropout", input, || {
+                Ok(input.f_dropout(*probability, mode.drops())?)
+            })?,
             Layer::Flatten => input.f_flatten(1, -1)?,
             Layer::Branches(branches) => {
                 let outputs = branches.iter().map(|branch| branch.forward(input, mode));

@@ -6,7 +6,7 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Linear, Pool};
+use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Linear, Pool, channel_means};
 use crate::model::named_tensors::{Draw, Draws, NamedTensors};
 use crate::model::network::{Mode, Network};
 
@@ -182,7 +182,6 @@ impl Network for ResNet {
         for block in &self.blocks {
             features = block.forward(&features, mode)?;
         }
-        let pooled = features.f_adaptive_avg_pool2d([1, 1])?.f_flatten(1, -1)?;
-        self.fc.forward(&pooled, mode)
+        self.fc.forward(&channel_means(&features)?, mode)
     }
 }

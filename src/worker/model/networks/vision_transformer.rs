@@ -2,9 +2,11 @@
 //! (Dosovitskiy et al., 2020), with torchvision's names. Features are `[batch, tokens, width]`.
 
 use anyhow::Result;
+use ringmark_record::trace::span::LayerKind;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::packed::After;
+use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::{Convolution, ConvolutionShape, LayerNorm, Linear};
 use crate::model::named_tensors::{Draw, Draws, NamedTensors};
 use crate::model::network::{Mode, Network};
@@ -34,6 +36,7 @@ struct Attention {
     into: Linear,
     out: Linear,
     heads: i64,
+    label: LayerLabel,
 }
 
 impl Attention {
@@ -50,6 +53,7 @@ impl Attention {
             ),
             out: Linear::new(tensors, &format!("{name}.out_proj"), [width, width], OUT),
             heads,
+            label: LayerLabel::new(LayerKind::Attention, name),
         }
     }
 
@@ -59,13 +63,21 @@ impl Attention {
         let into = self.into.forward(features, mode)?;
         // Queries, keys and values, each `[batch, heads, tokens, width of a head]`.
         let parts = into.f_view([batch, tokens, 3, self.heads, width / self.heads])?.f_permute([2, 0, 3, 1, 4])?;
-        let seen = if parts.device() == Device::Cpu && parts.kind() == Kind::BFloat16 {
-            by_products(&parts)?
-        } else {
-            let [queries, keys, values] = three(&parts)?;
-            Tensor::f_scaled_dot_product_attention(&queries, &keys, &values, None::<&Tensor>, 0.0, false, None, false)?
-        };
+        // A number of the output is a sum over all tokens, each by its score: a product with a key of as many numbers as the
+        // head's value has.
+        let work = LayerWork { multiply_adds_a_value: 2 * tokens as u64, ..LayerWork::without_product(&parts) };
+        let seen = layers::pass(&self.label, work, || Attention::seen(&parts))?;
         self.out.followed(&seen.f_transpose(1, 2)?.f_reshape([batch, tokens, width])?, after, mode)
+    }
+
+    /// The values that each token sees, by queries, keys and values in `parts`.
+    fn seen(parts: &Tensor) -> Result<Tensor> {
+        if parts.device() == Device::Cpu && parts.kind() == Kind::BFloat16 {
+            return by_products(parts);
+        }
+        let [queries, keys, values] = three(parts)?;
+        let none = None::<&Tensor>;
+        Ok(Tensor::f_scaled_dot_product_attention(&queries, &keys, &values, none, 0.0, false, None, false)?)
     }
 }
 

@@ -22,6 +22,7 @@ use std::thread;
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::dimension::operation::Reduction;
+use ringmark_record::trace::span::Lane;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::backend::mpi::chunks;
@@ -33,12 +34,16 @@ use crate::ffi::shared_window::{Array, COUNTERS, SMALL_BYTES, Window};
 use crate::ffi::sums::Combination;
 use crate::job::heartbeat;
 use crate::job::world::{PATIENCE, Seat, World};
+use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// Longest message that every rank sums by itself, in bytes: beyond it two meetings cost less than the second reading.
 const SMALL_MESSAGE: usize = 1 << 10;
 
 /// From this many bytes on, sums that go elsewhere than where they were read are written past the caches.
 const STREAMED_MESSAGE: usize = 8 << 20;
+
+/// What a trace calls a wait.
+const WAIT: &str = "wait for other ranks";
 
 /// The last counter: ranks that are done with all of a round's ranges.
 const DONE: usize = COUNTERS - 1;
@@ -149,11 +154,16 @@ impl SharedMemory {
             if !wait {
                 return Ok(());
             }
-            heartbeat::enter_bucket(self.bucket_of[*counter]);
+            let bucket = self.bucket_of[*counter];
+            heartbeat::enter_bucket(bucket);
             match self.between_hosts {
                 // What is on its way between the hosts moves only while a rank asks for it.
                 Some(_) => pause(self.may_watch),
-                None => self.window.wait(*counter, self.targets[*counter]),
+                None => {
+                    let span = recorder::begin(Lane::Exchange, WAIT, Some(bucket));
+                    self.window.wait(*counter, self.targets[*counter]);
+                    span.into_iter().for_each(OpenSpan::end);
+                }
             }
         }
     }
@@ -165,7 +175,9 @@ impl SharedMemory {
         while let Some(PendingRange { counter, work }) = self.pending.get(index) {
             if self.window.has_reached(*counter, self.targets[*counter]) {
                 if let Some(PendingRange { counter, work }) = self.pending.remove(index) {
+                    let span = recorder::begin(Lane::Exchange, "sum", Some(self.bucket_of[counter]));
                     self.work(counter, work)?;
+                    span.into_iter().for_each(OpenSpan::end);
                 }
             } else if work.stays_here() {
                 index += 1;
@@ -342,7 +354,9 @@ impl Backend for SharedMemory {
             // Others may still read this rank's wire and write its sums.
             self.expect(DONE);
             self.arrive(DONE);
+            let span = recorder::begin(Lane::Exchange, WAIT, None);
             self.window.wait(DONE, self.targets[DONE]);
+            span.into_iter().for_each(OpenSpan::end);
         }
         // A round in which nobody met leaves the small messages where they are.
         self.is_odd ^= self.started > 0;

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::model::layers::{BatchNorm, BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Linear, Pool};
+use crate::model::layers::{BatchNorm, BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Linear, Pool, channel_means};
 use crate::model::named_tensors::{Draws, NamedTensors};
 use crate::model::network::{Mode, Network};
 
@@ -106,6 +106,6 @@ impl Network for ResNetV2 {
             features = unit.forward(&features, mode)?;
         }
         let normalized = self.norm.forward(&features, None, true, mode)?;
-        self.classifier.forward(&normalized.f_adaptive_avg_pool2d([1, 1])?.f_flatten(1, -1)?, mode)
+        self.classifier.forward(&channel_means(&normalized)?, mode)
     }
 }

@@ -1,0 +1,189 @@
+//! What is traced: the options that every benchmark with iterations has.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Result, anyhow, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::options::option_table::{OptionSpec, OptionValue, Options};
+use crate::{keyword_enum, option};
+
+/// Iterations that are traced where nobody says which: the first ones after warm-up.
+const USUAL_ITERATIONS: u32 = 5;
+
+keyword_enum!(
+    /// How a trace is written.
+    TraceFormat {
+        /// Trace Event Format, which Perfetto and Chrome open.
+        Chrome = "chrome" | "perfetto",
+        /// Horovod's timeline: a process for each array of gradients.
+        Horovod = "horovod",
+    }
+);
+
+/// Iterations from one to another, both included, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct IterationRange {
+    first: u32,
+    last: u32,
+}
+
+impl IterationRange {
+    /// Both included.
+    pub fn range(self) -> RangeInclusive<u32> {
+        self.first..=self.last
+    }
+}
+
+impl fmt::Display for IterationRange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}-{}", self.first, self.last)
+    }
+}
+
+impl FromStr for IterationRange {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<IterationRange> {
+        let numbers = text.split_once('-').unwrap_or((text, text));
+        let number = |text: &str| text.trim().parse::<u32>().ok();
+        let range = number(numbers.0).zip(number(numbers.1)).map(|(first, last)| IterationRange { first, last });
+        range
+            .filter(|IterationRange { first, last }| (1..=*last).contains(first))
+            .ok_or_else(|| anyhow!("{text:?} is no range of iterations: write 30-35, or 30 for one, counted from 1"))
+    }
+}
+
+impl TryFrom<String> for IterationRange {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> Result<IterationRange> {
+        text.parse()
+    }
+}
+
+impl From<IterationRange> for String {
+    fn from(range: IterationRange) -> String {
+        range.to_string()
+    }
+}
+
+impl OptionValue for IterationRange {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn parse(text: &str) -> Result<IterationRange> {
+        text.parse()
+    }
+}
+
+/// What is traced, and where it goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TraceConfig {
+    /// Where rank 0 writes the trace of all ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Which iterations; `None` are the first five after warm-up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iterations: Option<IterationRange>,
+    /// How it is written.
+    pub format: TraceFormat,
+    /// Whether the times of these iterations are told by layer.
+    #[serde(default)]
+    pub profile_layers: bool,
+}
+
+impl Default for TraceConfig {
+    fn default() -> TraceConfig {
+        TraceConfig { file: None, iterations: None, format: TraceFormat::Chrome, profile_layers: false }
+    }
+}
+
+impl Options for TraceConfig {
+    const HEADING: &'static str = "Trace";
+
+    fn options() -> Vec<OptionSpec<TraceConfig>> {
+        vec![
+            option!(file, "trace", "FILE", "Where rank 0 writes a timeline of all ranks").for_worker(),
+            option!(iterations, "trace-iterations", "FIRST-LAST", "Iterations that are traced, counted from 1")
+                .default_is("the first five after warm-up"),
+            option!(
+                format,
+                "trace-format",
+                "FORMAT",
+                "How a timeline is written: for Perfetto and Chrome, or as Horovod writes its own"
+            ),
+            option!(
+                profile_layers,
+                "profile-layers",
+                "",
+                "Print the time of each layer in these iterations, and what share of the device's rate it reached"
+            ),
+        ]
+    }
+}
+
+impl TraceConfig {
+    /// Whether nothing was typed.
+    pub fn is_default(&self) -> bool {
+        *self == TraceConfig::default()
+    }
+
+    /// The iterations that are traced of so many, of which the first `warmup` warm up; `None` where nothing is.
+    pub fn traced(&self, warmup: u32, iterations: u32) -> Option<RangeInclusive<u32>> {
+        let is_asked = self.file.is_some() || self.profile_layers;
+        let usual = || warmup + 1..=iterations.min(warmup + USUAL_ITERATIONS);
+        is_asked.then(|| self.iterations.map_or_else(usual, IterationRange::range))
+    }
+
+    /// Refuses iterations that a run of so many does not have.
+    ///
+    /// # Errors
+    ///
+    /// Names the option, its value and the run's length.
+    pub fn check(&self, iterations: u32) -> Result<()> {
+        let last = self.iterations.map_or(1, |range| range.last);
+        ensure!(
+            last <= iterations,
+            "--trace-iterations {}: the run has iterations 1 to {iterations}: choose some of them",
+            self.iterations.map(|range| range.to_string()).unwrap_or_default()
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_written_as_it_is_read() {
+        let range: IterationRange = "30-35".parse().expect("a range");
+        assert_eq!((range.to_string(), range.range()), ("30-35".to_owned(), 30..=35));
+        assert_eq!("7".parse::<IterationRange>().expect("one").range(), 7..=7);
+        for text in ["", "0-3", "5-4", "a-b", "3-", "-3"] {
+            let error = text.parse::<IterationRange>().expect_err(text).to_string();
+            assert!(error.contains("is no range of iterations"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_first_iterations_after_warm_up_are_traced() {
+        let asked = TraceConfig { file: Some("a.json".into()), ..TraceConfig::default() };
+        assert_eq!(asked.traced(20, 120), Some(21..=25));
+        assert_eq!(asked.traced(2, 4), Some(3..=4));
+        assert_eq!(TraceConfig::default().traced(20, 120), None);
+        let profile = TraceConfig { profile_layers: true, iterations: "3-4".parse().ok(), ..TraceConfig::default() };
+        assert_eq!(profile.traced(20, 120), Some(3..=4));
+        profile.check(4).expect("it has them");
+        let error = profile.check(3).expect_err("it has not").to_string();
+        assert_eq!(error, "--trace-iterations 3-4: the run has iterations 1 to 3: choose some of them");
+    }
+}

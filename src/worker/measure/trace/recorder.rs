@@ -1,0 +1,257 @@
+//! Keeps what goes on in the traced iterations. Hooks of autograd, layers and backends tell it, on whatever thread they run;
+//! where nothing is traced each asks one atomic and goes on.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use ringmark_record::dimension::phase::Phases;
+use ringmark_record::dimension::units::Bytes;
+use ringmark_record::trace::span::{Lane, LayerKind};
+use tch::Device;
+
+use crate::ffi::nodes::NodeObserver;
+use crate::measure::mark::Mark;
+
+/// Whether the iteration that goes on is traced.
+static IS_ON: AtomicBool = AtomicBool::new(false);
+
+static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
+
+/// What is kept, its times still marks.
+pub struct Recorder {
+    device: Device,
+    traced: RangeInclusive<u32>,
+    /// That goes on.
+    iteration: u32,
+    /// Layers that its forward pass has come to.
+    layers_passed: u32,
+    /// Exchanges of this iteration that were started on the device.
+    started: u32,
+    /// Nodes of backward that have begun and not ended: one runs inside another where hooks call back.
+    open_nodes: Vec<(u64, Mark)>,
+    /// A mark that could not be set.
+    failure: Option<anyhow::Error>,
+    /// What was kept.
+    pub kept: Kept,
+}
+
+/// What was kept.
+#[derive(Default)]
+pub struct Kept {
+    pub spans: Vec<MarkedSpan>,
+    pub layers: Vec<MarkedLayer>,
+    pub nodes: Vec<MarkedNode>,
+    /// Iteration, number of the gradient, when it was ready.
+    pub gradients: Vec<(u32, u32, Mark)>,
+    /// Iteration, bucket, when it was filled.
+    pub filled: Vec<(u32, u32, Mark)>,
+    pub phases: Vec<MarkedPhases>,
+}
+
+/// A span.
+pub struct MarkedSpan {
+    pub lane: Lane,
+    pub name: &'static str,
+    pub iteration: u32,
+    pub bucket: Option<u32>,
+    pub begin: Mark,
+    pub end: Mark,
+}
+
+/// A layer's forward pass.
+pub struct MarkedLayer {
+    /// Its place in the forward pass.
+    pub number: u32,
+    pub name: String,
+    pub kind: LayerKind,
+    pub iteration: u32,
+    /// Numbers of the nodes that it made for backward.
+    pub nodes: std::ops::Range<u64>,
+    pub multiply_adds: u64,
+    pub bytes: Bytes,
+    /// Whether backward also makes the gradient of its input.
+    pub has_input_gradient: bool,
+    pub begin: Mark,
+    pub end: Mark,
+}
+
+/// A node of backward.
+pub struct MarkedNode {
+    pub iteration: u32,
+    pub number: u64,
+    pub begin: Mark,
+    pub end: Mark,
+}
+
+/// An iteration's phases, each from the end of the one before.
+pub struct MarkedPhases {
+    pub iteration: u32,
+    pub start: Mark,
+    pub ends: Phases<Option<Mark>>,
+}
+
+/// A span that has begun.
+pub struct OpenSpan {
+    lane: Lane,
+    name: &'static str,
+    bucket: Option<u32>,
+    begin: Mark,
+}
+
+/// From now on these iterations are traced.
+pub fn start(device: Device, traced: RangeInclusive<u32>) {
+    *recorder() = Some(Recorder {
+        device,
+        traced,
+        iteration: 0,
+        layers_passed: 0,
+        started: 0,
+        open_nodes: Vec::new(),
+        failure: None,
+        kept: Kept::default(),
+    });
+}
+
+/// Iteration `iteration` begins. Whether it is traced.
+pub fn begin_iteration(iteration: u32) -> bool {
+    let mut recorder = recorder();
+    let Some(recorder) = &mut *recorder else { return false };
+    let is_traced = recorder.traced.contains(&iteration);
+    (recorder.iteration, recorder.layers_passed, recorder.started) = (iteration, 0, 0);
+    IS_ON.store(is_traced, Ordering::Relaxed);
+    is_traced
+}
+
+/// Nothing is traced any more. What was kept; fails with the first mark that could not be set.
+pub fn stop() -> Result<Kept> {
+    IS_ON.store(false, Ordering::Relaxed);
+    match recorder().take() {
+        Some(Recorder { failure: Some(failure), .. }) => Err(failure),
+        Some(Recorder { kept, .. }) => Ok(kept),
+        None => Ok(Kept::default()),
+    }
+}
+
+/// Whether the iteration that goes on is traced.
+pub fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed)
+}
+
+/// Begins a span of the stream that this thread computes in; `None` where nothing is traced.
+pub fn begin(lane: Lane, name: &'static str, bucket: Option<u32>) -> Option<OpenSpan> {
+    if !is_on() {
+        return None;
+    }
+    let begin = recorder().as_mut()?.mark()?;
+    Some(OpenSpan { lane, name, bucket, begin })
+}
+
+impl OpenSpan {
+    /// Ends it there.
+    pub fn end(self) {
+        let OpenSpan { lane, name, bucket, begin } = self;
+        with(|recorder| {
+            let end = recorder.mark()?;
+            recorder.kept.spans.push(MarkedSpan { lane, name, iteration: recorder.iteration, bucket, begin, end });
+            Some(())
+        });
+    }
+}
+
+/// What a backend did in a stream of its own, the next bucket of this iteration in turn.
+pub fn take_sum(name: &'static str, begin: Mark, end: Mark) {
+    with(|recorder| {
+        let (iteration, bucket) = (recorder.iteration, Some(recorder.started));
+        recorder.started += 1;
+        recorder.kept.spans.push(MarkedSpan { lane: Lane::Exchange, name, iteration, bucket, begin, end });
+        Some(())
+    });
+}
+
+/// The gradient of array `array` is ready.
+pub fn gradient_ready(array: u32) {
+    with(|recorder| {
+        let mark = recorder.mark()?;
+        recorder.kept.gradients.push((recorder.iteration, array, mark));
+        Some(())
+    });
+}
+
+/// The last gradient of bucket `bucket` is ready.
+pub fn bucket_filled(bucket: u32) {
+    with(|recorder| {
+        let mark = recorder.mark()?;
+        recorder.kept.filled.push((recorder.iteration, bucket, mark));
+        Some(())
+    });
+}
+
+/// The phases of an iteration that is over.
+pub fn take_phases(iteration: u32, start: Mark, ends: Phases<Option<Mark>>) {
+    let mut recorder = recorder();
+    if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.traced.contains(&iteration)) {
+        recorder.kept.phases.push(MarkedPhases { iteration, start, ends });
+    }
+}
+
+/// A mark behind what this thread has given to the device; `None` where nothing is traced.
+pub fn mark() -> Option<Mark> {
+    if is_on() { recorder().as_mut()?.mark() } else { None }
+}
+
+/// A layer of the forward pass, in turn; its number is filled in.
+pub fn take_layer(layer: MarkedLayer) {
+    with(|recorder| {
+        let (iteration, number) = (recorder.iteration, recorder.layers_passed);
+        recorder.layers_passed += 1;
+        recorder.kept.layers.push(MarkedLayer { iteration, number, ..layer });
+        Some(())
+    });
+}
+
+/// Hears of the nodes of backward.
+pub struct Nodes;
+
+impl NodeObserver for Nodes {
+    fn node_begins(node: u64) {
+        with(|recorder| {
+            let begin = recorder.mark()?;
+            recorder.open_nodes.push((node, begin));
+            Some(())
+        });
+    }
+
+    fn node_ends(node: u64) {
+        with(|recorder| {
+            let end = recorder.mark()?;
+            let (number, begin) = recorder.open_nodes.pop_if(|(open, _)| *open == node)?;
+            recorder.kept.nodes.push(MarkedNode { iteration: recorder.iteration, number, begin, end });
+            Some(())
+        });
+    }
+}
+
+impl Recorder {
+    fn mark(&mut self) -> Option<Mark> {
+        match Mark::set(self.device) {
+            Ok(mark) => Some(mark),
+            Err(failure) => {
+                self.failure.get_or_insert(failure);
+                None
+            }
+        }
+    }
+}
+
+/// What `body` does with the recorder, where something is traced.
+fn with(body: impl FnOnce(&mut Recorder) -> Option<()>) {
+    if is_on() {
+        recorder().as_mut().and_then(body);
+    }
+}
+
+fn recorder() -> MutexGuard<'static, Option<Recorder>> {
+    RECORDER.lock().unwrap_or_else(PoisonError::into_inner)
+}

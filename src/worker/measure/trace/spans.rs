@@ -1,0 +1,108 @@
+//! What the marks of the traced iterations say: spans in lanes, by the host's clock.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use ringmark_record::dimension::units::Bytes;
+use ringmark_record::trace::span::{Direction, GradientReady, Lane, LayerPass, Span};
+
+use crate::measure::mark::Mark;
+use crate::measure::trace::clock::SpanClock;
+use crate::measure::trace::recorder::{Kept, MarkedLayer, MarkedNode, MarkedPhases, MarkedSpan};
+
+/// Number of every node that hands a finished gradient on.
+const LEAF: u64 = u64::MAX;
+
+/// Of what was kept on this rank; its device is past all of it.
+pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady>)> {
+    let mut spans = Vec::new();
+    for phases in &kept.phases {
+        spans.extend(steps(phases, clock)?);
+    }
+    for layer in &kept.layers {
+        let span = span(Lane::Layers, &layer.name, layer.iteration, [&layer.begin, &layer.end], clock)?;
+        spans.push(Span { layer: Some(forward(layer)), ..span });
+    }
+    let layers = Layers::of(&kept.layers);
+    for node in &kept.nodes {
+        spans.extend(layers.backward(node, clock)?);
+    }
+    for MarkedSpan { lane, name, iteration, bucket, begin, end } in &kept.spans {
+        spans.push(Span { bucket: *bucket, ..span(*lane, name, *iteration, [begin, end], clock)? });
+    }
+    for (iteration, bucket, filled) in &kept.filled {
+        let begin = clock.time_of(filled)?;
+        let is_own = |span: &&Span| span.iteration == *iteration && span.bucket == Some(*bucket);
+        let end = spans.iter().filter(is_own).map(Span::end_ns).max().unwrap_or(begin);
+        spans.push(Span {
+            lane: Lane::Bucket(*bucket),
+            name: format!("bucket {bucket}"),
+            iteration: *iteration,
+            begin_ns: begin,
+            length_ns: end - begin,
+            layer: None,
+            bucket: Some(*bucket),
+        });
+    }
+    let ready = |(iteration, array, mark): &(u32, u32, Mark)| {
+        Ok(GradientReady { iteration: *iteration, array: *array, at_ns: clock.time_of(mark)? })
+    };
+    Ok((spans, kept.gradients.iter().map(ready).collect::<Result<_>>()?))
+}
+
+fn span(lane: Lane, name: &str, iteration: u32, [begin, end]: [&Mark; 2], clock: &SpanClock) -> Result<Span> {
+    let begin_ns = clock.time_of(begin)?;
+    let length_ns = (clock.time_of(end)? - begin_ns).max(0);
+    Ok(Span { lane, name: name.to_owned(), iteration, begin_ns, length_ns, layer: None, bucket: None })
+}
+
+/// Each phase, from the end of the one before.
+fn steps(MarkedPhases { iteration, start, ends }: &MarkedPhases, clock: &SpanClock) -> Result<Vec<Span>> {
+    let (mut begin, mut spans) = (start, Vec::new());
+    for (phase, end) in ends.iter() {
+        if let Some(end) = end {
+            spans.push(span(Lane::Step, phase.description(), *iteration, [begin, end], clock)?);
+            begin = end;
+        }
+    }
+    Ok(spans)
+}
+
+fn forward(layer: &MarkedLayer) -> LayerPass {
+    let MarkedLayer { number, kind, multiply_adds, bytes, .. } = layer;
+    LayerPass { layer: *number, kind: *kind, direction: Direction::Forward, multiply_adds: *multiply_adds, bytes: *bytes }
+}
+
+/// Layers by the nodes that they made.
+struct Layers<'a> {
+    /// By iteration and first node.
+    by_node: BTreeMap<(u32, u64), &'a MarkedLayer>,
+}
+
+impl<'a> Layers<'a> {
+    fn of(layers: &'a [MarkedLayer]) -> Layers<'a> {
+        let with_nodes = layers.iter().filter(|layer| !layer.nodes.is_empty());
+        Layers { by_node: with_nodes.map(|layer| ((layer.iteration, layer.nodes.start), layer)).collect() }
+    }
+
+    /// A node of a layer, or of what lies between layers; the exchange tells of its own work at the leaves.
+    fn backward(&self, node: &MarkedNode, clock: &SpanClock) -> Result<Option<Span>> {
+        let MarkedNode { iteration, number, begin, end } = node;
+        if *number == LEAF {
+            return Ok(None);
+        }
+        let before = self.by_node.range((*iteration, 0)..=(*iteration, *number)).next_back();
+        let layer = before.map(|(_, layer)| *layer).filter(|layer| layer.nodes.contains(number));
+        let name = layer.map_or("between layers", |layer| layer.name.as_str());
+        let span = span(Lane::Layers, name, *iteration, [begin, end], clock)?;
+        // Gradients of weight and input are as much work each as the output; bytes are those of forward, values and gradients.
+        let pass = |layer: &MarkedLayer| LayerPass {
+            direction: Direction::Backward,
+            multiply_adds: layer.multiply_adds * if layer.has_input_gradient { 2 } else { 1 },
+            bytes: Bytes(2 * layer.bytes.0),
+            ..forward(layer)
+        };
+        Ok(Some(Span { layer: layer.map(pass), ..span }))
+    }
+}
+
