@@ -51,6 +51,7 @@ pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
         seconds: vec![passes.collect(); ranks as usize],
         peak_memory: vec![Bytes(200_000_000 + 30_000_000 * u64::from(name.batch_size)); ranks as usize],
         matrix_product: vec![TeraflopsPerSecond(0.25); ranks as usize],
+        layers: None,
         host_use: Vec::new(),
         rank_use: Vec::new(),
         warnings: Vec::new(),

@@ -10,9 +10,10 @@ use ringmark_record::keyword_enum;
 use ringmark_record::options::usage::{UsageError, usage};
 
 use crate::output::{self, Json};
+use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::extract::{self, AnyExtraction};
-use crate::read::load::{bandwidth, input, problem};
+use crate::read::load::{bandwidth, input, problem, trace};
 use crate::read::show::page::document::{Document, Link};
 use crate::read::show::page::{content, html, json, svg, text};
 
@@ -130,8 +131,9 @@ fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<
         problems.push(problem);
         None
     });
+    let traces = trace::of_runs(folder, groups.iter().flat_map(Group::run_names), &mut problems);
     let command = command.map(|command| command.replace(" --resume", ""));
-    Ok(ResultFolder { name, command, groups, scoring, shortages, bandwidth: bandwidth.cases, input, problems })
+    Ok(ResultFolder { name, command, groups, scoring, shortages, bandwidth: bandwidth.cases, input, traces, problems })
 }
 
 /// As few last parts of each path as distinguish it from all others.

@@ -187,6 +187,7 @@ fn folder_of_nothing() -> ResultFolder {
         shortages: Vec::new(),
         bandwidth: Vec::new(),
         input: None,
+        traces: Vec::new(),
         problems: Vec::new(),
     }
 }

@@ -16,6 +16,7 @@ use ringmark_record::dimension::model::Model;
 use ringmark_record::manifest::Manifest;
 use ringmark_record::options::option_table::{AUTO_BATCH_SIZE, keyword};
 use ringmark_record::options::usage::usage;
+use ringmark_record::trace::config::TraceConfig;
 
 use crate::cli::launch::config_file::Setting;
 use crate::cli::launch::hosts::Machine;
@@ -58,6 +59,10 @@ pub struct AxesOptions {
     /// Runs of each case [default: the profile's]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
+    /// Trace this many runs of each point, its first ones: each leaves a timeline of all ranks beside its record, as
+    /// RUN.trace.json
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    trace_runs: u32,
     /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE; of other benchmarks
     /// results/TIME_BENCHMARK_bBATCH_DTYPE]
     #[arg(long, value_name = "FOLDER")]
@@ -150,8 +155,24 @@ impl AxesOptions {
             device: defaults.device,
             knows_cpu: defaults.knows_cpu,
             threads: defaults.threads,
+            trace_runs: self.trace_runs,
         })
     }
+}
+
+/// Refuses options of a trace where no run has one.
+pub(super) fn check_trace(sweep: &AxesSweep, trace: &TraceConfig) -> anyhow::Result<()> {
+    let TraceConfig { iterations, format, profile_layers, .. } = trace;
+    let usual = TraceConfig::default();
+    ensure!(
+        sweep.trace_runs > 0 || *profile_layers || iterations.is_none(),
+        "--trace-iterations is of runs that are traced: add --trace-runs 1, or --profile-layers"
+    );
+    ensure!(
+        sweep.trace_runs > 0 || *format == usual.format,
+        "--trace-format {format} is of runs that are traced: add --trace-runs 1"
+    );
+    Ok(())
 }
 
 /// The axes of `sweep` and then the `others` for a file of options: an axis under the name for one value or for several.
@@ -163,6 +184,7 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
         ("profile".to_owned(), vec![sweep.profile.to_string()]),
         ("cases".to_owned(), texts(cases)),
         ("runs".to_owned(), vec![runs.to_string()]),
+        ("trace-runs".to_owned(), vec![sweep.trace_runs.to_string()]),
         ("threads".to_owned(), threads.iter().map(u32::to_string).collect()),
     ];
     settings.extend(one_or_several("model", "models", texts(models)));

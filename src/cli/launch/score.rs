@@ -77,6 +77,7 @@ impl ScoreOptions {
         for Point { model, dtype, batch_size, .. } in sweep.axes.points() {
             ScoreConfig { model, dtype, batch_size, ..score.clone() }.validate().map_err(usage)?;
         }
+        axes::check_trace(&sweep, &score.trace).map_err(usage)?;
         let filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&score));
         sweep.launch.save_config = self.config_file.into_saved("score", &sweep.launch.hosts, filled_in);
         Ok(ScoreSweep { sweep, score })

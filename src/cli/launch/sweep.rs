@@ -168,6 +168,7 @@ impl SweepOptions {
         }
         self.servers.check(&kv_stores, &sweep.axes.cases).map_err(usage)?;
         check_kv_stores(&sweep).map_err(usage)?;
+        axes::check_trace(&sweep, &train.trace).map_err(usage)?;
         if !search.over.is_empty() {
             let Axes { models, dtypes, batch_sizes, kv_stores, .. } = &sweep.axes;
             strategy_search::refuse_several(&[

@@ -173,6 +173,11 @@ impl Group {
         self.conditions.recorded.as_ref().is_some_and(|recorded| recorded.profile == Profile::Quick)
     }
 
+    /// Of every run, those that do not count included.
+    pub fn run_names(&self) -> impl Iterator<Item = RunName> {
+        self.with_baselines().flat_map(|case| &case.runs).map(|run| run.found.name)
+    }
+
     /// Every case, each with its baseline.
     pub fn with_baselines(&self) -> impl Iterator<Item = &CaseRuns> {
         self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))

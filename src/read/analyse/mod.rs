@@ -18,6 +18,7 @@
 //! | [`comparison`] | two results against each other |
 //! | [`prediction`] | larger cases from measured ones, as a band |
 //! | [`results`] | the results that one report is about |
+//! | [`critical_path`] | what held a traced iteration |
 //! | [`published`] | rows that others published, with their sources |
 
 pub mod batch_sizes;
@@ -25,6 +26,7 @@ pub mod caution;
 pub mod checks;
 pub mod comparison;
 pub mod conclusion;
+pub mod critical_path;
 pub mod figures;
 pub mod grouping;
 pub mod input_ceiling;

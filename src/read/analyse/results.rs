@@ -3,6 +3,8 @@
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::benchmark::input::record::InputRecord;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::file::run_name::RunName;
+use ringmark_record::trace::timeline::Timeline;
 
 use crate::read::analyse::figures::Group;
 use crate::read::load::folder::Shortage;
@@ -26,6 +28,8 @@ pub struct ResultFolder {
     pub bandwidth: Vec<(Case, BandwidthRecord)>,
     /// Reading and decoding alone.
     pub input: Option<InputRecord>,
+    /// Of the runs that were traced.
+    pub traces: Vec<(RunName, Timeline)>,
     /// What is not in the figures, and why.
     pub problems: Vec<Problem>,
 }

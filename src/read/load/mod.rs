@@ -29,3 +29,4 @@ pub mod log;
 pub mod problem;
 pub mod record;
 pub mod sweep_run;
+pub mod trace;

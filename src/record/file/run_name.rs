@@ -150,6 +150,11 @@ impl RunName {
         self.with_extension(root, "safetensors")
     }
 
+    /// The path below `root` of its trace, where it was traced.
+    pub fn trace(&self, root: &Path) -> PathBuf {
+        self.with_extension(root, "trace.json")
+    }
+
     /// What messages and tables call its case: `1n2g`, or `1n2g without communication`.
     pub fn what(&self) -> String {
         format!("{}{}", self.case, if self.baseline { " without communication" } else { "" })
@@ -234,6 +239,8 @@ mod tests {
         assert_eq!(path, Path::new("results/a/2n8g/rn50_b128_fp16_3.log"));
         assert_eq!(RunName::parse(&path), Some(name));
         assert_eq!(RunName::parse(&name.record(Path::new("."))), Some(name));
+        assert_eq!(name.trace(Path::new("a")), Path::new("a/2n8g/rn50_b128_fp16_3.trace.json"));
+        assert_eq!(RunName::parse(&name.trace(Path::new("a"))), None);
         assert_eq!(name.to_string(), "2n8g/rn50_b128_fp16_3.log");
         assert_eq!(name.to_string().parse::<RunName>().expect("a name"), name);
         assert!("a/2n8g/rn50_b128_fp16_3.log".parse::<RunName>().is_err());

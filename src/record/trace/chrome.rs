@@ -2,13 +2,15 @@
 //! lane, times in microseconds (Trace Event Format, Google, 2016: complete events `X` and metadata `M`).
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Read, Write};
 
-use anyhow::Result;
-use serde::Serialize;
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::trace::span::{RankTrace, Span};
+use crate::dimension::units::Bytes;
+use crate::trace::clock::{ClockMethod, ClockReading, RankClock};
+use crate::trace::span::{Direction, Lane, LayerKind, LayerPass, RankTrace, Span};
 use crate::trace::timeline::Timeline;
 
 /// An event of the format.
@@ -64,11 +66,34 @@ fn about(timeline: &Timeline) -> Value {
     Value::Object(about)
 }
 
+/// Perfetto takes 0 for the kernel's.
+fn process(rank: &RankTrace) -> u32 {
+    rank.rank + 1
+}
+
+/// Perfetto wants a number that no other rank's lane has, nor a process.
+fn thread(rank: &RankTrace, order: u32) -> u32 {
+    process(rank) * Lane::COUNT + order
+}
+
 /// Names of the rank and of its lanes, and their order.
 fn metadata(rank: &RankTrace) -> Vec<Event<'static>> {
-    let event = |name, tid, args| Event { name, cat: None, ph: "M", pid: rank.rank, tid, ts: None, dur: None, args };
+    let event = |name, order: Option<u32>, args| Event {
+        name,
+        cat: None,
+        ph: "M",
+        pid: process(rank),
+        tid: order.map(|order| thread(rank, order)),
+        ts: None,
+        dur: None,
+        args,
+    };
     let mut events = vec![
-        event("process_name", None, json!({ "name": format!("rank {} on {}", rank.rank, rank.host) })),
+        event(
+            "process_name",
+            None,
+            json!({ "name": format!("rank {} on {}", rank.rank, rank.host), "rank": rank.rank, "host": rank.host }),
+        ),
         event("process_sort_index", None, json!({ "sort_index": rank.rank })),
     ];
     let lanes: BTreeMap<u32, String> = rank.spans.iter().map(|span| (span.lane.order(), span.lane.title())).collect();
@@ -95,12 +120,97 @@ fn event<'a>(rank: &RankTrace, span: &'a Span) -> Event<'a> {
         name: &span.name,
         cat: Some(category),
         ph: "X",
-        pid: rank.rank,
-        tid: Some(span.lane.order()),
+        pid: process(rank),
+        tid: Some(thread(rank, span.lane.order())),
         ts: Some(span.begin_ns as f64 / 1e3),
         dur: Some(span.length_ns as f64 / 1e3),
         args: Value::Object(args),
     }
+}
+
+/// An event as it is read: what others write besides is left out.
+#[derive(Deserialize)]
+struct ReadEvent {
+    #[serde(default)]
+    name: String,
+    ph: String,
+    #[serde(default)]
+    pid: u32,
+    #[serde(default)]
+    tid: u32,
+    #[serde(default)]
+    ts: f64,
+    #[serde(default)]
+    dur: f64,
+    #[serde(default)]
+    args: ReadArgs,
+}
+
+#[derive(Deserialize, Default)]
+struct ReadArgs {
+    name: Option<String>,
+    rank: Option<u32>,
+    host: Option<String>,
+    iteration: Option<u32>,
+    bucket: Option<u32>,
+    kind: Option<LayerKind>,
+    direction: Option<Direction>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReadFile {
+    #[serde(default)]
+    other_data: BTreeMap<String, String>,
+    trace_events: Vec<ReadEvent>,
+}
+
+/// Reads what [`write`] wrote, but for clocks, gradients and the work of layers.
+///
+/// # Errors
+///
+/// Says what is no JSON of this form, or that no rank is in it.
+pub fn read(input: impl Read) -> Result<Timeline> {
+    let ReadFile { other_data, trace_events } = serde_json::from_reader(input).context("it is no trace")?;
+    let about = |key: &str| other_data.get(key).cloned().unwrap_or_default();
+    let mut ranks: BTreeMap<u32, RankTrace> = BTreeMap::new();
+    let mut lanes: BTreeMap<u32, Lane> = BTreeMap::new();
+    for ReadEvent { name, ph, pid, tid, ts, dur, args } in trace_events {
+        match (ph.as_str(), name.as_str()) {
+            ("M", "process_name") => {
+                let (Some(rank), Some(host)) = (args.rank, args.host) else { continue };
+                let reading = ClockReading { at_ns: 0, ahead_ns: 0, residual_ns: 0 };
+                let clock = RankClock { method: ClockMethod::SameHost, first: reading, last: reading };
+                ranks.insert(pid, RankTrace { rank, host, clock, spans: Vec::new(), gradients: Vec::new() });
+            }
+            ("M", "thread_name") => {
+                lanes.extend(args.name.and_then(|title| Lane::of_title(&title)).map(|lane| (tid, lane)))
+            }
+            ("X", _) => {
+                let (Some(rank), Some(lane)) = (ranks.get_mut(&pid), lanes.get(&tid)) else { continue };
+                let pass =
+                    |(kind, direction)| LayerPass { layer: 0, kind, direction, multiply_adds: 0, bytes: Bytes(0) };
+                rank.spans.push(Span {
+                    lane: *lane,
+                    name,
+                    iteration: args.iteration.unwrap_or(0),
+                    begin_ns: (ts * 1e3).round() as i64,
+                    length_ns: (dur * 1e3).round() as i64,
+                    layer: args.kind.zip(args.direction).map(pass),
+                    bucket: args.bucket,
+                });
+            }
+            _ => {}
+        }
+    }
+    ensure!(!ranks.is_empty(), "it names no rank: is it another program's?");
+    Ok(Timeline {
+        title: about("run"),
+        began_unix_seconds: about("began_unix_seconds").parse().unwrap_or(0.0),
+        exchange: about("exchange"),
+        arrays: Vec::new(),
+        ranks: ranks.into_values().collect(),
+    })
 }
 
 #[cfg(test)]
@@ -123,9 +233,29 @@ mod tests {
         };
         assert_eq!(names("M").iter().filter(|name| **name == "thread_name").count(), 8);
         assert_eq!(names("X").len(), 12);
-        let sum = events.iter().find(|event| event["name"] == "all-reduce" && event["pid"] == 1).expect("there");
+        let sum = events.iter().find(|event| event["name"] == "all-reduce" && event["pid"] == 2).expect("there");
         assert_eq!((&sum["ts"], &sum["dur"], &sum["args"]["bucket"]), (&json!(12.0), &json!(2.0), &json!(0)));
         let layer = events.iter().find(|event| event["name"] == "conv1").expect("there");
         assert_eq!((&layer["cat"], &layer["args"]["kind"]), (&json!("forward"), &json!("convolution")));
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let mut timeline = timeline();
+        timeline.align();
+        let mut text = Vec::new();
+        write(&timeline, &mut text).expect("written");
+        let read = read(&text[..]).expect("read");
+        assert_eq!((&read.title, &read.exchange), (&timeline.title, &timeline.exchange));
+        for (read, written) in read.ranks.iter().zip(&timeline.ranks) {
+            assert_eq!((read.rank, &read.host, read.spans.len()), (written.rank, &written.host, written.spans.len()));
+            for (read, written) in read.spans.iter().zip(&written.spans) {
+                let told = |span: &Span| (span.lane, span.name.clone(), span.iteration, span.begin_ns, span.length_ns);
+                assert_eq!((told(read), read.bucket), (told(written), written.bucket));
+            }
+        }
+        for text in ["[]", r#"{"traceEvents":[]}"#, "x"] {
+            super::read(text.as_bytes()).expect_err(text);
+        }
     }
 }

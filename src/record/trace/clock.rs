@@ -72,8 +72,7 @@ mod tests {
     fn a_clock_that_runs_ahead_and_faster_is_taken_back() {
         // 1,000 ns ahead at first and 3,000 at last: 2,000 in 1,000,000.
         let reading = |at_ns, ahead_ns| ClockReading { at_ns, ahead_ns, residual_ns: 10 };
-        let clock =
-            RankClock { method: ClockMethod::Ping, first: reading(0, 1000), last: reading(1_000_000, 3000) };
+        let clock = RankClock { method: ClockMethod::Ping, first: reading(0, 1000), last: reading(1_000_000, 3000) };
         assert_eq!(clock.to_rank_0(0), -1000);
         assert_eq!(clock.to_rank_0(500_000), 498_000);
         assert_eq!(clock.to_rank_0(1_000_000), 997_000);

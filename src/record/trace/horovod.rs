@@ -20,7 +20,9 @@ pub fn write(timeline: &Timeline, output: &mut impl Write) -> Result<()> {
     for (array, GradientArray { name, .. }) in (0u32..).zip(&timeline.arrays) {
         let process = array + 1;
         events.push(json!({ "name": "process_name", "ph": "M", "pid": process, "args": { "name": name } }));
-        events.push(json!({ "name": "process_sort_index", "ph": "M", "pid": process, "args": { "sort_index": process } }));
+        events.push(
+            json!({ "name": "process_sort_index", "ph": "M", "pid": process, "args": { "sort_index": process } }),
+        );
     }
     let mut iterations: Vec<u32> =
         timeline.ranks.iter().flat_map(|rank| &rank.gradients).map(|ready| ready.iteration).collect();
@@ -55,7 +57,8 @@ fn exchange_of(timeline: &Timeline, iteration: u32, array: u32) -> Vec<(i64, Val
         return Vec::new();
     };
     ready.sort_by_key(|(_, at)| *at);
-    let (Some((_, first)), Some((_, last)), Some(rank_0)) = (ready.first(), ready.last(), timeline.ranks.first()) else {
+    let (Some((_, first)), Some((_, last)), Some(rank_0)) = (ready.first(), ready.last(), timeline.ranks.first())
+    else {
         return Vec::new();
     };
     let of_bucket = |lane: fn(Lane) -> bool| -> Option<(i64, i64)> {

@@ -137,7 +137,8 @@ impl LayerProfile {
         let width = self.layers.iter().map(|layer| layer.name.len()).chain([24]).max().unwrap_or(0);
         let row = |layer: &LayerTime| {
             let both = layer.both();
-            let number = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
+            let number =
+                |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
             let reached = both.rate().map(|rate| rate.0);
             let share = reached.zip(rate).map(|(reached, rate)| 100.0 * reached / rate.0);
             let gigabytes = (both.time.0 > 0.0).then(|| both.bytes.0 as f64 / both.time.0 / 1e9);
@@ -203,7 +204,11 @@ mod tests {
         let lines = profile.lines(Some(TeraflopsPerSecond(0.001)));
         // 2 x 3,000 operations in 12 us are 0.0005 TFLOP/s, half of the product's rate.
         let words: Vec<&str> = lines[2].split_whitespace().collect();
-        assert_eq!(words, ["conv1", "convolution", "0.005", "0.007", "109.1", "0.000", "0.001", "50", "0.0"], "{lines:?}");
+        assert_eq!(
+            words,
+            ["conv1", "convolution", "0.005", "0.007", "109.1", "0.000", "0.001", "50", "0.0"],
+            "{lines:?}"
+        );
         assert!(lines[3].starts_with("1 x convolution"), "{lines:?}");
         assert!(lines[4].starts_with("outside of layers"), "{lines:?}");
     }

@@ -18,8 +18,6 @@ pub enum Lane {
     Exchange,
     /// A bucket, from its last gradient to its sum.
     Bucket(u32),
-    /// A thread that reads and decodes.
-    Decode(u32),
 }
 
 impl Lane {
@@ -30,18 +28,29 @@ impl Lane {
             Lane::Layers => "layers".to_owned(),
             Lane::Exchange => "exchange".to_owned(),
             Lane::Bucket(number) => format!("bucket {number}"),
-            Lane::Decode(number) => format!("decode thread {number}"),
         }
     }
 
-    /// Its number among a rank's lanes, from the top.
+    /// Its number among a rank's lanes, from the top: below [`Lane::COUNT`].
     pub fn order(self) -> u32 {
         match self {
             Lane::Step => 0,
             Lane::Layers => 1,
             Lane::Exchange => 2,
-            Lane::Decode(number) => 10 + number,
-            Lane::Bucket(number) => 2_000 + number,
+            Lane::Bucket(number) => 10 + number % (Lane::COUNT - 10),
+        }
+    }
+
+    /// Numbers that a rank's lanes may have.
+    pub const COUNT: u32 = 10_000;
+
+    /// The lane of this title.
+    pub fn of_title(title: &str) -> Option<Lane> {
+        match title {
+            "step" => Some(Lane::Step),
+            "layers" => Some(Lane::Layers),
+            "exchange" => Some(Lane::Exchange),
+            _ => title.strip_prefix("bucket ")?.parse().ok().map(Lane::Bucket),
         }
     }
 }

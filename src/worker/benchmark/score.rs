@@ -12,8 +12,11 @@ use ringmark_record::benchmark::score::record::{SCHEMA, ScoreRecord};
 use ringmark_record::benchmark::{Record, RunLabel, SweepRecord, measured_and_warmup};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::{ImagesPerSecond, Seconds, TeraflopsPerSecond};
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
+use ringmark_record::stats::summary;
+use ringmark_record::trace::span::Lane;
 use ringmark_record::validity;
 use ringmark_record::validity::observed::Observed;
 use tch::{Kind, Tensor};
@@ -27,6 +30,8 @@ use crate::job::session::{AskedLabel, Request, Session};
 use crate::job::{environment, heartbeat};
 use crate::measure::mark::Mark;
 use crate::measure::matrix_product;
+use crate::measure::trace::recorder::{self, OpenSpan};
+use crate::measure::trace::{TracedRun, Tracer};
 use crate::model::network::Mode;
 use crate::model::prepared::{PreparedModel, Recipe};
 
@@ -121,6 +126,7 @@ fn empty_record(config: &ScoreConfig, label: AskedLabel, session: &Session) -> R
         seconds: Vec::new(),
         peak_memory: Vec::new(),
         matrix_product: Vec::new(),
+        layers: None,
         host_use: Vec::new(),
         rank_use: Vec::new(),
         warnings: Vec::new(),
@@ -130,7 +136,7 @@ fn empty_record(config: &ScoreConfig, label: AskedLabel, session: &Session) -> R
 
 /// The passes; the ranks begin the dry ones together, and the timed ones.
 fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
-    let config = &record.config;
+    let config = record.config.clone();
     let pass = |number: u32| -> Result<f64> {
         heartbeat::enter_in(number, Stage::Forward);
         let started = Instant::now();
@@ -142,11 +148,31 @@ fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -
     session.world.barrier();
     (1..=config.warmup).try_for_each(|number| pass(number).map(drop))?;
     session.reset_peak_memory()?;
+    let traced = config.trace.traced(0, config.iterations);
+    let mut tracer = Tracer::start(&config.trace, traced, session)?;
     let watch = session.start_counters();
     session.world.barrier();
-    let own = (1..=config.iterations).map(|number| pass(config.warmup + number)).collect::<Result<Vec<f64>>>()?;
+    let timed = |number: u32| -> Result<f64> {
+        if let Some(tracer) = &mut tracer {
+            tracer.begin_iteration(number)?;
+        }
+        let span = recorder::begin(Lane::Step, Phase::Forward.description(), None);
+        let seconds = pass(config.warmup + number)?;
+        span.into_iter().for_each(OpenSpan::end);
+        Ok(seconds)
+    };
+    let own = (1..=config.iterations).map(timed).collect::<Result<Vec<f64>>>()?;
     heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(watch)?;
+    if let Some(tracer) = tracer {
+        let title = format!(
+            "{} inference, batch size {} a rank, {}",
+            config.model.facts().title,
+            config.batch_size,
+            config.dtype
+        );
+        record.layers = tracer.end(TracedRun { title, exchange: "none".to_owned(), arrays: Vec::new() })?;
+    }
     record.seconds =
         session.world.gather(&own).into_iter().map(|rank| rank.into_iter().map(Seconds).collect()).collect();
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
@@ -197,6 +223,9 @@ fn result(record: &ScoreRecord) -> Vec<String> {
         format!("INFO:root:device: {device}(0)"),
         format!("INFO:root:batch size {:2}, dtype {}, images/sec: {speed:.6}", config.batch_size, numpy(config.dtype)),
     ];
+    let rates: Vec<f64> = record.matrix_product.iter().map(|rate| rate.0).collect();
+    let layers = record.layers.iter().flat_map(|layers| layers.lines(summary::mean(&rates).map(TeraflopsPerSecond)));
+    lines.extend(layers.map(|line| format!("# {line}")));
     lines.extend(record.warnings.iter().map(|warning| format!("# warning: {}", warning.text)));
     lines
 }

@@ -17,6 +17,7 @@ use ringmark_record::file::run_name::RunName;
 use ringmark_record::file::whole_file;
 use ringmark_record::line::dlperf::{self, Line};
 use ringmark_record::stats::summary;
+use ringmark_record::trace::config::TraceConfig;
 use ringmark_record::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::launch::job::launcher::LaunchConfig;
@@ -61,6 +62,8 @@ pub struct AxesSweep {
     pub knows_cpu: bool,
     /// CPU threads of a rank, where the user chose.
     pub threads: Option<u32>,
+    /// Runs of each point that are traced, the first ones.
+    pub trace_runs: u32,
 }
 
 /// `results/<UTC date>T<time>Z_b<batch>_<dtype>`, of other benchmarks than training with its name before it, for a sweep that is given no folder.
@@ -149,6 +152,13 @@ impl AxesSweep {
     /// What `run` leaves.
     pub fn files(&self, run: RunName) -> anyhow::Result<JobFiles> {
         files_in(&self.out, run)
+    }
+
+    /// What is traced of `run`, where it leaves a trace beside its record, or one of `asked` anyway.
+    pub fn traced(&self, run: RunName, asked: &TraceConfig) -> anyhow::Result<TraceConfig> {
+        let is_traced = run.run <= self.trace_runs;
+        let file = is_traced.then(|| absolute_out(&self.out).map(|out| run.trace(&out))).transpose()?;
+        Ok(TraceConfig { file, ..asked.clone() })
     }
 
     /// The conditions of a resume: a benchmark's own `settings` by the names of their options, and those of the sweep.

@@ -63,7 +63,10 @@ impl Benchmark for ScoreSweep {
     }
 
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
-        let job = |run: RunName| Ok(self.job(run, self.of_run(run, context), self.sweep.files(run)?));
+        let job = |run: RunName| {
+            let trace = self.sweep.traced(run, &self.score.trace)?;
+            Ok(self.job(run, ScoreConfig { trace, ..self.of_run(run, context) }, self.sweep.files(run)?))
+        };
         self.sweep.axes.runs().into_iter().map(job).collect()
     }
 

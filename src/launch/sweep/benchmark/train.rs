@@ -149,9 +149,11 @@ impl Benchmark for TrainSweep {
             let baseline = self.ddp_suite.then(|| suite::baseline(run.case, &train)).flatten();
             let checkpoint = self.checkpoint(run, context)?;
             let train = with_checkpoint(train, checkpoint.as_ref());
+            let train = TrainConfig { trace: self.sweep.traced(run, &self.train.trace)?, ..train };
             jobs.push(JobPlan { checkpoint, ..self.job(run, train, self.sweep.files(run)?) });
             if let Some(train) = baseline {
                 let run = RunName { baseline: true, kv_store: train.kv_store.kv_store, ..run };
+                let train = TrainConfig { trace: self.sweep.traced(run, &self.train.trace)?, ..train };
                 jobs.push(self.job(run, train, self.sweep.files(run)?));
             }
         }

@@ -11,6 +11,7 @@ use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
 use crate::dimension::layout::LayoutChoice;
 use crate::dimension::model::Model;
+use crate::trace::config::TraceConfig;
 
 /// One scoring run. [`ScoreConfig::default`] has the passes of MXNet's benchmark_score.py: 10 timed ones after 5 dry ones.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +47,9 @@ pub struct ScoreConfig {
     pub init: Option<PathBuf>,
     /// Where rank 0 writes the record (JSON).
     pub record: Option<PathBuf>,
+    /// What is traced.
+    #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+    pub trace: TraceConfig,
 }
 
 impl ScoreConfig {
@@ -93,6 +97,7 @@ impl Default for ScoreConfig {
             seed: 0,
             init: None,
             record: None,
+            trace: TraceConfig::default(),
         }
     }
 }

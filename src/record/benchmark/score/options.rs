@@ -4,6 +4,7 @@ use crate::benchmark::cores;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::option;
 use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, OF_PROFILE, OptionSpec, Options, check_ranges};
+use crate::trace::config::TraceConfig;
 
 impl Options for ScoreConfig {
     const HEADING: &'static str = "Scoring";
@@ -51,6 +52,10 @@ impl Options for ScoreConfig {
             option!(init, "init", "FILE", "Weights to use: safetensors with the names of the network's source"),
             option!(record, "record", "FILE", "Where rank 0 writes the record (JSON)").for_worker(),
         ]);
+        let trace = TraceConfig::options().into_iter();
+        options.extend(
+            trace.map(|option| option.within(|config: &ScoreConfig| &config.trace, |config| &mut config.trace)),
+        );
         options
     }
 }
@@ -59,6 +64,7 @@ impl ScoreConfig {
     /// Refuses values outside their range; the message names option, value and range.
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
+        self.trace.check(self.iterations)?;
         self.model.check_image_size(self.image_size())
     }
 }
@@ -98,6 +104,7 @@ mod tests {
             seed: -4,
             init: Some("a b.safetensors".into()),
             record: Some("c.json".into()),
+            trace: TraceConfig { profile_layers: true, ..TraceConfig::default() },
         };
         let program = std::iter::once("worker".to_owned());
         let typed = Typed::try_parse_from(program.chain(arguments(&config))).expect("valid arguments");

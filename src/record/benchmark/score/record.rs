@@ -16,6 +16,7 @@ use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
 use crate::host::resource_use::{HostUse, RankUse};
+use crate::trace::layer_profile::LayerProfile;
 
 /// Version of this file format.
 pub const SCHEMA: u32 = 1;
@@ -49,6 +50,9 @@ pub struct ScoreRecord {
     /// a rank had no memory for them, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_product: Vec<TeraflopsPerSecond>,
+    /// Time by layer in the passes that were traced, with `--profile-layers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<LayerProfile>,
     /// What every host did while the passes ran.
     pub host_use: Vec<HostUse>,
     /// What every rank took and lacked while the passes ran.
@@ -175,6 +179,7 @@ mod tests {
             seconds: vec![vec![Seconds(0.5); 2], vec![Seconds(0.25); 2]],
             peak_memory: vec![Bytes(1); 2],
             matrix_product: Vec::new(),
+            layers: None,
             host_use: Vec::new(),
             rank_use: Vec::new(),
             warnings: Vec::new(),

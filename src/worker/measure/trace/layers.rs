@@ -71,7 +71,12 @@ pub fn pass(label: &LayerLabel, work: LayerWork, body: impl FnOnce() -> Result<T
 }
 
 /// The same of a layer without a weight.
-pub fn pass_plain(kind: LayerKind, name: &'static str, input: &Tensor, body: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
+pub fn pass_plain(
+    kind: LayerKind,
+    name: &'static str,
+    input: &Tensor,
+    body: impl FnOnce() -> Result<Tensor>,
+) -> Result<Tensor> {
     if !recorder::is_on() {
         return body();
     }

@@ -70,7 +70,13 @@ fn steps(MarkedPhases { iteration, start, ends }: &MarkedPhases, clock: &SpanClo
 
 fn forward(layer: &MarkedLayer) -> LayerPass {
     let MarkedLayer { number, kind, multiply_adds, bytes, .. } = layer;
-    LayerPass { layer: *number, kind: *kind, direction: Direction::Forward, multiply_adds: *multiply_adds, bytes: *bytes }
+    LayerPass {
+        layer: *number,
+        kind: *kind,
+        direction: Direction::Forward,
+        multiply_adds: *multiply_adds,
+        bytes: *bytes,
+    }
 }
 
 /// Layers by the nodes that they made.
@@ -105,4 +111,3 @@ impl<'a> Layers<'a> {
         Ok(Some(Span { layer: layer.map(pass), ..span }))
     }
 }
-

@@ -44,9 +44,12 @@ impl Pool {
 
 /// To `size` pixels a side, each the mean of its part of the image.
 pub fn adaptive_mean(images: &Tensor, size: i64) -> Result<Tensor> {
-    layers::pass_plain(LayerKind::Pool, "adaptive-average-pool", images, || {
-        Ok(images.f_adaptive_avg_pool2d([size; 2])?)
-    })
+    layers::pass_plain(
+        LayerKind::Pool,
+        "adaptive-average-pool",
+        images,
+        || Ok(images.f_adaptive_avg_pool2d([size; 2])?),
+    )
 }
 
 /// The mean of every channel, `[batch, channels]`.

@@ -52,9 +52,9 @@ impl Layer {
             Layer::AveragePool(pool) => pool.mean(input)?,
             Layer::AdaptiveAveragePool(size) => adaptive_mean(input, *size)?,
             Layer::LocalResponseNorm => local_response_norm(input)?,
-            Layer::Dropout(probability) => pass_plain(LayerKind::Other, "dropout", input, || {
-                Ok(input.f_dropout(*probability, mode.drops())?)
-            })?,
+            Layer::Dropout(probability) => {
+                pass_plain(LayerKind::Other, "dropout", input, || Ok(input.f_dropout(*probability, mode.drops())?))?
+            }
             Layer::Flatten => input.f_flatten(1, -1)?,
             Layer::Branches(branches) => {
                 let outputs = branches.iter().map(|branch| branch.forward(input, mode));

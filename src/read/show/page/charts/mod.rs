@@ -10,6 +10,7 @@
 //! | [`lines`] | lines with a dot a run: throughput, speedup, efficiency, bus bandwidth, speed by batch size |
 //! | [`bars`] | the same of at most two cases, a bar each |
 //! | [`stack`] | bars of parts: where a step's time goes |
+//! | [`spans`] | what ranks did within one iteration, lane by lane |
 //! | [`timeline`] | every iteration of a run, thinned out so that no outlier is lost |
 //! | [`ranks`] | the spread of every rank, hosts side by side |
 //! | [`waterfall`] | from one time to another by parts that add up |
@@ -20,6 +21,7 @@ pub mod labels;
 pub mod lines;
 pub mod ranks;
 pub mod scale;
+pub mod spans;
 pub mod stack;
 pub mod style;
 pub mod timeline;
@@ -31,6 +33,7 @@ use crate::read::show::page::charts::bars::BarChart;
 use crate::read::show::page::charts::frame::{Drawing, figure};
 use crate::read::show::page::charts::lines::LineChart;
 use crate::read::show::page::charts::ranks::RankChart;
+use crate::read::show::page::charts::spans::SpanChart;
 use crate::read::show::page::charts::stack::StackChart;
 use crate::read::show::page::charts::timeline::Timeline;
 use crate::read::show::page::charts::waterfall::Waterfall;
@@ -50,6 +53,8 @@ pub enum Chart {
     Ranks(RankChart),
     /// From one whole to another.
     Waterfall(Waterfall),
+    /// Within one iteration.
+    Spans(SpanChart),
 }
 
 impl Chart {
@@ -62,6 +67,7 @@ impl Chart {
             Chart::Timeline(chart) => figure(&chart.title, html! {}, chart.draw()),
             Chart::Ranks(chart) => figure(&chart.title, chart.key(), chart.draw()),
             Chart::Waterfall(chart) => figure(&chart.title, html! {}, chart.draw()),
+            Chart::Spans(chart) => figure(&chart.title, chart.key(), chart.draw()),
         }
     }
 
@@ -70,7 +76,7 @@ impl Chart {
         match self {
             Chart::Lines(chart) => Some(chart.drawing()),
             Chart::Bars(chart) => Some(chart.drawing()),
-            Chart::Stack(_) | Chart::Timeline(_) | Chart::Ranks(_) | Chart::Waterfall(_) => None,
+            Chart::Stack(_) | Chart::Timeline(_) | Chart::Ranks(_) | Chart::Waterfall(_) | Chart::Spans(_) => None,
         }
     }
 
@@ -79,6 +85,7 @@ impl Chart {
         match self {
             Chart::Lines(_) | Chart::Bars(_) => "charts",
             Chart::Timeline(_) => "charts small",
+            Chart::Spans(_) => "charts wide",
             Chart::Stack(_) | Chart::Ranks(_) | Chart::Waterfall(_) => "charts large",
         }
     }

@@ -14,6 +14,7 @@
 //! | [`work_load`] | what an uneven division of the batch cost |
 //! | [`scaling_loss`] | where the scaling loss goes |
 //! | [`learning`] | loss and predictions over epochs |
+//! | [`traced_step`] | inside a traced iteration |
 //! | [`iterations`] | every iteration of every run |
 //! | [`ranks`] | the spread of every rank |
 //! | [`bandwidth`] | all-reduce alone |
@@ -37,6 +38,7 @@ pub mod scaling_charts;
 pub mod scaling_loss;
 pub mod series;
 pub mod split;
+pub mod traced_step;
 pub mod trust;
 pub mod work_load;
 
@@ -123,6 +125,7 @@ fn section(setting: &Setting, published: bool) -> Section {
     blocks.extend(split::block(setting));
     blocks.extend(work_load::blocks(setting));
     blocks.extend(scaling_loss::block(setting));
+    blocks.extend(traced_step::blocks(setting));
     blocks.extend(learning::block(setting));
     blocks.extend(iterations::blocks(setting));
     blocks.extend(ranks::blocks(setting));

@@ -5,6 +5,8 @@ use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 
 use ringmark_record::dimension::model::Model;
+use ringmark_record::file::run_name::RunName;
+use ringmark_record::trace::timeline::Timeline;
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;
@@ -31,6 +33,8 @@ pub struct Series<'a> {
     pub style: Style,
     /// Its runs.
     pub group: &'a Group,
+    /// Traces of its result, of runs in any group.
+    pub traces: &'a [(RunName, Timeline)],
 }
 
 impl Setting<'_> {
@@ -68,7 +72,7 @@ pub fn settings(results: &[ResultFolder]) -> Vec<Setting<'_>> {
             });
             let series = &mut settings[index].1.series;
             let style = Style { colour: number, shape: series.len() };
-            series.push(Series { name: result.name.clone(), style, group });
+            series.push(Series { name: result.name.clone(), style, group, traces: &result.traces });
         }
     }
     settings.into_iter().map(|(_, setting)| named(setting)).collect()

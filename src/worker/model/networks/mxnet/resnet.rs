@@ -4,7 +4,9 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::model::layers::{BatchNorm, BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Linear, Pool, channel_means};
+use crate::model::layers::{
+    BatchNorm, BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Linear, Pool, channel_means,
+};
 use crate::model::named_tensors::{Draws, NamedTensors};
 use crate::model::network::{Mode, Network};
 

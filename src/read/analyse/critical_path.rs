@@ -1,0 +1,238 @@
+//! What held a traced iteration: back from its end, each thing that began only when the one before it had ended.
+//!
+//! The update of the last rank waits for the last bucket; the bucket's sum waits for the rank whose gradient came last, or
+//! for the sum of the bucket before it; the gradient waits for the layers of that rank's backward, and they for its forward.
+
+use ringmark_record::trace::span::{Lane, RankTrace, Span};
+use ringmark_record::trace::timeline::Timeline;
+
+/// A sum that begins so soon after its last gradient did not wait for another: a share of the iteration.
+const AT_ONCE: f64 = 0.002;
+
+/// A stretch of it, in nanoseconds of the timeline.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CriticalSpan {
+    /// Where it goes on.
+    pub rank: u32,
+    /// What goes on.
+    pub name: String,
+    /// From.
+    pub begin_ns: i64,
+    /// To.
+    pub end_ns: i64,
+}
+
+/// The path through an iteration, and who held it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CriticalPath {
+    /// Which iteration.
+    pub iteration: u32,
+    /// From its begin to its end.
+    pub spans: Vec<CriticalSpan>,
+    /// `bucket 4 of rank 1, last held by layer1.0.conv1`; `None` where nothing was exchanged.
+    pub held_by: Option<String>,
+}
+
+/// Iterations that every rank has, in order.
+pub fn iterations(timeline: &Timeline) -> Vec<u32> {
+    let of_rank = |rank: &RankTrace| -> Vec<u32> {
+        let mut all: Vec<u32> =
+            rank.spans.iter().filter(|span| span.lane == Lane::Step).map(|span| span.iteration).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    let mut ranks = timeline.ranks.iter().map(of_rank);
+    let first = ranks.next().unwrap_or_default();
+    ranks.fold(first, |common, rank| common.into_iter().filter(|iteration| rank.contains(iteration)).collect())
+}
+
+/// Through `iteration`; `None` where a rank has no phase of it.
+pub fn of(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
+    let steps = |rank: &RankTrace| -> Vec<Span> {
+        rank.spans.iter().filter(|span| span.lane == Lane::Step && span.iteration == iteration).cloned().collect()
+    };
+    let last = timeline.ranks.iter().max_by_key(|rank| steps(rank).iter().map(Span::end_ns).max())?;
+    let update = steps(last).into_iter().max_by_key(Span::end_ns)?;
+    let span = |rank: &RankTrace, name: &str, begin_ns: i64, end_ns: i64| CriticalSpan {
+        rank: rank.rank,
+        name: name.to_owned(),
+        begin_ns,
+        end_ns,
+    };
+    let begin = |rank: &RankTrace| steps(rank).iter().map(|span| span.begin_ns).min();
+    let length = (update.end_ns() - begin(last)?) as f64;
+    let buckets = Buckets::of(timeline, iteration);
+    let Some((number, end)) = buckets.last_before(last, update.begin_ns + (AT_ONCE * length) as i64) else {
+        let phases = steps(last).iter().map(|phase| span(last, &phase.name, phase.begin_ns, phase.end_ns())).collect();
+        return Some(CriticalPath { iteration, spans: phases, held_by: None });
+    };
+    // Back over sums that waited for the one before them.
+    let mut first = number;
+    while first > 0 && buckets.start(last, first)? - buckets.ready(first)?.1 > (AT_ONCE * length) as i64 {
+        first -= 1;
+    }
+    let (holder, ready) = buckets.ready(first)?;
+    let mut spans = Vec::new();
+    for phase in steps(holder).iter().filter(|phase| phase.begin_ns < ready) {
+        spans.push(span(holder, &phase.name, phase.begin_ns, phase.end_ns().min(ready)));
+    }
+    let what = if first == number {
+        format!("sum of bucket {number}")
+    } else {
+        format!("sums of buckets {first} to {number}")
+    };
+    spans.push(span(last, &what, ready, end.max(ready)));
+    if update.begin_ns > end {
+        spans.push(span(last, "until the update", end, update.begin_ns));
+    }
+    spans.push(span(last, &update.name, update.begin_ns, update.end_ns()));
+    let layers = holder.spans.iter().filter(|span| span.lane == Lane::Layers && span.layer.is_some());
+    let layer =
+        layers.filter(|span| span.iteration == iteration && span.end_ns() <= ready).max_by_key(|span| span.end_ns());
+    let layer = layer.map(|layer| format!(", whose gradients {} completed", layer.name)).unwrap_or_default();
+    let held_by = format!("bucket {first} of rank {} on {}{layer}", holder.rank, holder.host);
+    Some(CriticalPath { iteration, spans, held_by: Some(held_by) })
+}
+
+/// The buckets of an iteration.
+struct Buckets<'a> {
+    /// Rank, number, from its last gradient to its sum.
+    spans: Vec<(&'a RankTrace, u32, &'a Span)>,
+    /// Sums, by rank and bucket.
+    sums: Vec<(u32, u32, &'a Span)>,
+}
+
+impl<'a> Buckets<'a> {
+    fn of(timeline: &'a Timeline, iteration: u32) -> Buckets<'a> {
+        let of_iteration = |rank: &'a RankTrace| {
+            rank.spans.iter().filter(move |span| span.iteration == iteration).map(move |span| (rank, span))
+        };
+        let all = || timeline.ranks.iter().flat_map(of_iteration);
+        let bucket = |(rank, span): (&'a RankTrace, &'a Span)| match span.lane {
+            Lane::Bucket(number) => Some((rank, number, span)),
+            _ => None,
+        };
+        let sum = |(rank, span): (&'a RankTrace, &'a Span)| {
+            Some((rank.rank, span.bucket.filter(|_| span.lane == Lane::Exchange)?, span))
+        };
+        Buckets { spans: all().filter_map(bucket).collect(), sums: all().filter_map(sum).collect() }
+    }
+
+    /// The bucket of `rank` that ended last before `limit`, and when.
+    fn last_before(&self, rank: &RankTrace, limit: i64) -> Option<(u32, i64)> {
+        let own = self.spans.iter().filter(|(of, _, _)| of.rank == rank.rank);
+        own.map(|(_, number, span)| (*number, span.end_ns()))
+            .filter(|(_, end)| *end <= limit)
+            .max_by_key(|(_, end)| *end)
+    }
+
+    /// The rank whose gradients of this bucket came last, and when.
+    fn ready(&self, number: u32) -> Option<(&'a RankTrace, i64)> {
+        let all = self.spans.iter().filter(|(_, other, _)| *other == number);
+        all.map(|(rank, _, span)| (*rank, span.begin_ns)).max_by_key(|(_, begin)| *begin)
+    }
+
+    /// When its sum began on `rank`; when its last gradient came, where the trace has no sum.
+    fn start(&self, rank: &RankTrace, number: u32) -> Option<i64> {
+        let own = self.sums.iter().filter(|(of, other, _)| *of == rank.rank && *other == number);
+        own.map(|(_, _, span)| span.begin_ns).min().or_else(|| Some(self.ready(number)?.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::trace::clock::{ClockMethod, ClockReading, RankClock};
+    use ringmark_record::trace::span::{Direction, LayerKind, LayerPass};
+
+    use super::*;
+
+    fn span(lane: Lane, name: &str, begin_ns: i64, end_ns: i64) -> Span {
+        let bucket = match lane {
+            Lane::Bucket(number) => Some(number),
+            _ => None,
+        };
+        let layer = (lane == Lane::Layers).then(|| LayerPass {
+            layer: 0,
+            kind: LayerKind::Convolution,
+            direction: Direction::Backward,
+            multiply_adds: 0,
+            bytes: ringmark_record::dimension::units::Bytes(0),
+        });
+        Span { lane, name: name.to_owned(), iteration: 3, begin_ns, length_ns: end_ns - begin_ns, layer, bucket }
+    }
+
+    /// Rank 1 is late with bucket 1; the second sum of rank 0 begins where `second` says.
+    fn timeline(second: i64) -> Timeline {
+        let reading = ClockReading { at_ns: 0, ahead_ns: 0, residual_ns: 0 };
+        let clock = RankClock { method: ClockMethod::SameHost, first: reading, last: reading };
+        let rank = |rank: u32| {
+            let late = 1000 * i64::from(rank);
+            let sum =
+                |number, begin, end| Span { bucket: Some(number), ..span(Lane::Exchange, "all-reduce", begin, end) };
+            let spans = vec![
+                span(Lane::Step, "forward", 0, 4000),
+                span(Lane::Step, "backward", 4000, 9000 + late),
+                span(Lane::Step, "exposed all-reduce", 9000 + late, 12_000),
+                span(Lane::Step, "optimizer", 12_000, 13_000 - late / 10),
+                span(Lane::Layers, "layer2", 4000, 6000),
+                span(Lane::Layers, "layer1", 6000, 8900 + late),
+                span(Lane::Bucket(0), "bucket 0", 6000, second),
+                span(Lane::Bucket(1), "bucket 1", 9000 + late, 12_000),
+                sum(0, 6000, second),
+                sum(1, second, 12_000),
+            ];
+            RankTrace { rank, host: "a".to_owned(), clock, spans, gradients: Vec::new() }
+        };
+        Timeline {
+            title: String::new(),
+            began_unix_seconds: 0.0,
+            exchange: "nccl".to_owned(),
+            arrays: Vec::new(),
+            ranks: vec![rank(0), rank(1)],
+        }
+    }
+
+    fn told(path: &CriticalPath) -> Vec<(u32, &str, i64, i64)> {
+        path.spans.iter().map(|span| (span.rank, span.name.as_str(), span.begin_ns, span.end_ns)).collect()
+    }
+
+    #[test]
+    fn the_rank_whose_gradient_comes_last_holds_the_step() {
+        let timeline = timeline(10_000);
+        assert_eq!(iterations(&timeline), [3]);
+        let path = of(&timeline, 3).expect("a path");
+        let expected = [
+            (1, "forward", 0, 4000),
+            (1, "backward", 4000, 10_000),
+            (0, "sum of bucket 1", 10_000, 12_000),
+            (0, "optimizer", 12_000, 13_000),
+        ];
+        assert_eq!(told(&path), expected);
+        let held = "bucket 1 of rank 1 on a, whose gradients layer1 completed";
+        assert_eq!(path.held_by.as_deref(), Some(held));
+        assert_eq!(of(&timeline, 4), None);
+    }
+
+    #[test]
+    fn a_sum_that_waits_for_the_one_before_leads_back_to_it() {
+        let path = of(&timeline(11_500), 3).expect("a path");
+        let expected = [
+            (1, "forward", 0, 4000),
+            (1, "backward", 4000, 6000),
+            (0, "sums of buckets 0 to 1", 6000, 12_000),
+            (0, "optimizer", 12_000, 13_000),
+        ];
+        assert_eq!(told(&path), expected);
+    }
+
+    #[test]
+    fn one_rank_alone_is_its_phases() {
+        let mut timeline = timeline(10_000);
+        timeline.ranks.truncate(1);
+        timeline.ranks[0].spans.retain(|span| span.lane == Lane::Step);
+        let path = of(&timeline, 3).expect("a path");
+        assert_eq!(path.spans.len(), 4);
+        assert_eq!(path.held_by, None);
+    }
+}

@@ -1,0 +1,41 @@
+//! Traces that lie beside the logs of runs.
+
+use std::io::{BufReader, ErrorKind};
+use std::path::Path;
+
+use ringmark_record::file::run_name::RunName;
+use ringmark_record::file::whole_file;
+use ringmark_record::trace::chrome;
+use ringmark_record::trace::timeline::Timeline;
+
+use crate::read::load::problem::Problem;
+
+/// Of those of `runs` that have one. Horovod's form is for other tools, and left out.
+pub fn of_runs(
+    folder: &Path,
+    runs: impl Iterator<Item = RunName>,
+    problems: &mut Vec<Problem>,
+) -> Vec<(RunName, Timeline)> {
+    let mut traces = Vec::new();
+    for run in runs {
+        let path = run.trace(Path::new(""));
+        let file = match whole_file::open(&folder.join(&path)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            file => file,
+        };
+        let read = file.map_err(anyhow::Error::from).and_then(|file| {
+            let mut input = BufReader::new(file);
+            if is_horovod_s(&mut input)? { Ok(None) } else { chrome::read(input).map(Some) }
+        });
+        match read {
+            Ok(trace) => traces.extend(trace.map(|trace| (run, trace))),
+            Err(error) => problems.push(Problem::in_file(&path, format!("the trace cannot be used: {error:#}"))),
+        }
+    }
+    traces
+}
+
+/// An array of events instead of an object.
+fn is_horovod_s(input: &mut impl std::io::BufRead) -> anyhow::Result<bool> {
+    Ok(input.fill_buf()?.first() == Some(&b'['))
+}
