@@ -16,7 +16,6 @@ use ringmark_record::dimension::model::Model;
 use ringmark_record::manifest::Manifest;
 use ringmark_record::options::option_table::{AUTO_BATCH_SIZE, keyword};
 use ringmark_record::options::usage::usage;
-use ringmark_record::trace::config::TraceConfig;
 
 use crate::cli::launch::config_file::Setting;
 use crate::cli::launch::hosts::Machine;
@@ -158,21 +157,6 @@ impl AxesOptions {
             trace_runs: self.trace_runs,
         })
     }
-}
-
-/// Refuses options of a trace where no run has one.
-pub(super) fn check_trace(sweep: &AxesSweep, trace: &TraceConfig) -> anyhow::Result<()> {
-    let TraceConfig { iterations, format, profile_layers, .. } = trace;
-    let usual = TraceConfig::default();
-    ensure!(
-        sweep.trace_runs > 0 || *profile_layers || iterations.is_none(),
-        "--trace-iterations is of runs that are traced: add --trace-runs 1, or --profile-layers"
-    );
-    ensure!(
-        sweep.trace_runs > 0 || *format == usual.format,
-        "--trace-format {format} is of runs that are traced: add --trace-runs 1"
-    );
-    Ok(())
 }
 
 /// The axes of `sweep` and then the `others` for a file of options: an axis under the name for one value or for several.

@@ -16,6 +16,7 @@ use crate::cli::launch::axes::{refuse_repeated, texts};
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
+use crate::cli::launch::trace::TraceOption;
 use crate::launch::sweep::benchmark::bandwidth::{self, BandwidthSweep};
 
 const BANDWIDTH_EXAMPLES: &str = "\
@@ -62,6 +63,9 @@ pub struct BandwidthOptions {
     /// For programs.
     #[command(flatten)]
     json: JsonOption,
+    /// What goes on inside.
+    #[command(flatten)]
+    trace: TraceOption,
     /// What every rank is asked to do.
     #[command(flatten)]
     bandwidth: Launched<BandwidthConfig>,
@@ -91,7 +95,8 @@ impl BandwidthOptions {
         launch.server_hosts = self.servers.server_hosts;
         let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
         let json = self.json.into_json();
-        Ok(BandwidthSweep { cases, operations, launch, out, json, bandwidth: config })
+        let is_traced = self.trace.into_is_traced(&config.trace)?;
+        Ok(BandwidthSweep { cases, operations, launch, out, json, is_traced, bandwidth: config })
     }
 }
 

@@ -11,6 +11,7 @@ use ringmark_record::options::usage::usage;
 
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
+use crate::cli::launch::trace::TraceOption;
 use crate::launch::sweep::benchmark::input::{self, InputRun};
 
 const INPUT_EXAMPLES: &str = "\
@@ -42,6 +43,9 @@ pub struct InputOptions {
     /// Say whether this feeds the devices of a training sweep with synthetic images, whose folder this is
     #[arg(long, value_name = "RESULT")]
     against: Option<PathBuf>,
+    /// What goes on inside.
+    #[command(flatten)]
+    trace: TraceOption,
     /// What every host is asked to do.
     #[command(flatten)]
     input: Launched<InputConfig>,
@@ -59,6 +63,7 @@ impl InputOptions {
         let filled_in = option_table::filled_in(&input);
         launch.save_config = self.config_file.into_saved("input", &launch.hosts, filled_in);
         let out = self.out.unwrap_or_else(|| input::default_folder(SystemTime::now()));
-        Ok(InputRun { launch, out, against: self.against, input })
+        let is_traced = self.trace.into_is_traced(&input.trace)?;
+        Ok(InputRun { launch, out, against: self.against, is_traced, input })
     }
 }

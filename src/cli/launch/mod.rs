@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`hosts`] | where and how, the same in all of them |
 //! | [`config_file`] | a sweep as a file: `--config`, `--save-config` |
+//! | [`trace`] | `--trace`, and what its other options need |
 //! | [`axes`] | what a sweep varies, the same in every benchmark over axes |
 //! | [`sweep`], [`score`], [`bandwidth`], [`input`], [`doctor`] | the commands |
 
@@ -16,3 +17,4 @@ pub mod input;
 pub mod score;
 pub mod servers;
 pub mod sweep;
+pub mod trace;

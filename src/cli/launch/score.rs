@@ -14,6 +14,7 @@ use ringmark_record::options::usage::usage;
 use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
+use crate::cli::launch::trace;
 use crate::launch::sweep::benchmark::score::ScoreSweep;
 use crate::launch::sweep::plan::BatchSizes;
 
@@ -77,7 +78,7 @@ impl ScoreOptions {
         for Point { model, dtype, batch_size, .. } in sweep.axes.points() {
             ScoreConfig { model, dtype, batch_size, ..score.clone() }.validate().map_err(usage)?;
         }
-        axes::check_trace(&sweep, &score.trace).map_err(usage)?;
+        trace::check(sweep.trace_runs > 0, "--trace-runs 1", &score.trace).map_err(usage)?;
         let filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&score));
         sweep.launch.save_config = self.config_file.into_saved("score", &sweep.launch.hosts, filled_in);
         Ok(ScoreSweep { sweep, score })

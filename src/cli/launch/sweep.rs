@@ -20,6 +20,7 @@ use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
+use crate::cli::launch::trace;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::train::TrainSweep;
@@ -168,7 +169,7 @@ impl SweepOptions {
         }
         self.servers.check(&kv_stores, &sweep.axes.cases).map_err(usage)?;
         check_kv_stores(&sweep).map_err(usage)?;
-        axes::check_trace(&sweep, &train.trace).map_err(usage)?;
+        trace::check(sweep.trace_runs > 0, "--trace-runs 1", &train.trace).map_err(usage)?;
         if !search.over.is_empty() {
             let Axes { models, dtypes, batch_sizes, kv_stores, .. } = &sweep.axes;
             strategy_search::refuse_several(&[

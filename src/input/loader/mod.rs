@@ -10,11 +10,12 @@
 mod config;
 pub mod growing;
 pub mod order;
+pub mod stage;
 pub mod turn;
 mod worker;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -26,6 +27,7 @@ use crate::dataset::record_files::RecordStream;
 pub use crate::loader::config::LoaderConfig;
 use crate::loader::growing::{Batch, Growing, StageTimes};
 use crate::loader::order::{Draw, Order};
+use crate::loader::stage::Observer;
 use crate::loader::turn::Turn;
 use crate::loader::worker::Worker;
 
@@ -45,6 +47,7 @@ struct Shared {
     may_begin: Condvar,
     /// A batch is whole.
     is_whole: Condvar,
+    observer: OnceLock<Observer>,
 }
 
 /// Where images come from.
@@ -127,12 +130,13 @@ impl Loader {
             state: Mutex::new(state),
             may_begin: Condvar::new(),
             is_whole: Condvar::new(),
+            observer: OnceLock::new(),
         });
         let mut loader = Loader { shared, threads: Vec::new(), decoder };
-        for (number, mut worker) in workers.into_iter().enumerate() {
+        for (number, mut worker) in (0..).zip(workers) {
             let shared = loader.shared.clone();
             let thread = thread::Builder::new().name(format!("decode {number}"));
-            let run = move || shared.make(&mut worker);
+            let run = move || shared.make(number, &mut worker);
             loader
                 .threads
                 .push(thread.spawn(run).with_context(|| format!("decode thread {number} cannot be started"))?);
@@ -143,6 +147,11 @@ impl Loader {
     /// Which library decodes JPEG, with its version.
     pub fn decoder(&self) -> &str {
         &self.decoder
+    }
+
+    /// From now on `observer` hears what threads do. The first one that is given stays.
+    pub fn observe(&self, observer: Observer) {
+        self.shared.observer.get_or_init(|| observer);
     }
 
     /// The next batch, as soon as it is whole. Its memory comes back by [`give_back`](Loader::give_back).
@@ -189,11 +198,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's life.
-    fn make(&self, worker: &mut Worker) {
+    /// The life of thread `number`.
+    fn make(&self, number: u32, worker: &mut Worker) {
         let _end = EndOfThread(self);
         while let Some((mut ticket, read)) = self.read(worker) {
             let made = read.and_then(|draw| worker.make(draw, &mut ticket.place));
+            if let Some(observer) = self.observer.get() {
+                observer(number, worker.stages());
+            }
             let mut state = self.state();
             state.times += worker.times();
             let growing = state.growing.iter_mut().find(|growing| growing.step == ticket.step);

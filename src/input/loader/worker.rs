@@ -1,6 +1,6 @@
 //! What one thread does to one image: read, decode, augment, each timed.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
@@ -10,19 +10,22 @@ use crate::image::ImagePipeline;
 use crate::loader::config::LoaderConfig;
 use crate::loader::growing::StageTimes;
 use crate::loader::order::Draw;
+use crate::loader::stage::{Stage, StageSpan};
 
 /// One thread's memory.
 pub(super) struct Worker {
     pipeline: ImagePipeline,
     item: Item,
     config: LoaderConfig,
-    times: StageTimes,
+    /// Of the image that was read last, in order.
+    stages: Vec<StageSpan>,
+    bytes: u64,
 }
 
 impl Worker {
     pub(super) fn new(config: LoaderConfig) -> Result<Worker> {
         let pipeline = ImagePipeline::new(config.decoder, config.scaling)?;
-        Ok(Worker { pipeline, item: Item::default(), config, times: StageTimes::default() })
+        Ok(Worker { pipeline, item: Item::default(), config, stages: Vec::new(), bytes: 0 })
     }
 
     /// Which library decodes JPEG, with its version.
@@ -32,20 +35,36 @@ impl Worker {
 
     /// What the image that was read last took.
     pub(super) fn times(&self) -> StageTimes {
-        self.times
+        let of = |stage: Stage| {
+            self.stages.iter().filter(|span| span.stage == stage).map(|span| span.end - span.begin).sum()
+        };
+        StageTimes {
+            read: of(Stage::Read),
+            decode: of(Stage::Decode),
+            augment: of(Stage::Augment),
+            images: 1,
+            bytes: self.bytes,
+            ..StageTimes::default()
+        }
+    }
+
+    /// When that was.
+    pub(super) fn stages(&self) -> &[StageSpan] {
+        &self.stages
     }
 
     /// Reads an image's bytes.
     pub(super) fn read(&mut self, read: impl FnOnce(&mut Item) -> Result<Draw>) -> Result<Draw> {
-        self.times = StageTimes { images: 1, ..StageTimes::default() };
-        let draw = timed(&mut self.times.read, || read(&mut self.item))?;
-        self.times.bytes = self.item.bytes().len() as u64;
+        self.stages.clear();
+        self.bytes = 0;
+        let draw = timed(Stage::Read, &mut self.stages, || read(&mut self.item))?;
+        self.bytes = self.item.bytes().len() as u64;
         Ok(draw)
     }
 
     /// Fills `place` with the image whose bytes were read; its class.
     pub(super) fn make(&mut self, draw: Draw, place: &mut [u8]) -> Result<i64> {
-        let Worker { pipeline, item, config: LoaderConfig { recipe, seed, channels, classes, .. }, times } = self;
+        let Worker { pipeline, item, config: LoaderConfig { recipe, seed, channels, classes, .. }, stages, .. } = self;
         match item.form {
             Form::Encoded => {
                 ensure!(
@@ -55,9 +74,10 @@ impl Worker {
                     channels
                 );
                 let mut generator = Generator::of_image(*seed, draw.epoch, draw.item);
-                let plan = timed(&mut times.decode, || pipeline.decode(item.bytes(), recipe, &mut generator));
+                let plan = timed(Stage::Decode, stages, || pipeline.decode(item.bytes(), recipe, &mut generator));
                 let plan = plan.with_context(|| item.place.to_string())?;
-                timed(&mut times.augment, || pipeline.augment(&plan, place)).with_context(|| item.place.to_string())?;
+                timed(Stage::Augment, stages, || pipeline.augment(&plan, place))
+                    .with_context(|| item.place.to_string())?;
             }
             Form::Pixels { height, width, channels: stored } => {
                 ensure!(
@@ -69,16 +89,16 @@ impl Worker {
                     recipe.size,
                     channels
                 );
-                timed(&mut times.augment, || place.copy_from_slice(item.bytes()));
+                timed(Stage::Augment, stages, || place.copy_from_slice(item.bytes()));
             }
         }
         Ok(i64::from(item.class(*classes)?))
     }
 }
 
-fn timed<Value>(time: &mut Duration, work: impl FnOnce() -> Value) -> Value {
-    let start = Instant::now();
+fn timed<Value>(stage: Stage, stages: &mut Vec<StageSpan>, work: impl FnOnce() -> Value) -> Value {
+    let begin = Instant::now();
     let value = work();
-    *time += start.elapsed();
+    stages.push(StageSpan { stage, begin, end: Instant::now() });
     value
 }

@@ -45,6 +45,13 @@ pub struct JobFiles {
     pub record: PathBuf,
 }
 
+impl JobFiles {
+    /// Of the trace, beside the record.
+    pub fn trace(&self) -> PathBuf {
+        self.record.with_extension("trace.json")
+    }
+}
+
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobEnd {

@@ -142,6 +142,7 @@ impl<'a> Buckets<'a> {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_record::dimension::units::Bytes;
     use ringmark_record::trace::clock::{ClockMethod, ClockReading, RankClock};
     use ringmark_record::trace::span::{Direction, LayerKind, LayerPass};
 
@@ -152,12 +153,12 @@ mod tests {
             Lane::Bucket(number) => Some(number),
             _ => None,
         };
-        let layer = (lane == Lane::Layers).then(|| LayerPass {
+        let layer = (lane == Lane::Layers).then_some(LayerPass {
             layer: 0,
             kind: LayerKind::Convolution,
             direction: Direction::Backward,
             multiply_adds: 0,
-            bytes: ringmark_record::dimension::units::Bytes(0),
+            bytes: Bytes(0),
         });
         Span { lane, name: name.to_owned(), iteration: 3, begin_ns, length_ns: end_ns - begin_ns, layer, bucket }
     }

@@ -17,6 +17,7 @@ use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::line::log::Log;
 use ringmark_record::line::other_tool::tool::{Tool, Windows};
 use ringmark_record::stats::summary::{harmonic_mean, mean};
+use ringmark_record::trace::config::TraceConfig;
 use ringmark_record::validity::observed::Observed;
 use ringmark_record::validity::{self, ForeignLoad};
 
@@ -334,6 +335,7 @@ fn recorded(RunRecord { header, end, .. }: &RunRecord, warmup: Option<u32>) -> R
         save: None,
         record: None,
         autotune_log: None,
+        trace: TraceConfig::default(),
         // Which older records leave to the reader.
         exchange: header.config.exchange.on(device, header.config.kv_store.kv_store),
         ..asked

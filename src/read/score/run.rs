@@ -12,6 +12,7 @@ use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::host::environment::{Environment, RankPlace};
 use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::line::log::Log;
+use ringmark_record::trace::config::TraceConfig;
 use ringmark_record::validity::observed::Observed;
 use ringmark_record::validity::{self, ForeignLoad};
 
@@ -141,6 +142,7 @@ fn recorded(record: &ScoreRecord) -> ScoreRecorded {
         device: DeviceChoice::Auto,
         seed: defaults.seed,
         record: None,
+        trace: TraceConfig::default(),
         // Each network's own size is one condition, whatever it is.
         image_size: record.config.image_size.filter(|size| *size != record.config.model.image_size(None)),
         ..record.config.clone()

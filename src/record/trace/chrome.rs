@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::dimension::units::Bytes;
-use crate::trace::clock::{ClockMethod, ClockReading, RankClock};
+use crate::trace::clock::RankClock;
 use crate::trace::span::{Direction, Lane, LayerKind, LayerPass, RankTrace, Span};
 use crate::trace::timeline::Timeline;
 
@@ -92,7 +92,7 @@ fn metadata(rank: &RankTrace) -> Vec<Event<'static>> {
         event(
             "process_name",
             None,
-            json!({ "name": format!("rank {} on {}", rank.rank, rank.host), "rank": rank.rank, "host": rank.host }),
+            json!({ "name": format!("rank {} on {}", rank.rank, rank.host), "rank": rank.rank, "host": rank.host, "clock": rank.clock }),
         ),
         event("process_sort_index", None, json!({ "sort_index": rank.rank })),
     ];
@@ -151,6 +151,7 @@ struct ReadArgs {
     name: Option<String>,
     rank: Option<u32>,
     host: Option<String>,
+    clock: Option<RankClock>,
     iteration: Option<u32>,
     bucket: Option<u32>,
     kind: Option<LayerKind>,
@@ -178,9 +179,7 @@ pub fn read(input: impl Read) -> Result<Timeline> {
     for ReadEvent { name, ph, pid, tid, ts, dur, args } in trace_events {
         match (ph.as_str(), name.as_str()) {
             ("M", "process_name") => {
-                let (Some(rank), Some(host)) = (args.rank, args.host) else { continue };
-                let reading = ClockReading { at_ns: 0, ahead_ns: 0, residual_ns: 0 };
-                let clock = RankClock { method: ClockMethod::SameHost, first: reading, last: reading };
+                let (Some(rank), Some(host), Some(clock)) = (args.rank, args.host, args.clock) else { continue };
                 ranks.insert(pid, RankTrace { rank, host, clock, spans: Vec::new(), gradients: Vec::new() });
             }
             ("M", "thread_name") => {

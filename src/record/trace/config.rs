@@ -131,6 +131,11 @@ impl Options for TraceConfig {
 }
 
 impl TraceConfig {
+    /// The options of a benchmark without layers and without gradients of named arrays.
+    pub fn options_of_spans() -> impl Iterator<Item = OptionSpec<TraceConfig>> {
+        TraceConfig::options().into_iter().filter(|option| ["trace", "trace-iterations"].contains(&option.name()))
+    }
+
     /// Whether nothing was typed.
     pub fn is_default(&self) -> bool {
         *self == TraceConfig::default()

@@ -206,7 +206,7 @@ mod tests {
         let words: Vec<&str> = lines[2].split_whitespace().collect();
         assert_eq!(
             words,
-            ["conv1", "convolution", "0.005", "0.007", "109.1", "0.000", "0.001", "50", "0.0"],
+            ["conv1", "convolution", "0.005", "0.008", "109.1", "0.000", "0.001", "50", "0.0"],
             "{lines:?}"
         );
         assert!(lines[3].starts_with("1 x convolution"), "{lines:?}");

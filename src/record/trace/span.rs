@@ -18,6 +18,12 @@ pub enum Lane {
     Exchange,
     /// A bucket, from its last gradient to its sum.
     Bucket(u32),
+    /// The thread that sends to a server of the kv-store, by the server's number.
+    Push(u32),
+    /// The thread that receives from it.
+    Pull(u32),
+    /// A thread that reads and decodes images.
+    Decode(u32),
 }
 
 impl Lane {
@@ -28,6 +34,9 @@ impl Lane {
             Lane::Layers => "layers".to_owned(),
             Lane::Exchange => "exchange".to_owned(),
             Lane::Bucket(number) => format!("bucket {number}"),
+            Lane::Push(server) => format!("push to server {server}"),
+            Lane::Pull(server) => format!("pull from server {server}"),
+            Lane::Decode(thread) => format!("decode thread {thread}"),
         }
     }
 
@@ -37,7 +46,10 @@ impl Lane {
             Lane::Step => 0,
             Lane::Layers => 1,
             Lane::Exchange => 2,
-            Lane::Bucket(number) => 10 + number % (Lane::COUNT - 10),
+            Lane::Bucket(number) => 10 + number % 7990,
+            Lane::Push(server) => 8000 + 2 * (server % 500),
+            Lane::Pull(server) => 8001 + 2 * (server % 500),
+            Lane::Decode(thread) => 9000 + thread % 1000,
         }
     }
 
@@ -50,7 +62,17 @@ impl Lane {
             "step" => Some(Lane::Step),
             "layers" => Some(Lane::Layers),
             "exchange" => Some(Lane::Exchange),
-            _ => title.strip_prefix("bucket ")?.parse().ok().map(Lane::Bucket),
+            _ => {
+                let (kind, number) = title.rsplit_once(' ')?;
+                let number = number.parse().ok()?;
+                match kind {
+                    "bucket" => Some(Lane::Bucket(number)),
+                    "push to server" => Some(Lane::Push(number)),
+                    "pull from server" => Some(Lane::Pull(number)),
+                    "decode thread" => Some(Lane::Decode(number)),
+                    _ => None,
+                }
+            }
         }
     }
 }

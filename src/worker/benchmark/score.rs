@@ -159,6 +159,7 @@ fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -
         let span = recorder::begin(Lane::Step, Phase::Forward.description(), None);
         let seconds = pass(config.warmup + number)?;
         span.into_iter().for_each(OpenSpan::end);
+        recorder::end_iteration();
         Ok(seconds)
     };
     let own = (1..=config.iterations).map(timed).collect::<Result<Vec<f64>>>()?;

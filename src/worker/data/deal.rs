@@ -10,6 +10,8 @@ use ringmark_input::loader::turn::Turn;
 use ringmark_input::loader::{Loader, LoaderConfig};
 use ringmark_input::shard::Part;
 
+use crate::measure::trace::recorder;
+
 /// A data set, dealt out to the ranks.
 #[derive(Debug, Clone)]
 pub struct Deal {
@@ -99,19 +101,21 @@ impl Deal {
     /// Begins to make batches of a rank's `share` of the joined batch, from step `first` on, shuffled by a seed where they can
     /// be.
     pub fn start(&self, share: Share, shuffle: Option<u64>, config: LoaderConfig, first: u64) -> Result<Loader> {
-        match self.way {
+        let loader = match self.way {
             Way::ByNumber { items } => {
                 let order = Order::new(items, shuffle, share)?;
                 let order = match self.repeated {
                     Some(steps) => order.repeating(steps),
                     None => order,
                 };
-                Loader::start(self.dataset.clone(), order, config, first)
+                Loader::start(self.dataset.clone(), order, config, first)?
             }
             Way::InTurn(turn) => {
                 let turn = self.repeated.map_or(turn, |steps| turn.repeating(steps));
-                Loader::start_in_turn(&self.dataset, turn, config, first)
+                Loader::start_in_turn(&self.dataset, turn, config, first)?
             }
-        }
+        };
+        loader.observe(recorder::take_image);
+        Ok(loader)
     }
 }

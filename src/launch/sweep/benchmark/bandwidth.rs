@@ -19,6 +19,7 @@ use ringmark_record::dimension::units::GigabytesPerSecond;
 use ringmark_record::file::run_name::{RunName, bandwidth_files, bandwidth_operation};
 use ringmark_record::options::option_table::arguments;
 use ringmark_record::stats::busbw::Bus;
+use ringmark_record::trace::config::TraceConfig;
 use ringmark_record::validity;
 use ringmark_record::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
@@ -48,6 +49,8 @@ pub struct BandwidthSweep {
     pub out: PathBuf,
     /// Where the figures go for programs.
     pub json: Json,
+    /// Whether each job leaves a trace.
+    pub is_traced: bool,
     /// What each job is asked to do, but for the place of its record.
     pub bandwidth: BandwidthConfig,
 }
@@ -99,7 +102,8 @@ impl Benchmark for BandwidthSweep {
             let [log, record] = bandwidth_files(bandwidth.operation);
             let files = JobFiles { log: of(&self.out, &log), record: of(&out_of_record, &record) };
             let kv_store = bandwidth.kv_store.for_case(case);
-            let bandwidth = BandwidthConfig { json: Some(files.record.clone()), kv_store, ..bandwidth.clone() };
+            let trace = TraceConfig { file: self.is_traced.then(|| files.trace()), ..bandwidth.trace.clone() };
+            let bandwidth = BandwidthConfig { json: Some(files.record.clone()), kv_store, trace, ..bandwidth.clone() };
             let weights = match bandwidth.messages {
                 Messages::Gradients(model) => model.facts().parameters,
                 Messages::Sizes { .. } => 0,
@@ -391,6 +395,7 @@ mod tests {
             },
             out: "out".into(),
             json: Json::No,
+            is_traced: false,
             bandwidth: BandwidthConfig { min_busbw: minimum, ..BandwidthConfig::default() },
         }
     }

@@ -11,6 +11,7 @@ use ringmark_record::benchmark::input::record::InputRecord;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::{INPUT_LOG, INPUT_RECORD, RunName};
 use ringmark_record::options::option_table::arguments;
+use ringmark_record::trace::config::TraceConfig;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
@@ -31,6 +32,8 @@ pub struct InputRun {
     pub out: PathBuf,
     /// Result of training whose need is laid beside it.
     pub against: Option<PathBuf>,
+    /// Whether the job leaves a trace.
+    pub is_traced: bool,
     /// What each host is asked to do, but for the place of the record. Paths in it are absolute.
     pub input: InputConfig,
 }
@@ -81,10 +84,11 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
     }
 
     fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
-        let InputRun { out, input, .. } = self.run;
+        let InputRun { out, is_traced, input, .. } = self.run;
         let files = JobFiles { log: out.join(INPUT_LOG), record: absolute_out(out)?.join(INPUT_RECORD) };
         let mut worker = vec![self.kind().to_string()];
-        worker.extend(arguments(&InputConfig { record: Some(files.record.clone()), ..input.clone() }));
+        let trace = TraceConfig { file: is_traced.then(|| files.trace()), ..input.trace.clone() };
+        worker.extend(arguments(&InputConfig { record: Some(files.record.clone()), trace, ..input.clone() }));
         Ok(vec![JobPlan {
             title: "input".to_owned(),
             case: self.run.case(),

@@ -7,6 +7,7 @@ use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
+use ringmark_record::trace::config::TraceConfig;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
@@ -28,7 +29,12 @@ pub struct ScoreSweep {
 /// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
 pub fn run(config: &ScoreSweep) -> anyhow::Result<()> {
     let trial = |run: RunName, files: JobFiles, context: PlanContext| {
-        let short = ScoreConfig { iterations: batch_search::ITERATIONS - 1, warmup: 1, ..config.of_run(run, context) };
+        let short = ScoreConfig {
+            iterations: batch_search::ITERATIONS - 1,
+            warmup: 1,
+            trace: TraceConfig::default(),
+            ..config.of_run(run, context)
+        };
         config.job(run, short, files)
     };
     let sweep = batch_search::resolved::<ScoreRecord>(&config.sweep, config.kind(), &trial)?;

@@ -15,6 +15,7 @@ use crate::dimension::model::Model;
 use crate::dimension::operation::{Operands, Operation, Reduction};
 use crate::dimension::units::{Bytes, GigabytesPerSecond};
 use crate::keyword_enum;
+use crate::trace::config::TraceConfig;
 
 keyword_enum!(
     /// What becomes of the sums of a network's gradients inside the measured time.
@@ -115,6 +116,9 @@ pub struct BandwidthConfig {
     pub json: Option<PathBuf>,
     /// Least average bus bandwidth; the run fails below it.
     pub min_busbw: Option<GigabytesPerSecond>,
+    /// What is traced.
+    #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+    pub trace: TraceConfig,
 }
 
 impl Default for BandwidthConfig {
@@ -136,6 +140,7 @@ impl Default for BandwidthConfig {
             optimizer: OptimizerChoice::None,
             json: None,
             min_busbw: None,
+            trace: TraceConfig::default(),
         }
     }
 }

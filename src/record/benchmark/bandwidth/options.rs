@@ -16,6 +16,7 @@ use crate::dimension::units::{Bytes, GigabytesPerSecond};
 use crate::option;
 use crate::options::option_table::{OptionSpec, OptionValue, Options, check_ranges};
 use crate::options::usage::usage;
+use crate::trace::config::TraceConfig;
 
 /// Message sizes in bytes.
 const SIZES: RangeInclusive<u64> = 4..=1 << 40;
@@ -140,6 +141,10 @@ impl Options for BandwidthConfig {
             )
             .default_is("none"),
         );
+        let trace = TraceConfig::options_of_spans();
+        options.extend(
+            trace.map(|option| option.within(|config: &BandwidthConfig| &config.trace, |config| &mut config.trace)),
+        );
         options
     }
 }
@@ -254,6 +259,7 @@ impl BandwidthConfig {
     /// Refuses values outside their range and values that do not go together; the message names them.
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
+        self.trace.check(self.iterations)?;
         self.exchange.check(self.device)?;
         ensure!(
             self.min_busbw.is_none() || self.exchange.backend != BackendChoice::None,
@@ -406,6 +412,7 @@ mod tests {
             optimizer: OptimizerChoice::None,
             json: Some("a b.json".into()),
             min_busbw: Some(GigabytesPerSecond(2.5)),
+            trace: TraceConfig { file: Some("d.json".into()), ..TraceConfig::default() },
         };
         assert_eq!(parse(&arguments(&sizes)), sizes);
         let messages = Messages::Gradients(Model::Resnet50V1b);

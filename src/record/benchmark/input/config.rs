@@ -12,6 +12,7 @@ use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::dimension::model::Model;
 use crate::keyword_enum;
 use crate::options::option_table::OptionValue;
+use crate::trace::config::TraceConfig;
 
 keyword_enum!(
     /// Where a pass takes the files' bytes from.
@@ -122,6 +123,9 @@ pub struct InputConfig {
     /// Where rank 0 writes the record (JSON).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
+    /// What is traced.
+    #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+    pub trace: TraceConfig,
 }
 
 impl Default for InputConfig {
@@ -140,6 +144,7 @@ impl Default for InputConfig {
             seed: 0,
             images: ImageInputConfig::default(),
             record: None,
+            trace: TraceConfig::default(),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::benchmark::image_input::{DataSource, ImageInputConfig};
 use crate::benchmark::input::config::InputConfig;
 use crate::option;
 use crate::options::option_table::{OF_NETWORK, OptionSpec, OptionValue, Options, check_ranges};
+use crate::trace::config::TraceConfig;
 
 /// The option of [`ImageInputConfig`] that is a list here.
 const THREADS: &str = "decode-threads";
@@ -55,6 +56,10 @@ impl Options for InputConfig {
         options.extend(
             images.map(|option| option.within(|config: &InputConfig| &config.images, |config| &mut config.images)),
         );
+        let trace = TraceConfig::options_of_spans();
+        options.extend(
+            trace.map(|option| option.within(|config: &InputConfig| &config.trace, |config| &mut config.trace)),
+        );
         options
     }
 }
@@ -63,6 +68,7 @@ impl InputConfig {
     /// Refuses values outside their range, and data of which nothing is read while a benchmark runs; the message names them.
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
+        self.trace.check(self.batches.unwrap_or(u32::MAX))?;
         self.model.check_image_size(self.image_size())?;
         match self.data.source() {
             DataSource::Images(_) => {}
@@ -125,6 +131,7 @@ mod tests {
                 on_bad_image: BadImage::Skip,
             },
             record: Some("c.json".into()),
+            trace: TraceConfig { iterations: "3-4".parse().ok(), ..TraceConfig::default() },
         }
     }
 

@@ -245,11 +245,11 @@ impl TrainConfig {
         self.model.image_size(self.image_size)
     }
 
-    /// The same for so many iterations and no epochs: what is tried before a run.
+    /// The same for so many iterations, without epochs and trace: what is tried before a run.
     pub fn of_iterations(&self, iterations: u32) -> TrainConfig {
         let learning =
             LearningConfig { epochs: None, validate: DataFiles::default(), ..self.learning.without_checkpoints() };
-        TrainConfig { iterations, learning, ..self.clone() }
+        TrainConfig { iterations, learning, trace: TraceConfig::default(), ..self.clone() }
     }
 
     /// Steps of an epoch of so many `items` on `ranks` ranks: its last batch is filled up.

@@ -7,12 +7,14 @@ use ringmark_record::benchmark::bandwidth::gradients_use::GradientsUse;
 use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
 use ringmark_record::benchmark::exchange::Switch;
 use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::trace::span::Lane;
 use tch::{Kind, Tensor};
 
 use crate::benchmark::bandwidth::copied_weights::CopiedWeights;
-use crate::benchmark::bandwidth::timing::{element, rank_among, timing, worse};
+use crate::benchmark::bandwidth::timing::{self, element, rank_among, worse};
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
 use crate::exchange::memory;
 use crate::exchange::reducer::ReadyFrom;
@@ -21,6 +23,7 @@ use crate::exchange::{ExchangeArrays, GradientExchange, Parameters, strategy};
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::measure::timed::Timed;
+use crate::measure::trace::recorder::{self, OpenSpan};
 use crate::model::named_tensors::{Named, Role};
 use crate::model::networks;
 
@@ -103,6 +106,7 @@ impl<'a> GradientBench<'a> {
         let ExchangeArrays { wire, result, in_place } = self.exchange.arrays();
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
         let is_checked_each = config.check && self.exchange.is_in_step();
+        let mut tracer = timing::tracer(config, self.session)?;
         for iteration in 0..config.warmup + config.iterations {
             heartbeat::enter_in(iteration + 1, Stage::Data);
             if self.copy.is_none() {
@@ -110,12 +114,18 @@ impl<'a> GradientBench<'a> {
                 values::poison(&result, self.elements)?;
             }
             self.values.fill(&wire, self.elements, iteration as usize)?;
+            timing::begin_iteration(tracer.as_mut(), (iteration + 1).saturating_sub(config.warmup))?;
             let timed = Timed::begin(self.session.device(), world)?;
+            let span = recorder::begin(Lane::Step, "exchange", None);
             self.exchange.begin();
             (0..self.arrays).for_each(|array| self.exchange.gradient_ready(array));
             self.exchange.finish()?;
+            span.into_iter().for_each(OpenSpan::end);
+            let span = recorder::begin(Lane::Step, Phase::Optimizer.description(), None);
             self.exchange.update(iteration + 1)?;
+            span.into_iter().for_each(OpenSpan::end);
             let time = timed.end(|| self.exchange.check().map(drop))?;
+            recorder::end_iteration();
             if config.check
                 && let Some(copy) = &mut self.copy
             {
@@ -128,6 +138,7 @@ impl<'a> GradientBench<'a> {
                 }
             }
         }
+        timing::end(tracer, config, self.exchange.name())?;
         let compression = self.exchange.coded().map(|coded| coded.used(world));
         let has_code = compression.is_some();
         let kv_store = self.exchange.end(self.session)?;
@@ -145,7 +156,7 @@ impl<'a> GradientBench<'a> {
             let of_ranks = |index: usize| asked.iter().map(|rank| Bytes(rank[index] as u64)).collect();
             (used.asked_out_by_rank, used.asked_in_by_rank) = (of_ranks(0), of_ranks(1));
         }
-        let mut timing = timing(&seconds, &deviations, config.check, world);
+        let mut timing = timing::timing(&seconds, &deviations, config.check, world);
         if !is_checked_each {
             // That of the end is no iteration's.
             timing.error.clear();

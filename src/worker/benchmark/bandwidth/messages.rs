@@ -7,11 +7,12 @@ use ringmark_record::benchmark::bandwidth::config::{ArraySize, BandwidthConfig};
 use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::trace::span::Lane;
 use tch::Device;
 
 use crate::benchmark::bandwidth::moved::Moved;
 use crate::benchmark::bandwidth::task::{Comes, Task};
-use crate::benchmark::bandwidth::timing::{element, rank_among, timing};
+use crate::benchmark::bandwidth::timing::{self, element, rank_among};
 use crate::benchmark::bandwidth::values::{self, Compared, Values};
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::memory::{Memory, Shape, narrow};
@@ -19,6 +20,8 @@ use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::timed::Timed;
+use crate::measure::trace::Tracer;
+use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// A backend with memory for the largest message, and what is needed around it.
 pub struct Bench<'a> {
@@ -28,6 +31,7 @@ pub struct Bench<'a> {
     content: Content,
     /// This rank among those that exchange: ranks that exchange nothing are each alone.
     place: (u32, u32),
+    tracer: Option<Tracer<'a>>,
 }
 
 /// What is exchanged, and what must come of it.
@@ -40,7 +44,7 @@ enum Content {
 
 impl<'a> Bench<'a> {
     /// Called by all ranks together.
-    pub fn new(config: &'a BandwidthConfig, session: &Session) -> Result<Bench<'a>> {
+    pub fn new(config: &'a BandwidthConfig, session: &'a Session<'a>) -> Result<Bench<'a>> {
         let (world, device) = (session.world, session.device());
         let place = rank_among(config, world);
         let largest = config.arrays_among(place.1).iter().map(|size| size.elements).max().unwrap_or(0);
@@ -54,7 +58,8 @@ impl<'a> Bench<'a> {
             }
             false => Content::Moved(Moved::new(shape.wire, device)?),
         };
-        Ok(Bench { config, device, backend, content, place })
+        let tracer = timing::tracer(config, session)?;
+        Ok(Bench { config, device, backend, content, place, tracer })
     }
 
     /// What exchanges.
@@ -107,6 +112,19 @@ impl<'a> Bench<'a> {
         Ok(timing)
     }
 
+    /// `all-reduce of 1048576 bytes`.
+    fn step_name(&mut self, task: &Task) -> String {
+        let Memory { wire, in_place, .. } = self.backend.memory();
+        let bytes = task.elements * wire.kind().elt_size_in_bytes();
+        let place = if *in_place { ", in place" } else { "" };
+        format!("{} of {bytes} bytes{place}", self.config.operation.text())
+    }
+
+    /// What was traced is complete; all ranks call it together.
+    pub fn end(self) -> Result<()> {
+        timing::end(self.tracer, self.config, self.backend.name())
+    }
+
     /// Starts it; with `copies`, from a copy of what lies where the output goes, made first.
     fn start(&mut self, task: &Task, copies: bool) -> Result<()> {
         if copies {
@@ -124,10 +142,14 @@ impl<'a> Bench<'a> {
             heartbeat::enter_in(iteration + 1, Stage::Data);
             self.fill(task, copies, iteration as usize)?;
             heartbeat::enter(Stage::Exchange { operation: self.config.operation, bucket: None });
+            timing::begin_iteration(self.tracer.as_mut(), (iteration + 1).saturating_sub(self.config.warmup))?;
             let timed = Timed::begin(self.device, world)?;
+            let span = recorder::begin(Lane::Step, self.step_name(task), None);
             self.start(task, copies)?;
             self.backend.finish()?;
+            span.into_iter().for_each(OpenSpan::end);
             let time = timed.end(|| self.backend.check().map(drop))?;
+            recorder::end_iteration();
             if iteration >= self.config.warmup {
                 seconds.push(time);
                 if self.config.check {
@@ -135,7 +157,7 @@ impl<'a> Bench<'a> {
                 }
             }
         }
-        Ok(timing(&seconds, &deviations, self.config.check, world))
+        Ok(timing::timing(&seconds, &deviations, self.config.check, world))
     }
 
     /// Puts this rank's values where they are exchanged from, and destroys what was there and where the results go: what

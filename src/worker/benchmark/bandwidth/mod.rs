@@ -67,7 +67,11 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
 }
 
 /// Growing sizes; what hosts and ranks did meanwhile.
-fn sizes(config: &BandwidthConfig, session: &Session, record: &mut BandwidthRecord) -> Result<CountersOfRun> {
+fn sizes<'a>(
+    config: &'a BandwidthConfig,
+    session: &'a Session<'a>,
+    record: &mut BandwidthRecord,
+) -> Result<CountersOfRun> {
     let world = session.world;
     let mut bench = messages::Bench::new(config, session)?;
     record.backend = bench.backend().name().to_owned();
@@ -81,7 +85,9 @@ fn sizes(config: &BandwidthConfig, session: &Session, record: &mut BandwidthReco
         record.results.push(result);
     }
     session.print(&[lines::footer(&record.results, record.bus())]);
-    session.end_counters(watch)
+    let counters = session.end_counters(watch)?;
+    bench.end()?;
+    Ok(counters)
 }
 
 /// The gradients of a network; what exchanged them has yet to take its leave.

@@ -1,13 +1,16 @@
 //! What every rank timed and found, brought together: of sizes and of gradients alike.
 
-use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use anyhow::Result;
+use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::benchmark::bandwidth::record::Timing;
 use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::dimension::units::Seconds;
 use tch::Kind;
 
 use crate::benchmark::bandwidth::values::Deviation;
+use crate::job::session::Session;
 use crate::job::world::World;
+use crate::measure::trace::{TracedRun, Tracer};
 
 /// This rank among those that exchange: ranks that exchange nothing are each alone.
 pub fn rank_among(config: &BandwidthConfig, world: &World) -> (u32, u32) {
@@ -15,6 +18,26 @@ pub fn rank_among(config: &BandwidthConfig, world: &World) -> (u32, u32) {
         BackendChoice::None => (0, 1),
         _ => (world.rank(), world.ranks()),
     }
+}
+
+/// Of measured iterations, where they are traced; all ranks call it together.
+pub fn tracer<'a>(config: &'a BandwidthConfig, session: &'a Session<'a>) -> Result<Option<Tracer<'a>>> {
+    Tracer::start(&config.trace, config.trace.traced(0, config.iterations), session)
+}
+
+/// Measured iteration `number` begins; none with 0.
+pub fn begin_iteration(tracer: Option<&mut Tracer>, number: u32) -> Result<()> {
+    tracer.map_or(Ok(()), |tracer| tracer.begin_iteration(number))
+}
+
+/// Rank 0 writes what was traced; all ranks call it together.
+pub fn end(tracer: Option<Tracer>, config: &BandwidthConfig, exchange: &str) -> Result<()> {
+    let Some(tracer) = tracer else { return Ok(()) };
+    let title = match config.messages {
+        Messages::Sizes { .. } => config.operands().text(),
+        Messages::Gradients(model) => format!("gradients of {}", model.facts().title),
+    };
+    tracer.end(TracedRun { title, exchange: exchange.to_owned(), arrays: Vec::new() }).map(drop)
 }
 
 /// What nccl-tests calls the type.

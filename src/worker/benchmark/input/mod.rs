@@ -22,6 +22,7 @@ use crate::host::facts;
 use crate::job::cores::AskedThreads;
 use crate::job::session::{Request, Session};
 use crate::job::{environment, heartbeat};
+use crate::measure::trace::{TracedRun, Tracer};
 
 /// Runs one host from start to end.
 pub fn run(config: &InputConfig, launcher: Option<LauncherAddress>) -> Result<()> {
@@ -46,10 +47,12 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     let mut record = empty_record(config, &source, session)?;
     session.print(&header(&record));
     source.rehearse()?;
+    let traced = config.trace.traced(0, config.batches.unwrap_or(u32::MAX));
+    let mut tracer = Tracer::start(&config.trace, traced, session)?;
     let watch = session.start_counters();
     for cache in config.cache.caches() {
         for &threads in &record.config.decode_threads.0 {
-            let own = pass_of(*cache, threads, &record.config, &source, session)?;
+            let own = pass_of((*cache, threads), &record.config, &source, session, tracer.as_mut())?;
             let plural = if threads == 1 { "" } else { "s" };
             session.print(&[format!("# {}, {threads} thread{plural}", announced(*cache))]);
             session.print(&lines::test_io(&own, config.batch_size, config.display));
@@ -58,6 +61,10 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     }
     heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(watch)?;
+    if let Some(tracer) = tracer {
+        let title = format!("reading and decoding {}", record.what);
+        tracer.end(TracedRun { title, exchange: "none".to_owned(), arrays: Vec::new() })?;
+    }
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
     record.warnings = validity::input_warnings(&record);
     session.print(&lines::table(&record));
@@ -68,11 +75,11 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
 
 /// One pass on this host; all hosts begin it together.
 fn pass_of(
-    cache: PageCache,
-    threads: u32,
+    (cache, threads): (PageCache, u32),
     config: &InputConfig,
     source: &Source,
     session: &Session,
+    tracer: Option<&mut Tracer>,
 ) -> Result<HostPass> {
     let limits = Limits::of(cache, config, source);
     match cache {
@@ -82,7 +89,7 @@ fn pass_of(
     heartbeat::enter(Stage::Ready);
     // Hosts that still make room, or fill it, are not yet load, and those that wait leave their cores alone.
     session.world.patient_barrier();
-    let measured = pass::measure(|| source.loader(threads, cache), limits);
+    let measured = pass::measure(|| source.loader(threads, cache), limits, tracer);
     session.world.patient_barrier();
     measured
 }

@@ -8,10 +8,13 @@ use ringmark_record::benchmark::input::config::{InputConfig, PageCache};
 use ringmark_record::benchmark::input::pass::HostPass;
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::trace::span::Lane;
 
 use crate::benchmark::input::page_cache;
 use crate::benchmark::input::source::Source;
 use crate::job::heartbeat;
+use crate::measure::trace::Tracer;
+use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// When a pass begins to count, and when it ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,7 +51,11 @@ impl Limits {
 /// # Errors
 ///
 /// Where an image is none and that ends the run.
-pub fn measure(start: impl FnOnce() -> Result<Loader>, limits: Limits) -> Result<HostPass> {
+pub fn measure(
+    start: impl FnOnce() -> Result<Loader>,
+    limits: Limits,
+    mut tracer: Option<&mut Tracer>,
+) -> Result<HostPass> {
     let fetched = page_cache::fetched();
     let mut loader = start()?;
     let mut number = 0;
@@ -68,7 +75,13 @@ pub fn measure(start: impl FnOnce() -> Result<Loader>, limits: Limits) -> Result
     let start = Instant::now();
     let (mut last, mut batches, mut skipped) = (start, Vec::new(), 0);
     while limits.goes_on(batches.len(), last - start) {
+        if let Some(tracer) = &mut tracer {
+            tracer.begin_iteration(batches.len() as u32 + 1)?;
+        }
+        let span = recorder::begin(Lane::Step, "wait for a batch", None);
         skipped += next(&mut loader)?;
+        span.into_iter().for_each(OpenSpan::end);
+        recorder::end_iteration();
         let now = Instant::now();
         batches.push(Seconds((now - last).as_secs_f64()));
         last = now;

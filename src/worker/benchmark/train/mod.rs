@@ -42,7 +42,7 @@ use crate::job::heartbeat;
 use crate::job::session::{AskedLabel, Request, ServerBody, Servers, Session};
 use crate::job::world::World;
 use crate::measure::step_timer::StepTimer;
-use crate::measure::trace::{TracedRun, Tracer};
+use crate::measure::trace::{TracedRun, Tracer, recorder};
 use crate::model;
 use crate::model::checkpoint::Beside;
 use crate::model::named_tensors::Named;
@@ -196,6 +196,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
             tracer.begin_iteration(iteration)?;
         }
         step.run(iteration, &mut timer)?;
+        recorder::end_iteration();
         progress.show(timer.finished(None, || step.exchange.check())?, &mut samples);
         let is_saved = config.learning.checkpoint_every.is_some_and(|every| iteration.is_multiple_of(every));
         if epochs.end_at(iteration) || is_saved {

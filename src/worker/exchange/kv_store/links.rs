@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use ringmark_record::trace::span::Lane;
 
 use crate::exchange::coded::Coded;
 use crate::exchange::kv_store::held_part::AnswerForm;
@@ -25,9 +26,14 @@ use crate::ffi::host_array::HostArray;
 use crate::ffi::host_values::{floats, floats_mut};
 use crate::ffi::socket;
 use crate::job::{heartbeat, world};
+use crate::measure::trace::recorder;
 
 /// Between two questions whether a part's gradients are there to be sent.
 const PAUSE: Duration = Duration::from_micros(50);
+
+/// What MXNet's profiler calls both.
+const PUSH: &str = "KVStoreDistDefaultPush";
+const PULL: &str = "KVStoreDistDefaultStoragePull";
 
 /// What a sender is asked to do.
 enum Order {
@@ -258,6 +264,12 @@ impl Shared {
         world::end_at_once(&self.name, failure)
     }
 
+    /// A traced iteration knows what went on since `begin`. A bucket is a parameter, and the last key backward's first.
+    fn tell(&self, lane: Lane, name: &'static str, part: &PlannedPart, begin: Instant) {
+        let last = self.parts.first().map_or(0, |first| first.key);
+        recorder::take_host_span(lane, name, Some((last - part.key) as u32), [begin, Instant::now()]);
+    }
+
     fn send(&self, number: usize, mut output: &TcpStream, orders: &Receiver<Order>) -> Result<()> {
         let mut code = Vec::new();
         for order in orders {
@@ -278,12 +290,14 @@ impl Shared {
                     let header = Header { kind: FrameKind::Push, part, iteration, bytes: bytes as u64 };
                     // Counted first: the answer may come before this thread runs again.
                     self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
+                    let begin = Instant::now();
                     let mut in_turn = self.turns.begin(number, output);
                     in_turn.write_all(&header.encode())?;
                     match self.codes {
                         Some(_) => in_turn.write_all(&code)?,
                         None => self.wire.send(elements, &mut in_turn)?,
                     }
+                    self.tell(Lane::Push(number as u32), PUSH, planned, begin);
                     heartbeat::count_progress();
                 }
                 Order::End => output.write_all(&Header::bare(FrameKind::End).encode())?,
@@ -305,7 +319,8 @@ impl Shared {
             match header.kind {
                 FrameKind::Answer => {
                     let part = self.parts.get(header.part as usize).filter(|part| part.server == number);
-                    let elements = part.with_context(|| format!("it sent part {}", header.part))?.elements.clone();
+                    let part = part.with_context(|| format!("it sent part {}", header.part))?;
+                    let (elements, begin) = (part.elements.clone(), Instant::now());
                     let bytes = self.answer.bytes(elements.len());
                     ensure!(header.bytes == bytes as u64, "part {} came in {} bytes", header.part, header.bytes);
                     match self.answer {
@@ -318,6 +333,7 @@ impl Shared {
                     }
                     self.received.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     heartbeat::count_progress();
+                    self.tell(Lane::Pull(number as u32), PULL, part, begin);
                     self.state().arrived += 1;
                 }
                 FrameKind::Report => {

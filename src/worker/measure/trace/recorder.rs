@@ -1,11 +1,14 @@
 //! Keeps what goes on in the traced iterations. Hooks of autograd, layers and backends tell it, on whatever thread they run;
 //! where nothing is traced each asks one atomic and goes on.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use anyhow::Result;
+use ringmark_input::loader::stage::{Stage, StageSpan};
 use ringmark_record::dimension::phase::Phases;
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::trace::span::{Lane, LayerKind};
@@ -53,7 +56,7 @@ pub struct Kept {
 /// A span.
 pub struct MarkedSpan {
     pub lane: Lane,
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub iteration: u32,
     pub bucket: Option<u32>,
     pub begin: Mark,
@@ -95,7 +98,7 @@ pub struct MarkedPhases {
 /// A span that has begun.
 pub struct OpenSpan {
     lane: Lane,
-    name: &'static str,
+    name: Cow<'static, str>,
     bucket: Option<u32>,
     begin: Mark,
 }
@@ -124,9 +127,14 @@ pub fn begin_iteration(iteration: u32) -> bool {
     is_traced
 }
 
+/// The iteration is over: what follows until the next one is none of it.
+pub fn end_iteration() {
+    IS_ON.store(false, Ordering::Relaxed);
+}
+
 /// Nothing is traced any more. What was kept; fails with the first mark that could not be set.
 pub fn stop() -> Result<Kept> {
-    IS_ON.store(false, Ordering::Relaxed);
+    end_iteration();
     match recorder().take() {
         Some(Recorder { failure: Some(failure), .. }) => Err(failure),
         Some(Recorder { kept, .. }) => Ok(kept),
@@ -140,12 +148,12 @@ pub fn is_on() -> bool {
 }
 
 /// Begins a span of the stream that this thread computes in; `None` where nothing is traced.
-pub fn begin(lane: Lane, name: &'static str, bucket: Option<u32>) -> Option<OpenSpan> {
+pub fn begin(lane: Lane, name: impl Into<Cow<'static, str>>, bucket: Option<u32>) -> Option<OpenSpan> {
     if !is_on() {
         return None;
     }
     let begin = recorder().as_mut()?.mark()?;
-    Some(OpenSpan { lane, name, bucket, begin })
+    Some(OpenSpan { lane, name: name.into(), bucket, begin })
 }
 
 impl OpenSpan {
@@ -165,9 +173,31 @@ pub fn take_sum(name: &'static str, begin: Mark, end: Mark) {
     with(|recorder| {
         let (iteration, bucket) = (recorder.iteration, Some(recorder.started));
         recorder.started += 1;
-        recorder.kept.spans.push(MarkedSpan { lane: Lane::Exchange, name, iteration, bucket, begin, end });
+        let (lane, name) = (Lane::Exchange, name.into());
+        recorder.kept.spans.push(MarkedSpan { lane, name, iteration, bucket, begin, end });
         Some(())
     });
+}
+
+/// What a thread of the host did from `begin` until `end`.
+pub fn take_host_span(lane: Lane, name: &'static str, bucket: Option<u32>, [begin, end]: [Instant; 2]) {
+    with(|recorder| {
+        let (name, begin, end) = (name.into(), Mark::Host(begin), Mark::Host(end));
+        recorder.kept.spans.push(MarkedSpan { lane, name, iteration: recorder.iteration, bucket, begin, end });
+        Some(())
+    });
+}
+
+/// What decode thread `thread` did to an image.
+pub fn take_image(thread: u32, stages: &[StageSpan]) {
+    for StageSpan { stage, begin, end } in stages {
+        let name = match stage {
+            Stage::Read => "read",
+            Stage::Decode => "decode",
+            Stage::Augment => "augment",
+        };
+        take_host_span(Lane::Decode(thread), name, None, [*begin, *end]);
+    }
 }
 
 /// The gradient of array `array` is ready.

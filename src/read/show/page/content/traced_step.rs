@@ -71,7 +71,7 @@ fn traced<'a>(series: &Series<'a>, case: &CaseRuns) -> Option<Traced<'a>> {
         .into_iter()
         .filter_map(|iteration| critical_path::of(timeline, iteration))
         .collect();
-    paths.sort_by_key(|path| length(path));
+    paths.sort_by_key(length);
     let path = paths.get(paths.len().checked_sub(1)? / 2)?.clone();
     Some(Traced { case: case.case.to_string(), timeline, path })
 }
@@ -88,7 +88,7 @@ fn chart(traced: &Traced) -> SpanChart {
         rank.spans.iter().filter(|span| span.iteration == path.iteration).cloned().collect()
     };
     let all: Vec<(&RankTrace, Vec<Span>)> = timeline.ranks.iter().map(|rank| (rank, of_iteration(rank))).collect();
-    let spans = || all.iter().flat_map(|(_, spans)| spans);
+    let spans = || all.iter().flat_map(|(_, spans)| spans).filter(|span| span.lane == Lane::Step);
     let begin = spans().map(|span| span.begin_ns).min().unwrap_or(0);
     let end = spans().map(Span::end_ns).max().unwrap_or(0);
     let is_on_path = |rank: &RankTrace| path.spans.iter().any(|span| span.rank == rank.rank);

@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::Instant;
 
 use anyhow::Result;
+use ringmark_record::trace::span::Lane;
 
 use crate::ffi::mpi::{Request, Sums};
 use crate::ffi::mpi_calls::Group;
+use crate::measure::trace::recorder;
 
 /// The exchange with the ranks on the other hosts.
 pub struct BetweenHosts {
@@ -24,6 +27,18 @@ pub struct Chunk {
     pub counter: usize,
     pub request: Request,
     pub then: Then,
+    begun: Instant,
+}
+
+impl Chunk {
+    pub fn new(counter: usize, request: Request, then: Then) -> Chunk {
+        Chunk { counter, request, then, begun: Instant::now() }
+    }
+
+    /// It is there: a part of this bucket.
+    pub fn tell(&self, bucket: u32) {
+        recorder::take_host_span(Lane::Bucket(bucket), "between hosts", Some(bucket), [self.begun, Instant::now()]);
+    }
 }
 
 /// What follows when a chunk is there.
@@ -48,6 +63,6 @@ impl BetweenHosts {
     }
 
     pub fn push(&mut self, counter: usize, request: Request, then: Then) {
-        self.in_flight.push_back(Chunk { counter, request, then });
+        self.in_flight.push_back(Chunk::new(counter, request, then));
     }
 }

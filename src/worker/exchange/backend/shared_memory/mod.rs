@@ -216,7 +216,7 @@ impl SharedMemory {
             {
                 let request = sums.start_all_reduce(staged(&self.memory), elements.clone(), same_local_rank)?;
                 let then = Then::Spread { elements, receivers: receivers.clone() };
-                in_flight.push_back(Chunk { counter, request, then });
+                in_flight.push_back(Chunk::new(counter, request, then));
             }
             self.take_what_is_back(false)?;
         }
@@ -253,9 +253,10 @@ impl SharedMemory {
                 break;
             }
         }
-        while let Some(Chunk { counter, request, then }) = in_flight.front_mut() {
-            if request.is_done()? {
-                match then {
+        while let Some(chunk) = in_flight.front_mut() {
+            let bucket = self.bucket_of[chunk.counter];
+            if chunk.request.is_done()? {
+                match &chunk.then {
                     Then::Nothing => {}
                     Then::Spread { elements, receivers } => {
                         self.window.spread(factor, arrays, elements.clone(), receivers);
@@ -263,9 +264,10 @@ impl SharedMemory {
                     Then::Arrive { counter } => self.window.arrive(*counter, self.targets[*counter]),
                 }
                 heartbeat::count_progress();
+                chunk.tell(bucket);
                 in_flight.pop_front();
             } else if wait {
-                heartbeat::enter_bucket(self.bucket_of[*counter]);
+                heartbeat::enter_bucket(bucket);
                 pause(self.may_watch);
             } else {
                 break;

@@ -1,0 +1,36 @@
+//! `--trace` where a job is one run, and what its other options need.
+
+use anyhow::ensure;
+use clap::Args;
+use ringmark_record::options::usage::usage;
+use ringmark_record::trace::config::TraceConfig;
+
+/// Asks for a trace of every job.
+#[derive(Debug, Args)]
+pub struct TraceOption {
+    /// Leave a timeline of all ranks beside each record, with trace.json for the record's json
+    #[arg(long)]
+    trace: bool,
+}
+
+impl TraceOption {
+    /// Whether jobs are traced.
+    pub fn into_is_traced(self, trace: &TraceConfig) -> anyhow::Result<bool> {
+        check(self.trace, "--trace", trace).map_err(usage)?;
+        Ok(self.trace)
+    }
+}
+
+/// Refuses options of a trace where there is none; `option` asks for one.
+pub fn check(is_traced: bool, option: &str, trace: &TraceConfig) -> anyhow::Result<()> {
+    let TraceConfig { iterations, format, profile_layers, .. } = trace;
+    ensure!(
+        is_traced || *profile_layers || iterations.is_none(),
+        "--trace-iterations is of runs that are traced: add {option}"
+    );
+    ensure!(
+        is_traced || *format == TraceConfig::default().format,
+        "--trace-format {format} is of runs that are traced: add {option}"
+    );
+    Ok(())
+}
