@@ -38,7 +38,7 @@ pub const OF_LAUNCHER: &[Habit] = habits![
     "--start-timeout" | "--stall-check-warning-time-seconds" | "--stall-check-shutdown-time-seconds"
         => "`--stall-timeout SECONDS` ends a run without progress and names the rank that hangs",
     "--no-stall-check" => "`--stall-timeout 0` waits for ever",
-    "--timeline-filename" => "nothing to ask for: `ringmark report FOLDER -o report.html` draws every phase of every run",
+    "--timeline-filename" => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` leaves Horovod's timeline beside the record",
     "--output-filename" | "--log-dir" | "--log_dir" => "`--out FOLDER` is for logs and records",
     "--kv-store" | "--kvstore" => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` says where gradients are summed and weights updated",
 ];
