@@ -6,6 +6,7 @@
 //! | [`inspection`] | what `ringmark doctor` asks a host, and what the host answers |
 //! | [`heartbeat`] | that a rank is alive and what it does, while it runs |
 //! | [`resource_use`] | what hosts and ranks did while the iterations ran, by the counters of kernel and driver |
+//! | [`telemetry`] | what hosts and GPUs were like meanwhile, reading by reading |
 //! | [`memory`] | memory that this process may take, on this host and in its control groups |
 //! | [`memory_shortage`] | a batch that a device has no memory for |
 //! | [`control_group`] | where this process's control groups are |
@@ -19,3 +20,4 @@ pub mod kernel_file;
 pub mod memory;
 pub mod memory_shortage;
 pub mod resource_use;
+pub mod telemetry;

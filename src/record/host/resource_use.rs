@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dimension::units::{Bytes, Seconds};
+use crate::host::telemetry::Telemetry;
 
 /// One host.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -27,8 +28,11 @@ pub struct HostUse {
     pub swapped_in: Bytes,
     /// How often cores were slowed for their heat; `None` where the kernel does not count it.
     pub heat_events: Option<u64>,
-    /// Mean clock of all cores in MHz, before and after; `None` where the kernel does not report it.
+    /// Mean clock of all cores (of some, where there are more than 16) in MHz, before and after; `None` where the kernel does not report it.
     pub clock_mhz: Option<[f64; 2]>,
+    /// Reading by reading; `None` in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<Telemetry>,
 }
 
 /// One rank.

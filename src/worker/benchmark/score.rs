@@ -150,7 +150,7 @@ fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -
     session.reset_peak_memory()?;
     let traced = config.trace.traced(0, config.iterations);
     let mut tracer = Tracer::start(&config.trace, traced, session)?;
-    let watch = session.start_counters();
+    let watch = session.start_counters()?;
     session.world.barrier();
     let timed = |number: u32| -> Result<f64> {
         if let Some(tracer) = &mut tracer {

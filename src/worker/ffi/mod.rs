@@ -17,6 +17,7 @@ pub mod nccl;
 pub mod nccl_collectives;
 mod nccl_functions;
 pub mod nodes;
+pub mod nvml;
 pub mod packed;
 pub mod shared_window;
 pub mod shim;

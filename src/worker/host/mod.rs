@@ -5,3 +5,4 @@ pub mod counters;
 pub mod facts;
 pub mod gpu;
 pub mod network;
+pub mod telemetry;

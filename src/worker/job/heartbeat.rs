@@ -71,6 +71,11 @@ pub fn enter_in(iteration: u32, phase: Stage) {
     *position() = (iteration, phase);
 }
 
+/// Of the timed loop, from 1; 0 before it.
+pub fn iteration() -> u32 {
+    position().0
+}
+
 /// The exchange of gradients has come to this bucket; nothing where another operation is under way, or none.
 pub fn enter_bucket(number: u32) {
     if let (_, Stage::Exchange { bucket: Some(bucket), .. }) = &mut *position() {

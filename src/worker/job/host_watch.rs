@@ -10,12 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::counters::{HostCounters, RankCounters};
 use crate::host::gpu::GpuState;
+use crate::host::telemetry::Readings;
 use crate::job::cores;
 use crate::job::device::DeviceOfRank;
+use crate::job::heartbeat;
 use crate::job::world::World;
 
 /// The first reading.
 pub struct HostWatch {
+    /// On the first rank of every host.
+    readings: Option<Readings>,
     gpu: Option<GpuState>,
     started: Instant,
     host: HostCounters,
@@ -32,11 +36,15 @@ pub struct CountersOfRun {
 
 impl HostWatch {
     /// Reads for the first time; all ranks call this together, right before the timed loop.
-    pub fn start(world: &World, own: &DeviceOfRank) -> HostWatch {
+    pub fn start(world: &World, own: &DeviceOfRank) -> Result<HostWatch> {
         let gpu = gpu_state(own);
+        let gpus = world.gather_values(&(world.host().to_owned(), own.bus_id.clone())).context("the GPU of a rank")?;
+        let here = gpus.into_iter().filter(|(host, _): &(String, Option<String>)| host == world.host());
+        let readings = (world.local_rank() == 0)
+            .then(|| Readings::start(here.filter_map(|(_, gpu)| gpu).collect(), heartbeat::iteration));
         // Ranks that still ask nvidia-smi are not yet load.
         world.patient_barrier();
-        HostWatch { gpu, started: Instant::now(), host: HostCounters::read(), rank: RankCounters::read() }
+        Ok(HostWatch { readings, gpu, started: Instant::now(), host: HostCounters::read(), rank: RankCounters::read() })
     }
 
     /// Reads again; all ranks call this together, right after the timed loop.
@@ -46,12 +54,14 @@ impl HostWatch {
         let (elapsed, host, rank) = (self.started.elapsed(), HostCounters::read(), RankCounters::read());
         world.patient_barrier();
         let gpu = self.gpu.zip(gpu_state(own)).map(|(before, after)| before.until(&after));
+        let telemetry = self.readings.map(Readings::end);
         let cores_of_ranks = cores::cores_of_ranks(world);
         let own = CountersOfRank {
             host: (world.local_rank() == 0).then(|| HostUse {
                 host: world.host().to_owned(),
                 cores_of_ranks,
                 elapsed: Seconds(elapsed.as_secs_f64()),
+                telemetry,
                 ..self.host.until(&host)
             }),
             rank: RankUse { gpu, ..self.rank.until(&rank) },

@@ -164,7 +164,7 @@ impl Session<'_> {
     }
 
     /// Reads the counters of host and rank for the first time; all ranks call this together, right before what is timed.
-    pub fn start_counters(&self) -> HostWatch {
+    pub fn start_counters(&self) -> Result<HostWatch> {
         HostWatch::start(self.world, &self.own)
     }
 

@@ -77,7 +77,7 @@ fn sizes<'a>(
     record.backend = bench.backend().name().to_owned();
     record.sum_dtype = bench.backend().sum_dtype(config.exchange.wire);
     session.print(&header(record));
-    let watch = session.start_counters();
+    let watch = session.start_counters()?;
     session.print(&[lines::table_header()]);
     for size in bench.sizes() {
         let result = bench.size(size, world)?;
@@ -102,7 +102,7 @@ fn network<'a>(
     record.sum_dtype = bench.exchange().sum_dtype();
     session.print(&header(record));
     let (arrays, facts) = (bench.arrays(), model.facts());
-    let watch = session.start_counters();
+    let watch = session.start_counters()?;
     let (result, used) = bench.measure()?;
     session.print(&[
         lines::arrays(arrays, result.bytes),

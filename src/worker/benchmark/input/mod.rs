@@ -49,7 +49,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     source.rehearse()?;
     let traced = config.trace.traced(0, config.batches.unwrap_or(u32::MAX));
     let mut tracer = Tracer::start(&config.trace, traced, session)?;
-    let watch = session.start_counters();
+    let watch = session.start_counters()?;
     for cache in config.cache.caches() {
         for &threads in &record.config.decode_threads.0 {
             let own = pass_of((*cache, threads), &record.config, &source, session, tracer.as_mut())?;

@@ -184,7 +184,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
     heartbeat::enter(Stage::Ready);
     let traced = config.trace.traced(config.warmup, config.iterations);
     let mut tracer = Tracer::start(&config.trace, traced, session)?;
-    let watch = session.start_counters();
+    let watch = session.start_counters()?;
     session.world.barrier();
     let started = Instant::now();
     for iteration in before + 1..=config.iterations {

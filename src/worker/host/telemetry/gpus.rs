@@ -1,0 +1,138 @@
+//! GPUs, by NVML: clocks, temperature, power, what slows them, memory, errors, and what goes over their links.
+
+use std::ffi::OsStr;
+use std::time::Instant;
+
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor};
+use nvml_wrapper::sys_exports::field_id::{
+    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
+    NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
+};
+use nvml_wrapper::{Device, Nvml};
+use ringmark_record::host::telemetry::Quantity;
+
+use crate::ffi::nvml::Fields;
+use crate::host::telemetry::{Reading, Source, Value};
+
+/// The driver's own name of its library: `libnvidia-ml.so` is in few installations.
+pub const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// NVML's counters of NVLink count these.
+const KIBIBYTE: f64 = 1024.0;
+
+/// The library, or why it cannot be used.
+pub fn load() -> Result<Nvml, String> {
+    Nvml::builder().lib_path(OsStr::new(LIBRARY)).init().map_err(|error| format!("GPUs: {LIBRARY}: {error}"))
+}
+
+/// Those that ranks of this host use.
+pub struct Gpus<'nvml> {
+    gpus: Vec<Gpu<'nvml>>,
+}
+
+struct Gpu<'nvml> {
+    name: String,
+    device: Device<'nvml>,
+    fields: Option<Fields>,
+    /// Joules by its power and the time that passed, where the driver does not count them.
+    joules: f64,
+    last: Option<(f64, Instant)>,
+}
+
+impl Gpus<'_> {
+    /// By their bus numbers; and what is not found.
+    pub fn find<'nvml>(nvml: Option<&'nvml Result<Nvml, String>>, bus_ids: &[String]) -> (Gpus<'nvml>, Vec<String>) {
+        let (mut gpus, mut missing) = (Vec::new(), Vec::new());
+        match nvml {
+            None => {}
+            Some(Err(why)) => missing.push(why.clone()),
+            Some(Ok(nvml)) => {
+                for bus_id in bus_ids {
+                    match nvml.device_by_pci_bus_id(bus_id.as_str()).and_then(|device| Ok((device.index()?, device))) {
+                        Ok((index, device)) => gpus.push(Gpu {
+                            name: format!("GPU {index}"),
+                            device,
+                            fields: Fields::new(LIBRARY),
+                            joules: 0.0,
+                            last: None,
+                        }),
+                        Err(error) => missing.push(format!("GPU {bus_id}: {error}")),
+                    }
+                }
+            }
+        }
+        (Gpus { gpus }, missing)
+    }
+}
+
+impl Gpu<'_> {
+    /// Since the driver was loaded, or since the first reading.
+    fn energy(&mut self) -> Option<f64> {
+        if let Ok(millijoules) = self.device.total_energy_consumption() {
+            return Some(millijoules as f64 / 1e3);
+        }
+        let watts = f64::from(self.device.power_usage().ok()?) / 1e3;
+        if let Some((before, then)) = self.last.replace((watts, Instant::now())) {
+            self.joules += (before + watts) / 2.0 * then.elapsed().as_secs_f64();
+        }
+        Some(self.joules)
+    }
+
+    /// Sent and received over all NVLinks, then over PCIe: sums over time where the driver counts, otherwise what PCIe carries now.
+    fn links(&self) -> [Option<Value>; 4] {
+        let ids = [
+            NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+            NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+            NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
+            NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
+        ];
+        let counts = self.fields.as_ref().map_or([None; 4], |fields| fields.of_all_links(&self.device, ids));
+        let total = |index: usize, unit: f64| counts[index].map(|count| Value::Total(count as f64 * unit));
+        // The driver watches the slot for 20 ms and gives kilobytes a second.
+        let now = |counter: PcieUtilCounter| {
+            let kilobytes = self.device.pcie_throughput(counter).ok()?;
+            Some(Value::Now(f64::from(kilobytes) * 1e3))
+        };
+        [
+            total(0, KIBIBYTE),
+            total(1, KIBIBYTE),
+            total(2, 1.0).or_else(|| now(PcieUtilCounter::Send)),
+            total(3, 1.0).or_else(|| now(PcieUtilCounter::Receive)),
+        ]
+    }
+
+    fn read(&mut self, readings: &mut Vec<Reading>) {
+        let energy = self.energy();
+        let device = &self.device;
+        let now = |value: Option<f64>| value.map(Value::Now);
+        let errors = |kind: MemoryError| device.total_ecc_errors(kind, EccCounter::Volatile).ok();
+        let of_itself = [
+            (Quantity::Clock, now(device.clock_info(Clock::SM).ok().map(f64::from))),
+            (Quantity::MemoryClock, now(device.clock_info(Clock::Memory).ok().map(f64::from))),
+            (Quantity::Temperature, now(device.temperature(TemperatureSensor::Gpu).ok().map(f64::from))),
+            (Quantity::Power, energy.map(Value::Joules)),
+            (
+                Quantity::ThrottleReasons,
+                now(device.current_throttle_reasons().ok().map(|reasons| reasons.bits() as f64)),
+            ),
+            (Quantity::Utilization, now(device.utilization_rates().ok().map(|rates| f64::from(rates.gpu) / 100.0))),
+            (Quantity::Memory, now(device.memory_info().ok().map(|memory| memory.used as f64))),
+            (Quantity::CorrectedErrors, errors(MemoryError::Corrected).map(|count| Value::Total(count as f64))),
+            (Quantity::UncorrectedErrors, errors(MemoryError::Uncorrected).map(|count| Value::Total(count as f64))),
+        ];
+        let links =
+            [Quantity::Sent, Quantity::Received, Quantity::Sent, Quantity::Received].into_iter().zip(self.links());
+        let names = ["NVLink", "NVLink", "PCIe", "PCIe"].map(|link| format!("{} {link}", self.name));
+        let of_itself = of_itself.into_iter().map(|(quantity, value)| (quantity, self.name.clone(), value));
+        let of_links = names.into_iter().zip(links).map(|(name, (quantity, value))| (quantity, name, value));
+        readings.extend(
+            of_itself.chain(of_links).filter_map(|(quantity, of, value)| Some(Reading { quantity, of, value: value? })),
+        );
+    }
+}
+
+impl Source for Gpus<'_> {
+    fn read(&mut self, readings: &mut Vec<Reading>) {
+        self.gpus.iter_mut().for_each(|gpu| gpu.read(readings));
+    }
+}

@@ -1,0 +1,143 @@
+//! What was read so far, as series of equal length that never grow beyond a limit.
+
+use std::collections::BTreeMap;
+
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::telemetry::{Energy, MOST_READINGS, Quantity, Series, Telemetry};
+
+use crate::host::telemetry::{Reading, Value};
+
+/// By quantity and thing.
+type Key = (Quantity, String);
+
+/// Grows by a reading at a time.
+#[derive(Debug, Default)]
+pub struct Recording {
+    /// What cannot be read, and why.
+    pub missing: Vec<String>,
+    /// Of the thread that reads.
+    pub processor_time: Seconds,
+    at: Vec<Seconds>,
+    iteration: Vec<u32>,
+    series: BTreeMap<Key, Vec<Option<f64>>>,
+    /// Sums over time as they were last read, and when.
+    totals: BTreeMap<Key, (f64, Seconds)>,
+    energy: BTreeMap<String, f64>,
+    /// How often readings were joined.
+    halved: u32,
+}
+
+impl Recording {
+    /// Takes a reading; returns how many intervals to wait for the next one.
+    pub fn add(&mut self, at: Seconds, iteration: u32, readings: Vec<Reading>) -> u32 {
+        let before = self.at.len();
+        self.at.push(at);
+        self.iteration.push(iteration);
+        for Reading { quantity, of, value } in readings {
+            let key = (quantity, of);
+            let value = match value {
+                Value::Now(value) => Some(value),
+                Value::Total(total) => self.rate(&key, total, at).map(|(_, rate)| rate),
+                Value::Joules(total) => self.rate(&key, total, at).map(|(joules, rate)| {
+                    *self.energy.entry(key.1.clone()).or_default() += joules;
+                    rate
+                }),
+            };
+            let values = self.series.entry(key).or_default();
+            // What was not there in earlier readings is not known of them.
+            values.resize(before, None);
+            values.push(value);
+        }
+        self.series.values_mut().for_each(|values| values.resize(before + 1, None));
+        if self.at.len() > MOST_READINGS {
+            let mut telemetry = self.telemetry();
+            telemetry.halve();
+            self.at = telemetry.at;
+            self.iteration = telemetry.iteration;
+            self.series =
+                telemetry.series.into_iter().map(|series| ((series.quantity, series.of), series.values)).collect();
+            self.halved += 1;
+        }
+        1 << self.halved.min(16)
+    }
+
+    /// What was added since the last reading, and by the second; nothing of the first one, or where the counter began anew.
+    fn rate(&mut self, key: &Key, total: f64, at: Seconds) -> Option<(f64, f64)> {
+        let (last, then) = self.totals.insert(key.clone(), (total, at))?;
+        let (more, time) = (total - last, at.0 - then.0);
+        (more >= 0.0 && time > 0.0).then(|| (more, more / time))
+    }
+
+    /// All of it, without network cards and errors that stood still all the time.
+    pub fn telemetry(&self) -> Telemetry {
+        use Quantity::{CorrectedErrors, Received, Sent, UncorrectedErrors};
+        let says_something = |quantity: Quantity, values: &[Option<f64>]| {
+            let is_of_events = matches!(quantity, Sent | Received | CorrectedErrors | UncorrectedErrors);
+            !is_of_events || values.iter().flatten().any(|value| *value != 0.0)
+        };
+        let shown = self.series.iter().filter(|((quantity, _), values)| says_something(*quantity, values));
+        let series = shown.map(|((quantity, of), values)| Series {
+            quantity: *quantity,
+            of: of.clone(),
+            values: values.clone(),
+        });
+        let energy = self.energy.iter().map(|(of, joules)| Energy { of: of.clone(), joules: *joules });
+        Telemetry {
+            at: self.at.clone(),
+            iteration: self.iteration.clone(),
+            series: series.collect(),
+            energy: energy.collect(),
+            missing: self.missing.clone(),
+            processor_time: self.processor_time,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(quantity: Quantity, of: &str, value: Value) -> Reading {
+        Reading { quantity, of: of.to_owned(), value }
+    }
+
+    #[test]
+    fn sums_become_rates_and_what_appears_later_is_unknown_before() {
+        let mut recording = Recording::default();
+        let joules = |total| reading(Quantity::Power, "package-0", Value::Joules(total));
+        let sent = |of: &str, total| reading(Quantity::Sent, of, Value::Total(total));
+        recording.add(Seconds(0.0), 0, vec![joules(1000.0), sent("eth0", 5.0), sent("eth1", 7.0)]);
+        recording.add(Seconds(2.0), 3, vec![joules(1100.0), sent("eth0", 25.0), sent("eth1", 7.0)]);
+        let clock = reading(Quantity::Clock, "cores", Value::Now(2000.0));
+        // The counter of energy began anew, as where a driver is loaded again.
+        recording.add(Seconds(4.0), 6, vec![joules(10.0), sent("eth0", 25.0), sent("eth1", 7.0), clock]);
+        recording.add(Seconds(5.0), 9, vec![joules(60.0)]);
+        let read = recording.telemetry();
+        let named = |quantity: Quantity| -> Vec<(&str, Vec<Option<f64>>)> {
+            read.of(quantity).map(|series| (series.of.as_str(), series.values.clone())).collect()
+        };
+        assert_eq!(named(Quantity::Power), [("package-0", vec![None, Some(50.0), None, Some(50.0)])]);
+        assert_eq!(named(Quantity::Sent), [("eth0", vec![None, Some(10.0), Some(0.0), None])]);
+        assert_eq!(named(Quantity::Clock), [("cores", vec![None, None, Some(2000.0), None])]);
+        assert_eq!(read.energy, [Energy { of: "package-0".to_owned(), joules: 150.0 }]);
+        assert_eq!(read.iteration, [0, 3, 6, 9]);
+    }
+
+    #[test]
+    fn a_long_run_has_as_many_readings_as_a_short_one() {
+        let mut recording = Recording::default();
+        let mut intervals = Vec::new();
+        let mut second = 0;
+        while second < 5000 {
+            let watts = reading(Quantity::Power, "GPU 0", Value::Now(300.0));
+            let wait = recording.add(Seconds(f64::from(second)), second, vec![watts]);
+            intervals.push(wait);
+            second += wait;
+        }
+        let read = recording.telemetry();
+        assert!(read.at.len() <= MOST_READINGS && read.at.len() >= MOST_READINGS / 2, "{}", read.at.len());
+        assert_eq!(intervals.last(), Some(&16));
+        assert_eq!(read.mean_sum(Quantity::Power, 0), Some(300.0));
+        assert!(read.at.is_sorted() && read.at[0] == Seconds(0.0), "{:?}", read.at);
+    }
+}
