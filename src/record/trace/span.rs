@@ -12,10 +12,12 @@ use crate::trace::clock::RankClock;
 pub enum Lane {
     /// The phases of the step.
     Step,
-    /// Layers, forward and backward, and what copies their gradients: the compute stream.
+    /// Layers, forward and backward, what copies their gradients, and what waits for their sums: the compute stream.
     Layers,
     /// What sums gradients: the stream of the exchange.
     Exchange,
+    /// Messages between hosts that are of no bucket.
+    BetweenHosts,
     /// A bucket, from its last gradient to its sum.
     Bucket(u32),
     /// The thread that sends to a server of the kv-store, by the server's number.
@@ -33,6 +35,7 @@ impl Lane {
             Lane::Step => "step".to_owned(),
             Lane::Layers => "layers".to_owned(),
             Lane::Exchange => "exchange".to_owned(),
+            Lane::BetweenHosts => "between hosts".to_owned(),
             Lane::Bucket(number) => format!("bucket {number}"),
             Lane::Push(server) => format!("push to server {server}"),
             Lane::Pull(server) => format!("pull from server {server}"),
@@ -46,6 +49,7 @@ impl Lane {
             Lane::Step => 0,
             Lane::Layers => 1,
             Lane::Exchange => 2,
+            Lane::BetweenHosts => 3,
             Lane::Bucket(number) => 10 + number % 7990,
             Lane::Push(server) => 8000 + 2 * (server % 500),
             Lane::Pull(server) => 8001 + 2 * (server % 500),
@@ -62,6 +66,7 @@ impl Lane {
             "step" => Some(Lane::Step),
             "layers" => Some(Lane::Layers),
             "exchange" => Some(Lane::Exchange),
+            "between hosts" => Some(Lane::BetweenHosts),
             _ => {
                 let (kind, number) = title.rsplit_once(' ')?;
                 let number = number.parse().ok()?;

@@ -28,16 +28,18 @@ pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady
         spans.extend(layers.backward(node, clock)?);
     }
     for MarkedSpan { lane, name, iteration, bucket, begin, end } in &kept.spans {
-        let span = Span { bucket: *bucket, ..span(*lane, name, *iteration, [begin, end], clock)? };
-        match spans.iter_mut().find(|other| is_same(&span, other)) {
-            Some(other) => *other = joined(other, &span),
-            None => spans.push(span),
+        spans.push(Span { bucket: *bucket, ..span(*lane, name, *iteration, [begin, end], clock)? });
+    }
+    let mut ends: BTreeMap<(u32, u32), i64> = BTreeMap::new();
+    for span in &spans {
+        if let Some(bucket) = span.bucket {
+            let end = ends.entry((span.iteration, bucket)).or_insert(i64::MIN);
+            *end = span.end_ns().max(*end);
         }
     }
     for (iteration, bucket, filled) in &kept.filled {
         let begin = clock.time_of(filled)?;
-        let is_own = |span: &&Span| span.iteration == *iteration && span.bucket == Some(*bucket);
-        let end = spans.iter().filter(is_own).map(Span::end_ns).max().unwrap_or(begin);
+        let end = ends.get(&(*iteration, *bucket)).map_or(begin, |end| begin.max(*end));
         spans.push(Span {
             lane: Lane::Bucket(*bucket),
             name: format!("bucket {bucket}"),
@@ -52,18 +54,6 @@ pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady
         Ok(GradientReady { iteration: *iteration, array: *array, at_ns: clock.time_of(mark)? })
     };
     Ok((spans, kept.gradients.iter().map(ready).collect::<Result<_>>()?))
-}
-
-/// Whether both are messages of one bucket on its way, which are under way side by side.
-fn is_same(one: &Span, other: &Span) -> bool {
-    let key = |span: &Span| (span.lane, span.iteration);
-    matches!(one.lane, Lane::Bucket(_)) && key(one) == key(other) && one.name == other.name
-}
-
-/// From the begin of the first to the end of the last.
-fn joined(one: &Span, other: &Span) -> Span {
-    let begin_ns = one.begin_ns.min(other.begin_ns);
-    Span { begin_ns, length_ns: one.end_ns().max(other.end_ns()) - begin_ns, ..one.clone() }
 }
 
 fn span(lane: Lane, name: &str, iteration: u32, [begin, end]: [&Mark; 2], clock: &SpanClock) -> Result<Span> {

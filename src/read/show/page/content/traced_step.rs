@@ -135,9 +135,8 @@ fn row(rank: &RankTrace, spans: &[Span], path: &CriticalPath, zero: i64) -> Span
         spans.iter().filter(|span| is_own(span)).map(|span| bar(span, class(span), &span.name)).collect()
     };
     let exposed = phase_class(Phase::ExposedAllreduce);
-    let mut exchange = lane(&|span| span.lane == Lane::Exchange, &|span| {
-        if span.name.starts_with("wait") { "waiting" } else { exposed }
-    });
+    let is_exchange = |span: &Span| matches!(span.lane, Lane::Exchange | Lane::BetweenHosts);
+    let mut exchange = lane(&is_exchange, &|span| if is_wait(span) { "waiting" } else { exposed });
     let sums = path.spans.iter().filter(|critical| critical.rank == rank.rank && critical.name.starts_with("sum"));
     exchange.extend(sums.map(|critical| SpanBar {
         begin: milliseconds(critical.begin_ns),
@@ -165,10 +164,15 @@ fn phase_of(span: &Span) -> &'static str {
     phase.map_or("other", phase_class)
 }
 
+fn is_wait(span: &Span) -> bool {
+    span.name.starts_with("wait")
+}
+
 fn layer_class(span: &Span) -> &'static str {
     match span.layer.map(|pass| pass.direction) {
         Some(Direction::Forward) => phase_class(Phase::Forward),
         Some(Direction::Backward) => phase_class(Phase::Backward),
+        None if is_wait(span) => "waiting",
         None => "other",
     }
 }
