@@ -142,6 +142,7 @@ impl<'a> Buckets<'a> {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_record::dimension::kv_store::KvStore;
     use ringmark_record::dimension::units::Bytes;
     use ringmark_record::trace::clock::{ClockMethod, ClockReading, RankClock};
     use ringmark_record::trace::span::{Direction, LayerKind, LayerPass};
@@ -188,6 +189,7 @@ mod tests {
         Timeline {
             title: String::new(),
             began_unix_seconds: 0.0,
+            kv_store: Some(KvStore::Ring),
             exchange: "nccl".to_owned(),
             arrays: Vec::new(),
             ranks: vec![rank(0), rank(1)],
