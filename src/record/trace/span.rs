@@ -6,6 +6,9 @@ use crate::dimension::units::Bytes;
 use crate::keyword_enum;
 use crate::trace::clock::RankClock;
 
+/// What a sum is called that its caller waits for, which has other spans inside it.
+pub const EXCHANGE_OF_CALLER: &str = "exchange";
+
 /// Where a span is drawn: spans of one lane lie behind or inside each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -125,7 +128,8 @@ pub struct LayerPass {
     pub direction: Direction,
     /// Multiplications with their additions.
     pub multiply_adds: u64,
-    /// Read and written at least: input, output and weights, each once; of backward their gradients too.
+    /// Read and written at least, each once: forward its input and weight, and its output; backward the output's gradient,
+    /// the input and the weight's gradient, and where the input has a gradient that and the weight.
     pub bytes: Bytes,
 }
 

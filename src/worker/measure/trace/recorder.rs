@@ -76,7 +76,8 @@ pub struct MarkedLayer {
     /// Numbers of the nodes that it made for backward.
     pub nodes: std::ops::Range<u64>,
     pub multiply_adds: u64,
-    pub bytes: Bytes,
+    pub forward_bytes: Bytes,
+    pub backward_bytes: Bytes,
     /// Whether backward also makes the gradient of its input.
     pub has_input_gradient: bool,
     pub begin: Mark,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use ringmark_record::dimension::units::Bytes;
 use ringmark_record::trace::span::{Direction, GradientReady, Lane, LayerPass, Span};
 
 use crate::measure::mark::Mark;
@@ -75,7 +74,7 @@ fn steps(MarkedPhases { iteration, start, ends }: &MarkedPhases, clock: &SpanClo
 }
 
 fn forward(layer: &MarkedLayer) -> LayerPass {
-    let MarkedLayer { number, kind, multiply_adds, bytes, .. } = layer;
+    let MarkedLayer { number, kind, multiply_adds, forward_bytes: bytes, .. } = layer;
     LayerPass {
         layer: *number,
         kind: *kind,
@@ -107,11 +106,11 @@ impl<'a> Layers<'a> {
         let layer = before.map(|(_, layer)| *layer).filter(|layer| layer.nodes.contains(number));
         let name = layer.map_or("between layers", |layer| layer.name.as_str());
         let span = span(Lane::Layers, name, *iteration, [begin, end], clock)?;
-        // Gradients of weight and input are as much work each as the output; bytes are those of forward, values and gradients.
+        // Gradients of weight and input are as much work each as the output.
         let pass = |layer: &MarkedLayer| LayerPass {
             direction: Direction::Backward,
             multiply_adds: layer.multiply_adds * if layer.has_input_gradient { 2 } else { 1 },
-            bytes: Bytes(2 * layer.bytes.0),
+            bytes: layer.backward_bytes,
             ..forward(layer)
         };
         Ok(Some(Span { layer: layer.map(pass), ..span }))
