@@ -170,7 +170,9 @@ fn servers_links_and_decode_threads_have_lanes() {
     let of = |lane: Lane| of_lane(rank, |other| other == lane);
     let (pushes, pulls) = (of(Lane::Push(0)), of(Lane::Pull(0)));
     // A push may be told after its answer; it is of the iteration that it began in, and nothing is lost.
-    assert_eq!((pushes.len(), pulls.len()), (5 * 62, 5 * 62));
+    assert_eq!(pushes.len(), pulls.len());
+    let keys: BTreeSet<u32> = pushes.iter().filter_map(|span| span.bucket).collect();
+    assert_eq!((keys, pushes.len() % 5), ((0..62).collect(), 0), "{} parts", pushes.len());
     assert!(pushes.iter().all(|span| span.name == "KVStoreDistDefaultPush" && span.bucket.is_some()));
     assert!(pulls.iter().all(|span| span.name == "KVStoreDistDefaultStoragePull"));
     let stages: BTreeSet<&str> =
