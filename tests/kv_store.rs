@@ -13,8 +13,10 @@ use nix::sys::signal::{Signal, kill};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::kv_store::KvStoreUse;
 use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME};
+use ringmark_record::trace::chrome;
 
 use crate::safetensors;
 use crate::sandbox::wait_until;
@@ -131,9 +133,10 @@ fn has(file: &Path, text: &str) -> bool {
 
 #[test]
 fn asynchronous_workers_go_on_without_one_that_is_killed() {
-    let options = "--model resnet18 --iters 12 --kv-store dist_async --servers 1";
+    let options = "--model resnet18 --iters 12 --kv-store dist_async --servers 1 --trace-iterations 2-12";
     let run = Run::processes(4, "--continuous", options);
-    let finished = disturbed(run, 1, Signal::SIGKILL);
+    let trace = run.path("trace.json");
+    let finished = disturbed(run.file("--trace", &trace), 1, Signal::SIGKILL);
     assert!(finished.stdout.contains("Batch[12]"), "{}{}", finished.stdout, finished.stderr);
     assert_nobody_left(finished.folder.path());
     let record = finished.record.expect("a record of those that are left");
@@ -145,6 +148,10 @@ fn asynchronous_workers_go_on_without_one_that_is_killed() {
     assert_eq!((lost.len(), lost[0].rank), (1, 1));
     assert!((1..12).contains(&lost[0].iteration), "{lost:?}");
     assert!(finished.stderr.contains(&format!("the run failed: {failure}")), "{}", finished.stderr);
+    // Nobody waits for the clock of one that died, and none of the others holds the step.
+    let trace = chrome::read(fs::File::open(trace).expect("a trace")).expect("whole");
+    assert_eq!(trace.ranks.iter().map(|rank| rank.rank).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(trace.kv_store, Some(KvStore::DistAsync));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, faults, succeed};
 use crate::images::{noise, photographs};
-use crate::sandbox::{Sandbox, refused, ringmark, run};
+use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until};
 use crate::virtual_cuda::{RATE, SMALL, Virtual};
 use crate::worker::{AT_ONCE, Run, losses};
 use crate::{turn, turn_of, worker};
@@ -328,6 +328,18 @@ fn a_trace_that_cannot_be_is_said_before_the_iterations_and_costs_no_record() {
     assert_eq!((unfit.status, &unfit.record), (Some(1), &None));
     assert!(unfit.stderr.contains("none/trace.json cannot be written"), "{}", unfit.stderr);
     assert!(!unfit.stdout.contains("Batch["), "{}", unfit.stdout);
+    // Its place goes while the iterations run: the record is there all the same.
+    let place = folder.path().join("taken away");
+    fs::create_dir(&place).expect("made");
+    let run = Run::alone("--model resnet18 --iters 40 --warmup 1").file("--trace", &place.join("trace.json"));
+    let finished = run.finish_after(|stdout, _| {
+        wait_until("iterations", || fs::read_to_string(stdout).is_ok_and(|text| text.contains("Batch[2]")));
+        fs::remove_dir(&place).expect("it is empty");
+    });
+    let words = "# warning: no trace: ";
+    let warning = finished.stdout.lines().find(|line| line.starts_with(words)).expect(words);
+    assert!(warning.contains("taken away/trace.json cannot be written"), "{warning}");
+    finished.sound();
     // What comes of epochs is known where the data are.
     let data = photographs(folder.path());
     let epochs = Run::alone("--model resnet18 --epochs 1 --trace-iterations 90-91").file("--data", &data);
