@@ -54,6 +54,7 @@ mod sound_worker;
 mod stub_driver;
 mod suite;
 mod sweep;
+mod telemetry;
 mod trace;
 mod turn;
 mod virtual_cuda;

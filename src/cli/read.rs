@@ -9,6 +9,7 @@ use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::options::option_table::keyword;
 
 use crate::cli::json::JsonOption;
+use crate::read::analyse::cost::Price;
 use crate::read::check::CheckConfig;
 use crate::read::extract::{ExtractConfig, Format};
 use crate::read::predict::PredictConfig;
@@ -22,6 +23,8 @@ Examples:
   ringmark extract logs/ngc/mxnet/resnet50 --out result
       DLPerf's own logs
   ringmark extract results/first --format csv > first.csv
+  ringmark extract results/rack7 --price 2.49/gpu-hour
+      what 90 epochs of ImageNet cost on each case
   ringmark extract results/first --format pytorch-ddp > first.json
       for diff.py of PyTorch's DDP benchmark; --format pytorch-ddp-lines prints its lines
 
@@ -43,6 +46,10 @@ pub struct ExtractOptions {
     /// Print what MXNet's performance page published of the same networks below a scoring result, or in its JSON
     #[arg(long)]
     published: bool,
+    /// Print what an epoch of ImageNet and 90 of them cost at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour, as
+    /// 2.49/gpu-hour
+    #[arg(long, value_name = "PRICE")]
+    price: Option<Price>,
     /// What to print; the files are written in any case
     #[arg(long, default_value = "table", conflicts_with = "json", value_parser = keyword::<Format>())]
     format: Format,
@@ -54,8 +61,8 @@ pub struct ExtractOptions {
 impl ExtractOptions {
     /// Takes what was typed as it is; whether the folder is there is found out by reading it.
     pub fn into_config(self) -> ExtractConfig {
-        let ExtractOptions { folder, out, warmup, published, format, json } = self;
-        ExtractConfig { folder, out, warmup, published, format, json: json.into_json() }
+        let ExtractOptions { folder, out, warmup, published, price, format, json } = self;
+        ExtractConfig { folder, out, warmup, published, price, format, json: json.into_json() }
     }
 }
 
@@ -123,6 +130,10 @@ pub struct ReportOptions {
     /// the same networks
     #[arg(long)]
     published: bool,
+    /// What an hour costs, AMOUNT/gpu-hour or AMOUNT/host-hour, as 2.49/gpu-hour: adds what an epoch of ImageNet and 90 of them
+    /// cost
+    #[arg(long, value_name = "PRICE")]
+    price: Option<Price>,
     /// A link under the title: `--link "job log=https://.."`, or to a file beside the page; may be repeated
     #[arg(long, value_name = "TEXT=URL", value_parser = link)]
     link: Vec<Link>,
@@ -155,6 +166,7 @@ impl ReportOptions {
             out: self.out,
             warmup: self.warmup,
             published: self.published,
+            price: self.price,
             links: self.link,
             json: self.json.into_json(),
         }

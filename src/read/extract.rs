@@ -12,6 +12,7 @@ use ringmark_record::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyse::conclusion;
+use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::{self, Extraction, Group};
 use crate::read::analyse::quotable::Objection;
 use crate::read::load::folder::{self, Found};
@@ -23,7 +24,7 @@ use crate::read::score::json::ScoreResult;
 use crate::read::show::extraction::{csv, dlperf, json, pytorch_ddp, text};
 
 /// What `ringmark extract` is asked to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ExtractConfig {
     /// Folder that holds `<case>/<model>_b<batch>_<dtype>_<run>.log`.
     pub folder: PathBuf,
@@ -33,6 +34,8 @@ pub struct ExtractConfig {
     pub warmup: Option<u32>,
     /// Whether published figures of the same networks are printed too.
     pub published: bool,
+    /// What training costs at which price, printed too.
+    pub price: Option<Price>,
     /// What is printed.
     pub format: Format,
     /// Where JSON goes besides.
@@ -74,6 +77,10 @@ type Render<'a> = dyn Fn(Format) -> anyhow::Result<String> + 'a;
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check()?;
     match read_any(&config.folder, config.warmup)? {
+        AnyExtraction::Scoring(_) if config.price.is_some() => Err(usage(anyhow!(
+            "--price is of training, and {} holds a sweep of scoring: leave it out",
+            config.folder.display()
+        ))),
         AnyExtraction::Scoring(extraction) => {
             let rendered = |format| render_scoring(&extraction, format);
             let printed = |format| match config.published {
@@ -87,8 +94,9 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
             config.folder.display()
         ))),
         AnyExtraction::Training(extraction) => {
-            let rendered = |format| render(&extraction, format);
-            finish(config, &FILES, &extraction.problems, &rendered, &rendered)
+            // The files hold what was measured, and no price.
+            let printed = |format| render(&extraction, format, config.price.as_ref());
+            finish(config, &FILES, &extraction.problems, &printed, &|format| render(&extraction, format, None))
         }
     }
 }
@@ -159,7 +167,7 @@ pub fn extracted(folder: &Path, found: Found) -> anyhow::Result<Extracted> {
     } else {
         let extraction = of_training(folder, found, None)?;
         let objections = extraction.groups.iter().flat_map(Group::all_objections).collect();
-        let files = texts(&FILES, &|format| render(&extraction, format))?;
+        let files = texts(&FILES, &|format| render(&extraction, format, None))?;
         (objections, files, extraction.problems)
     };
     Ok(Extracted { problems, objections: objections.iter().map(Objection::to_string).collect(), files })
@@ -219,14 +227,17 @@ fn render_beside_published(extraction: &ScoreExtraction, format: Format) -> anyh
     }
 }
 
-/// The whole output of training in one format.
-pub fn render(extraction: &Extraction, format: Format) -> anyhow::Result<String> {
+/// The whole output of training in one format, with what it costs where there is a price.
+pub fn render(extraction: &Extraction, format: Format, price: Option<&Price>) -> anyhow::Result<String> {
     match format {
-        Format::Table => Ok(text::terminal(extraction)),
-        Format::Markdown => Ok(text::markdown(extraction)),
-        Format::Json => json::json(extraction),
+        Format::Table => Ok(text::terminal(extraction, price)),
+        Format::Markdown => Ok(text::markdown(extraction, price)),
+        Format::Json => json::json(extraction, price),
+        Format::Csv => csv::csv(extraction, price),
+        _ if price.is_some() => {
+            Err(usage(anyhow!("--price: --format {format} has no place for it: choose table, markdown, json or csv")))
+        }
         Format::Dlperf => dlperf::json(extraction),
-        Format::Csv => csv::csv(extraction),
         Format::PytorchDdp => Ok(serde_json::to_string(&pytorch_ddp::benchmark(extraction)?)? + "\n"),
         Format::PytorchDdpLines => Ok(pytorch_ddp::lines(extraction)),
     }

@@ -10,6 +10,7 @@ use ringmark_record::keyword_enum;
 use ringmark_record::options::usage::{UsageError, usage};
 
 use crate::output::{self, Json};
+use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::extract::{self, AnyExtraction};
@@ -21,7 +22,7 @@ use crate::read::show::page::{content, html, json, svg, text};
 const WIDTH: usize = 100;
 
 /// What `ringmark report` is asked to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ReportConfig {
     /// Folders of sweeps of training or scoring, and of runs of bandwidth or input.
     pub folders: Vec<PathBuf>,
@@ -33,6 +34,8 @@ pub struct ReportConfig {
     pub warmup: Option<u32>,
     /// Whether rows that others published stand beside those that were measured alike.
     pub published: bool,
+    /// What an hour of training costs.
+    pub price: Option<Price>,
     /// Where the reader of the page is sent to.
     pub links: Vec<Link>,
     /// Where the figures go as JSON.
@@ -75,7 +78,8 @@ impl Format {
 pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let format = config.format.map_or_else(|| Format::of_file(config.out.as_deref()), Ok)?;
-    let results = read(&config.folders, config.warmup)?;
+    let mut results = read(&config.folders, config.warmup)?;
+    results.iter_mut().for_each(|result| result.price = config.price.clone());
     let is_instead = config.json.write(&json::of(&results, config.published))?;
     let document = content::document(&results, config.published, &config.links);
     match &config.out {
@@ -133,7 +137,18 @@ fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<
     });
     let traces = trace::of_runs(folder, groups.iter().flat_map(Group::run_names), &mut problems);
     let command = command.map(|command| command.replace(" --resume", ""));
-    Ok(ResultFolder { name, command, groups, scoring, shortages, bandwidth: bandwidth.cases, input, traces, problems })
+    Ok(ResultFolder {
+        name,
+        command,
+        price: None,
+        groups,
+        scoring,
+        shortages,
+        bandwidth: bandwidth.cases,
+        input,
+        traces,
+        problems,
+    })
 }
 
 /// As few last parts of each path as distinguish it from all others.

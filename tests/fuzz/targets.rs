@@ -168,11 +168,11 @@ fn found(name: RunName) -> FoundRun {
 fn show(runs: Vec<record::Run>) {
     let extraction = figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
-        render(&extraction, format).expect("every extraction is shown");
+        render(&extraction, format, None).expect("every extraction is shown");
     }
     let evidence = |group| Evidence::of_group(group, Strategy::of_group(group).ok()?);
     extraction.groups.iter().filter_map(evidence).for_each(foresee);
-    let json = render(&extraction, Format::Json).expect("every extraction is shown");
+    let json = render(&extraction, Format::Json, None).expect("every extraction is shown");
     compare(SideKind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
     report(ResultFolder { groups: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
 }
@@ -182,6 +182,7 @@ fn folder_of_nothing() -> ResultFolder {
     ResultFolder {
         name: "<script>".to_owned(),
         command: None,
+        price: None,
         groups: Vec::new(),
         scoring: Vec::new(),
         shortages: Vec::new(),
@@ -222,7 +223,7 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
     let mut side = Side::new(Path::new("fuzzed"), kind);
     take(&mut side)?;
     let Ok(pairing) = pairing::pair([&side, &side], false) else { return Ok(()) };
-    let outcome = ComparedResults::of([&side, &side], pairing, Thresholds::default());
+    let outcome = ComparedResults::of([&side, &side], pairing, Thresholds::default(), None);
     for (_, case) in outcome.cases() {
         assert!(!matches!(case.verdict, Verdict::Faster | Verdict::Slower), "{case:?}");
     }

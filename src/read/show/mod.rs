@@ -6,6 +6,7 @@
 //! | [`sections`] | titles, tables, notes and warnings, for a terminal and in Markdown |
 //! | [`batch_sizes`] | figures by batch size as the cells of a table |
 //! | [`utilisation`] | what a network's arithmetic takes of the devices |
+//! | [`economy`] | power, energy and money as the cells of a table |
 //! | [`work_load`] | what the division of the batch among ranks cost |
 //! | [`extraction`] | the figures of a folder |
 //! | [`check`] | the checks of a result |
@@ -17,6 +18,7 @@ pub mod batch_sizes;
 pub mod check;
 pub mod columns;
 pub mod comparison;
+pub mod economy;
 pub mod extraction;
 pub mod page;
 pub mod prediction;

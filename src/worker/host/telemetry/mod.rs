@@ -141,7 +141,7 @@ mod tests {
         assert!(read.at.len() >= 3 && read.at.is_sorted(), "{:?}", read.at);
         assert!(read.iteration.iter().all(|iteration| *iteration == 7));
         assert!(read.series.iter().all(|series| series.values.len() == read.at.len()), "{read:?}");
-        let utilization = read.mean_sum(Quantity::Utilization, 0).expect("the kernel counts time");
+        let utilization = read.mean_sum(Quantity::Utilization, 0, |_| true).expect("the kernel counts time");
         assert!((0.0..=1.01).contains(&utilization), "{utilization}");
         assert!(read.of(Quantity::Memory).all(|series| series.values.iter().flatten().all(|bytes| *bytes > 1e6)));
         assert!(read.processor_time.0 > 0.0 && read.processor_time.0 < 1.0, "{read:?}");

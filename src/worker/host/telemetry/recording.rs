@@ -137,7 +137,7 @@ mod tests {
         let read = recording.telemetry();
         assert!(read.at.len() <= MOST_READINGS && read.at.len() >= MOST_READINGS / 2, "{}", read.at.len());
         assert_eq!(intervals.last(), Some(&16));
-        assert_eq!(read.mean_sum(Quantity::Power, 0), Some(300.0));
+        assert_eq!(read.mean_sum(Quantity::Power, 0, |_| true), Some(300.0));
         assert!(read.at.is_sorted() && read.at[0] == Seconds(0.0), "{:?}", read.at);
     }
 }
