@@ -9,12 +9,12 @@ use crate::read::show::sections::marked;
 /// Of the table.
 pub const TITLE: &str = "Power, and an epoch of ImageNet (1,281,167 images)";
 
-/// What its columns are.
-pub const LEGEND: [&str; 3] = [
+const POWER_LEGEND: [&str; 2] = [
     "power: mean after warm-up of GPU boards (NVML), processors and their memory (RAPL),",
-    "as far as each host shows them; 90 epochs: the usual training; over base: what the",
-    "same epoch costs more than on the base",
+    "as far as each host shows them",
 ];
+
+const COST_LEGEND: &str = "over base: what the same epoch costs more than on the base";
 
 /// Three digits, and no more than three decimals.
 pub fn three_digits(value: f64) -> String {
@@ -27,8 +27,8 @@ pub fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// `None` where neither power nor a price is known; columns that no case fills are left out.
-pub fn columns(group: &Group, price: Option<&Price>) -> Option<Columns> {
+/// With what the columns are. `None` where neither power nor a price is known; columns that no case fills are left out.
+pub fn columns(group: &Group, price: Option<&Price>) -> Option<(Columns, Vec<&'static str>)> {
     let each =
         group.cases.iter().map(|case| (case, energy::of_case(case), price.and_then(|it| it.of_case(group, case))));
     let rows: Vec<(&CaseRuns, Option<Energy>, Option<Cost>)> = each.collect();
@@ -59,5 +59,6 @@ pub fn columns(group: &Group, price: Option<&Price>) -> Option<Columns> {
         let energy = energy.into_iter().filter(|_| has_energy);
         [case.case.to_string()].into_iter().chain(energy).chain(cost.into_iter().filter(|_| has_cost)).collect()
     };
-    (has_energy || has_cost).then(|| Columns::new(&headers, rows.iter().map(row).collect()))
+    let legend = POWER_LEGEND.into_iter().filter(|_| has_energy).chain(has_cost.then_some(COST_LEGEND)).collect();
+    (has_energy || has_cost).then(|| (Columns::new(&headers, rows.iter().map(row).collect()), legend))
 }

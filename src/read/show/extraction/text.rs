@@ -71,6 +71,7 @@ fn section(group: &Group, price: Option<&Price>) -> Section {
         let title = BlockTitle { text: title.to_owned(), legend: legend.to_vec() };
         columns.map(|columns| Block::Table { title: Some(title), columns })
     };
+    let (economy, economy_legend) = show::economy::columns(group, price).unzip();
     let tables_below = [
         below(
             "Time of an iteration: mean over ranks, of the median run",
@@ -90,7 +91,7 @@ fn section(group: &Group, price: Option<&Price>) -> Section {
             ],
             show::utilisation::columns(group),
         ),
-        below(show::economy::TITLE, &show::economy::LEGEND, show::economy::columns(group, price)),
+        below(show::economy::TITLE, &economy_legend.unwrap_or_default(), economy),
         below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::columns(group)),
         below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::columns(group)),
     ];

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::read::analyse::energy;
-use crate::read::show::economy::{self, LEGEND};
+use crate::read::show::economy;
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::{Block, Column, Row, Table};
 
@@ -13,7 +13,7 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
 }
 
 fn block(setting: &Setting, series: &Series) -> Option<Block> {
-    let columns = economy::columns(series.group, series.price)?;
+    let (columns, legend) = economy::columns(series.group, series.price)?;
     let row = |cells: &Vec<String>| Row { cells: cells.clone(), style: Some(series.style), ..Row::default() };
     let header = |(index, (name, unit)): (usize, &(String, String))| match (index, unit.is_empty()) {
         (0, _) => Column::text(name),
@@ -37,5 +37,5 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     } else {
         economy::TITLE.to_owned()
     };
-    Some(Block { table: Some(table), reading: format!("{}{of}{price}", LEGEND.join(" ")), ..Block::new(title, "") })
+    Some(Block { table: Some(table), reading: format!("{}{of}{price}", legend.join(" ")), ..Block::new(title, "") })
 }

@@ -123,7 +123,7 @@ fn iterations(measured: &Measured) -> Option<LineChart> {
     lines("Time of an iteration", "ms", vec![line("all ranks", 0, values, "ms")])
 }
 
-/// `None` where no host reads it.
+/// `None` where no host reads it, or it stood still.
 fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, drawing: Drawing) -> Option<LineChart> {
     let (title, unit, quantity, joined, factor) = drawing;
     let of_host = |(number, (host, read)): (usize, &(&str, &Telemetry))| {
@@ -134,7 +134,11 @@ fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, drawing: Drawing) -> O
         };
         line(host, number, binned((0..read.at.len()).filter_map(at), iterations), unit)
     };
-    lines(title, unit, hosts.iter().enumerate().map(of_host).collect())
+    let series: Vec<LineSeries> = hosts.iter().enumerate().map(of_host).collect();
+    let mut values = series.iter().flat_map(|line| &line.points).map(|point| point.y);
+    // What never changed is in the table.
+    let first = values.next()?;
+    values.any(|value| value != first).then(|| lines(title, unit, series))?
 }
 
 /// Links of GPUs are no network, and where there are GPUs the cores' clock and work are not what is waited for.
