@@ -8,6 +8,7 @@
 //! | [`utilisation`] | what a network's arithmetic takes of the devices |
 //! | [`work_load`] | what the division of the batch among ranks cost |
 //! | [`extraction`] | the figures of a folder |
+//! | [`export`] | the figures of a folder in the formats of other programs |
 //! | [`check`] | the checks of a result |
 //! | [`comparison`] | a comparison of two results |
 //! | [`prediction`] | a prediction of larger cases |
@@ -17,6 +18,7 @@ pub mod batch_sizes;
 pub mod check;
 pub mod columns;
 pub mod comparison;
+pub mod export;
 pub mod extraction;
 pub mod page;
 pub mod prediction;

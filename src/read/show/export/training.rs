@@ -1,0 +1,129 @@
+//! Figures of training: of every case and of every run, each with and without communication.
+
+use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_record::stats::summary::step_percentiles;
+
+use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::scaling_loss;
+use crate::read::analyse::utilisation::{self, Utilisation};
+use crate::read::load::environment;
+use crate::read::load::iteration_times::IterationTimes;
+use crate::read::load::record::{Measured, Run};
+use crate::read::show::export::figure::*;
+
+/// Of the result `name`: every case that has a run that counts, with and without communication.
+pub fn cases(name: &str, groups: &[Group]) -> Vec<Series> {
+    let of_case = |(group, case): (&Group, &CaseRuns)| {
+        let baseline = case.baseline.as_ref().and_then(|baseline| of_case(name, group, baseline, false));
+        of_case(name, group, case, true).into_iter().chain(baseline).collect::<Vec<_>>()
+    };
+    let all = groups.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case)));
+    all.flat_map(of_case).collect()
+}
+
+/// Every run that counts.
+pub fn runs<'a>(name: &str, groups: &'a [Group]) -> Vec<(&'a Run, Series)> {
+    let of_group = |group: &'a Group| {
+        let runs = group.with_baselines().flat_map(|case| &case.runs);
+        runs.filter_map(|run| Some((run, of_run(name, group, run)?))).collect::<Vec<_>>()
+    };
+    groups.iter().flat_map(of_group).collect()
+}
+
+fn labels(name: &str, group: &Group, case: String, communicates: bool) -> Vec<(&'static str, String)> {
+    let conditions = &group.conditions;
+    let recorded = conditions.recorded.as_ref();
+    let text = |value: Option<String>| value.unwrap_or_default();
+    vec![
+        ("result", name.to_owned()),
+        ("benchmark", BenchmarkKind::Train.to_string()),
+        ("group", group.label.clone()),
+        ("model", conditions.model.to_string()),
+        ("dtype", conditions.dtype.to_string()),
+        ("batch_size", conditions.batch_size.to_string()),
+        ("case", case),
+        ("communication", if communicates { "on" } else { "off" }.to_owned()),
+        ("kv_store", conditions.kv_store.to_string()),
+        ("device", text(recorded.map(|recorded| recorded.device.to_string()))),
+        ("profile", text(recorded.map(|recorded| recorded.profile.to_string()))),
+    ]
+}
+
+/// Of all counted runs. What it costs to communicate is in the figures of the ranks that do.
+fn of_case(name: &str, group: &Group, case: &CaseRuns, communicates: bool) -> Option<Series> {
+    let figures = case.figures.as_ref()?;
+    let started = |run: &Run| run.outcome.is_ok().then(|| run.recorded.as_ref().map(|it| it.started.0)).flatten();
+    let started = case.runs.iter().filter_map(started).reduce(f64::min).map(Seconds);
+    let labels = labels(name, group, case.case.to_string(), communicates);
+    let mut series = Series::new(Scope::Case, labels, started);
+    series.describe(&environment::of_runs(&case.runs));
+    series.add(&IMAGES_PER_SECOND, Some(figures.speed.0));
+    series.add(&IMAGES_PER_SECOND_PER_RANK, Some(figures.per_rank.0));
+    series.add(&RANKS, Some(case.case.ranks()));
+    series.add(&CV, figures.cv);
+    series.add(&SPEEDUP, Some(figures.speedup));
+    series.add(&EFFICIENCY, Some(figures.efficiency));
+    add_times(&mut series, figures.times);
+    if communicates {
+        series.add(&COMMUNICATION_COST, case.communication_cost());
+        if let Some(loss) = scaling_loss::of_case(group, case) {
+            series.add(&LOST, Some(loss.loss.total.seconds));
+            for (part, lost) in &loss.loss.parts {
+                series.add_part(&SCALING_LOSS, Some(("part", part.key())), Some(lost.seconds));
+            }
+        }
+        series.add(&QUOTABLE, Some(group.is_quotable(case)));
+        add_arithmetic(&mut series, utilisation::of_training(group, case));
+    }
+    series.add(&PEAK_MEMORY, case.peak_memory().map(|peak| peak.0));
+    series.add(&RUNS_COUNTED, Some(case.counted().count()));
+    series.add(&RUNS_FOUND, Some(case.runs.len()));
+    series.add(&WARNINGS, Some(case.warnings.len()));
+    Some(series)
+}
+
+/// `None` where the run does not count.
+fn of_run(name: &str, group: &Group, run: &Run) -> Option<Series> {
+    let measured = run.outcome.as_ref().ok()?;
+    let mut labels = labels(name, group, run.found.name.case.to_string(), !run.found.name.baseline);
+    labels.push(("run", run.found.name.run.to_string()));
+    let mut series = Series::new(Scope::Run, labels, run.recorded.as_ref().map(|recorded| recorded.started));
+    series.describe(&environment::of_runs([run]));
+    series.add(&STARTED, series.started.map(|started| started.0));
+    series.add(&IMAGES_PER_SECOND, Some(measured.speed.0));
+    series.add(&RANKS, Some(run.found.name.case.ranks()));
+    add_times(&mut series, measured.times);
+    let percentiles = step_percentiles(measured.pooled_steps());
+    series.add_times(&ITERATION, percentiles.and(run.mean_iteration()).map(|mean| mean.0), percentiles);
+    series.add(&ITERATIONS, measured.iterations().map(|[all, _]| all));
+    series.add(&WARMUP, measured.iterations().map(|[_, warmup]| warmup));
+    add_outcome(&mut series, measured);
+    Some(series)
+}
+
+fn add_outcome(series: &mut Series, measured: &Measured) {
+    series.add(&PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
+    series.add(&LAST_LOSS, measured.last_loss);
+    series.add(&SKIPPED_STEPS, measured.skipped_steps);
+    series.add(&FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));
+    series.add(&WARNINGS, Some(measured.warnings.len()));
+}
+
+fn add_times(series: &mut Series, times: Option<IterationTimes>) {
+    let Some(times) = times else { return };
+    series.add(&STEP, Some(times.step.0));
+    for (phase, time) in times.phases.iter().filter(|(phase, time)| phase.is_always() || time.0 != 0.0) {
+        series.add_part(&PHASE, Some(("phase", Phase::keyword(phase))), Some(time.0));
+    }
+    series.add(&EXPOSED, Some(times.exposed_share()));
+}
+
+/// What the network's arithmetic takes of the devices.
+pub fn add_arithmetic(series: &mut Series, arithmetic: Option<Utilisation>) {
+    series.add(&FLOP_RATE, arithmetic.map(|it| 1e12 * it.teraflops_per_second.0));
+    series.add(&PRODUCT_SHARE, arithmetic.and_then(|it| it.share_of_matrix_product));
+    series.add(&PEAK_SHARE, arithmetic.and_then(|it| it.share_of_published_peak));
+}
