@@ -147,7 +147,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
     }
     let Some(first) = begins.iter().copied().reduce(f64::min) else { return Ok(()) };
     write_below(out, &experiment.file(Seconds(first))).with_context(advice)?;
-    eprintln!("wrote {} of MLflow's runs into {}", begins.len(), out.display());
+    eprintln!("wrote {} runs for MLflow into {}", begins.len(), out.display());
     Ok(())
 }
 

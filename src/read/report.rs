@@ -145,6 +145,8 @@ fn names(folders: &[PathBuf]) -> anyhow::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_record::options::usage::UsageError;
+
     use super::*;
 
     #[test]

@@ -77,7 +77,7 @@ figures! {
     RANKS = ("ranks", ""), "Ranks, one a GPU";
     CV = ("images_per_second_cv", "ratio"), "Sample standard deviation of the images per second of the runs over their mean";
     SPEEDUP = ("speedup", "ratio"), "Images per second over those of the base, which is 1n1g where it was measured";
-    EFFICIENCY = ("efficiency", "ratio"), "Speedup over ranks, 1 being perfect";
+    EFFICIENCY = ("efficiency", "ratio"), "Speedup over how many times the ranks of the base it has, 1 being perfect";
     STEP = ("step", "seconds"), "Mean time of an iteration of training";
     PHASE = ("phase", "seconds"), "Mean time that a phase of an iteration takes";
     EXPOSED = ("exposed_allreduce", "ratio"), "Share of the step that is all-reduce which backward did not hide";

@@ -68,3 +68,28 @@ fn escaped(value: &str) -> String {
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace(char::is_control, " "))
 }
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::dimension::units::Seconds;
+
+    use super::*;
+    use crate::read::show::export::figure::{IMAGES_PER_SECOND, PHASE, QUOTABLE, RANKS};
+
+    #[test]
+    fn tags_are_in_order_and_fields_have_types() {
+        let labels = vec![("result", "a b,c=\\".to_owned()), ("case", "1n1g".to_owned())];
+        let mut series = Series::new(Scope::Run, labels, Some(Seconds(1.7e9)));
+        series.add(&IMAGES_PER_SECOND, Some(12.5));
+        series.add_part(&PHASE, Some(("phase", "forward")), Some(0.25));
+        series.add(&RANKS, Some(2_u32));
+        series.add(&QUOTABLE, Some(false));
+        series.details.push(("host", "\"x\"\n".to_owned()));
+        let expected = r#"ringmark_run,case=1n1g,result=a\ b\,c\=/ images_per_second=12.5,phase_forward_seconds=0.25,ranks=2i,quotable=false,host="\"x\" " 1700000000000000000
+"#;
+        let (text, problems) = lines(&[series.clone()]);
+        assert_eq!((text.as_str(), problems), (expected, Vec::new()));
+        let (text, problems) = lines(&[Series { started: None, ..series }]);
+        assert_eq!((text.as_str(), problems.len()), ("", 1));
+    }
+}
