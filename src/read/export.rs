@@ -157,7 +157,7 @@ fn write_below(folder: &Path, (path, text): &(PathBuf, String)) -> anyhow::Resul
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    Ok(fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))?)
+    fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))
 }
 
 fn write_mllog(result: &ResultFolder, folder: &Path, out: Option<&Path>) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::stats::busbw::{algbw, busbw};
 
 use crate::read::load::environment::{self, EnvironmentText};
-use crate::read::show::export::figure::*;
+use crate::read::show::export::figure::{self, Scope, Series};
 
 /// Of the result `name`.
 pub fn series(name: &str, cases: &[(Case, BandwidthRecord)]) -> Vec<Series> {
@@ -38,12 +38,12 @@ fn of_record(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Series> {
             ];
             let mut series = Series::new(Scope::Message, labels, Some(record.started));
             series.describe(&environment);
-            series.add(&RANKS, Some(case.ranks()));
-            series.add(&MESSAGE, Some(message.bytes.0));
-            series.add(&CALL, Some(time.0));
-            series.add(&ALGORITHM_BANDWIDTH, Some(1e9 * algbw(message.bytes, time).0));
-            series.add(&BUS_BANDWIDTH, Some(1e9 * busbw(message.bytes, time, record.bus()).0));
-            series.add(&WRONG, timing.wrong);
+            series.add(&figure::RANKS, Some(case.ranks()));
+            series.add(&figure::MESSAGE, Some(message.bytes.0));
+            series.add(&figure::CALL, Some(time.0));
+            series.add(&figure::ALGORITHM_BANDWIDTH, Some(1e9 * algbw(message.bytes, time).0));
+            series.add(&figure::BUS_BANDWIDTH, Some(1e9 * busbw(message.bytes, time, record.bus()).0));
+            series.add(&figure::WRONG, timing.wrong);
             all.push(series);
         }
     }

@@ -7,7 +7,7 @@ use ringmark_record::stats::summary::step_percentiles;
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::score::figures::{ScorePoint, ScoreTable};
 use crate::read::score::run::ScoreRun;
-use crate::read::show::export::figure::*;
+use crate::read::show::export::figure::{self, Scope, Series};
 use crate::read::show::export::training::add_arithmetic;
 
 /// A run that counts, and what it is one of.
@@ -68,16 +68,16 @@ fn of_point(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> 
     let started = point.recorded().map(|recorded| recorded.started.0).reduce(f64::min).map(Seconds);
     let mut series = Series::new(Scope::Case, labels(name, group, table, point), started);
     series.describe(&point.environment());
-    series.add(&IMAGES_PER_SECOND, Some(figures.speed.0));
-    series.add(&IMAGES_PER_SECOND_PER_RANK, Some(figures.speed.0 / f64::from(point.key.case.ranks())));
-    series.add(&RANKS, Some(point.key.case.ranks()));
-    series.add(&CV, figures.cv);
-    series.add(&QUOTABLE, Some(!table.is_doubtful(point)));
+    series.add(&figure::IMAGES_PER_SECOND, Some(figures.speed.0));
+    series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(figures.speed.0 / f64::from(point.key.case.ranks())));
+    series.add(&figure::RANKS, Some(point.key.case.ranks()));
+    series.add(&figure::CV, figures.cv);
+    series.add(&figure::QUOTABLE, Some(!table.is_doubtful(point)));
     add_arithmetic(&mut series, table.utilisation(point));
-    series.add(&PEAK_MEMORY, point.peak_memory().map(|peak| peak.0));
-    series.add(&RUNS_COUNTED, Some(point.counted().count()));
-    series.add(&RUNS_FOUND, Some(point.runs.len()));
-    series.add(&WARNINGS, Some(point.warnings.len()));
+    series.add(&figure::PEAK_MEMORY, point.peak_memory().map(|peak| peak.0));
+    series.add(&figure::RUNS_COUNTED, Some(point.counted().count()));
+    series.add(&figure::RUNS_FOUND, Some(point.runs.len()));
+    series.add(&figure::WARNINGS, Some(point.warnings.len()));
     Some(series)
 }
 
@@ -93,12 +93,12 @@ fn of_run(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint, run: 
         environment::add_ranks(&mut environment, &recorded.ranks);
     }
     series.describe(&environment);
-    series.add(&STARTED, series.started.map(|started| started.0));
-    series.add(&IMAGES_PER_SECOND, Some(measured.speed.0));
-    series.add(&RANKS, Some(point.key.case.ranks()));
-    series.add_times(&PASS, Some(measured.mean_pass.0), step_percentiles(measured.passes.as_slice()));
-    series.add(&PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
-    series.add(&FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));
-    series.add(&WARNINGS, Some(measured.warnings.len()));
+    series.add(&figure::STARTED, series.started.map(|started| started.0));
+    series.add(&figure::IMAGES_PER_SECOND, Some(measured.speed.0));
+    series.add(&figure::RANKS, Some(point.key.case.ranks()));
+    series.add_times(&figure::PASS, Some(measured.mean_pass.0), step_percentiles(measured.passes.as_slice()));
+    series.add(&figure::PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
+    series.add(&figure::FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));
+    series.add(&figure::WARNINGS, Some(measured.warnings.len()));
     Some(series)
 }

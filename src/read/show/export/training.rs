@@ -12,7 +12,7 @@ use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::load::environment;
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::record::{Measured, Run};
-use crate::read::show::export::figure::*;
+use crate::read::show::export::figure::{self, Scope, Series};
 
 /// Of the result `name`: every case that has a run that counts, with and without communication.
 pub fn cases(name: &str, groups: &[Group]) -> Vec<Series> {
@@ -60,28 +60,28 @@ fn of_case(name: &str, group: &Group, case: &CaseRuns, communicates: bool) -> Op
     let labels = labels(name, group, case.case.to_string(), communicates);
     let mut series = Series::new(Scope::Case, labels, started);
     series.describe(&environment::of_runs(&case.runs));
-    series.add(&IMAGES_PER_SECOND, Some(figures.speed.0));
-    series.add(&IMAGES_PER_SECOND_PER_RANK, Some(figures.per_rank.0));
-    series.add(&RANKS, Some(case.case.ranks()));
-    series.add(&CV, figures.cv);
-    series.add(&SPEEDUP, Some(figures.speedup));
-    series.add(&EFFICIENCY, Some(figures.efficiency));
+    series.add(&figure::IMAGES_PER_SECOND, Some(figures.speed.0));
+    series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(figures.per_rank.0));
+    series.add(&figure::RANKS, Some(case.case.ranks()));
+    series.add(&figure::CV, figures.cv);
+    series.add(&figure::SPEEDUP, Some(figures.speedup));
+    series.add(&figure::EFFICIENCY, Some(figures.efficiency));
     add_times(&mut series, figures.times);
     if communicates {
-        series.add(&COMMUNICATION_COST, case.communication_cost());
+        series.add(&figure::COMMUNICATION_COST, case.communication_cost());
         if let Some(loss) = scaling_loss::of_case(group, case) {
-            series.add(&LOST, Some(loss.loss.total.seconds));
+            series.add(&figure::LOST, Some(loss.loss.total.seconds));
             for (part, lost) in &loss.loss.parts {
-                series.add_part(&SCALING_LOSS, Some(("part", part.key())), Some(lost.seconds));
+                series.add_part(&figure::SCALING_LOSS, Some(("part", part.key())), Some(lost.seconds));
             }
         }
-        series.add(&QUOTABLE, Some(group.is_quotable(case)));
+        series.add(&figure::QUOTABLE, Some(group.is_quotable(case)));
         add_arithmetic(&mut series, utilisation::of_training(group, case));
     }
-    series.add(&PEAK_MEMORY, case.peak_memory().map(|peak| peak.0));
-    series.add(&RUNS_COUNTED, Some(case.counted().count()));
-    series.add(&RUNS_FOUND, Some(case.runs.len()));
-    series.add(&WARNINGS, Some(case.warnings.len()));
+    series.add(&figure::PEAK_MEMORY, case.peak_memory().map(|peak| peak.0));
+    series.add(&figure::RUNS_COUNTED, Some(case.counted().count()));
+    series.add(&figure::RUNS_FOUND, Some(case.runs.len()));
+    series.add(&figure::WARNINGS, Some(case.warnings.len()));
     Some(series)
 }
 
@@ -92,38 +92,38 @@ fn of_run(name: &str, group: &Group, run: &Run) -> Option<Series> {
     labels.push(("run", run.found.name.run.to_string()));
     let mut series = Series::new(Scope::Run, labels, run.recorded.as_ref().map(|recorded| recorded.started));
     series.describe(&environment::of_runs([run]));
-    series.add(&STARTED, series.started.map(|started| started.0));
-    series.add(&IMAGES_PER_SECOND, Some(measured.speed.0));
-    series.add(&RANKS, Some(run.found.name.case.ranks()));
+    series.add(&figure::STARTED, series.started.map(|started| started.0));
+    series.add(&figure::IMAGES_PER_SECOND, Some(measured.speed.0));
+    series.add(&figure::RANKS, Some(run.found.name.case.ranks()));
     add_times(&mut series, measured.times);
     let percentiles = step_percentiles(measured.pooled_steps());
-    series.add_times(&ITERATION, percentiles.and(run.mean_iteration()).map(|mean| mean.0), percentiles);
-    series.add(&ITERATIONS, measured.iterations().map(|[all, _]| all));
-    series.add(&WARMUP, measured.iterations().map(|[_, warmup]| warmup));
+    series.add_times(&figure::ITERATION, percentiles.and(run.mean_iteration()).map(|mean| mean.0), percentiles);
+    series.add(&figure::ITERATIONS, measured.iterations().map(|[all, _]| all));
+    series.add(&figure::WARMUP, measured.iterations().map(|[_, warmup]| warmup));
     add_outcome(&mut series, measured);
     Some(series)
 }
 
 fn add_outcome(series: &mut Series, measured: &Measured) {
-    series.add(&PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
-    series.add(&LAST_LOSS, measured.last_loss);
-    series.add(&SKIPPED_STEPS, measured.skipped_steps);
-    series.add(&FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));
-    series.add(&WARNINGS, Some(measured.warnings.len()));
+    series.add(&figure::PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
+    series.add(&figure::LAST_LOSS, measured.last_loss);
+    series.add(&figure::SKIPPED_STEPS, measured.skipped_steps);
+    series.add(&figure::FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));
+    series.add(&figure::WARNINGS, Some(measured.warnings.len()));
 }
 
 fn add_times(series: &mut Series, times: Option<IterationTimes>) {
     let Some(times) = times else { return };
-    series.add(&STEP, Some(times.step.0));
+    series.add(&figure::STEP, Some(times.step.0));
     for (phase, time) in times.phases.iter().filter(|(phase, time)| phase.is_always() || time.0 != 0.0) {
-        series.add_part(&PHASE, Some(("phase", Phase::keyword(phase))), Some(time.0));
+        series.add_part(&figure::PHASE, Some(("phase", Phase::keyword(phase))), Some(time.0));
     }
-    series.add(&EXPOSED, Some(times.exposed_share()));
+    series.add(&figure::EXPOSED, Some(times.exposed_share()));
 }
 
 /// What the network's arithmetic takes of the devices.
 pub fn add_arithmetic(series: &mut Series, arithmetic: Option<Utilisation>) {
-    series.add(&FLOP_RATE, arithmetic.map(|it| 1e12 * it.teraflops_per_second.0));
-    series.add(&PRODUCT_SHARE, arithmetic.and_then(|it| it.share_of_matrix_product));
-    series.add(&PEAK_SHARE, arithmetic.and_then(|it| it.share_of_published_peak));
+    series.add(&figure::FLOP_RATE, arithmetic.map(|it| 1e12 * it.teraflops_per_second.0));
+    series.add(&figure::PRODUCT_SHARE, arithmetic.and_then(|it| it.share_of_matrix_product));
+    series.add(&figure::PEAK_SHARE, arithmetic.and_then(|it| it.share_of_published_peak));
 }
