@@ -28,7 +28,7 @@ Examples:
   ringmark extract results/first --format csv > first.csv
   ringmark extract results/first --format pytorch-ddp > first.json
       for diff.py of PyTorch's DDP benchmark; --format pytorch-ddp-lines prints its lines
-  ringmark extract results/first --format prometheus --out /var/lib/node_exporter/first.prom
+  ringmark extract results/first --format prometheus -o /var/lib/prometheus/node-exporter/first.prom
       for node_exporter's textfile collector; --format influx for InfluxDB
   ringmark extract results/first --format mlflow --out mlruns
       as runs of MLflow; --format mllog as MLPerf's log lines

@@ -14,6 +14,7 @@ use ringmark_record::file::whole_file;
 use ringmark_record::options::usage::usage;
 
 use crate::output;
+use crate::read::analyse::figures;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::extract;
 use crate::read::load::problem::{self, Problem};
@@ -43,6 +44,11 @@ pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
     let ExportConfig { folder, out, warmup, format } = config;
     let mut result = extract::read_all(folder, extract::name_of(folder)?, *warmup)?;
     let mut problems = std::mem::take(&mut result.problems);
+    if matches!(format, ExportFormat::Mlflow | ExportFormat::Mllog) {
+        // Of single runs, which have no speedup.
+        let bases: Vec<Problem> = result.groups.iter().filter_map(figures::base_problem).collect();
+        problems.retain(|problem| !bases.contains(problem));
+    }
     match format {
         ExportFormat::Prometheus => put(out.as_deref(), &prometheus::text(&series(&result, folder)?))?,
         ExportFormat::Influx => {
