@@ -16,6 +16,7 @@ mod config_file;
 mod diff;
 mod doctor;
 mod documents;
+mod export;
 mod extract;
 mod figures;
 #[path = "fuzz/targets.rs"]

@@ -8,16 +8,17 @@ use anyhow::{Context, anyhow};
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::file::whole_file;
 use ringmark_record::keyword_enum;
-use ringmark_record::options::usage::usage;
+use ringmark_record::options::usage::{UsageError, usage};
 
 use crate::output::{self, Json};
 use crate::read::analyse::conclusion;
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::{self, Extraction, Group};
 use crate::read::analyse::quotable::Objection;
+use crate::read::analyse::results::ResultFolder;
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
-use crate::read::load::record;
+use crate::read::load::{bandwidth, input, record};
 use crate::read::score;
 use crate::read::score::figures::{ScoreExtraction, ScoreTable};
 use crate::read::score::json::ScoreResult;
@@ -122,6 +123,41 @@ pub fn read_any(folder: &Path, warmup: Option<u32>) -> anyhow::Result<AnyExtract
             Ok(AnyExtraction::Training(of_training(folder, found, warmup)?))
         }
     }
+}
+
+/// All that lies in a folder, whatever was measured, but for traces: runs of a sweep, of bandwidth and of input. An error where
+/// that is nothing.
+pub fn read_all(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
+    let bandwidth = bandwidth::find(folder)?;
+    let input = input::find(folder);
+    let (command, groups, scoring, shortages, mut problems) = match read_any(folder, warmup) {
+        Ok(AnyExtraction::Training(it)) => (it.resume_command, it.groups, Vec::new(), it.shortages, it.problems),
+        Ok(AnyExtraction::Scoring(it)) => (it.resume_command, Vec::new(), it.tables, it.shortages, it.problems),
+        Err(error) if error.is::<UsageError>() => return Err(error),
+        // A folder of bandwidth runs, or of input, has no others.
+        Err(_) if input.is_some() || !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => {
+            Default::default()
+        }
+        Err(error) => return Err(error),
+    };
+    problems.extend(bandwidth.problems);
+    let input = input.transpose().unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
+    let (command, traces) = (command.map(|command| command.replace(" --resume", "")), Vec::new());
+    Ok(ResultFolder {
+        name,
+        command,
+        price: None,
+        groups,
+        scoring,
+        shortages,
+        bandwidth: bandwidth.cases,
+        input,
+        traces,
+        problems,
+    })
 }
 
 /// Prints what `printed` makes of the figures, and writes what `written` makes of them, whatever was measured.
@@ -254,7 +290,7 @@ pub fn conclusions(folder: &Path) -> Vec<String> {
 }
 
 /// Last part of the path, also of `.` and `results/..`.
-fn name_of(folder: &Path) -> anyhow::Result<String> {
+pub fn name_of(folder: &Path) -> anyhow::Result<String> {
     let whole = fs::canonicalize(folder).with_context(|| format!("{} cannot be resolved", folder.display()))?;
     let last = whole.file_name().unwrap_or(whole.as_os_str());
     Ok(last.to_string_lossy().into_owned())

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use ringmark_record::file::whole_file;
 use ringmark_record::keyword_enum;
-use ringmark_record::options::usage::{UsageError, usage};
+use ringmark_record::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;
-use crate::read::extract::{self, AnyExtraction};
-use crate::read::load::{bandwidth, input, problem, trace};
+use crate::read::extract;
+use crate::read::load::{problem, trace};
 use crate::read::show::page::document::{Document, Link};
 use crate::read::show::page::{content, html, json, svg, text};
 
@@ -118,37 +118,10 @@ pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<Resu
 }
 
 fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
-    let bandwidth = bandwidth::find(folder)?;
-    let input = input::find(folder);
-    let (command, groups, scoring, shortages, mut problems) = match extract::read_any(folder, warmup) {
-        Ok(AnyExtraction::Training(it)) => (it.resume_command, it.groups, Vec::new(), it.shortages, it.problems),
-        Ok(AnyExtraction::Scoring(it)) => (it.resume_command, Vec::new(), it.tables, it.shortages, it.problems),
-        Err(error) if error.is::<UsageError>() => return Err(error),
-        // A folder of bandwidth runs, or of input, has no others.
-        Err(_) if input.is_some() || !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => {
-            Default::default()
-        }
-        Err(error) => return Err(error),
-    };
-    problems.extend(bandwidth.problems);
-    let input = input.transpose().unwrap_or_else(|problem| {
-        problems.push(problem);
-        None
-    });
-    let traces = trace::of_runs(folder, groups.iter().flat_map(Group::run_names), &mut problems);
-    let command = command.map(|command| command.replace(" --resume", ""));
-    Ok(ResultFolder {
-        name,
-        command,
-        price: None,
-        groups,
-        scoring,
-        shortages,
-        bandwidth: bandwidth.cases,
-        input,
-        traces,
-        problems,
-    })
+    let mut result = extract::read_all(folder, name, warmup)?;
+    let runs = result.groups.iter().flat_map(Group::run_names);
+    result.traces = trace::of_runs(folder, runs, &mut result.problems);
+    Ok(result)
 }
 
 /// As few last parts of each path as distinguish it from all others.
@@ -176,6 +149,8 @@ fn names(folders: &[PathBuf]) -> anyhow::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_record::options::usage::UsageError;
+
     use super::*;
 
     #[test]

@@ -9,6 +9,7 @@
 //! | [`economy`] | power, energy and money as the cells of a table |
 //! | [`work_load`] | what the division of the batch among ranks cost |
 //! | [`extraction`] | the figures of a folder |
+//! | [`export`] | the figures of a folder in the formats of other programs |
 //! | [`check`] | the checks of a result |
 //! | [`comparison`] | a comparison of two results |
 //! | [`prediction`] | a prediction of larger cases |
@@ -19,6 +20,7 @@ pub mod check;
 pub mod columns;
 pub mod comparison;
 pub mod economy;
+pub mod export;
 pub mod extraction;
 pub mod page;
 pub mod prediction;
