@@ -1,6 +1,7 @@
 //! What befalls servers and workers of `ringmark sweep --kv-store`, with the real worker: who is named, and what goes on. Links
 //! between hosts are in `cluster::servers`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Uid;
+use ringmark_record::trace::chrome;
 
 use crate::hostile::MemoryGroup;
 use crate::sandbox::{Sandbox, ringmark, run, wait_until, words};
@@ -102,12 +104,18 @@ fn a_worker_that_is_killed_ends_a_synchronous_run_and_is_named() {
 #[test]
 fn an_asynchronous_run_goes_on_without_a_worker_and_does_not_count() {
     let sandbox = Sandbox::real();
-    let reason = disturbed(&sandbox, "dist_async", "--iters 12 --servers 1", (1, Signal::SIGKILL));
+    let options = "--iters 12 --servers 1 --trace-runs 1 --trace-iterations 2-12";
+    let reason = disturbed(&sandbox, "dist_async", options, (1, Signal::SIGKILL));
     assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others went on without it"), "{reason}");
     assert!(sandbox.log(&log_name("dist_async")).contains("Batch[12]"), "rank 0 did all that it was asked for");
     let (status, stdout, _) = run(ringmark("extract").arg(sandbox.path("out")));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(stdout.contains("no run counts"), "{stdout}");
+    // Its trace has the ranks that are left.
+    let trace = log(&sandbox, "dist_async").with_extension("trace.json");
+    let trace = chrome::read(fs::File::open(trace).expect("a trace")).expect("whole");
+    let traced: BTreeSet<u32> = trace.ranks[0].spans.iter().map(|span| span.iteration).collect();
+    assert_eq!((trace.ranks.len(), trace.ranks[0].rank, traced), (1, 0, (2..=12).collect()));
 }
 
 /// When the server starts there is enough for it; not beside what the rank of its host has taken by then.

@@ -80,8 +80,12 @@ impl Virtual {
         Virtual { run, ..self }
     }
 
-    fn file(self, option: &str, path: &Path) -> Virtual {
+    pub fn file(self, option: &str, path: &Path) -> Virtual {
         Virtual { run: self.run.file(option, path), ..self }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.run.path(name)
     }
 
     fn save(self) -> Virtual {

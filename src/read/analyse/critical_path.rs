@@ -1,12 +1,14 @@
 //! What held a traced iteration: back from its end, each thing that began only when the one before it had ended.
 //!
 //! The update of the last rank waits for the last bucket; the bucket's sum waits for the rank whose gradient came last, or
-//! for the sum of the bucket before it; the gradient waits for the layers of that rank's backward, and they for its forward.
+//! for the sum of the bucket before it, or without overlap for all of backward; the gradient waits for the layers of that rank's
+//! backward, and they for its forward. With an asynchronous kv-store no rank waits for another, and none is held.
 
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::trace::span::{Lane, RankTrace, Span};
 use ringmark_record::trace::timeline::Timeline;
 
-/// A sum that begins so soon after its last gradient did not wait for another: a share of the iteration.
+/// What begins so soon after something else did not wait for more: a share of the iteration.
 const AT_ONCE: f64 = 0.002;
 
 /// A stretch of it, in nanoseconds of the timeline.
@@ -29,7 +31,7 @@ pub struct CriticalPath {
     pub iteration: u32,
     /// From its begin to its end.
     pub spans: Vec<CriticalSpan>,
-    /// `bucket 4 of rank 1, last held by layer1.0.conv1`; `None` where nothing was exchanged.
+    /// `bucket 4 of rank 1 on a, whose gradients layer1.0.conv1 completed`; `None` where no rank waited for another.
     pub held_by: Option<String>,
 }
 
@@ -62,17 +64,29 @@ pub fn of(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     };
     let begin = |rank: &RankTrace| steps(rank).iter().map(|span| span.begin_ns).min();
     let length = (update.end_ns() - begin(last)?) as f64;
+    let soon = (AT_ONCE * length) as i64;
     let buckets = Buckets::of(timeline, iteration);
-    let Some((number, end)) = buckets.last_before(last, update.begin_ns + (AT_ONCE * length) as i64) else {
+    // Ranks that do not wait for each other are held by none of them.
+    let waits = !timeline.kv_store.is_some_and(KvStore::is_asynchronous);
+    let Some((number, end)) = buckets.last_before(last, update.begin_ns + soon).filter(|_| waits) else {
         let phases = steps(last).iter().map(|phase| span(last, &phase.name, phase.begin_ns, phase.end_ns())).collect();
         return Some(CriticalPath { iteration, spans: phases, held_by: None });
     };
     // Back over sums that waited for the one before them.
     let mut first = number;
-    while first > 0 && buckets.start(last, first)? - buckets.ready(first)?.1 > (AT_ONCE * length) as i64 {
-        first -= 1;
-    }
-    let (holder, ready) = buckets.ready(first)?;
+    let (holder, start) = loop {
+        let (holder, start) = buckets.start(first)?;
+        if first == 0 || buckets.is_at_once(holder, first, start, soon) {
+            break (holder, start);
+        }
+        match buckets.sum_end(holder, first - 1) {
+            Some(end) if (end - start).abs() <= soon => first -= 1,
+            _ => break (holder, start),
+        }
+    };
+    let is_at_once = buckets.is_at_once(holder, first, start, soon);
+    // A sum that began neither at once nor behind another waited for the whole backward pass.
+    let ready = if is_at_once { buckets.filled(holder, first)? } else { start };
     let mut spans = Vec::new();
     for phase in steps(holder).iter().filter(|phase| phase.begin_ns < ready) {
         spans.push(span(holder, &phase.name, phase.begin_ns, phase.end_ns().min(ready)));
@@ -90,8 +104,12 @@ pub fn of(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     let layers = holder.spans.iter().filter(|span| span.lane == Lane::Layers && span.layer.is_some());
     let layer =
         layers.filter(|span| span.iteration == iteration && span.end_ns() <= ready).max_by_key(|span| span.end_ns());
-    let layer = layer.map(|layer| format!(", whose gradients {} completed", layer.name)).unwrap_or_default();
-    let held_by = format!("bucket {first} of rank {} on {}{layer}", holder.rank, holder.host);
+    let of_rank = format!("of rank {} on {}", holder.rank, holder.host);
+    let held_by = match layer {
+        _ if !is_at_once => format!("the backward pass {of_rank}, behind which its sums began"),
+        Some(layer) => format!("bucket {first} {of_rank}, whose gradients {} completed", layer.name),
+        None => format!("bucket {first} {of_rank}"),
+    };
     Some(CriticalPath { iteration, spans, held_by: Some(held_by) })
 }
 
@@ -99,8 +117,10 @@ pub fn of(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
 struct Buckets<'a> {
     /// Rank, number, from its last gradient to its sum.
     spans: Vec<(&'a RankTrace, u32, &'a Span)>,
-    /// Sums, by rank and bucket.
+    /// What sums them, by rank and bucket.
     sums: Vec<(u32, u32, &'a Span)>,
+    /// Gradients on their way to the wire, by rank and bucket.
+    copies: Vec<(u32, u32, &'a Span)>,
 }
 
 impl<'a> Buckets<'a> {
@@ -109,14 +129,22 @@ impl<'a> Buckets<'a> {
             rank.spans.iter().filter(move |span| span.iteration == iteration).map(move |span| (rank, span))
         };
         let all = || timeline.ranks.iter().flat_map(of_iteration);
+        // What goes between hosts meanwhile is in it.
         let bucket = |(rank, span): (&'a RankTrace, &'a Span)| match span.lane {
-            Lane::Bucket(number) => Some((rank, number, span)),
+            Lane::Bucket(number) if span.name == span.lane.title() => Some((rank, number, span)),
             _ => None,
         };
-        let sum = |(rank, span): (&'a RankTrace, &'a Span)| {
-            Some((rank.rank, span.bucket.filter(|_| span.lane == Lane::Exchange)?, span))
+        let in_lane = |lane: Lane| {
+            let own = move |(rank, span): (&'a RankTrace, &'a Span)| {
+                Some((rank.rank, span.bucket.filter(|_| span.lane == lane)?, span))
+            };
+            all().filter_map(own).collect()
         };
-        Buckets { spans: all().filter_map(bucket).collect(), sums: all().filter_map(sum).collect() }
+        Buckets {
+            spans: all().filter_map(bucket).collect(),
+            sums: in_lane(Lane::Exchange),
+            copies: in_lane(Lane::Layers),
+        }
     }
 
     /// The bucket of `rank` that ended last before `limit`, and when.
@@ -127,17 +155,38 @@ impl<'a> Buckets<'a> {
             .max_by_key(|(_, end)| *end)
     }
 
-    /// The rank whose gradients of this bucket came last, and when.
-    fn ready(&self, number: u32) -> Option<(&'a RankTrace, i64)> {
-        let all = self.spans.iter().filter(|(_, other, _)| *other == number);
-        all.map(|(rank, _, span)| (*rank, span.begin_ns)).max_by_key(|(_, begin)| *begin)
+    /// When the last gradient of this bucket came on `rank`.
+    fn filled(&self, rank: &RankTrace, number: u32) -> Option<i64> {
+        let own = self.spans.iter().find(|(of, other, _)| of.rank == rank.rank && *other == number);
+        own.map(|(_, _, span)| span.begin_ns)
     }
 
-    /// When its sum began on `rank`; when its last gradient came, where the trace has no sum.
-    fn start(&self, rank: &RankTrace, number: u32) -> Option<i64> {
-        let own = self.sums.iter().filter(|(of, other, _)| *of == rank.rank && *other == number);
-        own.map(|(_, _, span)| span.begin_ns).min().or_else(|| Some(self.ready(number)?.1))
+    /// The rank on which this bucket's sum began last, for which it waited everywhere, and when: where the trace has no sum,
+    /// when its last gradient came.
+    fn start(&self, number: u32) -> Option<(&'a RankTrace, i64)> {
+        let all = self.spans.iter().filter(|(_, other, _)| *other == number);
+        let start = |(rank, _, span): &(&'a RankTrace, u32, &'a Span)| {
+            let sums = of_bucket(&self.sums, rank, number).map(|sum| sum.begin_ns);
+            (*rank, sums.min().unwrap_or(span.begin_ns))
+        };
+        all.map(start).max_by_key(|(_, start)| *start)
     }
+
+    /// Whether the sum of this bucket on `rank`, from `start` on, began as soon as its gradients were on the wire.
+    fn is_at_once(&self, rank: &RankTrace, number: u32, start: i64, soon: i64) -> bool {
+        let copied = of_bucket(&self.copies, rank, number).map(Span::end_ns).max();
+        copied.or_else(|| self.filled(rank, number)).is_none_or(|ready| start - ready <= soon)
+    }
+
+    /// When this bucket's sum ended on `rank`.
+    fn sum_end(&self, rank: &RankTrace, number: u32) -> Option<i64> {
+        of_bucket(&self.sums, rank, number).map(Span::end_ns).max()
+    }
+}
+
+/// Those of this rank and bucket.
+fn of_bucket<'a>(spans: &[(u32, u32, &'a Span)], rank: &RankTrace, number: u32) -> impl Iterator<Item = &'a Span> {
+    spans.iter().filter(move |(of, other, _)| *of == rank.rank && *other == number).map(|(_, _, span)| *span)
 }
 
 #[cfg(test)]
@@ -188,6 +237,7 @@ mod tests {
         Timeline {
             title: String::new(),
             began_unix_seconds: 0.0,
+            kv_store: Some(KvStore::Ring),
             exchange: "nccl".to_owned(),
             arrays: Vec::new(),
             ranks: vec![rank(0), rank(1)],
@@ -225,6 +275,54 @@ mod tests {
             (0, "optimizer", 12_000, 13_000),
         ];
         assert_eq!(told(&path), expected);
+    }
+
+    /// Sums one behind another, but none before backward is over.
+    #[test]
+    fn without_overlap_the_longest_backward_pass_holds_the_step() {
+        let mut timeline = timeline(10_900);
+        for rank in &mut timeline.ranks {
+            for span in rank.spans.iter_mut().filter(|span| span.lane == Lane::Exchange && span.bucket == Some(0)) {
+                let end = span.end_ns();
+                span.begin_ns = 9000 + 1000 * i64::from(rank.rank);
+                span.length_ns = end - span.begin_ns;
+            }
+        }
+        let path = of(&timeline, 3).expect("a path");
+        let expected = [
+            (1, "forward", 0, 4000),
+            (1, "backward", 4000, 10_000),
+            (0, "sums of buckets 0 to 1", 10_000, 12_000),
+            (0, "optimizer", 12_000, 13_000),
+        ];
+        assert_eq!(told(&path), expected);
+        let held = "the backward pass of rank 1 on a, behind which its sums began";
+        assert_eq!(path.held_by.as_deref(), Some(held));
+    }
+
+    /// The last bucket's begins long after the one before it ended, and after its own copy to the wire.
+    #[test]
+    fn a_sum_behind_its_copy_leads_to_its_own_gradients() {
+        let mut timeline = timeline(7000);
+        for rank in &mut timeline.ranks {
+            let late = 1000 * i64::from(rank.rank);
+            rank.spans.retain(|span| span.lane != Lane::Exchange || span.bucket != Some(1));
+            let of_bucket = |span: Span| Span { bucket: Some(1), layer: None, ..span };
+            rank.spans.push(of_bucket(span(Lane::Layers, "copy gradients", 9000 + late, 9600 + late)));
+            rank.spans.push(of_bucket(span(Lane::Exchange, "exchange", 9600 + late, 12_000)));
+            // What went to another host meanwhile is no bucket of its own.
+            rank.spans.push(of_bucket(span(Lane::Bucket(1), "between hosts", 11_000, 11_500)));
+        }
+        let path = of(&timeline, 3).expect("a path");
+        assert_eq!(told(&path)[2], (0, "sum of bucket 1", 10_000, 12_000));
+        assert_eq!(path.held_by.as_deref(), Some("bucket 1 of rank 1 on a, whose gradients layer1 completed"));
+    }
+
+    #[test]
+    fn ranks_that_do_not_wait_for_each_other_are_held_by_none() {
+        let timeline = Timeline { kv_store: Some(KvStore::DistAsync), ..timeline(10_000) };
+        let path = of(&timeline, 3).expect("a path");
+        assert_eq!((path.spans.len(), path.held_by), (4, None));
     }
 
     #[test]

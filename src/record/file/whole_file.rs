@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, ErrorKind, IntoInnerError};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// Lets `content` write into a part file beside `path`, then renames it to `path`, over a file that was there. When
 /// anything fails the part file goes, the old file stays, and the error names `path`.
@@ -20,6 +20,22 @@ pub fn write(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> Result<(
         output.into_inner().map_err(IntoInnerError::into_error)?;
         Ok(())
     })
+}
+
+/// Refuses a `path` that [`write()`] could not write now; leaves no file there.
+pub fn check(path: &Path) -> Result<()> {
+    let check = || {
+        if let Ok(found) = path.metadata()
+            && !found.is_file()
+        {
+            ensure!(!found.is_dir(), "it is a folder");
+            return Ok(());
+        }
+        let part = part_of(path).context("this is no name of a file")?;
+        File::create(&part)?;
+        Ok(fs::remove_file(&part)?)
+    };
+    check().with_context(|| format!("{} cannot be written", path.display()))
 }
 
 /// Opens a file to read it. Not a folder, nor a pipe, socket or device: where a file is due, reading one of those says
@@ -172,9 +188,19 @@ mod tests {
     #[test]
     fn a_place_that_takes_no_file_is_named() {
         let folder = Folder::new();
-        for path in [folder.0.join("none/result.json"), folder.0.clone(), PathBuf::from("/dev/full")] {
-            let error = format!("{:#}", text(&path, "text").expect_err("refused"));
+        let unfit = [folder.0.join("none/result.json"), folder.0.clone(), PathBuf::from("/dev/full")];
+        let named = |path: &Path, refused: anyhow::Error| {
+            let error = format!("{refused:#}");
             assert!(error.starts_with(&format!("{} cannot be written: ", path.display())), "{error}");
+        };
+        for path in &unfit {
+            named(path, text(path, "text").expect_err("refused"));
+        }
+        for path in &unfit[..2] {
+            named(path, check(path).expect_err("refused"));
+        }
+        for path in [folder.path(), PathBuf::from("/dev/null")] {
+            check(&path).expect("it can be written");
         }
         assert_eq!(folder.names(), Vec::<OsString>::new());
     }

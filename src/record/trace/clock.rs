@@ -1,5 +1,6 @@
 //! How the clocks of several hosts become one. Each host counts nanoseconds of its own (CLOCK_MONOTONIC); rank 0's count.
-//! What another host's clock shows more is measured before and after the iterations, and between the two it goes on as a line.
+//! What another host's clock shows more is measured before and after the traced iterations, and between the two it goes on as
+//! a line.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,7 @@ pub struct ClockReading {
     pub at_ns: i64,
     /// In nanoseconds.
     pub ahead_ns: i64,
-    /// At most so far off: half of the time there and back, in nanoseconds.
+    /// At most so far off, in nanoseconds: half of the time there and back, and on a GPU what its marks are off the host's clock.
     pub residual_ns: i64,
 }
 
@@ -33,6 +34,11 @@ impl ClockReading {
         let halfway = sent + (received - sent) / 2;
         ClockReading { at_ns: answered, ahead_ns: answered - halfway, residual_ns: (received - sent) / 2 }
     }
+
+    /// The same for times that are themselves at most `residual_ns` off.
+    pub fn and_residual(self, residual_ns: i64) -> ClockReading {
+        ClockReading { residual_ns: self.residual_ns + residual_ns, ..self }
+    }
 }
 
 /// A rank's clock against rank 0's.
@@ -40,9 +46,9 @@ impl ClockReading {
 pub struct RankClock {
     /// How it was measured.
     pub method: ClockMethod,
-    /// Before the iterations.
+    /// Before the traced iterations; where ranks go on without each other, before all.
     pub first: ClockReading,
-    /// After them.
+    /// After them; as before them where ranks have died meanwhile.
     pub last: ClockReading,
 }
 

@@ -15,6 +15,9 @@ use crate::{keyword_enum, option};
 /// Iterations that are traced where nobody says which: the first ones after warm-up.
 const USUAL_ITERATIONS: u32 = 5;
 
+/// Longest range. An iteration of a large network has some thousand spans a rank, and rank 0 holds those of all ranks.
+const MOST_ITERATIONS: u32 = 100;
+
 keyword_enum!(
     /// How a trace is written.
     TraceFormat {
@@ -131,9 +134,14 @@ impl Options for TraceConfig {
 }
 
 impl TraceConfig {
-    /// The options of a benchmark without layers and without gradients of named arrays.
+    /// The options of a benchmark without gradients of named arrays, which Horovod's timeline is of.
+    pub fn options_of_layers() -> impl Iterator<Item = OptionSpec<TraceConfig>> {
+        TraceConfig::options().into_iter().filter(|option| option.name() != "trace-format")
+    }
+
+    /// The options of one without layers either.
     pub fn options_of_spans() -> impl Iterator<Item = OptionSpec<TraceConfig>> {
-        TraceConfig::options().into_iter().filter(|option| ["trace", "trace-iterations"].contains(&option.name()))
+        TraceConfig::options_of_layers().filter(|option| option.name() != "profile-layers")
     }
 
     /// Whether nothing was typed.
@@ -148,19 +156,43 @@ impl TraceConfig {
         is_asked.then(|| self.iterations.map_or_else(usual, IterationRange::range))
     }
 
-    /// Refuses iterations that a run of so many does not have.
+    /// Refuses more iterations than a trace holds.
+    ///
+    /// # Errors
+    ///
+    /// Names the option, its value and the limit.
+    pub fn check_number(&self) -> Result<()> {
+        let Some(range) = self.iterations else { return Ok(()) };
+        let number = range.last - range.first + 1;
+        ensure!(
+            number <= MOST_ITERATIONS,
+            "--trace-iterations {range} are {number} iterations, and a trace holds {MOST_ITERATIONS}, which rank 0 keeps in memory: \
+             choose fewer"
+        );
+        Ok(())
+    }
+
+    /// The same, and iterations that a run of so many does not have.
     ///
     /// # Errors
     ///
     /// Names the option, its value and the run's length.
     pub fn check(&self, iterations: u32) -> Result<()> {
-        let last = self.iterations.map_or(1, |range| range.last);
+        self.check_number()?;
+        let Some(range) = self.iterations else { return Ok(()) };
         ensure!(
-            last <= iterations,
-            "--trace-iterations {}: the run has iterations 1 to {iterations}: choose some of them",
-            self.iterations.map(|range| range.to_string()).unwrap_or_default()
+            range.last <= iterations,
+            "--trace-iterations {range}: the run has iterations 1 to {iterations}: choose some of them"
         );
         Ok(())
+    }
+
+    /// Why there is no trace where none of its iterations was done.
+    pub fn never_came(&self) -> String {
+        match self.iterations {
+            Some(range) => format!("none of the iterations of --trace-iterations {range} was done"),
+            None => "no iteration was done after warm-up".to_owned(),
+        }
     }
 }
 
@@ -190,5 +222,9 @@ mod tests {
         profile.check(4).expect("it has them");
         let error = profile.check(3).expect_err("it has not").to_string();
         assert_eq!(error, "--trace-iterations 3-4: the run has iterations 1 to 3: choose some of them");
+        let many = |range: &str| TraceConfig { iterations: range.parse().ok(), ..TraceConfig::default() };
+        many("7-106").check(200).expect("a hundred");
+        let error = many("7-107").check(200).expect_err("too many").to_string();
+        assert!(error.starts_with("--trace-iterations 7-107 are 101 iterations, and a trace holds 100"), "{error}");
     }
 }

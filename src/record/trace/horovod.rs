@@ -2,12 +2,14 @@
 //! gradients is a process, with whole microseconds. ringmark negotiates nothing: its NEGOTIATE_ALLREDUCE is the time from the
 //! first rank whose gradient is ready to the last.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::trace::span::{GradientReady, Lane, RankTrace, Span};
+use crate::benchmark::exchange::Wire;
+use crate::trace::span::{GradientReady, Lane};
 use crate::trace::timeline::{GradientArray, Timeline};
 
 /// Writes an aligned timeline, an event a line.
@@ -24,16 +26,9 @@ pub fn write(timeline: &Timeline, output: &mut impl Write) -> Result<()> {
             json!({ "name": "process_sort_index", "ph": "M", "pid": process, "args": { "sort_index": process } }),
         );
     }
-    let mut iterations: Vec<u32> =
-        timeline.ranks.iter().flat_map(|rank| &rank.gradients).map(|ready| ready.iteration).collect();
-    iterations.sort_unstable();
-    iterations.dedup();
-    let mut timed = Vec::new();
-    for iteration in iterations {
-        for array in 0..timeline.arrays.len() as u32 {
-            timed.extend(exchange_of(timeline, iteration, array));
-        }
-    }
+    let known = Known::of(timeline);
+    let mut timed: Vec<(i64, Value)> =
+        known.ready.iter().flat_map(|(key, ready)| known.exchange_of(*key, ready)).collect();
     // Stable: what begins and ends at one time stays in its order.
     timed.sort_by_key(|(microseconds, _)| *microseconds);
     events.extend(timed.into_iter().map(|(_, event)| event));
@@ -46,48 +41,100 @@ pub fn write(timeline: &Timeline, output: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// The events of one array in one iteration, each with its time; none where a rank's gradient is missing.
-fn exchange_of(timeline: &Timeline, iteration: u32, array: u32) -> Vec<(i64, Value)> {
-    let GradientArray { shape, bucket, .. } = &timeline.arrays[array as usize];
-    let ready = |rank: &RankTrace| {
-        let of_array = |ready: &&GradientReady| (ready.iteration, ready.array) == (iteration, array);
-        Some((rank.rank, rank.gradients.iter().find(of_array)?.at_ns))
-    };
-    let Some(mut ready) = timeline.ranks.iter().map(ready).collect::<Option<Vec<(u32, i64)>>>() else {
-        return Vec::new();
-    };
-    ready.sort_by_key(|(_, at)| *at);
-    let (Some((_, first)), Some((_, last)), Some(rank_0)) = (ready.first(), ready.last(), timeline.ranks.first())
-    else {
-        return Vec::new();
-    };
-    let of_bucket = |lane: fn(Lane) -> bool| -> Option<(i64, i64)> {
-        let is_one = |span: &&Span| lane(span.lane) && span.iteration == iteration && span.bucket == Some(*bucket);
-        let spans = || rank_0.spans.iter().filter(is_one);
-        Some((spans().map(|span| span.begin_ns).min()?, spans().map(Span::end_ns).max()?))
-    };
-    let copied = of_bucket(|lane| lane == Lane::Layers);
-    let summed = of_bucket(|lane| lane == Lane::Exchange);
-    let end = of_bucket(|lane| matches!(lane, Lane::Bucket(_))).map_or(*last, |(_, end)| end);
+/// What a rank does with a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Work {
+    /// Gradients come to the wire.
+    Copy,
+    /// They are summed, here or on a server.
+    Sum,
+    /// All of it.
+    Whole,
+}
 
-    let mut events = Events { process: array + 1, now: 0, events: Vec::new() };
-    events.begin(*first, "NEGOTIATE_ALLREDUCE");
-    for (rank, at) in &ready {
-        events.mark(*at, &rank.to_string());
+impl Work {
+    fn of(lane: Lane) -> Option<Work> {
+        match lane {
+            Lane::Layers => Some(Work::Copy),
+            Lane::Exchange | Lane::Push(_) | Lane::Pull(_) => Some(Work::Sum),
+            Lane::Bucket(_) => Some(Work::Whole),
+            Lane::Step | Lane::BetweenHosts | Lane::Decode(_) => None,
+        }
     }
-    events.end(*last, None);
-    events.begin(*last, "ALLREDUCE");
-    let is_fused = timeline.arrays.iter().filter(|other| other.bucket == *bucket).count() > 1;
-    if let (Some((begin, copied)), true) = (copied, is_fused) {
-        events.activity("WAIT_FOR_OTHER_TENSOR_DATA", *last, begin);
-        events.activity("MEMCPY_IN_FUSION_BUFFER", begin, copied);
+}
+
+/// A timeline by iteration.
+struct Known<'a> {
+    timeline: &'a Timeline,
+    /// Ranks by when the gradient of an array was ready, by iteration and array.
+    ready: BTreeMap<(u32, u32), Vec<(i64, u32)>>,
+    /// From when to when rank 0 worked, by iteration and bucket.
+    work: BTreeMap<(u32, u32, Work), (i64, i64)>,
+    /// Arrays of each bucket.
+    arrays: BTreeMap<u32, usize>,
+}
+
+impl<'a> Known<'a> {
+    fn of(timeline: &'a Timeline) -> Known<'a> {
+        let mut known = Known { timeline, ready: BTreeMap::new(), work: BTreeMap::new(), arrays: BTreeMap::new() };
+        for rank in &timeline.ranks {
+            for GradientReady { iteration, array, at_ns } in &rank.gradients {
+                known.ready.entry((*iteration, *array)).or_default().push((*at_ns, rank.rank));
+            }
+        }
+        known.ready.values_mut().for_each(|ready| ready.sort_unstable());
+        for span in timeline.ranks.first().iter().flat_map(|rank| &rank.spans) {
+            if let Some((bucket, work)) = span.bucket.zip(Work::of(span.lane)) {
+                let (begin, end) = known.work.entry((span.iteration, bucket, work)).or_insert((i64::MAX, i64::MIN));
+                (*begin, *end) = (span.begin_ns.min(*begin), span.end_ns().max(*end));
+            }
+        }
+        timeline.arrays.iter().for_each(|array| *known.arrays.entry(array.bucket).or_default() += 1);
+        known
     }
-    let sum = format!("{}_ALLREDUCE", timeline.exchange.to_uppercase().replace('-', "_"));
-    let (begin, _) = summed.unwrap_or((end, end));
-    events.activity(&sum, begin, end);
-    let shape = shape.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
-    events.end(end, Some(json!({ "dtype": "float32", "shape": format!("[{shape}]") })));
-    events.events
+
+    /// The events of one array in one iteration, each with its time; none where a rank's gradient is missing.
+    fn exchange_of(&self, (iteration, array): (u32, u32), ready: &[(i64, u32)]) -> Vec<(i64, Value)> {
+        let (Some(GradientArray { shape, wire, bucket, .. }), Some((first, _)), Some((last, _))) =
+            (self.timeline.arrays.get(array as usize), ready.first(), ready.last())
+        else {
+            return Vec::new();
+        };
+        if ready.len() < self.timeline.ranks.len() {
+            return Vec::new();
+        }
+        let of_bucket = |work: Work| self.work.get(&(iteration, *bucket, work)).copied();
+        let (copied, summed) = (of_bucket(Work::Copy), of_bucket(Work::Sum));
+        let end = of_bucket(Work::Whole).map_or(*last, |(_, end)| end);
+
+        let mut events = Events { process: array + 1, now: 0, events: Vec::new() };
+        events.begin(*first, "NEGOTIATE_ALLREDUCE");
+        for (at, rank) in ready {
+            events.mark(*at, &rank.to_string());
+        }
+        events.end(*last, None);
+        events.begin(*last, "ALLREDUCE");
+        let is_fused = self.arrays.get(bucket).is_some_and(|arrays| *arrays > 1);
+        if let (Some((begin, copied)), true) = (copied, is_fused) {
+            events.activity("WAIT_FOR_OTHER_TENSOR_DATA", *last, begin);
+            events.activity("MEMCPY_IN_FUSION_BUFFER", begin, copied);
+        }
+        let sum = format!("{}_ALLREDUCE", self.timeline.exchange.to_uppercase().replace('-', "_"));
+        let (begin, _) = summed.unwrap_or((end, end));
+        events.activity(&sum, begin, end);
+        let shape = shape.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+        events.end(end, Some(json!({ "dtype": dtype(*wire), "shape": format!("[{shape}]") })));
+        events.events
+    }
+}
+
+/// As Horovod calls it.
+fn dtype(wire: Wire) -> &'static str {
+    match wire {
+        Wire::Fp32 => "float32",
+        Wire::Fp16 => "float16",
+        Wire::Bf16 => "bfloat16",
+    }
 }
 
 /// Events of a process, of which none is before the one that was written before it.
@@ -157,6 +204,21 @@ mod tests {
             "14 E null",
         ];
         assert_eq!(told, expected);
-        assert_eq!(events[11]["args"]["shape"], "[8, 1, 5, 5]");
+        assert_eq!(events[11]["args"], json!({ "dtype": "float16", "shape": "[8, 1, 5, 5]" }));
+    }
+
+    #[test]
+    fn a_sum_of_servers_is_from_the_push_to_the_pull() {
+        let mut timeline = timeline();
+        timeline.align();
+        "tcp".clone_into(&mut timeline.exchange);
+        for span in timeline.ranks[0].spans.iter_mut().filter(|span| span.lane == Lane::Exchange) {
+            span.lane = Lane::Push(0);
+        }
+        let mut text = Vec::new();
+        write(&timeline, &mut text).expect("written");
+        let events: Vec<Value> = serde_json::from_slice(&text).expect("an array");
+        let sum = events.iter().position(|event| event["name"] == "TCP_ALLREDUCE").expect("there");
+        assert_eq!((&events[sum]["ts"], &events[sum + 1]["ts"]), (&json!(11), &json!(14)));
     }
 }

@@ -1,6 +1,7 @@
 //! Time by layer: what a layer of the network took in the traced iterations, and what share of the device's rate it reached.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,20 +9,44 @@ use serde::{Deserialize, Serialize};
 use crate::dimension::units::{Bytes, Seconds, TeraflopsPerSecond};
 use crate::options::keyword_enum::KeywordEnum;
 use crate::stats::summary;
-use crate::trace::span::{Direction, Lane, LayerKind, LayerPass, RankTrace, Span};
+use crate::trace::span::{Direction, EXCHANGE_OF_CALLER, Lane, LayerKind, LayerPass, RankTrace, Span};
+
+/// What the phase is called.
+const BACKWARD: &str = "backward";
 
 /// A way through a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PassTime {
     /// Median over ranks and traced iterations.
     pub time: Seconds,
-    /// Multiplications with their additions, of a rank.
+    /// Multiplications with their additions, of a rank. Where ranks have different numbers of images, those of a pass that takes
+    /// this time at the median rate.
     pub multiply_adds: u64,
-    /// Read and written at least, of a rank.
+    /// Read and written at least, of a rank, by the same rule.
     pub bytes: Bytes,
 }
 
 impl PassTime {
+    /// Of passes that each took so many nanoseconds.
+    fn median(passes: &[(i64, LayerPass)]) -> PassTime {
+        let seconds: Vec<f64> = passes.iter().map(|(time, _)| *time as f64 / 1e9).collect();
+        let time = summary::median(&seconds).unwrap_or(0.0);
+        let at_median_rate = |work: fn(&LayerPass) -> u64| -> u64 {
+            let first = passes.first().map_or(0, |(_, pass)| work(pass));
+            if passes.iter().all(|(_, pass)| work(pass) == first) {
+                return first;
+            }
+            let timed = passes.iter().zip(&seconds).filter(|(_, seconds)| **seconds > 0.0);
+            let rates: Vec<f64> = timed.map(|((_, pass), seconds)| work(pass) as f64 / seconds).collect();
+            (summary::median(&rates).unwrap_or(0.0) * time).round() as u64
+        };
+        PassTime {
+            time: Seconds(time),
+            multiply_adds: at_median_rate(|pass| pass.multiply_adds),
+            bytes: Bytes(at_median_rate(|pass| pass.bytes.0)),
+        }
+    }
+
     fn and(self, other: PassTime) -> PassTime {
         PassTime {
             time: Seconds(self.time.0 + other.time.0),
@@ -63,7 +88,8 @@ pub struct LayerProfile {
     pub passes: u32,
     /// In the order of forward.
     pub layers: Vec<LayerTime>,
-    /// Forward and backward of the step, of which the layers are parts; `None` of inference.
+    /// Forward and backward of the step, of inference forward alone, of which the layers are parts: without sums inside of
+    /// backward, as the record's phases. `None` where nothing was traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Seconds>,
 }
@@ -71,44 +97,49 @@ pub struct LayerProfile {
 impl LayerProfile {
     /// Of what was traced.
     pub fn of(ranks: &[RankTrace]) -> LayerProfile {
-        // By layer and direction: its name and work, and its time in each pass.
-        type Pass<'a> = (&'a str, LayerPass, BTreeMap<(u32, u32), i64>);
-        let mut passes: BTreeMap<(u32, Direction), Pass> = BTreeMap::new();
+        // By layer and direction: its name and kind, and each pass with what it took.
+        type Layer<'a> = (&'a str, LayerKind, BTreeMap<(u32, u32), (i64, LayerPass)>);
+        let mut passes: BTreeMap<(u32, Direction), Layer> = BTreeMap::new();
         let mut steps: BTreeMap<(u32, u32), i64> = BTreeMap::new();
         for rank in ranks {
-            for Span { lane, name, iteration, length_ns, layer, .. } in &rank.spans {
+            let backward = backward(rank);
+            for Span { lane, name, iteration, begin_ns, length_ns, layer, .. } in &rank.spans {
                 let pass = (rank.rank, *iteration);
                 if let Some(layer) = layer {
                     let key = (layer.layer, layer.direction);
-                    let (_, _, times) = passes.entry(key).or_insert_with(|| (name, *layer, BTreeMap::new()));
-                    *times.entry(pass).or_default() += length_ns;
-                } else if *lane == Lane::Step && ["forward", "backward"].contains(&name.as_str()) {
+                    let (_, _, times) = passes.entry(key).or_insert_with(|| (name, layer.kind, BTreeMap::new()));
+                    times.entry(pass).or_insert((0, *layer)).0 += length_ns;
+                } else if *lane == Lane::Step && ["forward", BACKWARD].contains(&name.as_str()) {
                     *steps.entry(pass).or_default() += length_ns;
+                } else if (*lane, name.as_str()) == (Lane::Exchange, EXCHANGE_OF_CALLER)
+                    && backward.get(iteration).is_some_and(|backward| backward.contains(begin_ns))
+                {
+                    *steps.entry(pass).or_default() -= length_ns;
                 }
             }
         }
-        let seconds = |times: &BTreeMap<(u32, u32), i64>| {
-            let seconds: Vec<f64> = times.values().map(|time| *time as f64 / 1e9).collect();
-            summary::median(&seconds).map(Seconds)
-        };
         let count = passes.values().map(|(_, _, times)| times.len()).max().unwrap_or(0) as u32;
         let mut layers: BTreeMap<u32, LayerTime> = BTreeMap::new();
-        for ((number, direction), (name, pass, times)) in &passes {
+        for ((number, direction), (name, kind, times)) in &passes {
             let empty = || LayerTime {
                 name: (*name).to_owned(),
-                kind: pass.kind,
+                kind: *kind,
                 forward: PassTime::default(),
                 backward: PassTime::default(),
             };
             let layer = layers.entry(*number).or_insert_with(empty);
-            let LayerPass { multiply_adds, bytes, .. } = *pass;
-            let time = PassTime { time: seconds(times).unwrap_or_default(), multiply_adds, bytes };
+            let time = PassTime::median(&times.values().copied().collect::<Vec<_>>());
             match direction {
                 Direction::Forward => layer.forward = time,
                 Direction::Backward => layer.backward = time,
             }
         }
-        LayerProfile { passes: count, layers: layers.into_values().collect(), step: seconds(&steps) }
+        let steps: Vec<f64> = steps.values().map(|time| *time as f64 / 1e9).collect();
+        LayerProfile {
+            passes: count,
+            layers: layers.into_values().collect(),
+            step: summary::median(&steps).map(Seconds),
+        }
     }
 
     /// All layers of each kind, the one that takes longest first; named by the kind and how many they are.
@@ -181,6 +212,12 @@ impl LayerProfile {
     }
 }
 
+/// A rank's backward phase of each iteration, in nanoseconds of its clock.
+fn backward(rank: &RankTrace) -> BTreeMap<u32, Range<i64>> {
+    let own = rank.spans.iter().filter(|span| span.lane == Lane::Step && span.name == BACKWARD);
+    own.map(|span| (span.iteration, span.begin_ns..span.end_ns())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,5 +248,38 @@ mod tests {
         );
         assert!(lines[3].starts_with("1 x convolution"), "{lines:?}");
         assert!(lines[4].starts_with("outside of layers"), "{lines:?}");
+    }
+
+    #[test]
+    fn sums_that_hold_backward_up_are_none_of_its_time() {
+        let mut timeline = timeline();
+        let spans = &mut timeline.ranks[0].spans;
+        let sum = spans.iter().find(|span| span.lane == Lane::Exchange).expect("there").clone();
+        let backward = spans.iter().find(|span| span.name == "backward").expect("there").clone();
+        let named = |begin_ns, name: &str| Span { begin_ns, length_ns: 1_000, name: name.to_owned(), ..sum.clone() };
+        // In a stream beside it, behind it, and inside of it.
+        spans.push(named(backward.begin_ns + 100, "all-reduce"));
+        spans.push(named(backward.end_ns(), EXCHANGE_OF_CALLER));
+        let step =
+            |timeline: &crate::trace::timeline::Timeline| LayerProfile::of(&timeline.ranks).step.expect("a step").0;
+        assert!((step(&timeline) - 11e-6).abs() < 1e-12);
+        timeline.ranks[0].spans.push(named(backward.begin_ns + 100, EXCHANGE_OF_CALLER));
+        assert!((step(&timeline) - 10.5e-6).abs() < 1e-12);
+    }
+
+    #[test]
+    fn ranks_with_different_work_have_the_median_of_their_rates() {
+        let mut timeline = timeline();
+        // Four times the work in twice the time.
+        for span in &mut timeline.ranks[1].spans {
+            if let Some(pass) = &mut span.layer {
+                pass.multiply_adds *= 4;
+                span.length_ns *= 2;
+            }
+        }
+        let forward = LayerProfile::of(&timeline.ranks).layers[0].forward;
+        // 1000 in 3 us and 4000 in 6 us: a third and two thirds of 1e9 a second.
+        assert!((forward.time.0 - 4.5e-6).abs() < 1e-12);
+        assert_eq!((forward.multiply_adds, forward.bytes.0), (2250, 64));
     }
 }

@@ -6,16 +6,21 @@ use crate::dimension::units::Bytes;
 use crate::keyword_enum;
 use crate::trace::clock::RankClock;
 
+/// What a sum is called that its caller waits for, which has other spans inside it.
+pub const EXCHANGE_OF_CALLER: &str = "exchange";
+
 /// Where a span is drawn: spans of one lane lie behind or inside each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
     /// The phases of the step.
     Step,
-    /// Layers, forward and backward, and what copies their gradients: the compute stream.
+    /// Layers, forward and backward, what copies their gradients, and what waits for their sums: the compute stream.
     Layers,
     /// What sums gradients: the stream of the exchange.
     Exchange,
+    /// Messages between hosts that are of no bucket.
+    BetweenHosts,
     /// A bucket, from its last gradient to its sum.
     Bucket(u32),
     /// The thread that sends to a server of the kv-store, by the server's number.
@@ -33,6 +38,7 @@ impl Lane {
             Lane::Step => "step".to_owned(),
             Lane::Layers => "layers".to_owned(),
             Lane::Exchange => "exchange".to_owned(),
+            Lane::BetweenHosts => "between hosts".to_owned(),
             Lane::Bucket(number) => format!("bucket {number}"),
             Lane::Push(server) => format!("push to server {server}"),
             Lane::Pull(server) => format!("pull from server {server}"),
@@ -46,6 +52,7 @@ impl Lane {
             Lane::Step => 0,
             Lane::Layers => 1,
             Lane::Exchange => 2,
+            Lane::BetweenHosts => 3,
             Lane::Bucket(number) => 10 + number % 7990,
             Lane::Push(server) => 8000 + 2 * (server % 500),
             Lane::Pull(server) => 8001 + 2 * (server % 500),
@@ -62,6 +69,7 @@ impl Lane {
             "step" => Some(Lane::Step),
             "layers" => Some(Lane::Layers),
             "exchange" => Some(Lane::Exchange),
+            "between hosts" => Some(Lane::BetweenHosts),
             _ => {
                 let (kind, number) = title.rsplit_once(' ')?;
                 let number = number.parse().ok()?;
@@ -120,7 +128,8 @@ pub struct LayerPass {
     pub direction: Direction,
     /// Multiplications with their additions.
     pub multiply_adds: u64,
-    /// Read and written at least: input, output and weights, each once; of backward their gradients too.
+    /// Read and written at least, each once: forward its input and weight, and its output; backward the output's gradient,
+    /// the input and the weight's gradient, and where the input has a gradient that and the weight.
     pub bytes: Bytes,
 }
 

@@ -1,5 +1,7 @@
 //! The spans of all ranks on one clock.
 
+use crate::benchmark::exchange::Wire;
+use crate::dimension::kv_store::KvStore;
 use crate::trace::span::{GradientReady, RankTrace, Span};
 
 /// An array of gradients.
@@ -9,6 +11,8 @@ pub struct GradientArray {
     pub name: String,
     /// Its shape.
     pub shape: Vec<i64>,
+    /// Its type on the way.
+    pub wire: Wire,
     /// The bucket that it is exchanged in.
     pub bucket: u32,
 }
@@ -20,6 +24,8 @@ pub struct Timeline {
     pub title: String,
     /// Seconds since 1970 where the timeline begins, by rank 0's clock.
     pub began_unix_seconds: f64,
+    /// Where gradients are summed; `None` where none are, and in older files.
+    pub kv_store: Option<KvStore>,
     /// What sums gradients, as in the record: `nccl`.
     pub exchange: String,
     /// In the order of backward.
@@ -103,8 +109,14 @@ pub(super) mod tests {
         Timeline {
             title: "LeNet training".to_owned(),
             began_unix_seconds: 1_700_000_000.0,
+            kv_store: Some(KvStore::Ring),
             exchange: "shared-memory".to_owned(),
-            arrays: vec![GradientArray { name: "conv1.weight".to_owned(), shape: vec![8, 1, 5, 5], bucket: 0 }],
+            arrays: vec![GradientArray {
+                name: "conv1.weight".to_owned(),
+                shape: vec![8, 1, 5, 5],
+                wire: Wire::Fp16,
+                bucket: 0,
+            }],
             ranks: vec![rank(0), rank(1)],
         }
     }

@@ -172,7 +172,8 @@ fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -
             config.batch_size,
             config.dtype
         );
-        record.layers = tracer.end(TracedRun { title, exchange: "none".to_owned(), arrays: Vec::new() })?;
+        record.layers =
+            tracer.end(TracedRun { title, kv_store: None, exchange: "none".to_owned(), arrays: Vec::new() })?;
     }
     record.seconds =
         session.world.gather(&own).into_iter().map(|rank| rank.into_iter().map(Seconds).collect()).collect();

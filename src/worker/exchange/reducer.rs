@@ -10,7 +10,7 @@ use ringmark_record::benchmark::exchange::{ExchangeConfig, Switch};
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::Stage;
-use ringmark_record::trace::span::Lane;
+use ringmark_record::trace::span::{EXCHANGE_OF_CALLER, Lane};
 use tch::Tensor;
 
 use crate::exchange::bucket::{Bucket, BucketPlan};
@@ -201,7 +201,9 @@ impl GradientReducer {
         }
         // A sink that knows better which one it waits for says so.
         state.enter(buckets.len().saturating_sub(1));
-        let span = recorder::begin(Lane::Exchange, "wait for the rest", None);
+        // What goes on in a stream of its own is waited for by the one that computes.
+        let lane = if state.sink.is_asynchronous() { Lane::Layers } else { Lane::Exchange };
+        let span = recorder::begin(lane, "wait for the rest", None);
         state.sink.finish()?;
         span.into_iter().for_each(OpenSpan::end);
         Ok(())
@@ -215,8 +217,8 @@ impl GradientReducer {
 /// Starts bucket `number`. What goes on in a stream of its own tells of itself.
 fn start(sink: &mut dyn GradientSink, number: usize, elements: Range<usize>) -> Result<()> {
     let is_here = !sink.is_asynchronous();
-    let span = is_here.then(|| recorder::begin(Lane::Exchange, "exchange", Some(number as u32))).flatten();
-    sink.start(elements)?;
+    let span = is_here.then(|| recorder::begin(Lane::Exchange, EXCHANGE_OF_CALLER, Some(number as u32))).flatten();
+    recorder::of_bucket(number as u32, || sink.start(elements))?;
     span.into_iter().for_each(OpenSpan::end);
     Ok(())
 }

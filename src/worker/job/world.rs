@@ -160,6 +160,11 @@ impl World {
         self.ranks
     }
 
+    /// Whether some ranks have died.
+    pub fn has_lost_some(&self) -> bool {
+        self.has_lost_some.get()
+    }
+
     /// Some ranks have died: the end must not wait for them.
     pub fn note_loss(&self) {
         self.has_lost_some.set(true);
@@ -303,6 +308,20 @@ impl World {
     pub fn gather_values<T: Serialize + DeserializeOwned>(&self, own: &T) -> Result<Vec<T>> {
         let texts = self.gather_text(&serde_json::to_string(own)?);
         Ok(texts.iter().map(|text| serde_json::from_str(text)).collect::<serde_json::Result<_>>()?)
+    }
+
+    /// The same on the first rank alone, where it is large; elsewhere none.
+    pub fn gather_values_on_rank_0<T: Serialize + DeserializeOwned>(&self, own: &T) -> Result<Vec<T>> {
+        let _waiting = heartbeat::wait();
+        let communicator = self.communicator.borrow();
+        let text = serde_json::to_vec(own)?;
+        if communicator.rank() > 0 {
+            communicator.process_at_rank(0).send(&text[..]);
+            return Ok(Vec::new());
+        }
+        let others = (1..communicator.size()).map(|rank| communicator.process_at_rank(rank).receive_vec::<u8>().0);
+        let texts = std::iter::once(text).chain(others);
+        Ok(texts.map(|text| serde_json::from_slice(&text)).collect::<serde_json::Result<_>>()?)
     }
 
     /// The text of every process of the job: the ranks, then the servers.

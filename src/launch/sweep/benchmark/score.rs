@@ -77,7 +77,9 @@ impl Benchmark for ScoreSweep {
     }
 
     fn conditions(&self, context: PlanContext) -> Option<BTreeMap<String, String>> {
-        Some(self.sweep.conditions(context, option_table::settings(&self.score)))
+        // What is traced of a run is no condition of what it measures.
+        let score = ScoreConfig { trace: TraceConfig::default(), ..self.score.clone() };
+        Some(self.sweep.conditions(context, option_table::settings(&score)))
     }
 
     fn caution(&self) -> Option<&'static str> {

@@ -11,6 +11,7 @@ use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
+use ringmark_record::trace::config::TraceConfig;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::job::request::ServerRanks;
@@ -161,7 +162,8 @@ impl Benchmark for TrainSweep {
     }
 
     fn conditions(&self, context: PlanContext) -> Option<BTreeMap<String, String>> {
-        let train = TrainConfig { save: None, record: None, ..self.train.clone() };
+        // What is traced of a run is no condition of what it measures.
+        let train = TrainConfig { save: None, record: None, trace: TraceConfig::default(), ..self.train.clone() };
         let mut conditions = self.sweep.conditions(context, option_table::settings(&train));
         conditions.insert(KV_STORE.to_owned(), joined(&self.sweep.axes.kv_stores, ","));
         let over = &self.search.over;

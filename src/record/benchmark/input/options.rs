@@ -68,7 +68,8 @@ impl InputConfig {
     /// Refuses values outside their range, and data of which nothing is read while a benchmark runs; the message names them.
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
-        self.trace.check(self.batches.unwrap_or(u32::MAX))?;
+        // How many batches a time holds nobody knows before it is over.
+        self.batches.map_or_else(|| self.trace.check_number(), |batches| self.trace.check(batches))?;
         self.model.check_image_size(self.image_size())?;
         match self.data.source() {
             DataSource::Images(_) => {}

@@ -52,7 +52,7 @@ impl Options for ScoreConfig {
             option!(init, "init", "FILE", "Weights to use: safetensors with the names of the network's source"),
             option!(record, "record", "FILE", "Where rank 0 writes the record (JSON)").for_worker(),
         ]);
-        let trace = TraceConfig::options().into_iter();
+        let trace = TraceConfig::options_of_layers();
         options.extend(
             trace.map(|option| option.within(|config: &ScoreConfig| &config.trace, |config| &mut config.trace)),
         );

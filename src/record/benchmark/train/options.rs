@@ -175,9 +175,9 @@ impl TrainConfig {
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
         // What epochs come to is known where the data are.
-        if self.learning.epochs.is_none() {
-            self.check_warmup()?;
-            self.trace.check(self.iterations)?;
+        match self.learning.epochs {
+            None => self.check_warmup().and_then(|()| self.trace.check(self.iterations))?,
+            Some(_) => self.trace.check_number()?,
         }
         self.model.check_image_size(self.image_size())?;
         if !self.freeze_batch_norm {

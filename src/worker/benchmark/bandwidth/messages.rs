@@ -138,13 +138,16 @@ impl<'a> Bench<'a> {
     /// Does it as often as was asked.
     fn measure(&mut self, task: &Task, copies: bool, world: &World) -> Result<Timing> {
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
+        let name = self.step_name(task);
         for iteration in 0..self.config.warmup + self.config.iterations {
             heartbeat::enter_in(iteration + 1, Stage::Data);
             self.fill(task, copies, iteration as usize)?;
             heartbeat::enter(Stage::Exchange { operation: self.config.operation, bucket: None });
             timing::begin_iteration(self.tracer.as_mut(), (iteration + 1).saturating_sub(self.config.warmup))?;
+            // Before the time begins: what nobody traces costs none of it.
+            let name = recorder::is_on().then(|| name.clone());
             let timed = Timed::begin(self.device, world)?;
-            let span = recorder::begin(Lane::Step, self.step_name(task), None);
+            let span = name.and_then(|name| recorder::begin(Lane::Step, name, None));
             self.start(task, copies)?;
             self.backend.finish()?;
             span.into_iter().for_each(OpenSpan::end);

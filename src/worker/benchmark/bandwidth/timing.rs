@@ -37,7 +37,8 @@ pub fn end(tracer: Option<Tracer>, config: &BandwidthConfig, exchange: &str) -> 
         Messages::Sizes { .. } => config.operands().text(),
         Messages::Gradients(model) => format!("gradients of {}", model.facts().title),
     };
-    tracer.end(TracedRun { title, exchange: exchange.to_owned(), arrays: Vec::new() }).map(drop)
+    let kv_store = Some(config.kv_store.kv_store);
+    tracer.end(TracedRun { title, kv_store, exchange: exchange.to_owned(), arrays: Vec::new() }).map(drop)
 }
 
 /// What nccl-tests calls the type.

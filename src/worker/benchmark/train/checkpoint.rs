@@ -22,7 +22,7 @@ use crate::job::world::World;
 use crate::model::checkpoint::{self, Beside};
 
 /// Options that say nothing about what a step computes.
-const FREE: [&str; 16] = [
+const FREE: [&str; 20] = [
     "inject",
     "iters",
     "epochs",
@@ -35,6 +35,10 @@ const FREE: [&str; 16] = [
     "save",
     "init",
     "autotune-log",
+    "trace",
+    "trace-iterations",
+    "trace-format",
+    "profile-layers",
     "checkpoint",
     "from-checkpoint",
     "data",

@@ -11,6 +11,7 @@ mod step;
 mod work_load;
 
 use std::iter::once;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,7 @@ use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
 use crate::job::session::{AskedLabel, Request, ServerBody, Servers, Session};
 use crate::job::world::World;
-use crate::measure::step_timer::StepTimer;
+use crate::measure::step_timer::{Sample, StepTimer};
 use crate::measure::trace::{TracedRun, Tracer, recorder};
 use crate::model;
 use crate::model::checkpoint::Beside;
@@ -76,6 +77,7 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
     let config = config.on(session.own.kind);
     let config = &deal.as_ref().map(|deal| config.with_epochs(deal.steps())).unwrap_or(config);
     config.check_warmup()?;
+    config.trace.check(config.iterations)?;
     let (mut step, division, place) = prepare(config, deal, session)?;
     let tuning = tune(config, session, &mut step)?;
     let header = header::header(config, label, session, &*step.exchange, division, tuning, place.as_ref())?;
@@ -182,8 +184,8 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
     let mut samples = Vec::with_capacity((config.iterations - before) as usize);
 
     heartbeat::enter(Stage::Ready);
-    let traced = config.trace.traced(config.warmup, config.iterations);
-    let mut tracer = Tracer::start(&config.trace, traced, session)?;
+    let mut tracer = Tracer::start(&config.trace, traced_iterations(config, before, session), session)?;
+    let are_in_step = !config.kv_store.kv_store.is_asynchronous();
     let watch = session.start_counters()?;
     session.world.barrier();
     let started = Instant::now();
@@ -193,15 +195,24 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
             session.reset_peak_memory()?;
         }
         if let Some(tracer) = &mut tracer {
+            let is_turn = tracer.turns_at(iteration);
+            if is_turn {
+                finish_all(&mut timer, step, &mut progress, &mut samples)?;
+            }
+            let pause = Instant::now();
+            if is_turn && are_in_step {
+                tracer.read_clocks(iteration)?;
+            }
             tracer.begin_iteration(iteration)?;
+            paused += pause.elapsed();
         }
         step.run(iteration, &mut timer)?;
-        recorder::end_iteration();
         progress.show(timer.finished(None, || step.exchange.check())?, &mut samples);
+        // Behind the wait, in which images of this iteration are decoded.
+        recorder::end_iteration();
         let is_saved = config.learning.checkpoint_every.is_some_and(|every| iteration.is_multiple_of(every));
         if epochs.end_at(iteration) || is_saved {
-            let last = timer.begin()?;
-            progress.show(timer.finished(Some(&last), || step.exchange.check())?, &mut samples);
+            finish_all(&mut timer, step, &mut progress, &mut samples)?;
             let pause = Instant::now();
             recorded.take(session.world, &samples);
             if epochs.end_at(iteration) {
@@ -215,8 +226,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
             paused += pause.elapsed();
         }
     }
-    let last = timer.begin()?;
-    progress.show(timer.finished(Some(&last), || step.exchange.check())?, &mut samples);
+    finish_all(&mut timer, step, &mut progress, &mut samples)?;
     let wall = Seconds(wall_before.0 + (started.elapsed() - paused).as_secs_f64());
     // Ranks that died among those that do not wait for each other are known from here on.
     let kv_store = step.exchange.end(session)?;
@@ -231,6 +241,27 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
     Ok(Measured { samples, recorded, counters, wall, kv_store, coded, images, epochs, layers })
 }
 
+/// Ends the last iteration that was begun and waits for all: what follows until the next one begins is no iteration's time.
+fn finish_all(timer: &mut StepTimer, step: &Step, progress: &mut Progress, samples: &mut Vec<Sample>) -> Result<()> {
+    let last = timer.begin()?;
+    progress.show(timer.finished(Some(&last), || step.exchange.check())?, samples);
+    Ok(())
+}
+
+/// What is traced behind a checkpoint's iterations, `before`; says so where none of it is left.
+fn traced_iterations(config: &TrainConfig, before: u32, session: &Session) -> Option<RangeInclusive<u32>> {
+    let asked = config.trace.traced(config.warmup.max(before), config.iterations)?;
+    let left = *asked.start().max(&(before + 1))..=*asked.end();
+    if left.is_empty() {
+        let (first, last) = (asked.start(), asked.end());
+        let why =
+            format!("iterations {first} to {last} were done before the checkpoint, which is of iteration {before}");
+        session.print(&[format!("# warning: no trace: {why}")]);
+        return None;
+    }
+    Some(left)
+}
+
 /// What a timeline says of the run.
 fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
     let TrainConfig { model, batch_size, dtype, .. } = &header.config;
@@ -242,10 +273,12 @@ fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
             bucket += 1;
         }
         elements += named.tensor.numel();
-        GradientArray { name: named.name.clone(), shape: named.tensor.size(), bucket: bucket as u32 }
+        let wire = header.config.exchange.wire;
+        GradientArray { name: named.name.clone(), shape: named.tensor.size(), wire, bucket: bucket as u32 }
     };
     TracedRun {
         title: format!("{} training, batch size {batch_size} a rank, {dtype}", model.facts().title),
+        kv_store: Some(header.config.kv_store.kv_store),
         exchange: header.backend.clone(),
         arrays: step.model.tensors.parameters.iter().rev().map(array).collect(),
     }

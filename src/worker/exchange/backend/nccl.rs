@@ -152,7 +152,7 @@ impl Backend for NcclRing {
         }
         self.has_sums |= collective.reduces();
         if let (Some(begin), Some(end)) = (begin, self.traced_mark()?) {
-            recorder::take_sum(collective.name(), begin, end);
+            recorder::take_exchange(collective.name(), begin, end);
         }
         let mut end = Event::new(self.device);
         end.record(self.communicator.stream())?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_record::trace::span::Lane;
@@ -26,7 +26,7 @@ use crate::ffi::host_array::HostArray;
 use crate::ffi::host_values::{floats, floats_mut};
 use crate::ffi::socket;
 use crate::job::{heartbeat, world};
-use crate::measure::trace::recorder;
+use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// Between two questions whether a part's gradients are there to be sent.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -264,10 +264,10 @@ impl Shared {
         world::end_at_once(&self.name, failure)
     }
 
-    /// A traced iteration knows what went on since `begin`. A bucket is a parameter, and the last key backward's first.
-    fn tell(&self, lane: Lane, name: &'static str, part: &PlannedPart, begin: Instant) {
+    /// Where the iteration is traced. A bucket is a parameter, and the last key backward's first.
+    fn span(&self, lane: Lane, name: &'static str, part: &PlannedPart) -> Option<OpenSpan> {
         let last = self.parts.first().map_or(0, |first| first.key);
-        recorder::take_host_span(lane, name, Some((last - part.key) as u32), [begin, Instant::now()]);
+        recorder::begin_on_host(lane, name, Some((last - part.key) as u32))
     }
 
     fn send(&self, number: usize, mut output: &TcpStream, orders: &Receiver<Order>) -> Result<()> {
@@ -290,14 +290,14 @@ impl Shared {
                     let header = Header { kind: FrameKind::Push, part, iteration, bytes: bytes as u64 };
                     // Counted first: the answer may come before this thread runs again.
                     self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
-                    let begin = Instant::now();
+                    let span = self.span(Lane::Push(number as u32), PUSH, planned);
                     let mut in_turn = self.turns.begin(number, output);
                     in_turn.write_all(&header.encode())?;
                     match self.codes {
                         Some(_) => in_turn.write_all(&code)?,
                         None => self.wire.send(elements, &mut in_turn)?,
                     }
-                    self.tell(Lane::Push(number as u32), PUSH, planned, begin);
+                    span.into_iter().for_each(OpenSpan::end);
                     heartbeat::count_progress();
                 }
                 Order::End => output.write_all(&Header::bare(FrameKind::End).encode())?,
@@ -320,7 +320,8 @@ impl Shared {
                 FrameKind::Answer => {
                     let part = self.parts.get(header.part as usize).filter(|part| part.server == number);
                     let part = part.with_context(|| format!("it sent part {}", header.part))?;
-                    let (elements, begin) = (part.elements.clone(), Instant::now());
+                    let span = self.span(Lane::Pull(number as u32), PULL, part);
+                    let elements = part.elements.clone();
                     let bytes = self.answer.bytes(elements.len());
                     ensure!(header.bytes == bytes as u64, "part {} came in {} bytes", header.part, header.bytes);
                     match self.answer {
@@ -333,7 +334,7 @@ impl Shared {
                     }
                     self.received.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     heartbeat::count_progress();
-                    self.tell(Lane::Pull(number as u32), PULL, part, begin);
+                    span.into_iter().for_each(OpenSpan::end);
                     self.state().arrived += 1;
                 }
                 FrameKind::Report => {

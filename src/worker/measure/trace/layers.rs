@@ -31,6 +31,8 @@ pub struct LayerWork<'a> {
     pub input: &'a Tensor,
     /// What it is multiplied by, where it is.
     pub weight: Option<&'a Tensor>,
+    /// What is added to the output in the same pass.
+    pub added: Option<&'a Tensor>,
     /// Multiplications, each with its addition, for a number of the output.
     pub multiply_adds_a_value: u64,
 }
@@ -38,12 +40,27 @@ pub struct LayerWork<'a> {
 impl<'a> LayerWork<'a> {
     /// Of a layer that multiplies by no matrix.
     pub fn without_product(input: &'a Tensor) -> LayerWork<'a> {
-        LayerWork { input, weight: None, multiply_adds_a_value: 0 }
+        LayerWork { input, weight: None, added: None, multiply_adds_a_value: 0 }
     }
 
     /// Of one that does, by so many of its numbers for each number of the output.
     pub fn product(input: &'a Tensor, weight: &'a Tensor, multiply_adds_a_value: i64) -> LayerWork<'a> {
-        LayerWork { input, weight: Some(weight), multiply_adds_a_value: multiply_adds_a_value as u64 }
+        let multiply_adds_a_value = multiply_adds_a_value as u64;
+        LayerWork { input, weight: Some(weight), added: None, multiply_adds_a_value }
+    }
+
+    /// The same with this added to it.
+    pub fn adding(self, added: Option<&'a Tensor>) -> LayerWork<'a> {
+        LayerWork { added, ..self }
+    }
+
+    /// Read and written at least, forward and backward. A gradient is as large as what it is of; that of what is added may be
+    /// the output's own.
+    fn bytes(&self, output: &Tensor) -> (Bytes, Bytes) {
+        let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
+        let (input, weight, output) = (bytes(self.input), self.weight.map_or(0, bytes), bytes(output));
+        let of_input = if self.input.requires_grad() { input + weight } else { 0 };
+        (Bytes(input + weight + self.added.map_or(0, bytes) + output), Bytes(output + input + weight + of_input))
     }
 }
 
@@ -53,8 +70,7 @@ pub fn pass(label: &LayerLabel, work: LayerWork, body: impl FnOnce() -> Result<T
     let first = nodes::next_node();
     let output = body()?;
     let Some(end) = recorder::mark() else { return Ok(output) };
-    let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
-    let weight = work.weight.map_or(0, bytes);
+    let (forward_bytes, backward_bytes) = work.bytes(&output);
     recorder::take_layer(MarkedLayer {
         number: 0,
         name: label.name.clone(),
@@ -62,7 +78,8 @@ pub fn pass(label: &LayerLabel, work: LayerWork, body: impl FnOnce() -> Result<T
         iteration: 0,
         nodes: first..nodes::next_node(),
         multiply_adds: output.numel() as u64 * work.multiply_adds_a_value,
-        bytes: Bytes(bytes(work.input) + weight + bytes(&output)),
+        forward_bytes,
+        backward_bytes,
         has_input_gradient: work.input.requires_grad(),
         begin,
         end,
@@ -81,4 +98,23 @@ pub fn pass_plain(
         return body();
     }
     pass(&LayerLabel::new(kind, name), LayerWork::without_product(input), body)
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_those_of_the_gradients_that_there_are() {
+        let zeros = |length: i64| Tensor::zeros([length], (Kind::Float, Device::Cpu));
+        let (input, weight, added, output) = (zeros(10), zeros(3), zeros(20), zeros(20));
+        let product = LayerWork::product(&input, &weight, 1);
+        assert_eq!(product.bytes(&output), (Bytes(4 * 33), Bytes(4 * 33)));
+        assert_eq!(product.adding(Some(&added)).bytes(&output), (Bytes(4 * 53), Bytes(4 * 33)));
+        let input = input.set_requires_grad(true);
+        assert_eq!(LayerWork::product(&input, &weight, 1).bytes(&output), (Bytes(4 * 33), Bytes(4 * 46)));
+        assert_eq!(LayerWork::without_product(&input).bytes(&output), (Bytes(4 * 30), Bytes(4 * 40)));
+    }
 }

@@ -2,6 +2,7 @@
 //! where nothing is traced each asks one atomic and goes on.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,8 +31,10 @@ pub struct Recorder {
     iteration: u32,
     /// Layers that its forward pass has come to.
     layers_passed: u32,
-    /// Exchanges of this iteration that were started on the device.
-    started: u32,
+    /// Whose exchange is being started, if one's is.
+    bucket: Option<u32>,
+    /// Where this iteration's messages between hosts are kept, which are one span in each lane.
+    messages: BTreeMap<Lane, usize>,
     /// Nodes of backward that have begun and not ended: one runs inside another where hooks call back.
     open_nodes: Vec<(u64, Mark)>,
     /// A mark that could not be set.
@@ -73,7 +76,8 @@ pub struct MarkedLayer {
     /// Numbers of the nodes that it made for backward.
     pub nodes: std::ops::Range<u64>,
     pub multiply_adds: u64,
-    pub bytes: Bytes,
+    pub forward_bytes: Bytes,
+    pub backward_bytes: Bytes,
     /// Whether backward also makes the gradient of its input.
     pub has_input_gradient: bool,
     pub begin: Mark,
@@ -95,10 +99,11 @@ pub struct MarkedPhases {
     pub ends: Phases<Option<Mark>>,
 }
 
-/// A span that has begun.
+/// A span that has begun: of the iteration that goes on then, however late it ends.
 pub struct OpenSpan {
     lane: Lane,
     name: Cow<'static, str>,
+    iteration: u32,
     bucket: Option<u32>,
     begin: Mark,
 }
@@ -110,7 +115,8 @@ pub fn start(device: Device, traced: RangeInclusive<u32>) {
         traced,
         iteration: 0,
         layers_passed: 0,
-        started: 0,
+        bucket: None,
+        messages: BTreeMap::new(),
         open_nodes: Vec::new(),
         failure: None,
         kept: Kept::default(),
@@ -122,7 +128,8 @@ pub fn begin_iteration(iteration: u32) -> bool {
     let mut recorder = recorder();
     let Some(recorder) = &mut *recorder else { return false };
     let is_traced = recorder.traced.contains(&iteration);
-    (recorder.iteration, recorder.layers_passed, recorder.started) = (iteration, 0, 0);
+    (recorder.iteration, recorder.layers_passed) = (iteration, 0);
+    recorder.messages.clear();
     IS_ON.store(is_traced, Ordering::Relaxed);
     is_traced
 }
@@ -152,38 +159,86 @@ pub fn begin(lane: Lane, name: impl Into<Cow<'static, str>>, bucket: Option<u32>
     if !is_on() {
         return None;
     }
-    let begin = recorder().as_mut()?.mark()?;
-    Some(OpenSpan { lane, name: name.into(), bucket, begin })
+    let mut recorder = recorder();
+    let recorder = recorder.as_mut()?;
+    let begin = recorder.mark()?;
+    Some(OpenSpan { lane, name: name.into(), iteration: recorder.iteration, bucket, begin })
+}
+
+/// The same of what this thread does on the host.
+pub fn begin_on_host(lane: Lane, name: &'static str, bucket: Option<u32>) -> Option<OpenSpan> {
+    if !is_on() {
+        return None;
+    }
+    let begin = Mark::Host(Instant::now());
+    Some(OpenSpan { lane, name: name.into(), iteration: recorder().as_ref()?.iteration, bucket, begin })
 }
 
 impl OpenSpan {
-    /// Ends it there.
+    /// Ends it where it began: in the stream, or on the host.
     pub fn end(self) {
-        let OpenSpan { lane, name, bucket, begin } = self;
-        with(|recorder| {
-            let end = recorder.mark()?;
-            recorder.kept.spans.push(MarkedSpan { lane, name, iteration: recorder.iteration, bucket, begin, end });
-            Some(())
-        });
+        let OpenSpan { lane, name, iteration, bucket, begin } = self;
+        let now = Instant::now();
+        if let Some(recorder) = recorder().as_mut() {
+            let end = match begin {
+                Mark::Host(_) => Some(Mark::Host(now)),
+                Mark::Device(_) => recorder.mark(),
+            };
+            let span = |end| MarkedSpan { lane, name, iteration, bucket, begin, end };
+            recorder.kept.spans.extend(end.map(span));
+        }
     }
 }
 
-/// What a backend did in a stream of its own, the next bucket of this iteration in turn.
-pub fn take_sum(name: &'static str, begin: Mark, end: Mark) {
+/// `body`, which starts the exchange of bucket `number`: what a backend tells of meanwhile is of that.
+pub fn of_bucket<Value>(number: u32, body: impl FnOnce() -> Value) -> Value {
+    let set = |bucket| {
+        with(|recorder| {
+            recorder.bucket = bucket;
+            Some(())
+        });
+    };
+    set(Some(number));
+    let value = body();
+    set(None);
+    value
+}
+
+/// Whose exchange is being started; `None` where it is no bucket's, and where nothing is traced.
+pub fn bucket() -> Option<u32> {
+    if is_on() { recorder().as_ref()?.bucket } else { None }
+}
+
+/// What a backend did in a stream of its own.
+pub fn take_exchange(name: &'static str, begin: Mark, end: Mark) {
     with(|recorder| {
-        let (iteration, bucket) = (recorder.iteration, Some(recorder.started));
-        recorder.started += 1;
+        let (iteration, bucket) = (recorder.iteration, recorder.bucket);
         let (lane, name) = (Lane::Exchange, name.into());
         recorder.kept.spans.push(MarkedSpan { lane, name, iteration, bucket, begin, end });
         Some(())
     });
 }
 
-/// What a thread of the host did from `begin` until `end`.
-pub fn take_host_span(lane: Lane, name: &'static str, bucket: Option<u32>, [begin, end]: [Instant; 2]) {
-    with(|recorder| {
-        let (name, begin, end) = (name.into(), Mark::Host(begin), Mark::Host(end));
-        recorder.kept.spans.push(MarkedSpan { lane, name, iteration: recorder.iteration, bucket, begin, end });
+/// A message of this bucket, or of none, that left at `begin` and has come now. Those of one iteration are under way side by
+/// side: from the first to the last they are one span.
+pub fn take_message(bucket: Option<u32>, begin: Instant) {
+    let (lane, begin, end) =
+        (bucket.map_or(Lane::BetweenHosts, Lane::Bucket), Mark::Host(begin), Mark::Host(Instant::now()));
+    with(|Recorder { iteration, messages, kept: Kept { spans, .. }, .. }| {
+        match messages.get(&lane) {
+            Some(known) => spans[*known].end = end,
+            None => {
+                messages.insert(lane, spans.len());
+                spans.push(MarkedSpan {
+                    lane,
+                    name: "between hosts".into(),
+                    iteration: *iteration,
+                    bucket,
+                    begin,
+                    end,
+                });
+            }
+        }
         Some(())
     });
 }
@@ -196,7 +251,11 @@ pub fn take_image(thread: u32, stages: &[StageSpan]) {
             Stage::Decode => "decode",
             Stage::Augment => "augment",
         };
-        take_host_span(Lane::Decode(thread), name, None, [*begin, *end]);
+        let (lane, begin, end) = (Lane::Decode(thread), Mark::Host(*begin), Mark::Host(*end));
+        with(|Recorder { iteration, kept, .. }| {
+            kept.spans.push(MarkedSpan { lane, name: name.into(), iteration: *iteration, bucket: None, begin, end });
+            Some(())
+        });
     }
 }
 
@@ -284,4 +343,34 @@ fn with(body: impl FnOnce(&mut Recorder) -> Option<()>) {
 
 fn recorder() -> MutexGuard<'static, Option<Recorder>> {
     RECORDER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test: there is one recorder in a process.
+    #[test]
+    fn spans_are_of_the_iteration_that_they_began_in() {
+        start(Device::Cpu, 1..=2);
+        let message = |bucket| take_message(bucket, Instant::now());
+        // Two sizes of a benchmark, which both count their iterations from 1.
+        for _ in 0..2 {
+            assert!(begin_iteration(1));
+            let late = begin_on_host(Lane::Push(0), "push", Some(3)).expect("it is traced");
+            (0..3).for_each(|_| message(Some(0)));
+            message(None);
+            assert_eq!((bucket(), of_bucket(4, bucket), bucket()), (None, Some(4), None));
+            end_iteration();
+            message(Some(0));
+            assert!(begin_on_host(Lane::Push(0), "push", None).is_none());
+            late.end();
+        }
+        assert!(begin_iteration(2) && !begin_iteration(3));
+        let kept = stop().expect("every mark was set");
+        let told = |span: &MarkedSpan| (span.lane, span.iteration, span.bucket);
+        let of_size = [(Lane::Bucket(0), 1, Some(0)), (Lane::BetweenHosts, 1, None), (Lane::Push(0), 1, Some(3))];
+        assert_eq!(kept.spans.iter().map(told).collect::<Vec<_>>(), [of_size, of_size].concat());
+        assert!(begin_on_host(Lane::Push(0), "push", None).is_none());
+    }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use ringmark_record::dimension::units::Bytes;
 use ringmark_record::trace::span::{Direction, GradientReady, Lane, LayerPass, Span};
 
 use crate::measure::mark::Mark;
@@ -28,16 +27,18 @@ pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady
         spans.extend(layers.backward(node, clock)?);
     }
     for MarkedSpan { lane, name, iteration, bucket, begin, end } in &kept.spans {
-        let span = Span { bucket: *bucket, ..span(*lane, name, *iteration, [begin, end], clock)? };
-        match spans.iter_mut().find(|other| is_same(&span, other)) {
-            Some(other) => *other = joined(other, &span),
-            None => spans.push(span),
+        spans.push(Span { bucket: *bucket, ..span(*lane, name, *iteration, [begin, end], clock)? });
+    }
+    let mut ends: BTreeMap<(u32, u32), i64> = BTreeMap::new();
+    for span in &spans {
+        if let Some(bucket) = span.bucket {
+            let end = ends.entry((span.iteration, bucket)).or_insert(i64::MIN);
+            *end = span.end_ns().max(*end);
         }
     }
     for (iteration, bucket, filled) in &kept.filled {
         let begin = clock.time_of(filled)?;
-        let is_own = |span: &&Span| span.iteration == *iteration && span.bucket == Some(*bucket);
-        let end = spans.iter().filter(is_own).map(Span::end_ns).max().unwrap_or(begin);
+        let end = ends.get(&(*iteration, *bucket)).map_or(begin, |end| begin.max(*end));
         spans.push(Span {
             lane: Lane::Bucket(*bucket),
             name: format!("bucket {bucket}"),
@@ -52,18 +53,6 @@ pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady
         Ok(GradientReady { iteration: *iteration, array: *array, at_ns: clock.time_of(mark)? })
     };
     Ok((spans, kept.gradients.iter().map(ready).collect::<Result<_>>()?))
-}
-
-/// Whether both are messages of one bucket on its way, which are under way side by side.
-fn is_same(one: &Span, other: &Span) -> bool {
-    let key = |span: &Span| (span.lane, span.iteration);
-    matches!(one.lane, Lane::Bucket(_)) && key(one) == key(other) && one.name == other.name
-}
-
-/// From the begin of the first to the end of the last.
-fn joined(one: &Span, other: &Span) -> Span {
-    let begin_ns = one.begin_ns.min(other.begin_ns);
-    Span { begin_ns, length_ns: one.end_ns().max(other.end_ns()) - begin_ns, ..one.clone() }
 }
 
 fn span(lane: Lane, name: &str, iteration: u32, [begin, end]: [&Mark; 2], clock: &SpanClock) -> Result<Span> {
@@ -85,7 +74,7 @@ fn steps(MarkedPhases { iteration, start, ends }: &MarkedPhases, clock: &SpanClo
 }
 
 fn forward(layer: &MarkedLayer) -> LayerPass {
-    let MarkedLayer { number, kind, multiply_adds, bytes, .. } = layer;
+    let MarkedLayer { number, kind, multiply_adds, forward_bytes: bytes, .. } = layer;
     LayerPass {
         layer: *number,
         kind: *kind,
@@ -117,11 +106,11 @@ impl<'a> Layers<'a> {
         let layer = before.map(|(_, layer)| *layer).filter(|layer| layer.nodes.contains(number));
         let name = layer.map_or("between layers", |layer| layer.name.as_str());
         let span = span(Lane::Layers, name, *iteration, [begin, end], clock)?;
-        // Gradients of weight and input are as much work each as the output; bytes are those of forward, values and gradients.
+        // Gradients of weight and input are as much work each as the output.
         let pass = |layer: &MarkedLayer| LayerPass {
             direction: Direction::Backward,
             multiply_adds: layer.multiply_adds * if layer.has_input_gradient { 2 } else { 1 },
-            bytes: Bytes(2 * layer.bytes.0),
+            bytes: layer.backward_bytes,
             ..forward(layer)
         };
         Ok(Some(Span { layer: layer.map(pass), ..span }))

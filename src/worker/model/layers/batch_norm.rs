@@ -59,7 +59,7 @@ impl BatchNorm {
 
     /// Normalizes, adds `shortcut`, and rectifies if `relu`.
     pub fn forward(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
-        let work = LayerWork::without_product(images);
+        let work = LayerWork::without_product(images).adding(shortcut);
         layers::pass(&self.label, work, || self.normalized(images, shortcut, relu, mode))
     }
 

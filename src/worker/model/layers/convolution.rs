@@ -82,7 +82,7 @@ impl Convolution {
 
     /// Of images `[batch, input, height, width]`.
     pub fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        self.pass(images, || match mode {
+        self.pass(images, None, || match mode {
             Mode::Folded => self.packed(images, None)?.forward(images, None, false),
             _ => self.plain(images),
         })
@@ -90,15 +90,15 @@ impl Convolution {
 
     /// With ReLU.
     pub fn rectified(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        self.pass(images, || match mode {
+        self.pass(images, None, || match mode {
             Mode::Folded => self.packed(images, None)?.forward(images, None, true),
             _ => Ok(self.plain(images)?.f_relu_()?),
         })
     }
 
-    fn pass(&self, images: &Tensor, body: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
+    fn pass(&self, images: &Tensor, added: Option<&Tensor>, body: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
         let ConvolutionShape { input, kernel: [height, width], groups, .. } = self.shape;
-        let work = LayerWork::product(images, &self.weight, input / groups * height * width);
+        let work = LayerWork::product(images, &self.weight, input / groups * height * width).adding(added);
         layers::pass(&self.label, work, body)
     }
 
@@ -181,7 +181,7 @@ impl ConvolutionNorm {
     fn forward(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
         if mode == Mode::Folded {
             let folded = || self.convolution.packed(images, Some(&self.norm))?.forward(images, shortcut, relu);
-            return self.convolution.pass(images, folded);
+            return self.convolution.pass(images, shortcut, folded);
         }
         self.norm.forward(&self.convolution.forward(images, mode)?, shortcut, relu, mode)
     }

@@ -45,7 +45,11 @@ impl Linear {
 
     /// With what comes after it.
     pub fn followed(&self, features: &Tensor, after: After, mode: Mode) -> Result<Tensor> {
-        let work = LayerWork::product(features, &self.weight, self.weight.size()[1]);
+        let added = match after {
+            After::Add(sum) => Some(sum),
+            _ => None,
+        };
+        let work = LayerWork::product(features, &self.weight, self.weight.size()[1]).adding(added);
         layers::pass(&self.label, work, || match mode {
             Mode::Folded => self.packed(features)?.forward(features, after),
             _ => after.of(features.f_linear(&self.weight, self.bias.as_ref())?),

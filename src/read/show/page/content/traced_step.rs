@@ -93,9 +93,8 @@ fn chart(traced: &Traced) -> SpanChart {
     let end = spans().map(Span::end_ns).max().unwrap_or(0);
     let is_on_path = |rank: &RankTrace| path.spans.iter().any(|span| span.rank == rank.rank);
     let shown = all.iter().enumerate().filter(|(number, (rank, _))| *number < RANKS || is_on_path(rank));
-    let rows = shown.map(|(_, (rank, spans))| row(rank, spans, path, begin)).collect();
-    let left_out = all.len().saturating_sub(RANKS);
-    let more = if left_out > 0 { format!("; {RANKS} of {} ranks", all.len()) } else { String::new() };
+    let rows: Vec<SpanRow> = shown.map(|(_, (rank, spans))| row(rank, spans, path, begin)).collect();
+    let more = if rows.len() < all.len() { format!("; {} of {} ranks", rows.len(), all.len()) } else { String::new() };
     let phase = |phase: Phase| (phase_class(phase), phase.description());
     SpanChart {
         title: format!("{case}, iteration {}: {:.1} ms{more}", path.iteration, (end - begin) as f64 / 1e6),
@@ -114,44 +113,37 @@ fn chart(traced: &Traced) -> SpanChart {
 
 fn row(rank: &RankTrace, spans: &[Span], path: &CriticalPath, zero: i64) -> SpanRow {
     let milliseconds = |nanoseconds: i64| (nanoseconds - zero) as f64 / 1e6;
-    let bar = |span: &Span, class: &'static str, name: &str| {
-        let is_critical = path.spans.iter().any(|critical| {
-            critical.rank == rank.rank
-                && span.lane == Lane::Step
-                && critical.name == span.name
-                && critical.begin_ns <= span.begin_ns
-                && span.begin_ns < critical.end_ns
-        });
-        SpanBar {
-            begin: milliseconds(span.begin_ns),
-            end: milliseconds(span.end_ns()),
-            class,
-            name: name.to_owned(),
-            tip: format!("rank {}: {}, {:.3} ms", rank.rank, told(span), span.length_ns as f64 / 1e6),
-            is_critical,
-        }
+    let bar = |span: &Span, class: &'static str, name: &str| SpanBar {
+        begin: milliseconds(span.begin_ns),
+        end: milliseconds(span.end_ns()),
+        class,
+        name: name.to_owned(),
+        tip: format!("rank {}: {}, {:.3} ms", rank.rank, told(span), span.length_ns as f64 / 1e6),
+        is_critical: false,
+    };
+    // As far as the path goes: a phase may go on behind the gradient that held the step.
+    let outlines = |is_sum: bool| {
+        let own = path.spans.iter().filter(|critical| critical.rank == rank.rank);
+        let own = own.filter(move |critical| critical.name.starts_with("sum") == is_sum);
+        own.map(|critical| SpanBar {
+            begin: milliseconds(critical.begin_ns),
+            end: milliseconds(critical.end_ns),
+            class: "bare",
+            name: String::new(),
+            tip: format!("critical path: {}", critical.name),
+            is_critical: true,
+        })
     };
     let lane = |is_own: &dyn Fn(&Span) -> bool, class: &dyn Fn(&Span) -> &'static str| -> Vec<SpanBar> {
         spans.iter().filter(|span| is_own(span)).map(|span| bar(span, class(span), &span.name)).collect()
     };
     let exposed = phase_class(Phase::ExposedAllreduce);
-    let mut exchange = lane(&|span| span.lane == Lane::Exchange, &|span| {
-        if span.name.starts_with("wait") { "waiting" } else { exposed }
-    });
-    let sums = path.spans.iter().filter(|critical| critical.rank == rank.rank && critical.name.starts_with("sum"));
-    exchange.extend(sums.map(|critical| SpanBar {
-        begin: milliseconds(critical.begin_ns),
-        end: milliseconds(critical.end_ns),
-        class: "bare",
-        name: String::new(),
-        tip: format!("critical path: {}", critical.name),
-        is_critical: true,
-    }));
-    let mut lanes = vec![
-        lane(&|span| span.lane == Lane::Step, &phase_of),
-        lane(&|span| span.lane == Lane::Layers, &layer_class),
-        exchange,
-    ];
+    let is_exchange = |span: &Span| matches!(span.lane, Lane::Exchange | Lane::BetweenHosts);
+    let mut exchange = lane(&is_exchange, &|span| if is_wait(span) { "waiting" } else { exposed });
+    exchange.extend(outlines(true));
+    let mut steps = lane(&|span| span.lane == Lane::Step, &phase_of);
+    steps.extend(outlines(false));
+    let mut lanes = vec![steps, lane(&|span| span.lane == Lane::Layers, &layer_class), exchange];
     for turn in 0..BUCKET_LANES {
         let is_own = |span: &Span| matches!(span.lane, Lane::Bucket(number) if number % BUCKET_LANES == turn);
         let buckets = lane(&is_own, &|_| exposed);
@@ -165,10 +157,15 @@ fn phase_of(span: &Span) -> &'static str {
     phase.map_or("other", phase_class)
 }
 
+fn is_wait(span: &Span) -> bool {
+    span.name.starts_with("wait")
+}
+
 fn layer_class(span: &Span) -> &'static str {
     match span.layer.map(|pass| pass.direction) {
         Some(Direction::Forward) => phase_class(Phase::Forward),
         Some(Direction::Backward) => phase_class(Phase::Backward),
+        None if is_wait(span) => "waiting",
         None => "other",
     }
 }
@@ -205,4 +202,59 @@ fn table(traced: &[Traced]) -> Table {
         Column::numbers("share", "%"),
     ];
     Table { columns, rows: rows.collect(), bars: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::dimension::kv_store::KvStore;
+    use ringmark_record::trace::clock::{ClockMethod, ClockReading, RankClock};
+
+    use super::*;
+
+    #[test]
+    fn the_path_is_outlined_as_far_as_it_goes_and_its_ranks_are_drawn() {
+        let reading = ClockReading { at_ns: 0, ahead_ns: 0, residual_ns: 0 };
+        let clock = RankClock { method: ClockMethod::SameHost, first: reading, last: reading };
+        let rank = |rank: u32| {
+            let span = |lane, name: &str, begin_ns: i64, end_ns: i64, bucket| Span {
+                lane,
+                name: name.to_owned(),
+                iteration: 3,
+                begin_ns,
+                length_ns: end_ns - begin_ns,
+                layer: None,
+                bucket,
+            };
+            // The last rank's gradients come last, and its backward goes on behind them.
+            let filled = if rank == 17 { 6_000_000 } else { 5_000_000 };
+            let spans = vec![
+                span(Lane::Step, "forward", 0, 4_000_000, None),
+                span(Lane::Step, "backward", 4_000_000, 7_000_000, None),
+                span(Lane::Step, "exposed all-reduce", 7_000_000, 9_000_000, None),
+                span(Lane::Step, "optimizer", 9_000_000, 10_000_000 - i64::from(rank), None),
+                span(Lane::Exchange, "all-reduce", filled, 9_000_000, Some(0)),
+                span(Lane::Bucket(0), "bucket 0", filled, 9_000_000, Some(0)),
+            ];
+            RankTrace { rank, host: "a".to_owned(), clock, spans, gradients: Vec::new() }
+        };
+        let timeline = Timeline {
+            title: String::new(),
+            began_unix_seconds: 0.0,
+            kv_store: Some(KvStore::Ring),
+            exchange: "nccl".to_owned(),
+            arrays: Vec::new(),
+            ranks: (0..18).map(rank).collect(),
+        };
+        let path = critical_path::of(&timeline, 3).expect("a path");
+        let chart = chart(&Traced { case: "1n18g".to_owned(), timeline: &timeline, path });
+        assert_eq!(chart.title, "1n18g, iteration 3: 10.0 ms; 17 of 18 ranks");
+        assert_eq!((chart.rows.len(), chart.rows[16].label.as_str()), (17, "rank 17"));
+        let outlined = |row: &SpanRow, lane: usize| -> Vec<(f64, f64)> {
+            let outlined = row.lanes[lane].iter().filter(|bar| bar.is_critical);
+            outlined.map(|bar| (bar.begin, bar.end)).collect()
+        };
+        assert_eq!(outlined(&chart.rows[16], 0), [(0.0, 4.0), (4.0, 6.0)]);
+        assert_eq!(outlined(&chart.rows[0], 2), [(6.0, 9.0)]);
+        assert_eq!(outlined(&chart.rows[0], 0), [(9.0, 10.0)]);
+    }
 }

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::Result;
-use ringmark_record::trace::span::Lane;
 
 use crate::ffi::mpi::{Request, Sums};
 use crate::ffi::mpi_calls::Group;
@@ -35,9 +34,9 @@ impl Chunk {
         Chunk { counter, request, then, begun: Instant::now() }
     }
 
-    /// It is there: a part of this bucket.
-    pub fn tell(&self, bucket: u32) {
-        recorder::take_host_span(Lane::Bucket(bucket), "between hosts", Some(bucket), [self.begun, Instant::now()]);
+    /// It is there: a part of this bucket, or of none.
+    pub fn tell(&self, bucket: Option<u32>) {
+        recorder::take_message(bucket, self.begun);
     }
 }
 

@@ -70,6 +70,8 @@ pub struct SharedMemory {
     /// What was started in this round, and of each counter which of it that is: the number of its bucket.
     buckets: usize,
     bucket_of: Vec<u32>,
+    /// The bucket of each counter as a trace calls it; `None` of what is no bucket's: weights on their way.
+    traced_bucket_of: Vec<Option<u32>>,
     /// Those of which something is left to do, oldest first.
     pending: VecDeque<PendingRange>,
     /// Bytes of this round's small messages.
@@ -109,6 +111,7 @@ impl SharedMemory {
             started: 0,
             buckets: 0,
             bucket_of: vec![0; COUNTERS],
+            traced_bucket_of: vec![None; COUNTERS],
             pending: VecDeque::new(),
             small: 0,
             is_odd: false,
@@ -154,13 +157,12 @@ impl SharedMemory {
             if !wait {
                 return Ok(());
             }
-            let bucket = self.bucket_of[*counter];
-            heartbeat::enter_bucket(bucket);
+            heartbeat::enter_bucket(self.bucket_of[*counter]);
             match self.between_hosts {
                 // What is on its way between the hosts moves only while a rank asks for it.
                 Some(_) => pause(self.may_watch),
                 None => {
-                    let span = recorder::begin(Lane::Exchange, WAIT, Some(bucket));
+                    let span = recorder::begin(Lane::Exchange, WAIT, self.traced_bucket_of[*counter]);
                     self.window.wait(*counter, self.targets[*counter]);
                     span.into_iter().for_each(OpenSpan::end);
                 }
@@ -175,7 +177,7 @@ impl SharedMemory {
         while let Some(PendingRange { counter, work }) = self.pending.get(index) {
             if self.window.has_reached(*counter, self.targets[*counter]) {
                 if let Some(PendingRange { counter, work }) = self.pending.remove(index) {
-                    let span = recorder::begin(Lane::Exchange, "sum", Some(self.bucket_of[counter]));
+                    let span = recorder::begin(Lane::Exchange, work.name(), self.traced_bucket_of[counter]);
                     self.work(counter, work)?;
                     span.into_iter().for_each(OpenSpan::end);
                 }
@@ -264,7 +266,7 @@ impl SharedMemory {
                     Then::Arrive { counter } => self.window.arrive(*counter, self.targets[*counter]),
                 }
                 heartbeat::count_progress();
-                chunk.tell(bucket);
+                chunk.tell(self.traced_bucket_of[chunk.counter]);
                 in_flight.pop_front();
             } else if wait {
                 heartbeat::enter_bucket(bucket);
@@ -287,6 +289,7 @@ impl SharedMemory {
         ensure!(counter < DONE, "at most {DONE} ranges are summed at once");
         self.started += 1;
         self.bucket_of[counter] = self.buckets as u32 - 1;
+        self.traced_bucket_of[counter] = recorder::bucket();
         self.expect(counter);
         Ok(counter)
     }

@@ -29,6 +29,14 @@ pub enum Work {
 }
 
 impl Work {
+    /// As a trace calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Work::Sum { .. } | Work::Reduce { .. } => "sum",
+            Work::Send { .. } | Work::Read { .. } | Work::Fetch { .. } => "move",
+        }
+    }
+
     /// Whether nothing of it goes to other hosts.
     pub fn stays_here(&self) -> bool {
         matches!(self, Work::Read { .. } | Work::Fetch { .. })
