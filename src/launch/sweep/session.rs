@@ -11,12 +11,15 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, ensure};
 use ringmark_record::benchmark::Record;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::run_name::{self, RunName};
 use ringmark_record::file::whole_file;
+use ringmark_record::host::heartbeat::Stage;
 use ringmark_record::host::memory;
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::{RanOn, RunState};
 use ringmark_record::options::usage::usage;
+use ringmark_record::progress::{JobCounts, JobProgress, RankProgress};
 
 use crate::launch::doctor::command::before_jobs;
 use crate::launch::doctor::host::Visit;
@@ -36,6 +39,8 @@ use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
 use crate::launch::sweep::folder::{self, FolderLock};
 use crate::launch::sweep::ledger::{self, Ledger};
+use crate::launch::sweep::live::Live;
+use crate::launch::sweep::live::display::Display;
 
 /// What a session is asked to do, whatever the benchmark.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +57,8 @@ pub struct SessionConfig<'a> {
     pub repeat: &'a [Case],
     /// Pause between two jobs.
     pub cooldown: Duration,
+    /// Who watches.
+    pub live: &'a Live,
 }
 
 /// Runs `benchmark`, or prints the commands that would; the jobs that ran.
@@ -218,7 +225,7 @@ impl<B: Benchmark> Session<'_, B> {
         interrupt: &Interrupt,
         ended: &mut Vec<EndedJob<B::Figures>>,
     ) -> anyhow::Result<()> {
-        let SessionConfig { out, resume, cooldown, .. } = self.config;
+        let SessionConfig { out, resume, cooldown, live, .. } = self.config;
         let missing: Vec<JobPlan> = agenda.missing().cloned().collect();
         if resume {
             let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job)).count();
@@ -240,7 +247,13 @@ impl<B: Benchmark> Session<'_, B> {
             lock.check_place()?;
             self.benchmark.announce(job).iter().for_each(|line| self.printer.line(line));
             let progress = progress(&missing, index, cooldown, ended);
-            ended.push(self.execute(job, progress, agenda.ledger.as_mut(), interrupt)?);
+            ended.push(self.execute(job, &progress, agenda.ledger.as_mut(), interrupt)?);
+            let counts = JobCounts { finished: finished(ended), ..progress.counts() };
+            live.say(
+                counts,
+                self::progress(&missing, index + 1, cooldown, ended).session_left(Duration::ZERO, None),
+                None,
+            );
             let Some(EndedJob { outcome, .. }) = ended.last() else { continue };
             match outcome {
                 JobOutcome::Sound(_) => {
@@ -278,7 +291,7 @@ impl<B: Benchmark> Session<'_, B> {
     fn execute(
         &self,
         job: &JobPlan,
-        progress: SessionProgress,
+        progress: &SessionProgress,
         mut ledger: Option<&mut Ledger>,
         interrupt: &Interrupt,
     ) -> anyhow::Result<EndedJob<B::Figures>> {
@@ -290,17 +303,33 @@ impl<B: Benchmark> Session<'_, B> {
         }
         let start = Instant::now();
         let LaunchConfig { timeout, stall_timeout, .. } = *self.config.launch;
-        let mut follower = self.benchmark.follow(job, progress);
+        let mut follower = self.benchmark.follow(job);
+        let display = Display::new(self.printer.to_error, start);
+        let look = |follower: &mut B::Follower, place, ranks| {
+            let now = Instant::now();
+            let mut seen = seen(job, now - start, place, ranks);
+            let left = follower.look(&mut seen, now);
+            let is_followed = seen.iterations.is_some();
+            let left = progress.session_left(now - start, left);
+            let progress = self.config.live.say(progress.counts(), left, Some(seen));
+            if let Some(line) = display.show(&progress, &[], now).filter(|_| is_followed) {
+                print_line(&line);
+            }
+        };
+        look(&mut follower, None, Vec::new());
         let ask = |rank: u32, line: &[&str]| self.launcher.ask((job.case, &job.servers), rank, line, interrupt);
         let limits = JobLimits { timeout, stall_timeout };
         let end = launch.run(limits, interrupt, &ask, |heard| match heard {
-            Heard::Block(block) => lines_of(block).try_for_each(|line| follower.line(line)),
-            Heard::Place(place) => {
-                follower.place(place);
+            Heard::Block(block) => {
+                let mut follow = || lines_of(block).try_for_each(|line| follower.line(line));
+                if self.benchmark.shows_output() { display.above(follow) } else { follow() }
+            }
+            Heard::Ranks(place, ranks) => {
+                look(&mut follower, place, ranks);
                 Ok(())
             }
         });
-        follower.finish();
+        display.clear();
         let outcome = match end {
             Ok(JobEnd { shortage: Some(memory), .. }) if self.benchmark.expects_shortage() => {
                 JobOutcome::OutOfMemory(memory)
@@ -422,9 +451,9 @@ fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
     }
 }
 
-/// How far the session is when `jobs[index]` starts and `ended` have run.
+/// How far the session is when `jobs[index]` starts and `ended` have run; behind the last of them with no work left.
 fn progress<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
-    let later = &jobs[index + 1..];
+    let (job, later) = jobs[index..].split_first().map_or((None, &[][..]), |(job, later)| (Some(job), later));
     // One that was taken up did part of its work alone.
     let is_whole = |ended: &&EndedJob<F>| !ended.job.checkpoint.as_ref().is_some_and(|of| of.is_taken_up);
     let done: f64 = ended.iter().filter(is_whole).map(|ended| ended.job.cost.work).sum();
@@ -432,9 +461,33 @@ fn progress<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[Ende
     SessionProgress {
         number: index + 1,
         of: jobs.len(),
-        work: jobs[index].cost.work,
+        finished: finished(ended),
+        work: job.map_or(0.0, |job| job.cost.work),
         later_work: later.iter().map(|job| job.cost.work).sum(),
         pauses: cooldown * later.len() as u32,
         pace: (done > 0.0).then(|| took.as_secs_f64() / done),
+    }
+}
+
+/// How many count.
+fn finished<F>(ended: &[EndedJob<F>]) -> usize {
+    ended.iter().filter(|ended| matches!(ended.outcome, JobOutcome::Sound(_))).count()
+}
+
+/// What is known of a job by its ranks alone.
+fn seen(job: &JobPlan, elapsed: Duration, place: Option<(u32, Stage)>, ranks: Vec<RankProgress>) -> JobProgress {
+    JobProgress {
+        title: job.title.clone(),
+        run: job.run,
+        case: job.case,
+        elapsed: Seconds(elapsed.as_secs_f64()),
+        iteration: place.map_or(0, |(iteration, _)| iteration),
+        iterations: None,
+        warmup: 0,
+        stage: place.map(|(_, stage)| stage.name()),
+        images_per_second: None,
+        mean_images_per_second: None,
+        margin: None,
+        ranks,
     }
 }

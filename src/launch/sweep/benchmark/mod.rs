@@ -22,15 +22,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::heartbeat::Stage;
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::Conditions;
+use ringmark_record::progress::{JobCounts, JobProgress};
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::job::request::ServerRanks;
@@ -100,6 +100,8 @@ pub struct SessionProgress {
     pub number: usize,
     /// How many run.
     pub of: usize,
+    /// Of those before it, how many count.
+    pub finished: usize,
     /// Work of this one, as [`JobCost::work`].
     pub work: f64,
     /// Work of all that follow it.
@@ -111,6 +113,11 @@ pub struct SessionProgress {
 }
 
 impl SessionProgress {
+    /// For whoever watches.
+    pub fn counts(&self) -> JobCounts {
+        JobCounts { number: self.number, of: self.of, finished: self.finished }
+    }
+
     /// What is left of the session where this job has run for `elapsed` and has `left`; `None` where neither this job nor
     /// one before it says how fast they are.
     pub fn session_left(&self, elapsed: Duration, left: Option<Duration>) -> Option<Duration> {
@@ -126,13 +133,12 @@ pub trait Follower {
     /// Takes the next line, with its newline; an error ends the job.
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()>;
 
-    /// Takes iteration and stage of the rank that is furthest behind, where one has said, again and again.
-    fn place(&mut self, place: Option<(u32, Stage)>) {
-        let _ = place;
+    /// Adds to what is known of the job, twice a second; how long it will go on, where that is known. Where it fills in
+    /// how many iterations there are, a line of it is printed now and then.
+    fn look(&mut self, job: &mut JobProgress, now: Instant) -> Option<Duration> {
+        let _ = (job, now);
+        None
     }
-
-    /// The job has ended: clears what is shown of it.
-    fn finish(&mut self);
 }
 
 /// What came of a job.
@@ -221,7 +227,7 @@ pub trait Benchmark {
     }
 
     /// Follows the output of `job`.
-    fn follow(&self, job: &JobPlan, progress: SessionProgress) -> Self::Follower;
+    fn follow(&self, job: &JobPlan) -> Self::Follower;
 
     /// Whether the output of its jobs is shown, so that the end of the log need not be where one fails.
     fn shows_output(&self) -> bool {
