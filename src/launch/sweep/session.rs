@@ -11,15 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, ensure};
 use ringmark_record::benchmark::Record;
 use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::run_name::{self, RunName};
 use ringmark_record::file::whole_file;
-use ringmark_record::host::heartbeat::Stage;
 use ringmark_record::host::memory;
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::{RanOn, RunState};
 use ringmark_record::options::usage::usage;
-use ringmark_record::progress::{JobCounts, JobProgress, RankProgress};
 
 use crate::launch::doctor::command::before_jobs;
 use crate::launch::doctor::host::Visit;
@@ -32,15 +29,14 @@ use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::sweep::agenda::Agenda;
-use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Follower, JobCheckpoint, JobOutcome, JobPlan, PlanContext, SessionProgress,
-};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobCheckpoint, JobOutcome, JobPlan, PlanContext};
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
 use crate::launch::sweep::folder::{self, FolderLock};
 use crate::launch::sweep::ledger::{self, Ledger};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::display::Display;
+use crate::launch::sweep::live::session_progress::{SessionProgress, seen};
 
 /// What a session is asked to do, whatever the benchmark.
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +99,7 @@ impl<B: Benchmark> Session<'_, B> {
     fn run(&mut self) -> anyhow::Result<Vec<EndedJob<B::Figures>>> {
         let out = self.config.out;
         let lock = FolderLock::take(out, &self.launcher.environment().host_name)?;
+        self.config.live.forget_earlier();
         let mut agenda = self.agenda()?;
         self.check_memory(&agenda)?;
         let interrupt = Interrupt::install()?;
@@ -246,14 +243,10 @@ impl<B: Benchmark> Session<'_, B> {
             }
             lock.check_place()?;
             self.benchmark.announce(job).iter().for_each(|line| self.printer.line(line));
-            let progress = progress(&missing, index, cooldown, ended);
+            let progress = SessionProgress::at(&missing, index, cooldown, ended);
             ended.push(self.execute(job, &progress, agenda.ledger.as_mut(), interrupt)?);
-            let counts = JobCounts { finished: finished(ended), ..progress.counts() };
-            live.say(
-                counts,
-                self::progress(&missing, index + 1, cooldown, ended).session_left(Duration::ZERO, None),
-                None,
-            );
+            let next = SessionProgress::at(&missing, index + 1, cooldown, ended);
+            live.say(next.counts, next.left(Duration::ZERO, None), None);
             let Some(EndedJob { outcome, .. }) = ended.last() else { continue };
             match outcome {
                 JobOutcome::Sound(_) => {
@@ -310,8 +303,8 @@ impl<B: Benchmark> Session<'_, B> {
             let mut seen = seen(job, now - start, place, ranks);
             let left = follower.look(&mut seen, now);
             let is_followed = seen.iterations.is_some();
-            let left = progress.session_left(now - start, left);
-            let progress = self.config.live.say(progress.counts(), left, Some(seen));
+            let left = progress.left(now - start, left);
+            let progress = self.config.live.say(progress.counts, left, Some(seen));
             if let Some(line) = display.show(&progress, &[], now).filter(|_| is_followed) {
                 print_line(&line);
             }
@@ -448,46 +441,5 @@ fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
             out.display(),
             file.display()
         ))),
-    }
-}
-
-/// How far the session is when `jobs[index]` starts and `ended` have run; behind the last of them with no work left.
-fn progress<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
-    let (job, later) = jobs[index..].split_first().map_or((None, &[][..]), |(job, later)| (Some(job), later));
-    // One that was taken up did part of its work alone.
-    let is_whole = |ended: &&EndedJob<F>| !ended.job.checkpoint.as_ref().is_some_and(|of| of.is_taken_up);
-    let done: f64 = ended.iter().filter(is_whole).map(|ended| ended.job.cost.work).sum();
-    let took: Duration = ended.iter().filter(is_whole).map(|ended| ended.took).sum();
-    SessionProgress {
-        number: index + 1,
-        of: jobs.len(),
-        finished: finished(ended),
-        work: job.map_or(0.0, |job| job.cost.work),
-        later_work: later.iter().map(|job| job.cost.work).sum(),
-        pauses: cooldown * later.len() as u32,
-        pace: (done > 0.0).then(|| took.as_secs_f64() / done),
-    }
-}
-
-/// How many count.
-fn finished<F>(ended: &[EndedJob<F>]) -> usize {
-    ended.iter().filter(|ended| matches!(ended.outcome, JobOutcome::Sound(_))).count()
-}
-
-/// What is known of a job by its ranks alone.
-fn seen(job: &JobPlan, elapsed: Duration, place: Option<(u32, Stage)>, ranks: Vec<RankProgress>) -> JobProgress {
-    JobProgress {
-        title: job.title.clone(),
-        run: job.run,
-        case: job.case,
-        elapsed: Seconds(elapsed.as_secs_f64()),
-        iteration: place.map_or(0, |(iteration, _)| iteration),
-        iterations: None,
-        warmup: 0,
-        stage: place.map(|(_, stage)| stage.name()),
-        images_per_second: None,
-        mean_images_per_second: None,
-        margin: None,
-        ranks,
     }
 }

@@ -30,7 +30,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::Conditions;
-use ringmark_record::progress::{JobCounts, JobProgress};
+use ringmark_record::progress::JobProgress;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::job::request::ServerRanks;
@@ -91,41 +91,6 @@ pub struct PlanContext<'a> {
     pub environment: &'a LaunchEnvironment,
     /// What the sweep was begun with that is resumed.
     pub begun: Option<&'a Conditions>,
-}
-
-/// How far a session is when a job starts.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SessionProgress {
-    /// Number of this job among those that run, from 1.
-    pub number: usize,
-    /// How many run.
-    pub of: usize,
-    /// Of those before it, how many count.
-    pub finished: usize,
-    /// Work of this one, as [`JobCost::work`].
-    pub work: f64,
-    /// Work of all that follow it.
-    pub later_work: f64,
-    /// Pauses between them.
-    pub pauses: Duration,
-    /// Seconds that a unit of work took in the jobs before; `None` before any has ended.
-    pub pace: Option<f64>,
-}
-
-impl SessionProgress {
-    /// For whoever watches.
-    pub fn counts(&self) -> JobCounts {
-        JobCounts { number: self.number, of: self.of, finished: self.finished }
-    }
-
-    /// What is left of the session where this job has run for `elapsed` and has `left`; `None` where neither this job nor
-    /// one before it says how fast they are.
-    pub fn session_left(&self, elapsed: Duration, left: Option<Duration>) -> Option<Duration> {
-        let of_this_job = || Some((elapsed + left?).as_secs_f64() / self.work);
-        let pace = self.pace.or_else(of_this_job)?;
-        let left = left.unwrap_or_else(|| Duration::from_secs_f64(pace * self.work).saturating_sub(elapsed));
-        Some(left + Duration::from_secs_f64(pace * self.later_work) + self.pauses)
-    }
 }
 
 /// Follows a job while it runs.

@@ -4,6 +4,7 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`run`] | speed and time left of a run, by its lines and its ranks |
+//! | [`session_progress`] | how far a session is, and what is left of it; pure |
 //! | [`lines`] | a command on its way as lines of a terminal; pure |
 //! | [`display`] | shows these where a person is looking |
 //! | [`state_file`] | writes it into the folder once a second |
@@ -16,10 +17,12 @@ pub mod http;
 pub mod lines;
 pub mod metrics;
 pub mod run;
+pub mod session_progress;
 pub mod state_file;
 pub mod watch;
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -56,6 +59,7 @@ impl Latest {
 pub struct Live {
     latest: Latest,
     begun: Progress,
+    path: PathBuf,
     _file: Option<StateFile>,
     _metrics: Option<MetricsServer>,
 }
@@ -72,8 +76,9 @@ impl Live {
         let latest = Latest::default();
         let host = LaunchEnvironment::read().host_name;
         let begun = Progress::begin(kind, host, process::id(), now());
+        let path = out.join(PROGRESS);
         if launch.dry_run {
-            return run(&Live { latest, begun, _file: None, _metrics: None });
+            return run(&Live { latest, begun, path, _file: None, _metrics: None });
         }
         let open = |address| {
             let (latest, begun) = (latest.clone(), begun.clone());
@@ -83,14 +88,22 @@ impl Live {
         if let Some(metrics) = &metrics {
             printer.line(&format!("metrics: {}", metrics.url()));
         }
-        let file = StateFile::open(out.join(PROGRESS), latest.clone());
-        let live = Live { latest, begun, _file: Some(file), _metrics: metrics };
+        let file = StateFile::open(path.clone(), latest.clone());
+        let live = Live { latest, begun, path, _file: Some(file), _metrics: metrics };
         let outcome = run(&live);
         if let Some(last) = live.latest.get() {
             let failure = outcome.as_ref().err().map(|error| format!("{error:#}"));
             live.latest.set(Progress { said: now(), left: None, end: Some(CommandEnd { failure }), ..last });
         }
         outcome
+    }
+
+    /// Removes the last word of an earlier command, which must not be taken for this one's. The folder is this one's alone.
+    pub fn forget_earlier(&self) {
+        if self.latest.get().is_none() {
+            // Where it cannot be removed, the first word replaces it.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 
     /// Says where the command is, between two jobs or in one.
