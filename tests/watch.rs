@@ -293,7 +293,7 @@ fn on_terminal(sandbox: &Sandbox, columns: u32, command: &Command, before: &str)
         .chain(command.get_args())
         .map(|word| word.to_str().expect("UTF-8"))
         .collect();
-    let script = format!("stty cols {columns} rows 20; {before}\n{}\n", shell_words(&line));
+    let script = format!("stty cols {columns} rows 20; {before}\nexec {}\n", shell_words(&line));
     fs::write(sandbox.path("script.sh"), script).expect("written");
     let mut terminal = Command::new("script");
     terminal.args(["--quiet", "--return", "--flush", "--command"]);

@@ -45,11 +45,8 @@ static POSITION: Mutex<(u32, Stage)> = Mutex::new((0, Stage::Starting));
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
 /// [`Waiting`]s that there are.
 static WAITS: AtomicU32 = AtomicU32::new(0);
-/// Of the last iteration that is over, in seconds, as bits: its time, and what came before its first all-reduce.
-static STEP: AtomicU64 = AtomicU64::new(UNKNOWN);
-static BEFORE_ALLREDUCE: AtomicU64 = AtomicU64::new(UNKNOWN);
-/// No time: a NaN.
-const UNKNOWN: u64 = u64::MAX;
+/// Of the last iteration that is over, in seconds: its time, and what came before its first all-reduce.
+static LAST: Mutex<(Option<f64>, Option<f64>)> = Mutex::new((None, None));
 
 /// The connection, once there is one.
 static LAUNCHER: Mutex<Option<TcpStream>> = Mutex::new(None);
@@ -95,8 +92,12 @@ pub fn count_progress() {
 
 /// An iteration is over that took so many seconds, `before_allreduce` of them before its first all-reduce.
 pub fn time_iteration(step: f64, before_allreduce: Option<f64>) {
-    STEP.store(step.to_bits(), Ordering::Relaxed);
-    BEFORE_ALLREDUCE.store(before_allreduce.map_or(UNKNOWN, f64::to_bits), Ordering::Relaxed);
+    *last() = (Some(step), before_allreduce);
+}
+
+/// The other side holds it for no longer than a copy takes.
+fn last() -> MutexGuard<'static, (Option<f64>, Option<f64>)> {
+    LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// This rank waits for others until the value is dropped.
@@ -116,6 +117,7 @@ impl Drop for Waiting {
 
 fn now() -> Heartbeat {
     let (iteration, phase) = *position();
+    let (step, before_allreduce) = *last();
     let processor_time = getrusage(UsageWho::RUSAGE_SELF)
         .map_or(0, |usage| usage.user_time().num_microseconds() + usage.system_time().num_microseconds());
     Heartbeat {
@@ -125,13 +127,9 @@ fn now() -> Heartbeat {
         chunks: PROGRESS.load(Ordering::Relaxed),
         processor_time: Seconds(processor_time as f64 / 1e6),
         available_memory: memory::available(),
-        step: seconds(&STEP),
-        before_allreduce: seconds(&BEFORE_ALLREDUCE),
+        step: step.map(Seconds),
+        before_allreduce: before_allreduce.map(Seconds),
     }
-}
-
-fn seconds(bits: &AtomicU64) -> Option<Seconds> {
-    Some(f64::from_bits(bits.load(Ordering::Relaxed))).filter(|seconds| seconds.is_finite()).map(Seconds)
 }
 
 /// Where the launcher listens that started this rank; `None` where nobody does.
@@ -279,10 +277,5 @@ mod tests {
         enter_bucket(4);
         assert_eq!((now().iteration, now().phase), (u32::MAX, Stage::Backward));
         assert!(now().processor_time.0 > 0.0 && now().available_memory.0 > 0);
-        assert_eq!((now().step, now().before_allreduce), (None, None));
-        time_iteration(0.5, Some(0.25));
-        assert_eq!((now().step, now().before_allreduce), (Some(Seconds(0.5)), Some(Seconds(0.25))));
-        time_iteration(0.5, None);
-        assert_eq!(now().before_allreduce, None);
     }
 }
