@@ -26,6 +26,7 @@ fn main() -> ExitCode {
             let run = |config| launch::sweep::benchmark::input::run(&config, read::input::judge);
             options.into_config().and_then(run)
         }
+        Command::Watch(options) => launch::sweep::live::watch::run(&options.into_config()),
         Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::command::run(&config)),
         Command::Extract(options) => options.into_request().and_then(|request| match request {
             ExtractRequest::Figures(config) => read::extract::run(&config),

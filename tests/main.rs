@@ -61,6 +61,7 @@ mod turn;
 mod virtual_cuda;
 mod virtual_cuda_hosts;
 mod virtual_cuda_time;
+mod watch;
 mod work_load;
 mod worker;
 
