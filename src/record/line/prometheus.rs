@@ -16,9 +16,11 @@ pub enum MetricKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricFamily {
     /// Letters, digits and `_`.
-    pub name: &'static str,
+    pub name: String,
     /// What it is, in a sentence.
-    pub help: &'static str,
+    pub help: String,
+    /// Its unit, where OpenMetrics is to know it: the last part of the name.
+    pub unit: Option<&'static str>,
     /// What it is, to Prometheus.
     pub kind: MetricKind,
     /// No two with the same labels.
@@ -37,7 +39,7 @@ pub struct Sample {
 impl fmt::Display for MetricFamily {
     /// Its lines; nothing where it has no sample.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MetricFamily { name, help, kind, samples } = self;
+        let MetricFamily { name, help, unit, kind, samples } = self;
         if samples.is_empty() {
             return Ok(());
         }
@@ -47,6 +49,9 @@ impl fmt::Display for MetricFamily {
         };
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         write!(formatter, "# HELP {name} {help}\n# TYPE {name} {kind}\n")?;
+        if let Some(unit) = unit {
+            writeln!(formatter, "# UNIT {name} {unit}")?;
+        }
         for Sample { labels, value } in samples {
             formatter.write_str(name)?;
             for (index, (label, text)) in labels.iter().enumerate() {
@@ -74,8 +79,9 @@ mod tests {
             value,
         };
         let family = MetricFamily {
-            name: "ringmark_step_seconds",
-            help: "A\\B\nC",
+            name: "ringmark_step_seconds".to_owned(),
+            help: "A\\B\nC".to_owned(),
+            unit: None,
             kind: MetricKind::Gauge,
             samples: vec![
                 sample(&[], 0.25),
@@ -89,8 +95,9 @@ mod tests {
              ringmark_step_seconds{host=\"a\\\"b\\\\c\\nd\",rank=\"0\"} -Inf\nringmark_step_seconds{rank=\"1\"} NaN\n"
         );
         let counter = MetricFamily {
-            name: "ringmark_runs_finished_total",
-            help: "Runs.",
+            name: "ringmark_runs_finished_total".to_owned(),
+            help: "Runs.".to_owned(),
+            unit: None,
             kind: MetricKind::Counter,
             samples: vec![sample(&[], 3.0)],
         };

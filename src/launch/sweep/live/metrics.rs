@@ -14,7 +14,7 @@ pub fn text(progress: &Progress) -> String {
 fn families(progress: &Progress) -> Vec<MetricFamily> {
     let of_command = |name, help, kind, value: Option<f64>| {
         let labels = vec![("benchmark", progress.benchmark.to_string())];
-        MetricFamily { name, help, kind, samples: value.map(|value| Sample { labels, value }).into_iter().collect() }
+        family(name, help, kind, value.map(|value| Sample { labels, value }).into_iter().collect())
     };
     let (gauge, counter) = (MetricKind::Gauge, MetricKind::Counter);
     let jobs = progress.jobs;
@@ -43,10 +43,14 @@ fn families(progress: &Progress) -> Vec<MetricFamily> {
     families
 }
 
+fn family(name: &str, help: &str, kind: MetricKind, samples: Vec<Sample>) -> MetricFamily {
+    MetricFamily { name: name.to_owned(), help: help.to_owned(), unit: None, kind, samples }
+}
+
 /// Of the run under way and its ranks.
 fn of_job(job: &JobProgress) -> Vec<MetricFamily> {
     let labels = labels(job);
-    let gauge = |name, help, samples| MetricFamily { name, help, kind: MetricKind::Gauge, samples };
+    let gauge = |name, help, samples| family(name, help, MetricKind::Gauge, samples);
     let of_run = |name, help, value: Option<f64>| {
         let sample = value.map(|value| Sample { labels: labels.clone(), value });
         gauge(name, help, sample.into_iter().collect())

@@ -2,7 +2,7 @@
 //! as well: `# UNIT` and `# EOF` are comments to the former. Every figure is a gauge. Without time stamps, which node_exporter's
 //! textfile collector refuses: when a run began is a figure of it.
 
-use std::fmt::Write;
+use ringmark_record::line::prometheus::{MetricFamily, MetricKind, Sample};
 
 use crate::read::show::export::figure::{Figure, FigureKind, INFO, Scope, Series, Value};
 
@@ -11,22 +11,14 @@ pub fn text(all: &[Series]) -> String {
     let mut text = String::new();
     for scope in [Scope::Case, Scope::Run, Scope::Message] {
         let of_scope: Vec<&Series> = all.iter().filter(|series| series.scope == scope).collect();
-        if of_scope.is_empty() {
-            continue;
-        }
-        head(&mut text, scope, &INFO);
-        for series in &of_scope {
-            let labels = series.labels.iter().chain(&series.details);
-            sample(&mut text, scope, &INFO, labels.map(|(name, value)| (*name, value.as_str())), Value::Integer(1));
-        }
+        let info = |series: &&Series| Sample { labels: [&series.labels[..], &series.details].concat(), value: 1.0 };
+        text.push_str(&family(scope, &INFO, of_scope.iter().map(info).collect()).to_string());
         for kind in kinds(&of_scope) {
-            head(&mut text, scope, kind);
-            for series in &of_scope {
-                for Figure { part, value, .. } in series.figures.iter().filter(|figure| figure.kind == kind) {
-                    let labels = series.labels.iter().map(|(name, value)| (*name, value.as_str()));
-                    sample(&mut text, scope, kind, labels.chain(*part), *value);
-                }
-            }
+            let of_series = of_scope.iter().flat_map(|series| {
+                let figures = series.figures.iter().filter(|figure| figure.kind == kind);
+                figures.map(|figure| sample(series, figure))
+            });
+            text.push_str(&family(scope, kind, of_series.collect()).to_string());
         }
     }
     text + "# EOF\n"
@@ -43,37 +35,25 @@ fn kinds(all: &[&Series]) -> Vec<&'static FigureKind> {
     kinds
 }
 
-fn name(scope: Scope, kind: &FigureKind) -> String {
-    format!("{}_{}", scope.prefix(), kind.name())
-}
-
-fn head(text: &mut String, scope: Scope, kind: &FigureKind) {
-    let name = name(scope, kind);
-    // Writing to a text does not fail.
-    let _ = write!(text, "# HELP {name} {}.\n# TYPE {name} gauge\n", kind.meaning);
-    if !kind.unit.is_empty() {
-        let _ = writeln!(text, "# UNIT {name} {}", kind.unit);
+fn family(scope: Scope, kind: &FigureKind, samples: Vec<Sample>) -> MetricFamily {
+    MetricFamily {
+        name: format!("{}_{}", scope.prefix(), kind.name()),
+        help: format!("{}.", kind.meaning),
+        unit: Some(kind.unit).filter(|unit| !unit.is_empty()),
+        kind: MetricKind::Gauge,
+        samples,
     }
 }
 
-fn sample<'a>(
-    text: &mut String,
-    scope: Scope,
-    kind: &FigureKind,
-    labels: impl Iterator<Item = (&'a str, &'a str)>,
-    value: Value,
-) {
-    let labels: Vec<String> = labels.map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-    let value = match value {
-        Value::Float(number) => number.to_string(),
-        Value::Integer(number) => number.to_string(),
-        Value::Flag(flag) => u8::from(flag).to_string(),
+fn sample(series: &Series, figure: &Figure) -> Sample {
+    let part = figure.part.map(|(name, value)| (name, value.to_owned()));
+    let value = match figure.value {
+        Value::Float(number) => number,
+        // Counts and bytes stay below the 2^53 that a float has exactly.
+        Value::Integer(number) => number as f64,
+        Value::Flag(flag) => f64::from(u8::from(flag)),
     };
-    let _ = writeln!(text, "{}{{{}}} {value}", name(scope, kind), labels.join(","));
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    Sample { labels: series.labels.iter().cloned().chain(part).collect(), value }
 }
 
 #[cfg(test)]
