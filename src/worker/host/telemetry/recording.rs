@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::telemetry::{Energy, MOST_READINGS, Quantity, Series, Telemetry};
 
-use crate::host::telemetry::{Reading, Value};
+use crate::host::telemetry::reading::{Reading, Value};
 
 /// By quantity and thing.
 type Key = (Quantity, String);

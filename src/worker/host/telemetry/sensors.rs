@@ -7,7 +7,7 @@ use ringmark_record::host::telemetry::Quantity;
 
 use crate::host::counters::number_in;
 use crate::host::telemetry::kernel::names_in;
-use crate::host::telemetry::{Reading, Source, Value};
+use crate::host::telemetry::reading::{Reading, Source, Value};
 
 /// Drivers whose sensors are in processors.
 const PROCESSORS: [&str; 6] = ["coretemp", "k10temp", "zenpower", "cpu_thermal", "apm_xgene", "scpi_sensors"];
