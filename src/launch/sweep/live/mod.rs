@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`run`] | speed and time left of a run, by its lines and its ranks |
 //! | [`session_progress`] | how far a session is, and what is left of it; pure |
+//! | [`latest`] | what was said last, for those who pass it on |
 //! | [`lines`] | a command on its way as lines of a terminal; pure |
 //! | [`display`] | shows these where a person is looking |
 //! | [`state_file`] | writes it into the folder once a second |
@@ -14,6 +15,7 @@
 
 pub mod display;
 pub mod http;
+pub mod latest;
 pub mod lines;
 pub mod metrics;
 pub mod run;
@@ -24,8 +26,7 @@ pub mod watch;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::dimension::units::Seconds;
@@ -36,23 +37,8 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::live::http::MetricsServer;
+use crate::launch::sweep::live::latest::{Latest, now};
 use crate::launch::sweep::live::state_file::StateFile;
-
-/// What was said last; the same for all who have a clone.
-#[derive(Debug, Clone, Default)]
-pub struct Latest(Arc<Mutex<Option<Progress>>>);
-
-impl Latest {
-    /// Nothing before anything was said.
-    pub fn get(&self) -> Option<Progress> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// From now on it is this.
-    pub fn set(&self, progress: Progress) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
-    }
-}
 
 /// Those who watch a command, for as long as it runs.
 #[derive(Debug)]
@@ -113,9 +99,4 @@ impl Live {
         self.latest.set(progress.clone());
         progress
     }
-}
-
-/// Since 1970.
-fn now() -> Seconds {
-    Seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())
 }

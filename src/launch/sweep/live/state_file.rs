@@ -9,7 +9,7 @@ use std::time::Duration;
 use ringmark_record::file::whole_file;
 use ringmark_record::progress::INTERVAL;
 
-use crate::launch::sweep::live::Latest;
+use crate::launch::sweep::live::latest::Latest;
 
 /// How long the end of the command waits for its last word to be written: whoever watches learns of the end by it, and a
 /// disk that hangs must not keep the command.

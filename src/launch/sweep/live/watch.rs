@@ -16,8 +16,8 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_line;
 use crate::launch::sweep::live::display::Display;
+use crate::launch::sweep::live::latest::now;
 use crate::launch::sweep::live::lines::headline;
-use crate::launch::sweep::live::now;
 use crate::output::{Json, strip_control_characters};
 
 /// A launcher that has said nothing for so long has missed several words.
