@@ -68,23 +68,23 @@ fn of_job(job: &JobProgress) -> Vec<MetricFamily> {
     });
     vec![
         of_run(
-            "ringmark_images_per_second",
+            "ringmark_job_images_per_second",
             "Images of all ranks in a second, in the last iteration.",
             speed(job.images_per_second),
         ),
         of_run(
-            "ringmark_mean_images_per_second",
+            "ringmark_job_mean_images_per_second",
             "Images of all ranks over all time after warm-up of the run under way.",
             speed(job.mean_images_per_second),
         ),
-        of_run("ringmark_run_elapsed_seconds", "Since the run under way was started.", Some(job.elapsed.0)),
+        of_run("ringmark_job_elapsed_seconds", "Since the run under way was started.", Some(job.elapsed.0)),
         of_run(
-            "ringmark_run_iteration",
+            "ringmark_job_iteration",
             "Iteration under way of the rank that is furthest behind; 0 before the first.",
             Some(job.iteration.into()),
         ),
         of_run(
-            "ringmark_run_iterations",
+            "ringmark_job_iterations",
             "Iterations that the run under way will have, warm-up included.",
             job.iterations.map(f64::from),
         ),
@@ -149,8 +149,8 @@ mod tests {
             "ringmark_sweep_seconds_left{benchmark=\"train\"} 370".to_owned(),
             "# TYPE ringmark_runs_finished_total counter\nringmark_runs_finished_total{benchmark=\"train\"} 2"
                 .to_owned(),
-            format!("# TYPE ringmark_images_per_second gauge\nringmark_images_per_second{{{run}}} 80.5"),
-            format!("ringmark_run_iteration{{{run}}} 12"),
+            format!("# TYPE ringmark_job_images_per_second gauge\nringmark_job_images_per_second{{{run}}} 80.5"),
+            format!("ringmark_job_iteration{{{run}}} 12"),
             format!("ringmark_rank_iteration{{{run},rank=\"3\",host=\"b\"}} 12"),
             format!("ringmark_rank_stage_info{{{run},rank=\"3\",host=\"b\",stage=\"backward\"}} 1"),
             format!("ringmark_rank_waiting{{{run},rank=\"0\",host=\"a\"}} 1"),
@@ -166,9 +166,9 @@ mod tests {
         let begun = Progress::begin(BenchmarkKind::Input, "a".to_owned(), 7, Seconds(1.7e9));
         let text_of_begun = text(&begun);
         assert!(text_of_begun.contains("ringmark_runs_finished_total{benchmark=\"input\"} 0\n"), "{text_of_begun}");
-        assert!(!text_of_begun.contains("seconds_left") && !text_of_begun.contains("ringmark_run_"), "{text_of_begun}");
+        assert!(!text_of_begun.contains("seconds_left") && !text_of_begun.contains("ringmark_job_"), "{text_of_begun}");
         let job = JobProgress { run: None, ..job() };
         let text = text(&Progress { job: Some(job), ..begun });
-        assert!(text.contains("ringmark_run_iteration{case=\"2n2g\",run=\"2n2g\"} 12\n"), "{text}");
+        assert!(text.contains("ringmark_job_iteration{case=\"2n2g\",run=\"2n2g\"} 12\n"), "{text}");
     }
 }
