@@ -5,7 +5,10 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/scripts/setup.sh"
-if ((EUID == 0)); then "$root/scripts/browser.sh"; fi
+if ((EUID == 0)); then
+    "$root/scripts/browser.sh"
+    "$root/scripts/promtool.sh"
+fi
 cd "$root"
 
 log=$(mktemp)
@@ -25,4 +28,5 @@ awk '/^test result: / { programs++; passed += $4; failed += $6; skipped += $8 }
      END { if (programs) printf "\n%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log"
 ((EUID == 0)) || echo 'counted as passed, but not run: several hosts, Slurm and Grid Engine, which root alone may make (scripts/test_cluster.sh)' >&2
 "$root/scripts/browser.sh" 2>/dev/null || echo 'counted as passed, but not run: the report in a browser (scripts/browser.sh)' >&2
+"$root/scripts/promtool.sh" 2>/dev/null || echo 'counted as passed, but not run: exports by promtool (scripts/promtool.sh)' >&2
 exit "$status"

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::CommandFactory;
+use ringmark::cli::read::ExtractRequest;
 use ringmark::cli::{Cli, Command};
 use ringmark::launch::local::print::print_error;
 use ringmark::output::strip_control_characters;
@@ -25,8 +26,12 @@ fn main() -> ExitCode {
             let run = |config| launch::sweep::benchmark::input::run(&config, read::input::judge);
             options.into_config().and_then(run)
         }
+        Command::Watch(options) => launch::sweep::live::watch::run(&options.into_config()),
         Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::command::run(&config)),
-        Command::Extract(options) => read::extract::run(&options.into_config()),
+        Command::Extract(options) => options.into_request().and_then(|request| match request {
+            ExtractRequest::Figures(config) => read::extract::run(&config),
+            ExtractRequest::Export(config) => read::export::run(&config),
+        }),
         Command::Check(options) => read::check::run(&options.into_config()),
         Command::Diff(options) => read::diff::run(&options.into_config()),
         Command::Report(options) => read::report::run(&options.into_config()),

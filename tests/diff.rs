@@ -199,7 +199,7 @@ fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
     }
     // A file of a ringmark to come is none that this one may guess at.
     let mut newer: Value =
-        serde_json::from_str(&json::json(&extract::read(&runs.path(), None).expect("runs")).expect("numbers"))
+        serde_json::from_str(&json::json(&extract::read(&runs.path(), None).expect("runs"), None).expect("numbers"))
             .expect("JSON");
     newer["schema"] = json!(4);
     let files = Folder::new();
@@ -225,7 +225,7 @@ fn two_networks_are_compared_only_where_that_is_forced() {
 fn an_older_result_has_speeds_alone_and_dlperf_s_has_no_runs() {
     let base = sweep(&["1n1g"], 0.5, |_| {});
     let extraction = extract::read(&base.path(), None).expect("runs");
-    let result = json::json(&extraction).expect("numbers");
+    let result = json::json(&extraction, None).expect("numbers");
     let mut old: Value = serde_json::from_str(&result).expect("JSON");
     let case = old["rows"][0].as_object_mut().expect("a case");
     case.remove("environment");

@@ -16,6 +16,7 @@ mod config_file;
 mod diff;
 mod doctor;
 mod documents;
+mod export;
 mod extract;
 mod figures;
 #[path = "fuzz/targets.rs"]
@@ -54,11 +55,13 @@ mod sound_worker;
 mod stub_driver;
 mod suite;
 mod sweep;
+mod telemetry;
 mod trace;
 mod turn;
 mod virtual_cuda;
 mod virtual_cuda_hosts;
 mod virtual_cuda_time;
+mod watch;
 mod work_load;
 mod worker;
 

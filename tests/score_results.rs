@@ -247,6 +247,7 @@ fn a_warned_figure_is_marked_and_the_warning_told_once() {
             swapped_in: Bytes(0),
             heat_events: None,
             clock_mhz: None,
+            telemetry: None,
         }];
         folder.score(&crowded);
     }

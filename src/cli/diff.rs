@@ -7,6 +7,7 @@ use ringmark_record::options::option_table::keyword;
 use ringmark_record::stats::comparison::Thresholds;
 
 use crate::cli::json::JsonOption;
+use crate::read::analyse::cost::Price;
 use crate::read::diff::{DiffConfig, FailOn, Format};
 
 const EXAMPLES: &str = "\
@@ -55,6 +56,9 @@ pub struct DiffOptions {
     /// Compare different networks, devices, batch sizes, precisions or image sizes all the same
     #[arg(long)]
     force: bool,
+    /// Add what an epoch of ImageNet costs at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour, as 2.49/gpu-hour
+    #[arg(long, value_name = "PRICE")]
+    price: Option<Price>,
     /// What to print
     #[arg(long, default_value = "table", value_parser = keyword::<Format>())]
     format: Format,
@@ -66,12 +70,13 @@ pub struct DiffOptions {
 impl DiffOptions {
     /// Takes what was typed as it is; what lies there is found out by reading it.
     pub fn into_config(self) -> DiffConfig {
-        let DiffOptions { base, test, noise, significance, fail_on, force, format, json } = self;
+        let DiffOptions { base, test, noise, significance, fail_on, force, price, format, json } = self;
         DiffConfig {
             base,
             test,
             thresholds: Thresholds { significance, noise },
             force,
+            price,
             fail_on,
             format,
             json: json.into_json(),

@@ -9,6 +9,7 @@
 //! | [`pack`] | the command that makes data: pack |
 //! | [`schema`] | the JSON Schema of files and answers |
 //! | [`read`] | the commands that read what was written: extract, check, report, predict |
+//! | [`watch`] | the command that shows what runs elsewhere: watch |
 
 pub mod diff;
 pub mod generate;
@@ -17,6 +18,7 @@ pub mod launch;
 pub mod pack;
 pub mod read;
 pub mod schema;
+pub mod watch;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use ringmark_record::options::habits::{self, Habit};
@@ -32,6 +34,7 @@ use crate::cli::launch::sweep::SweepOptions;
 use crate::cli::pack::PackOptions;
 use crate::cli::read::{CheckOptions, ExtractOptions, PredictOptions, ReportOptions};
 use crate::cli::schema::SchemaOptions;
+use crate::cli::watch::WatchOptions;
 use crate::launch::local::environment::{LaunchEnvironment, typed_arguments};
 
 const EXAMPLES: &str = "\
@@ -86,6 +89,8 @@ pub enum Command {
     Bandwidth(Box<BandwidthOptions>),
     /// Measure reading and decoding of images alone, by number of threads, and whether that feeds the devices of a result
     Input(Box<InputOptions>),
+    /// Show a command that runs in another shell, or on another host that shares its folder, until it ends
+    Watch(WatchOptions),
     /// Check every host: ssh, programs, devices, network; print what is wrong and how to fix it
     Doctor(DoctorOptions),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown

@@ -2,17 +2,22 @@
 
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::{Args, value_parser};
 
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::options::option_table::keyword;
+use ringmark_record::options::option_table::{keyword, keyword_of_either};
+use ringmark_record::options::usage::usage;
 
 use crate::cli::json::JsonOption;
+use crate::read::analyse::cost::Price;
 use crate::read::check::CheckConfig;
+use crate::read::export::ExportConfig;
 use crate::read::extract::{ExtractConfig, Format};
 use crate::read::predict::PredictConfig;
 use crate::read::report::{self, ReportConfig};
+use crate::read::show::export::ExportFormat;
 use crate::read::show::page::document::Link;
 
 const EXTRACT_EXAMPLES: &str = "\
@@ -22,8 +27,14 @@ Examples:
   ringmark extract logs/ngc/mxnet/resnet50 --out result
       DLPerf's own logs
   ringmark extract results/first --format csv > first.csv
+  ringmark extract results/rack7 --price 2.49/gpu-hour
+      what 90 epochs of ImageNet cost on each case
   ringmark extract results/first --format pytorch-ddp > first.json
       for diff.py of PyTorch's DDP benchmark; --format pytorch-ddp-lines prints its lines
+  ringmark extract results/first --format prometheus -o /var/lib/prometheus/node-exporter/first.prom
+      for node_exporter's textfile collector; --format influx for InfluxDB
+  ringmark extract results/first --format mlflow --out mlruns
+      as runs of MLflow; --format mllog as MLPerf's log lines
 
 Exit status 1 says that figures are not complete: what is not in them, and why, is on the standard error.";
 
@@ -34,8 +45,9 @@ pub struct ExtractOptions {
     /// Folder that holds CASE/MODEL_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) beside each
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Folder for NAME_result.json, .csv, .md and NAME_dlperf.json, NAME being the last part of FOLDER [default: FOLDER]
-    #[arg(long, value_name = "FOLDER")]
+    /// Folder for NAME_result.json, .csv, .md and NAME_dlperf.json, NAME being the last part of FOLDER [default: FOLDER]; with
+    /// --format prometheus and influx a file, with mlflow and mllog a folder, for that alone
+    #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
     #[arg(long, value_name = "N")]
@@ -43,19 +55,63 @@ pub struct ExtractOptions {
     /// Print what MXNet's performance page published of the same networks below a scoring result, or in its JSON
     #[arg(long)]
     published: bool,
-    /// What to print; the files are written in any case
-    #[arg(long, default_value = "table", conflicts_with = "json", value_parser = keyword::<Format>())]
-    format: Format,
+    /// Print what an epoch of ImageNet and 90 of them cost at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour, as
+    /// 2.49/gpu-hour
+    #[arg(long, value_name = "PRICE")]
+    price: Option<Price>,
+    /// What to print; the files are written in any case, but with prometheus, influx, mlflow and mllog, which export alone
+    #[arg(long, default_value = "table", conflicts_with = "json", value_parser = keyword_of_either::<Format, ExportFormat, FormatOption>())]
+    format: FormatOption,
     /// For programs.
     #[command(flatten)]
     json: JsonOption,
 }
 
+/// What `--format` says.
+#[derive(Debug, Clone, Copy)]
+enum FormatOption {
+    Figures(Format),
+    Export(ExportFormat),
+}
+
+impl From<Format> for FormatOption {
+    fn from(format: Format) -> FormatOption {
+        FormatOption::Figures(format)
+    }
+}
+
+impl From<ExportFormat> for FormatOption {
+    fn from(format: ExportFormat) -> FormatOption {
+        FormatOption::Export(format)
+    }
+}
+
+/// What is to be done.
+pub enum ExtractRequest {
+    /// Print the figures and write ringmark's files.
+    Figures(ExtractConfig),
+    /// Print or write another program's.
+    Export(ExportConfig),
+}
+
 impl ExtractOptions {
     /// Takes what was typed as it is; whether the folder is there is found out by reading it.
-    pub fn into_config(self) -> ExtractConfig {
-        let ExtractOptions { folder, out, warmup, published, format, json } = self;
-        ExtractConfig { folder, out, warmup, published, format, json: json.into_json() }
+    pub fn into_request(self) -> anyhow::Result<ExtractRequest> {
+        let ExtractOptions { folder, out, warmup, published, price, format, json } = self;
+        match format {
+            FormatOption::Figures(format) => {
+                let json = json.into_json();
+                let config = ExtractConfig { folder, out, warmup, published, price, format, json };
+                Ok(ExtractRequest::Figures(config))
+            }
+            FormatOption::Export(format) if published => Err(usage(anyhow!(
+                "--published: --format {format} has no place for what others measured: leave it out"
+            ))),
+            FormatOption::Export(format) if price.is_some() => {
+                Err(usage(anyhow!("--price: --format {format} exports what was measured: leave it out")))
+            }
+            FormatOption::Export(format) => Ok(ExtractRequest::Export(ExportConfig { folder, out, warmup, format })),
+        }
     }
 }
 
@@ -123,6 +179,10 @@ pub struct ReportOptions {
     /// the same networks
     #[arg(long)]
     published: bool,
+    /// What an hour costs, AMOUNT/gpu-hour or AMOUNT/host-hour, as 2.49/gpu-hour: adds what an epoch of ImageNet and 90 of them
+    /// cost
+    #[arg(long, value_name = "PRICE")]
+    price: Option<Price>,
     /// A link under the title: `--link "job log=https://.."`, or to a file beside the page; may be repeated
     #[arg(long, value_name = "TEXT=URL", value_parser = link)]
     link: Vec<Link>,
@@ -155,6 +215,7 @@ impl ReportOptions {
             out: self.out,
             warmup: self.warmup,
             published: self.published,
+            price: self.price,
             links: self.link,
             json: self.json.into_json(),
         }

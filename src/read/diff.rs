@@ -16,6 +16,7 @@ use crate::output::{self, Json};
 use crate::read::analyse::comparison::side::{Side, SideKind};
 use crate::read::analyse::comparison::verdicts::ComparedResults;
 use crate::read::analyse::comparison::{collectives, pairing, pytorch, training};
+use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures;
 use crate::read::extract;
 use crate::read::load::content::{Content, content_of, files_below};
@@ -35,6 +36,8 @@ pub struct DiffConfig {
     pub thresholds: Thresholds,
     /// Whether what must be equal may differ.
     pub force: bool,
+    /// What an hour of training costs.
+    pub price: Option<Price>,
     /// What else makes the exit status 1.
     pub fail_on: Vec<FailOn>,
     /// What is printed.
@@ -74,7 +77,7 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     let base = read_side(&config.base).context("BASE")?;
     let test = read_side(&config.test).context("TEST")?;
     let pairing = pairing::pair([&base, &test], config.force)?;
-    let outcome = ComparedResults::of([&base, &test], pairing, config.thresholds);
+    let outcome = ComparedResults::of([&base, &test], pairing, config.thresholds, config.price.as_ref());
 
     if !config.json.write(&outcome)? {
         output::print(&match config.format {
@@ -206,7 +209,7 @@ fn read_runs(folder: &Path) -> anyhow::Result<Side> {
     let extraction = extract::read(folder, None)?;
     let mut side = Side::new(folder, SideKind::Training);
     // By way of the JSON, so that a folder and its JSON cannot differ.
-    training::take_result(&mut side, json::json(&extraction)?.as_bytes())?;
+    training::take_result(&mut side, json::json(&extraction, None)?.as_bytes())?;
     // No speedup is shown, so nothing is missing where 1n1g is.
     let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
     let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));

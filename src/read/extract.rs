@@ -8,22 +8,24 @@ use anyhow::{Context, anyhow};
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::file::whole_file;
 use ringmark_record::keyword_enum;
-use ringmark_record::options::usage::usage;
+use ringmark_record::options::usage::{UsageError, usage};
 
 use crate::output::{self, Json};
 use crate::read::analyse::conclusion;
+use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::{self, Extraction, Group};
 use crate::read::analyse::quotable::Objection;
+use crate::read::analyse::results::ResultFolder;
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
-use crate::read::load::record;
+use crate::read::load::{bandwidth, input, record};
 use crate::read::score;
 use crate::read::score::figures::{ScoreExtraction, ScoreTable};
 use crate::read::score::json::ScoreResult;
 use crate::read::show::extraction::{csv, dlperf, json, pytorch_ddp, text};
 
 /// What `ringmark extract` is asked to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ExtractConfig {
     /// Folder that holds `<case>/<model>_b<batch>_<dtype>_<run>.log`.
     pub folder: PathBuf,
@@ -33,6 +35,8 @@ pub struct ExtractConfig {
     pub warmup: Option<u32>,
     /// Whether published figures of the same networks are printed too.
     pub published: bool,
+    /// What training costs at which price, printed too.
+    pub price: Option<Price>,
     /// What is printed.
     pub format: Format,
     /// Where JSON goes besides.
@@ -74,6 +78,10 @@ type Render<'a> = dyn Fn(Format) -> anyhow::Result<String> + 'a;
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check()?;
     match read_any(&config.folder, config.warmup)? {
+        AnyExtraction::Scoring(_) if config.price.is_some() => Err(usage(anyhow!(
+            "--price is of training, and {} holds a sweep of scoring: leave it out",
+            config.folder.display()
+        ))),
         AnyExtraction::Scoring(extraction) => {
             let rendered = |format| render_scoring(&extraction, format);
             let printed = |format| match config.published {
@@ -87,8 +95,9 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
             config.folder.display()
         ))),
         AnyExtraction::Training(extraction) => {
-            let rendered = |format| render(&extraction, format);
-            finish(config, &FILES, &extraction.problems, &rendered, &rendered)
+            // The files hold what was measured, and no price.
+            let printed = |format| render(&extraction, format, config.price.as_ref());
+            finish(config, &FILES, &extraction.problems, &printed, &|format| render(&extraction, format, None))
         }
     }
 }
@@ -114,6 +123,41 @@ pub fn read_any(folder: &Path, warmup: Option<u32>) -> anyhow::Result<AnyExtract
             Ok(AnyExtraction::Training(of_training(folder, found, warmup)?))
         }
     }
+}
+
+/// All that lies in a folder, whatever was measured, but for traces: runs of a sweep, of bandwidth and of input. An error where
+/// that is nothing.
+pub fn read_all(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
+    let bandwidth = bandwidth::find(folder)?;
+    let input = input::find(folder);
+    let (command, groups, scoring, shortages, mut problems) = match read_any(folder, warmup) {
+        Ok(AnyExtraction::Training(it)) => (it.resume_command, it.groups, Vec::new(), it.shortages, it.problems),
+        Ok(AnyExtraction::Scoring(it)) => (it.resume_command, Vec::new(), it.tables, it.shortages, it.problems),
+        Err(error) if error.is::<UsageError>() => return Err(error),
+        // A folder of bandwidth runs, or of input, has no others.
+        Err(_) if input.is_some() || !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => {
+            Default::default()
+        }
+        Err(error) => return Err(error),
+    };
+    problems.extend(bandwidth.problems);
+    let input = input.transpose().unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
+    let (command, traces) = (command.map(|command| command.replace(" --resume", "")), Vec::new());
+    Ok(ResultFolder {
+        name,
+        command,
+        price: None,
+        groups,
+        scoring,
+        shortages,
+        bandwidth: bandwidth.cases,
+        input,
+        traces,
+        problems,
+    })
 }
 
 /// Prints what `printed` makes of the figures, and writes what `written` makes of them, whatever was measured.
@@ -159,7 +203,7 @@ pub fn extracted(folder: &Path, found: Found) -> anyhow::Result<Extracted> {
     } else {
         let extraction = of_training(folder, found, None)?;
         let objections = extraction.groups.iter().flat_map(Group::all_objections).collect();
-        let files = texts(&FILES, &|format| render(&extraction, format))?;
+        let files = texts(&FILES, &|format| render(&extraction, format, None))?;
         (objections, files, extraction.problems)
     };
     Ok(Extracted { problems, objections: objections.iter().map(Objection::to_string).collect(), files })
@@ -219,14 +263,17 @@ fn render_beside_published(extraction: &ScoreExtraction, format: Format) -> anyh
     }
 }
 
-/// The whole output of training in one format.
-pub fn render(extraction: &Extraction, format: Format) -> anyhow::Result<String> {
+/// The whole output of training in one format, with what it costs where there is a price.
+pub fn render(extraction: &Extraction, format: Format, price: Option<&Price>) -> anyhow::Result<String> {
     match format {
-        Format::Table => Ok(text::terminal(extraction)),
-        Format::Markdown => Ok(text::markdown(extraction)),
-        Format::Json => json::json(extraction),
+        Format::Table => Ok(text::terminal(extraction, price)),
+        Format::Markdown => Ok(text::markdown(extraction, price)),
+        Format::Json => json::json(extraction, price),
+        Format::Csv => csv::csv(extraction, price),
+        _ if price.is_some() => {
+            Err(usage(anyhow!("--price: --format {format} has no place for it: choose table, markdown, json or csv")))
+        }
         Format::Dlperf => dlperf::json(extraction),
-        Format::Csv => csv::csv(extraction),
         Format::PytorchDdp => Ok(serde_json::to_string(&pytorch_ddp::benchmark(extraction)?)? + "\n"),
         Format::PytorchDdpLines => Ok(pytorch_ddp::lines(extraction)),
     }
@@ -243,7 +290,7 @@ pub fn conclusions(folder: &Path) -> Vec<String> {
 }
 
 /// Last part of the path, also of `.` and `results/..`.
-fn name_of(folder: &Path) -> anyhow::Result<String> {
+pub fn name_of(folder: &Path) -> anyhow::Result<String> {
     let whole = fs::canonicalize(folder).with_context(|| format!("{} cannot be resolved", folder.display()))?;
     let last = whole.file_name().unwrap_or(whole.as_os_str());
     Ok(last.to_string_lossy().into_owned())

@@ -7,6 +7,7 @@
 //! | [`show`] | figures as tables, Markdown, CSV, JSON and pages |
 //! | [`score`] | scoring sweeps, over what the three above have for every benchmark; the pages of `show` show them too |
 //! | [`extract`] | the command: a folder of runs as a table, JSON, CSV and Markdown |
+//! | [`export`] | the same command: the figures in the formats of Prometheus, InfluxDB, MLflow, MLPerf |
 //! | [`check`] | the command: whether a result is complete, unedited, by the rules, quotable |
 //! | [`diff`] | the command: two results against each other |
 //! | [`report`] | the command: a page, a picture, or tables with bars, of one result or several |
@@ -18,6 +19,7 @@
 pub mod analyse;
 pub mod check;
 pub mod diff;
+pub mod export;
 pub mod extract;
 pub mod input;
 pub mod load;

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use ringmark_record::file::whole_file;
 use ringmark_record::keyword_enum;
-use ringmark_record::options::usage::{UsageError, usage};
+use ringmark_record::options::usage::usage;
 
 use crate::output::{self, Json};
+use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;
-use crate::read::extract::{self, AnyExtraction};
-use crate::read::load::{bandwidth, input, problem, trace};
+use crate::read::extract;
+use crate::read::load::{problem, trace};
 use crate::read::show::page::document::{Document, Link};
 use crate::read::show::page::{content, html, json, svg, text};
 
@@ -21,7 +22,7 @@ use crate::read::show::page::{content, html, json, svg, text};
 const WIDTH: usize = 100;
 
 /// What `ringmark report` is asked to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ReportConfig {
     /// Folders of sweeps of training or scoring, and of runs of bandwidth or input.
     pub folders: Vec<PathBuf>,
@@ -33,6 +34,8 @@ pub struct ReportConfig {
     pub warmup: Option<u32>,
     /// Whether rows that others published stand beside those that were measured alike.
     pub published: bool,
+    /// What an hour of training costs.
+    pub price: Option<Price>,
     /// Where the reader of the page is sent to.
     pub links: Vec<Link>,
     /// Where the figures go as JSON.
@@ -75,7 +78,8 @@ impl Format {
 pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let format = config.format.map_or_else(|| Format::of_file(config.out.as_deref()), Ok)?;
-    let results = read(&config.folders, config.warmup)?;
+    let mut results = read(&config.folders, config.warmup)?;
+    results.iter_mut().for_each(|result| result.price = config.price.clone());
     let is_instead = config.json.write(&json::of(&results, config.published))?;
     let document = content::document(&results, config.published, &config.links);
     match &config.out {
@@ -114,26 +118,10 @@ pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<Resu
 }
 
 fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
-    let bandwidth = bandwidth::find(folder)?;
-    let input = input::find(folder);
-    let (command, groups, scoring, shortages, mut problems) = match extract::read_any(folder, warmup) {
-        Ok(AnyExtraction::Training(it)) => (it.resume_command, it.groups, Vec::new(), it.shortages, it.problems),
-        Ok(AnyExtraction::Scoring(it)) => (it.resume_command, Vec::new(), it.tables, it.shortages, it.problems),
-        Err(error) if error.is::<UsageError>() => return Err(error),
-        // A folder of bandwidth runs, or of input, has no others.
-        Err(_) if input.is_some() || !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => {
-            Default::default()
-        }
-        Err(error) => return Err(error),
-    };
-    problems.extend(bandwidth.problems);
-    let input = input.transpose().unwrap_or_else(|problem| {
-        problems.push(problem);
-        None
-    });
-    let traces = trace::of_runs(folder, groups.iter().flat_map(Group::run_names), &mut problems);
-    let command = command.map(|command| command.replace(" --resume", ""));
-    Ok(ResultFolder { name, command, groups, scoring, shortages, bandwidth: bandwidth.cases, input, traces, problems })
+    let mut result = extract::read_all(folder, name, warmup)?;
+    let runs = result.groups.iter().flat_map(Group::run_names);
+    result.traces = trace::of_runs(folder, runs, &mut result.problems);
+    Ok(result)
 }
 
 /// As few last parts of each path as distinguish it from all others.
@@ -161,6 +149,8 @@ fn names(folders: &[PathBuf]) -> anyhow::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_record::options::usage::UsageError;
+
     use super::*;
 
     #[test]

@@ -11,6 +11,7 @@
 //! | [`benchmark`] | each benchmark: configuration, options, record; and what they have in common |
 //! | [`file`] | every file: its head and version, its name, how it is written whole |
 //! | [`manifest`] | what a sweep was asked, what it ran with, and how far each run is |
+//! | [`progress`] | where a command is while it runs |
 //! | [`schemas`] | the JSON Schema of each file |
 //! | [`host`] | what a host and its ranks say of themselves: environment, inspection, heartbeats, resource use |
 //! | [`line`] | lines of other benchmarks, writers and parsers |
@@ -25,6 +26,7 @@ pub mod host;
 pub mod line;
 pub mod manifest;
 pub mod options;
+pub mod progress;
 pub mod schemas;
 pub mod stats;
 pub mod trace;

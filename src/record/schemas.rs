@@ -7,6 +7,7 @@ use crate::benchmark::input::record::InputRecord;
 use crate::benchmark::score::record::ScoreRecord;
 use crate::benchmark::train::record;
 use crate::manifest::Manifest;
+use crate::progress::Progress;
 
 /// Each under its name.
 pub fn schemas() -> Vec<(&'static str, Schema)> {
@@ -16,5 +17,6 @@ pub fn schemas() -> Vec<(&'static str, Schema)> {
         ("bandwidth_record", schema_for!(BandwidthRecord)),
         ("input_record", schema_for!(InputRecord)),
         ("manifest", schema_for!(Manifest)),
+        ("progress", schema_for!(Progress)),
     ]
 }

@@ -8,6 +8,8 @@ use std::path::Path;
 use ringmark::launch::cluster::host_list::HostList;
 use ringmark::launch::doctor::probe::Probe;
 use ringmark::launch::job::gridengine;
+use ringmark::launch::sweep::live::lines::lines as lines_of_progress;
+use ringmark::launch::sweep::live::metrics;
 use ringmark::read::analyse::comparison::side::{Side, SideKind};
 use ringmark::read::analyse::comparison::verdicts::ComparedResults;
 use ringmark::read::analyse::comparison::{collectives, pairing, pytorch, training};
@@ -59,6 +61,7 @@ use ringmark_record::line::dlperf;
 use ringmark_record::line::dlperf::Line;
 use ringmark_record::line::log::{self, Log};
 use ringmark_record::manifest::Manifest;
+use ringmark_record::progress::Progress;
 use ringmark_record::stats::comparison::Thresholds;
 use ringmark_record::stats::comparison::Verdict;
 use ringmark_record::stats::summary;
@@ -67,12 +70,13 @@ use ringmark_record::stats::summary;
 pub type Target = fn(&[u8]);
 
 /// By name, as the folders of seeds are called.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("log", log),
     ("record", record),
     ("score", score),
     ("result", result),
     ("manifest", manifest),
+    ("progress", progress),
     ("bandwidth", bandwidth),
     ("input", input),
     ("pytorch_ddp", pytorch_ddp),
@@ -168,11 +172,11 @@ fn found(name: RunName) -> FoundRun {
 fn show(runs: Vec<record::Run>) {
     let extraction = figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
-        render(&extraction, format).expect("every extraction is shown");
+        render(&extraction, format, None).expect("every extraction is shown");
     }
     let evidence = |group| Evidence::of_group(group, Strategy::of_group(group).ok()?);
     extraction.groups.iter().filter_map(evidence).for_each(foresee);
-    let json = render(&extraction, Format::Json).expect("every extraction is shown");
+    let json = render(&extraction, Format::Json, None).expect("every extraction is shown");
     compare(SideKind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
     report(ResultFolder { groups: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
 }
@@ -182,6 +186,7 @@ fn folder_of_nothing() -> ResultFolder {
     ResultFolder {
         name: "<script>".to_owned(),
         command: None,
+        price: None,
         groups: Vec::new(),
         scoring: Vec::new(),
         shortages: Vec::new(),
@@ -222,7 +227,7 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
     let mut side = Side::new(Path::new("fuzzed"), kind);
     take(&mut side)?;
     let Ok(pairing) = pairing::pair([&side, &side], false) else { return Ok(()) };
-    let outcome = ComparedResults::of([&side, &side], pairing, Thresholds::default());
+    let outcome = ComparedResults::of([&side, &side], pairing, Thresholds::default(), None);
     for (_, case) in outcome.cases() {
         assert!(!matches!(case.verdict, Verdict::Faster | Verdict::Slower), "{case:?}");
     }
@@ -235,6 +240,17 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
 /// The JSON of `ringmark extract`.
 fn result(bytes: &[u8]) {
     let _ = compare(SideKind::Training, |side| training::take_result(side, bytes));
+}
+
+/// What a command says of itself while it runs, as it is drawn and served.
+fn progress(bytes: &[u8]) {
+    let Ok(progress) = Progress::read(bytes) else { return };
+    assert_eq!(Progress::read(progress.text().as_bytes()).expect("what is written can be read"), progress);
+    for (columns, rows) in [(0, 0), (40, 5), (200, 50)] {
+        let lines = lines_of_progress(&progress, columns, rows);
+        assert!(lines.iter().all(|line| line.chars().count() <= columns.max(2) && !line.contains(char::is_control)));
+    }
+    metrics::text(&progress);
 }
 
 fn manifest(bytes: &[u8]) {

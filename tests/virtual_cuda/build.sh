@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds virtual GPUs for tests: libcuda.so.1, libtorch_cuda.so, libnccl.so.2 and nvidia-smi that need no GPU and no NVIDIA
-# library.
+# Builds virtual GPUs for tests: libcuda.so.1, libtorch_cuda.so, libnccl.so.2, libnvidia-ml.so.1 and nvidia-smi that need no
+# GPU and no NVIDIA library.
 #
 # usage: build.sh LIBTORCH FOLDER
 #
@@ -20,6 +20,7 @@
 # meeting.h     shared memory of the ranks
 # nccl          libnccl.so.2
 # driver        libcuda.so.1
+# nvml          libnvidia-ml.so.1
 # nvidia_smi    nvidia-smi
 set -eu
 libtorch=$(realpath "$1")
@@ -45,4 +46,5 @@ compile -shared -Wl,-soname,libtorch_cuda.so -o libtorch_cuda.so \
 compile -shared -Wl,-soname,libnccl.so.2 -o libnccl.so.2 nccl.o -L. -ltorch_cuda
 cd - >/dev/null
 compile -shared -Wl,-soname,libcuda.so.1 -o "$folder/libcuda.so.1" driver.cpp
+compile -shared -Wl,-soname,libnvidia-ml.so.1 -o "$folder/libnvidia-ml.so.1" nvml.cpp
 compile -o "$folder/nvidia-smi" nvidia_smi.cpp

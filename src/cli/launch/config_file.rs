@@ -24,8 +24,8 @@ const SAVE_CONFIG: &str = "save-config";
 /// Options of one start, not of a sweep: no file may hold them.
 const OF_ONE_START: [&str; 5] = [CONFIG, SAVE_CONFIG, "dry-run", "resume", "repeat"];
 
-/// Options that are not written: where results go is of one start too, and others say what the last two say.
-const NOT_SAVED: [&str; 4] = ["out", "json", "quick", "hostfile"];
+/// Options that are not written: where results go and who watches is of one start too, and others say what two of them say.
+const NOT_SAVED: [&str; 6] = ["out", "json", "quick", "hostfile", "metrics-port", "metrics-bind"];
 
 /// In a file, the command that its options are of.
 const COMMAND: &str = "command";

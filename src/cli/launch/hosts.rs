@@ -1,5 +1,6 @@
 //! Where and how jobs are launched, the same in every command that launches.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -89,6 +90,7 @@ impl HostOptions {
             save_config: None,
             // Slurm and Grid Engine start ranks where ssh may not lead.
             doctor: starter == Starter::Mpirun,
+            metrics: None,
         })
     }
 }
@@ -113,6 +115,14 @@ pub struct LaunchOptions {
     /// network themselves. With --launcher slurm or gridengine it is always skipped
     #[arg(long)]
     no_doctor: bool,
+    /// While it runs, serve the running job's metrics to Prometheus at http://127.0.0.1:PORT/metrics; 0 takes any port that is
+    /// free, and it is printed
+    #[arg(long, value_name = "PORT")]
+    metrics_port: Option<u16>,
+    /// Address of this machine at which metrics are served, instead of to this machine alone: 0.0.0.0 is all of them. Whoever
+    /// reaches it may read them
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), requires = "metrics_port")]
+    metrics_bind: IpAddr,
 }
 
 impl LaunchOptions {
@@ -124,6 +134,7 @@ impl LaunchOptions {
             stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),
             dry_run: self.dry_run,
             doctor: config.doctor && !self.no_doctor,
+            metrics: self.metrics_port.map(|port| SocketAddr::new(self.metrics_bind, port)),
             ..config
         })
     }

@@ -1,7 +1,7 @@
 //! Plans jobs: finds the programs, knows the hosts of all cases, and makes each job's command line. Not for which jobs
 //! there are, nor for running them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ pub struct LaunchConfig {
     pub save_config: Option<SavedConfig>,
     /// Look at the hosts first, and choose the network that joins them.
     pub doctor: bool,
+    /// Where the running job's metrics are served, if they are.
+    pub metrics: Option<SocketAddr>,
 }
 
 impl LaunchConfig {

@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid};
 use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress, Stage};
+use ringmark_record::progress::RankProgress;
 
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::Watch;
@@ -85,8 +86,8 @@ impl Ended {
 pub enum Heard<'a> {
     /// What it wrote on either stream, in whole lines, each with its newline; a very long one comes in parts.
     Block(&'a [u8]),
-    /// Iteration and stage of the rank that is furthest behind, where one has said: every half a second.
-    Place(Option<(u32, Stage)>),
+    /// Where the ranks are, every half a second: the place of the one that is furthest behind, and each that has reported.
+    Ranks(Option<(u32, Stage)>, Vec<RankProgress>),
 }
 
 /// Runs a job to its end, under the eyes of `watch`. `each` gets all that is heard of it, as it comes; an error of `each`
@@ -120,7 +121,7 @@ pub fn run(
         }
         if looked.elapsed() >= LOOK {
             looked = Instant::now();
-            each(Heard::Place(watch.place()))?;
+            each(Heard::Ranks(watch.place(), watch.ranks()))?;
         }
         if let Some((limit, _)) = deadline.filter(|(_, end)| Instant::now() >= *end) {
             break Ended::TimedOut(limit, watch.whereabouts());

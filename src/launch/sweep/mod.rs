@@ -11,7 +11,7 @@
 //! | [`folder`] | the folder of results: held by one command, old attempts put aside |
 //! | [`cost`] | what a job will take of each rank: arithmetic and memory; pure |
 //! | [`estimate`] | what jobs will take, before they run; refuses what this machine has no memory for |
-//! | [`progress`] | what is shown of a run while it goes |
+//! | [`live`] | a command while it runs, for whoever watches: its terminal, another shell, Prometheus |
 //! | [`trials`] | short jobs before a sweep: the largest batch that fits, the fastest way to exchange |
 //! | [`suite`] | PyTorch's DDP suite: its cases, the runs without communication, its lines |
 
@@ -22,8 +22,8 @@ pub mod cost;
 pub mod estimate;
 pub mod folder;
 pub mod ledger;
+pub mod live;
 pub mod plan;
-pub mod progress;
 pub mod session;
 pub mod suite;
 pub mod trials;

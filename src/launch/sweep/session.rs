@@ -29,13 +29,14 @@ use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::sweep::agenda::Agenda;
-use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Follower, JobCheckpoint, JobOutcome, JobPlan, PlanContext, SessionProgress,
-};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobCheckpoint, JobOutcome, JobPlan, PlanContext};
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
 use crate::launch::sweep::folder::{self, FolderLock};
 use crate::launch::sweep::ledger::{self, Ledger};
+use crate::launch::sweep::live::Live;
+use crate::launch::sweep::live::display::Display;
+use crate::launch::sweep::live::session_progress::{SessionProgress, seen};
 
 /// What a session is asked to do, whatever the benchmark.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +53,8 @@ pub struct SessionConfig<'a> {
     pub repeat: &'a [Case],
     /// Pause between two jobs.
     pub cooldown: Duration,
+    /// Who watches.
+    pub live: &'a Live,
 }
 
 /// Runs `benchmark`, or prints the commands that would; the jobs that ran.
@@ -96,6 +99,7 @@ impl<B: Benchmark> Session<'_, B> {
     fn run(&mut self) -> anyhow::Result<Vec<EndedJob<B::Figures>>> {
         let out = self.config.out;
         let lock = FolderLock::take(out, &self.launcher.environment().host_name)?;
+        self.config.live.forget_earlier();
         let mut agenda = self.agenda()?;
         self.check_memory(&agenda)?;
         let interrupt = Interrupt::install()?;
@@ -218,7 +222,7 @@ impl<B: Benchmark> Session<'_, B> {
         interrupt: &Interrupt,
         ended: &mut Vec<EndedJob<B::Figures>>,
     ) -> anyhow::Result<()> {
-        let SessionConfig { out, resume, cooldown, .. } = self.config;
+        let SessionConfig { out, resume, cooldown, live, .. } = self.config;
         let missing: Vec<JobPlan> = agenda.missing().cloned().collect();
         if resume {
             let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job)).count();
@@ -239,8 +243,10 @@ impl<B: Benchmark> Session<'_, B> {
             }
             lock.check_place()?;
             self.benchmark.announce(job).iter().for_each(|line| self.printer.line(line));
-            let progress = progress(&missing, index, cooldown, ended);
-            ended.push(self.execute(job, progress, agenda.ledger.as_mut(), interrupt)?);
+            let progress = SessionProgress::at(&missing, index, cooldown, ended);
+            ended.push(self.execute(job, &progress, agenda.ledger.as_mut(), interrupt)?);
+            let next = SessionProgress::at(&missing, index + 1, cooldown, ended);
+            live.say(next.counts, next.left(Duration::ZERO, None), None);
             let Some(EndedJob { outcome, .. }) = ended.last() else { continue };
             match outcome {
                 JobOutcome::Sound(_) => {
@@ -278,7 +284,7 @@ impl<B: Benchmark> Session<'_, B> {
     fn execute(
         &self,
         job: &JobPlan,
-        progress: SessionProgress,
+        progress: &SessionProgress,
         mut ledger: Option<&mut Ledger>,
         interrupt: &Interrupt,
     ) -> anyhow::Result<EndedJob<B::Figures>> {
@@ -290,17 +296,33 @@ impl<B: Benchmark> Session<'_, B> {
         }
         let start = Instant::now();
         let LaunchConfig { timeout, stall_timeout, .. } = *self.config.launch;
-        let mut follower = self.benchmark.follow(job, progress);
+        let mut follower = self.benchmark.follow(job);
+        let display = Display::new(self.printer.to_error, start);
+        let look = |follower: &mut B::Follower, place, ranks| {
+            let now = Instant::now();
+            let mut seen = seen(job, now - start, place, ranks);
+            let left = follower.look(&mut seen, now);
+            let is_followed = seen.iterations.is_some();
+            let left = progress.left(now - start, left);
+            let progress = self.config.live.say(progress.counts, left, Some(seen));
+            if let Some(line) = display.show(&progress, &[], now).filter(|_| is_followed) {
+                print_line(&line);
+            }
+        };
+        look(&mut follower, None, Vec::new());
         let ask = |rank: u32, line: &[&str]| self.launcher.ask((job.case, &job.servers), rank, line, interrupt);
         let limits = JobLimits { timeout, stall_timeout };
         let end = launch.run(limits, interrupt, &ask, |heard| match heard {
-            Heard::Block(block) => lines_of(block).try_for_each(|line| follower.line(line)),
-            Heard::Place(place) => {
-                follower.place(place);
+            Heard::Block(block) => {
+                let mut follow = || lines_of(block).try_for_each(|line| follower.line(line));
+                if self.benchmark.shows_output() { display.above(follow) } else { follow() }
+            }
+            Heard::Ranks(place, ranks) => {
+                look(&mut follower, place, ranks);
                 Ok(())
             }
         });
-        follower.finish();
+        display.clear();
         let outcome = match end {
             Ok(JobEnd { shortage: Some(memory), .. }) if self.benchmark.expects_shortage() => {
                 JobOutcome::OutOfMemory(memory)
@@ -419,22 +441,5 @@ fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
             out.display(),
             file.display()
         ))),
-    }
-}
-
-/// How far the session is when `jobs[index]` starts and `ended` have run.
-fn progress<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
-    let later = &jobs[index + 1..];
-    // One that was taken up did part of its work alone.
-    let is_whole = |ended: &&EndedJob<F>| !ended.job.checkpoint.as_ref().is_some_and(|of| of.is_taken_up);
-    let done: f64 = ended.iter().filter(is_whole).map(|ended| ended.job.cost.work).sum();
-    let took: Duration = ended.iter().filter(is_whole).map(|ended| ended.took).sum();
-    SessionProgress {
-        number: index + 1,
-        of: jobs.len(),
-        work: jobs[index].cost.work,
-        later_work: later.iter().map(|job| job.cost.work).sum(),
-        pauses: cooldown * later.len() as u32,
-        pace: (done > 0.0).then(|| took.as_secs_f64() / done),
     }
 }

@@ -11,6 +11,8 @@
 //! | [`checks`] | whether a result holds: complete, unedited, by the rules, quotable |
 //! | [`title`] | what a group of runs measured, on what and how, in a few lines |
 //! | [`utilisation`] | how much of a device a network's arithmetic takes |
+//! | [`energy`] | what it takes of electric power |
+//! | [`cost`] | what it costs in money |
 //! | [`work_load`] | what the division of the batch among ranks cost |
 //! | [`scaling_loss`] | where the time of larger cases goes |
 //! | [`input_demand`] | how many images the devices of a host take |
@@ -26,7 +28,9 @@ pub mod caution;
 pub mod checks;
 pub mod comparison;
 pub mod conclusion;
+pub mod cost;
 pub mod critical_path;
+pub mod energy;
 pub mod figures;
 pub mod grouping;
 pub mod input_ceiling;

@@ -6,6 +6,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::trace::timeline::Timeline;
 
+use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::Group;
 use crate::read::load::folder::Shortage;
 use crate::read::load::problem::Problem;
@@ -18,6 +19,8 @@ pub struct ResultFolder {
     pub name: String,
     /// The last command of a sweep, from its manifest.
     pub command: Option<String>,
+    /// What an hour of its hosts or GPUs costs, where that was asked for.
+    pub price: Option<Price>,
     /// Runs of training; none in a folder of other runs alone.
     pub groups: Vec<Group>,
     /// Scoring runs.

@@ -15,6 +15,9 @@ pub type EnvironmentText = BTreeMap<String, BTreeSet<String>>;
 /// The name of what NCCL summed with.
 pub const NCCL_CHOSE: &str = "NCCL chose";
 
+/// The word for what is not there.
+pub const NONE: &str = "none";
+
 /// Of all runs that count, together; nothing of runs without a record.
 pub fn of_runs<'a>(runs: impl IntoIterator<Item = &'a Run>) -> EnvironmentText {
     let mut all = EnvironmentText::new();
@@ -50,7 +53,7 @@ pub fn add_ranks<'a>(all: &mut EnvironmentText, ranks: impl IntoIterator<Item = 
 
 /// What rank 0 found.
 pub fn add_environment(all: &mut EnvironmentText, environment: &Environment) {
-    let absent = "none".to_owned();
+    let absent = NONE.to_owned();
     for (name, word) in [
         ("ringmark-worker", &environment.ringmark_version),
         ("libtorch", &environment.libtorch_version),

@@ -18,6 +18,7 @@ use crate::read::analyse::caution::{self, CountedRun};
 use crate::read::analyse::grouping;
 use crate::read::analyse::quotable::{self, Objection};
 use crate::read::analyse::utilisation::Utilisation;
+use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::every_record::DeviceRates;
 use crate::read::load::folder::{Shortage, SweepFacts};
 use crate::read::load::problem::Problem;
@@ -156,6 +157,14 @@ impl ScorePoint {
     /// Ranks of the runs that count.
     pub fn ranks(&self) -> impl Iterator<Item = &RankPlace> {
         self.recorded().flat_map(|recorded| &recorded.ranks)
+    }
+
+    /// What its runs that count ran on.
+    pub fn environment(&self) -> EnvironmentText {
+        let mut environment = EnvironmentText::new();
+        self.recorded().for_each(|recorded| environment::add_environment(&mut environment, &recorded.environment));
+        environment::add_ranks(&mut environment, self.ranks());
+        environment
     }
 
     /// What the records of the runs that count say.

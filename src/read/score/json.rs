@@ -20,7 +20,7 @@ use crate::read::analyse::grouping;
 use crate::read::analyse::quotable::Objection;
 use crate::read::analyse::utilisation::Utilisation;
 use crate::read::load::content::SCORE_RESULT;
-use crate::read::load::environment::{self, EnvironmentText};
+use crate::read::load::environment::EnvironmentText;
 use crate::read::load::folder::Shortage;
 use crate::read::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
 use crate::read::score::published::PublishedRate;
@@ -162,15 +162,18 @@ pub fn rows(tables: &[ScoreTable]) -> Vec<ScoreRow> {
     tables.iter().flat_map(|table| table.points.iter().map(|point| row(table, point))).collect()
 }
 
-fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
+/// Options of a point's runs as their records hold them, but for those that have a key of their own.
+pub fn settings(table: &ScoreTable, point: &ScorePoint) -> BTreeMap<String, Value> {
     let conditions = table.conditions.as_ref();
     let mut settings = conditions.map(|conditions| grouping::fields(&conditions.config)).unwrap_or_default();
     grouping::AXES.iter().for_each(|has_its_own_key| drop(settings.remove(*has_its_own_key)));
     let image_size = conditions.map(|conditions| conditions.image_size(point.key.model));
     settings.extend(image_size.map(|size| ("image_size".to_owned(), size.into())));
-    let mut environment = EnvironmentText::new();
-    point.recorded().for_each(|recorded| environment::add_environment(&mut environment, &recorded.environment));
-    environment::add_ranks(&mut environment, point.ranks());
+    settings
+}
+
+fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
+    let conditions = table.conditions.as_ref();
     ScoreRow {
         model: point.key.model,
         dtype: point.key.dtype,
@@ -190,8 +193,8 @@ fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
         runs_counted: point.counted().count(),
         warnings: table.warnings.iter().chain(&point.warnings).cloned().collect(),
         runs: point.runs.iter().map(row_run).collect(),
-        settings,
-        environment,
+        settings: settings(table, point),
+        environment: point.environment(),
     }
 }
 

@@ -10,8 +10,10 @@ type Header = (String, String);
 
 /// A table before it is known where it is shown.
 pub struct Columns {
-    headers: Vec<Header>,
-    rows: Vec<Vec<String>>,
+    /// Of every column.
+    pub headers: Vec<Header>,
+    /// Cells of every line.
+    pub rows: Vec<Vec<String>>,
     /// Columns of text, which stand on the left; numbers stand on the right.
     text: BTreeSet<usize>,
 }

@@ -148,6 +148,9 @@ fn rows(table: &ComparedTable, case: &ComparedCase, look: Look) -> Vec<Vec<Strin
         rows.push([look.indented("runs"), base, test].into_iter().chain([const { String::new() }; 3]).collect());
         rows.push(time("mean ms".to_owned(), &case.mean_seconds));
         rows.extend(case.percentiles_seconds.iter().map(|of| time(format!("p{} ms", of.percent), &of.row)));
+        let beside = [("J/image", &case.joules_per_image), ("epoch cost", &case.epoch_cost)];
+        let beside = beside.into_iter().filter_map(|(name, of)| Some((name, of.as_ref()?)));
+        rows.extend(beside.map(|(name, of)| row(look.indented(name), of, 1.0, String::new(), String::new())));
     }
     rows
 }

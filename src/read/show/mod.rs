@@ -6,8 +6,10 @@
 //! | [`sections`] | titles, tables, notes and warnings, for a terminal and in Markdown |
 //! | [`batch_sizes`] | figures by batch size as the cells of a table |
 //! | [`utilisation`] | what a network's arithmetic takes of the devices |
+//! | [`economy`] | power, energy and money as the cells of a table |
 //! | [`work_load`] | what the division of the batch among ranks cost |
 //! | [`extraction`] | the figures of a folder |
+//! | [`export`] | the figures of a folder in the formats of other programs |
 //! | [`check`] | the checks of a result |
 //! | [`comparison`] | a comparison of two results |
 //! | [`prediction`] | a prediction of larger cases |
@@ -17,6 +19,8 @@ pub mod batch_sizes;
 pub mod check;
 pub mod columns;
 pub mod comparison;
+pub mod economy;
+pub mod export;
 pub mod extraction;
 pub mod page;
 pub mod prediction;

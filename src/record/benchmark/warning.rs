@@ -18,12 +18,18 @@ keyword_enum!(
         Oversubscribed = "oversubscribed",
         /// A control group's quota that held ranks back.
         Quota = "quota",
+        /// Memory of a GPU that failed.
+        MemoryErrors = "memory-errors",
         /// Devices or cores that were slowed for their heat.
         Heat = "heat",
+        /// Clocks that fell while iterations became longer.
+        Clock = "clock",
         /// Core time that went to processes that are not the run's.
         OtherLoad = "other-load",
         /// Core time that the hypervisor gave to other virtual machines.
         Steal = "steal",
+        /// A network that loses what is sent.
+        Network = "network",
         /// Ranks that waited for memory to come from a disk.
         Memory = "memory",
         /// Ranks that waited for images.

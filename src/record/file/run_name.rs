@@ -61,6 +61,9 @@ pub const MANIFEST: &str = "sweep.json";
 /// Held by the command that writes into the folder.
 pub const LOCK: &str = ".ringmark.lock";
 
+/// Where that command is, once a second: see [`crate::progress`]. No result: its name begins with a point.
+pub const PROGRESS: &str = ".ringmark.progress.json";
+
 /// Name of a log while its job runs: neither DLPerf's extractor, which takes `*.log`, nor ours takes it for a run's.
 pub fn under_way(log: &Path) -> PathBuf {
     with_suffix(log, ".part")

@@ -1,4 +1,4 @@
-//! SHA-256 of a file, as `sha256sum` prints it, so that anybody can compare.
+//! SHA-256 of a file or a text, as `sha256sum` prints it, so that anybody can compare.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -12,6 +12,11 @@ pub fn of_file(file: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
     io::copy(&mut whole_file::open(file)?, &mut hash)?;
     Ok(format!("{:x}", hash.finalize()))
+}
+
+/// Of a text.
+pub fn of_text(text: &str) -> String {
+    format!("{:x}", Sha256::digest(text))
 }
 
 /// Whether `file` is not what had this hash: `None` where it is, otherwise what happened to it.
@@ -39,6 +44,7 @@ mod tests {
         // The first example of FIPS 180-2.
         let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!((of_file(&file).expect("read").as_str(), change_of(&file, hash)), (hash, None));
+        assert_eq!(of_text("abc"), hash);
         fs::write(&file, "abcd").expect("written");
         assert!(change_of(&file, hash).expect("changed").contains("was changed"));
         fs::remove_dir_all(&folder).expect("removed");

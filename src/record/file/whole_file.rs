@@ -38,6 +38,18 @@ pub fn check(path: &Path) -> Result<()> {
     check().with_context(|| format!("{} cannot be written", path.display()))
 }
 
+/// As [`write()`] of a small file that is written again and again and may be lost in a power cut: nothing is asked of the
+/// disk, which others are writing to.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let part = part_of(path).ok_or(ErrorKind::InvalidInput)?;
+    let replaced = fs::write(&part, content).and_then(|()| fs::rename(&part, path));
+    if replaced.is_err() {
+        // There is none where it could not be made.
+        let _ = fs::remove_file(&part);
+    }
+    replaced
+}
+
 /// Opens a file to read it. Not a folder, nor a pipe, socket or device: where a file is due, reading one of those says
 /// nothing, or waits for ever.
 pub fn open(path: &Path) -> io::Result<File> {
@@ -147,6 +159,19 @@ mod tests {
             assert_eq!(fs::read_to_string(folder.path()).expect("read"), content);
             assert_eq!(folder.names(), ["result.json"]);
         }
+    }
+
+    #[test]
+    fn a_small_file_is_replaced_or_stays() {
+        let folder = Folder::new();
+        for content in ["first", "second, longer"] {
+            replace(&folder.path(), content.as_bytes()).expect("written");
+            assert_eq!(fs::read_to_string(folder.path()).expect("read"), content);
+        }
+        let inner = folder.0.join("inner");
+        fs::create_dir(&inner).expect("made");
+        replace(&inner, b"text").expect_err("a folder");
+        assert_eq!(folder.names().len(), 2);
     }
 
     #[test]

@@ -124,6 +124,12 @@ pub struct Heartbeat {
     pub processor_time: Seconds,
     /// Memory that its host has left.
     pub available_memory: Bytes,
+    /// What its last iteration took, once one is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Seconds>,
+    /// Of that, what came before its first all-reduce, where there is one: it waits for no other rank before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_allreduce: Option<Seconds>,
 }
 
 impl Heartbeat {
@@ -202,6 +208,14 @@ impl Stage {
         Stage::Exchange { operation: Operation::AllReduce, bucket: Some(bucket) }
     }
 
+    /// Without the number of a bucket, which changes faster than it can be read.
+    pub fn name(self) -> String {
+        match self {
+            Stage::Exchange { operation, .. } => operation.text().to_owned(),
+            stage => stage.to_string(),
+        }
+    }
+
     /// Whether whoever is there waits for others.
     pub fn waits(self) -> bool {
         matches!(self, Stage::Exchange { .. } | Stage::Pulling | Stage::Sharing | Stage::Serving)
@@ -235,6 +249,8 @@ mod tests {
             chunks: 12,
             processor_time: Seconds(1.5),
             available_memory: Bytes(1 << 30),
+            step: Some(Seconds(0.25)),
+            before_allreduce: None,
         };
         let hello = Message::Hello {
             token: "t".to_owned(),

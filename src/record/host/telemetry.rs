@@ -48,6 +48,23 @@ keyword_enum!(
     }
 );
 
+/// What NVML's bits of [`Quantity::ThrottleReasons`] mean (nvml.h, nvmlClocksThrottleReasons); idling and clocks that somebody
+/// chose are no trouble.
+const REASONS: [(u64, &str); 7] = [
+    (0x2, "clocks as set"),
+    (0x4, "power cap"),
+    (0x8, "hardware slowdown"),
+    (0x10, "sync boost"),
+    (0x20, "heat"),
+    (0x40, "heat, by hardware"),
+    (0x80, "power brake"),
+];
+
+/// In words, without idling.
+pub fn throttle_reasons(bits: u64) -> Vec<&'static str> {
+    REASONS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| *text).collect()
+}
+
 /// Of one host.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Telemetry {
@@ -101,11 +118,11 @@ impl Telemetry {
         self.series.iter().filter(move |series| series.quantity == quantity)
     }
 
-    /// Mean over the time of the counted readings of all that is read of a quantity that adds up, in its unit. `None` where
-    /// nothing is read.
+    /// Mean over the time of the counted readings of all that is meant and read of a quantity that adds up, in its unit. `None`
+    /// where nothing is.
     ///
     /// A GPU that takes 400 W for 1 s and 300 W for 3 s, and a package that takes 100 W, take 425 W.
-    pub fn mean_sum(&self, quantity: Quantity, warmup: u32) -> Option<f64> {
+    pub fn mean_sum(&self, quantity: Quantity, warmup: u32, is_meant: impl Fn(&str) -> bool) -> Option<f64> {
         let counted = self.counted(warmup);
         let mean = |series: &Series| {
             let each = counted.iter().filter_map(|index| {
@@ -115,7 +132,8 @@ impl Telemetry {
             let (sum, time) = each.fold((0.0, 0.0), |(sum, all), (value, time)| (sum + value, all + time));
             (time > 0.0).then(|| sum / time)
         };
-        let means: Option<Vec<f64>> = self.of(quantity).map(mean).collect();
+        let meant = self.of(quantity).filter(|series| is_meant(&series.of));
+        let means: Option<Vec<f64>> = meant.map(mean).collect();
         means.filter(|means| !means.is_empty()).map(|means| means.iter().sum())
     }
 
@@ -174,24 +192,24 @@ mod tests {
         let read = telemetry(&[("GPU 0", &[400.0, 300.0, 700.0]), ("package-0", &[100.0; 3])]);
         assert_eq!(read.counted(20), [1, 2, 3]);
         assert_eq!(read.counted(2), [2, 3]);
-        assert_eq!(read.mean_sum(Quantity::Power, 2), Some((3.0 * 300.0 + 700.0) / 4.0 + 100.0));
-        assert_eq!(read.mean_sum(Quantity::Power, 20), Some((400.0 + 3.0 * 300.0 + 700.0) / 5.0 + 100.0));
-        assert_eq!(read.mean_sum(Quantity::Clock, 2), None);
+        assert_eq!(read.mean_sum(Quantity::Power, 2, |_| true), Some((3.0 * 300.0 + 700.0) / 4.0 + 100.0));
+        assert_eq!(read.mean_sum(Quantity::Power, 20, |_| true), Some((400.0 + 3.0 * 300.0 + 700.0) / 5.0 + 100.0));
+        assert_eq!(read.mean_sum(Quantity::Clock, 2, |_| true), None);
         // What one part never says, the sum does not know.
         let mut partly = read;
         partly.series[0].values = vec![None; 4];
-        assert_eq!(partly.mean_sum(Quantity::Power, 2), None);
-        assert_eq!(Telemetry::default().mean_sum(Quantity::Power, 0), None);
+        assert_eq!(partly.mean_sum(Quantity::Power, 2, |_| true), None);
+        assert_eq!(Telemetry::default().mean_sum(Quantity::Power, 0, |_| true), None);
     }
 
     #[test]
     fn fewer_readings_have_the_same_mean() {
         let mut read = telemetry(&[("GPU 0", &[400.0, 300.0, 700.0])]);
-        let before = read.mean_sum(Quantity::Power, 20);
+        let before = read.mean_sum(Quantity::Power, 20, |_| true);
         read.halve();
         assert_eq!((read.at.len(), read.iteration.clone()), (3, vec![0, 8, 10]));
         assert_eq!(read.series[0].values, [None, Some(325.0), Some(700.0)]);
-        assert_eq!(read.mean_sum(Quantity::Power, 20), before);
+        assert_eq!(read.mean_sum(Quantity::Power, 20, |_| true), before);
         read.series[0] = Series {
             quantity: Quantity::ThrottleReasons,
             of: "GPU 0".to_owned(),

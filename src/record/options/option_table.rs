@@ -477,9 +477,9 @@ fn argument<C: Options>(option: OptionSpec<C>, default: &C) -> Arg {
     let argument = option.short.into_iter().fold(argument, Arg::short);
     match option.shape {
         Shape::Flag => argument.action(ArgAction::SetTrue),
-        Shape::Keyword(keywords, aliases) => {
-            argument.value_name(option.value_name).value_parser(possible_values(keywords, aliases))
-        }
+        Shape::Keyword(keywords, aliases) => argument
+            .value_name(option.value_name)
+            .value_parser(PossibleValuesParser::new(possible_values(keywords, aliases))),
         Shape::Text => {
             let set = Arc::new(option.set);
             let keyword = option.keyword_of_launcher.map(|(keyword, _)| keyword);
@@ -518,16 +518,29 @@ impl<C: Options, const IS_WORKER: bool> FromArgMatches for Typed<C, IS_WORKER> {
 
 /// Parses one keyword of `T`, and lists them in the help; for options that no configuration holds.
 pub fn keyword<T: KeywordEnum>() -> impl TypedValueParser<Value = T> {
-    let values = possible_values(T::KEYWORDS, T::ALIASES);
+    let values = PossibleValuesParser::new(possible_values(T::KEYWORDS, T::ALIASES));
     values.try_map(|keyword| keyword.parse::<T>().map_err(|error| error.to_string()))
+}
+
+/// The same of one keyword of either set.
+pub fn keyword_of_either<One: KeywordEnum, Other: KeywordEnum, T>() -> impl TypedValueParser<Value = T>
+where
+    T: From<One> + From<Other> + Clone + Send + Sync + 'static,
+{
+    let other = possible_values(Other::KEYWORDS, Other::ALIASES);
+    let values = PossibleValuesParser::new(possible_values(One::KEYWORDS, One::ALIASES).chain(other));
+    values.try_map(|keyword| match keyword.parse::<One>() {
+        Ok(one) => Ok(T::from(one)),
+        Err(_) => keyword.parse::<Other>().map(T::from).map_err(|error| error.to_string()),
+    })
 }
 
 fn possible_values(
     keywords: &'static [&'static str],
     aliases: &'static [(&'static str, &'static str)],
-) -> PossibleValuesParser {
-    PossibleValuesParser::new(keywords.iter().map(|keyword| {
+) -> impl Iterator<Item = PossibleValue> {
+    keywords.iter().map(|keyword| {
         let aliases = aliases.iter().filter(|(_, of)| of == keyword).map(|(alias, _)| *alias);
         PossibleValue::new(*keyword).aliases(aliases)
-    }))
+    })
 }

@@ -7,6 +7,7 @@
 //! | `hosts` | what else the hosts did |
 //! | `input_hosts` | hosts that read or decode more slowly than the others |
 //! | `iterations` | the times themselves |
+//! | `readings` | what was read of hosts and GPUs meanwhile |
 //! | [`observed`] | what they judge by |
 //! | [`thresholds`] | every threshold and its reason |
 
@@ -14,6 +15,7 @@ mod hosts;
 mod input_hosts;
 mod iterations;
 pub mod observed;
+mod readings;
 mod slow_ranks;
 mod subject;
 pub mod thresholds;
@@ -27,6 +29,7 @@ use crate::validity::hosts::{crowded_hosts, heat, memory, other_load, quotas, st
 use crate::validity::input_hosts::slow_hosts;
 use crate::validity::iterations::{drift, input, outliers, skipped, steps, taken_up, wall_clock};
 use crate::validity::observed::Observed;
+use crate::validity::readings::{fallen_clocks, memory_errors, retransmissions};
 use crate::validity::slow_ranks::slow_ranks;
 
 /// Every warning of a training run, the gravest first; the first `warmup` iterations do not count.
@@ -42,6 +45,7 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let steps = steps(counted);
     found.extend(input(counted, &steps, end));
     found.extend(drift(&steps, end));
+    found.extend(fallen_clocks(counted, &seen));
     found.extend(outliers(&steps));
     found.extend(skipped(counted));
     found.extend(wall_clock(&record.iterations, end));
@@ -60,6 +64,8 @@ pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
     }
     found.extend(other_load(seen));
     found.extend(steal(seen));
+    found.extend(retransmissions(seen));
+    found.extend(memory_errors(seen));
     found.sort_by_key(|warning| warning.kind);
     found
 }

@@ -73,3 +73,18 @@ pub const HEAVY_FOREIGN_LOAD: f64 = 0.25;
 
 /// Counters of the kernel go by hundredths of a second: shorter runs are not judged by them.
 pub(super) const SHORTEST: Seconds = Seconds(1.0);
+
+/// A clock has fallen where it is below what it is in most other readings by more: steps of a governor are smaller.
+pub(super) const FALLEN: f64 = 0.1;
+
+/// Readings in a row, seconds at least, in which it has: a shorter fall is gone before it matters.
+pub(super) const FEWEST_READINGS: usize = 3;
+
+/// What it must have cost the iterations meanwhile.
+pub(super) const SLOWED: f64 = 0.03;
+
+/// Share of TCP segments that are sent again: a sound network of one rack has none, and from here on a sender slows down.
+pub(super) const RESENT: f64 = 0.01;
+
+/// Segments a second below which their loss says nothing.
+pub(super) const FEWEST_SEGMENTS: f64 = 100.0;

@@ -142,7 +142,9 @@ fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -
         let started = Instant::now();
         let _ = inference.pass()?;
         heartbeat::count_progress();
-        Ok(started.elapsed().as_secs_f64())
+        let seconds = started.elapsed().as_secs_f64();
+        heartbeat::time_iteration(seconds, None);
+        Ok(seconds)
     };
     heartbeat::enter(Stage::Ready);
     session.world.barrier();

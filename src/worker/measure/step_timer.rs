@@ -208,10 +208,12 @@ impl StepTimer {
             }
             let value = |index: i64| iteration.values.double_value(&[index]);
             let found_inf = value(2) != 0.0;
+            let (step, before_allreduce) = (next.seconds_since(&iteration.start)?, iteration.before_allreduce()?);
+            heartbeat::time_iteration(step, Some(before_allreduce));
             samples.push(Sample {
-                step: next.seconds_since(&iteration.start)?,
+                step,
                 phases: iteration.times()?,
-                before_allreduce: iteration.before_allreduce()?,
+                before_allreduce,
                 loss: value(0),
                 loss_scale: std::mem::replace(&mut self.loss_scale, value(1)),
                 skipped: found_inf,

@@ -1,21 +1,21 @@
-//! The ranks' connections: one thread that waits for all of them, so that strangers who find the port cost neither threads
-//! nor memory, and only a few descriptors.
+//! The ranks' connections, all of them on one thread.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use std::{io, mem};
 
 use anyhow::Context;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{Heartbeat, LauncherAddress, Message, OutOfMemory, WELCOME};
 use ringmark_record::host::memory_shortage::MemoryShortage;
+
+use crate::launch::local::door::{Closed, Door, DoorThread, Knock};
 
 /// Longest line that a rank sends, in bytes: a reason for its failure is the longest.
 const LONGEST_LINE: usize = 1 << 16;
@@ -29,9 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections that may be there besides one for each rank before they have said anything; of more, the oldest closes.
 /// A rank speaks at once.
 const STRANGERS: usize = 64;
-
-/// How long nobody is accepted where there was no descriptor left for it.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Events that wait to be heard; then the ranks' kernels hold the rest.
 pub const WAITING_EVENTS: usize = 4096;
@@ -78,9 +75,7 @@ pub struct Listener {
     address: LauncherAddress,
     /// `None` while it closes.
     events: Option<Receiver<(u32, Event)>>,
-    /// Its end wakes the thread.
-    closing: Option<PipeWriter>,
-    thread: Option<JoinHandle<()>>,
+    _thread: DoorThread,
 }
 
 impl Listener {
@@ -95,27 +90,27 @@ impl Listener {
             }
         };
         let socket = bound.context("no port to listen on for the ranks' reports")?;
-        socket.set_nonblocking(true).context("the port for the ranks' reports blocks")?;
         let port = socket.local_addr()?.port();
         let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let addresses = if addresses.is_empty() { &local } else { addresses };
         let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
         let address = LauncherAddress { token: token()?, patience, addresses };
         let (sender, events) = mpsc::sync_channel(WAITING_EVENTS);
-        let (closed, closing) = io::pipe().context("no pipe to the thread that hears the ranks")?;
-        let server = Server {
-            ranks,
-            token: address.token.clone(),
-            socket,
-            closed,
-            events: sender,
-            accepted: 0,
-            resume: None,
-            connections: VecDeque::new(),
-            speakers: BTreeMap::new(),
+        let token = address.token.clone();
+        let serve = move |door: Door| {
+            let server = Server {
+                ranks,
+                token,
+                door,
+                events: sender,
+                accepted: 0,
+                connections: VecDeque::new(),
+                speakers: BTreeMap::new(),
+            };
+            server.run();
         };
-        let thread = thread::Builder::new().spawn(|| server.run()).context("no thread to hear the ranks' reports")?;
-        Ok(Listener { address, events: Some(events), closing: Some(closing), thread: Some(thread) })
+        let thread = DoorThread::start(socket, serve).context("no thread to hear the ranks' reports")?;
+        Ok(Listener { address, events: Some(events), _thread: thread })
     }
 
     /// What a rank needs to reach this.
@@ -131,12 +126,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The thread may wait for either.
-        (self.events, self.closing) = (None, None);
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to tell any more, not even that it panicked.
-            let _ = thread.join();
-        }
+        // The thread may wait for room there.
+        self.events = None;
     }
 }
 
@@ -182,22 +173,15 @@ impl Connection {
 struct Server {
     ranks: u32,
     token: String,
-    socket: TcpListener,
-    /// Readable when the listener closes.
-    closed: PipeReader,
+    door: Door,
     events: SyncSender<(u32, Event)>,
     /// Connections so far.
     accepted: u64,
-    /// When accepting goes on, where it pauses.
-    resume: Option<Instant>,
     /// Oldest first.
     connections: VecDeque<Connection>,
     /// Who spoke for a rank first speaks for it to the end; on which connection at the moment.
     speakers: BTreeMap<u32, (Speaker, u64)>,
 }
-
-/// The listener is gone.
-struct Closed;
 
 impl Server {
     fn run(mut self) {
@@ -206,37 +190,12 @@ impl Server {
 
     /// Waits until there is something to do, and does it.
     fn turn(&mut self) -> Result<(), Closed> {
-        let now = Instant::now();
-        self.resume.take_if(|time| *time <= now);
         let oldest_stranger = self.connections.iter().find(|connection| connection.speaker.is_none());
-        let wake = oldest_stranger.map(|stranger| stranger.since + PATIENCE).into_iter().chain(self.resume).min();
-        // Rounded up: at the end of the time-out the time has come.
-        let timeout = wake.map_or(PollTimeout::NONE, |wake| {
-            let milliseconds = wake.saturating_duration_since(now).as_millis() + 1;
-            PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)
-        });
-        let may_accept = self.resume.is_none();
-        let mut waiting = vec![
-            PollFd::new(self.closed.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.socket.as_fd(), if may_accept { PollFlags::POLLIN } else { PollFlags::empty() }),
-        ];
-        waiting.extend(
-            self.connections.iter().map(|connection| PollFd::new(connection.stream.as_fd(), PollFlags::POLLIN)),
-        );
-        if poll(&mut waiting, timeout).is_err() {
-            // Interrupted, or the kernel is out of memory: again, and not at once.
-            thread::sleep(Duration::from_millis(1));
-            return Ok(());
-        }
-        // POLLERR and POLLHUP as well: reading tells what it is.
-        let is_ready: Vec<bool> =
-            waiting.iter().map(|fd| fd.revents().is_some_and(|events| !events.is_empty())).collect();
-        drop(waiting);
-        if is_ready[0] {
-            return Err(Closed);
-        }
-        for (connection, is_ready) in mem::take(&mut self.connections).into_iter().zip(&is_ready[2..]) {
-            let keeps = if *is_ready { self.read(connection)? } else { Some(connection) };
+        let wake = oldest_stranger.map(|stranger| stranger.since + PATIENCE);
+        let waiting = self.connections.iter().map(|connection| (connection.stream.as_fd(), PollFlags::POLLIN));
+        let ready = self.door.wait(waiting, wake)?;
+        for (connection, is_ready) in mem::take(&mut self.connections).into_iter().zip(ready.connections) {
+            let keeps = if is_ready { self.read(connection)? } else { Some(connection) };
             self.connections.extend(keeps);
         }
         // The network may have lost a rank that speaks on another connection now.
@@ -247,7 +206,7 @@ impl Server {
             _ => !connection.is_overdue(),
         };
         self.connections.retain(is_current);
-        if may_accept && is_ready[1] {
+        if ready.knocks {
             self.accept();
         }
         Ok(())
@@ -256,11 +215,8 @@ impl Server {
     /// Takes all who knock.
     fn accept(&mut self) {
         loop {
-            match self.socket.accept() {
-                Ok((stream, _)) => {
-                    if stream.set_nonblocking(true).is_err() {
-                        continue;
-                    }
+            match self.door.accept() {
+                Knock::Stream(stream) => {
                     let number = self.accepted;
                     self.accepted += 1;
                     let (since, rest) = (Instant::now(), Vec::new());
@@ -271,13 +227,10 @@ impl Server {
                         self.close_oldest_stranger();
                     }
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => return,
-                // It has gone again.
-                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
-                // Out of descriptors, say: a stranger's may serve, or others close theirs.
-                Err(_) => {
+                Knock::Nobody => return,
+                // A stranger's may serve.
+                Knock::NoDescriptor => {
                     self.close_oldest_stranger();
-                    self.resume = Some(Instant::now() + PAUSE);
                     return;
                 }
             }
@@ -370,6 +323,7 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};
+    use std::thread;
 
     use ringmark_record::dimension::units::Bytes;
     use ringmark_record::host::heartbeat::Stage;
@@ -428,6 +382,8 @@ mod tests {
         chunks: 0,
         processor_time: Seconds(0.5),
         available_memory: Bytes(1),
+        step: None,
+        before_allreduce: None,
     };
 
     #[test]

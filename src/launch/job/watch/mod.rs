@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
 use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::progress::RankProgress;
 
 use crate::launch::job::request::ServerRanks;
 use crate::launch::job::watch::listener::{Listener, WAITING_EVENTS};
@@ -120,6 +121,11 @@ impl<'a> Watch<'a> {
     /// Where the rank is that is furthest behind, for whom the others wait; `None` before any has said.
     pub fn place(&self) -> Option<(u32, Stage)> {
         self.watchdog.place()
+    }
+
+    /// Each rank that has reported, servers last.
+    pub fn ranks(&self) -> Vec<RankProgress> {
+        self.watchdog.ranks(Instant::now())
     }
 
     /// Where the ranks are, for a job that takes too long.

@@ -1,9 +1,11 @@
 //! What is known of one rank: its place, when it was heard, when it last made progress, how it ended. Reads no clock: every
 //! call is given the time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{Heartbeat, INTERVAL, OutOfMemory, Stage};
+use ringmark_record::progress::RankProgress;
 
 use crate::launch::job::watch::listener::RankFailure;
 
@@ -85,7 +87,30 @@ impl Rank {
         self.at.map(|at| (at.iteration, at.phase))
     }
 
-    /// The same for people.
+    /// For whoever watches, of process `number`; those from `first_server` on are servers.
+    pub fn progress(&self, number: u32, first_server: u32, now: Instant) -> RankProgress {
+        let stage = match &self.end {
+            Some((_, RankEnd::Failed(_))) => "failed".to_owned(),
+            Some((_, RankEnd::Done)) => "done".to_owned(),
+            Some((_, RankEnd::Left)) => "gone".to_owned(),
+            None => self.at.map_or_else(|| "started".to_owned(), |at| at.phase.name()),
+        };
+        let unheard = if self.end.is_some() { Duration::ZERO } else { now - self.heard };
+        RankProgress {
+            rank: number.checked_sub(first_server).unwrap_or(number),
+            is_server: number >= first_server,
+            host: self.host.clone(),
+            iteration: self.at.map_or(0, |at| at.iteration),
+            stage,
+            is_waiting: self.end.is_none() && self.at.is_some_and(|at| at.is_waiting),
+            step: self.at.and_then(|at| at.step),
+            before_allreduce: self.at.and_then(|at| at.before_allreduce),
+            unheard: Seconds(unheard.as_secs_f64()),
+            available_memory: self.at.map(|at| at.available_memory),
+        }
+    }
+
+    /// How far it is, for people.
     pub fn place(&self) -> String {
         match self.at {
             None => "its first second".to_owned(),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringmark_record::host::heartbeat::{OutOfMemory, OutOfMemoryCount, Stage};
 use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::progress::RankProgress;
 
 use crate::launch::job::request::ServerRanks;
 use crate::launch::job::watch::hang::{Hang, NAMED, name};
@@ -248,6 +249,13 @@ impl Watchdog {
         self.known.values().filter_map(Rank::position).min()
     }
 
+    /// Each rank that has reported, servers last.
+    pub fn ranks(&self, now: Instant) -> Vec<RankProgress> {
+        let first_server = self.ranks - self.servers;
+        let of = |(number, rank): (&u32, &Rank)| rank.progress(*number, first_server, now);
+        self.known.iter().map(of).collect()
+    }
+
     /// Every rank's place, as far as they can be named.
     pub fn whereabouts(&self) -> String {
         if self.known.is_empty() {
@@ -368,6 +376,8 @@ mod tests {
                         chunks: 0,
                         processor_time,
                         available_memory: memory,
+                        step: None,
+                        before_allreduce: None,
                     };
                     self.say(*rank, Event::At(heartbeat));
                 }
@@ -466,7 +476,16 @@ mod tests {
             for rank in [0, 1] {
                 let (processor_time, available_memory) = (Seconds(0.0), Bytes(1 << 33));
                 let (phase, is_waiting) = (BUCKET, true);
-                let at = Heartbeat { iteration: 1, phase, is_waiting, chunks, processor_time, available_memory };
+                let at = Heartbeat {
+                    iteration: 1,
+                    phase,
+                    is_waiting,
+                    chunks,
+                    processor_time,
+                    available_memory,
+                    step: None,
+                    before_allreduce: None,
+                };
                 story.say(rank, Event::At(at));
             }
         }

@@ -24,10 +24,11 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
 use crate::launch::job::request::ServerRanks;
 use crate::launch::local::out::{absolute_out, default_out};
-use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext};
 use crate::launch::sweep::cost::JobCost;
+use crate::launch::sweep::live::Live;
+use crate::launch::sweep::live::run::RunProgress;
 use crate::launch::sweep::plan::{Axes, CoreShare, joined};
-use crate::launch::sweep::progress::RunProgress;
 use crate::launch::sweep::session::SessionConfig;
 
 /// What is said of the quick profile.
@@ -84,9 +85,9 @@ pub struct RunFigures {
 
 impl AxesSweep {
     /// For the session.
-    pub fn session(&self) -> SessionConfig<'_> {
+    pub fn session<'a>(&'a self, live: &'a Live) -> SessionConfig<'a> {
         let AxesSweep { axes, launch, cooldown, out, resume, repeat, .. } = self;
-        SessionConfig { cases: &axes.cases, launch, out, resume: *resume, repeat, cooldown: *cooldown }
+        SessionConfig { cases: &axes.cases, launch, out, resume: *resume, repeat, cooldown: *cooldown, live }
     }
 
     /// The same of this kv-store alone.
@@ -244,9 +245,9 @@ impl AxesSweep {
     }
 
     /// Follows `job`, which has `iterations`, the first `warmup` of which do not count.
-    pub fn follow(&self, job: &JobPlan, iterations: u32, warmup: u32, progress: SessionProgress) -> RunProgress {
+    pub fn follow(&self, job: &JobPlan, iterations: u32, warmup: u32) -> RunProgress {
         let title = job.run.map_or_else(|| job.title.clone(), |run| self.axes.point_title(run));
-        RunProgress::new(title, iterations, warmup, progress)
+        RunProgress::new(title, iterations, warmup)
     }
 
     /// The line of the last of `ended`, `note` behind its speed: on a terminal, where nobody reads it but a person, a row of a table that grows.

@@ -31,8 +31,9 @@ use crate::launch::job::planned::JobFiles;
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::echo::Echo;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext};
 use crate::launch::sweep::cost::JobCost;
+use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 use crate::output::Json;
 
@@ -73,8 +74,10 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 /// Refuses what cannot work before anything starts, then runs every case.
 pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     let BandwidthSweep { cases, launch, out, .. } = config;
-    let session = SessionConfig { cases, launch, out, resume: false, repeat: &[], cooldown: Duration::ZERO };
-    session::run(session, config)?;
+    Live::during((config.kind(), config.printer()), launch, out, |live| {
+        let (repeat, cooldown) = (&[], Duration::ZERO);
+        session::run(SessionConfig { cases, launch, out, resume: false, repeat, cooldown, live }, config)
+    })?;
     Ok(())
 }
 
@@ -143,7 +146,7 @@ impl Benchmark for BandwidthSweep {
         Some(format!("{}, ranks: {}, log: {}", job.title, job.case.ranks(), job.files.log.display()))
     }
 
-    fn follow(&self, _: &JobPlan, _: SessionProgress) -> Echo {
+    fn follow(&self, _: &JobPlan) -> Echo {
         Echo { is_shown: !self.json.is_instead() }
     }
 
@@ -392,6 +395,7 @@ mod tests {
                 dry_run: false,
                 save_config: None,
                 doctor: false,
+                metrics: None,
             },
             out: "out".into(),
             json: Json::No,

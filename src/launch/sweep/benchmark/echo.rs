@@ -20,6 +20,4 @@ impl Follower for Echo {
         let mut output = io::stdout().lock();
         output.write_all(line).and_then(|()| output.flush()).context("cannot write to the standard output")
     }
-
-    fn finish(&mut self) {}
 }

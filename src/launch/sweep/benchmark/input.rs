@@ -19,8 +19,9 @@ use crate::launch::job::request::ServerRanks;
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::echo::Echo;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext};
 use crate::launch::sweep::cost::JobCost;
+use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 
 /// What an input command is asked to do.
@@ -52,8 +53,11 @@ where
     let judge = config.against.as_deref().map(judge).transpose()?;
     let InputRun { launch, out, .. } = config;
     let cases = [config.case()];
-    let session = SessionConfig { cases: &cases, launch, out, resume: false, repeat: &[], cooldown: Duration::ZERO };
-    session::run(session, &Judged { run: config, judge })?;
+    let judged = Judged { run: config, judge };
+    Live::during((judged.kind(), judged.printer()), launch, out, |live| {
+        let (repeat, cooldown) = (&[], Duration::ZERO);
+        session::run(SessionConfig { cases: &cases, launch, out, resume: false, repeat, cooldown, live }, &judged)
+    })?;
     Ok(())
 }
 
@@ -115,7 +119,7 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
         Some(format!("{}, hosts: {}, log: {}", job.title, job.case.nodes, job.files.log.display()))
     }
 
-    fn follow(&self, _: &JobPlan, _: SessionProgress) -> Echo {
+    fn follow(&self, _: &JobPlan) -> Echo {
         Echo { is_shown: true }
     }
 

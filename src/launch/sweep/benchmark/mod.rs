@@ -22,15 +22,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::heartbeat::Stage;
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::Conditions;
+use ringmark_record::progress::JobProgress;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::job::request::ServerRanks;
@@ -93,46 +93,17 @@ pub struct PlanContext<'a> {
     pub begun: Option<&'a Conditions>,
 }
 
-/// How far a session is when a job starts.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SessionProgress {
-    /// Number of this job among those that run, from 1.
-    pub number: usize,
-    /// How many run.
-    pub of: usize,
-    /// Work of this one, as [`JobCost::work`].
-    pub work: f64,
-    /// Work of all that follow it.
-    pub later_work: f64,
-    /// Pauses between them.
-    pub pauses: Duration,
-    /// Seconds that a unit of work took in the jobs before; `None` before any has ended.
-    pub pace: Option<f64>,
-}
-
-impl SessionProgress {
-    /// What is left of the session where this job has run for `elapsed` and has `left`; `None` where neither this job nor
-    /// one before it says how fast they are.
-    pub fn session_left(&self, elapsed: Duration, left: Option<Duration>) -> Option<Duration> {
-        let of_this_job = || Some((elapsed + left?).as_secs_f64() / self.work);
-        let pace = self.pace.or_else(of_this_job)?;
-        let left = left.unwrap_or_else(|| Duration::from_secs_f64(pace * self.work).saturating_sub(elapsed));
-        Some(left + Duration::from_secs_f64(pace * self.later_work) + self.pauses)
-    }
-}
-
 /// Follows a job while it runs.
 pub trait Follower {
     /// Takes the next line, with its newline; an error ends the job.
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()>;
 
-    /// Takes iteration and stage of the rank that is furthest behind, where one has said, again and again.
-    fn place(&mut self, place: Option<(u32, Stage)>) {
-        let _ = place;
+    /// Adds to what is known of the job, twice a second; how long it will go on, where that is known. Where it fills in
+    /// how many iterations there are, a line of it is printed now and then.
+    fn look(&mut self, job: &mut JobProgress, now: Instant) -> Option<Duration> {
+        let _ = (job, now);
+        None
     }
-
-    /// The job has ended: clears what is shown of it.
-    fn finish(&mut self);
 }
 
 /// What came of a job.
@@ -221,7 +192,7 @@ pub trait Benchmark {
     }
 
     /// Follows the output of `job`.
-    fn follow(&self, job: &JobPlan, progress: SessionProgress) -> Self::Follower;
+    fn follow(&self, job: &JobPlan) -> Self::Follower;
 
     /// Whether the output of its jobs is shown, so that the end of the log need not be where one fails.
     fn shows_output(&self) -> bool {

@@ -11,9 +11,10 @@ use ringmark_record::trace::config::TraceConfig;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext};
 use crate::launch::sweep::cost::JobCost;
-use crate::launch::sweep::progress::RunProgress;
+use crate::launch::sweep::live::Live;
+use crate::launch::sweep::live::run::RunProgress;
 use crate::launch::sweep::session;
 use crate::launch::sweep::trials::batch_search;
 
@@ -28,6 +29,11 @@ pub struct ScoreSweep {
 
 /// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
 pub fn run(config: &ScoreSweep) -> anyhow::Result<()> {
+    let AxesSweep { launch, out, .. } = &config.sweep;
+    Live::during((config.kind(), config.printer()), launch, out, |live| run_watched(config, live))
+}
+
+fn run_watched(config: &ScoreSweep, live: &Live) -> anyhow::Result<()> {
     let trial = |run: RunName, files: JobFiles, context: PlanContext| {
         let short = ScoreConfig {
             iterations: batch_search::ITERATIONS - 1,
@@ -37,9 +43,9 @@ pub fn run(config: &ScoreSweep) -> anyhow::Result<()> {
         };
         config.job(run, short, files)
     };
-    let sweep = batch_search::resolved::<ScoreRecord>(&config.sweep, config.kind(), &trial)?;
+    let sweep = batch_search::resolved::<ScoreRecord>(&config.sweep, config.kind(), &trial, live)?;
     let config = &ScoreSweep { sweep, ..config.clone() };
-    session::run(config.sweep.session(), config)?;
+    session::run(config.sweep.session(live), config)?;
     Ok(())
 }
 
@@ -96,8 +102,10 @@ impl Benchmark for ScoreSweep {
         [first].into_iter().chain(self.sweep.cores_line(context)).collect()
     }
 
-    fn follow(&self, job: &JobPlan, progress: SessionProgress) -> RunProgress {
-        self.sweep.follow(job, self.score.iterations, 0, progress)
+    fn follow(&self, job: &JobPlan) -> RunProgress {
+        let ScoreConfig { iterations, warmup, batch_size, .. } = self.score;
+        let batch_size = job.run.map_or(batch_size, |run| run.batch_size);
+        self.sweep.follow(job, warmup.saturating_add(iterations), warmup).without_lines(batch_size)
     }
 
     fn figures(&self, record: ScoreRecord, _: RunProgress) -> Result<RunFigures, String> {

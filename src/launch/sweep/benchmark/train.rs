@@ -17,10 +17,11 @@ use crate::launch::job::planned::JobFiles;
 use crate::launch::job::request::ServerRanks;
 use crate::launch::local::out::absolute_out;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext};
 use crate::launch::sweep::cost::{EpochImages, JobCost, ValidationCost};
+use crate::launch::sweep::live::Live;
+use crate::launch::sweep::live::run::RunProgress;
 use crate::launch::sweep::plan::{KV_STORE, joined};
-use crate::launch::sweep::progress::RunProgress;
 use crate::launch::sweep::session;
 use crate::launch::sweep::suite;
 use crate::launch::sweep::trials::batch_search;
@@ -48,20 +49,25 @@ pub struct TrainSweep {
 /// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
 /// `conclude` says what the folder of a whole sweep shows.
 pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::Result<()> {
+    let AxesSweep { launch, out, .. } = &config.sweep;
+    Live::during((config.kind(), config.printer()), launch, out, |live| run_watched(config, conclude, live))
+}
+
+fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &Live) -> anyhow::Result<()> {
     let trial = |run: RunName, files: JobFiles, context: PlanContext| {
         let train = config.of_run(run, context).of_iterations(batch_search::ITERATIONS);
         config.job(run, TrainConfig { warmup: 1, save: None, ..train }, files)
     };
-    let sweep = batch_search::resolved::<RunRecord>(&config.sweep, config.kind(), &trial)?;
+    let sweep = batch_search::resolved::<RunRecord>(&config.sweep, config.kind(), &trial, live)?;
     let trial = |train: &TrainConfig, run: RunName, files: JobFiles, context: PlanContext| {
         let config = TrainSweep { train: train.clone(), ..config.clone() };
         config.job(run, config.of_run(run, context), files)
     };
-    let train = config.search.resolved(&sweep, &config.train, &trial)?;
+    let train = config.search.resolved(&sweep, &config.train, &trial, live)?;
     let sweep = if config.search.over.is_empty() { sweep } else { sweep.of_kv_store(train.kv_store.kv_store) };
     let config = &TrainSweep { sweep, train, ..config.clone() };
     let TrainSweep { sweep, ddp_suite, .. } = config;
-    session::run(sweep.session(), config)?;
+    session::run(sweep.session(live), config)?;
     if sweep.launch.dry_run {
         return Ok(());
     }
@@ -207,11 +213,11 @@ impl Benchmark for TrainSweep {
         lines
     }
 
-    fn follow(&self, job: &JobPlan, progress: SessionProgress) -> RunProgress {
+    fn follow(&self, job: &JobPlan) -> RunProgress {
         let iterations = job.run.map_or(self.train.iterations, |run| self.iterations(run));
         let train = |run: RunName| TrainConfig { batch_size: run.batch_size, ..self.train.clone() };
         let validation = job.run.filter(|run| !run.baseline).and_then(|run| self.validation(run, &train(run)));
-        self.sweep.follow(job, iterations, self.train.warmup, progress).validating(validation)
+        self.sweep.follow(job, iterations, self.train.warmup).validating(validation)
     }
 
     fn announce(&self, job: &JobPlan) -> Option<String> {

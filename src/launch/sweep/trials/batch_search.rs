@@ -16,6 +16,7 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
 use crate::launch::sweep::ledger;
+use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::{BATCH_SIZES_THAT_FIT, BatchSizes};
 use crate::launch::sweep::trials::{JobOfTrial, Trial};
 
@@ -30,7 +31,12 @@ pub const ITERATIONS: u32 = 2;
 
 /// The same sweep with the batch sizes that were found, by an earlier session or by trials now, where it asks for them. A
 /// dry run tries nothing.
-pub fn resolved<R: Record>(sweep: &AxesSweep, kind: BenchmarkKind, job: JobOfTrial) -> anyhow::Result<AxesSweep> {
+pub fn resolved<R: Record>(
+    sweep: &AxesSweep,
+    kind: BenchmarkKind,
+    job: JobOfTrial,
+    live: &Live,
+) -> anyhow::Result<AxesSweep> {
     let BatchSizes::Largest { first, .. } = sweep.axes.batch_sizes else { return Ok(sweep.clone()) };
     let printer = Printer { mark: "", to_error: false };
     if sweep.launch.dry_run {
@@ -57,7 +63,7 @@ pub fn resolved<R: Record>(sweep: &AxesSweep, kind: BenchmarkKind, job: JobOfTri
             continue;
         }
         let case = case_of(&sweep.axes.cases);
-        let search = BatchSearch::<R> { sweep, kind, job, model, dtype, kv_store, case, record: PhantomData };
+        let search = BatchSearch::<R> { sweep, kind, job, live, model, dtype, kv_store, case, record: PhantomData };
         let batch_size = search.run(first, &mut is_first, printer)?;
         found.insert((model, dtype), batch_size);
     }
@@ -77,6 +83,7 @@ struct BatchSearch<'a, R> {
     sweep: &'a AxesSweep,
     kind: BenchmarkKind,
     job: JobOfTrial<'a>,
+    live: &'a Live,
     model: Model,
     dtype: Dtype,
     kv_store: KvStore,
@@ -116,6 +123,7 @@ impl<R: Record> BatchSearch<'_, R> {
             job: self.job,
             figures: &|_| Ok(()),
             sentence: |()| "fits".to_owned(),
+            live: self.live,
         };
         let launch = LaunchConfig { doctor, ..self.sweep.launch.clone() };
         Ok(trial.run(&launch)?.is_some())

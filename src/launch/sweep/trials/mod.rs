@@ -21,11 +21,10 @@ use ringmark_record::file::run_name::{self, RunName};
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
 use crate::launch::sweep::benchmark::axes_sweep::files_in;
-use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
-};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::folder;
+use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 
 /// Makes the job of a trial that has this name and leaves these files.
@@ -50,6 +49,8 @@ pub struct Trial<'a, R, F> {
     pub figures: FiguresOfTrial<'a, R, F>,
     /// What is said of that.
     pub sentence: fn(&F) -> String,
+    /// Who watches.
+    pub live: &'a Live,
 }
 
 impl<R: Record, F> Trial<'_, R, F> {
@@ -64,6 +65,7 @@ impl<R: Record, F> Trial<'_, R, F> {
             resume: false,
             repeat: &[],
             cooldown: Duration::ZERO,
+            live: self.live,
         };
         Ok(session::run(session, self)?.into_iter().find_map(|ended| match ended.outcome {
             JobOutcome::Sound(figures) => Some(figures),
@@ -79,8 +81,6 @@ impl Follower for Unfollowed {
     fn line(&mut self, _: &[u8]) -> anyhow::Result<()> {
         Ok(())
     }
-
-    fn finish(&mut self) {}
 }
 
 impl<R: Record, F> Benchmark for Trial<'_, R, F> {
@@ -106,7 +106,7 @@ impl<R: Record, F> Benchmark for Trial<'_, R, F> {
         Vec::new()
     }
 
-    fn follow(&self, _: &JobPlan, _: SessionProgress) -> Unfollowed {
+    fn follow(&self, _: &JobPlan) -> Unfollowed {
         Unfollowed
     }
 

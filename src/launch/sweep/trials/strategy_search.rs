@@ -23,6 +23,7 @@ use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::{JobPlan, PlanContext};
 use crate::launch::sweep::ledger;
+use crate::launch::sweep::live::Live;
 use crate::launch::sweep::trials::Trial;
 use crate::launch::sweep::trials::tuned_option::{self, TunedOption};
 
@@ -53,7 +54,13 @@ pub type JobOfStrategy<'a> = &'a dyn Fn(&TrainConfig, RunName, JobFiles, PlanCon
 
 impl StrategySearch {
     /// `asked` with the fastest of what is to be tried, by an earlier session or by trials now. A dry run tries nothing.
-    pub fn resolved(&self, sweep: &AxesSweep, asked: &TrainConfig, job: JobOfStrategy) -> anyhow::Result<TrainConfig> {
+    pub fn resolved(
+        &self,
+        sweep: &AxesSweep,
+        asked: &TrainConfig,
+        job: JobOfStrategy,
+        live: &Live,
+    ) -> anyhow::Result<TrainConfig> {
         if self.over.is_empty() {
             return Ok(asked.clone());
         }
@@ -72,7 +79,7 @@ impl StrategySearch {
             return chosen.map_or_else(|| Ok(asked.clone()), |text| settled(tuned_option::with_chosen(asked, &text)?));
         }
         ledger::refuse_used_folder(&sweep.out)?;
-        let mut search = Search { tuning: self, sweep, job, tried: Vec::new(), log: AutotuneLog::default() };
+        let mut search = Search { tuning: self, sweep, job, live, tried: Vec::new(), log: AutotuneLog::default() };
         let best = search.in_turn(asked, printer)?;
         search.log.best = Some(best);
         search.write_log()?;
@@ -127,6 +134,7 @@ struct Search<'a> {
     tuning: &'a StrategySearch,
     sweep: &'a AxesSweep,
     job: JobOfStrategy<'a>,
+    live: &'a Live,
     /// As they were asked for, each with its row in the log.
     tried: Vec<TrainConfig>,
     log: AutotuneLog,
@@ -200,6 +208,7 @@ impl Search<'_> {
             job: &|run, files, context| (self.job)(&train, run, files, context),
             figures: &|record| row(&record),
             sentence: |row| format!("{:.2} ms a step", row.step.0 * 1e3),
+            live: self.live,
         };
         // Which network joins the hosts the doctor finds for each session anew.
         let launch = LaunchConfig { doctor: launch.doctor && (number == 1 || run.case.nodes > 1), ..launch.clone() };

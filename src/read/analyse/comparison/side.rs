@@ -104,6 +104,8 @@ pub struct RunFigures {
     pub mean: Seconds,
     /// Of its iteration times, in seconds; `None` where only the mean is known.
     pub percentiles: Option<[f64; STEP_PERCENTS.len()]>,
+    /// Of electric energy; `None` where the power of a host is not known.
+    pub joules_per_image: Option<f64>,
 }
 
 /// What differs, with both values.
@@ -176,7 +178,12 @@ impl RunFigures {
     pub fn of(throughput: f64, mean: Seconds, percentiles: Option<[f64; STEP_PERCENTS.len()]>) -> Option<RunFigures> {
         let is_time = |time: &f64| time.is_finite() && *time > 0.0;
         let times = [mean.0].into_iter().chain(percentiles.into_iter().flatten()).all(|time| is_time(&time));
-        (times && throughput.is_finite()).then_some(RunFigures { throughput, mean, percentiles })
+        (times && throughput.is_finite()).then_some(RunFigures {
+            throughput,
+            mean,
+            percentiles,
+            joules_per_image: None,
+        })
     }
 }
 

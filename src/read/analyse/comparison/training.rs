@@ -80,6 +80,7 @@ struct ResultRun {
     started: Option<Seconds>,
     #[serde(rename = "images_per_second", alias = "images_over_time")]
     speed: Option<f64>,
+    joules_per_image: Option<f64>,
     iteration_seconds: Option<ResultIterations>,
 }
 
@@ -250,7 +251,8 @@ fn of_run(run: &ResultRun, images: f64) -> Option<RunFigures> {
         Some(times) => (times.mean, Some([times.p50, times.p75, times.p90, times.p95])),
         None => (images / run.speed?, None),
     };
-    RunFigures::of(images / mean, Seconds(mean), percentiles)
+    let figures = RunFigures::of(images / mean, Seconds(mean), percentiles)?;
+    Some(RunFigures { joules_per_image: run.joules_per_image, ..figures })
 }
 
 /// A value without quotes; 25 and 25.0 are the same.

@@ -1,5 +1,7 @@
 //! What a comparison comes to: differences with their intervals, and verdicts. Its JSON is what `--json` writes.
 
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::stats::comparison::{Comparison, Thresholds, Verdict, compare};
 use ringmark_record::stats::summary::{STEP_PERCENTS, median};
 use schemars::JsonSchema;
@@ -7,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::read::analyse::comparison::pairing::{Pair, Pairing};
 use crate::read::analyse::comparison::side::{ConditionDifference, RunFigures, Side, SideCase, SideKind};
+use crate::read::analyse::cost::Price;
 
 /// What the JSON is, in its first field.
 const KIND: &str = "ringmark-diff";
@@ -99,6 +102,12 @@ pub struct ComparedCase {
     pub mean_seconds: Row,
     /// Of the iteration times, none where a run does not hold them; positive differences are worse.
     pub percentiles_seconds: Vec<Percentile>,
+    /// Of electric energy, where every run knows its power; positive differences are worse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joules_per_image: Option<Row>,
+    /// Of ImageNet, where there is a price; positive differences are worse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch_cost: Option<Row>,
 }
 
 /// One of the percentiles that PyTorch's DDP benchmark has.
@@ -145,9 +154,14 @@ fn word<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Err
 
 impl ComparedResults {
     /// Works out everything that is paired.
-    pub fn of([base, test]: [&Side; 2], pairing: Pairing, thresholds: Thresholds) -> ComparedResults {
+    pub fn of(
+        [base, test]: [&Side; 2],
+        pairing: Pairing,
+        thresholds: Thresholds,
+        price: Option<&Price>,
+    ) -> ComparedResults {
         let mut tables: Vec<ComparedTable> =
-            pairing.pairs.iter().map(|pair| ComparedTable::of(pair, thresholds)).collect();
+            pairing.pairs.iter().map(|pair| ComparedTable::of(pair, thresholds, price)).collect();
         let mut differences = tables.first().map(|table| table.differences.clone()).unwrap_or_default();
         differences.retain(|difference| tables.iter().all(|table| table.differences.contains(difference)));
         for table in &mut tables {
@@ -230,14 +244,14 @@ impl ComparedSide {
 }
 
 impl ComparedTable {
-    fn of(pair: &Pair, thresholds: Thresholds) -> ComparedTable {
+    fn of(pair: &Pair, thresholds: Thresholds, price: Option<&Price>) -> ComparedTable {
         ComparedTable {
             title: pair.title(),
             forced: pair.forced.clone(),
             differences: pair.differences(),
             kind: pair.kind,
             unit: pair.kind.unit(),
-            cases: pair.cases.iter().filter_map(|case| ComparedCase::of(case, pair, thresholds)).collect(),
+            cases: pair.cases.iter().filter_map(|case| ComparedCase::of(case, pair, thresholds, price)).collect(),
         }
     }
 }
@@ -249,7 +263,12 @@ impl ComparedCase {
     }
 
     /// `None` without runs, which no reader lets through.
-    fn of([base, test]: &[&SideCase; 2], pair: &Pair, thresholds: Thresholds) -> Option<ComparedCase> {
+    fn of(
+        [base, test]: &[&SideCase; 2],
+        pair: &Pair,
+        thresholds: Thresholds,
+        price: Option<&Price>,
+    ) -> Option<ComparedCase> {
         let figures = |figure: &dyn Fn(&RunFigures) -> Option<f64>| {
             let of = |case: &SideCase| case.runs.iter().map(figure).collect::<Option<Vec<f64>>>();
             Some([of(base)?, of(test)?])
@@ -259,10 +278,15 @@ impl ComparedCase {
         let times = compare(&mean[0], &mean[1], thresholds)?;
         // Bandwidths that were rounded to 0 have no ratio, and their times have.
         let speeds = compare(&throughput[0], &throughput[1], thresholds).unwrap_or_else(|| times.reciprocal());
-        let percentile = |(place, percent): (usize, u32)| {
-            let values = figures(&|run| Some(run.percentiles?[place]))?;
+        let row = |figure: &dyn Fn(&RunFigures) -> Option<f64>| {
+            let values = figures(figure)?;
             let comparison = compare(&values[0], &values[1], thresholds)?;
-            Some(Percentile { percent, row: Row::of(values, comparison)? })
+            Row::of(values, comparison)
+        };
+        // A case of training is named after its ranks.
+        let price = price.zip(base.name.parse::<Case>().ok()).filter(|_| pair.kind == SideKind::Training);
+        let percentile = |(place, percent): (usize, u32)| {
+            Some(Percentile { percent, row: row(&|run| Some(run.percentiles?[place]))? })
         };
         // Two programs take them of different things.
         let percents = STEP_PERCENTS.into_iter().enumerate().filter(|_| !pair.is_of_two_programs());
@@ -278,6 +302,9 @@ impl ComparedCase {
             throughput,
             mean_seconds: Row::of(mean, times)?,
             percentiles_seconds: percents.filter_map(percentile).collect(),
+            joules_per_image: row(&|run| run.joules_per_image),
+            epoch_cost: price
+                .and_then(|(price, case)| row(&|run| Some(price.of_epoch(case, ImagesPerSecond(run.throughput))))),
         })
     }
 }

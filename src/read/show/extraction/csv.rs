@@ -6,6 +6,8 @@ use anyhow::Context;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 
+use crate::read::analyse::cost::{Cost, Price};
+use crate::read::analyse::energy::{self, Energy};
 use crate::read::analyse::figures::{CaseRuns, Extraction, Figures, Group};
 use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
 use crate::read::analyse::utilisation::{self, Utilisation};
@@ -19,6 +21,8 @@ struct Line<'a> {
     group: &'a Group,
     case: &'a CaseRuns,
     loss: Option<CaseLoss>,
+    energy: Option<Energy>,
+    cost: Option<Cost>,
 }
 
 impl Line<'_> {
@@ -32,15 +36,24 @@ impl Line<'_> {
 }
 
 /// All groups below each other.
-pub fn csv(extraction: &Extraction) -> anyhow::Result<String> {
-    let columns = columns();
+pub fn csv(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<String> {
+    let line = |group, case| Line {
+        group,
+        case,
+        loss: scaling_loss::of_case(group, case),
+        energy: energy::of_case(case),
+        cost: price.and_then(|price| price.of_case(group, case)),
+    };
+    let lines = extraction.groups.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case)));
+    let lines: Vec<Line> = lines.map(|(group, case)| line(group, case)).collect();
+    // Columns that came later stand only where there is something in them: older results stay as they were written.
+    let mut columns = columns();
+    columns.extend(lines.iter().any(|line| line.energy.is_some()).then(of_energy).into_iter().flatten());
+    columns.extend(lines.iter().any(|line| line.cost.is_some()).then(of_cost).into_iter().flatten());
     let mut table = csv::Writer::from_writer(Vec::new());
     table.write_record(columns.iter().map(|(name, _)| name))?;
-    for group in &extraction.groups {
-        for case in &group.cases {
-            let line = Line { group, case, loss: scaling_loss::of_case(group, case) };
-            table.write_record(columns.iter().map(|(_, field)| field(&line)))?;
-        }
+    for line in &lines {
+        table.write_record(columns.iter().map(|(_, field)| field(line)))?;
     }
     let bytes = table.into_inner().context("memory takes every line")?;
     Ok(String::from_utf8(bytes)?)
@@ -74,6 +87,23 @@ fn columns() -> Vec<Column> {
     columns.push(column("warnings", |line| line.group.warnings.join("; ")));
     columns.push(column("run_warnings", |line| line.case.warnings.len().to_string()));
     columns
+}
+
+fn of_energy() -> Vec<Column> {
+    vec![
+        column("power_watts", |line| text(line.energy.as_ref().map(|it| it.watts))),
+        column("joules_per_image", |line| text(line.energy.as_ref().map(|it| it.joules_per_image))),
+    ]
+}
+
+fn of_cost() -> Vec<Column> {
+    vec![
+        column("price", |line| text(line.cost.as_ref().map(|it| it.price.clone()))),
+        column("imagenet_epoch_s", |line| text(line.cost.as_ref().map(|it| it.seconds_per_epoch.0))),
+        column("imagenet_epoch_cost", |line| text(line.cost.as_ref().map(|it| it.of_epoch))),
+        column("imagenet_90_epochs_cost", |line| text(line.cost.as_ref().map(|it| it.of_90_epochs))),
+        column("cost_over_base", |line| text(line.cost.as_ref().map(|it| it.over_base))),
+    ]
 }
 
 fn arithmetic() -> Vec<Column> {

@@ -17,6 +17,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::read::analyse::cost::{Cost, Price};
+use crate::read::analyse::energy::{self, Energy};
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::quotable::Objection;
@@ -90,6 +92,12 @@ pub struct JsonRow {
     peak_memory_bytes: Option<Bytes>,
     /// `null` without a record.
     arithmetic: Option<Utilisation>,
+    /// Not there where the power of a host is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    energy: Option<Energy>,
+    /// With `--price` alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<Cost>,
     /// Whether nothing speaks against quoting these figures.
     is_quotable: bool,
     /// What does, and what to do.
@@ -171,6 +179,9 @@ struct JsonRun {
     dlperf_speed: Option<ImagesPerSecond>,
     /// Of the host where others took most of the core time, 0 to 1; `null` where no record tells.
     foreign_load: Option<f64>,
+    /// Not there where the power of a host is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    joules_per_image: Option<f64>,
     iteration_seconds: Option<JsonIterations>,
     last_loss: Option<f64>,
     skipped_steps: Option<u32>,
@@ -217,6 +228,7 @@ impl From<&Run> for JsonRun {
             images_per_second: measured.map(|measured| measured.speed),
             dlperf_speed: measured.map(|measured| measured.dlperf_speed),
             foreign_load: measured.and_then(|measured| Some(measured.foreign_load.as_ref()?.share)),
+            joules_per_image: measured.and_then(energy::joules_per_image),
             iteration_seconds: measured.and_then(|measured| {
                 let [p50, p75, p90, p95] = step_percentiles(measured.pooled_steps())?;
                 Some(JsonIterations { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
@@ -228,7 +240,7 @@ impl From<&Run> for JsonRun {
     }
 }
 
-fn row(group: &Group, case: &CaseRuns) -> JsonRow {
+fn row(group: &Group, case: &CaseRuns, price: Option<&Price>) -> JsonRow {
     let figures = case.figures.as_ref();
     let recorded = group.conditions.recorded.as_ref();
     JsonRow {
@@ -252,6 +264,8 @@ fn row(group: &Group, case: &CaseRuns) -> JsonRow {
         cv: figures.and_then(|figures| figures.cv),
         peak_memory_bytes: case.peak_memory(),
         arithmetic: utilisation::of_training(group, case),
+        energy: energy::of_case(case),
+        cost: price.and_then(|price| price.of_case(group, case)),
         is_quotable: group.is_quotable(case),
         objections: group.scaling_objections(case).cloned().collect(),
         runs_counted: case.counted().count(),
@@ -289,17 +303,17 @@ fn json_baseline(case: &CaseRuns, baseline: &CaseRuns) -> JsonBaseline {
 }
 
 /// Cases in the order of the tables.
-pub fn rows(groups: &[Group]) -> Vec<JsonRow> {
-    groups.iter().flat_map(|group| group.cases.iter().map(|case| row(group, case))).collect()
+pub fn rows(groups: &[Group], price: Option<&Price>) -> Vec<JsonRow> {
+    groups.iter().flat_map(|group| group.cases.iter().map(move |case| row(group, case, price))).collect()
 }
 
 /// The whole file.
-pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
+pub fn json(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<String> {
     let result = JsonResult {
         kind: RESULT,
         schema: SCHEMA,
         name: extraction.name.clone(),
-        rows: rows(&extraction.groups),
+        rows: rows(&extraction.groups, price),
         out_of_memory: extraction.shortages.clone(),
         left_out: extraction.problems.iter().map(ToString::to_string).collect(),
     };

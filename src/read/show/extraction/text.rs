@@ -5,6 +5,7 @@ use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 
 use crate::read::analyse::batch_sizes::{self, BatchTable};
+use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::title::{common_base, process, title, unlike_devices};
 use crate::read::load::iteration_times::phases_to_show;
@@ -26,23 +27,28 @@ const BY_BATCH_SIZE: &str = "Training by batch size per rank: images/s, and memo
 const PEAK_LEGEND: &str = "peak GB: on a GPU what tensors held, on the CPU what was resident; 1e9 bytes.";
 
 /// Every group as aligned columns, made for 80 of them.
-pub fn terminal(extraction: &Extraction) -> String {
+pub fn terminal(extraction: &Extraction, price: Option<&Price>) -> String {
     let by_size = batch_sizes::of_training(&extraction.groups, &extraction.shortages);
-    let sections = all(extraction, &by_size, SIDE_BY_SIDE);
+    let sections = all(extraction, &by_size, SIDE_BY_SIDE, price);
     sections::terminal(&sections, &legend(extraction, !by_size.is_empty(), "WARNING"))
 }
 
 /// Every group as a section, then what was left out.
-pub fn markdown(extraction: &Extraction) -> String {
+pub fn markdown(extraction: &Extraction, price: Option<&Price>) -> String {
     let by_size = batch_sizes::of_training(&extraction.groups, &extraction.shortages);
     let legend = legend(extraction, !by_size.is_empty(), "Warning");
-    sections::markdown(&extraction.name, &all(extraction, &by_size, usize::MAX), &legend, &extraction.problems)
+    sections::markdown(&extraction.name, &all(extraction, &by_size, usize::MAX, price), &legend, &extraction.problems)
 }
 
-fn all(extraction: &Extraction, by_size: &[(BatchTable, Vec<&Group>)], side_by_side: usize) -> Vec<Section> {
+fn all(
+    extraction: &Extraction,
+    by_size: &[(BatchTable, Vec<&Group>)],
+    side_by_side: usize,
+    price: Option<&Price>,
+) -> Vec<Section> {
     let by_size = by_size.iter().map(|(table, _)| section_by_batch_size(table, side_by_side));
     let by_kv_store = kv_stores::sections(&extraction.groups);
-    extraction.groups.iter().map(section).chain(by_kv_store).chain(by_size).collect()
+    extraction.groups.iter().map(|group| section(group, price)).chain(by_kv_store).chain(by_size).collect()
 }
 
 /// Its objections and warnings stand above, with the tables of its groups.
@@ -60,11 +66,12 @@ fn section_by_batch_size(table: &BatchTable, side_by_side: usize) -> Section {
 }
 
 /// The speeds, and below them the tables for which there are figures.
-fn section(group: &Group) -> Section {
+fn section(group: &Group, price: Option<&Price>) -> Section {
     let below = |title: &str, legend: &[&'static str], columns: Option<Columns>| {
         let title = BlockTitle { text: title.to_owned(), legend: legend.to_vec() };
         columns.map(|columns| Block::Table { title: Some(title), columns })
     };
+    let (economy, economy_legend) = show::economy::columns(group, price).unzip();
     let tables_below = [
         below(
             "Time of an iteration: mean over ranks, of the median run",
@@ -84,6 +91,7 @@ fn section(group: &Group) -> Section {
             ],
             show::utilisation::columns(group),
         ),
+        below(show::economy::TITLE, &economy_legend.unwrap_or_default(), economy),
         below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::columns(group)),
         below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::columns(group)),
     ];

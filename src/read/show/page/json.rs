@@ -154,7 +154,7 @@ pub fn of(results: &[ResultFolder], published: bool) -> Report<'_> {
     let demands = input::all_demands(results);
     let results = results.iter().map(|result| OneResult {
         name: &result.name,
-        rows: rows(&result.groups),
+        rows: rows(&result.groups, result.price.as_ref()),
         scoring: score::json::rows(&result.scoring),
         published_scores: if published {
             published::rates(&score::figures::models(&result.scoring))

@@ -125,6 +125,7 @@ impl<'a> GradientBench<'a> {
             self.exchange.update(iteration + 1)?;
             span.into_iter().for_each(OpenSpan::end);
             let time = timed.end(|| self.exchange.check().map(drop))?;
+            heartbeat::time_iteration(time, None);
             recorder::end_iteration();
             if config.check
                 && let Some(copy) = &mut self.copy

@@ -152,6 +152,7 @@ impl<'a> Bench<'a> {
             self.backend.finish()?;
             span.into_iter().for_each(OpenSpan::end);
             let time = timed.end(|| self.backend.check().map(drop))?;
+            heartbeat::time_iteration(time, None);
             recorder::end_iteration();
             if iteration >= self.config.warmup {
                 seconds.push(time);

@@ -83,7 +83,9 @@ pub fn measure(
         span.into_iter().for_each(OpenSpan::end);
         recorder::end_iteration();
         let now = Instant::now();
-        batches.push(Seconds((now - last).as_secs_f64()));
+        let seconds = (now - last).as_secs_f64();
+        heartbeat::time_iteration(seconds, None);
+        batches.push(Seconds(seconds));
         last = now;
     }
     let (after, fetched_after) = (loader.times(), page_cache::fetched());

@@ -12,7 +12,7 @@ use nvml_wrapper::{Device, Nvml};
 use ringmark_record::host::telemetry::Quantity;
 
 use crate::ffi::nvml::Fields;
-use crate::host::telemetry::{Reading, Source, Value};
+use crate::host::telemetry::reading::{Reading, Source, Value};
 
 /// The driver's own name of its library: `libnvidia-ml.so` is in few installations.
 pub const LIBRARY: &str = "libnvidia-ml.so.1";

@@ -7,7 +7,7 @@ use ringmark_record::host::kernel_file::{first_line, first_line_with, proc_kilob
 use ringmark_record::host::telemetry::Quantity;
 
 use crate::host::counters::{clock_mhz, core_times, number_in};
-use crate::host::telemetry::{Reading, Source, Value};
+use crate::host::telemetry::reading::{Reading, Source, Value};
 
 /// Of this host.
 pub struct Kernel {

@@ -6,10 +6,12 @@
 //! | [`kernel`] | cores, memory, pressure, network cards |
 //! | [`sensors`] | temperature and power of processors |
 //! | [`gpus`] | GPUs, by NVML |
+//! | [`reading`] | (what a reading is) |
 //! | [`recording`] | (keeps what was read) |
 
 mod gpus;
 mod kernel;
+mod reading;
 mod recording;
 mod sensors;
 
@@ -21,10 +23,11 @@ use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::telemetry::{Quantity, Telemetry};
+use ringmark_record::host::telemetry::Telemetry;
 
 use crate::host::telemetry::gpus::Gpus;
 use crate::host::telemetry::kernel::Kernel;
+use crate::host::telemetry::reading::Source;
 use crate::host::telemetry::recording::Recording;
 use crate::host::telemetry::sensors::Sensors;
 
@@ -33,30 +36,6 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// A driver that does not answer holds the start, and the end, of a run no longer than this.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// One value at one time.
-struct Reading {
-    quantity: Quantity,
-    of: String,
-    value: Value,
-}
-
-/// What the number of a reading is.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Value {
-    /// The quantity itself.
-    Now(f64),
-    /// The quantity's sum over time since some moment: its rate is wanted.
-    Total(f64),
-    /// The same in joules, whose rate is power.
-    Joules(f64),
-}
-
-/// Something that can be read again and again.
-trait Source {
-    /// Adds what it reads now.
-    fn read(&mut self, readings: &mut Vec<Reading>);
-}
 
 /// The thread and what it has read.
 pub struct Readings {
@@ -128,6 +107,8 @@ fn processor_time() -> Seconds {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_record::host::telemetry::Quantity;
+
     use super::*;
 
     /// This host, for real.
@@ -141,7 +122,7 @@ mod tests {
         assert!(read.at.len() >= 3 && read.at.is_sorted(), "{:?}", read.at);
         assert!(read.iteration.iter().all(|iteration| *iteration == 7));
         assert!(read.series.iter().all(|series| series.values.len() == read.at.len()), "{read:?}");
-        let utilization = read.mean_sum(Quantity::Utilization, 0).expect("the kernel counts time");
+        let utilization = read.mean_sum(Quantity::Utilization, 0, |_| true).expect("the kernel counts time");
         assert!((0.0..=1.01).contains(&utilization), "{utilization}");
         assert!(read.of(Quantity::Memory).all(|series| series.values.iter().flatten().all(|bytes| *bytes > 1e6)));
         assert!(read.processor_time.0 > 0.0 && read.processor_time.0 < 1.0, "{read:?}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::telemetry::{Energy, MOST_READINGS, Quantity, Series, Telemetry};
 
-use crate::host::telemetry::{Reading, Value};
+use crate::host::telemetry::reading::{Reading, Value};
 
 /// By quantity and thing.
 type Key = (Quantity, String);
@@ -137,7 +137,7 @@ mod tests {
         let read = recording.telemetry();
         assert!(read.at.len() <= MOST_READINGS && read.at.len() >= MOST_READINGS / 2, "{}", read.at.len());
         assert_eq!(intervals.last(), Some(&16));
-        assert_eq!(read.mean_sum(Quantity::Power, 0), Some(300.0));
+        assert_eq!(read.mean_sum(Quantity::Power, 0, |_| true), Some(300.0));
         assert!(read.at.is_sorted() && read.at[0] == Seconds(0.0), "{:?}", read.at);
     }
 }

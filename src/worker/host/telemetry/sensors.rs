@@ -7,7 +7,7 @@ use ringmark_record::host::telemetry::Quantity;
 
 use crate::host::counters::number_in;
 use crate::host::telemetry::kernel::names_in;
-use crate::host::telemetry::{Reading, Source, Value};
+use crate::host::telemetry::reading::{Reading, Source, Value};
 
 /// Drivers whose sensors are in processors.
 const PROCESSORS: [&str; 6] = ["coretemp", "k10temp", "zenpower", "cpu_thermal", "apm_xgene", "scpi_sensors"];
@@ -63,12 +63,13 @@ fn chips(folder: &Path) -> Vec<(String, Vec<PathBuf>)> {
 fn domains(folder: &Path) -> Result<Vec<Domain>, String> {
     let name = |zone: &str| first_line(&folder.join(zone).join("name").to_string_lossy());
     let zones: Vec<(String, String)> = names_in(folder).into_iter().map(|zone| (name(&zone), zone)).collect();
-    let zones: Vec<(String, String)> = zones.into_iter().filter(|(_, zone)| zone.contains(':')).collect();
+    let mut zones: Vec<(String, String)> = zones.into_iter().filter(|(_, zone)| zone.contains(':')).collect();
+    // The same counters stand below another driver too, intel-rapl-mmio: this one counts.
+    zones.sort_by_key(|(_, zone)| !zone.starts_with("intel-rapl:"));
     let package = |zone: &str| {
         let (parent, _) = zone.rsplit_once(':')?;
         Some(name(parent)).filter(|name| name.starts_with("package"))
     };
-    // The same counters stand below other drivers too (intel-rapl-mmio): the first one that names a domain counts.
     let mut found: Vec<(String, String)> = Vec::new();
     for (name, zone) in &zones {
         let name = match package(zone) {

@@ -11,6 +11,8 @@ use ringmark_record::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
 use crate::read::analyse::conclusion;
+use crate::read::analyse::cost::Price;
+use crate::read::analyse::energy;
 use crate::read::analyse::figures::{CaseRuns, Figures, Group};
 use crate::read::analyse::quotable::{self, Objection};
 use crate::read::analyse::results::ResultFolder;
@@ -18,6 +20,7 @@ use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::analyse::title;
 use crate::read::analyse::utilisation;
 use crate::read::show::columns::percent;
+use crate::read::show::economy::three_digits;
 use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::bandwidth::size as size_of_message;
 use crate::read::show::page::content::batch_sizes::{Done, PageTable};
@@ -172,7 +175,7 @@ fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headli
         trust,
         reasons,
         conclusion: conclusion::of_group(group),
-        figures: figures(group),
+        figures: figures(group, series.price),
     }
 }
 
@@ -186,7 +189,7 @@ fn largest(group: &Group) -> Option<(&CaseRuns, &Figures)> {
     group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))
 }
 
-fn figures(group: &Group) -> Vec<Figure> {
+fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     let figure = |label: String, value: String, unit: &'static str, note: String| Figure {
         label,
         value,
@@ -212,6 +215,17 @@ fn figures(group: &Group) -> Vec<Figure> {
         let rate = teraflops(it.teraflops_per_second);
         let share = it.share_text().unwrap_or_else(|| "no matrix products in these records".to_owned());
         shown.push(of_speed(figure(format!("Arithmetic of {name}"), rate, "TFLOP/s", share)));
+    }
+    if let Some(it) = energy::of_case(case) {
+        let note =
+            format!("{} images/s/W at {} W", three_digits(it.images_per_second_per_watt), three_digits(it.watts));
+        let value = three_digits(it.joules_per_image);
+        shown.push(of_speed(figure(format!("Energy of {name}"), value, "J/image", note)));
+    }
+    if let Some((price, it)) = price.and_then(|price| Some((price, price.of_case(group, case)?))) {
+        let note = format!("{} % over {}, at {price}", percent(it.over_base), group.base.unwrap_or(Case::SINGLE));
+        let value = format!("{}{}", price.currency, three_digits(it.of_90_epochs));
+        shown.push(of_speed(figure(format!("90 epochs of ImageNet by {name}"), value, "", note)));
     }
     let base = group.base.unwrap_or(Case::SINGLE);
     if base == name {

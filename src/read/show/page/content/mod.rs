@@ -14,6 +14,8 @@
 //! | [`work_load`] | what an uneven division of the batch cost |
 //! | [`scaling_loss`] | where the scaling loss goes |
 //! | [`learning`] | loss and predictions over epochs |
+//! | [`economy`] | power, energy and money |
+//! | [`telemetry`] | clocks, heat, power and network over the iterations |
 //! | [`traced_step`] | inside a traced iteration |
 //! | [`iterations`] | every iteration of every run |
 //! | [`ranks`] | the spread of every rank |
@@ -25,6 +27,7 @@
 pub mod bandwidth;
 pub mod batch_size_charts;
 pub mod batch_sizes;
+pub mod economy;
 pub mod environment;
 pub mod headline;
 pub mod input;
@@ -38,6 +41,7 @@ pub mod scaling_charts;
 pub mod scaling_loss;
 pub mod series;
 pub mod split;
+pub mod telemetry;
 pub mod traced_step;
 pub mod trust;
 pub mod work_load;
@@ -125,9 +129,11 @@ fn section(setting: &Setting, published: bool) -> Section {
     blocks.extend(split::block(setting));
     blocks.extend(work_load::blocks(setting));
     blocks.extend(scaling_loss::block(setting));
+    blocks.extend(economy::blocks(setting));
     blocks.extend(traced_step::blocks(setting));
     blocks.extend(learning::block(setting));
     blocks.extend(iterations::blocks(setting));
+    blocks.extend(telemetry::blocks(setting));
     blocks.extend(ranks::blocks(setting));
     Section { subject: Subject::Runs, title: setting.title.clone(), note: setting.note.clone(), blocks }
 }

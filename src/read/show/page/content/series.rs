@@ -8,6 +8,7 @@ use ringmark_record::dimension::model::Model;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::trace::timeline::Timeline;
 
+use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::title;
@@ -33,6 +34,8 @@ pub struct Series<'a> {
     pub style: Style,
     /// Its runs.
     pub group: &'a Group,
+    /// What an hour of it costs.
+    pub price: Option<&'a Price>,
     /// Traces of its result, of runs in any group.
     pub traces: &'a [(RunName, Timeline)],
 }
@@ -72,7 +75,13 @@ pub fn settings(results: &[ResultFolder]) -> Vec<Setting<'_>> {
             });
             let series = &mut settings[index].1.series;
             let style = Style { colour: number, shape: series.len() };
-            series.push(Series { name: result.name.clone(), style, group, traces: &result.traces });
+            series.push(Series {
+                name: result.name.clone(),
+                style,
+                group,
+                price: result.price.as_ref(),
+                traces: &result.traces,
+            });
         }
     }
     settings.into_iter().map(|(_, setting)| named(setting)).collect()

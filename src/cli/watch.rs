@@ -1,0 +1,37 @@
+//! Options of `ringmark watch`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::json::JsonOption;
+use crate::launch::sweep::live::watch::WatchConfig;
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  ringmark watch results/rack7
+      the sweep that writes there: run, speed, slowest rank, where each host is, time left; ends with it
+  ringmark watch results/rack7 --json | jq .left
+      seconds left, once
+
+Exit status 0 says that the command has ended well (with --json, that it has said something), 1 that it failed or is gone, 2
+that nothing in FOLDER says where it is.";
+
+/// Options of `ringmark watch`.
+#[derive(Debug, Args)]
+#[command(after_help = WATCH_EXAMPLES)]
+pub struct WatchOptions {
+    /// Folder of a sweep, score, bandwidth or input command that runs, its --out
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+impl WatchOptions {
+    /// Takes what was typed as it is.
+    pub fn into_config(self) -> WatchConfig {
+        WatchConfig { folder: self.folder, json: self.json.into_json() }
+    }
+}

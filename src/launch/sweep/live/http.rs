@@ -1,0 +1,331 @@
+//! Metrics over HTTP, for whoever scrapes them: `GET /metrics`, a connection a request. One thread, few connections, a small
+//! request and a short time for each: whoever comes slowly, says much or comes often costs the job beside it next to
+//! nothing. Not for what the metrics are.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::mem;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use nix::poll::PollFlags;
+use ringmark_record::options::usage::usage;
+
+use crate::launch::local::door::{Closed, Door, DoorThread, Knock};
+
+/// What is served.
+const PATH: &str = "/metrics";
+
+/// Of Prometheus' text format.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Of what people read.
+const WORDS: &str = "text/plain; charset=utf-8";
+
+/// For a whole connection, however slowly its bytes come or go. A scrape takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connections at a time; of more, the oldest closes.
+const MOST: usize = 16;
+
+/// After so many that came at once nobody is accepted for so long.
+const BURST: usize = MOST;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest head of a request, in bytes. Prometheus' has some 300.
+const LONGEST_REQUEST: usize = 1 << 13;
+
+/// What is still read of a client that has its answer, in bytes, so that the end of the connection does not take it back.
+const LONGEST_REST: usize = 1 << 16;
+
+/// Serves until it is dropped.
+#[derive(Debug)]
+pub struct MetricsServer {
+    address: SocketAddr,
+    _thread: DoorThread,
+}
+
+impl MetricsServer {
+    /// Listens at `address`, with port 0 on one that the kernel chooses. `metrics` makes the text of each answer.
+    pub fn open(address: SocketAddr, metrics: impl Fn() -> String + Send + 'static) -> anyhow::Result<MetricsServer> {
+        let open = || {
+            let socket = TcpListener::bind(address)?;
+            let address = socket.local_addr()?;
+            let serve = move |door| Server { door, metrics, clients: VecDeque::new() }.run();
+            Ok(MetricsServer { address, _thread: DoorThread::start(socket, serve)? })
+        };
+        open().map_err(|error: std::io::Error| {
+            let fix = match error.kind() {
+                ErrorKind::AddrInUse => "another program listens there: choose another port, or 0 for any that is free",
+                ErrorKind::AddrNotAvailable => {
+                    "choose an address of this machine by --metrics-bind: 0.0.0.0 or [::] for all of them"
+                }
+                ErrorKind::PermissionDenied => "choose a port from 1024 on, or 0 for any that is free",
+                _ => "choose another port by --metrics-port, or another address by --metrics-bind",
+            };
+            usage(anyhow!("--metrics-port {}: {address} cannot be listened at: {error}: {fix}", address.port()))
+        })
+    }
+
+    /// What a browser is given.
+    pub fn url(&self) -> String {
+        format!("http://{}{PATH}", self.address)
+    }
+}
+
+/// What the thread has.
+struct Server<F> {
+    door: Door,
+    metrics: F,
+    /// Oldest first.
+    clients: VecDeque<Client>,
+}
+
+/// One accepted connection.
+struct Client {
+    stream: TcpStream,
+    since: Instant,
+    state: State,
+}
+
+enum State {
+    /// What has come of the head.
+    Asking(Vec<u8>),
+    /// The answer, and how much of it is sent.
+    Answering(Vec<u8>, usize),
+    /// How much has come since.
+    Leaving(usize),
+}
+
+impl<F: Fn() -> String> Server<F> {
+    fn run(mut self) {
+        while self.turn().is_ok() {}
+    }
+
+    /// Waits until there is something to do, and does it.
+    fn turn(&mut self) -> Result<(), Closed> {
+        let wake = self.clients.front().map(|oldest| oldest.since + PATIENCE);
+        let waiting = self.clients.iter().map(|client| (client.stream.as_fd(), client.waits_for()));
+        let ready = self.door.wait(waiting, wake)?;
+        for (mut client, is_ready) in mem::take(&mut self.clients).into_iter().zip(ready.connections) {
+            let goes_on = !is_ready || client.turn(&self.metrics);
+            if goes_on && client.since.elapsed() < PATIENCE {
+                self.clients.push_back(client);
+            }
+        }
+        if ready.knocks {
+            self.accept();
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..BURST {
+            match self.door.accept() {
+                Knock::Stream(stream) => {
+                    let (since, state) = (Instant::now(), State::Asking(Vec::new()));
+                    self.clients.push_back(Client { stream, since, state });
+                    if self.clients.len() > MOST {
+                        self.clients.pop_front();
+                    }
+                }
+                Knock::Nobody => return,
+                Knock::NoDescriptor => {
+                    self.clients.pop_front();
+                    return;
+                }
+            }
+        }
+        self.door.pause(PAUSE);
+    }
+}
+
+impl Client {
+    fn waits_for(&self) -> PollFlags {
+        match self.state {
+            State::Answering(..) => PollFlags::POLLOUT,
+            State::Asking(_) | State::Leaving(_) => PollFlags::POLLIN,
+        }
+    }
+
+    /// Whether it goes on. One read or one write, so that nobody is served at the cost of the others.
+    fn turn(&mut self, metrics: &impl Fn() -> String) -> bool {
+        let mut bytes = [0; LONGEST_REQUEST];
+        let moved = match &mut self.state {
+            State::Asking(_) | State::Leaving(_) => self.stream.read(&mut bytes),
+            State::Answering(answer, sent) => self.stream.write(&answer[*sent..]),
+        };
+        let count = match moved {
+            Ok(0) => return false,
+            Ok(count) => count,
+            Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        };
+        match &mut self.state {
+            State::Asking(head) => {
+                head.extend_from_slice(&bytes[..count]);
+                if let Some(answer) = answer(head, metrics) {
+                    self.state = State::Answering(answer, 0);
+                }
+                true
+            }
+            State::Answering(answer, sent) => {
+                *sent += count;
+                if *sent == answer.len() {
+                    self.state = State::Leaving(0);
+                    return self.stream.shutdown(Shutdown::Write).is_ok();
+                }
+                true
+            }
+            State::Leaving(rest) => {
+                *rest += count;
+                *rest < LONGEST_REST
+            }
+        }
+    }
+}
+
+/// What answers a request, once all of its head is there, or too much of it.
+fn answer(head: &[u8], metrics: &impl Fn() -> String) -> Option<Vec<u8>> {
+    let ends = |end: &[u8]| head.windows(end.len()).any(|bytes| bytes == end);
+    if !ends(b"\r\n\r\n") && !ends(b"\n\n") {
+        let is_too_long = head.len() >= LONGEST_REQUEST;
+        return is_too_long.then(|| response("431 Request Header Fields Too Large", WORDS, "too long\n", true));
+    }
+    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let words: Vec<&str> = line.trim_end().split(' ').collect();
+    let [method, target, version] = words[..] else {
+        return Some(response("400 Bad Request", WORDS, "no request of HTTP/1\n", true));
+    };
+    if !version.starts_with("HTTP/1.") {
+        return Some(response("400 Bad Request", WORDS, "no request of HTTP/1\n", true));
+    }
+    let path = target.split('?').next().unwrap_or_default();
+    let (is_get, is_head) = (method == "GET", method == "HEAD");
+    Some(match path == PATH && (is_get || is_head) {
+        true => response("200 OK", METRICS, &metrics(), is_get),
+        false => response("404 Not Found", WORDS, "metrics are at GET /metrics\n", !is_head),
+    })
+}
+
+fn response(status: &str, content: &str, body: &str, has_body: bool) -> Vec<u8> {
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content}\r\nContent-Length: {length}\r\nCache-Control: no-store\r\n\
+         Connection: close\r\n\r\n"
+    );
+    let body = if has_body { body } else { "" };
+    [head.as_bytes(), body.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::thread;
+
+    use super::*;
+
+    fn server(text: &'static str) -> MetricsServer {
+        MetricsServer::open((Ipv4Addr::LOCALHOST, 0).into(), move || text.to_owned()).expect("a port")
+    }
+
+    fn connect(server: &MetricsServer) -> TcpStream {
+        let stream = TcpStream::connect(server.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+        stream
+    }
+
+    /// All that is answered to `request`.
+    fn asked(server: &MetricsServer, request: &[u8]) -> String {
+        let mut stream = connect(server);
+        stream.write_all(request).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered and closed");
+        answer
+    }
+
+    #[test]
+    fn metrics_are_at_their_path_and_nowhere_else() {
+        let server = server("a 1\n");
+        assert!(server.url().starts_with("http://127.0.0.1:") && server.url().ends_with("/metrics"));
+        let answer = asked(&server, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{head}");
+        assert!(head.contains("\r\nContent-Length: 4\r\n"), "{head}");
+        assert_eq!(body, "a 1\n");
+        assert!(asked(&server, b"GET /metrics?name=a HTTP/1.0\n\n").ends_with("\r\n\r\na 1\n"));
+        assert_eq!(asked(&server, b"HEAD /metrics HTTP/1.1\r\n\r\n"), format!("{head}\r\n\r\n"));
+        for request in ["GET / ", "GET /metrics/ ", "POST /metrics ", "GET http://a/metrics ", "\u{e4} /metrics "] {
+            let answer = asked(&server, format!("{request}HTTP/1.1\r\n\r\n").as_bytes());
+            assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n"), "{request}: {answer}");
+        }
+        for request in [&b"\r\n\r\n"[..], b"GET /metrics\r\n\r\n", b"GET /metrics SMTP\r\n\r\n", b"\xff \xff\n\n"] {
+            assert!(asked(&server, request).starts_with("HTTP/1.1 400 Bad Request\r\n"));
+        }
+        let long = [&b"GET /metrics HTTP/1.1\r\nX: "[..], &[b'x'; LONGEST_REQUEST]].concat();
+        assert!(asked(&server, &long).starts_with("HTTP/1.1 431 "));
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_named() {
+        let server = server("");
+        let error = MetricsServer::open(server.address, String::new).expect_err("it is taken");
+        let (text, port) = (format!("{error:#}"), server.address.port());
+        assert!(
+            text.starts_with(&format!("--metrics-port {port}: 127.0.0.1:{port} cannot be listened at: ")),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("another program listens there: choose another port, or 0 for any that is free"),
+            "{text}"
+        );
+        // No machine has this one: it is kept for documents.
+        let error =
+            MetricsServer::open("192.0.2.1:0".parse().expect("an address"), String::new).expect_err("elsewhere");
+        assert!(format!("{error:#}").contains("choose an address of this machine by --metrics-bind"), "{error:#}");
+        let address = server.address;
+        drop(server);
+        MetricsServer::open(address, String::new).expect("it is free again");
+    }
+
+    #[test]
+    fn who_comes_slowly_or_often_keeps_nobody_out() {
+        let server = server("a 1\n");
+        // Silent ones, and one that sends a byte now and then.
+        let mut silent: Vec<TcpStream> = (0..200).map(|_| connect(&server)).collect();
+        let mut slow = connect(&server);
+        assert!(asked(&server, b"GET /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\na 1\n"));
+        assert_eq!(silent[0].read(&mut [0]).expect("closed"), 0, "the oldest goes");
+        let since = Instant::now();
+        while slow.write_all(b"G").is_ok() {
+            assert!(since.elapsed() < 12 * PATIENCE, "it is still there");
+            thread::sleep(PAUSE);
+        }
+    }
+
+    #[test]
+    fn who_sends_without_end_or_does_not_read_is_let_go() {
+        // More than the kernel keeps for who does not read.
+        let text: &'static str = Box::leak("a 1\n".repeat(1 << 22).into_boxed_str());
+        let server = server(text);
+        let mut endless = connect(&server);
+        endless.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
+        let sent = (0..100_000).take_while(|_| endless.write_all(&[b'x'; 1 << 12]).is_ok()).count();
+        assert!(sent < 100_000);
+        let mut deaf = connect(&server);
+        deaf.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("sent");
+        let since = Instant::now();
+        while deaf.write_all(b"x").is_ok() {
+            assert!(since.elapsed() < 12 * PATIENCE, "it is still there");
+            thread::sleep(PAUSE);
+        }
+        let mut read = Vec::new();
+        // Cut off, or at its end.
+        let _ = deaf.read_to_end(&mut read);
+        assert!(read.len() < text.len(), "nobody waits for it");
+        assert!(asked(&server, b"HEAD /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 OK\r\n"));
+    }
+}

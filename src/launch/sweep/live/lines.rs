@@ -1,0 +1,330 @@
+//! A command on its way as lines of a terminal: which run, how fast, the slowest rank, where the ranks of each host are. Pure.
+
+use std::collections::BTreeMap;
+
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::progress::{JobProgress, Progress, RankProgress};
+
+use crate::output::strip_control_characters;
+
+/// Hosts that have a line; of more, those with the slowest ranks.
+const HOSTS: usize = 16;
+
+/// A rank that has not been heard for so long, in seconds, has missed several reports.
+const SILENCE: f64 = 5.0;
+
+/// A part of a line, and when it is left out where there is no room: the largest number first, 0 never.
+type Part = (u32, String);
+
+/// Of a terminal of so many columns and rows: the [`headline`], and below it what there is room for.
+pub fn lines(progress: &Progress, columns: usize, rows: usize) -> Vec<String> {
+    let mut lines = vec![headline(progress, columns)];
+    if let (Some(job), None) = (&progress.job, &progress.end) {
+        lines.extend(figures(job, columns));
+        // The last row is the cursor's.
+        let room = rows.saturating_sub(lines.len() + 1).min(HOSTS);
+        lines.extend(hosts(job, columns, room));
+    }
+    lines
+}
+
+/// `run 3/10 - 1n2g - backward - 12/30 - 1.2 images/s +-4 % - run 0:40 - sweep about 6:10 left`; where that is longer than
+/// `columns`, without what is missed least.
+pub fn headline(progress: &Progress, columns: usize) -> String {
+    let jobs = progress.jobs;
+    let mut parts = vec![(0, format!("run {}/{}", jobs.number, jobs.of))];
+    if let Some(job) = &progress.job {
+        parts.push((0, job.title.clone()));
+        parts.extend(job.stage.iter().map(|stage| (2, stage.clone())));
+        if job.iteration > 0 {
+            let of = job.iterations.map(|all| format!("/{all}")).unwrap_or_default();
+            let word = if of.is_empty() { "iteration " } else { "" };
+            parts.push((0, format!("{word}{}{of}", job.iteration)));
+        }
+        let (speed, margin) = speed(job);
+        parts.extend(speed.map(|speed| (0, speed)));
+        parts.extend(margin.map(|margin| (3, margin)));
+        parts.push((4, format!("run {}", clock(job.elapsed))));
+    }
+    parts.extend(progress.left.map(|left| (1, format!("sweep about {} left", clock(left)))));
+    fitted(parts, " - ", columns)
+}
+
+/// The speed so far, and the half-width of its 95 % confidence interval where that tells something.
+fn speed(job: &JobProgress) -> (Option<String>, Option<String>) {
+    match (job.mean_images_per_second, job.images_per_second) {
+        (Some(mean), _) => {
+            let margin = job.margin.filter(|margin| *margin < 1.0);
+            (Some(format!("{mean:.1}")), margin.map(|margin| format!("+-{:.0} %", 100.0 * margin)))
+        }
+        (None, Some(last)) => (Some(format!("{last:.1} (warm-up)")), None),
+        (None, None) => (None, None),
+    }
+}
+
+/// `now 20.8 images/s - step 402 ms - slowest: rank 11 on b, 381 ms of its own`.
+fn figures(job: &JobProgress, columns: usize) -> Option<String> {
+    let workers = || job.ranks.iter().filter(|rank| !rank.is_server);
+    let mut parts = Vec::new();
+    if let (Some(_), Some(now)) = (job.mean_images_per_second, job.images_per_second) {
+        parts.push((1, format!("now {now:.1}")));
+    }
+    let step = workers().filter_map(|rank| rank.step).max_by(|one, other| one.0.total_cmp(&other.0));
+    parts.extend(step.map(|step| (2, format!("step {}", milliseconds(step)))));
+    let slowest = JobProgress::slowest(workers());
+    parts.extend(slowest.map(|(rank, time)| {
+        (0, format!("slowest: rank {} on {}, {} of its own", rank.rank, rank.host, milliseconds(time)))
+    }));
+    (!parts.is_empty()).then(|| format!("  {}", fitted(parts, " - ", columns.saturating_sub(2))))
+}
+
+/// A line for each host, in the order of its ranks.
+fn hosts(job: &JobProgress, columns: usize, room: usize) -> Vec<String> {
+    let mut hosts: Vec<(&str, Vec<&RankProgress>)> = Vec::new();
+    for rank in &job.ranks {
+        match hosts.iter_mut().find(|(host, _)| *host == rank.host) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => hosts.push((&rank.host, vec![rank])),
+        }
+    }
+    let width = hosts.iter().map(|(host, _)| host.chars().count()).max().unwrap_or_default();
+    let left_out = if hosts.len() > room { hosts.len() - room.saturating_sub(1) } else { 0 };
+    if left_out > 0 {
+        let slowness = |(_, ranks): &(&str, Vec<&RankProgress>)| {
+            let unheard = ranks.iter().map(|rank| rank.unheard.0).filter(|unheard| *unheard > SILENCE);
+            let own = ranks.iter().filter_map(|rank| rank.own_time()).map(|time| time.0);
+            (unheard.fold(0.0, f64::max), own.fold(0.0, f64::max))
+        };
+        let mut slowest: Vec<usize> = (0..hosts.len()).collect();
+        slowest.sort_by(|one, other| {
+            slowness(&hosts[*other]).partial_cmp(&slowness(&hosts[*one])).unwrap_or(one.cmp(other))
+        });
+        slowest.truncate(hosts.len() - left_out);
+        let mut index = 0..;
+        hosts.retain(|_| index.next().is_some_and(|index| slowest.contains(&index)));
+    }
+    let mut lines: Vec<String> = hosts.iter().map(|(host, ranks)| host_line(host, width, ranks, columns)).collect();
+    if left_out > 0 && room > 0 {
+        lines.push(format!("  and {left_out} more hosts"));
+    }
+    lines
+}
+
+/// `  b  8 ranks  iteration 12-13  backward 5, all-reduce 3  slowest rank 11, 381 ms`.
+fn host_line(host: &str, width: usize, ranks: &[&RankProgress], columns: usize) -> String {
+    let (servers, workers): (Vec<&RankProgress>, Vec<&RankProgress>) = ranks.iter().partition(|rank| rank.is_server);
+    let count = |number: usize, what: &str| match number {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        _ => Some(format!("{number} {what}s")),
+    };
+    let counts: Vec<String> =
+        [count(workers.len(), "rank"), count(servers.len(), "server")].into_iter().flatten().collect();
+    let mut parts = vec![(0, format!("{host:width$}")), (2, counts.join(", "))];
+    let iterations = workers.iter().map(|rank| rank.iteration);
+    if let (Some(first), Some(last)) = (iterations.clone().min(), iterations.max())
+        && last > 0
+    {
+        let range = if first == last { first.to_string() } else { format!("{first}-{last}") };
+        parts.push((1, format!("iteration {range}")));
+    }
+    let mut stages: BTreeMap<&str, usize> = BTreeMap::new();
+    workers.iter().for_each(|rank| *stages.entry(&rank.stage).or_default() += 1);
+    let stages: Vec<String> = match stages.len() {
+        1 => stages.into_keys().map(str::to_owned).collect(),
+        _ => stages.into_iter().map(|(stage, ranks)| format!("{stage} {ranks}")).collect(),
+    };
+    parts.extend((!stages.is_empty()).then(|| (3, stages.join(", "))));
+    let slowest = JobProgress::slowest(workers.iter().copied());
+    parts.extend(slowest.map(|(rank, time)| (1, format!("slowest rank {}, {}", rank.rank, milliseconds(time)))));
+    let silent = ranks.iter().max_by(|one, other| one.unheard.0.total_cmp(&other.unheard.0));
+    parts.extend(silent.filter(|rank| rank.unheard.0 > SILENCE).map(|rank| {
+        let kind = if rank.is_server { "server" } else { "rank" };
+        (0, format!("{kind} {} not heard for {:.0} s", rank.rank, rank.unheard.0))
+    }));
+    format!("  {}", fitted(parts, "  ", columns.saturating_sub(2)))
+}
+
+/// The parts, without as many as have no room; cut where even the rest has none.
+fn fitted(mut parts: Vec<Part>, separator: &str, columns: usize) -> String {
+    loop {
+        let texts: Vec<&str> = parts.iter().map(|(_, text)| text.as_str()).collect();
+        // A margin stands beside its mean.
+        let line = strip_control_characters(&texts.join(separator).replace(" - +-", " +-")).replace(['\n', '\t'], " ");
+        let least = parts.iter().map(|(rank, _)| *rank).max().filter(|rank| *rank > 0);
+        match least {
+            Some(least) if line.chars().count() > columns => parts.retain(|(rank, _)| *rank != least),
+            _ => return line.chars().take(columns).collect(),
+        }
+    }
+}
+
+fn milliseconds(Seconds(seconds): Seconds) -> String {
+    let milliseconds = 1e3 * seconds;
+    if milliseconds < 10.0 { format!("{milliseconds:.2} ms") } else { format!("{milliseconds:.0} ms") }
+}
+
+/// `0:40`, `1:02:03`.
+fn clock(Seconds(seconds): Seconds) -> String {
+    let seconds = seconds.round() as u64;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use ringmark_record::benchmark::BenchmarkKind;
+    use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
+    use ringmark_record::progress::{CommandEnd, JobCounts};
+
+    use super::*;
+
+    /// Rank 3, on the second of two hosts, is behind; a server beside it.
+    pub fn job() -> JobProgress {
+        let rank = |rank: u32, iteration, stage: &str, own| RankProgress {
+            rank,
+            is_server: false,
+            host: if rank < 2 { "a" } else { "b" }.to_owned(),
+            iteration,
+            stage: stage.to_owned(),
+            is_waiting: stage == "all-reduce",
+            step: Some(Seconds(0.4)),
+            before_allreduce: Some(Seconds(own)),
+            unheard: Seconds(0.5),
+            available_memory: Some(Bytes(1 << 33)),
+        };
+        let server = RankProgress {
+            is_server: true,
+            host: "b".to_owned(),
+            step: None,
+            before_allreduce: None,
+            ..rank(0, 0, "waiting for pushes of workers", 0.0)
+        };
+        JobProgress {
+            title: "2n2g".to_owned(),
+            run: Some("2n2g/rn50_b8_fp32_3.log".parse().expect("a name")),
+            case: "2n2g".parse().expect("a case"),
+            elapsed: Seconds(40.0),
+            iteration: 12,
+            iterations: Some(30),
+            warmup: 2,
+            stage: Some("backward".to_owned()),
+            images_per_second: Some(ImagesPerSecond(80.5)),
+            mean_images_per_second: Some(ImagesPerSecond(79.0)),
+            margin: Some(0.04),
+            ranks: vec![
+                rank(0, 12, "all-reduce", 0.2),
+                rank(1, 12, "all-reduce", 0.25),
+                rank(2, 13, "forward", 0.3),
+                rank(3, 12, "backward", 0.381),
+                server,
+            ],
+        }
+    }
+
+    /// The third of ten runs.
+    pub fn progress() -> Progress {
+        let begun = Progress::begin(BenchmarkKind::Train, "a".to_owned(), 7, Seconds(1.7e9));
+        let jobs = JobCounts { number: 3, of: 10, finished: 2 };
+        Progress { jobs, left: Some(Seconds(370.0)), job: Some(job()), ..begun }
+    }
+
+    #[test]
+    fn a_wide_terminal_shows_all() {
+        assert_eq!(
+            lines(&progress(), 120, 24),
+            [
+                "run 3/10 - 2n2g - backward - 12/30 - 79.0 images/s +-4 % - run 0:40 - sweep about 6:10 left",
+                "  now 80.5 images/s - step 400 ms - slowest: rank 3 on b, 381 ms of its own",
+                "  a  2 ranks  iteration 12  all-reduce  slowest rank 1, 250 ms",
+                "  b  2 ranks, 1 server  iteration 12-13  backward 1, forward 1  slowest rank 3, 381 ms",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_narrow_or_low_terminal_shows_what_matters_most() {
+        assert_eq!(
+            lines(&progress(), 66, 24),
+            [
+                "run 3/10 - 2n2g - 12/30 - 79.0 images/s - sweep about 6:10 left",
+                "  now 80.5 images/s - slowest: rank 3 on b, 381 ms of its own",
+                "  a  2 ranks  iteration 12  all-reduce  slowest rank 1, 250 ms",
+                "  b  2 ranks, 1 server  iteration 12-13  slowest rank 3, 381 ms",
+            ]
+        );
+        assert_eq!(
+            lines(&progress(), 50, 24),
+            [
+                "run 3/10 - 2n2g - 12/30 - 79.0 images/s",
+                "  slowest: rank 3 on b, 381 ms of its own",
+                "  a  2 ranks  iteration 12  slowest rank 1, 250 ms",
+                "  b  iteration 12-13  slowest rank 3, 381 ms",
+            ]
+        );
+        for columns in 0..130 {
+            let shown = lines(&progress(), columns, 24);
+            assert!(shown.iter().all(|line| line.chars().count() <= columns.max(2)), "{columns}: {shown:?}");
+        }
+        for rows in 0..6 {
+            assert!(lines(&progress(), 120, rows).len() <= rows.saturating_sub(1).max(2), "{rows}");
+        }
+        assert_eq!(lines(&progress(), 120, 4)[2], "  and 2 more hosts");
+    }
+
+    #[test]
+    fn of_many_hosts_those_with_the_slowest_ranks_have_a_line() {
+        let mut job = job();
+        let one = job.ranks[0].clone();
+        job.ranks = (0..40)
+            .map(|rank| RankProgress {
+                rank,
+                host: format!("h{rank:02}"),
+                before_allreduce: Some(Seconds(f64::from(rank * 7 % 40) / 100.0)),
+                ..one.clone()
+            })
+            .collect();
+        job.ranks[0].unheard = Seconds(7.2);
+        let shown = hosts(&job, 120, HOSTS);
+        assert_eq!((shown.len(), shown[15].as_str()), (HOSTS, "  and 25 more hosts"));
+        assert_eq!(shown[0], "  h00  1 rank  iteration 12  all-reduce  rank 0 not heard for 7 s");
+        // 0.39 is rank 17's.
+        assert!(shown.iter().any(|line| line.starts_with("  h17 ")), "{shown:?}");
+        let names: Vec<&str> = shown[..15].iter().map(|line| &line[2..5]).collect();
+        assert!(names.is_sorted(), "{names:?}");
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_not_shown() {
+        let begun = JobProgress {
+            iteration: 0,
+            stage: None,
+            images_per_second: None,
+            mean_images_per_second: None,
+            margin: None,
+            ranks: Vec::new(),
+            ..job()
+        };
+        let progress = Progress { left: None, job: Some(begun), ..progress() };
+        assert_eq!(lines(&progress, 120, 24), ["run 3/10 - 2n2g - run 0:40"]);
+        let of_input = JobProgress { iterations: None, ..job() };
+        let progress = Progress { job: Some(of_input), ..progress };
+        assert!(headline(&progress, 120).starts_with("run 3/10 - 2n2g - backward - iteration 12 - 79.0 images/s"));
+        let ended = Progress { end: Some(CommandEnd { failure: None }), ..progress };
+        assert_eq!(lines(&ended, 120, 24).len(), 1);
+    }
+
+    #[test]
+    fn names_from_a_file_do_not_command_the_terminal() {
+        let mut job = job();
+        (job.title, job.ranks[0].host) = ("a\u{1b}[2Jb".to_owned(), "c\nd".to_owned());
+        let shown = lines(&Progress { job: Some(job), ..progress() }, 120, 24);
+        assert!(shown.iter().all(|line| !line.contains(char::is_control)), "{shown:?}");
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!([40.0, 3723.0].map(|seconds| clock(Seconds(seconds))), ["0:40", "1:02:03"]);
+        assert_eq!([0.00512, 0.381, 12.0].map(|s| milliseconds(Seconds(s))), ["5.12 ms", "381 ms", "12000 ms"]);
+    }
+}

@@ -1,0 +1,174 @@
+//! A command on its way as metrics for Prometheus. Pure.
+
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::line::prometheus::{MetricFamily, MetricKind, Sample};
+use ringmark_record::progress::{JobProgress, Progress, RankProgress};
+
+type Labels = Vec<(&'static str, String)>;
+
+/// All metrics, as Prometheus takes them.
+pub fn text(progress: &Progress) -> String {
+    families(progress).iter().map(MetricFamily::to_string).collect()
+}
+
+fn families(progress: &Progress) -> Vec<MetricFamily> {
+    let of_command = |name, help, kind, value: Option<f64>| {
+        let labels = vec![("benchmark", progress.benchmark.to_string())];
+        family(name, help, kind, value.map(|value| Sample { labels, value }).into_iter().collect())
+    };
+    let (gauge, counter) = (MetricKind::Gauge, MetricKind::Counter);
+    let jobs = progress.jobs;
+    let mut families = vec![
+        of_command(
+            "ringmark_sweep_start_time_seconds",
+            "When the launcher began, since 1970.",
+            gauge,
+            Some(progress.started.0),
+        ),
+        of_command(
+            "ringmark_sweep_seconds_left",
+            "Roughly until the last run ends; missing where nothing says how fast the runs are.",
+            gauge,
+            progress.left.map(|left| left.0),
+        ),
+        of_command("ringmark_sweep_runs", "Runs of this launcher.", gauge, Some(jobs.of as f64)),
+        of_command(
+            "ringmark_runs_finished_total",
+            "Runs of this launcher that have ended and count.",
+            counter,
+            Some(jobs.finished as f64),
+        ),
+    ];
+    families.extend(progress.job.iter().flat_map(of_job));
+    families
+}
+
+fn family(name: &str, help: &str, kind: MetricKind, samples: Vec<Sample>) -> MetricFamily {
+    MetricFamily { name: name.to_owned(), help: help.to_owned(), unit: None, kind, samples }
+}
+
+/// Of the run under way and its ranks.
+fn of_job(job: &JobProgress) -> Vec<MetricFamily> {
+    let labels = labels(job);
+    let gauge = |name, help, samples| family(name, help, MetricKind::Gauge, samples);
+    let of_run = |name, help, value: Option<f64>| {
+        let sample = value.map(|value| Sample { labels: labels.clone(), value });
+        gauge(name, help, sample.into_iter().collect())
+    };
+    let of_ranks = |name, help, value: &dyn Fn(&RankProgress) -> Option<f64>| {
+        let sample =
+            |rank: &RankProgress| Some(Sample { labels: [&labels[..], &of_rank(rank)].concat(), value: value(rank)? });
+        gauge(name, help, job.ranks.iter().filter_map(sample).collect())
+    };
+    let speed = |speed: Option<ImagesPerSecond>| speed.map(|speed| speed.0);
+    let seconds = |seconds: Option<Seconds>| seconds.map(|seconds| seconds.0);
+    let stages = job.ranks.iter().map(|rank| Sample {
+        labels: [&labels[..], &of_rank(rank), &[("stage", rank.stage.clone())]].concat(),
+        value: 1.0,
+    });
+    vec![
+        of_run(
+            "ringmark_job_images_per_second",
+            "Images of all ranks in a second, in the last iteration.",
+            speed(job.images_per_second),
+        ),
+        of_run(
+            "ringmark_job_mean_images_per_second",
+            "Images of all ranks over all time after warm-up of the run under way.",
+            speed(job.mean_images_per_second),
+        ),
+        of_run("ringmark_job_elapsed_seconds", "Since the run under way was started.", Some(job.elapsed.0)),
+        of_run(
+            "ringmark_job_iteration",
+            "Iteration under way of the rank that is furthest behind; 0 before the first.",
+            Some(job.iteration.into()),
+        ),
+        of_run(
+            "ringmark_job_iterations",
+            "Iterations that the run under way will have, warm-up included.",
+            job.iterations.map(f64::from),
+        ),
+        of_ranks("ringmark_rank_iteration", "Iteration under way; 0 before the first.", &|rank| {
+            Some(rank.iteration.into())
+        }),
+        gauge("ringmark_rank_stage_info", "What the rank does, or how it ended.", stages.collect()),
+        of_ranks("ringmark_rank_waiting", "1 where the rank waits for others, otherwise 0.", &|rank| {
+            Some(f64::from(u8::from(rank.is_waiting)))
+        }),
+        of_ranks("ringmark_rank_step_seconds", "What the last iteration took.", &|rank| seconds(rank.step)),
+        of_ranks(
+            "ringmark_rank_before_allreduce_seconds",
+            "Of the last iteration what came before its first all-reduce, in which the rank waits for no other.",
+            &|rank| seconds(rank.before_allreduce),
+        ),
+        of_ranks(
+            "ringmark_rank_unheard_seconds",
+            "Since the rank's last report, of which one is due every second.",
+            &|rank| Some(rank.unheard.0),
+        ),
+        of_ranks("ringmark_rank_host_available_memory_bytes", "Memory that the rank's host has left.", &|rank| {
+            rank.available_memory.map(|Bytes(bytes)| bytes as f64)
+        }),
+    ]
+}
+
+fn labels(job: &JobProgress) -> Labels {
+    let Some(run) = job.run else { return vec![("case", job.case.to_string()), ("run", job.title.clone())] };
+    let mut labels = vec![
+        ("model", run.model.to_string()),
+        ("precision", run.dtype.to_string()),
+        ("batch_size", run.batch_size.to_string()),
+        ("case", run.case.to_string()),
+        ("kv_store", run.kv_store.to_string()),
+        ("run", run.run.to_string()),
+    ];
+    if run.baseline {
+        labels.push(("baseline", "1".to_owned()));
+    }
+    labels
+}
+
+fn of_rank(rank: &RankProgress) -> Labels {
+    let name = if rank.is_server { format!("server {}", rank.rank) } else { rank.rank.to_string() };
+    vec![("rank", name), ("host", rank.host.clone())]
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::benchmark::BenchmarkKind;
+
+    use super::*;
+    use crate::launch::sweep::live::lines::tests::{job, progress};
+
+    #[test]
+    fn every_figure_has_its_labels() {
+        let text = text(&progress());
+        let run =
+            "model=\"resnet50_v1b\",precision=\"fp32\",batch_size=\"8\",case=\"2n2g\",kv_store=\"ring\",run=\"3\"";
+        for line in [
+            "ringmark_sweep_seconds_left{benchmark=\"train\"} 370".to_owned(),
+            "# TYPE ringmark_runs_finished_total counter\nringmark_runs_finished_total{benchmark=\"train\"} 2"
+                .to_owned(),
+            format!("# TYPE ringmark_job_images_per_second gauge\nringmark_job_images_per_second{{{run}}} 80.5"),
+            format!("ringmark_job_iteration{{{run}}} 12"),
+            format!("ringmark_rank_iteration{{{run},rank=\"3\",host=\"b\"}} 12"),
+            format!("ringmark_rank_stage_info{{{run},rank=\"3\",host=\"b\",stage=\"backward\"}} 1"),
+            format!("ringmark_rank_waiting{{{run},rank=\"0\",host=\"a\"}} 1"),
+            format!("ringmark_rank_before_allreduce_seconds{{{run},rank=\"3\",host=\"b\"}} 0.381"),
+            format!("ringmark_rank_iteration{{{run},rank=\"server 0\",host=\"b\"}} 0"),
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_there() {
+        let begun = Progress::begin(BenchmarkKind::Input, "a".to_owned(), 7, Seconds(1.7e9));
+        let text_of_begun = text(&begun);
+        assert!(text_of_begun.contains("ringmark_runs_finished_total{benchmark=\"input\"} 0\n"), "{text_of_begun}");
+        assert!(!text_of_begun.contains("seconds_left") && !text_of_begun.contains("ringmark_job_"), "{text_of_begun}");
+        let job = JobProgress { run: None, ..job() };
+        let text = text(&Progress { job: Some(job), ..begun });
+        assert!(text.contains("ringmark_job_iteration{case=\"2n2g\",run=\"2n2g\"} 12\n"), "{text}");
+    }
+}

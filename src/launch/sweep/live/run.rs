@@ -1,0 +1,226 @@
+//! How fast a run is and what is left of it, by the lines of its iterations, or, where it has none, by what its ranks say. Not
+//! for the figures of a sweep: those are read from the files.
+
+use std::time::{Duration, Instant};
+
+use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::line::dlperf::{self, Line};
+use ringmark_record::progress::{JobProgress, RankProgress};
+use ringmark_record::stats::{summary, welch};
+
+use crate::launch::sweep::benchmark::Follower;
+use crate::launch::sweep::cost::ValidationCost;
+
+/// Follows a run.
+pub struct RunProgress {
+    /// What the run is called.
+    title: String,
+    iterations: u32,
+    warmup: u32,
+    /// Images of a rank in an iteration, where iterations have no lines.
+    batch_size: Option<u32>,
+    validation: Option<ValidationCost>,
+    /// Number and speed of the last iteration that ended.
+    last: Option<(u32, ImagesPerSecond)>,
+    /// Of the iterations after warm-up.
+    speeds: Vec<f64>,
+    /// When the first iteration was seen to end, and its number.
+    first: Option<(Instant, u32)>,
+    /// When the last one was seen to end.
+    seen: Option<Instant>,
+}
+
+impl RunProgress {
+    /// Of the run called `title`; it has `iterations`, the first `warmup` of which do not count.
+    pub fn new(title: String, iterations: u32, warmup: u32) -> RunProgress {
+        RunProgress {
+            title,
+            iterations,
+            warmup,
+            batch_size: None,
+            validation: None,
+            last: None,
+            speeds: Vec::new(),
+            first: None,
+            seen: None,
+        }
+    }
+
+    /// The same of a run whose epochs end with this.
+    pub fn validating(self, validation: Option<ValidationCost>) -> RunProgress {
+        RunProgress { validation, ..self }
+    }
+
+    /// The same of a run whose iterations, of so many images a rank, have no lines.
+    pub fn without_lines(self, batch_size: u32) -> RunProgress {
+        RunProgress { batch_size: Some(batch_size), ..self }
+    }
+
+    /// All images over all time after warm-up, as the log has it; `None` where no iteration came after it.
+    pub fn speed(&self) -> Option<ImagesPerSecond> {
+        summary::harmonic_mean(&self.speeds).map(ImagesPerSecond)
+    }
+
+    fn take(&mut self, line: &[u8], now: Instant) {
+        match dlperf::parse(line) {
+            Line::Iteration { batch, speed, .. } => self.end_iteration(batch, speed, now),
+            _ if dlperf::is_taken_up(line) => {
+                // The iterations so far were done at another time.
+                (self.first, self.seen) = (self.last.map(|(batch, _)| (now, batch)), Some(now));
+            }
+            _ => {}
+        }
+    }
+
+    fn end_iteration(&mut self, number: u32, speed: ImagesPerSecond, now: Instant) {
+        if number > self.warmup {
+            self.speeds.push(speed.0);
+        }
+        self.first.get_or_insert((now, number));
+        (self.last, self.seen) = (Some((number, speed)), Some(now));
+    }
+
+    /// The last iteration that the ranks say has ended, and their speeds in it together.
+    fn hear(&mut self, ranks: &[RankProgress], now: Instant) {
+        let Some(batch_size) = self.batch_size else { return };
+        let workers = || ranks.iter().filter(|rank| !rank.is_server);
+        let ended = workers().map(|rank| rank.iteration).min().unwrap_or_default().saturating_sub(1);
+        let speed: Option<f64> = workers().map(|rank| Some(f64::from(batch_size) / rank.step?.0)).sum();
+        let is_new = ended > self.last.map_or(0, |(last, _)| last);
+        if let Some(speed) = speed.filter(|speed| is_new && speed.is_finite() && *speed > 0.0) {
+            self.end_iteration(ended, ImagesPerSecond(speed), now);
+        }
+    }
+
+    /// Time left of the run, by the iterations that were timed here.
+    fn left(&self, now: Instant) -> Option<Duration> {
+        let ((since, first), (last, _), seen) = (self.first?, self.last?, self.seen?);
+        let at = |iteration: u32| self.validation.map_or(f64::from(iteration), |of| of.at(iteration));
+        let all = self.validation.map_or(f64::from(self.iterations), |of| of.behind(self.iterations));
+        let timed = Some(at(last) - at(first)).filter(|timed| *timed > 0.0)?;
+        let whole = (seen - since).as_secs_f64() * (all - at(last)).max(0.0) / timed;
+        Some(Duration::try_from_secs_f64(whole).ok()?.saturating_sub(now - seen))
+    }
+}
+
+impl Follower for RunProgress {
+    fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        self.take(line, Instant::now());
+        Ok(())
+    }
+
+    fn look(&mut self, job: &mut JobProgress, now: Instant) -> Option<Duration> {
+        self.hear(&job.ranks, now);
+        job.title.clone_from(&self.title);
+        job.iteration = job.iteration.max(self.last.map_or(0, |(ended, _)| ended));
+        (job.iterations, job.warmup) = (Some(self.iterations), self.warmup);
+        job.images_per_second = self.last.map(|(_, speed)| speed);
+        job.mean_images_per_second = self.speed();
+        let mean = job.mean_images_per_second.filter(|mean| mean.0 > 0.0);
+        job.margin = mean.zip(welch::margin_of_mean(&self.speeds)).map(|(mean, margin)| margin / mean.0);
+        self.left(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::benchmark::train::config::TrainConfig;
+
+    use super::*;
+    use crate::launch::sweep::cost::EpochImages;
+    use crate::launch::sweep::live::lines::tests::job;
+
+    fn run(progress: &mut RunProgress, batch: u32, speed: f64, now: Instant) {
+        progress.take(dlperf::write(batch, ImagesPerSecond(speed), 6.9).as_bytes(), now);
+    }
+
+    #[test]
+    fn the_speed_leaves_out_warm_up_and_noise() {
+        let mut progress = RunProgress::new("1n1g".to_owned(), 4, 2);
+        for (batch, speed) in [(1, 1.0), (2, 2.0), (3, 30.0), (4, 50.0)] {
+            run(&mut progress, batch, speed, Instant::now());
+            progress.line(b"some warning\n").expect("taken");
+        }
+        // 2 / (1/30 + 1/50).
+        assert_eq!(progress.speed(), Some(ImagesPerSecond(37.5)));
+        assert_eq!(RunProgress::new(String::new(), 4, 2).speed(), None);
+    }
+
+    #[test]
+    fn what_is_known_of_a_job_is_filled_in() {
+        let mut progress = RunProgress::new("1n2g".to_owned(), 12, 2);
+        let (start, mut job) = (Instant::now(), job());
+        assert_eq!(progress.look(&mut job, start), None);
+        let known = (job.title.as_str(), job.iteration, job.iterations, job.warmup, job.images_per_second);
+        assert_eq!(known, ("1n2g", 12, Some(12), 2, None));
+        job.iteration = 2;
+        for (batch, speed) in [(1, 10.0), (2, 20.0), (3, 20.0), (4, 22.0)] {
+            run(&mut progress, batch, speed, start + Duration::from_secs(3) * batch);
+        }
+        assert_eq!(progress.look(&mut job, start + Duration::from_secs(13)), Some(Duration::from_secs(23)));
+        assert_eq!((job.iteration, job.images_per_second), (4, Some(ImagesPerSecond(22.0))));
+        // Of 20 and 22 the mean is 21, the standard error 1, and Student's t of one degree of freedom 12.7.
+        let mean = job.mean_images_per_second.map_or(0.0, |mean| mean.0);
+        assert!((mean - 2.0 / (1.0 / 20.0 + 1.0 / 22.0)).abs() < 1e-9, "{mean}");
+        assert!((job.margin.expect("two speeds") - 12.706 / mean).abs() < 1e-3, "{:?}", job.margin);
+    }
+
+    #[test]
+    fn a_run_without_lines_goes_by_what_its_ranks_say() {
+        let mut progress = RunProgress::new("2n2g".to_owned(), 20, 4).without_lines(8);
+        let (start, mut job) = (Instant::now(), job());
+        let mut look = |iteration: u32, second: u64| {
+            job.ranks.iter_mut().for_each(|rank| rank.iteration = iteration);
+            let left = progress.look(&mut job, start + Duration::from_secs(second));
+            (left, job.images_per_second.map(|speed| speed.0.round()), job.mean_images_per_second.is_some())
+        };
+        // Four ranks of 8 images in 0.4 s each; the server trains nothing.
+        assert_eq!(look(1, 0), (None, None, false));
+        assert_eq!(look(4, 1), (None, Some(80.0), false));
+        // From the third to the eleventh in 4 s: nine more.
+        assert_eq!(look(12, 5), (Some(Duration::from_millis(4500)), Some(80.0), true));
+        assert_eq!(look(12, 6).0, Some(Duration::from_millis(3500)));
+    }
+
+    /// An iteration that takes its time does not make the run longer until it is overdue.
+    #[test]
+    fn the_time_left_is_by_the_iterations_so_far() {
+        let mut progress = RunProgress::new("1n1g".to_owned(), 11, 1);
+        let start = Instant::now();
+        for batch in 1..=6 {
+            run(&mut progress, batch, 8.0, start + Duration::from_secs(10 + u64::from(batch)));
+        }
+        let left = |second| progress.left(start + Duration::from_secs(second));
+        assert_eq!([16, 18, 60].map(left), [5, 3, 0].map(|seconds| Some(Duration::from_secs(seconds))));
+    }
+
+    /// The lines of what its checkpoint holds come at once, and say nothing of how fast it is now.
+    #[test]
+    fn the_time_left_of_a_run_that_was_taken_up_is_by_what_was_done_since() {
+        let mut progress = RunProgress::new("1n1g".to_owned(), 20, 1);
+        let start = Instant::now();
+        (1..=10).for_each(|batch| run(&mut progress, batch, 8.0, start));
+        progress.take(dlperf::write_taken_up(10).as_bytes(), start);
+        assert_eq!(progress.left(start), None);
+        run(&mut progress, 11, 8.0, start + Duration::from_secs(3));
+        assert_eq!(progress.left(start + Duration::from_secs(3)), Some(Duration::from_secs(27)));
+        assert_eq!(progress.speed(), Some(ImagesPerSecond(8.0)));
+    }
+
+    /// Ten iterations an epoch; what is predicted behind them takes as long as four of them.
+    #[test]
+    fn the_time_left_has_the_predictions_that_are_to_come() {
+        let train = TrainConfig { batch_size: 1, ..TrainConfig::default() };
+        let validation = ValidationCost::of(&train, 1, EpochImages { trained: 10, predicted: 12 });
+        let mut progress = RunProgress::new("1n1g".to_owned(), 20, 1).validating(Some(validation));
+        let start = Instant::now();
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        for batch in 1..=10 {
+            run(&mut progress, batch, 8.0, after(batch.into()));
+        }
+        // Ten iterations and twice the predictions are to come.
+        assert_eq!(progress.left(after(10)), Some(Duration::from_secs(18)));
+        run(&mut progress, 11, 8.0, after(15));
+        assert_eq!(progress.left(after(15)), Some(Duration::from_secs(13)));
+    }
+}

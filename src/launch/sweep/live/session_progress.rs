@@ -1,0 +1,103 @@
+//! How far a session is when a job starts, and what is left of it. Pure.
+
+use std::time::Duration;
+
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::progress::{JobCounts, JobProgress, RankProgress};
+
+use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan};
+
+/// How far a session is when a job starts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SessionProgress {
+    /// The job among those that run, and how many of those before it count.
+    pub counts: JobCounts,
+    /// Work of this one, as [`JobCost::work`](crate::launch::sweep::cost::JobCost::work).
+    work: f64,
+    /// Work of all that follow it.
+    later_work: f64,
+    /// Pauses between them.
+    pauses: Duration,
+    /// Seconds that a unit of work took in the jobs before; `None` before any has ended.
+    pace: Option<f64>,
+}
+
+impl SessionProgress {
+    /// When `jobs[index]` starts and `ended` have run; behind the last of them with no work left.
+    pub fn at<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
+        let work = |jobs: &[JobPlan]| jobs.iter().map(|job| job.cost.work).sum();
+        let (job, later) = jobs[index..].split_at(1.min(jobs.len() - index));
+        // One that was taken up did part of its work alone.
+        let is_whole = |ended: &&EndedJob<F>| !ended.job.checkpoint.as_ref().is_some_and(|of| of.is_taken_up);
+        let done: f64 = ended.iter().filter(is_whole).map(|ended| ended.job.cost.work).sum();
+        let took: Duration = ended.iter().filter(is_whole).map(|ended| ended.took).sum();
+        let counts = |ended: &&EndedJob<F>| matches!(ended.outcome, JobOutcome::Sound(_));
+        SessionProgress {
+            counts: JobCounts {
+                number: (index + 1).min(jobs.len()),
+                of: jobs.len(),
+                finished: ended.iter().filter(counts).count(),
+            },
+            work: work(job),
+            later_work: work(later),
+            pauses: cooldown * later.len() as u32,
+            pace: (done > 0.0).then(|| took.as_secs_f64() / done),
+        }
+    }
+
+    /// What is left of the session where this job has run for `elapsed` and has `left`; `None` where neither this job nor
+    /// one before it says how fast they are.
+    pub fn left(&self, elapsed: Duration, left: Option<Duration>) -> Option<Duration> {
+        let of_this_job = || Some((elapsed + left?).as_secs_f64() / self.work);
+        let pace = self.pace.or_else(of_this_job)?;
+        let left = left.unwrap_or_else(|| Duration::from_secs_f64(pace * self.work).saturating_sub(elapsed));
+        Some(left + Duration::from_secs_f64(pace * self.later_work) + self.pauses)
+    }
+}
+
+/// What is known of a job by its ranks alone; `place` is that of the one that is furthest behind.
+pub fn seen(job: &JobPlan, elapsed: Duration, place: Option<(u32, Stage)>, ranks: Vec<RankProgress>) -> JobProgress {
+    JobProgress {
+        title: job.title.clone(),
+        run: job.run,
+        case: job.case,
+        elapsed: Seconds(elapsed.as_secs_f64()),
+        iteration: place.map_or(0, |(iteration, _)| iteration),
+        iterations: None,
+        warmup: 0,
+        stage: place.map(|(_, stage)| stage.name()),
+        images_per_second: None,
+        mean_images_per_second: None,
+        margin: None,
+        ranks,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_time_left_is_by_the_jobs_before() {
+        // The second of ten equal runs, whose first took 40 s.
+        let counts = JobCounts { number: 2, of: 10, finished: 1 };
+        let session = SessionProgress { counts, work: 5.0, later_work: 40.0, pauses: Duration::ZERO, pace: Some(8.0) };
+        assert_eq!(session.left(seconds(1), None), Some(seconds(359)));
+        // Once this one says what it has left, that counts.
+        assert_eq!(session.left(seconds(9), Some(seconds(27))), Some(seconds(347)));
+    }
+
+    #[test]
+    fn the_first_run_tells_the_time_of_those_after_it() {
+        let counts = JobCounts { number: 1, of: 4, finished: 0 };
+        let session = SessionProgress { counts, work: 2.0, later_work: 6.0, pauses: seconds(30), pace: None };
+        assert_eq!(session.left(seconds(3), None), None);
+        // 16 s of it are over and 5 s are left; the others take three times these 21 s.
+        assert_eq!(session.left(seconds(16), Some(seconds(5))), Some(seconds(98)));
+    }
+}

@@ -1,0 +1,166 @@
+//! `ringmark watch`: shows a command that runs elsewhere, by the file that it keeps in its folder, until it ends.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::options::usage::usage;
+use ringmark_record::progress::{CommandEnd, INTERVAL, Progress};
+
+use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::print::print_line;
+use crate::launch::sweep::live::display::Display;
+use crate::launch::sweep::live::latest::now;
+use crate::launch::sweep::live::lines::headline;
+use crate::output::{Json, strip_control_characters};
+
+/// A launcher that has said nothing for so long has missed several words.
+const SILENCE: Duration = Duration::from_secs(8);
+
+/// What `ringmark watch` is asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchConfig {
+    /// Folder into which the command writes.
+    pub folder: PathBuf,
+    /// Where JSON goes instead, once.
+    pub json: Json,
+}
+
+/// Shows the command until it ends, or says once where it is; an error where it failed, or is there no more.
+pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
+    config.json.check()?;
+    let folder = &config.folder;
+    let progress = Progress::read_in(folder).map_err(|error| {
+        usage(anyhow!(
+            "{} holds no word of a running command ({error:#}): give the --out of one that runs; its first word comes with its \
+             first run",
+            folder.display()
+        ))
+    })?;
+    if config.json != Json::No {
+        config.json.write(&progress)?;
+        return Ok(());
+    }
+    let interrupt = Interrupt::install()?;
+    let display = Display::new(false, Instant::now());
+    let outcome = follow(folder, progress, &display, &interrupt);
+    display.clear();
+    let Watched { progress, gone } = outcome;
+    if let Some(CommandEnd { failure }) = &progress.end {
+        return match failure {
+            None => {
+                let jobs = progress.jobs;
+                print_line(&format!("the {} has ended, {} of {} runs count", name(&progress), jobs.finished, jobs.of));
+                Ok(())
+            }
+            Some(failure) => bail!("the {} has failed: {}", name(&progress), strip_control_characters(failure)),
+        };
+    }
+    match gone {
+        Some(silence) => bail!(
+            "the {} is gone without its last word, {silence:.0} s after the one before: process {} on {} was killed; what is \
+             finished stays, go on by --resume",
+            name(&progress),
+            progress.process,
+            strip_control_characters(&progress.host)
+        ),
+        None => bail!("interrupted; the {} goes on", name(&progress)),
+    }
+}
+
+/// What is known of the command when it is watched no more.
+struct Watched {
+    progress: Progress,
+    /// Where its process is gone, seconds since its last word.
+    gone: Option<f64>,
+}
+
+/// Until it ends, is gone, or the user asks to stop.
+fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &Interrupt) -> Watched {
+    let here = LaunchEnvironment::read().host_name;
+    let mut word = Word { since: Instant::now(), before: silence_by_clocks(progress.said) };
+    let mut printed = None;
+    while progress.end.is_none() && !interrupt.asked() {
+        let silence = word.since.elapsed() + word.before;
+        let is_silent = silence >= SILENCE;
+        if is_silent && is_gone(&progress, &here) {
+            return Watched { progress, gone: Some(silence.as_secs_f64()) };
+        }
+        let note = is_silent.then(|| {
+            let (seconds, host) = (silence.as_secs(), strip_control_characters(&progress.host));
+            format!("no word for {seconds} s: the launcher on {host} has stopped or the folder is not shared")
+        });
+        let line = display.show(&progress, note.as_slice(), Instant::now());
+        if !display.is_live() {
+            // Elsewhere each run has a line as it begins, and the silence one.
+            let job = (progress.jobs.number, progress.job.as_ref().map(|job| job.title.clone()), is_silent);
+            let is_new = printed.as_ref() != Some(&job);
+            if let Some(line) = line.or_else(|| is_new.then(|| headline(&progress, usize::MAX))) {
+                print_line(&note.unwrap_or(line));
+                printed = Some(job);
+            }
+        }
+        interrupt.sleep(Duration::from_secs_f64(INTERVAL.0));
+        // A folder that is away for a moment says nothing, which is said after a while.
+        if let Ok(next) = Progress::read_in(folder)
+            && next != progress
+        {
+            word = Word { since: Instant::now(), before: Duration::ZERO };
+            progress = next;
+        }
+    }
+    Watched { progress, gone: None }
+}
+
+/// When the last word was heard, and how old it was by then. What is heard here counts: the clocks of two hosts may differ.
+struct Word {
+    since: Instant,
+    before: Duration,
+}
+
+/// Of a word that was there before anybody listened, by the clocks of both.
+fn silence_by_clocks(said: Seconds) -> Duration {
+    Duration::try_from_secs_f64(now().0 - said.0).unwrap_or_default()
+}
+
+/// Whether the launcher was of this host and its process is there no more.
+fn is_gone(progress: &Progress, here: &str) -> bool {
+    let process = i32::try_from(progress.process).ok().filter(|process| *process > 0);
+    progress.host == here && process.is_none_or(|process| kill(Pid::from_raw(process), None) == Err(Errno::ESRCH))
+}
+
+fn name(progress: &Progress) -> String {
+    let command = match progress.benchmark {
+        BenchmarkKind::Train => "sweep".to_owned(),
+        other => other.to_string(),
+    };
+    format!("{command} (begun on {})", strip_control_characters(&progress.host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::sweep::live::lines::tests::progress;
+
+    #[test]
+    fn a_process_of_another_host_is_not_known_to_be_gone() {
+        let own = Progress { process: std::process::id(), ..progress() };
+        assert!(!is_gone(&own, "a") && !is_gone(&own, "b"));
+        // No process has this number.
+        let gone = Progress { process: i32::MAX as u32, ..progress() };
+        assert!(is_gone(&gone, "a") && !is_gone(&gone, "b"));
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_makes_no_silence() {
+        assert_eq!(silence_by_clocks(Seconds(now().0 + 3600.0)), Duration::ZERO);
+        assert_eq!(silence_by_clocks(Seconds(f64::NAN)), Duration::ZERO);
+        assert!(silence_by_clocks(Seconds(now().0 - 60.0)) >= Duration::from_secs(60));
+    }
+}

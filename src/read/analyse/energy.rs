@@ -1,0 +1,86 @@
+//! What a case takes of electric power, and what an image costs of it. Pure.
+
+use std::collections::BTreeSet;
+
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::host::resource_use::HostUse;
+use ringmark_record::host::telemetry::{Quantity, Telemetry};
+use ringmark_record::stats::summary::median;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::read::analyse::figures::CaseRuns;
+use crate::read::load::iteration_times::RankTimes;
+use crate::read::load::record::Measured;
+
+/// Of all hosts of a case, over the iterations after warm-up. 8 GPUs that take 600 W each and two packages of 150 W take
+/// 5100 W; at 20,000 images/s that is 0.255 J an image, 3.92 images/s/W.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Energy {
+    /// Mean power of everything in `of`, the median over runs.
+    pub watts: f64,
+    /// `watts / (images/s)` of a run, the median over runs.
+    pub joules_per_image: f64,
+    /// The reciprocal.
+    pub images_per_second_per_watt: f64,
+    /// What is in it, on any host: GPUs by NVML, boards with their memory; packages and memory by RAPL. Not fans, disks, network
+    /// and losses of power supplies.
+    pub of: BTreeSet<String>,
+}
+
+/// Of the runs that count; `None` where one of them has a host whose power is not known.
+pub fn of_case(case: &CaseRuns) -> Option<Energy> {
+    let runs: Option<Vec<(f64, f64)>> =
+        case.counted().map(|run| watts(run).map(|watts| (watts, watts / run.speed.0))).collect();
+    let runs = runs.filter(|runs| !runs.is_empty())?;
+    let over_runs = |figure: fn(&(f64, f64)) -> f64| median(&runs.iter().map(figure).collect::<Vec<f64>>());
+    let joules_per_image = over_runs(|run| run.1)?;
+    Some(Energy {
+        watts: over_runs(|run| run.0)?,
+        joules_per_image,
+        images_per_second_per_watt: 1.0 / joules_per_image,
+        of: case.counted().flat_map(|run| &run.host_use).flat_map(parts).collect(),
+    })
+}
+
+/// Joules an image of one run.
+pub fn joules_per_image(run: &Measured) -> Option<f64> {
+    Some(watts(run)? / run.speed.0)
+}
+
+/// What keeps the power of a run from being known, in the words of its hosts.
+pub fn missing(run: &Measured) -> BTreeSet<String> {
+    let telemetry = run.host_use.iter().filter_map(|host| host.telemetry.as_ref());
+    telemetry.flat_map(|telemetry| telemetry.missing.iter().cloned()).collect()
+}
+
+/// Of all hosts. Hosts that share a machine (containers) read the same sensors: they count once. GPUs that are left out of a
+/// host's power by an error leave the whole unknown.
+fn watts(run: &Measured) -> Option<f64> {
+    let warmup = run.iterations().map_or(0, |[_, warmup]| warmup as u32);
+    let mut sum = 0.0;
+    for (index, host) in run.host_use.iter().enumerate() {
+        let telemetry = host.telemetry.as_ref()?;
+        let is_known = run.host_use[..index].iter().any(|other| other.machine == host.machine);
+        // Each container reads the GPUs of its own ranks.
+        let of_host = |rank: &&RankTimes| rank.place.host == host.host && rank.place.device == DeviceKind::Cuda;
+        let gpus = run.ranks.iter().filter(of_host).count();
+        let read = telemetry.of(Quantity::Power).filter(|series| is_gpu(&series.of)).count();
+        if gpus != read {
+            return None;
+        }
+        if gpus > 0 || !is_known {
+            sum += telemetry.mean_sum(Quantity::Power, warmup, |of| is_gpu(of) || !is_known).filter(|it| *it > 0.0)?;
+        }
+    }
+    (!run.host_use.is_empty()).then_some(sum)
+}
+
+fn is_gpu(of: &str) -> bool {
+    of.starts_with("GPU ")
+}
+
+fn parts(host: &HostUse) -> Vec<String> {
+    let of = |telemetry: &Telemetry| telemetry.of(Quantity::Power).map(|series| series.of.clone()).collect();
+    host.telemetry.as_ref().map(of).unwrap_or_default()
+}

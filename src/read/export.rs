@@ -1,0 +1,200 @@
+//! `ringmark extract --format prometheus` and those of other programs: the figures of a folder for Prometheus, InfluxDB, MLflow
+//! or MLPerf's tools. Reads, renders, writes; formats are in [`crate::read::show::export`].
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, ensure};
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::file::whole_file;
+use ringmark_record::options::usage::usage;
+
+use crate::output;
+use crate::read::analyse::figures;
+use crate::read::analyse::results::ResultFolder;
+use crate::read::extract;
+use crate::read::load::problem::{self, Problem};
+use crate::read::load::{environment, every_record};
+use crate::read::score;
+use crate::read::show::export::figure::Series;
+use crate::read::show::export::mlflow::{self, Experiment, RunToExport};
+use crate::read::show::export::scoring::ScoredRun;
+use crate::read::show::export::time_line::{Period, TimeLine};
+use crate::read::show::export::{ExportFormat, bandwidth, influx, mllog, prometheus, scoring, training};
+
+/// What is exported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportConfig {
+    /// Folder of runs.
+    pub folder: PathBuf,
+    /// A file; of MLflow the folder of its store, of MLPerf a folder for a log a run. `None` is the standard output.
+    pub out: Option<PathBuf>,
+    /// First iterations to leave out, instead of what records (or DLPerf) say.
+    pub warmup: Option<u32>,
+    /// Whose format it is.
+    pub format: ExportFormat,
+}
+
+/// Exports; an error where anything was left out, after everything else was printed or written.
+pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
+    let ExportConfig { folder, out, warmup, format } = config;
+    let mut result = extract::read_all(folder, extract::name_of(folder)?, *warmup)?;
+    let mut problems = std::mem::take(&mut result.problems);
+    if matches!(format, ExportFormat::Mlflow | ExportFormat::Mllog) {
+        // Of single runs, which have no speedup.
+        let bases: Vec<Problem> = result.groups.iter().filter_map(figures::base_problem).collect();
+        problems.retain(|problem| !bases.contains(problem));
+    }
+    match format {
+        ExportFormat::Prometheus => put(out.as_deref(), &prometheus::text(&series(&result, folder)?))?,
+        ExportFormat::Influx => {
+            let (text, without_time) = influx::lines(&series(&result, folder)?);
+            problems.extend(without_time);
+            put(out.as_deref(), &text)?;
+        }
+        ExportFormat::Mlflow => {
+            let out = out
+                .as_deref()
+                .ok_or_else(|| anyhow!("--format mlflow writes a folder: add --out FOLDER, as --out mlruns"));
+            write_mlflow(&result, folder, out.map_err(usage)?, &mut problems)?;
+        }
+        ExportFormat::Mllog => write_mllog(&result, folder, out.as_deref())?,
+    }
+    let left_out = problems.iter().map(|problem| format!("not in the export: {problem}"));
+    problem::check_complete(&format!("the export of {} is", folder.display()), left_out)
+}
+
+/// All figures, of cases, runs and message sizes.
+fn series(result: &ResultFolder, folder: &Path) -> anyhow::Result<Vec<Series>> {
+    let name = &result.name;
+    let mut all = training::cases(name, &result.groups);
+    all.extend(training::runs(name, &result.groups).into_iter().map(|(_, series)| series));
+    all.extend(scoring::cases(name, &result.scoring));
+    all.extend(scoring::runs(name, &result.scoring).into_iter().map(|run| run.series));
+    all.extend(bandwidth::series(name, &result.bandwidth));
+    let what = if result.input.is_some() { "a result of `ringmark input` alone" } else { "no run that counts" };
+    let refusal = || {
+        let path = folder.display();
+        anyhow!(
+            "{path} holds {what}, and runs of train, score and bandwidth are exported: ringmark report {path} shows what is there"
+        )
+    };
+    ensure!(!all.is_empty(), usage(refusal()));
+    Ok(all)
+}
+
+/// To the file, or to the standard output.
+fn put(out: Option<&Path>, text: &str) -> anyhow::Result<()> {
+    let Some(path) = out else { return output::print(text) };
+    if path.is_dir() {
+        return Err(usage(anyhow!("--out {} is a folder: name a file in it", path.display())));
+    }
+    whole_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
+    eprintln!("wrote {}", path.display());
+    Ok(())
+}
+
+fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut Vec<Problem>) -> anyhow::Result<()> {
+    let (trained, scored) =
+        (training::runs(&result.name, &result.groups), scoring::runs(&result.name, &result.scoring));
+    if trained.is_empty() && scored.is_empty() {
+        return Err(usage(anyhow!(
+            "{} holds no run of training or scoring that counts, and MLflow gets one run of its own for each",
+            folder.display()
+        )));
+    }
+    let advice = || format!("cannot write MLflow's files into {}: choose another folder by --out", out.display());
+    fs::create_dir_all(out).with_context(advice)?;
+    let experiment = Experiment::new(&result.name, &fs::canonicalize(out).with_context(advice)?);
+    let mut begins = Vec::new();
+    let mut write = |run: &RunToExport| {
+        begins.push(run.period.start.0);
+        let artifacts = out.join(experiment.folder(run)).join("artifacts");
+        fs::create_dir_all(&artifacts)?;
+        for file in [run.log.to_owned(), run.log.with_extension("jsonl")] {
+            if let (Some(name), true) = (file.file_name(), folder.join(&file).exists()) {
+                fs::copy(folder.join(&file), artifacts.join(name))?;
+            }
+        }
+        experiment.run(run).iter().try_for_each(|file| write_below(out, file))
+    };
+    for (run, series) in &trained {
+        match every_record::beside::<RunRecord>(folder, &run.found.log) {
+            Ok(Some(record)) => write(&RunToExport {
+                log: &run.found.log,
+                period: TimeLine::of(&record).run,
+                series,
+                options: mlflow::options(&TrainConfig { record: None, ..record.header.config.clone() }),
+                environment: environment::of_runs([*run]),
+                record: Some(&record),
+            })
+            .with_context(advice)?,
+            Ok(None) => problems.push(Problem::in_file(&run.found.log, "no record says when it ran: not exported")),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    for ScoredRun { run, point, table, series } in &scored {
+        let (Some(start), Ok(measured)) = (series.started, &run.outcome) else { continue };
+        let ranks = f64::from(point.key.case.ranks());
+        let end = Seconds(start.0 + measured.passes.iter().sum::<f64>() / ranks);
+        write(&RunToExport {
+            log: &run.found.log,
+            period: Period { start, end },
+            series,
+            options: score::json::settings(table, point),
+            environment: point.environment(),
+            record: None,
+        })
+        .with_context(advice)?;
+    }
+    let Some(first) = begins.iter().copied().reduce(f64::min) else { return Ok(()) };
+    write_below(out, &experiment.file(Seconds(first))).with_context(advice)?;
+    eprintln!("wrote {} runs for MLflow into {}", begins.len(), out.display());
+    Ok(())
+}
+
+/// A file below `folder` and its content.
+fn write_below(folder: &Path, (path, text): &(PathBuf, String)) -> anyhow::Result<()> {
+    let path = folder.join(path);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+fn write_mllog(result: &ResultFolder, folder: &Path, out: Option<&Path>) -> anyhow::Result<()> {
+    let mut logs: Vec<(PathBuf, String)> = Vec::new();
+    for run in result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| &case.runs) {
+        // A run that failed is one that MLPerf calls aborted; what else keeps one out is in its problem.
+        let record = match every_record::beside::<RunRecord>(folder, &run.found.log) {
+            Ok(Some(record)) if run.outcome.is_ok() || record.failure().is_some() => record,
+            _ => continue,
+        };
+        if record.end.as_ref().is_some_and(|end| !end.epochs.is_empty()) {
+            let file = run.found.log.with_extension("jsonl");
+            logs.push((run.found.log.with_extension("mllog"), mllog::lines(&file, &record)));
+        }
+    }
+    match (out, &logs[..]) {
+        (_, []) => Err(usage(anyhow!(
+            "{} holds no run that trained a whole epoch, and MLPerf's log is of epochs: ringmark sweep --data FILES --epochs N \
+             --validate FILES",
+            folder.display()
+        ))),
+        (None, [(_, text)]) => output::print(text),
+        (None, several) => Err(usage(anyhow!(
+            "{} holds {} runs with epochs, and MLPerf's log is of one: add --out FOLDER for a file a run",
+            folder.display(),
+            several.len()
+        ))),
+        (Some(out), logs) => {
+            logs.iter().try_for_each(|log| write_below(out, log))?;
+            eprintln!("wrote {} logs into {}", logs.len(), out.display());
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Figures of collective operations: of every message size, out of place and in place.
+
+use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::stats::busbw::{algbw, busbw};
+
+use crate::read::load::environment::{self, EnvironmentText};
+use crate::read::show::export::figure::{self, Scope, Series};
+
+/// Of the result `name`.
+pub fn series(name: &str, cases: &[(Case, BandwidthRecord)]) -> Vec<Series> {
+    cases.iter().flat_map(|(case, record)| of_record(name, *case, record)).collect()
+}
+
+fn of_record(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Series> {
+    let operands = record.config.operands();
+    let mut environment = EnvironmentText::new();
+    environment::add_environment(&mut environment, &record.environment);
+    environment::add_ranks(&mut environment, &record.ranks);
+    environment::add_nccl(&mut environment, &record.nccl);
+    let mut all = Vec::new();
+    for message in &record.results {
+        for (place, timing) in message.sides() {
+            let Some((timing, time)) = timing.and_then(|timing| Some((timing, timing.mean()?))) else { continue };
+            let labels = vec![
+                ("result", name.to_owned()),
+                ("benchmark", BenchmarkKind::Bandwidth.to_string()),
+                ("operation", operands.operation.to_string()),
+                ("reduction", operands.reduction_name()),
+                ("case", case.to_string()),
+                ("element", message.element.clone()),
+                ("backend", record.backend.clone()),
+                ("kv_store", record.config.kv_store.kv_store.to_string()),
+                ("device", record.ranks.first().map(|rank| rank.device.to_string()).unwrap_or_default()),
+                ("place", place.to_owned()),
+                ("message_bytes", message.bytes.0.to_string()),
+            ];
+            let mut series = Series::new(Scope::Message, labels, Some(record.started));
+            series.describe(&environment);
+            series.add(&figure::RANKS, Some(case.ranks()));
+            series.add(&figure::MESSAGE, Some(message.bytes.0));
+            series.add(&figure::CALL, Some(time.0));
+            series.add(&figure::ALGORITHM_BANDWIDTH, Some(1e9 * algbw(message.bytes, time).0));
+            series.add(&figure::BUS_BANDWIDTH, Some(1e9 * busbw(message.bytes, time, record.bus()).0));
+            series.add(&figure::WRONG, timing.wrong);
+            all.push(series);
+        }
+    }
+    all
+}

@@ -1,0 +1,243 @@
+//! A figure with its unit and meaning, and what it is of. Names and units are those of the result JSON, in Prometheus's base
+//! units: seconds, bytes, ratios from 0 to 1.
+
+use ringmark_record::dimension::units::Seconds;
+
+use crate::read::load::environment::{EnvironmentText, NCCL_CHOSE, NONE};
+
+/// What is measured: `phase` in `seconds`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FigureKind {
+    /// What it is of, empty where the unit says all.
+    stem: &'static str,
+    /// Last part of the name, and the figure's unit; empty for a plain number, where the stem is the name.
+    pub unit: &'static str,
+    /// A sentence without its full stop, and without quotation marks, which one format would have to escape.
+    pub meaning: &'static str,
+}
+
+/// A figure of a case or a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// What is measured.
+    pub kind: &'static FigureKind,
+    /// Which of several alike, as `("phase", "forward")`.
+    pub part: Option<(&'static str, &'static str)>,
+    /// How much.
+    pub value: Value,
+}
+
+/// A number, and how a format that has types writes it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    /// Finite.
+    Float(f64),
+    /// A count, or bytes.
+    Integer(u64),
+    /// Whether something is so.
+    Flag(bool),
+}
+
+/// What figures are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All counted runs of a case.
+    Case,
+    /// One run.
+    Run,
+    /// One message size of a collective operation.
+    Message,
+}
+
+/// The figures of one case, run or message size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// What they are of.
+    pub scope: Scope,
+    /// What tells it from all others of its scope, each a name and a value that is not empty.
+    pub labels: Vec<(&'static str, String)>,
+    /// What it ran on, which tells it from no other.
+    pub details: Vec<(&'static str, String)>,
+    /// When it began, of a case its first run; `None` where no record says it.
+    pub started: Option<Seconds>,
+    /// Those that exist.
+    pub figures: Vec<Figure>,
+}
+
+macro_rules! figures {
+    ($($name:ident = ($stem:literal, $unit:literal), $meaning:literal;)+) => {
+        $(#[doc = $meaning] pub static $name: FigureKind = FigureKind { stem: $stem, unit: $unit, meaning: $meaning };)+
+    };
+}
+
+figures! {
+    INFO = ("info", ""), "What it ran on, as labels, and the value is 1";
+    IMAGES_PER_SECOND = ("", "images_per_second"), "Images of all ranks over time, of a case the median over its runs";
+    IMAGES_PER_SECOND_PER_RANK = ("", "images_per_second_per_rank"), "Images of a rank over time";
+    RANKS = ("ranks", ""), "Ranks, one a GPU";
+    CV = ("images_per_second_cv", "ratio"), "Sample standard deviation of the images per second of the runs over their mean";
+    SPEEDUP = ("speedup", "ratio"), "Images per second over those of the base, which is 1n1g where it was measured";
+    EFFICIENCY = ("efficiency", "ratio"), "Speedup over how many times the ranks of the base it has, 1 being perfect";
+    STEP = ("step", "seconds"), "Mean time of an iteration of training";
+    PHASE = ("phase", "seconds"), "Mean time that a phase of an iteration takes";
+    EXPOSED = ("exposed_allreduce", "ratio"), "Share of the step that is all-reduce which backward did not hide";
+    COMMUNICATION_COST = ("communication_cost", "ratio"), "Step over the step of the same ranks without communication, less 1";
+    LOST = ("lost", "seconds"), "Step less that of the base";
+    SCALING_LOSS = ("scaling_loss", "seconds"), "Part of what the step takes beyond the step of the base, and the parts add up to it";
+    PEAK_MEMORY = ("peak_memory", "bytes"), "Memory of the rank that held most, on a GPU what tensors held";
+    FLOP_RATE = ("", "floating_point_operations_per_second"), "Arithmetic of the network on all ranks";
+    PRODUCT_SHARE = ("matrix_product_share", "ratio"), "Arithmetic of the network over the rate of plain matrix products on the same devices";
+    PEAK_SHARE = ("published_peak_share", "ratio"), "Arithmetic of the network over the published peak of the devices, which is model FLOPs utilization";
+    POWER = ("power", "watts"), "Mean power of devices, processors and memory on all hosts after warm-up, as far as it is read";
+    ENERGY = ("", "joules_per_image"), "The same over the images per second";
+    QUOTABLE = ("quotable", ""), "Whether nothing speaks against quoting the figures, 1 or 0";
+    RUNS_COUNTED = ("runs_counted", ""), "Runs that the figures are of";
+    RUNS_FOUND = ("runs_found", ""), "Runs that were found, those that do not count included";
+    WARNINGS = ("warnings", ""), "Warnings, which extract prints";
+    ITERATION = ("iteration", "seconds"), "Time of an iteration after warm-up over all ranks";
+    PASS = ("pass", "seconds"), "Time of a pass of inference, the mean of the slowest rank and percentiles over all ranks";
+    FOREIGN_LOAD = ("foreign_load", "ratio"), "Share of the core time of a host that other processes took, of the worst host";
+    LAST_LOSS = ("last_loss", ""), "Mean cross entropy of the last iteration over all ranks";
+    SKIPPED_STEPS = ("skipped_steps", ""), "Updates that were skipped for a gradient that is not finite";
+    ITERATIONS = ("iterations", ""), "Iterations, warm-up included";
+    WARMUP = ("warmup_iterations", ""), "First iterations, which the figures leave out";
+    STARTED = ("started_timestamp", "seconds"), "Begin in seconds since 1970 UTC";
+    MESSAGE = ("message", "bytes"), "Size of the array, the parts of all ranks together";
+    CALL = ("call", "seconds"), "Mean time of a call over ranks and iterations";
+    ALGORITHM_BANDWIDTH = ("algorithm", "bytes_per_second"), "Size over time, algbw of nccl-tests";
+    BUS_BANDWIDTH = ("bus", "bytes_per_second"), "The same times the factor of the operation, busbw of nccl-tests";
+    WRONG = ("wrong_elements", ""), "Elements that differ from the exact result";
+}
+
+impl FigureKind {
+    /// `phase_seconds`.
+    pub fn name(&self) -> String {
+        join([self.stem, self.unit])
+    }
+}
+
+impl Figure {
+    /// The name of the kind with the part in it: `phase_forward_seconds`.
+    pub fn name(&self) -> String {
+        join([self.kind.stem, self.part.map_or("", |(_, part)| part), self.kind.unit])
+    }
+}
+
+fn join<const COUNT: usize>(parts: [&str; COUNT]) -> String {
+    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("_")
+}
+
+impl Scope {
+    /// First part of the names of its figures.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Scope::Case => "ringmark",
+            Scope::Run => "ringmark_run",
+            Scope::Message => "ringmark_bandwidth",
+        }
+    }
+}
+
+impl Series {
+    /// Without figures; labels and details that are empty are left out.
+    pub fn new(scope: Scope, labels: Vec<(&'static str, String)>, started: Option<Seconds>) -> Series {
+        let labels = labels.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        Series { scope, labels, details: Vec::new(), started, figures: Vec::new() }
+    }
+
+    /// Adds a figure; nothing where there is none, or none that is finite.
+    pub fn add(&mut self, kind: &'static FigureKind, value: Option<impl Into<Value>>) {
+        self.add_part(kind, None, value);
+    }
+
+    /// The same of one of several parts.
+    pub fn add_part(
+        &mut self,
+        kind: &'static FigureKind,
+        part: Option<(&'static str, &'static str)>,
+        value: Option<impl Into<Value>>,
+    ) {
+        let value = value.map(Into::into).filter(|value| !matches!(value, Value::Float(number) if !number.is_finite()));
+        self.figures.extend(value.map(|value| Figure { kind, part, value }));
+    }
+
+    /// Mean and percentiles 50, 75, 90 and 95 of times, in seconds.
+    pub fn add_times(&mut self, kind: &'static FigureKind, mean: Option<f64>, percentiles: Option<[f64; 4]>) {
+        self.add_part(kind, Some(("statistic", "mean")), mean);
+        for (name, value) in ["p50", "p75", "p90", "p95"].into_iter().zip(percentiles.into_iter().flatten()) {
+            self.add_part(kind, Some(("statistic", name)), Some(value));
+        }
+    }
+
+    /// What it ran on, of what was found in its environment.
+    pub fn describe(&mut self, environment: &EnvironmentText) {
+        const DETAILS: [(&str, &str); 8] = [
+            ("device_name", "device name"),
+            ("host", "host"),
+            ("ringmark_worker", "ringmark-worker"),
+            ("libtorch", "libtorch"),
+            ("mpi", "MPI"),
+            ("nccl", "NCCL"),
+            ("nvidia_driver", "NVIDIA driver"),
+            ("nccl_chose", NCCL_CHOSE),
+        ];
+        for (label, name) in DETAILS {
+            let words = environment.get(name).into_iter().flatten().map(String::as_str).filter(|word| *word != NONE);
+            let text = words.collect::<Vec<_>>().join(", ");
+            self.details.extend(Some((label, text)).filter(|(_, text)| !text.is_empty()));
+        }
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Value {
+        Value::Float(value)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Value {
+        Value::Integer(value)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(value: u32) -> Value {
+        Value::Integer(value.into())
+    }
+}
+
+impl From<usize> for Value {
+    fn from(value: usize) -> Value {
+        Value::Integer(value as u64)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Value {
+        Value::Flag(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_end_in_their_units() {
+        let of = |kind, part| Figure { kind, part, value: Value::Flag(true) }.name();
+        assert_eq!((PHASE.name().as_str(), RANKS.name().as_str()), ("phase_seconds", "ranks"));
+        assert_eq!(of(&PHASE, Some(("phase", "forward"))), "phase_forward_seconds");
+        assert_eq!(of(&IMAGES_PER_SECOND, None), "images_per_second");
+    }
+
+    #[test]
+    fn what_does_not_exist_is_not_there() {
+        let mut series = Series::new(Scope::Run, vec![("case", "1n1g".to_owned()), ("device", String::new())], None);
+        series.add(&STEP, Some(f64::NAN));
+        series.add(&STEP, None::<f64>);
+        series.add(&RANKS, Some(2_u32));
+        assert_eq!(series.labels, [("case", "1n1g".to_owned())]);
+        assert_eq!(series.figures, [Figure { kind: &RANKS, part: None, value: Value::Integer(2) }]);
+    }
+}

@@ -1,0 +1,95 @@
+//! InfluxDB's line protocol, `measurement,tags fields time` (<https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/>):
+//! a line a case, run and message size. Times are nanoseconds since 1970 UTC, of the run's begin.
+
+use crate::read::load::problem::Problem;
+use crate::read::show::export::figure::{Figure, Scope, Series, Value};
+
+/// Name of the measurement.
+fn measurement(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Case => "ringmark_case",
+        Scope::Run => "ringmark_run",
+        Scope::Message => "ringmark_bandwidth",
+    }
+}
+
+/// All lines, and what has none: of runs without a record nobody knows when they began, and the server would say now.
+pub fn lines(all: &[Series]) -> (String, Vec<Problem>) {
+    let (mut text, mut problems) = (String::new(), Vec::new());
+    for series in all {
+        match line(series) {
+            Some(line) => text += &line,
+            None => {
+                let labels: Vec<&str> = series.labels.iter().map(|(_, value)| value.as_str()).collect();
+                let what = "no record says when it began, and a line without a time would be of now: not exported";
+                problems.push(Problem::in_file(labels.join(" "), what));
+            }
+        }
+    }
+    (text, problems)
+}
+
+fn line(series: &Series) -> Option<String> {
+    let nanoseconds = (1e9 * series.started?.0).round() as i64;
+    let mut tags: Vec<&(&str, String)> = series.labels.iter().collect();
+    // The server is quicker with tags in order.
+    tags.sort();
+    let tags: String = tags.iter().map(|(name, value)| format!(",{name}={}", escaped(value))).collect();
+    let figures = series.figures.iter().map(|figure| format!("{}={}", figure.name(), value(figure)));
+    let details = series.details.iter().map(|(name, text)| format!("{name}={}", quoted(text)));
+    let fields: Vec<String> = figures.chain(details).collect();
+    Some(format!("{}{tags} {} {nanoseconds}\n", measurement(series.scope), fields.join(",")))
+}
+
+fn value(figure: &Figure) -> String {
+    match figure.value {
+        Value::Float(number) => number.to_string(),
+        Value::Integer(number) => format!("{number}i"),
+        Value::Flag(flag) => flag.to_string(),
+    }
+}
+
+/// A tag's value. A comma, an equals sign and a space would end it, and what a backslash means depends on what follows; the end
+/// of a line cannot be escaped.
+fn escaped(value: &str) -> String {
+    let mut text = String::new();
+    for letter in value.chars() {
+        match letter {
+            ',' | '=' | ' ' => text.extend(['\\', letter]),
+            '\\' => text.push('/'),
+            letter if letter.is_control() => text.push('_'),
+            letter => text.push(letter),
+        }
+    }
+    text
+}
+
+/// The value of a field that is a text.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace(char::is_control, " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::dimension::units::Seconds;
+
+    use super::*;
+    use crate::read::show::export::figure::{IMAGES_PER_SECOND, PHASE, QUOTABLE, RANKS};
+
+    #[test]
+    fn tags_are_in_order_and_fields_have_types() {
+        let labels = vec![("result", "a b,c=\\".to_owned()), ("case", "1n1g".to_owned())];
+        let mut series = Series::new(Scope::Run, labels, Some(Seconds(1.7e9)));
+        series.add(&IMAGES_PER_SECOND, Some(12.5));
+        series.add_part(&PHASE, Some(("phase", "forward")), Some(0.25));
+        series.add(&RANKS, Some(2_u32));
+        series.add(&QUOTABLE, Some(false));
+        series.details.push(("host", "\"x\"\n".to_owned()));
+        let expected = r#"ringmark_run,case=1n1g,result=a\ b\,c\=/ images_per_second=12.5,phase_forward_seconds=0.25,ranks=2i,quotable=false,host="\"x\" " 1700000000000000000
+"#;
+        let (text, problems) = lines(&[series.clone()]);
+        assert_eq!((text.as_str(), problems), (expected, Vec::new()));
+        let (text, problems) = lines(&[Series { started: None, ..series }]);
+        assert_eq!((text.as_str(), problems.len()), ("", 1));
+    }
+}

@@ -1,0 +1,89 @@
+//! Prometheus's text format 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>), which is OpenMetrics 1.0
+//! as well: `# UNIT` and `# EOF` are comments to the former. Every figure is a gauge. Without time stamps, which node_exporter's
+//! textfile collector refuses: when a run began is a figure of it.
+
+use ringmark_record::line::prometheus::{MetricFamily, MetricKind, Sample};
+
+use crate::read::show::export::figure::{Figure, FigureKind, INFO, Scope, Series, Value};
+
+/// A whole exposition.
+pub fn text(all: &[Series]) -> String {
+    let mut text = String::new();
+    for scope in [Scope::Case, Scope::Run, Scope::Message] {
+        let of_scope: Vec<&Series> = all.iter().filter(|series| series.scope == scope).collect();
+        let info = |series: &&Series| Sample { labels: [&series.labels[..], &series.details].concat(), value: 1.0 };
+        text.push_str(&family(scope, &INFO, of_scope.iter().map(info).collect()).to_string());
+        for kind in kinds(&of_scope) {
+            let of_series = of_scope.iter().flat_map(|series| {
+                let figures = series.figures.iter().filter(|figure| figure.kind == kind);
+                figures.map(|figure| sample(series, figure))
+            });
+            text.push_str(&family(scope, kind, of_series.collect()).to_string());
+        }
+    }
+    text + "# EOF\n"
+}
+
+/// Each once, in the order in which they come: all samples of a family stand together.
+fn kinds(all: &[&Series]) -> Vec<&'static FigureKind> {
+    let mut kinds: Vec<&'static FigureKind> = Vec::new();
+    for figure in all.iter().flat_map(|series| &series.figures) {
+        if !kinds.contains(&figure.kind) {
+            kinds.push(figure.kind);
+        }
+    }
+    kinds
+}
+
+fn family(scope: Scope, kind: &FigureKind, samples: Vec<Sample>) -> MetricFamily {
+    MetricFamily {
+        name: format!("{}_{}", scope.prefix(), kind.name()),
+        help: format!("{}.", kind.meaning),
+        unit: Some(kind.unit).filter(|unit| !unit.is_empty()),
+        kind: MetricKind::Gauge,
+        samples,
+    }
+}
+
+fn sample(series: &Series, figure: &Figure) -> Sample {
+    let part = figure.part.map(|(name, value)| (name, value.to_owned()));
+    let value = match figure.value {
+        Value::Float(number) => number,
+        // Counts and bytes stay below the 2^53 that a float has exactly.
+        Value::Integer(number) => number as f64,
+        Value::Flag(flag) => f64::from(u8::from(flag)),
+    };
+    Sample { labels: series.labels.iter().cloned().chain(part).collect(), value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::show::export::figure::{IMAGES_PER_SECOND, QUOTABLE};
+
+    #[test]
+    fn samples_of_a_family_stand_together_and_every_label_is_whole() {
+        let series = |result: &str| {
+            let mut series = Series::new(Scope::Case, vec![("result", result.to_owned())], None);
+            series.add(&IMAGES_PER_SECOND, Some(12.5));
+            series.add(&QUOTABLE, Some(true));
+            series
+        };
+        let expected = r#"# HELP ringmark_info What it ran on, as labels, and the value is 1.
+# TYPE ringmark_info gauge
+ringmark_info{result="a"} 1
+ringmark_info{result="\"\\\n"} 1
+# HELP ringmark_images_per_second Images of all ranks over time, of a case the median over its runs.
+# TYPE ringmark_images_per_second gauge
+# UNIT ringmark_images_per_second images_per_second
+ringmark_images_per_second{result="a"} 12.5
+ringmark_images_per_second{result="\"\\\n"} 12.5
+# HELP ringmark_quotable Whether nothing speaks against quoting the figures, 1 or 0.
+# TYPE ringmark_quotable gauge
+ringmark_quotable{result="a"} 1
+ringmark_quotable{result="\"\\\n"} 1
+# EOF
+"#;
+        assert_eq!(text(&[series("a"), series("\"\\\n")]), expected);
+    }
+}

@@ -1,0 +1,104 @@
+//! Figures of inference: of every point of a sweep and of every run.
+
+use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::stats::summary::step_percentiles;
+
+use crate::read::load::environment::{self, EnvironmentText};
+use crate::read::score::figures::{ScorePoint, ScoreTable};
+use crate::read::score::run::ScoreRun;
+use crate::read::show::export::figure::{self, Scope, Series};
+use crate::read::show::export::training::add_arithmetic;
+
+/// A run that counts, and what it is one of.
+pub struct ScoredRun<'a> {
+    /// With the same conditions.
+    pub table: &'a ScoreTable,
+    /// With the same network, precision, batch size and case.
+    pub point: &'a ScorePoint,
+    /// Itself.
+    pub run: &'a ScoreRun,
+    /// Its figures.
+    pub series: Series,
+}
+
+/// Of the result `name`: every point that has a run that counts.
+pub fn cases(name: &str, tables: &[ScoreTable]) -> Vec<Series> {
+    points(tables).filter_map(|(group, table, point)| of_point(name, &group, table, point)).collect()
+}
+
+/// Every run that counts.
+pub fn runs<'a>(name: &str, tables: &'a [ScoreTable]) -> Vec<ScoredRun<'a>> {
+    let of_point = |(group, table, point): (String, &'a ScoreTable, &'a ScorePoint)| {
+        let run = |run| Some(ScoredRun { table, point, run, series: of_run(name, &group, table, point, run)? });
+        point.runs.iter().filter_map(run).collect::<Vec<_>>()
+    };
+    points(tables).flat_map(of_point).collect()
+}
+
+/// Every point with its table, and a name for that: tables may differ by any option.
+fn points(tables: &[ScoreTable]) -> impl Iterator<Item = (String, &ScoreTable, &ScorePoint)> {
+    let name = |index: usize| if tables.len() > 1 { format!("table {}", index + 1) } else { String::new() };
+    let of_table = move |(index, table): (usize, _)| table_points(name(index), table);
+    tables.iter().enumerate().flat_map(of_table)
+}
+
+fn table_points(name: String, table: &ScoreTable) -> impl Iterator<Item = (String, &ScoreTable, &ScorePoint)> {
+    table.points.iter().map(move |point| (name.clone(), table, point))
+}
+
+fn labels(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> Vec<(&'static str, String)> {
+    let conditions = table.conditions.as_ref();
+    let text = |value: Option<String>| value.unwrap_or_default();
+    vec![
+        ("result", name.to_owned()),
+        ("benchmark", BenchmarkKind::Score.to_string()),
+        ("group", group.to_owned()),
+        ("model", point.key.model.to_string()),
+        ("dtype", point.key.dtype.to_string()),
+        ("batch_size", point.key.batch_size.to_string()),
+        ("case", point.key.case.to_string()),
+        ("device", text(conditions.map(|conditions| conditions.device.to_string()))),
+        ("profile", text(conditions.map(|conditions| conditions.profile.to_string()))),
+    ]
+}
+
+fn of_point(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> Option<Series> {
+    let figures = point.figures?;
+    let started = point.recorded().map(|recorded| recorded.started.0).reduce(f64::min).map(Seconds);
+    let mut series = Series::new(Scope::Case, labels(name, group, table, point), started);
+    series.describe(&point.environment());
+    series.add(&figure::IMAGES_PER_SECOND, Some(figures.speed.0));
+    series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(figures.speed.0 / f64::from(point.key.case.ranks())));
+    series.add(&figure::RANKS, Some(point.key.case.ranks()));
+    series.add(&figure::CV, figures.cv);
+    series.add(&figure::QUOTABLE, Some(!table.is_doubtful(point)));
+    add_arithmetic(&mut series, table.utilisation(point));
+    series.add(&figure::PEAK_MEMORY, point.peak_memory().map(|peak| peak.0));
+    series.add(&figure::RUNS_COUNTED, Some(point.counted().count()));
+    series.add(&figure::RUNS_FOUND, Some(point.runs.len()));
+    series.add(&figure::WARNINGS, Some(point.warnings.len()));
+    Some(series)
+}
+
+/// `None` where the run does not count.
+fn of_run(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint, run: &ScoreRun) -> Option<Series> {
+    let measured = run.outcome.as_ref().ok()?;
+    let mut labels = labels(name, group, table, point);
+    labels.push(("run", run.found.name.run.to_string()));
+    let mut series = Series::new(Scope::Run, labels, run.recorded.as_ref().map(|recorded| recorded.started));
+    let mut environment = EnvironmentText::new();
+    if let Some(recorded) = &run.recorded {
+        environment::add_environment(&mut environment, &recorded.environment);
+        environment::add_ranks(&mut environment, &recorded.ranks);
+    }
+    series.describe(&environment);
+    series.add(&figure::STARTED, series.started.map(|started| started.0));
+    series.add(&figure::IMAGES_PER_SECOND, Some(measured.speed.0));
+    series.add(&figure::RANKS, Some(point.key.case.ranks()));
+    series.add_times(&figure::PASS, Some(measured.mean_pass.0), step_percentiles(measured.passes.as_slice()));
+    series.add(&figure::PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
+    series.add(&figure::FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));
+    series.add(&figure::WARNINGS, Some(measured.warnings.len()));
+    Some(series)
+}

@@ -1,0 +1,81 @@
+//! When each iteration and each epoch of a run began and ended, by its record: its start, and from there the times that
+//! iterations and validations took, anew from where the run was taken up. What lies between the start and the first
+//! iteration, and what a checkpoint took, is in no record: times may be early by that.
+
+use ringmark_record::benchmark::train::learning::EpochEnd;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::dimension::units::Seconds;
+
+/// From when to when, seconds since 1970 UTC.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Period {
+    /// Begin.
+    pub start: Seconds,
+    /// End.
+    pub end: Seconds,
+}
+
+/// A run's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimeLine<'a> {
+    /// The whole run, its last validation included.
+    pub run: Period,
+    /// Every iteration.
+    pub iterations: Vec<Period>,
+    /// Every epoch that was trained whole.
+    pub epochs: Vec<EpochTimes<'a>>,
+}
+
+/// One epoch's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EpochTimes<'a> {
+    /// What the record says of it.
+    pub epoch: &'a EpochEnd,
+    /// First iteration of it, from 1.
+    pub first_iteration: u32,
+    /// Its iterations.
+    pub training: Period,
+    /// Predicting behind them; no time at all where nothing was predicted.
+    pub validation: Period,
+}
+
+impl TimeLine<'_> {
+    /// Of a record.
+    pub fn of(record: &RunRecord) -> TimeLine<'_> {
+        let ends = record.end.as_ref().map(|end| end.epochs.as_slice()).unwrap_or_default();
+        let mut ends = ends.iter().peekable();
+        let start = record.header.started;
+        let mut now = start.0;
+        let (mut iterations, mut epochs) = (Vec::with_capacity(record.iterations.len()), Vec::new());
+        let mut first_iteration = 1;
+        let mut epoch_start = start;
+        for iteration in &record.iterations {
+            let taken_up = record.header.taken_up.iter().rev().find(|part| part.behind + 1 == iteration.iteration);
+            now = taken_up.map_or(now, |part| part.started.0.max(now));
+            if iteration.iteration == first_iteration {
+                epoch_start = Seconds(now);
+            }
+            let ranks = iteration.step.len().max(1) as f64;
+            let begun = Seconds(now);
+            now += iteration.step.iter().map(|step| step.0).sum::<f64>() / ranks;
+            iterations.push(Period { start: begun, end: Seconds(now) });
+            if let Some(epoch) = ends.next_if(|epoch| epoch.iteration == iteration.iteration) {
+                let trained = Seconds(now);
+                now += epoch.validation.map_or(0.0, |validation| validation.time.0);
+                epochs.push(EpochTimes {
+                    epoch,
+                    first_iteration,
+                    training: Period { start: epoch_start, end: trained },
+                    validation: Period { start: trained, end: Seconds(now) },
+                });
+                first_iteration = iteration.iteration + 1;
+            }
+        }
+        TimeLine { run: Period { start, end: Seconds(now) }, iterations, epochs }
+    }
+}
+
+/// Milliseconds, in which MLflow and MLPerf count.
+pub fn milliseconds(time: Seconds) -> i64 {
+    (1e3 * time.0).round() as i64
+}

@@ -1,0 +1,134 @@
+//! Figures of training: of every case and of every run, each with and without communication.
+
+use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_record::stats::summary::step_percentiles;
+
+use crate::read::analyse::energy;
+use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::scaling_loss;
+use crate::read::analyse::utilisation::{self, Utilisation};
+use crate::read::load::environment;
+use crate::read::load::iteration_times::IterationTimes;
+use crate::read::load::record::{Measured, Run};
+use crate::read::show::export::figure::{self, Scope, Series};
+
+/// Of the result `name`: every case that has a run that counts, with and without communication.
+pub fn cases(name: &str, groups: &[Group]) -> Vec<Series> {
+    let of_case = |(group, case): (&Group, &CaseRuns)| {
+        let baseline = case.baseline.as_ref().and_then(|baseline| of_case(name, group, baseline, false));
+        of_case(name, group, case, true).into_iter().chain(baseline).collect::<Vec<_>>()
+    };
+    let all = groups.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case)));
+    all.flat_map(of_case).collect()
+}
+
+/// Every run that counts.
+pub fn runs<'a>(name: &str, groups: &'a [Group]) -> Vec<(&'a Run, Series)> {
+    let of_group = |group: &'a Group| {
+        let runs = group.with_baselines().flat_map(|case| &case.runs);
+        runs.filter_map(|run| Some((run, of_run(name, group, run)?))).collect::<Vec<_>>()
+    };
+    groups.iter().flat_map(of_group).collect()
+}
+
+fn labels(name: &str, group: &Group, case: String, communicates: bool) -> Vec<(&'static str, String)> {
+    let conditions = &group.conditions;
+    let recorded = conditions.recorded.as_ref();
+    let text = |value: Option<String>| value.unwrap_or_default();
+    vec![
+        ("result", name.to_owned()),
+        ("benchmark", BenchmarkKind::Train.to_string()),
+        ("group", group.label.clone()),
+        ("model", conditions.model.to_string()),
+        ("dtype", conditions.dtype.to_string()),
+        ("batch_size", conditions.batch_size.to_string()),
+        ("case", case),
+        ("communication", if communicates { "on" } else { "off" }.to_owned()),
+        ("kv_store", conditions.kv_store.to_string()),
+        ("device", text(recorded.map(|recorded| recorded.device.to_string()))),
+        ("profile", text(recorded.map(|recorded| recorded.profile.to_string()))),
+    ]
+}
+
+/// Of all counted runs. What it costs to communicate is in the figures of the ranks that do.
+fn of_case(name: &str, group: &Group, case: &CaseRuns, communicates: bool) -> Option<Series> {
+    let figures = case.figures.as_ref()?;
+    let started = |run: &Run| run.outcome.is_ok().then(|| run.recorded.as_ref().map(|it| it.started.0)).flatten();
+    let started = case.runs.iter().filter_map(started).reduce(f64::min).map(Seconds);
+    let labels = labels(name, group, case.case.to_string(), communicates);
+    let mut series = Series::new(Scope::Case, labels, started);
+    series.describe(&environment::of_runs(&case.runs));
+    series.add(&figure::IMAGES_PER_SECOND, Some(figures.speed.0));
+    series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(figures.per_rank.0));
+    series.add(&figure::RANKS, Some(case.case.ranks()));
+    series.add(&figure::CV, figures.cv);
+    series.add(&figure::SPEEDUP, Some(figures.speedup));
+    series.add(&figure::EFFICIENCY, Some(figures.efficiency));
+    add_times(&mut series, figures.times);
+    if communicates {
+        series.add(&figure::COMMUNICATION_COST, case.communication_cost());
+        if let Some(loss) = scaling_loss::of_case(group, case) {
+            series.add(&figure::LOST, Some(loss.loss.total.seconds));
+            for (part, lost) in &loss.loss.parts {
+                series.add_part(&figure::SCALING_LOSS, Some(("part", part.key())), Some(lost.seconds));
+            }
+        }
+        series.add(&figure::QUOTABLE, Some(group.is_quotable(case)));
+        add_arithmetic(&mut series, utilisation::of_training(group, case));
+        let energy = energy::of_case(case);
+        series.add(&figure::POWER, energy.as_ref().map(|energy| energy.watts));
+        series.add(&figure::ENERGY, energy.map(|energy| energy.joules_per_image));
+    }
+    series.add(&figure::PEAK_MEMORY, case.peak_memory().map(|peak| peak.0));
+    series.add(&figure::RUNS_COUNTED, Some(case.counted().count()));
+    series.add(&figure::RUNS_FOUND, Some(case.runs.len()));
+    series.add(&figure::WARNINGS, Some(case.warnings.len()));
+    Some(series)
+}
+
+/// `None` where the run does not count.
+fn of_run(name: &str, group: &Group, run: &Run) -> Option<Series> {
+    let measured = run.outcome.as_ref().ok()?;
+    let mut labels = labels(name, group, run.found.name.case.to_string(), !run.found.name.baseline);
+    labels.push(("run", run.found.name.run.to_string()));
+    let mut series = Series::new(Scope::Run, labels, run.recorded.as_ref().map(|recorded| recorded.started));
+    series.describe(&environment::of_runs([run]));
+    series.add(&figure::STARTED, series.started.map(|started| started.0));
+    series.add(&figure::IMAGES_PER_SECOND, Some(measured.speed.0));
+    series.add(&figure::RANKS, Some(run.found.name.case.ranks()));
+    add_times(&mut series, measured.times);
+    let percentiles = step_percentiles(measured.pooled_steps());
+    series.add_times(&figure::ITERATION, percentiles.and(run.mean_iteration()).map(|mean| mean.0), percentiles);
+    series.add(&figure::ITERATIONS, measured.iterations().map(|[all, _]| all));
+    series.add(&figure::WARMUP, measured.iterations().map(|[_, warmup]| warmup));
+    add_outcome(&mut series, measured);
+    Some(series)
+}
+
+fn add_outcome(series: &mut Series, measured: &Measured) {
+    series.add(&figure::PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
+    series.add(&figure::LAST_LOSS, measured.last_loss);
+    series.add(&figure::SKIPPED_STEPS, measured.skipped_steps);
+    series.add(&figure::ENERGY, energy::joules_per_image(measured));
+    series.add(&figure::FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));
+    series.add(&figure::WARNINGS, Some(measured.warnings.len()));
+}
+
+fn add_times(series: &mut Series, times: Option<IterationTimes>) {
+    let Some(times) = times else { return };
+    series.add(&figure::STEP, Some(times.step.0));
+    for (phase, time) in times.phases.iter().filter(|(phase, time)| phase.is_always() || time.0 != 0.0) {
+        series.add_part(&figure::PHASE, Some(("phase", Phase::keyword(phase))), Some(time.0));
+    }
+    series.add(&figure::EXPOSED, Some(times.exposed_share()));
+}
+
+/// What the network's arithmetic takes of the devices.
+pub fn add_arithmetic(series: &mut Series, arithmetic: Option<Utilisation>) {
+    series.add(&figure::FLOP_RATE, arithmetic.map(|it| 1e12 * it.teraflops_per_second.0));
+    series.add(&figure::PRODUCT_SHARE, arithmetic.and_then(|it| it.share_of_matrix_product));
+    series.add(&figure::PEAK_SHARE, arithmetic.and_then(|it| it.share_of_published_peak));
+}

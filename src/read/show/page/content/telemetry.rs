@@ -1,0 +1,241 @@
+//! What hosts and GPUs were like while the iterations ran, over the same axis as the iterations themselves: a slow stretch and
+//! the clock that fell are seen one below the other.
+
+use std::collections::BTreeSet;
+
+use ringmark_record::host::telemetry::{Quantity, Series as Readings, Telemetry, throttle_reasons};
+
+use crate::read::analyse::figures::CaseRuns;
+use crate::read::load::record::Measured;
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
+use crate::read::show::page::charts::scale::ScaleKind;
+use crate::read::show::page::charts::style::Style;
+use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::document::{Block, Column, Row, Table};
+
+const NOTE: &str = "One reading a second on every host, beside the run. A point is a mean over some iterations, warm-up included; of \
+                    several devices of a host the lowest clock, the highest temperature, the sum of power and of what network \
+                    cards sent, the mean of the time with work.";
+
+/// Points of a line: what a drawing has space for.
+const POINTS: usize = 32;
+
+/// What becomes of several devices of a host.
+#[derive(Clone, Copy)]
+enum Joined {
+    Lowest,
+    Highest,
+    Sum,
+    Mean,
+}
+
+/// A drawing: title, unit, what it is of, what becomes of several devices, and by how much values are multiplied.
+type Drawing = (&'static str, &'static str, Quantity, Joined, f64);
+
+const DRAWINGS: [Drawing; 6] = [
+    ("Clock", "MHz", Quantity::Clock, Joined::Lowest, 1.0),
+    ("Temperature", "\u{b0}C", Quantity::Temperature, Joined::Highest, 1.0),
+    ("Power", "W", Quantity::Power, Joined::Sum, 1.0),
+    ("Time with work", "%", Quantity::Utilization, Joined::Mean, 100.0),
+    ("Sent over the network", "MB/s", Quantity::Sent, Joined::Sum, 1e-6),
+    ("Sent again", "segments/s", Quantity::Retransmissions, Joined::Sum, 1.0),
+];
+
+/// One a series: the slowest run of its largest case with readings.
+pub fn blocks(setting: &Setting) -> Vec<Block> {
+    setting.series.iter().filter_map(|series| block(setting, series)).collect()
+}
+
+fn block(setting: &Setting, series: &Series) -> Option<Block> {
+    let cases = series.group.cases.iter().rev();
+    let (case, run, measured) = cases.filter_map(|case| slowest(case).map(|(run, it)| (case, run, it))).next()?;
+    let hosts: Vec<(&str, &Telemetry)> =
+        measured.host_use.iter().filter_map(|host| Some((host.host.as_str(), host.telemetry.as_ref()?))).collect();
+    let what = setting.named(series, format!("{}, run {run}", case.case));
+    let which = if case.counted().count() > 1 { ", the slowest" } else { "" };
+    let charts: Vec<Chart> = [iterations(measured)]
+        .into_iter()
+        .chain(DRAWINGS.iter().map(|drawing| chart(&hosts, measured.timed, *drawing)))
+        .flatten()
+        .map(Chart::Lines)
+        .collect();
+    let missing: BTreeSet<&str> = hosts.iter().flat_map(|(_, read)| &read.missing).map(String::as_str).collect();
+    let missing = missing.into_iter().map(|what| format!(" Not read: {what}.")).collect::<String>();
+    Some(Block {
+        charts: charts.chunks(2).map(<[Chart]>::to_vec).collect(),
+        table: Some(table(&hosts, measured)),
+        reading: format!("{NOTE}{missing}"),
+        ..Block::new(format!("Clocks, heat, power and network of {what}{which}"), "")
+    })
+}
+
+fn slowest(case: &CaseRuns) -> Option<(u32, &Measured)> {
+    let runs = case.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
+    let read = runs.filter(|(_, run)| run.host_use.iter().any(|host| has_readings(host.telemetry.as_ref())));
+    read.min_by(|one, other| one.1.speed.0.total_cmp(&other.1.speed.0))
+}
+
+/// One alone shows no change.
+fn has_readings(telemetry: Option<&Telemetry>) -> bool {
+    telemetry.is_some_and(|read| read.at.len() > 1)
+}
+
+/// Means over ranges of iterations: the last iteration of each range, and the mean.
+fn binned(values: impl Iterator<Item = (f64, f64)>, iterations: usize) -> Vec<(f64, f64)> {
+    let size = iterations.div_ceil(POINTS).max(1) as f64;
+    let mut bins: Vec<(f64, f64, f64)> = Vec::new();
+    for (iteration, value) in values {
+        let end = ((iteration / size).ceil() * size).clamp(size, (iterations as f64).max(size));
+        match bins.last_mut() {
+            Some((last, sum, count)) if *last == end => (*sum, *count) = (*sum + value, *count + 1.0),
+            _ => bins.push((end, value, 1.0)),
+        }
+    }
+    bins.into_iter().map(|(end, sum, count)| (end, sum / count)).collect()
+}
+
+fn line(name: &str, number: usize, values: Vec<(f64, f64)>, unit: &str) -> LineSeries {
+    let point = |(x, y): (f64, f64)| {
+        let tip = format!("{name}, up to iteration {x:.0}: {y:.1} {unit}");
+        Point { x, y, tip, is_doubtful: false }
+    };
+    LineSeries {
+        name: name.to_owned(),
+        style: Style { colour: number, shape: number },
+        points: values.into_iter().map(point).collect(),
+        dots: Vec::new(),
+        ideal: Vec::new(),
+        is_reference: false,
+    }
+}
+
+fn lines(title: &str, unit: &str, series: Vec<LineSeries>) -> Option<LineChart> {
+    let series: Vec<LineSeries> = series.into_iter().filter(|line| !line.points.is_empty()).collect();
+    let [x, y] = ["iteration", unit].map(|name| Axis::new(name, ScaleKind::Linear));
+    let chart = LineChart { y_ends: [None, None], ..LineChart::new(title, x, y, series) };
+    (!chart.series.is_empty()).then_some(chart)
+}
+
+fn iterations(measured: &Measured) -> Option<LineChart> {
+    let times = measured.iteration_times().into_iter().enumerate();
+    let values = binned(times.map(|(index, time)| ((index + 1) as f64, 1e3 * time.0)), measured.timed);
+    lines("Time of an iteration", "ms", vec![line("all ranks", 0, values, "ms")])
+}
+
+/// `None` where no host reads it, or it stood still.
+fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, drawing: Drawing) -> Option<LineChart> {
+    let (title, unit, quantity, joined, factor) = drawing;
+    let of_host = |(number, (host, read)): (usize, &(&str, &Telemetry))| {
+        let series: Vec<&Readings> = read.of(quantity).filter(|series| is_drawn(series, read)).collect();
+        let at = |index: usize| {
+            let values = series.iter().filter_map(|series| series.values.get(index).copied().flatten());
+            Some((f64::from(read.iteration[index]).max(1.0), factor * join(values, joined)?))
+        };
+        line(host, number, binned((0..read.at.len()).filter_map(at), iterations), unit)
+    };
+    let series: Vec<LineSeries> = hosts.iter().enumerate().map(of_host).collect();
+    let mut values = series.iter().flat_map(|line| &line.points).map(|point| point.y);
+    // What never changed is in the table.
+    let first = values.next()?;
+    values.any(|value| value != first).then(|| lines(title, unit, series))?
+}
+
+/// Links of GPUs are no network, and where there are GPUs the cores' clock and work are not what is waited for.
+fn is_drawn(series: &Readings, read: &Telemetry) -> bool {
+    let has_gpus = read.series.iter().any(|other| other.quantity == series.quantity && is_gpu(&other.of));
+    match series.quantity {
+        Quantity::Sent => !is_gpu(&series.of),
+        Quantity::Clock | Quantity::Utilization => is_gpu(&series.of) || !has_gpus,
+        _ => true,
+    }
+}
+
+fn is_gpu(of: &str) -> bool {
+    of.starts_with("GPU ")
+}
+
+fn join(values: impl Iterator<Item = f64>, joined: Joined) -> Option<f64> {
+    let all: Vec<f64> = values.collect();
+    let sum: f64 = all.iter().sum();
+    let value = match joined {
+        Joined::Lowest => all.iter().copied().fold(f64::INFINITY, f64::min),
+        Joined::Highest => all.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        Joined::Sum => sum,
+        Joined::Mean => sum / all.len() as f64,
+    };
+    (!all.is_empty()).then_some(value)
+}
+
+/// A row for each device of a host that has any of these.
+fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
+    let columns = vec![
+        Column::text("host"),
+        Column::text("device"),
+        Column::numbers("clock", "MHz"),
+        Column::numbers("lowest", "MHz"),
+        Column::numbers("hottest", "\u{b0}C"),
+        Column::numbers("power", "W"),
+        Column::numbers("with work", "%"),
+        Column::numbers("sent", "MB/s"),
+        Column::numbers("received", "MB/s"),
+        Column::text("held down by"),
+    ];
+    let warmup = measured.iterations().map_or(0, |[_, warmup]| warmup as u32);
+    let of_host = |(host, read): &(&str, &Telemetry)| {
+        let shown = [Quantity::Clock, Quantity::Temperature, Quantity::Power, Quantity::Utilization, Quantity::Sent];
+        let devices = shown.iter().flat_map(|quantity| read.of(*quantity)).map(|series| series.of.as_str());
+        let devices: BTreeSet<&str> = devices.collect();
+        let row = |device: &str| {
+            let mean = |quantity: Quantity| read.mean_sum(quantity, warmup, |of| of == device);
+            let counted = || {
+                let values = |quantity: Quantity| read.of(quantity).find(|series| series.of == device);
+                move |quantity: Quantity| -> Vec<f64> {
+                    let counted = read.counted(warmup).into_iter();
+                    counted.filter_map(|index| values(quantity)?.values.get(index).copied().flatten()).collect()
+                }
+            };
+            let extreme = |quantity: Quantity, joined: Joined| join(counted()(quantity).into_iter(), joined);
+            let bits = counted()(Quantity::ThrottleReasons).iter().fold(0, |all, bits| all | *bits as u64);
+            let number = |value: Option<f64>, factor: f64| {
+                value.map_or_else(|| "-".to_owned(), |value| format!("{:.0}", factor * value))
+            };
+            let cells = vec![
+                (*host).to_owned(),
+                device.to_owned(),
+                number(mean(Quantity::Clock), 1.0),
+                number(extreme(Quantity::Clock, Joined::Lowest), 1.0),
+                number(extreme(Quantity::Temperature, Joined::Highest), 1.0),
+                number(mean(Quantity::Power), 1.0),
+                number(mean(Quantity::Utilization), 100.0),
+                number(mean(Quantity::Sent), 1e-6),
+                number(mean(Quantity::Received), 1e-6),
+                throttle_reasons(bits).join(", "),
+            ];
+            Row { cells, ..Row::default() }
+        };
+        devices.into_iter().map(row).collect::<Vec<_>>()
+    };
+    Table { columns, rows: hosts.iter().flat_map(of_host).collect(), bars: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_few_points_and_the_mean_of_what_they_stand_for() {
+        let values = (1..=640).map(|iteration| (f64::from(iteration), f64::from(iteration)));
+        let bins = binned(values, 640);
+        assert_eq!((bins.len(), bins[0], bins[31]), (POINTS, (20.0, 10.5), (640.0, 630.5)));
+        assert_eq!(binned([(1.0, 5.0), (3.0, 7.0)].into_iter(), 3), [(1.0, 5.0), (3.0, 7.0)]);
+        assert_eq!(binned(std::iter::empty(), 0), []);
+    }
+
+    #[test]
+    fn devices_are_joined_as_it_matters() {
+        let all = [Joined::Lowest, Joined::Highest, Joined::Sum, Joined::Mean];
+        assert_eq!(all.map(|joined| join([2.0, 4.0].into_iter(), joined)), [2.0, 4.0, 6.0, 3.0].map(Some));
+        assert_eq!(join(std::iter::empty(), Joined::Sum), None);
+    }
+}
