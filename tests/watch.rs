@@ -153,7 +153,7 @@ fn a_sweep_is_watched_and_scraped_while_its_ranks_train() {
     let (head, metrics) = asked("GET", &url);
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
-    let labels = "model=\"mxnet-mlp\",precision=\"fp32\",batch_size=\"4\",case=\"1n2g\",kv_store=\"ring\",run=\"1\"";
+    let labels = "model=\"mxnet-mlp\",dtype=\"fp32\",batch_size=\"4\",case=\"1n2g\",kv_store=\"ring\",run=\"1\"";
     for name in ["ringmark_job_images_per_second", "ringmark_job_mean_images_per_second", "ringmark_job_iteration"] {
         assert!(metrics.contains(&format!("\n{name}{{{labels}}} ")), "{name}: {metrics}");
     }

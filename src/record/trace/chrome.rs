@@ -116,6 +116,12 @@ fn event<'a>(rank: &RankTrace, span: &'a Span) -> Event<'a> {
         args.insert("gigamultiply_adds".to_owned(), json!(pass.multiply_adds as f64 / 1e9));
         args.insert("bytes".to_owned(), json!(pass.bytes.0));
     }
+    let (begin, end) = (span.begin_ns as f64 / 1e3, span.end_ns() as f64 / 1e3);
+    let mut duration = span.length_ns as f64 / 1e3;
+    // Speedscope adds both, and takes a span that ends behind the next one's begin, by rounding alone, for one around it.
+    while begin + duration > end {
+        duration = duration.next_down();
+    }
     let category = span.layer.map_or_else(|| span.lane.title(), |pass| pass.direction.to_string());
     Event {
         name: &span.name,
@@ -123,8 +129,8 @@ fn event<'a>(rank: &RankTrace, span: &'a Span) -> Event<'a> {
         ph: "X",
         pid: process(rank),
         tid: Some(thread(rank, span.lane.order())),
-        ts: Some(span.begin_ns as f64 / 1e3),
-        dur: Some(span.length_ns as f64 / 1e3),
+        ts: Some(begin),
+        dur: Some(duration),
         args: Value::Object(args),
     }
 }
@@ -258,6 +264,22 @@ mod tests {
         }
         for text in ["[]", r#"{"traceEvents":[]}"#, "x"] {
             super::read(text.as_bytes()).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn no_span_ends_behind_its_end_by_rounding() {
+        let mut begin_ns = 1_234_567_891;
+        for length_ns in (1..2000).map(|step| step * 7919 % 1_000_003) {
+            let mut timeline = timeline();
+            let rank = &mut timeline.ranks[0];
+            rank.spans.truncate(1);
+            (rank.spans[0].begin_ns, rank.spans[0].length_ns) = (begin_ns, length_ns);
+            let event = event(rank, &rank.spans[0]);
+            let end = event.ts.zip(event.dur).map(|(begin, duration)| begin + duration).expect("both");
+            begin_ns += length_ns;
+            assert!(end <= begin_ns as f64 / 1e3, "{end} is behind {begin_ns} ns");
+            assert!(begin_ns as f64 / 1e3 - end < 1e-6, "{end} is far before {begin_ns} ns");
         }
     }
 }

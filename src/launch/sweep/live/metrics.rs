@@ -116,7 +116,7 @@ fn labels(job: &JobProgress) -> Labels {
     let Some(run) = job.run else { return vec![("case", job.case.to_string()), ("run", job.title.clone())] };
     let mut labels = vec![
         ("model", run.model.to_string()),
-        ("precision", run.dtype.to_string()),
+        ("dtype", run.dtype.to_string()),
         ("batch_size", run.batch_size.to_string()),
         ("case", run.case.to_string()),
         ("kv_store", run.kv_store.to_string()),
@@ -143,8 +143,7 @@ mod tests {
     #[test]
     fn every_figure_has_its_labels() {
         let text = text(&progress());
-        let run =
-            "model=\"resnet50_v1b\",precision=\"fp32\",batch_size=\"8\",case=\"2n2g\",kv_store=\"ring\",run=\"3\"";
+        let run = "model=\"resnet50_v1b\",dtype=\"fp32\",batch_size=\"8\",case=\"2n2g\",kv_store=\"ring\",run=\"3\"";
         for line in [
             "ringmark_sweep_seconds_left{benchmark=\"train\"} 370".to_owned(),
             "# TYPE ringmark_runs_finished_total counter\nringmark_runs_finished_total{benchmark=\"train\"} 2"
