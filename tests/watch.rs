@@ -131,7 +131,7 @@ fn a_sweep_is_watched_and_scraped_while_its_ranks_train() {
     sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     let sweep = Running::start(&mut sweep);
     sandbox.wait_for_job("both ranks have said how long a step takes", |job| {
-        job.ranks.len() == 2 && job.ranks.iter().all(|rank| rank.iteration > 2 && rank.own_time().is_some())
+        job.ranks.len() == 2 && job.ranks.iter().all(|rank| rank.iteration > 2 && rank.before_allreduce.is_some())
     });
     sandbox.wait_for_job("the launcher has a speed", |job| job.mean_images_per_second.is_some());
 

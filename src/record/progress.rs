@@ -113,7 +113,8 @@ pub struct RankProgress {
     pub is_waiting: bool,
     /// What its last iteration took.
     pub step: Option<Seconds>,
-    /// Of that, what came before its first all-reduce: it waits for no other rank before.
+    /// Of that, what came before its first all-reduce, in which it waits for no other rank; all of it where nothing is
+    /// exchanged, and `null` where nothing else is done.
     pub before_allreduce: Option<Seconds>,
     /// Since its last report, of which one is due every second.
     pub unheard: Seconds,
@@ -121,18 +122,11 @@ pub struct RankProgress {
     pub available_memory: Option<Bytes>,
 }
 
-impl RankProgress {
-    /// Time of its own in its last iteration, in which it waits for nobody: by this the slowest rank is told.
-    pub fn own_time(&self) -> Option<Seconds> {
-        self.before_allreduce.or(self.step)
-    }
-}
-
 impl JobProgress {
-    /// The rank that needs most time of its own; `None` of fewer than two that have said so.
+    /// The rank that needs most time of its own, in which it waits for nobody; `None` of fewer than two that have said so.
     pub fn slowest<'a>(ranks: impl IntoIterator<Item = &'a RankProgress>) -> Option<(&'a RankProgress, Seconds)> {
         let timed: Vec<(&RankProgress, Seconds)> =
-            ranks.into_iter().filter_map(|rank| Some((rank, rank.own_time()?))).collect();
+            ranks.into_iter().filter_map(|rank| Some((rank, rank.before_allreduce?))).collect();
         let slowest = timed.iter().copied().max_by(|(_, one), (_, other)| one.0.total_cmp(&other.0));
         slowest.filter(|_| timed.len() > 1)
     }
@@ -224,6 +218,10 @@ mod tests {
         let slowest = JobProgress::slowest(&ranks).map(|(rank, time)| (rank.rank, time));
         assert_eq!(slowest, Some((1, Seconds(0.4))));
         assert_eq!(JobProgress::slowest(&ranks[..1]), None, "of one rank none is slowest");
-        assert_eq!(JobProgress::slowest(&[rank(0, None, None), rank(1, None, None)]), None);
+        assert_eq!(
+            JobProgress::slowest(&[rank(0, None, Some(0.5)), rank(1, None, Some(0.6))]),
+            None,
+            "all of it is shared"
+        );
     }
 }

@@ -127,7 +127,8 @@ pub struct Heartbeat {
     /// What its last iteration took, once one is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Seconds>,
-    /// Of that, what came before its first all-reduce, where there is one: it waits for no other rank before.
+    /// Of that, what came before its first all-reduce, in which it waits for no other rank; all of it where nothing is
+    /// exchanged, and `None` where nothing else is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_allreduce: Option<Seconds>,
 }

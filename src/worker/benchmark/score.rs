@@ -143,7 +143,7 @@ fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -
         let _ = inference.pass()?;
         heartbeat::count_progress();
         let seconds = started.elapsed().as_secs_f64();
-        heartbeat::time_iteration(seconds, None);
+        heartbeat::time_iteration(seconds, Some(seconds));
         Ok(seconds)
     };
     heartbeat::enter(Stage::Ready);

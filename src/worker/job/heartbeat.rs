@@ -95,7 +95,7 @@ pub fn count_progress() {
     PROGRESS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// An iteration is over that took so many seconds, `before_allreduce` of them before its first all-reduce.
+/// An iteration is over that took so many seconds, `before_allreduce` of them before its first all-reduce: see [`Heartbeat`].
 pub fn time_iteration(step: f64, before_allreduce: Option<f64>) {
     *last() = (Some(step), before_allreduce);
 }

@@ -92,7 +92,7 @@ fn hosts(job: &JobProgress, columns: usize, room: usize) -> Vec<String> {
     if left_out > 0 {
         let slowness = |(_, ranks): &(&str, Vec<&RankProgress>)| {
             let unheard = ranks.iter().map(|rank| rank.unheard.0).filter(|unheard| *unheard > SILENCE);
-            let own = ranks.iter().filter_map(|rank| rank.own_time()).map(|time| time.0);
+            let own = ranks.iter().filter_map(|rank| rank.before_allreduce).map(|time| time.0);
             (unheard.fold(0.0, f64::max), own.fold(0.0, f64::max))
         };
         let mut slowest: Vec<usize> = (0..hosts.len()).collect();

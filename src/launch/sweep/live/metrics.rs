@@ -98,7 +98,8 @@ fn of_job(job: &JobProgress) -> Vec<MetricFamily> {
         of_ranks("ringmark_rank_step_seconds", "What the last iteration took.", &|rank| seconds(rank.step)),
         of_ranks(
             "ringmark_rank_before_allreduce_seconds",
-            "Of the last iteration what came before its first all-reduce, in which the rank waits for no other.",
+            "Of the last iteration what came before its first all-reduce, in which the rank waits for no other; all of it \
+             where nothing is exchanged.",
             &|rank| seconds(rank.before_allreduce),
         ),
         of_ranks(

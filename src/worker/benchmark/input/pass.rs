@@ -84,7 +84,7 @@ pub fn measure(
         recorder::end_iteration();
         let now = Instant::now();
         let seconds = (now - last).as_secs_f64();
-        heartbeat::time_iteration(seconds, None);
+        heartbeat::time_iteration(seconds, Some(seconds));
         batches.push(Seconds(seconds));
         last = now;
     }
