@@ -52,9 +52,10 @@ impl HostWatch {
         // A host's counters hold all its ranks: all of them are read at one time.
         world.patient_barrier();
         let (elapsed, host, rank) = (self.started.elapsed(), HostCounters::read(), RankCounters::read());
+        // Before nvidia-smi is asked: a device that waits takes less power.
+        let telemetry = self.readings.map(Readings::end);
         world.patient_barrier();
         let gpu = self.gpu.zip(gpu_state(own)).map(|(before, after)| before.until(&after));
-        let telemetry = self.readings.map(Readings::end);
         let cores_of_ranks = cores::cores_of_ranks(world);
         let own = CountersOfRank {
             host: (world.local_rank() == 0).then(|| HostUse {
