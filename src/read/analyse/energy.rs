@@ -48,12 +48,6 @@ pub fn joules_per_image(run: &Measured) -> Option<f64> {
     Some(watts(run)? / run.speed.0)
 }
 
-/// What keeps the power of a run from being known, in the words of its hosts.
-pub fn missing(run: &Measured) -> BTreeSet<String> {
-    let telemetry = run.host_use.iter().filter_map(|host| host.telemetry.as_ref());
-    telemetry.flat_map(|telemetry| telemetry.missing.iter().cloned()).collect()
-}
-
 /// Of all hosts. Hosts that share a machine (containers) read the same sensors: they count once. GPUs that are left out of a
 /// host's power by an error leave the whole unknown.
 fn watts(run: &Measured) -> Option<f64> {

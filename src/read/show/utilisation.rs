@@ -5,17 +5,12 @@ use ringmark_record::dimension::units::TeraflopsPerSecond;
 use crate::read::analyse::figures::{CaseRuns, Group};
 use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::show::columns::{Columns, percent};
+use crate::read::show::economy::three_digits;
 use crate::read::show::sections::marked;
 
 /// In 1e12 operations a second: three digits, and no more than three decimals.
 pub fn teraflops(rate: TeraflopsPerSecond) -> String {
-    let decimals = match rate.0 {
-        ..1.0 => 3,
-        1.0..10.0 => 2,
-        10.0..100.0 => 1,
-        _ => 0,
-    };
-    format!("{:.decimals$}", rate.0)
+    three_digits(rate.0)
 }
 
 /// `None` where no record tells what the devices can do; columns that no case fills are left out.

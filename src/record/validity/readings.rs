@@ -38,6 +38,11 @@ fn fall(telemetry: &Telemetry, series: &Series, warmup: u32) -> Option<Fall> {
     Some(Fall { readings: first..=last, iterations, clocks: [usual, low] })
 }
 
+/// Those that were read, by name.
+fn hosts<'a>(seen: &Observed<'a>) -> impl Iterator<Item = (&'a str, &'a Telemetry)> {
+    seen.host_use.iter().filter_map(|host| Some((host.host.as_str(), host.telemetry.as_ref()?)))
+}
+
 /// Clocks that fell while the iterations became longer. A clock that falls where nothing waits for it is none of the run's.
 pub(super) fn fallen_clocks(counted: &[Iteration], seen: &Observed) -> Vec<Warning> {
     let Some(warmup) = counted.first().map(|first| first.iteration.saturating_sub(1)) else { return Vec::new() };
@@ -68,8 +73,9 @@ pub(super) fn fallen_clocks(counted: &[Iteration], seen: &Observed) -> Vec<Warni
         );
         (factor >= 1.0 + SLOWED).then(|| warning(WarningKind::Clock, about, text))
     };
-    let hosts = seen.host_use.iter().filter_map(|host| Some((host.host.as_str(), host.telemetry.as_ref()?)));
-    hosts.flat_map(|(host, read)| read.of(Quantity::Clock).filter_map(move |series| warn(host, read, series))).collect()
+    hosts(seen)
+        .flat_map(|(host, read)| read.of(Quantity::Clock).filter_map(move |series| warn(host, read, series)))
+        .collect()
 }
 
 /// Hosts whose network loses what they send.
@@ -85,8 +91,7 @@ pub(super) fn retransmissions(seen: &Observed) -> Vec<Warning> {
         let is_lossy = sent >= FEWEST_SEGMENTS && again >= RESENT * sent;
         is_lossy.then(|| warning(WarningKind::Network, format!("host {host}"), text))
     };
-    let hosts = seen.host_use.iter().filter_map(|host| Some((host.host.as_str(), host.telemetry.as_ref()?)));
-    hosts.filter_map(warn).collect()
+    hosts(seen).filter_map(warn).collect()
 }
 
 /// GPUs whose memory failed.
@@ -100,8 +105,7 @@ pub(super) fn memory_errors(seen: &Observed) -> Vec<Warning> {
         let has_errors = series.values.iter().flatten().any(|rate| *rate > 0.0);
         has_errors.then(|| warning(WarningKind::MemoryErrors, about, text))
     };
-    let hosts = seen.host_use.iter().filter_map(|host| Some((host.host.as_str(), host.telemetry.as_ref()?)));
-    hosts
+    hosts(seen)
         .flat_map(|(host, read)| read.of(Quantity::UncorrectedErrors).filter_map(move |series| warn(host, series)))
         .collect()
 }
