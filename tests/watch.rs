@@ -300,7 +300,8 @@ fn on_terminal(sandbox: &Sandbox, columns: u32, command: &Command, before: &str)
     fs::write(sandbox.path("script.sh"), script).expect("written");
     let mut terminal = Command::new("script");
     terminal.args(["--quiet", "--return", "--flush", "--command"]);
-    terminal.arg(format!("sh {}", sandbox.path("script.sh").display())).arg("/dev/null");
+    // `script` takes $SHELL: one that waits for the command would die of a typed ^C, and its status would be the answer.
+    terminal.arg(format!("exec sh {}", sandbox.path("script.sh").display())).arg("/dev/null");
     terminal.env("TERM", "xterm").env_remove("NO_COLOR");
     terminal
 }
