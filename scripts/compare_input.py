@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Reading and decoding of ringmark against torchvision's DataLoader and libjpeg-turbo's tjbench, in one alternating run.
 
-    scripts/compare_input.py PHOTOGRAPHS [--rounds 5] [--workers N] [--train] [--out FILE]
+    scripts/compare_input.py PHOTOGRAPHS [--rounds 5] [--parts batches,decoding,training] [--workers N] [--out FILE]
 
 PHOTOGRAPHS is a folder of JPEG files, as scripts/make_photographs.py makes them. Every round runs every side, in turns:
 
-- Batches of 32 from memory: read, decoded, RandomResizedCrop to 224 pixels, flipped, put together as bytes, by as many
+- batches: of 32 from memory: read, decoded, RandomResizedCrop to 224 pixels, flipped, put together as bytes, by as many
   threads of ringmark (from a .rec, with libjpeg-turbo and with zune-jpeg) as processes of the DataLoader (from a folder,
   with Pillow and with torchvision's decode_jpeg, on tensors). Images/s.
-- Decoding alone in one thread: ringmark's decode stage against tjbench (Debian's libjpeg-turbo-progs) on the same files.
+- decoding: alone, in one thread: ringmark's decode stage against tjbench (Debian's libjpeg-turbo-progs) on the same files.
   Million pixels a second.
-- With --train: the step of training by one thread, the others decoding, with images that are read against synthetic ones.
+- training: the step by one thread, the others decoding, with images that are read against synthetic ones.
 
 Python needs torch and torchvision, as for compare_pytorch.py.
 """
@@ -96,11 +96,16 @@ class Sides:
         loaders = {f"ringmark, {decoder}": lambda decoder=decoder: self.ringmark(decoder) for decoder in decoders}
         loaders |= {f"DataLoader, {decoder}": lambda decoder=decoder: self.dataloader(decoder) for decoder in ["pillow", "decode_jpeg"]}
         stages = {f"ringmark, {decoder}": lambda decoder=decoder: self.decode_stage(decoder) for decoder in decoders}
-        yield f"images/s, {self.options.workers} threads or processes", loaders
-        yield "decoding alone, Mpx/s, 1 thread", {**stages, "tjbench": self.tjbench}
-        if self.options.train:
-            read = ["--data", str(self.folder / "all.rec"), "--decode-threads", str(max(1, self.options.workers - 1))]
-            yield "training, images/s, 1 thread", {"synthetic": self.step, "read": lambda: self.step(*read)}
+        read = ["--data", str(self.folder / "all.rec"), "--decode-threads", str(max(1, self.options.workers - 1))]
+        parts = {
+            "batches": (f"images/s, {self.options.workers} threads or processes", loaders),
+            "decoding": ("decoding alone, Mpx/s, 1 thread", {**stages, "tjbench": self.tjbench}),
+            "training": ("training, images/s, 1 thread", {"synthetic": self.step, "read": lambda: self.step(*read)}),
+        }
+        for part in self.options.parts.split(","):
+            if part not in parts:
+                sys.exit(f"compare_input.py: --parts {part}: there are {', '.join(parts)}")
+            yield parts[part]
 
 
 def main():
@@ -109,7 +114,7 @@ def main():
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     options.add_argument("--batches", type=int, default=60)
-    options.add_argument("--train", action="store_true")
+    options.add_argument("--parts", default="batches,decoding,training")
     options.add_argument("--ringmark", default=str(ROOT / "target/release/ringmark"))
     options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
     options.add_argument("--out", help="file for the table and the raw figures (JSON)")

@@ -6,15 +6,15 @@
 //! | [`environment`] | what this process was started with and in |
 //! | [`interrupt`] | Ctrl-C, SIGTERM or a closed terminal |
 //! | [`child`] | the one way to start, await and end a child process |
-//! | [`door`] | a listening socket whose strangers cost no more than a few descriptors |
+//! | [`acceptor`] | a listening socket whose strangers cost no more than a few descriptors |
 //! | [`disk`] | what helps where a disk takes no more |
 //! | [`out`] | the folder of results: its name and path |
 //! | [`worker`] | where the worker is |
 //! | [`print`] | lines on the standard output and the standard error |
 
+pub mod acceptor;
 pub mod child;
 pub mod disk;
-pub mod door;
 pub mod environment;
 pub mod interrupt;
 pub mod out;

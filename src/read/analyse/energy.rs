@@ -59,19 +59,17 @@ fn watts(run: &Measured) -> Option<f64> {
         // Each container reads the GPUs of its own ranks.
         let of_host = |rank: &&RankTimes| rank.place.host == host.host && rank.place.device == DeviceKind::Cuda;
         let gpus = run.ranks.iter().filter(of_host).count();
-        let read = telemetry.of(Quantity::Power).filter(|series| is_gpu(&series.of)).count();
+        let read = telemetry.of(Quantity::Power).filter(|series| series.is_of_gpu()).count();
         if gpus != read {
             return None;
         }
         if gpus > 0 || !is_known {
-            sum += telemetry.mean_sum(Quantity::Power, warmup, |of| is_gpu(of) || !is_known).filter(|it| *it > 0.0)?;
+            sum += telemetry
+                .mean_sum(Quantity::Power, warmup, |series| series.is_of_gpu() || !is_known)
+                .filter(|it| *it > 0.0)?;
         }
     }
     (!run.host_use.is_empty()).then_some(sum)
-}
-
-fn is_gpu(of: &str) -> bool {
-    of.starts_with("GPU ")
 }
 
 fn parts(host: &HostUse) -> Vec<String> {

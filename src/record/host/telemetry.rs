@@ -104,6 +104,13 @@ pub struct Energy {
     pub joules: f64,
 }
 
+impl Series {
+    /// Whether it is of a GPU, or of a GPU's links.
+    pub fn is_of_gpu(&self) -> bool {
+        self.of.starts_with("GPU ")
+    }
+}
+
 impl Telemetry {
     /// Readings whose time since the reading before is in iterations after the first `warmup`; all but the first one where
     /// none is.
@@ -122,7 +129,7 @@ impl Telemetry {
     /// where nothing is.
     ///
     /// A GPU that takes 400 W for 1 s and 300 W for 3 s, and a package that takes 100 W, take 425 W.
-    pub fn mean_sum(&self, quantity: Quantity, warmup: u32, is_meant: impl Fn(&str) -> bool) -> Option<f64> {
+    pub fn mean_sum(&self, quantity: Quantity, warmup: u32, is_meant: impl Fn(&Series) -> bool) -> Option<f64> {
         let counted = self.counted(warmup);
         let mean = |series: &Series| {
             let each = counted.iter().filter_map(|index| {
@@ -132,7 +139,7 @@ impl Telemetry {
             let (sum, time) = each.fold((0.0, 0.0), |(sum, all), (value, time)| (sum + value, all + time));
             (time > 0.0).then(|| sum / time)
         };
-        let meant = self.of(quantity).filter(|series| is_meant(&series.of));
+        let meant = self.of(quantity).filter(|series| is_meant(series));
         let means: Option<Vec<f64>> = meant.map(mean).collect();
         means.filter(|means| !means.is_empty()).map(|means| means.iter().sum())
     }

@@ -107,7 +107,7 @@ impl<'a> Known<'a> {
         let (copied, summed) = (of_bucket(Work::Copy), of_bucket(Work::Sum));
         let end = of_bucket(Work::Whole).map_or(*last, |(_, end)| end);
 
-        let mut events = Events { process: array + 1, now: 0, events: Vec::new() };
+        let mut events = Events { process: array + 1, now: 0, opened: 0, events: Vec::new() };
         events.begin(*first, "NEGOTIATE_ALLREDUCE");
         for (at, rank) in ready {
             events.mark(*at, &rank.to_string());
@@ -141,6 +141,8 @@ fn dtype(wire: Wire) -> &'static str {
 struct Events {
     process: u32,
     now: i64,
+    /// When the last of them began or was marked.
+    opened: i64,
     events: Vec<(i64, Value)>,
 }
 
@@ -151,22 +153,28 @@ impl Events {
     }
 
     fn begin(&mut self, nanoseconds: i64, name: &str) {
-        let at = self.at(nanoseconds);
-        self.events.push((at, json!({ "name": name, "ph": "B", "ts": at, "pid": self.process })));
+        self.opened = self.at(nanoseconds);
+        self.push(json!({ "name": name, "ph": "B", "ts": self.now, "pid": self.process }));
     }
 
     fn mark(&mut self, nanoseconds: i64, name: &str) {
-        let at = self.at(nanoseconds);
-        self.events.push((at, json!({ "name": name, "ph": "X", "ts": at, "pid": self.process, "dur": 0 })));
+        self.opened = self.at(nanoseconds);
+        self.push(json!({ "name": name, "ph": "X", "ts": self.now, "pid": self.process, "dur": 0 }));
     }
 
+    /// A microsecond behind what began or was marked last, at least: Perfetto nests what has no length, and takes an end
+    /// at its time for its own, and so each later end for the one before.
     fn end(&mut self, nanoseconds: i64, args: Option<Value>) {
-        let at = self.at(nanoseconds);
+        let at = self.at(nanoseconds.max((self.opened + 1) * 1000));
         let mut event = json!({ "ph": "E", "ts": at, "pid": self.process });
         if let Some(args) = args {
             event["args"] = args;
         }
-        self.events.push((at, event));
+        self.push(event);
+    }
+
+    fn push(&mut self, event: Value) {
+        self.events.push((self.now, event));
     }
 
     fn activity(&mut self, name: &str, begin: i64, end: i64) {
@@ -197,9 +205,9 @@ mod tests {
             "9 B NEGOTIATE_ALLREDUCE",
             "9 X 0",
             "11 X 1",
-            "11 E null",
-            "11 B ALLREDUCE",
-            "11 B SHARED_MEMORY_ALLREDUCE",
+            "12 E null",
+            "12 B ALLREDUCE",
+            "12 B SHARED_MEMORY_ALLREDUCE",
             "14 E null",
             "14 E null",
         ];
@@ -219,6 +227,6 @@ mod tests {
         write(&timeline, &mut text).expect("written");
         let events: Vec<Value> = serde_json::from_slice(&text).expect("an array");
         let sum = events.iter().position(|event| event["name"] == "TCP_ALLREDUCE").expect("there");
-        assert_eq!((&events[sum]["ts"], &events[sum + 1]["ts"]), (&json!(11), &json!(14)));
+        assert_eq!((&events[sum]["ts"], &events[sum + 1]["ts"]), (&json!(12), &json!(14)));
     }
 }

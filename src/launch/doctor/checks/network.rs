@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_ways_are_laid_at_their_host_s_door() {
+    fn slow_links_are_ascribed_to_their_host() {
         for count in 3..6 {
             let bad = count - 1;
             let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));

@@ -15,7 +15,7 @@ use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{Heartbeat, LauncherAddress, Message, OutOfMemory, WELCOME};
 use ringmark_record::host::memory_shortage::MemoryShortage;
 
-use crate::launch::local::door::{Closed, Door, DoorThread, Knock};
+use crate::launch::local::acceptor::{Accepted, Acceptor, AcceptorThread, Closed};
 
 /// Longest line that a rank sends, in bytes: a reason for its failure is the longest.
 const LONGEST_LINE: usize = 1 << 16;
@@ -75,7 +75,7 @@ pub struct Listener {
     address: LauncherAddress,
     /// `None` while it closes.
     events: Option<Receiver<(u32, Event)>>,
-    _thread: DoorThread,
+    _thread: AcceptorThread,
 }
 
 impl Listener {
@@ -97,11 +97,11 @@ impl Listener {
         let address = LauncherAddress { token: token()?, patience, addresses };
         let (sender, events) = mpsc::sync_channel(WAITING_EVENTS);
         let token = address.token.clone();
-        let serve = move |door: Door| {
+        let serve = move |acceptor: Acceptor| {
             let server = Server {
                 ranks,
                 token,
-                door,
+                acceptor,
                 events: sender,
                 accepted: 0,
                 connections: VecDeque::new(),
@@ -109,7 +109,7 @@ impl Listener {
             };
             server.run();
         };
-        let thread = DoorThread::start(socket, serve).context("no thread to hear the ranks' reports")?;
+        let thread = AcceptorThread::start(socket, serve).context("no thread to hear the ranks' reports")?;
         Ok(Listener { address, events: Some(events), _thread: thread })
     }
 
@@ -173,7 +173,7 @@ impl Connection {
 struct Server {
     ranks: u32,
     token: String,
-    door: Door,
+    acceptor: Acceptor,
     events: SyncSender<(u32, Event)>,
     /// Connections so far.
     accepted: u64,
@@ -193,7 +193,7 @@ impl Server {
         let oldest_stranger = self.connections.iter().find(|connection| connection.speaker.is_none());
         let wake = oldest_stranger.map(|stranger| stranger.since + PATIENCE);
         let waiting = self.connections.iter().map(|connection| (connection.stream.as_fd(), PollFlags::POLLIN));
-        let ready = self.door.wait(waiting, wake)?;
+        let ready = self.acceptor.wait(waiting, wake)?;
         for (connection, is_ready) in mem::take(&mut self.connections).into_iter().zip(ready.connections) {
             let keeps = if is_ready { self.read(connection)? } else { Some(connection) };
             self.connections.extend(keeps);
@@ -206,17 +206,17 @@ impl Server {
             _ => !connection.is_overdue(),
         };
         self.connections.retain(is_current);
-        if ready.knocks {
+        if ready.may_accept {
             self.accept();
         }
         Ok(())
     }
 
-    /// Takes all who knock.
+    /// Takes all who connect.
     fn accept(&mut self) {
         loop {
-            match self.door.accept() {
-                Knock::Stream(stream) => {
+            match self.acceptor.accept() {
+                Accepted::Stream(stream) => {
                     let number = self.accepted;
                     self.accepted += 1;
                     let (since, rest) = (Instant::now(), Vec::new());
@@ -227,9 +227,9 @@ impl Server {
                         self.close_oldest_stranger();
                     }
                 }
-                Knock::Nobody => return,
+                Accepted::Nobody => return,
                 // A stranger's may serve.
-                Knock::NoDescriptor => {
+                Accepted::NoDescriptor => {
                     self.close_oldest_stranger();
                     return;
                 }

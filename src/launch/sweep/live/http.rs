@@ -13,7 +13,7 @@ use anyhow::anyhow;
 use nix::poll::PollFlags;
 use ringmark_record::options::usage::usage;
 
-use crate::launch::local::door::{Closed, Door, DoorThread, Knock};
+use crate::launch::local::acceptor::{Accepted, Acceptor, AcceptorThread, Closed};
 
 /// What is served.
 const PATH: &str = "/metrics";
@@ -44,7 +44,7 @@ const LONGEST_REST: usize = 1 << 16;
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
-    _thread: DoorThread,
+    _thread: AcceptorThread,
 }
 
 impl MetricsServer {
@@ -53,8 +53,8 @@ impl MetricsServer {
         let open = || {
             let socket = TcpListener::bind(address)?;
             let address = socket.local_addr()?;
-            let serve = move |door| Server { door, metrics, clients: VecDeque::new() }.run();
-            Ok(MetricsServer { address, _thread: DoorThread::start(socket, serve)? })
+            let serve = move |acceptor| Server { acceptor, metrics, clients: VecDeque::new() }.run();
+            Ok(MetricsServer { address, _thread: AcceptorThread::start(socket, serve)? })
         };
         open().map_err(|error: std::io::Error| {
             let fix = match error.kind() {
@@ -77,7 +77,7 @@ impl MetricsServer {
 
 /// What the thread has.
 struct Server<F> {
-    door: Door,
+    acceptor: Acceptor,
     metrics: F,
     /// Oldest first.
     clients: VecDeque<Client>,
@@ -108,14 +108,14 @@ impl<F: Fn() -> String> Server<F> {
     fn turn(&mut self) -> Result<(), Closed> {
         let wake = self.clients.front().map(|oldest| oldest.since + PATIENCE);
         let waiting = self.clients.iter().map(|client| (client.stream.as_fd(), client.waits_for()));
-        let ready = self.door.wait(waiting, wake)?;
+        let ready = self.acceptor.wait(waiting, wake)?;
         for (mut client, is_ready) in mem::take(&mut self.clients).into_iter().zip(ready.connections) {
             let goes_on = !is_ready || client.turn(&self.metrics);
             if goes_on && client.since.elapsed() < PATIENCE {
                 self.clients.push_back(client);
             }
         }
-        if ready.knocks {
+        if ready.may_accept {
             self.accept();
         }
         Ok(())
@@ -123,22 +123,22 @@ impl<F: Fn() -> String> Server<F> {
 
     fn accept(&mut self) {
         for _ in 0..BURST {
-            match self.door.accept() {
-                Knock::Stream(stream) => {
+            match self.acceptor.accept() {
+                Accepted::Stream(stream) => {
                     let (since, state) = (Instant::now(), State::Asking(Vec::new()));
                     self.clients.push_back(Client { stream, since, state });
                     if self.clients.len() > MOST {
                         self.clients.pop_front();
                     }
                 }
-                Knock::Nobody => return,
-                Knock::NoDescriptor => {
+                Accepted::Nobody => return,
+                Accepted::NoDescriptor => {
                     self.clients.pop_front();
                     return;
                 }
             }
         }
-        self.door.pause(PAUSE);
+        self.acceptor.pause(PAUSE);
     }
 }
 

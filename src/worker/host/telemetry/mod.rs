@@ -62,22 +62,19 @@ impl Readings {
             locked(&kept).missing = without_sensors.into_iter().chain(without_gpus).collect();
             let mut sources: [&mut dyn Source; 3] = [&mut kernel, &mut sensors, &mut gpus];
             let started = Instant::now();
+            let mut is_last = false;
             loop {
                 let mut readings = Vec::new();
                 sources.iter_mut().for_each(|source| source.read(&mut readings));
                 let interval = locked(&kept).add(Seconds(started.elapsed().as_secs_f64()), iteration(), readings);
                 locked(&kept).processor_time = processor_time();
                 let _ = says.send(());
-                match stopped.recv_timeout(INTERVAL * interval) {
-                    Err(RecvTimeoutError::Timeout) => {}
-                    // Once more, so that the last iterations have their reading.
-                    _ => break,
+                if is_last {
+                    break;
                 }
+                // Once more at the end, so that the last iterations have their reading.
+                is_last = stopped.recv_timeout(INTERVAL * interval) != Err(RecvTimeoutError::Timeout);
             }
-            let mut readings = Vec::new();
-            sources.iter_mut().for_each(|source| source.read(&mut readings));
-            locked(&kept).add(Seconds(started.elapsed().as_secs_f64()), iteration(), readings);
-            locked(&kept).processor_time = processor_time();
         });
         let _ = taken.recv_timeout(PATIENCE);
         Readings { stop, taken, recording }

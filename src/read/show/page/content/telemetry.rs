@@ -143,16 +143,12 @@ fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, drawing: Drawing) -> O
 
 /// Links of GPUs are no network, and where there are GPUs the cores' clock and work are not what is waited for.
 fn is_drawn(series: &Readings, read: &Telemetry) -> bool {
-    let has_gpus = read.series.iter().any(|other| other.quantity == series.quantity && is_gpu(&other.of));
+    let has_gpus = read.series.iter().any(|other| other.quantity == series.quantity && other.is_of_gpu());
     match series.quantity {
-        Quantity::Sent => !is_gpu(&series.of),
-        Quantity::Clock | Quantity::Utilization => is_gpu(&series.of) || !has_gpus,
+        Quantity::Sent => !series.is_of_gpu(),
+        Quantity::Clock | Quantity::Utilization => series.is_of_gpu() || !has_gpus,
         _ => true,
     }
-}
-
-fn is_gpu(of: &str) -> bool {
-    of.starts_with("GPU ")
 }
 
 fn join(values: impl Iterator<Item = f64>, joined: Joined) -> Option<f64> {
@@ -187,7 +183,7 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
         let devices = shown.iter().flat_map(|quantity| read.of(*quantity)).map(|series| series.of.as_str());
         let devices: BTreeSet<&str> = devices.collect();
         let row = |device: &str| {
-            let mean = |quantity: Quantity| read.mean_sum(quantity, warmup, |of| of == device);
+            let mean = |quantity: Quantity| read.mean_sum(quantity, warmup, |series| series.of == device);
             let counted = || {
                 let values = |quantity: Quantity| read.of(quantity).find(|series| series.of == device);
                 move |quantity: Quantity| -> Vec<f64> {
