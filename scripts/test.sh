@@ -14,7 +14,7 @@ cd "$root"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # Many tests wait, for their turn with the real worker or for a time-out, and need no core meanwhile.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 4))}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 10))}
 
 # One failing test program must not hide what the next one would have said.
 status=0

@@ -2,20 +2,24 @@
 # GPU tests of ringmark-worker: CUDA against CPU, every precision, gradients against fp64, speed, NCCL with one rank and
 # with two, overlap by events, all-reduce alone, and what the launcher reports about a rank that is killed or stopped.
 #
-#   scripts/test_gpu.sh [--worker FILE] [--keep FOLDER]
+#   scripts/test_gpu.sh [--worker FILE] [--mpi FOLDER] [--limit SECONDS] [--keep FOLDER]
 #
 # The worker is --worker, $RINGMARK_WORKER, or what cargo built here. Needs bash and python3, no Rust; a worker that was
-# built elsewhere takes libtorch from the torch that python3 imports. mpirun is for two ranks. What a machine lacks is
-# skipped with its reason; without a GPU nothing is tested, with exit status 0. Ends after 40 minutes at the latest.
+# built elsewhere takes libtorch from the torch that python3 imports. mpirun is for two ranks; --mpi is where the packages of
+# Open MPI of another machine were unpacked (dpkg -x openmpi-bin, openmpi-common, libopenmpi3 and what they need; of a
+# distribution that is no newer than this one). What a machine lacks is skipped with its reason; without a GPU nothing is
+# tested, with exit status 0. Ends after 40 minutes, or --limit, at the latest.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-readonly judge=$root/scripts/test_gpu_judge.py LIMIT_SECONDS=2400
+readonly judge=$root/scripts/test_gpu_judge.py
 
-worker=${RINGMARK_WORKER:-}
+worker=${RINGMARK_WORKER:-} mpi='' limit_seconds=2400
 keep=
 while [[ $# -gt 0 ]]; do
     case $1 in
         --worker) worker=${2:?--worker needs a file}; shift 2 ;;
+        --mpi) mpi=$(realpath "${2:?--mpi needs a folder}"); shift 2 ;;
+        --limit) limit_seconds=${2:?--limit needs seconds}; shift 2 ;;
         --keep) keep=${2:?--keep needs a folder}; shift 2 ;;
         *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; [[ $1 == --help || $1 == -h ]] && exit 0; exit 2 ;;
     esac
@@ -42,6 +46,15 @@ if [[ $gpus == 0 ]]; then gpus=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | wc
 if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .); fi
 if [[ $gpus == 0 ]]; then skip_all "the NVIDIA driver shows no GPU"; fi
 
+if [[ -n $mpi ]]; then
+    # Open MPI looks for its own files where it was built to be; mpirun is a link that the package's installation makes.
+    export OPAL_PREFIX=$mpi/usr OPAL_SYSCONFDIR=$mpi/etc/openmpi PATH=$mpi/usr/bin:$PATH
+    export LD_LIBRARY_PATH=$mpi/usr/lib/$(uname -m)-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    [[ -e $mpi/usr/bin/mpirun ]] || ln -s orterun "$mpi/usr/bin/mpirun"
+fi
+# A rank without mpirun starts a daemon, where there is one.
+[[ -x ${OPAL_PREFIX:-/usr}/bin/orted ]] || export OMPI_MCA_ess_singleton_isolated=1
+
 # Two libraries that the worker cannot start without, and that it may not find where it was not built.
 lacks() { ldd "$worker" 2>/dev/null | grep -q "$1.* not found"; }
 if lacks libtorch_cpu.so; then
@@ -50,7 +63,8 @@ if lacks libtorch_cpu.so; then
 fi
 if lacks libmpi.so.40; then skip_all "the worker needs Open MPI's libmpi.so.40, with one rank too: apt-get install openmpi-bin"; fi
 if lacks .; then
-    echo "test_gpu.sh: the worker lacks libraries:$(ldd "$worker" | sed -n 's/ => not found//p' | xargs printf ' %s')" >&2
+    echo "test_gpu.sh: the worker lacks libraries:" >&2
+    ldd "$worker" 2>&1 | grep 'not found' >&2
     exit 1
 fi
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 || true)
@@ -81,8 +95,8 @@ start() {
     local name=$1
     shift
     rm -f "$name.jsonl" "$name.json"
-    local left=$((LIMIT_SECONDS - SECONDS))
-    ((left > 0)) || { echo "the 40 minutes of this script are over" >"$name.log"; return 124; }
+    local left=$((limit_seconds - SECONDS))
+    ((left > 0)) || { echo "the $limit_seconds s of this script are over" >"$name.log"; return 124; }
     timeout -k 10 $((left < 150 ? left : 150)) ${launch[@]+"${launch[@]}"} "$worker" "$@" >"$name.log" 2>&1
 }
 
@@ -373,7 +387,7 @@ fault() {
         sleep 1
     done
     for rank in $(pgrep -f "^$worker train"); do
-        if tr '\0' '\n' <"/proc/$rank/environ" | grep -qx OMPI_COMM_WORLD_RANK=1; then kill "-$signal" "$rank"; fi
+        if grep -zqx OMPI_COMM_WORLD_RANK=1 "/proc/$rank/environ"; then kill "-$signal" "$rank"; fi
     done
     wait "$launcher" || true
     said=$(grep '^ringmark: 1n2g run 1 of 1 failed: ' "fault_$signal.log" || true)
@@ -386,6 +400,8 @@ fault() {
 }
 if ! command -v mpirun >/dev/null || [[ ! -s nccl_2.jsonl ]]; then
     skip "ranks that are killed or stopped: two ranks do not run by NCCL here"
+elif ! command -v pgrep >/dev/null; then
+    skip "ranks that are killed or stopped: there is no pgrep (package procps)"
 else
     fault KILL "rank 1 of 2 on host $(hostname) was killed by signal 9 (SIGKILL) in iteration "
     fault STOP "no progress for 20 s: rank 1 of 2 on host $(hostname) (process "

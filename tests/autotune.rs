@@ -72,9 +72,9 @@ fn the_log_of_a_search_inside_a_run_is_horovod_s() {
     assert_eq!((read(&path).len(), folder.sound().header.tuning), (0, None));
 }
 
-fn sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
+fn sweep(sandbox: &Sandbox, out: &str, cases: &str, options: &str) -> Command {
     let mut command = ringmark(&format!("sweep --no-doctor --device cpu {SMALL} --iters 4 --warmup 1 --threads 1"));
-    command.args(words("--hosts localhost:2 --cases 1n1g,1n2g --runs 1 --lr 0.001 --lr-warmup-iters 0"));
+    command.args(words("--hosts localhost:2 --runs 1 --lr 0.001 --lr-warmup-iters 0 --cases")).arg(cases);
     command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path(out));
     command
 }
@@ -97,15 +97,15 @@ fn typed(record: &RunRecord) -> String {
 
 #[test]
 fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
-    let _turn = turn();
     let sandbox = Sandbox::real();
     let log = sandbox.path("autotune.csv");
     let over = "--autotune-over kv-store=ring,device,dist_sync --autotune-over hierarchical=on,off \
                 --autotune-over gradient-compression=none,2bit:0.001";
     let tuned = |options: &str| {
-        let mut command = sweep(&sandbox, "tuned", &format!("{over} {options}"));
+        let mut command = sweep(&sandbox, "tuned", "1n1g,1n2g", &format!("{over} {options}"));
         run(command.arg("--autotune-log").arg(&log))
     };
+    let turn = turn();
     let (status, stdout, stderr) = tuned("");
     assert_eq!(status, Some(0), "{stdout}{stderr}");
 
@@ -134,15 +134,16 @@ fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
         is_hierarchical,
         [&best["hierarchical_allreduce"], &best["hierarchical_allgather"]].contains(&&"1".to_owned())
     );
-    let (status, _, stderr) = run(&mut sweep(&sandbox, "plain", &typed(&record)));
+    let (status, _, stderr) = run(&mut sweep(&sandbox, "plain", "1n2g", &typed(&record)));
     assert_eq!(status, Some(0), "{stderr}");
+    drop(turn);
     assert_eq!(checksum(&record_of(&sandbox, "plain")), checksum(&record), "{}", typed(&record));
 
     // It goes on with what was chosen, and tries nothing again; without the option it is another sweep.
     let (status, stdout, stderr) = tuned("--resume");
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("2 of 2 runs are finished") && !stdout.contains("trial"), "{stdout}");
-    let error = refused(&mut sweep(&sandbox, "tuned", "--resume"), 2);
+    let error = refused(&mut sweep(&sandbox, "tuned", "1n1g,1n2g", "--resume"), 2);
     assert!(error.contains("chosen by --autotune-over"), "{error}");
 
     // Trials are no runs.
@@ -199,7 +200,8 @@ fn a_search_that_cannot_be_is_refused_before_anything_starts() {
 #[test]
 fn a_dry_run_tries_nothing() {
     let sandbox = Sandbox::new("exit 1");
-    let (status, stdout, stderr) = run(sweep(&sandbox, "out", "--autotune-over wire=bf16,fp16").arg("--dry-run"));
+    let (status, stdout, stderr) =
+        run(sweep(&sandbox, "out", "1n1g,1n2g", "--autotune-over wire=bf16,fp16").arg("--dry-run"));
     assert_eq!(status, Some(0), "{stderr}");
     let line = "# --autotune-over: these are as asked; up to 3 trials in case 1n2g come before them\n";
     assert!(stdout.starts_with(line) && !sandbox.path("out").exists(), "{stdout}");

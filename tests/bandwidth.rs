@@ -507,8 +507,8 @@ fn a_rank_that_is_killed_takes_all_others_along() {
 
 #[test]
 fn what_the_worker_cannot_do_is_refused_before_it_begins() {
-    let _turn = turn();
     let sandbox = Sandbox::real();
+    let turn = turn_of(1);
     let alone = |options: &str, code: i32| {
         let mut command = Command::new(sandbox.worker());
         refused(command.arg("bandwidth").args(words(options)), code)
@@ -522,8 +522,10 @@ fn what_the_worker_cannot_do_is_refused_before_it_begins() {
         let error = alone(options, 2);
         assert!(error.contains(message), "{options}: {error}");
     }
+    drop(turn);
 
     // More memory than any machine has.
+    let _turn = turn_of(2);
     let mut command = sandbox.worker_ranks(2, "-b 1000G -e 1000G -n 1 -w 0");
     let (status, _, stderr) = run(&mut command);
     assert_eq!(status, Some(1), "{stderr}");

@@ -30,10 +30,11 @@ fn manifest(folder: &Path) -> Manifest {
 
 #[test]
 fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
-    let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let options = "sweep --batch-sizes 65536,2,32768 --cases 1n1g --runs 2";
+    let first_turn = turn_of(1);
     let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, options));
+    drop(first_turn);
     assert_eq!(status, Some(0), "{stderr}");
     for batch_size in [65536, 32768] {
         let line = format!("1n1g b{batch_size} run 1 of 2: out of memory at batch {batch_size}: 1.");
@@ -63,6 +64,7 @@ fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
     assert!(!stdout.contains("65536 per rank"), "{stdout}");
 
     // Where it is to be repeated, it is tried again.
+    let _turn = turn_of(1);
     let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, &format!("{options} --resume --repeat 1n1g")));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("1n1g b32768 run 1 of 2: out of memory at batch 32768: "), "{stdout}");
@@ -71,9 +73,10 @@ fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
 
 #[test]
 fn without_a_smaller_batch_it_is_an_error_that_names_the_rank() {
-    let _turn = turn();
     let sandbox = Sandbox::real();
+    let first_turn = turn();
     let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, "sweep --batch-size 16384 --cases 1n2g --runs 1"));
+    drop(first_turn);
     assert_eq!(status, Some(1), "{stdout} {stderr}");
     let failure = sandbox.failure("1n2g/mxnet-lenet_b16384_fp32_1.log");
     assert!(failure.starts_with("rank ") && failure.contains(" of 2 on host "), "{failure}");
@@ -84,6 +87,7 @@ fn without_a_smaller_batch_it_is_an_error_that_names_the_rank() {
 
     // Several, none of which fits.
     let sandbox = Sandbox::real();
+    let _turn = turn_of(1);
     let (status, _, stderr) =
         run(&mut within(&sandbox, BYTES, "sweep --batch-sizes 16384,65536 --cases 1n1g --runs 1"));
     assert_eq!(status, Some(1), "{stderr}");
@@ -92,11 +96,12 @@ fn without_a_smaller_batch_it_is_an_error_that_names_the_rank() {
 
 #[test]
 fn the_largest_batch_that_fits_is_found_and_kept() {
-    let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     // Trials begin at the profile's 128.
     let options = "sweep --profile dlperf --batch-size auto --cases 1n1g --runs 1";
+    let turn = turn_of(1);
     let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, options));
+    drop(turn);
     assert_eq!(status, Some(0), "{stderr}");
     let found = stdout.lines().find_map(|line| line.strip_prefix("1n1g mxnet-lenet fp32: batch size "));
     let (fits, above) = found.and_then(|text| text.split_once(" fits, ")).expect(&stdout);

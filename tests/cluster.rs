@@ -117,15 +117,8 @@ fn hosts_sum_exactly_and_train_as_one_does() {
 
     // Shared memory inside a host, MPI between them; the last size is of many chunks, and the last case of two hosts has
     // ranks without a counterpart on the other one. Of three each adds a part.
-    let cases: [(&[u32], &str); 7] = [
-        (&[1, 1], "fp32"),
-        (&[2, 2], "fp32"),
-        (&[2, 2], "bf16"),
-        (&[3, 3], "fp16"),
-        (&[3, 1], "fp32"),
-        (&[1, 1, 1], "fp32"),
-        (&[1, 2, 2], "fp32"),
-    ];
+    let cases: [(&[u32], &str); 5] =
+        [(&[1, 1], "fp32"), (&[2, 2], "bf16"), (&[3, 1], "fp16"), (&[1, 1, 1], "fp32"), (&[1, 2, 2], "fp32")];
     for (ranks, wire) in cases {
         let json = path("bandwidth.json");
         let options =
@@ -168,16 +161,16 @@ fn hosts_sum_exactly_and_train_as_one_does() {
 /// host, and the root is there where there are fewer.
 #[test]
 fn every_operation_is_right_over_two_hosts() {
-    let _turn = turn();
     let Some(cluster) = Cluster::up(2) else { return };
+    let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
     let json = folder.path().join("bandwidth.json").display().to_string();
     for operation in Operation::ALL {
-        for (ranks, wire, reduction) in [([2, 2], "fp32", "avg"), ([3, 1], "bf16", "max")] {
+        for (ranks, wire, reduction) in [([2, 2], "fp32", "avg"), ([2, 1], "bf16", "max")] {
             let mut all = format!("bandwidth --json {json} --op {operation} --wire {wire} --device cpu --chunk-kb 100");
             all += " -b 64 -e 700100 -i 350000 -n 2 -w 1";
             if operation.has_root() {
-                all += " --root 3";
+                all += &format!(" --root {}", ranks.iter().sum::<u32>() - 1);
             }
             if operation.reduces() {
                 all += &format!(" --redop {reduction}");

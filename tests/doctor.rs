@@ -48,7 +48,7 @@ fn told(examination: &Value) -> Vec<&str> {
 
 #[test]
 fn this_machine_is_well() {
-    let _turn = turn();
+    let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let (status, stdout, stderr) = run(&mut sandbox.doctor("--hosts localhost:1 --device cpu"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");

@@ -24,7 +24,7 @@ use crate::golden::assert_golden;
 use crate::images::{digits, noise};
 use crate::runs::{self, Folder};
 use crate::sandbox::{Sandbox, refused, ringmark, run, words};
-use crate::{schema, turn, worker};
+use crate::{schema, turn, turn_of, worker};
 
 const IMAGES: u64 = 80;
 
@@ -169,7 +169,7 @@ fn records_in_turn_are_read_from_the_disk_and_from_memory() {
 #[test]
 fn files_in_memory_are_never_called_cold() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
-    let _turn = turn();
+    let _turn = turn_of(1);
     let data = images(folder.path());
     let (status, stdout, stderr) =
         run(&mut input(folder.path(), &data, "--decode-threads 1 --batches 5 --warmup 0 --cache cold"));
@@ -233,9 +233,9 @@ fn what_cannot_be_measured_is_refused_in_words() {
         assert!(error.contains(message), "{options}: {error}");
     }
 
-    let _turn = turn();
     fs::create_dir(&data).expect("made");
     digits(&data, 4);
+    let turn = turn_of(1);
     let absent = folder.path().join("absent.rec");
     for (data, options, message) in [
         (&absent, "", "absent.rec cannot be opened"),
@@ -246,8 +246,10 @@ fn what_cannot_be_measured_is_refused_in_words() {
         assert!(status == Some(1) && stderr.contains(message), "{stderr}");
         fs::remove_dir_all(folder.path().join("out")).expect("removed");
     }
+    drop(turn);
 
     // Without the launcher: two processes would share the cores that each believes to have.
+    let _turn = turn_of(2);
     let mut command = Command::new("mpirun");
     command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 2")).arg(worker());
     let (status, _, stderr) = run(command.arg("input").arg("--data").arg(&data));
@@ -421,7 +423,7 @@ fn a_report_shows_ceiling_and_demand() {
 /// The command, whole: what it prints behind its table is what the record says of the sweep.
 #[test]
 fn a_run_against_a_result_ends_in_its_verdict() {
-    let _turn = turn();
+    let _turn = turn_of(1);
     let (folder, result) = (on_a_disk(), sweep(|config| config.image_size = Some(32)));
     let data = images(folder.path());
     let mut command = input(folder.path(), &data, "--decode-threads 1 --batches 5 --warmup 1 --cache warm");

@@ -245,36 +245,29 @@ fn a_synchronous_job_ends_when_a_worker_or_a_server_is_killed() {
 
 #[test]
 fn what_does_not_go_together_is_refused() {
-    for (processes, options, status, message) in [
+    for (options, message) in [
         (
-            1,
             "--servers 1",
-            2,
             "--servers 1 goes with --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async",
         ),
         (
-            2,
             "--kv-store dist_sync",
-            2,
             "--kv-store dist_sync needs --servers N: of the processes that mpirun starts the last N",
         ),
-        (1, "--kv-store dist_sync --servers 1", 1, "--servers 1 leaves no rank to train: mpirun started 1 processes"),
-        (
-            1,
-            "--kv-store device --backend none",
-            2,
-            "--backend none exchanges nothing, and --kv-store device says how to",
-        ),
-        (1, "--kv-store nccl --dtype fp16", 2, "--dtype fp16 skips an update where any gradient overflows"),
-        (1, "--kv-store distributed", 2, "[possible values: ring, local, device, nccl, dist_sync"),
+        ("--kv-store device --backend none", "--backend none exchanges nothing, and --kv-store device says how to"),
+        ("--kv-store nccl --dtype fp16", "--dtype fp16 skips an update where any gradient overflows"),
+        ("--kv-store distributed", "[possible values: ring, local, device, nccl, dist_sync"),
     ] {
-        let error = Run::ranks(processes, options).refused(status);
+        // Before MPI shows how many processes there are.
+        let error = Run::alone(options).refused(2);
         assert!(error.contains(message), "{options}: {error}");
     }
-    // LeNet has 8 arrays.
-    let error = Run::ranks(10, "--model lenet --image-size 28 --kv-store dist_sync --servers 9").refused(1);
+    let error = Run::processes(1, "", "--kv-store dist_sync --servers 1").refused(1);
+    assert!(error.contains("--servers 1 leaves no rank to train: mpirun started 1 processes"), "{error}");
+    // The perceptron has 6 arrays.
+    let error = Run::ranks(8, "--model mlp --image-size 28 --kv-store dist_sync --servers 7").refused(1);
     assert!(
-        error.contains("--servers 9: the network has 8 arrays to share out, choose at most as many servers"),
+        error.contains("--servers 7: the network has 6 arrays to share out, choose at most as many servers"),
         "{error}"
     );
 }

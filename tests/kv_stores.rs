@@ -198,13 +198,14 @@ fn a_report_draws_kv_stores_side_by_side() {
 
 #[test]
 fn a_real_sweep_over_kv_stores_is_read_as_one_folder() {
-    let _turn = turn();
     let sandbox = Sandbox::real();
     let mut command =
         ringmark("sweep --no-doctor --device cpu --model mlp --batch-size 2 --iters 4 --warmup 1 --threads 1");
     command.args(words("--hosts localhost:2 --cases 1n1g,1n2g --runs 1 --kv-stores ring,device,dist_sync"));
     let out = sandbox.path("out");
+    let turn = turn();
     let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out));
+    drop(turn);
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     let read = |name: &str| {
         let text = fs::read(out.join("1n2g").join(name)).expect(name);

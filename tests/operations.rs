@@ -12,7 +12,7 @@ use ringmark_record::stats::busbw::busbw;
 
 use crate::bandwidth::{cloudai, number, read, rows, superbenchmark};
 use crate::sandbox::{Sandbox, refused, run, words};
-use crate::turn;
+use crate::{turn, turn_of};
 
 /// The record of a run whose results are all right, out of place and in place.
 fn sound(sandbox: &Sandbox, ranks: u32, options: &str) -> (BandwidthRecord, String) {
@@ -35,24 +35,48 @@ fn sound(sandbox: &Sandbox, ranks: u32, options: &str) -> (BandwidthRecord, Stri
 /// From one element, or 16 bytes a rank, to more than one chunk; no size is a multiple of the ranks' shares.
 const SIZES: &str = "-b 100 -e 700100 -i 350000 -n 3 -w 1 --chunk-kb 100";
 
+/// What programs find that read nccl-tests' output, each by its own rule: as of an all-reduce.
+fn assert_readable(stdout: &str) {
+    let rows = rows(stdout);
+    let column = |index: usize| rows.iter().map(|row| row[index]).collect::<Vec<_>>();
+    assert_eq!(superbenchmark(stdout), column(7), "{stdout}");
+    assert_eq!(cloudai(stdout), column(11), "{stdout}");
+    assert!(column(7).iter().chain(&column(11)).all(|rate| rate.parse::<f64>().is_ok()), "{stdout}");
+    assert!(stdout.contains("# Out of bounds values : 0 OK\n"), "{stdout}");
+    assert_eq!(stdout.lines().filter(|line| !line.starts_with('#')).count(), rows.len(), "{stdout}");
+}
+
+/// An option for the wire, nccl-tests' name of its elements, and their bytes.
+type OnTheWire = (&'static str, &'static str, u64);
+
+const FP32: OnTheWire = ("", "float", 4);
+
 #[test]
 fn every_operation_is_right_among_any_number_of_ranks() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     for operation in Operation::ALL {
         let mut of_backends = Vec::new();
-        for (ranks, backend) in [(1, "auto"), (2, "shared-memory"), (3, "shared-memory"), (2, "mpi"), (3, "mpi")] {
+        // What is only moved must come bit by bit whatever its type; what is reduced has a test of every wire below.
+        let [through_memory, by_mpi]: [OnTheWire; 2] = match operation.reduces() {
+            true => [FP32; 2],
+            false => [("--dtype bf16", "bfloat16", 2), ("--wire fp16", "half", 2)],
+        };
+        for (ranks, backend, (wire, element, width)) in
+            [(1, "auto", FP32), (2, "shared-memory", FP32), (3, "shared-memory", through_memory), (3, "mpi", by_mpi)]
+        {
             let root = if operation.has_root() { format!("--root {}", ranks - 1) } else { String::new() };
-            let options = format!("--op {operation} {root} --backend {backend} {SIZES}");
+            let options = format!("--op {operation} {root} --backend {backend} {wire} {SIZES}");
             let (record, stdout) = sound(&sandbox, ranks, &options);
             assert_eq!(record.config.operation, *operation);
             let sizes: Vec<(u64, u64)> = record.results.iter().map(|result| (result.bytes.0, result.count)).collect();
             // nccl-tests' parts are multiples of 16 bytes; its size is that of all parts, its count that of one.
             let expected = [100, 350_100, 700_100].map(|bytes: u64| match operation.is_divided() {
                 true => {
-                    (bytes / 4 / u64::from(ranks) / 4 * 16 * u64::from(ranks), bytes / 4 / u64::from(ranks) / 4 * 4)
+                    let parts_of_16 = bytes / width / u64::from(ranks) / (16 / width);
+                    (parts_of_16 * 16 * u64::from(ranks), parts_of_16 * 16 / width)
                 }
-                false => (bytes, bytes / 4),
+                false => (bytes, bytes / width),
             });
             assert_eq!(sizes, expected, "{options}");
             if ranks == 3 {
@@ -62,12 +86,15 @@ fn every_operation_is_right_among_any_number_of_ranks() {
             assert_eq!(rows.len(), 3, "{stdout}");
             let (reduction, root) = (record.config.operands().reduction_name(), record.config.operands().root_number());
             for (row, result) in rows.iter().zip(&record.results) {
-                let cells = [result.bytes.0.to_string(), result.count.to_string(), "float".to_owned()];
+                let cells = [result.bytes.0.to_string(), result.count.to_string(), element.to_owned()];
                 assert_eq!(row[..3], cells, "{stdout}");
                 assert_eq!(row[3..5], [reduction.as_str(), &root.to_string()], "{stdout}");
                 let time = result.out_of_place.as_ref().and_then(|timing| timing.mean()).expect("samples");
                 let rate = busbw(result.bytes, time, record.bus()).0;
                 assert!((number(row[7]) - rate).abs() <= 0.0051 + 1e-3 * rate, "{row:?}, {rate}");
+            }
+            if ranks == 2 {
+                assert_readable(&stdout);
             }
         }
         assert_eq!(of_backends[0], of_backends[1], "{operation}");
@@ -88,38 +115,17 @@ fn every_reduction_is_right_on_every_wire() {
             sound(&sandbox, 3, &format!("--op {operation} {options} -b 8 -e 200008 -i 100000 -n 2 -w 1"));
         }
     }
-    // Two bytes an element, and what is only moved: bit by bit.
-    for operation in ["all_gather", "broadcast", "alltoall", "sendrecv"] {
-        for options in ["--backend shared-memory --dtype bf16", "--backend mpi --wire fp16"] {
-            sound(&sandbox, 3, &format!("--op {operation} {options} -b 1K -e 200K -f 200 -n 2 -w 1"));
-        }
-    }
-}
-
-/// What programs find that read nccl-tests' output, each by its own rule: as of an all-reduce.
-#[test]
-fn known_readers_find_the_bandwidths_of_every_operation() {
-    let _turn = turn();
-    let sandbox = Sandbox::real();
-    for operation in Operation::ALL {
-        let (_, stdout) = sound(&sandbox, 2, &format!("--op {operation} -b 1K -e 16K -f 4 -n 2 -w 0"));
-        let rows = rows(&stdout);
-        let column = |index: usize| rows.iter().map(|row| row[index]).collect::<Vec<_>>();
-        assert_eq!(superbenchmark(&stdout), column(7), "{stdout}");
-        assert_eq!(cloudai(&stdout), column(11), "{stdout}");
-        assert!(column(7).iter().chain(&column(11)).all(|rate| rate.parse::<f64>().is_ok()), "{stdout}");
-        assert!(stdout.contains("# Out of bounds values : 0 OK\n"), "{stdout}");
-        assert_eq!(stdout.lines().filter(|line| !line.starts_with('#')).count(), rows.len(), "{stdout}");
-    }
 }
 
 #[test]
 fn several_operations_are_several_jobs_of_one_command() {
-    let _turn = turn();
     let sandbox = Sandbox::real();
     let options =
         "--hosts localhost:2 --op all_reduce,all_gather,reduce --redop max --root 1 -b 64 -e 1K -f 16 -n 2 -w 0";
-    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
+    let (status, stdout, stderr) = {
+        let _turn = turn();
+        run(&mut sandbox.bandwidth(options))
+    };
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     for (file, operation) in [
         ("bandwidth.json", Operation::AllReduce),
@@ -191,10 +197,13 @@ fn what_an_operation_has_not_is_refused_in_words() {
         assert!(!sandbox.path("out").exists(), "{options}");
     }
     let sandbox = Sandbox::real();
-    let _turn = turn();
     let mut command = Command::new(sandbox.worker());
-    let error = refused(command.args(words("bandwidth --device cpu --op all_gather --redop max")), 2);
+    let error = {
+        let _turn = turn_of(1);
+        refused(command.args(words("bandwidth --device cpu --op all_gather --redop max")), 2)
+    };
     assert!(error.contains("--op all_gather only moves them"), "{error}");
+    let _turn = turn_of(2);
     let (status, _, stderr) = run(&mut sandbox.worker_ranks(2, "--op reduce --root 2 -b 8 -e 8"));
     assert!(status == Some(1) && stderr.contains("--root 2 is none of 2 ranks"), "{stderr}");
 }

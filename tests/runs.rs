@@ -40,6 +40,11 @@ impl Folder {
         fs::write(path, content).expect("a writable folder");
     }
 
+    /// Takes a case out: what is left is a smaller sweep.
+    pub fn remove(&self, case: &str) {
+        fs::remove_dir_all(self.path().join(case)).expect("it was measured");
+    }
+
     /// Writes a log alone, as DLPerf does.
     pub fn log(&self, path: &str, speeds: &[f64]) {
         self.write(path, dlperf_log(speeds));

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ringmark_record::line::dlperf::{self, Line};
+use ringmark_record::progress::Progress;
 
 /// What a worker script begins with: `$record`, `$rank` and `$folder`.
 const PREAMBLE: &str = "#!/bin/sh
@@ -98,9 +99,11 @@ pub fn wait_until(what: &str, has_happened: impl Fn() -> bool) {
     }
 }
 
-/// Waits for what a rank says of itself once a second.
-pub fn wait_for_heartbeats() {
-    thread::sleep(Duration::from_secs(3));
+/// Whether the command that writes into `out` has heard of an iteration from each of so many ranks and servers: they
+/// say once a second where they are, and messages have their places from that.
+pub fn all_are_heard(out: &Path, processes: usize) -> bool {
+    let job = Progress::read_in(out).ok().and_then(|state| state.job);
+    job.is_some_and(|job| job.ranks.len() == processes && job.ranks.iter().all(|rank| rank.iteration > 0))
 }
 
 pub fn words(text: &str) -> impl Iterator<Item = &str> {

@@ -355,12 +355,13 @@ fn without_one_rank_the_first_place_is_empty_and_the_others_keep_theirs() {
 
 #[test]
 fn the_real_worker_without_communication_and_all_that_comes_of_it() {
-    let _turn = turn();
     let sandbox = Sandbox::real();
     let out = sandbox.path("out");
     let training = "--device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 4 --warmup 1 --threads 1";
     let mut sweep = ringmark(&format!("sweep --suite ddp --no-doctor --hosts localhost:2 --runs 1 {training}"));
+    let turn = turn();
     let (status, stdout, stderr) = run(sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out));
+    drop(turn);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let alone =
         "after each run the same ranks without communication, but for 1n1g, where one rank exchanges nothing anyway";

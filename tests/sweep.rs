@@ -20,7 +20,7 @@ use ringmark_record::host::environment::Environment;
 use ringmark_record::line::dlperf::{self, Line};
 
 use crate::runs::places;
-use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_for_heartbeats, wait_until, words};
+use crate::sandbox::{HANGING, Sandbox, all_are_heard, refused, ringmark, run, wait_until, words};
 use crate::virtual_cuda;
 
 /// Rank 0 of a sound run of 12 iterations, at 10.5 images/s in the two of warm-up and 20.5 after them.
@@ -526,11 +526,11 @@ fn an_mpirun_that_is_killed_leaves_no_rank() {
 #[test]
 fn a_rank_that_dies_or_stops_is_named_with_its_place() {
     let killed = (Signal::SIGKILL, "was killed by signal 9 (SIGKILL) in iteration ");
-    let stopped = (Signal::SIGSTOP, "no progress for 30 s: rank 1 of 2 on host ");
+    let stopped = (Signal::SIGSTOP, "no progress for 10 s: rank 1 of 2 on host ");
     let (cpu, cuda) = (("cpu", None), ("cuda", Some(virtual_cuda::libraries())));
     let name = |(signal, words): (Signal, &str), (device, libraries): (&str, Option<&Path>)| {
         let sandbox = Sandbox::real();
-        let options = "--cases 1n2g --runs 1 --hosts localhost:2 --stall-timeout 30";
+        let options = "--cases 1n2g --runs 1 --hosts localhost:2 --stall-timeout 10";
         let training = format!(
             "--device {device} --model resnet18 --batch-size 2 --image-size 32 --iters 100000 --warmup 1 --threads 1"
         );
@@ -543,7 +543,7 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
         wait_until("iterations are done", || {
             fs::read_to_string(&log).is_ok_and(|log| log.matches("Epoch[0] Batch[").count() > 2)
         });
-        wait_for_heartbeats();
+        wait_until("both ranks are heard", || all_are_heard(&sandbox.path("out"), 2));
         let own = sandbox.worker().display().to_string();
         let is_rank_1 = |process: &Pid| {
             let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();

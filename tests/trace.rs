@@ -226,12 +226,14 @@ fn messages_and_files_are_traced_without_training() {
 
 #[test]
 fn a_sweep_traces_its_first_runs_and_the_report_draws_them() {
-    let _turn = turn_of(2);
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let options = "sweep --no-doctor --device cpu --hosts localhost:2 --cases 1n1g,1n2g --runs 2 --trace-runs 1 --model \
                    resnet18 --batch-size 2 --image-size 32 --iters 4 --warmup 1 --threads 1";
-    let (status, _, stderr) = run(ringmark(options).arg("--worker").arg(worker()).arg("--out").arg(&out));
+    let (status, _, stderr) = {
+        let _turn = turn_of(2);
+        run(ringmark(options).arg("--worker").arg(worker()).arg("--out").arg(&out))
+    };
     assert_eq!(status, Some(0), "{stderr}");
     for case in ["1n1g", "1n2g"] {
         let trace = |run: u32| out.join(case).join(format!("resnet18_b2_fp32_{run}.trace.json"));
@@ -394,7 +396,7 @@ fn clocks_of_two_hosts_are_compared_by_messages() {
 
 #[test]
 fn scoring_is_traced_by_layer() {
-    let _turn = turn();
+    let _turn = turn_of(1);
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let options = "score --no-doctor --device cpu --hosts localhost:1 --cases 1n1g --runs 1 --trace-runs 1 --profile-layers \

@@ -231,9 +231,9 @@ fn a_sweep_over_two_hosts_of_virtual_gpus_has_the_figures_worked_out_by_hand() {
     let Some(hosts) = Hosts::up() else { return };
     let _turn = turn();
     set_times(&hosts, "");
-    let cases = [("1n1g", 1), ("1n2g", 2), ("1n4g", 4), ("2n1g", 2), ("2n2g", 4), ("2n4g", 8)];
+    let cases = [("1n1g", 1), ("1n2g", 2), ("2n1g", 2), ("2n2g", 4)];
     let names = cases.map(|(case, _)| case).join(",");
-    let records = hosts.sweep(&names, 4, "--overlap off --iters 3 --warmup 1");
+    let records = hosts.sweep(&names, 2, "--overlap off --iters 3 --warmup 1");
     let figures: Value = {
         let (_, json, problems) = run(ringmark("extract --json -").arg(hosts.out()));
         serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}{problems}"))
@@ -276,8 +276,8 @@ fn a_slow_gpu_of_the_second_host_is_named_by_log_extract_and_report() {
     let Some(hosts) = Hosts::up() else { return };
     let _turn = turn();
     set_times(&hosts, "FAULTY_DEVICE=1 SLOW_FACTOR=2");
-    let records = hosts.sweep("1n1g,2n2g", 2, "--overlap off --iters 14 --warmup 2");
-    let waited = seconds(compute(&records[1]) + AFTER_SUMS);
+    let records = hosts.sweep("2n2g", 2, "--overlap off --iters 14 --warmup 2");
+    let waited = seconds(compute(&records[0]) + AFTER_SUMS);
     let named = format!("rank 3 on host {} is a straggler", hosts.host(2));
     let told = format!(
         "{named}: in 100.0 % of the iterations, 2.00 times the others' own compute time; each of these waited {:.1} ms for it",

@@ -56,12 +56,13 @@ fn uneven_parts_train_as_one_rank_with_the_joined_batch() {
         let (start, first) =
             (small(1, &data, &format!("--model {model} --iters 1 --batch-size 12 --lr 0 {AT_ONCE}")), 12);
         let start = start.save().finish().weights();
+        let (joined, one) = run(model, (1, first), &options(""));
+        let joined = joined.sound();
         for (ranks, images, weights, parts) in
             [(2, first / 2, "3,1", vec![9, 3]), (3, first / 3, "1,2,5", vec![2, 3, 7])]
         {
-            let (joined, one) = run(model, (1, first), &options(""));
             let (uneven, several) = run(model, (ranks, images), &options(&format!("--work-load {weights}")));
-            let (joined, uneven) = (joined.sound(), uneven.sound());
+            let uneven = uneven.sound();
             assert_eq!(division(&uneven).images, parts);
             let difference = apart(&several, &one, &start);
             assert!(difference < tolerance, "{model}, {dtype}, {weights}: {difference}");
@@ -72,12 +73,12 @@ fn uneven_parts_train_as_one_rank_with_the_joined_batch() {
             let first = &uneven.iterations[0].loss;
             assert!((first[0] - first[1]).abs() > 10.0 * tolerance * first[0], "{first:?}");
         }
+        if (model, dtype) == ("mxnet-mlp", "fp32") {
+            // Part of the batch is not the batch.
+            let part = apart(&run(model, (1, 9), &options("")).1, &one, &start);
+            assert!(part > 0.05, "{part}");
+        }
     }
-    // Part of the batch is not the batch.
-    let (_, one) = run("mxnet-mlp", (1, 12), "");
-    let start = small(1, &data, &format!("--model mxnet-mlp --iters 1 --batch-size 12 --lr 0 {AT_ONCE}"));
-    let part = apart(&run("mxnet-mlp", (1, 9), "").1, &one, &start.save().finish().weights());
-    assert!(part > 0.05, "{part}");
 }
 
 #[test]
@@ -102,8 +103,9 @@ fn a_record_says_who_had_what_and_the_speed_is_of_all_images() {
         Run::ranks(2, &options).finish().sound()
     };
     assert_eq!(checksum(&same("--work-load 3,1 --backend mpi --overlap off")), checksum(&record));
-    assert_eq!(checksum(&same("--work-load 2,2")), checksum(&same("")));
-    assert_ne!(checksum(&same("")), checksum(&record));
+    let even = same("");
+    assert_eq!(checksum(&same("--work-load 2,2")), checksum(&even));
+    assert_ne!(checksum(&even), checksum(&record));
 }
 
 #[test]

@@ -75,9 +75,9 @@ impl Run {
         run
     }
 
-    /// So many ranks under mpirun.
+    /// So many ranks, under mpirun where they are several.
     pub fn ranks(ranks: u32, options: &str) -> Run {
-        Run::processes(ranks, "", options)
+        if ranks == 1 { Run::alone(options) } else { Run::processes(ranks, "", options) }
     }
 
     /// So many processes under mpirun with more options of it.
@@ -379,9 +379,8 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
     for (options, buckets) in [
         ("--overlap off", 5),
         ("--backend mpi", 5),
-        ("--backend mpi --overlap off --chunk-kb 100", 5),
-        // As they were called before.
-        ("--collective mpi --piece-kb 0", 5),
+        // As --backend and --chunk-kb were called before.
+        ("--collective mpi --overlap off --piece-kb 100", 5),
         ("--tail-mb 0", 4),
         ("--bucket-mb 0", 161),
         ("--bucket-mb 100000 --tail-mb 0", 1),
@@ -426,11 +425,12 @@ fn a_search_for_sizes_is_recorded_and_changes_no_result() {
 
 #[test]
 fn ranks_that_exchange_nothing_part_and_the_run_counts() {
-    let record = Run::ranks(2, &format!("--iters 2 --backend none {AT_ONCE}")).sound();
+    let options = format!("--model resnet18 --iters 2 {AT_ONCE}");
+    let record = Run::ranks(2, &format!("{options} --backend none")).sound();
     assert_eq!(record.header.backend, "none");
     assert_ne!(checksums(&record)[0], checksums(&record)[1]);
     // Each is the rank that it would be alone, with one rank's share of the learning rate taken back.
-    let alone = Run::alone(&format!("--iters 2 --lr 0.002 {AT_ONCE}")).sound();
+    let alone = Run::alone(&format!("{options} --lr 0.002")).sound();
     assert_eq!(checksums(&record)[0], checksum(&alone));
 }
 
@@ -451,8 +451,9 @@ fn the_gradient_of_n_ranks_is_that_of_the_joined_batch() {
         let kept = name.contains("running") || name.contains("tracked");
         assert_eq!(kept, tensor.bytes == start[name].bytes, "{name}");
     }
-    for (ranks, images) in [(2, 2), (4, 1)] {
-        let difference = apart(&run(ranks, images, ""), &joined, &start);
+    let [two, four] = [(2, 2), (4, 1)].map(|(ranks, images)| run(ranks, images, ""));
+    for (ranks, weights) in [(2, &two), (4, &four)] {
+        let difference = apart(weights, &joined, &start);
         assert!(difference < 1e-4, "{ranks} ranks: {difference}");
     }
     // Half the batch is not the batch.
@@ -461,7 +462,7 @@ fn the_gradient_of_n_ranks_is_that_of_the_joined_batch() {
 
     // Halves of 11 bits lose a little, and only a little.
     let halves = run(2, 2, "--wire fp16");
-    let difference = apart(&halves, &run(2, 2, ""), &start);
+    let difference = apart(&halves, &two, &start);
     assert!((1e-6..2e-3).contains(&difference), "{difference}");
 }
 
@@ -688,8 +689,8 @@ fn a_sweep_of_the_real_worker_comes_out_in_figures() {
         command.args(words(options));
         command
     };
-    let options = "sweep --device cpu --hosts localhost:2 --cases 1n1g,1n2g --runs 2 --batch-size 2 --image-size 32 \
-                   --iters 4 --warmup 1 --threads 1";
+    let options = "sweep --device cpu --hosts localhost:2 --cases 1n1g,1n2g --runs 2 --model resnet18 --batch-size 2 \
+                   --image-size 32 --iters 4 --warmup 1 --threads 1";
     let mut sweep = ringmark(options);
     sweep.arg("--worker").arg(in_folder(&folder)).arg("--out").arg(&out).env("OMP_NUM_THREADS", "1");
     let sweep = Run { command: sweep, folder, ranks: 2 }.finish();
@@ -701,7 +702,7 @@ fn a_sweep_of_the_real_worker_comes_out_in_figures() {
     let result = rows_by_case(&serde_json::from_str(&result).expect("JSON"));
     let median_of = |case: &str| {
         let speed = |run: u32| {
-            let path = out.join(case).join(format!("rn50_b2_fp32_{run}.jsonl"));
+            let path = out.join(case).join(format!("resnet18_b2_fp32_{run}.jsonl"));
             let record = RunRecord::read(BufReader::new(File::open(path).expect("a record"))).expect("a record");
             assert_eq!((record.failure(), record.header.run, record.iterations.len()), (None, run, 4));
             record.speed(1).expect("iterations").0
@@ -710,7 +711,7 @@ fn a_sweep_of_the_real_worker_comes_out_in_figures() {
     };
     let single = median_of("1n1g");
     for case in ["1n1g", "1n2g"] {
-        let figures = &result["rn50"][case];
+        let figures = &result["resnet18"][case];
         let number = |name: &str| figures[name].as_f64().expect(name);
         assert_eq!(number("images_per_second"), median_of(case), "{figures}");
         assert_eq!(number("speedup_over_base"), median_of(case) / single, "{figures}");
@@ -819,7 +820,8 @@ fn a_rank_takes_the_memory_that_the_launcher_expects() {
         (Model::Resnet18, "--batch-size 16 --dtype bf16"),
         (Model::Resnet50V1b, "--batch-size 8 --dtype bf16"),
     ] {
-        let options = format!("--model {model} --image-size 224 --iters 4 {options}");
+        // Momenta take memory from the first update on: the second iteration has all that a later one has.
+        let options = format!("--model {model} --image-size 224 --iters 2 {options}");
         let record = Run::alone(&options).finish().record.expect("a record");
         let image_size = record.header.config.image_size();
         let TrainConfig { dtype, layout, batch_size, .. } = record.header.config;
@@ -909,7 +911,7 @@ fn cuda_where_it_is_not_is_refused_with_what_is_missing() {
         error.contains("--backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto"),
         "{error}"
     );
-    let record = Run::alone("--device auto --iters 1").sound();
+    let record = Run::alone("--device auto --model resnet18 --iters 1").sound();
     let missing = record.header.environment.cuda_missing.expect("a reason");
     assert!(missing.starts_with("no NVIDIA driver"), "{missing}");
 }
@@ -920,7 +922,7 @@ fn a_batch_that_does_not_fit_is_refused() {
     let path = folder.path().join("batch.safetensors");
     let refused = |tensors: &Tensors, options: &str| {
         safetensors::write(&path, tensors);
-        Run::alone(options).file("--data", &path).refused(1)
+        Run::alone(&format!("--model resnet18 {options}")).file("--data", &path).refused(1)
     };
     let error = refused(&batch(1), "--batch-size 2");
     assert!(error.contains("has 1 images, rank 0 needs 0 to 1: choose a smaller --batch-size"), "{error}");

@@ -13,11 +13,12 @@ use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::warning::WarningKind;
+use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::stats::summary::median;
 
 use crate::cluster::{Cluster, succeed};
-use crate::sandbox::{run, wait_for_heartbeats, wait_until, words};
+use crate::sandbox::{all_are_heard, run, wait_until, words};
 use crate::{turn, virtual_cuda, worker};
 
 /// Longest time in which nothing is seen to go on.
@@ -29,7 +30,11 @@ pub struct Sweep {
     launcher: Child,
     out: PathBuf,
     /// Its last case, which is broken.
-    case: String,
+    case: Case,
+    /// Ranks and servers of that case.
+    processes: usize,
+    /// The output of an earlier attempt at that case, which is there until this one puts it aside.
+    earlier_log: String,
     /// Its standard error.
     errors: PathBuf,
 }
@@ -50,18 +55,20 @@ impl Sweep {
     /// One run of `cases`, small enough for four ranks on two cores.
     pub fn start(cluster: &Cluster, folder: &Path, cases: &str, options: &str) -> Sweep {
         let (out, errors) = (folder.join("out"), folder.join("stderr"));
+        let case: Case = cases.rsplit(',').next().expect("a case").parse().expect("a case");
+        let servers = words(options).skip_while(|word| *word != "--servers").nth(1);
+        let servers: usize = servers.map_or(0, |number| number.parse().expect("a number"));
+        let earlier_log = log_of(&out, case);
         let stderr = fs::File::create(&errors).expect("created");
         let mut command = command(cluster, cases, &out, options);
         let launcher = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().expect("starts");
-        let case = cases.rsplit(',').next().unwrap_or_default().to_owned();
-        Sweep { launcher, out, case, errors }
+        Sweep { launcher, out, case, processes: case.ranks() as usize + servers, earlier_log, errors }
     }
 
     /// The output so far of the last case's first run, finished or not.
     fn log(&self) -> String {
-        let files = fs::read_dir(self.out.join(&self.case)).into_iter().flatten().flatten();
-        let log = files.map(|file| file.path()).find(|path| path.to_string_lossy().contains("_1.log"));
-        log.map_or_else(String::new, |log| fs::read_to_string(log).unwrap_or_default())
+        let log = log_of(&self.out, self.case);
+        if log == self.earlier_log { String::new() } else { log }
     }
 
     /// Whether the last case has done a few iterations.
@@ -69,15 +76,14 @@ impl Sweep {
         self.log().matches("Epoch[0] Batch[").count() >= 3
     }
 
-    /// Returns when it has, and goes on.
+    /// Returns when it has and the launcher knows of it from each process, and goes on.
     pub fn reach(&mut self) {
         let end = Instant::now() + PATIENCE;
-        while !self.has_trained() {
+        while !(self.has_trained() && all_are_heard(&self.out, self.processes)) {
             let is_over = self.launcher.try_wait().expect("a child").is_some() || Instant::now() > end;
             assert!(!is_over, "{}\n{}", self.errors(), self.log());
             thread::sleep(Duration::from_millis(50));
         }
-        wait_for_heartbeats();
     }
 
     fn errors(&self) -> String {
@@ -115,6 +121,14 @@ impl Drop for Sweep {
         let _ = self.launcher.kill();
         let _ = self.launcher.wait();
     }
+}
+
+/// The output of a case's first run in `out`, finished or not; logs that were put aside have another ending.
+fn log_of(out: &Path, case: Case) -> String {
+    let files = fs::read_dir(out.join(case.to_string())).into_iter().flatten().flatten();
+    let is_log = |path: &PathBuf| ["_1.log", "_1.log.part"].iter().any(|end| path.to_string_lossy().ends_with(end));
+    let log = files.map(|file| file.path()).find(is_log);
+    log.map_or_else(String::new, |log| fs::read_to_string(log).unwrap_or_default())
 }
 
 pub fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Command {
@@ -183,11 +197,12 @@ pub fn print(fault: &str, outcome: &Aftermath) {
     println!("{fault:<34} {:>5.1} s  {}", outcome.time.as_secs_f64(), outcome.last_line);
 }
 
-/// Breaks `4n1g` after `1n1g` is done, in the middle of its iterations.
-fn break_a_run(cluster: &Cluster, fault: &str, breakage: impl FnOnce(&Sweep)) -> (Aftermath, tempfile::TempDir) {
+/// Breaks `4n1g` after `1n1g` is done, in the middle of its iterations. Where a sweep in `folder` was broken before, this one
+/// goes on with it, and does not run `1n1g` again.
+fn break_a_run(cluster: &Cluster, folder: &Path, fault: &str, breakage: impl FnOnce(&Sweep)) -> Aftermath {
     let turn = turn();
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut sweep = Sweep::start(cluster, folder.path(), "1n1g,4n1g", "");
+    let options = if folder.join("out").exists() { "--resume" } else { "" };
+    let mut sweep = Sweep::start(cluster, folder, "1n1g,4n1g", options);
     sweep.reach();
     // What comes now is no work, but a wait for who finds it.
     drop(turn);
@@ -201,14 +216,23 @@ fn break_a_run(cluster: &Cluster, fault: &str, breakage: impl FnOnce(&Sweep)) ->
     assert_eq!(RunRecord::read(&finished[..]).expect("whole").failure(), None);
     let (_, table, _) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&sweep.out));
     assert!(table.lines().any(|line| line.starts_with("1n1g ") && line.contains(" 1/1")), "{table}");
-    (outcome, folder)
+    outcome
 }
 
+/// One after the other, on the same hosts and with the same results: after each the sweep goes on.
 #[test]
-fn a_rank_that_is_killed_is_named_with_its_signal() {
+fn ranks_and_launchers_that_are_killed_or_stopped_are_named_and_leave_no_process() {
     let Some(cluster) = Cluster::up(4) else { return };
-    let kill = |_: &Sweep| kill(rank_on(&cluster, 3), Signal::SIGKILL).expect("it runs");
-    let (outcome, _folder) = break_a_run(&cluster, "rank killed by SIGKILL", kill);
+    let folder = tempfile::tempdir().expect("a folder");
+    a_rank_that_is_killed_is_named_with_its_signal(&cluster, folder.path());
+    a_rank_that_is_stopped_is_named_and_its_victims_are_not(&cluster, folder.path());
+    a_launcher_that_is_asked_to_stop_ends_every_process_on_every_host(&cluster, folder.path());
+    a_launcher_that_is_killed_leaves_no_process_on_any_host(&cluster, folder.path());
+}
+
+fn a_rank_that_is_killed_is_named_with_its_signal(cluster: &Cluster, folder: &Path) {
+    let kill = |_: &Sweep| kill(rank_on(cluster, 3), Signal::SIGKILL).expect("it runs");
+    let outcome = break_a_run(cluster, folder, "rank killed by SIGKILL", kill);
     // mpirun alone knows the signal, and does not tell it where the rank's neighbours give up before it looks.
     let is_known = outcome.log.contains("mpirun noticed that process rank 2 ");
     let end = if is_known { "was killed by signal 9 (SIGKILL)" } else { "died without a word" };
@@ -217,11 +241,9 @@ fn a_rank_that_is_killed_is_named_with_its_signal() {
     assert_eq!(outcome.status, Some(1));
 }
 
-#[test]
-fn a_rank_that_is_stopped_is_named_and_its_victims_are_not() {
-    let Some(cluster) = Cluster::up(4) else { return };
-    let stop = |_: &Sweep| kill(rank_on(&cluster, 3), Signal::SIGSTOP).expect("it runs");
-    let (outcome, _folder) = break_a_run(&cluster, "rank stopped by SIGSTOP", stop);
+fn a_rank_that_is_stopped_is_named_and_its_victims_are_not(cluster: &Cluster, folder: &Path) {
+    let stop = |_: &Sweep| kill(rank_on(cluster, 3), Signal::SIGSTOP).expect("it runs");
+    let outcome = break_a_run(cluster, folder, "rank stopped by SIGSTOP", stop);
     let words = &format!("failed: no progress for 10 s: rank 2 of 4 on host {} (process ", cluster.host(3));
     assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
     assert!(outcome.last_line.contains(") has not been heard for "), "{}", outcome.last_line);
@@ -229,11 +251,29 @@ fn a_rank_that_is_stopped_is_named_and_its_victims_are_not() {
     assert_eq!(outcome.status, Some(1));
 }
 
+fn a_launcher_that_is_asked_to_stop_ends_every_process_on_every_host(cluster: &Cluster, folder: &Path) {
+    for (fault, signal) in [("launcher: Ctrl-C", Signal::SIGINT), ("launcher: SIGTERM", Signal::SIGTERM)] {
+        let outcome = break_a_run(cluster, folder, fault, |sweep| sweep.signal(signal));
+        assert!(outcome.last_line.contains("interrupted"), "{}", outcome.last_line);
+        assert_eq!(outcome.status, Some(1));
+    }
+}
+
+fn a_launcher_that_is_killed_leaves_no_process_on_any_host(cluster: &Cluster, folder: &Path) {
+    let kill = |sweep: &Sweep| {
+        sweep.signal(Signal::SIGKILL);
+        until_empty(cluster);
+    };
+    let outcome = break_a_run(cluster, folder, "launcher: kill -9", kill);
+    assert_eq!(outcome.status, None);
+}
+
 #[test]
 fn a_link_that_goes_down_is_named_by_its_host() {
     let Some(cluster) = Cluster::up(4) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
     let cut = |_: &Sweep| succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", "down"]));
-    let (outcome, _folder) = break_a_run(&cluster, "link of a host down", cut);
+    let outcome = break_a_run(&cluster, folder.path(), "link of a host down", cut);
     let host = format!("host {} (process ", cluster.host(3));
     assert!(outcome.last_line.contains(&host), "{}", outcome.last_line);
     assert!(outcome.last_line.contains("its host or link is down; ranks 0-1, 3 wait for it"), "{}", outcome.last_line);
@@ -270,27 +310,6 @@ fn a_link_that_comes_back_lets_the_run_go_on() {
 }
 
 #[test]
-fn a_launcher_that_is_asked_to_stop_ends_every_process_on_every_host() {
-    let Some(cluster) = Cluster::up(4) else { return };
-    for (fault, signal) in [("launcher: Ctrl-C", Signal::SIGINT), ("launcher: SIGTERM", Signal::SIGTERM)] {
-        let (outcome, _folder) = break_a_run(&cluster, fault, |sweep| sweep.signal(signal));
-        assert!(outcome.last_line.contains("interrupted"), "{}", outcome.last_line);
-        assert_eq!(outcome.status, Some(1));
-    }
-}
-
-#[test]
-fn a_launcher_that_is_killed_leaves_no_process_on_any_host() {
-    let Some(cluster) = Cluster::up(4) else { return };
-    let kill = |sweep: &Sweep| {
-        sweep.signal(Signal::SIGKILL);
-        until_empty(&cluster);
-    };
-    let (outcome, _folder) = break_a_run(&cluster, "launcher: kill -9", kill);
-    assert_eq!(outcome.status, None);
-}
-
-#[test]
 fn a_narrow_link_lets_the_run_end_and_shows_in_the_exposed_all_reduce() {
     let Some(cluster) = Cluster::up(4) else { return };
     let turn = turn();
@@ -298,7 +317,7 @@ fn a_narrow_link_lets_the_run_end_and_shows_in_the_exposed_all_reduce() {
     let exposed = |out: &str| {
         let since = Instant::now();
         // Nothing hides behind a backward that other load makes as long as the transfer.
-        let mut command = command(&cluster, "4n1g", &folder.path().join(out), "--iters 4 --warmup 1 --overlap off");
+        let mut command = command(&cluster, "4n1g", &folder.path().join(out), "--iters 3 --warmup 1 --overlap off");
         succeed(&command.output().expect("starts"));
         let record = fs::read(folder.path().join(out).join("4n1g/resnet18_b2_fp32_1.jsonl")).expect("written");
         let record = RunRecord::read(&record[..]).expect("whole");
@@ -401,13 +420,14 @@ fn a_full_disk_ends_the_run_and_the_sweep_goes_on_when_there_is_room() {
 #[test]
 fn a_sweep_that_was_interrupted_goes_on_and_a_second_one_keeps_out() {
     let Some(cluster) = Cluster::up(4) else { return };
-    let _turn = turn();
+    let first_turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
     let options = "--iters 24 --warmup 4 --stall-timeout 300";
     let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", options);
     wait_until("the second run is under way", || sweep.has_trained());
     // However fast this machine is, it does not end before the signal is there.
     kill(rank_on(&cluster, 3), Signal::SIGSTOP).expect("it runs");
+    drop(first_turn);
 
     let since = Instant::now();
     let second = command(&cluster, "1n1g,4n1g", &sweep.out, &format!("{options} --resume")).output().expect("starts");
@@ -421,6 +441,7 @@ fn a_sweep_that_was_interrupted_goes_on_and_a_second_one_keeps_out() {
     print("interrupted in the middle of a run", &outcome);
     assert!(outcome.last_line.contains("go on with: ") && outcome.last_line.ends_with("--resume"), "{outcome:?}");
     let first = fs::read(sweep.out.join("1n1g/resnet18_b2_fp32_1.jsonl")).expect("it was finished");
+    let _turn = turn();
     let since = Instant::now();
     let again = command(&cluster, "1n1g,4n1g", &sweep.out, &format!("{options} --resume")).output().expect("starts");
     succeed(&again);

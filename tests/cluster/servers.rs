@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
+use std::thread;
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
@@ -43,7 +44,7 @@ fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
 #[test]
 fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
     let Some(cluster) = Cluster::up(2) else { return };
-    for (lost, name) in [(&[2, 3][..], "rank 2"), (&[2], "rank 2"), (&[3], "rank 3")] {
+    let lose = |lost: &[u32], name: &str| {
         let turn = turn();
         let folder = tempfile::tempdir().expect("a folder");
         let (program, path) = (folder.path().join("worker"), |name: &str| folder.path().join(name));
@@ -76,7 +77,14 @@ fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
         let reason = "add up their gradients";
         assert!(errors.lines().any(|line| line.contains(reason)), "{lost:?}: {errors}");
         assert!(!path("record").exists(), "{lost:?}: {errors}");
-    }
+    };
+    let cases: [(&[u32], &str); 3] = [(&[2, 3], "rank 2"), (&[2], "rank 2"), (&[3], "rank 3")];
+    // Beside each other: most of it is the wait for the end.
+    thread::scope(|scope| {
+        for (lost, name) in cases {
+            scope.spawn(move || lose(lost, name));
+        }
+    });
 }
 
 #[test]

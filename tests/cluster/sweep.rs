@@ -10,7 +10,7 @@ use crate::{turn, worker};
 #[test]
 fn a_sweep_from_a_hostfile_ends_in_a_table_of_efficiency() {
     let Some(cluster) = Cluster::up(4) else { return };
-    let _turn = turn();
+    let turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
     let (hostfile, out) = (folder.path().join("hosts"), folder.path().join("out"));
     let lines: Vec<String> = (1..=4).map(|number| format!("{} slots=2\n", cluster.host(number))).collect();
@@ -38,6 +38,7 @@ fn a_sweep_from_a_hostfile_ends_in_a_table_of_efficiency() {
         "--runs 1 --device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 5 --warmup 1 --threads 1",
     ));
     let output = sweep.output().expect("starts");
+    drop(turn);
     succeed(&output);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.starts_with("interface: eth0, 10.77.0.0/24 (the hosts' names lead there)\n"), "{said}");

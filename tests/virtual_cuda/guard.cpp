@@ -102,7 +102,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     }
   }
 
-  bool queryEvent(void* event) const override { return event == nullptr || Machine::get().is_done(of_machine(event)); }
+  bool queryEvent(void* event) const override {
+    if (event == nullptr) {
+      return true;
+    }
+    Machine::get().expect_device_of(of_machine(event));
+    return Machine::get().is_done(of_machine(event));
+  }
 
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
@@ -110,7 +116,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     }
   }
 
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    Machine::get().expect_device_of(of_machine(event));
+    delete static_cast<Event*>(event);
+  }
 
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     TORCH_CHECK(start != nullptr && end != nullptr, "virtual CUDA: time between events that were not recorded");

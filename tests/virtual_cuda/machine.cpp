@@ -144,9 +144,19 @@ void Machine::record(Event& event, const Stream& stream) {
   }
   log("record %s %" PRIu64 " on stream %" PRId64, event.has_timing ? "time" : "event", event.number, stream.id);
   event.is_recorded = true;
+  event.device = stream.device;
   event.late_answers = settings_.late_answers;
   event.at_ns = stream.now_ns;
   event.clock = stream.clock;
+}
+
+void Machine::expect_device_of(const Event& event) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (device_of_thread != event.device && ++races_ <= RACES_SHOWN) {
+    std::fprintf(
+        stderr, "virtual CUDA: a context on device %d, where a thread asks for an event of device %d\n", device_of_thread,
+        event.device);
+  }
 }
 
 void Machine::wait(Stream& stream, const Event& event) {

@@ -36,6 +36,7 @@ struct Stream {
 };
 
 struct Event {
+  int device = 0;
   // As they were made, from 1.
   std::uint64_t number = 0;
   bool has_timing = false;
@@ -83,6 +84,8 @@ class Machine {
   void wait(Stream& stream, const Event& event);
   bool is_done(Event& event);
   double milliseconds(const Event& start, const Event& end);
+  // A thread that asks on another device than the event's gives its process a context there: counted as a race.
+  void expect_device_of(const Event& event);
   // The host waits: what it enqueues later comes after.
   void synchronize(const Stream& stream);
   void synchronize(const Event& event);

@@ -193,9 +193,17 @@ void write_choice(const Meeting& meeting, const char* function, std::size_t byte
   const bool is_small = bytes < (1 << 16);
   const char* asked = std::getenv("NCCL_ALGO");
   std::string algorithm = asked != nullptr ? asked : is_small ? "Tree" : "Ring";
-  for (char& letter : algorithm) {
-    letter = static_cast<char>(std::toupper(letter));
+  const auto to_upper = [](std::string text) {
+    for (char& letter : text) {
+      letter = static_cast<char>(std::toupper(letter));
+    }
+    return text;
+  };
+  // `allreduce:tree` is of that function alone; the others have rings.
+  if (const std::size_t colon = algorithm.find(':'); colon != std::string::npos) {
+    algorithm = to_upper(algorithm.substr(0, colon)) == to_upper(function) ? algorithm.substr(colon + 1) : "Ring";
   }
+  algorithm = to_upper(algorithm);
   std::ofstream(path, std::ios::app) << "host:" << getpid() << ":1 [0] NCCL INFO " << function << ": " << bytes << " Bytes -> Algo "
                                      << algorithm << " proto " << (is_small ? "LL" : "SIMPLE")
                                      << " channel{Lo..Hi}={0.." << (is_small ? 0 : 23) << "}\n";

@@ -150,7 +150,7 @@ int nvmlDeviceGetFieldValues(Device* device, int count, FieldValue* values) {
       value->type = UNSIGNED_LONG_LONG;
       value->value.ull = 1024 * reading;
     } else {
-      value->status = SUCCESS;
+      value->status = value->scope == 0 ? SUCCESS : INVALID_ARGUMENT;
       value->type = UNSIGNED_INT;
       value->value.u = static_cast<unsigned>(reading);
     }

@@ -81,9 +81,11 @@ impl NcclAlgorithm {
         match self {
             NcclAlgorithm::Ring => Some("Ring"),
             NcclAlgorithm::Auto => None,
-            NcclAlgorithm::Tree => Some("Tree"),
+            // Of all-reduce alone: without the prefix no algorithm is left to broadcast and reduce, which have rings only
+            // (parseList and ncclTopoTuneModel in NCCL 2.28's graph/tuning.cc).
+            NcclAlgorithm::Tree => Some("allreduce:tree"),
             // Within a host, and a tree of them between hosts.
-            NcclAlgorithm::Nvls => Some("NVLS,NVLSTree"),
+            NcclAlgorithm::Nvls => Some("allreduce:nvls,nvlstree"),
         }
     }
 }

@@ -19,6 +19,9 @@ pub struct Fields {
 }
 
 impl Fields {
+    /// The scope that stands for the sum over all NVLinks.
+    pub const ALL_LINKS: u32 = u32::MAX;
+
     /// Of the library that is loaded under this name; `None` where it is not there, or too old.
     pub fn new(library: &str) -> Option<Fields> {
         // SAFETY: the library is loaded already, so that nothing of it runs now.
@@ -28,14 +31,14 @@ impl Fields {
         Some(Fields { get, _library: library })
     }
 
-    /// The counters of these numbers, each the sum over all links; `None` where the driver has none, or one of 32 bits, which
-    /// begins anew within a second.
-    pub fn of_all_links<const N: usize>(&self, device: &Device, ids: [u32; N]) -> [Option<u64>; N] {
-        let mut values = ids.map(|id| {
+    /// The counters of these numbers and scopes (0 where a number has none); `None` where the driver has none, or one of 32
+    /// bits, which begins anew within a second.
+    pub fn counters<const N: usize>(&self, device: &Device, fields: [(u32, u32); N]) -> [Option<u64>; N] {
+        let mut values = fields.map(|(id, scope)| {
             // SAFETY: integers and a union of numbers, for all of which zero is a value.
             let mut value: nvmlFieldValue_t = unsafe { std::mem::zeroed() };
             value.fieldId = id;
-            value.scopeId = u32::MAX;
+            value.scopeId = scope;
             value
         });
         // SAFETY: the handle is of a device of the same library, which lives; the array has N elements.

@@ -228,15 +228,22 @@ char* ringmark_stream_wait_event(void* event, int64_t stream, int64_t device) {
   return guarded([&] { cuda()->block(event, stream_of(stream, device)); });
 }
 
-char* ringmark_query_event(void* event, int* done) {
-  return guarded([&] { *done = cuda()->queryEvent(event) ? 1 : 0; });
+// A thread stands on device 0 until it is told otherwise, and whoever asks there gives the process a context on it, half a
+// gigabyte of another rank's memory.
+char* ringmark_query_event(void* event, int64_t device, int* done) {
+  return guarded([&] {
+    cuda()->setDevice(c10::Device(c10::DeviceType::CUDA, device));
+    *done = cuda()->queryEvent(event) ? 1 : 0;
+  });
 }
 
 char* ringmark_elapsed_milliseconds(void* start, void* end, int64_t device, double* milliseconds) {
   return guarded([&] { *milliseconds = cuda()->elapsedTime(start, end, static_cast<c10::DeviceIndex>(device)); });
 }
 
+// On whichever thread, as the question above.
 void ringmark_destroy_event(void* event, int64_t device) {
+  cuda()->uncheckedSetDevice(c10::Device(c10::DeviceType::CUDA, device));
   cuda()->destroyEvent(event, static_cast<c10::DeviceIndex>(device));
 }
 

@@ -55,7 +55,7 @@ unsafe extern "C" {
     fn ringmark_exchange_stream(device: i64, stream: i64, before: *mut i64) -> *mut c_char;
     fn ringmark_record_event(event: *mut *mut c_void, stream: i64, device: i64, timing: c_int) -> *mut c_char;
     fn ringmark_stream_wait_event(event: *mut c_void, stream: i64, device: i64) -> *mut c_char;
-    fn ringmark_query_event(event: *mut c_void, done: *mut c_int) -> *mut c_char;
+    fn ringmark_query_event(event: *mut c_void, device: i64, done: *mut c_int) -> *mut c_char;
     fn ringmark_elapsed_milliseconds(
         start: *mut c_void,
         end: *mut c_void,
@@ -389,7 +389,7 @@ impl Event {
     pub fn is_done(&self) -> Result<bool> {
         let mut done = 0;
         // SAFETY: a recorded event or null; the pointer is to a live int.
-        check(unsafe { ringmark_query_event(self.handle, &mut done) })?;
+        check(unsafe { ringmark_query_event(self.handle, self.device, &mut done) })?;
         Ok(done != 0)
     }
 

@@ -24,8 +24,10 @@ impl GpuState {
             let arguments = ["20", "nvidia-smi", "-i", bus_id, &query[0], &query[1]];
             output("timeout", &arguments)?.into_iter().next()
         };
-        let state = GpuState::parse(&ask("clocks.sm,clocks.max.sm,temperature.gpu,clocks_throttle_reasons.active")?)?;
-        // A driver that does not know these fields refuses the whole question.
+        // A driver that does not know a field refuses the whole question; from 535 on the reasons have the first name.
+        let reasons = ["clocks_event_reasons.active", "clocks_throttle_reasons.active"];
+        let ask_all = |reasons: &&str| ask(&format!("clocks.sm,clocks.max.sm,temperature.gpu,{reasons}"));
+        let state = GpuState::parse(&reasons.iter().find_map(ask_all)?)?;
         let counters =
             "clocks_event_reasons_counters.sw_thermal_slowdown,clocks_event_reasons_counters.hw_thermal_slowdown";
         Some(GpuState { slowed_for_heat: ask(counters).and_then(|line| sum_of_microseconds(&line)), ..state })

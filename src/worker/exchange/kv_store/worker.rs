@@ -97,8 +97,11 @@ impl WithServers {
         // No push before every server has the first weights.
         world.barrier();
         let device_wire = match device {
-            Device::Cpu => None,
-            _ => Some(Tensor::f_zeros([weights.numel() as i64], (wire.tensor().kind(), device))?),
+            Device::Cuda(index) => {
+                let values = Tensor::f_zeros([weights.numel() as i64], (wire.tensor().kind(), device))?;
+                Some(DeviceWire { values, device: index, copies: Stream::new(index)?.0 })
+            }
+            _ => None,
         };
         let has_codes = codec.is_some();
         let pushes = Pushes { links, host_sum, wire, pulled, device_wire, has_codes, iteration: 1, done: 0 };
@@ -257,14 +260,21 @@ struct Pushes {
     host_sum: Option<HostSum>,
     wire: Arc<HostArray>,
     pulled: Arc<HostArray>,
-    /// The wire on a GPU.
-    device_wire: Option<Tensor>,
+    /// Of a rank with a GPU.
+    device_wire: Option<DeviceWire>,
     /// Whether codes are pushed, by this rank or another of its host.
     has_codes: bool,
     /// From 1.
     iteration: u32,
     /// Ranges that are done since the start.
     done: usize,
+}
+
+/// The wire on a GPU, and the stream in which it is copied to the host.
+struct DeviceWire {
+    values: Tensor,
+    device: usize,
+    copies: Stream,
 }
 
 impl Pushes {
@@ -294,14 +304,18 @@ impl Pushes {
         }
     }
 
-    /// Without making the host wait for the device.
-    fn copy_to_host(&self, device_wire: &Tensor, elements: &Range<usize>) -> Result<Arc<Mutex<Event>>> {
-        let [to, from] = [self.wire.tensor(), device_wire].map(|tensor| memory::narrow(tensor, elements));
-        shim::copy_without_waiting(&to?, &from?)?;
-        let Device::Cuda(device) = device_wire.device() else { anyhow::bail!("no GPU: {:?}", device_wire.device()) };
-        let mut event = Event::new(device);
-        event.record(Stream::current(device)?)?;
-        Ok(Arc::new(Mutex::new(event)))
+    /// Without making the host wait for the device, nor backward for the copy.
+    fn copy_to_host(&self, device_wire: &DeviceWire, elements: &Range<usize>) -> Result<Arc<Mutex<Event>>> {
+        let DeviceWire { values, device, copies } = device_wire;
+        let (mut ready, mut copied) = (Event::new(*device), Event::new(*device));
+        ready.record(Stream::current(*device)?)?;
+        copies.wait_for(&ready)?;
+        copies.run(|| {
+            let [to, from] = [self.wire.tensor(), values].map(|tensor| memory::narrow(tensor, elements));
+            shim::copy_without_waiting(&to?, &from?)
+        })?;
+        copied.record(*copies)?;
+        Ok(Arc::new(Mutex::new(copied)))
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -349,7 +363,7 @@ impl Sink {
 impl GradientSink for Sink {
     fn wire(&mut self) -> Tensor {
         let pushes = self.pushes();
-        pushes.device_wire.as_ref().unwrap_or(pushes.wire.tensor()).shallow_clone()
+        pushes.device_wire.as_ref().map_or(pushes.wire.tensor(), |on_device| &on_device.values).shallow_clone()
     }
 
     fn start(&mut self, elements: Range<usize>) -> Result<()> {

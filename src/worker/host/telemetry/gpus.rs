@@ -1,5 +1,6 @@
 //! GPUs, by NVML: clocks, temperature, power, what slows them, memory, errors, and what goes over their links.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::time::Instant;
 
@@ -47,7 +48,8 @@ impl Gpus<'_> {
             None => {}
             Some(Err(why)) => missing.push(why.clone()),
             Some(Ok(nvml)) => {
-                for bus_id in bus_ids {
+                // Once each: several ranks may have one.
+                for bus_id in BTreeSet::from_iter(bus_ids) {
                     match nvml.device_by_pci_bus_id(bus_id.as_str()).and_then(|device| Ok((device.index()?, device))) {
                         Ok((index, device)) => gpus.push(Gpu {
                             name: format!("GPU {index}"),
@@ -80,13 +82,13 @@ impl Gpu<'_> {
 
     /// Sent and received over all NVLinks, then over PCIe: sums over time where the driver counts, otherwise what PCIe carries now.
     fn links(&self) -> [Option<Value>; 4] {
-        let ids = [
-            NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
-            NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
-            NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
-            NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
+        let fields = [
+            (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, Fields::ALL_LINKS),
+            (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, Fields::ALL_LINKS),
+            (NVML_FI_DEV_PCIE_COUNT_TX_BYTES, 0),
+            (NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0),
         ];
-        let counts = self.fields.as_ref().map_or([None; 4], |fields| fields.of_all_links(&self.device, ids));
+        let counts = self.fields.as_ref().map_or([None; 4], |known| known.counters(&self.device, fields));
         let total = |index: usize, unit: f64| counts[index].map(|count| Value::Total(count as f64 * unit));
         // The driver watches the slot for 20 ms and gives kilobytes a second.
         let now = |counter: PcieUtilCounter| {
