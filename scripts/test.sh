@@ -16,6 +16,9 @@ trap 'rm -f "$log"' EXIT
 # Many tests wait, for their turn with the real worker or for a time-out, and need no core meanwhile.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 10))}
 
+# The tests' worker too, which they would build when the first of them asks for it, and all wait.
+(($# > 0)) || cargo build --workspace --bins --tests
+
 # One failing test program must not hide what the next one would have said.
 status=0
 cargo test --workspace --no-fail-fast "$@" | tee "$log" || status=$?

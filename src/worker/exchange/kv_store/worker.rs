@@ -326,6 +326,12 @@ impl Pushes {
         if let Some(sum) = &mut self.host_sum {
             sum.all_have_pulled();
         }
+        if let Some(DeviceWire { device, copies, .. }) = &self.device_wire {
+            // The next gradients are written where the copies read.
+            let mut copied = Event::new(*device);
+            copied.record(*copies)?;
+            Stream::current(*device)?.wait_for(&copied)?;
+        }
         self.iteration += 1;
         Ok(())
     }
