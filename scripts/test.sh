@@ -14,7 +14,7 @@ cd "$root"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # Many tests wait, for their turn with the real worker or for a time-out, and need no core meanwhile.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 10))}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 4))}
 
 # The tests' worker too, which they would build when the first of them asks for it, and all wait.
 (($# > 0)) || cargo build --workspace --bins --tests
