@@ -119,10 +119,9 @@ def open_in_perfetto(page, perfetto, trace):
 
 def check(page, events):
     """What trace_processor read, against the events of the file."""
-    names = lambda phases: collections.Counter(event["name"] for event in events if event["ph"] in phases)
     processes = {event["args"]["name"] for event in events if event.get("name") == "process_name" and "name" in event.get("args", {})}
     # A pair of B and E is one slice, as is an X; an instant is one without duration.
-    expected = names("BXi")
+    expected = collections.Counter(event["name"] for event in events if event["ph"] in "BXi")
     slices = dict(rows(page, "select name, count(*) as n from slice group by name"))
     errors = rows(page, "select name, value from stats where severity in ('error', 'data_loss') and value > 0")
     unfinished = rows(page, "select name from slice where dur < 0")

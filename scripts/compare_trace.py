@@ -11,13 +11,13 @@ both, and so is what it does from the beginning of a run to its end. The record 
 
 import argparse
 import json
+import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from compare_pytorch import ROOT, run, tell
+
 USUAL = "--model resnet18 --image-size 64 --batch-size 8 --device cpu --dtype fp32 --threads 1"
 WARMUP, THIRD = 10, 50
 
@@ -29,10 +29,7 @@ def train(worker, options):
         record = pathlib.Path(folder) / "record.jsonl"
         length = ["--iters", WARMUP + 3 * THIRD, "--warmup", WARMUP]
         traced = ["--trace", f"{folder}/trace.json", "--trace-iterations", f"{first}-{last}"]
-        command = list(map(str, [worker, "train", *options, *length, *traced, "--record", record]))
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"compare_trace.py: {' '.join(command)}:\n{done.stderr}")
+        run(list(map(str, [worker, "train", *options, *length, *traced, "--record", record])), os.environ)
         lines = [json.loads(line) for line in record.read_text().splitlines()]
     steps = [line["step"][0] for line in lines if line["kind"] == "iteration"]
     host = lines[-1]["host_use"][0]
@@ -51,7 +48,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--worker", default=ROOT / "target/release/ringmark-worker")
-    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--out", help="file for the table and the raw figures (JSON)")
     parser.add_argument("train", nargs="*", default=USUAL.split())
     options = parser.parse_args()
     rounds = [train(options.worker, options.train) for _ in range(options.rounds)]
@@ -60,10 +57,7 @@ def main():
         f"step, traced / plain {spread([it['traced'] / it['plain'] for it in rounds])}",
         f"readings {spread([100 * it['readings'] for it in rounds], '% of one core')}",
     ]
-    print("\n".join(table))
-    if options.out:
-        command = " ".join(["scripts/compare_trace.py", *sys.argv[1:]])
-        options.out.write_text(json.dumps({"command": command, "train": options.train, "table": table, "rounds": rounds}, indent=1) + "\n")
+    tell(table, options.out, train=options.train, rounds=rounds)
 
 
 if __name__ == "__main__":

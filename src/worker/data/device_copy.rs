@@ -121,8 +121,7 @@ impl Buffer {
             labels: Tensor::f_empty([shape[0]], (Kind::Int64, device))?,
         };
         // The device's memory may have been another tensor's, which a kernel still reads.
-        let mut used = Event::new(index);
-        used.record(Stream::current(index)?)?;
+        let used = Stream::current(index)?.record_event()?;
         let (pixels, labels) = (HostArray::pinned(bytes, Kind::Uint8)?, HostArray::pinned(images, Kind::Int64)?);
         Ok(Buffer { pixels, labels, on_device, copied: Event::new(index), used })
     }

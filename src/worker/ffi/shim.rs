@@ -350,6 +350,13 @@ impl Stream {
         result
     }
 
+    /// A mark behind everything that is here now.
+    pub fn record_event(self) -> Result<Event> {
+        let mut event = Event::new(self.device as usize);
+        event.record(self)?;
+        Ok(event)
+    }
+
     /// What is enqueued here later waits until `event` is reached; the host does not.
     pub fn wait_for(self, event: &Event) -> Result<()> {
         // SAFETY: the event was recorded, or is null, which is checked by libtorch.

@@ -154,9 +154,7 @@ impl Backend for NcclRing {
         if let (Some(begin), Some(end)) = (begin, self.traced_mark()?) {
             recorder::take_exchange(collective.name(), begin, end);
         }
-        let mut end = Event::new(self.device);
-        end.record(self.communicator.stream())?;
-        self.under_way.push_back(end);
+        self.under_way.push_back(self.communicator.stream().record_event()?);
         Ok(())
     }
 

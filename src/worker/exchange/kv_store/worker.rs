@@ -307,15 +307,12 @@ impl Pushes {
     /// Without making the host wait for the device, nor backward for the copy.
     fn copy_to_host(&self, device_wire: &DeviceWire, elements: &Range<usize>) -> Result<Arc<Mutex<Event>>> {
         let DeviceWire { values, device, copies } = device_wire;
-        let (mut ready, mut copied) = (Event::new(*device), Event::new(*device));
-        ready.record(Stream::current(*device)?)?;
-        copies.wait_for(&ready)?;
+        copies.wait_for(&Stream::current(*device)?.record_event()?)?;
         copies.run(|| {
             let [to, from] = [self.wire.tensor(), values].map(|tensor| memory::narrow(tensor, elements));
             shim::copy_without_waiting(&to?, &from?)
         })?;
-        copied.record(*copies)?;
-        Ok(Arc::new(Mutex::new(copied)))
+        Ok(Arc::new(Mutex::new(copies.record_event()?)))
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -328,9 +325,7 @@ impl Pushes {
         }
         if let Some(DeviceWire { device, copies, .. }) = &self.device_wire {
             // The next gradients are written where the copies read.
-            let mut copied = Event::new(*device);
-            copied.record(*copies)?;
-            Stream::current(*device)?.wait_for(&copied)?;
+            Stream::current(*device)?.wait_for(&copies.record_event()?)?;
         }
         self.iteration += 1;
         Ok(())
