@@ -525,7 +525,8 @@ fn an_mpirun_that_is_killed_leaves_no_rank() {
 
 #[test]
 fn a_rank_that_dies_or_stops_is_named_with_its_place() {
-    let killed = (Signal::SIGKILL, "was killed by signal 9 (SIGKILL) in iteration ");
+    // Which leaves its stack in the log.
+    let crashed = (Signal::SIGSEGV, "was killed by signal 11 (SIGSEGV) in iteration ");
     let stopped = (Signal::SIGSTOP, "no progress for 10 s: rank 1 of 2 on host ");
     let (cpu, cuda) = (("cpu", None), ("cuda", Some(virtual_cuda::libraries())));
     let name = |(signal, words): (Signal, &str), (device, libraries): (&str, Option<&Path>)| {
@@ -556,12 +557,14 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
         assert_eq!(sweep.wait().expect("ended").code(), Some(1));
         let reason = sandbox.failure("1n2g/resnet18_b2_fp32_1.log");
         assert!(reason.contains("rank 1 of 2 on host ") && reason.contains(words), "{reason}");
-        assert!(signal == Signal::SIGKILL || reason.contains("; rank 0 waits for it in iteration "), "{reason}");
+        let log = sandbox.log("1n2g/resnet18_b2_fp32_1.log");
+        assert_eq!(signal == Signal::SIGSEGV, log.contains("Signal: Segmentation fault (11)"), "{log}");
+        assert!(signal == Signal::SIGSEGV || reason.contains("; rank 0 waits for it in iteration "), "{reason}");
         assert_eq!(sandbox.left(), Vec::<String>::new());
     };
     // Beside each other: most of it is the wait for the time-out.
     thread::scope(|scope| {
-        for (fault, device) in [(killed, cpu), (stopped, cpu), (stopped, cuda)] {
+        for (fault, device) in [(crashed, cpu), (stopped, cpu), (stopped, cuda)] {
             scope.spawn(move || name(fault, device));
         }
     });

@@ -64,6 +64,7 @@ pub struct World {
 impl World {
     /// Joins the job that mpirun started, or makes one of a single rank. The last `servers` of its processes are servers.
     fn join(servers: u32) -> Result<World> {
+        exit::leave_crashes_to_mpi();
         // One thread at a time calls MPI, but not always the same one.
         let (universe, threading) =
             mpi::initialize_with_threading(Threading::Serialized).context("MPI is initialized already")?;

@@ -53,8 +53,9 @@ fn in_one_line(line: &str) -> Option<(u32, Cause)> {
     if cause.starts_with("Out Of Memory") {
         return Some((leading_number(ranks)?, Cause::OutOfMemory));
     }
-    // Several that were ended alike were ended by Slurm, because of another.
-    is_one.then_some((rank, signal_by_name(cause)?))
+    let (signal, is_crash) = signal_by_name(cause)?;
+    // Several that were killed alike were killed by Slurm, because of another; it crashes nobody.
+    (is_one || is_crash).then_some((rank, signal_number(signal as i32)))
 }
 
 fn leading_number<T: std::str::FromStr>(text: &str) -> Option<T> {
@@ -67,20 +68,20 @@ fn signal_number(number: i32) -> Cause {
     Cause::Signal(format!("{number} ({name})"))
 }
 
-/// Slurm prints strsignal's text, with `(core dumped)` behind some.
-fn signal_by_name(text: &str) -> Option<Cause> {
-    const NAMES: [(&str, Signal); 8] = [
-        ("Killed", Signal::SIGKILL),
-        ("Terminated", Signal::SIGTERM),
-        ("Segmentation fault", Signal::SIGSEGV),
-        ("Aborted", Signal::SIGABRT),
-        ("Bus error", Signal::SIGBUS),
-        ("Illegal instruction", Signal::SIGILL),
-        ("Floating point exception", Signal::SIGFPE),
-        ("Interrupt", Signal::SIGINT),
+/// Slurm prints strsignal's text, with `(core dumped)` behind some. And whether a process gets it for what it did itself.
+fn signal_by_name(text: &str) -> Option<(Signal, bool)> {
+    const NAMES: [(&str, Signal, bool); 8] = [
+        ("Killed", Signal::SIGKILL, false),
+        ("Terminated", Signal::SIGTERM, false),
+        ("Interrupt", Signal::SIGINT, false),
+        ("Segmentation fault", Signal::SIGSEGV, true),
+        ("Aborted", Signal::SIGABRT, true),
+        ("Bus error", Signal::SIGBUS, true),
+        ("Illegal instruction", Signal::SIGILL, true),
+        ("Floating point exception", Signal::SIGFPE, true),
     ];
-    let (_, signal) = NAMES.iter().find(|(start, _)| text.starts_with(start))?;
-    Some(signal_number(*signal as i32))
+    let (_, signal, is_crash) = NAMES.iter().find(|(start, ..)| text.starts_with(start))?;
+    Some((*signal, *is_crash))
 }
 
 #[cfg(test)]
@@ -99,6 +100,8 @@ mod tests {
         assert_eq!(in_one_line("srun: error: b: task 1: Out Of Memory"), Some((1, Cause::OutOfMemory)));
         let crashed = Some((12, Cause::Signal("11 (SIGSEGV)".to_owned())));
         assert_eq!(in_one_line("srun: error: node7: task 12: Segmentation fault (core dumped)"), crashed);
+        let both = Some((0, Cause::Signal("11 (SIGSEGV)".to_owned())));
+        assert_eq!(in_one_line("srun: error: b: tasks 0-1: Segmentation fault"), both);
         assert_eq!(in_one_line("srun: error: b: task 3: Exited with exit code 2"), Some((3, Cause::Exit(2))));
     }
 
