@@ -21,6 +21,8 @@ missing_packages() {
     command -v slurmd >/dev/null || echo slurmd
     command -v srun >/dev/null || echo slurm-client
     command -v munged >/dev/null || echo munge
+    # A test slows a slurmstepd down with it.
+    command -v strace >/dev/null || echo strace
     # Part of Debian's Slurm; other distributions build Slurm without PMIx.
     compgen -G '/usr/lib*/slurm*/mpi_pmix.so' >/dev/null || compgen -G '/usr/lib/*/slurm*/mpi_pmix.so' >/dev/null ||
         echo slurm-wlm-basic-plugins

@@ -615,7 +615,8 @@ fn a_full_disk_is_told_and_loses_no_finished_run() {
     assert_eq!(sandbox.left(), Vec::<String>::new());
     assert!(!Path::new(&log).exists());
 
-    // No run begins while the disk is full, and what is there can be read.
+    // No run begins while the disk is full, with the blocks too that the failed run gave back, and what is there can be read.
+    disk.fill_but(0);
     let resume = format!("{OPTIONS} --resume");
     let still = fails(&mut sandbox.short_sweep(&resume));
     assert!(still.contains("No space left on device") && still.contains("make room there"), "{still}");

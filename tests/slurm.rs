@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, succeed};
 use crate::sandbox::{Sandbox, wait_until};
 use crate::scheduler::{SMALL, Scheduler};
 use crate::worker::process_of_rank;
-use crate::{turn, turn_of};
+use crate::{turn, turn_of, worker};
 
 #[test]
 fn slurm_runs_the_sweep_and_leaves_no_process() {
@@ -21,6 +21,7 @@ fn slurm_runs_the_sweep_and_leaves_no_process() {
         starter: "srun",
     };
     the_batch_script_trains(&slurm);
+    ranks_wait_for_a_host_that_starts_late(&slurm);
     // srun has the highest status of all ranks, those included that it ended because of this one; its words tell.
     let log = slurm.failures_are_named();
     assert!(log.contains(&format!("srun: error: {}: task 3: Exited with exit code 7", cluster.host(2))), "{log}");
@@ -48,6 +49,25 @@ fn the_batch_script_trains(slurm: &Scheduler) {
         assert_eq!(variables.get("OMPI_MCA_btl_tcp_if_include").map(String::as_str), Some("eth0"), "{variables:?}");
     }
     assert!(sandbox.path("results/slurm-1/slurm-1_result.json").exists(), "{said}");
+}
+
+/// As on a busy host, each answer of the second host's slurmstepd to its ranks takes 0.3 s more, until the first iteration: they
+/// are still in MPI_Init when those of the first host could be through.
+fn ranks_wait_for_a_host_that_starts_late(slurm: &Scheduler) {
+    let _turn = turn_of(4);
+    let worker = worker();
+    let sandbox = Sandbox::new(&format!(
+        "if [ \"$rank\" = 2 ]; then
+            strace -f -p $PPID -e trace=writev -e inject=writev:delay_enter=300000 -o /dev/null &
+            while grep -q 'TracerPid:.0$' /proc/$PPID/status; do sleep 0.1; done
+            (until grep -q 'Batch.1.' \"${{record%.jsonl}}.log.part\"; do sleep 0.1; done; kill $!) &
+        fi
+        exec {} $words",
+        worker.display()
+    ));
+    let options = format!("--cases 2n2g --iters 2 {SMALL}");
+    succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
+    slurm.record(&sandbox, "out/2n2g/resnet18_b2_fp32_1.jsonl", &[1, 1, 2, 2]);
 }
 
 /// On a host of their own, which no rank runs on, and beside ranks.

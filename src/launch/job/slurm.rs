@@ -33,6 +33,11 @@ const ASKED: [&str; 16] = [
     "SRUN_CPUS_PER_TASK",
 ];
 
+/// How Slurm's PMIx plugin lets all hosts wait for each other. Left to itself, Slurm 22.05 forms a tree of them for a fence
+/// without data, as at the end of MPI_Init, and in a job of fewer hosts than TreeWidth (50) every host is its own root: nobody
+/// waits, and a rank that is still in MPI_Init gets a message that nothing there can take (a segmentation fault).
+const FENCE: &str = "SLURM_PMIX_FENCE";
+
 /// What a job asks Slurm for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GpusOfStep {
@@ -115,6 +120,9 @@ pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvi
 
     for name in ASKED.iter().filter(|name| environment.scheduler.contains_key(**name)) {
         add(&["-u", name]);
+    }
+    if !environment.scheduler.contains_key(FENCE) {
+        add(&[&format!("{FENCE}=ring")]);
     }
     add(&["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=^openib"]);
     if environment.container {
@@ -298,8 +306,8 @@ mod tests {
     fn a_job_becomes_one_step_of_srun() {
         assert_eq!(
             line("2n4g", GpusOfStep::OneARank, &LaunchEnvironment::default(), |_| ()),
-            "env OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib srun --mpi=pmix --nodes=2 --ntasks=8 --ntasks-per-node=4 \
-             --nodelist=a,b --distribution=block --cpu-bind=none --overcommit --overlap --mem=0 --gpus-per-node=4 \
+            "env SLURM_PMIX_FENCE=ring OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib srun --mpi=pmix --nodes=2 --ntasks=8 \
+             --ntasks-per-node=4 --nodelist=a,b --distribution=block --cpu-bind=none --overcommit --overlap --mem=0 --gpus-per-node=4 \
              --kill-on-bad-exit=1 --export=ALL /opt/worker train"
         );
         assert!(line("1n1g", GpusOfStep::None, &LaunchEnvironment::default(), |_| ()).contains(" --nodelist=a --dist"));
@@ -334,7 +342,12 @@ mod tests {
 
     #[test]
     fn what_was_set_reaches_ranks_and_what_the_allocation_asked_for_does_not() {
-        let scheduler = variables(&[("SLURM_GPUS", "4"), ("SLURM_JOB_ID", "7"), ("SLURM_HINT", "nomultithread")]);
+        let scheduler = variables(&[
+            ("SLURM_GPUS", "4"),
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_HINT", "nomultithread"),
+            ("SLURM_PMIX_FENCE", "mixed"),
+        ]);
         let environment = LaunchEnvironment {
             scheduler,
             container: true,
