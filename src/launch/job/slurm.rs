@@ -307,8 +307,8 @@ mod tests {
         assert_eq!(
             line("2n4g", GpusOfStep::OneARank, &LaunchEnvironment::default(), |_| ()),
             "env SLURM_PMIX_FENCE=ring OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib srun --mpi=pmix --nodes=2 --ntasks=8 \
-             --ntasks-per-node=4 --nodelist=a,b --distribution=block --cpu-bind=none --overcommit --overlap --mem=0 --gpus-per-node=4 \
-             --kill-on-bad-exit=1 --export=ALL /opt/worker train"
+             --ntasks-per-node=4 --nodelist=a,b --distribution=block --cpu-bind=none --overcommit --overlap --mem=0 \
+             --gpus-per-node=4 --kill-on-bad-exit=1 --export=ALL /opt/worker train"
         );
         assert!(line("1n1g", GpusOfStep::None, &LaunchEnvironment::default(), |_| ()).contains(" --nodelist=a --dist"));
         assert!(line("1n1g", GpusOfStep::None, &LaunchEnvironment::default(), |_| ()).contains(" --gres=none --kill"));

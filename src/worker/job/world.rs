@@ -101,11 +101,11 @@ impl World {
     /// One process from start to end: joins, runs `body`, leaves; the last `servers` processes of the job are servers. A rank that fails where others would wait for it ends the whole job; a
     /// run that does not count, for the reason that `body` returns, fails on every rank, and rank 0 says why.
     pub fn run(servers: u32, body: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
-        heartbeat::enter(Stage::Joining);
+        heartbeat::enter_and_tell(Stage::Joining);
         let waiting = heartbeat::wait();
         let world = World::join(servers)?;
         drop(waiting);
-        heartbeat::enter(Stage::Preparing);
+        heartbeat::enter_and_tell(Stage::Preparing);
         let ended = body(&world);
         heartbeat::end(&match &ended {
             // Of a run that does not count the record says why.
