@@ -53,9 +53,10 @@ fn in_one_line(line: &str) -> Option<(u32, Cause)> {
     if cause.starts_with("Out Of Memory") {
         return Some((leading_number(ranks)?, Cause::OutOfMemory));
     }
-    let (signal, is_crash) = signal_by_name(cause)?;
+    let signal = signal_by_name(cause)?;
     // Several that were killed alike were killed by Slurm, because of another; it crashes nobody.
-    (is_one || is_crash).then_some((rank, signal_number(signal as i32)))
+    let may_be_slurm_s = matches!(signal, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT);
+    (is_one || !may_be_slurm_s).then_some((rank, signal_number(signal as i32)))
 }
 
 fn leading_number<T: std::str::FromStr>(text: &str) -> Option<T> {
@@ -68,20 +69,19 @@ fn signal_number(number: i32) -> Cause {
     Cause::Signal(format!("{number} ({name})"))
 }
 
-/// Slurm prints strsignal's text, with `(core dumped)` behind some. And whether a process gets it for what it did itself.
-fn signal_by_name(text: &str) -> Option<(Signal, bool)> {
-    const NAMES: [(&str, Signal, bool); 8] = [
-        ("Killed", Signal::SIGKILL, false),
-        ("Terminated", Signal::SIGTERM, false),
-        ("Interrupt", Signal::SIGINT, false),
-        ("Segmentation fault", Signal::SIGSEGV, true),
-        ("Aborted", Signal::SIGABRT, true),
-        ("Bus error", Signal::SIGBUS, true),
-        ("Illegal instruction", Signal::SIGILL, true),
-        ("Floating point exception", Signal::SIGFPE, true),
+/// Slurm prints strsignal's text, with `(core dumped)` behind some.
+fn signal_by_name(text: &str) -> Option<Signal> {
+    const NAMES: [(&str, Signal); 8] = [
+        ("Killed", Signal::SIGKILL),
+        ("Terminated", Signal::SIGTERM),
+        ("Segmentation fault", Signal::SIGSEGV),
+        ("Aborted", Signal::SIGABRT),
+        ("Bus error", Signal::SIGBUS),
+        ("Illegal instruction", Signal::SIGILL),
+        ("Floating point exception", Signal::SIGFPE),
+        ("Interrupt", Signal::SIGINT),
     ];
-    let (_, signal, is_crash) = NAMES.iter().find(|(start, ..)| text.starts_with(start))?;
-    Some((*signal, *is_crash))
+    NAMES.iter().find(|(start, _)| text.starts_with(start)).map(|(_, signal)| *signal)
 }
 
 #[cfg(test)]
