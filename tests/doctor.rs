@@ -330,8 +330,7 @@ fn four_hosts_that_are_well_reach_each_other() {
     }
 
     // A sweep uses what was found, for MPI and NCCL alike; a network that was named goes to NCCL by its name here.
-    let training =
-        "--runs 1 --cases 2n1g --model resnet18 --batch-size 2 --image-size 32 --iters 3 --warmup 1 --threads 1";
+    let training = "--runs 1 --cases 2n1g --model mxnet-lenet --batch-size 2 --iters 3 --warmup 1 --threads 1";
     for (choice, command_line) in [
         ("", "-mca oob_tcp_if_include eth0 -x 'NCCL_SOCKET_IFNAME==eth0' "),
         ("--interface 10.77.0.0/24", "-mca oob_tcp_if_include 10.77.0.0/24 -x 'RINGMARK_INTERFACE=10.77.0.0/24' "),
@@ -341,7 +340,7 @@ fn four_hosts_that_are_well_reach_each_other() {
             hospital.ringmark(&format!("sweep {all} {training} {choice} --out {}", out.path().display()));
         assert_eq!(status, Some(0), "{text}");
         assert!(text.starts_with("interface: eth0, 10.77.0.0/24 ("), "{text}");
-        let log = fs::read_to_string(out.path().join("2n1g/resnet18_b2_fp32_1.log")).expect("a log");
+        let log = fs::read_to_string(out.path().join("2n1g/mxnet-lenet_b2_fp32_1.log")).expect("a log");
         assert!(log.contains(command_line) && log.contains("\n# NCCL_SOCKET_IFNAME==eth0\n"), "{log}");
     }
 
@@ -355,7 +354,7 @@ fn four_hosts_that_are_well_reach_each_other() {
     assert_eq!(status, Some(0), "{text}");
     let reason = "but Open MPI is not told so: it follows btl_tcp_if_exclude=lo,docker0 in ";
     assert!(text.contains(&format!("{reason}{MPI_SETTINGS} on {}", hospital.host(2))), "{text}");
-    let log = fs::read_to_string(out.path().join("2n1g/resnet18_b2_fp32_1.log")).expect("a log");
+    let log = fs::read_to_string(out.path().join("2n1g/mxnet-lenet_b2_fp32_1.log")).expect("a log");
     assert!(!log.contains("btl_tcp_if_include"), "{log}");
     let (status, text) = hospital.ringmark(&format!("doctor --quick {all} --interface eth0"));
     assert!(

@@ -47,7 +47,7 @@ fn the_script_trains(grid_engine: &Scheduler) {
     let said = fs::read_to_string(sandbox.path("ringmark-1.log")).unwrap_or_default();
     assert!(status.success(), "{said}\n{}", String::from_utf8_lossy(&stderr));
     for (case, hosts) in [("1n1g", vec![1]), ("1n2g", vec![1, 1]), ("2n2g", vec![1, 1, 2, 2])] {
-        grid_engine.record(&sandbox, &format!("results/gridengine-1/{case}/resnet18_b2_fp32_1.jsonl"), &hosts);
+        grid_engine.record(&sandbox, &format!("results/gridengine-1/{case}/mxnet-lenet_b2_fp32_1.jsonl"), &hosts);
     }
     assert!(sandbox.path("results/gridengine-1/gridengine-1_result.json").exists(), "{said}");
     nothing_is_left(grid_engine, &sandbox);
@@ -65,7 +65,7 @@ fn a_stopped_rank_is_named(grid_engine: &Scheduler) {
     let said = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
     assert_eq!(status.code(), Some(1), "{said}");
     let named = format!("rank 1 of 2 on host {} (process {rank}) has not been heard for ", grid_engine.cluster.host(2));
-    let failure = sandbox.failure("2n1g/resnet18_b2_fp32_1.log");
+    let failure = sandbox.failure("2n1g/mxnet-lenet_b2_fp32_1.log");
     assert!(failure.contains(&named), "{failure}");
     assert!(said.contains("go on with: ") && said.contains(" --resume"), "{said}");
     nothing_is_left(grid_engine, &sandbox);
@@ -92,9 +92,11 @@ fn a_deleted_job_ends_everywhere(grid_engine: &Scheduler) {
 fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
     let sandbox = Sandbox::real();
     let first_turn = turn();
-    let job = submit(grid_engine, &sandbox, &format!("--cases 1n1g,2n1g --iters 40 {SMALL}"));
+    let job = submit(grid_engine, &sandbox, &format!("--cases 1n1g,2n1g --iters 1000 {SMALL}"));
     let out = format!("results/gridengine-{job}");
-    wait_until("the first case is finished", || sandbox.path(&format!("{out}/1n1g/resnet18_b2_fp32_1.log")).exists());
+    wait_until("the first case is finished", || {
+        sandbox.path(&format!("{out}/1n1g/mxnet-lenet_b2_fp32_1.log")).exists()
+    });
     // So that it cannot end before its job does.
     kill(rank_in_the_loop(grid_engine, &sandbox, &out, 2), Signal::SIGSTOP).expect("it runs");
     drop(first_turn);
@@ -110,7 +112,7 @@ fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
     succeed(&output);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("1 of 2 runs are finished"), "{said}");
-    grid_engine.record(&sandbox, &format!("{out}/2n1g/resnet18_b2_fp32_1.jsonl"), &[1, 2]);
+    grid_engine.record(&sandbox, &format!("{out}/2n1g/mxnet-lenet_b2_fp32_1.jsonl"), &[1, 2]);
     nothing_is_left(grid_engine, &sandbox);
 }
 
@@ -153,7 +155,7 @@ fn rank_in_the_loop(grid_engine: &Scheduler, sandbox: &Sandbox, out: &str, numbe
     let rank = || processes(sandbox, &worker).into_iter().find(is_there);
     let trains = || {
         let text =
-            fs::read_to_string(sandbox.path(&format!("{out}/2n1g/resnet18_b2_fp32_1.log.part"))).unwrap_or_default();
+            fs::read_to_string(sandbox.path(&format!("{out}/2n1g/mxnet-lenet_b2_fp32_1.log.part"))).unwrap_or_default();
         text.matches("Epoch[0] Batch[").count() >= 3
     };
     wait_until("the rank trains", || trains() && rank().is_some());

@@ -18,8 +18,7 @@ use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress, Messa
 use crate::sandbox::{Sandbox, ringmark, run, wait_until, words};
 use crate::{processes_of, turn, worker};
 
-const SMALL: &str =
-    "--no-doctor --device cpu --model resnet18 --batch-size 2 --image-size 32 --warmup 1 --threads 1 --runs 1";
+const SMALL: &str = "--no-doctor --device cpu --model mxnet-lenet --batch-size 2 --warmup 1 --threads 1 --runs 1";
 
 /// `ringmark sweep` with this sandbox's worker into the folder `out`.
 fn sweep(sandbox: &Sandbox, options: &str) -> Command {
@@ -68,14 +67,14 @@ fn answer(address: SocketAddr, hello: &Message) -> String {
 fn strangers_on_the_port_change_nothing() {
     let sandbox = Sandbox::real();
     // However long the strangers need, and the next turn.
-    let options = format!("{SMALL} --hosts localhost:2 --cases 1n2g --iters 60 --stall-timeout 3600");
+    let options = format!("{SMALL} --hosts localhost:2 --cases 1n2g --iters 1000 --stall-timeout 3600");
     let first_turn = turn();
     let launcher = sweep(&sandbox, &options);
     // As few descriptors as most systems give.
     let mut limited = Command::new("prlimit");
     limited.arg("--nofile=1024:1024").arg(launcher.get_program()).args(launcher.get_args());
     let launcher = limited.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
-    let log = sandbox.path("out/1n2g/resnet18_b2_fp32_1.log.part");
+    let log = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.log.part");
     wait_until("iterations are done", || fs::read_to_string(&log).is_ok_and(|log| log.contains("Batch[3]")));
 
     let own = sandbox.worker().display().to_string();
@@ -127,13 +126,13 @@ fn strangers_on_the_port_change_nothing() {
     let output = launcher.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     drop(silent);
-    for file in ["resnet18_b2_fp32_1.log", "resnet18_b2_fp32_1.jsonl"] {
+    for file in ["mxnet-lenet_b2_fp32_1.log", "mxnet-lenet_b2_fp32_1.jsonl"] {
         let file = fs::read(sandbox.path("out/1n2g").join(file)).expect("written");
         assert!(!shows_token(&file));
     }
-    let record = fs::read(sandbox.path("out/1n2g/resnet18_b2_fp32_1.jsonl")).expect("written");
+    let record = fs::read(sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.jsonl")).expect("written");
     let record = RunRecord::read(&record[..]).expect("whole");
-    assert_eq!((record.failure(), record.iterations.len()), (None, 60));
+    assert_eq!((record.failure(), record.iterations.len()), (None, 1000));
 }
 
 #[test]
@@ -155,7 +154,7 @@ fn a_rank_that_prints_without_end_costs_little_memory() {
         assert!(errors.contains("run 1 of 1 failed: rank 0 of 1"), "{errors}");
         assert!((1..50_000).contains(&peak), "{peak} kB");
         assert!(errors.len() < 1 << 17, "{} bytes are shown of the log", errors.len());
-        let log = sandbox.path("out/1n1g/resnet18_b2_fp32_1.log");
+        let log = sandbox.path("out/1n1g/mxnet-lenet_b2_fp32_1.log");
         assert!(fs::metadata(&log).expect("kept").len() > megabytes << 20);
 
         let mut extract = Command::new(env!("CARGO_BIN_EXE_ringmark"));

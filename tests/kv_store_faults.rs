@@ -17,18 +17,18 @@ use crate::{turn_of, worker};
 
 const SWEEP: &str = "sweep --no-doctor --cases 1n2g --runs 1 --hosts localhost:2 --device cpu --threads 1 --warmup 1";
 
-/// The log of the one run, of ResNet-18 with this kv-store; `.part` while it goes on.
+/// The log of the one run, of LeNet with this kv-store; `.part` while it goes on.
 fn log(sandbox: &Sandbox, kv_store: &str) -> PathBuf {
     sandbox.path("out").join(log_name(kv_store))
 }
 
 fn log_name(kv_store: &str) -> String {
-    format!("1n2g/resnet18_b2_fp32_{}_1.log", kv_store.replace('_', "-"))
+    format!("1n2g/mxnet-lenet_b2_fp32_{}_1.log", kv_store.replace('_', "-"))
 }
 
 /// A sweep of one run of two ranks, which has done two iterations.
 fn started(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
-    let training = "--model resnet18 --batch-size 2 --image-size 32 --stall-timeout 10";
+    let training = "--model mxnet-lenet --batch-size 2 --stall-timeout 10";
     let mut sweep = ringmark(&format!("{SWEEP} {training} --kv-store {kv_store} {options}"));
     sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     let errors = fs::File::create(sandbox.path("errors")).expect("created");
@@ -102,9 +102,9 @@ fn a_worker_that_is_killed_ends_a_synchronous_run_and_is_named() {
 #[test]
 fn an_asynchronous_run_goes_on_without_a_worker_and_does_not_count() {
     let sandbox = Sandbox::real();
-    let reason = disturbed(&sandbox, "dist_async", "--iters 12 --servers 1", (1, Signal::SIGKILL));
+    let reason = disturbed(&sandbox, "dist_async", "--iters 1000 --servers 1", (1, Signal::SIGKILL));
     assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others went on without it"), "{reason}");
-    assert!(sandbox.log(&log_name("dist_async")).contains("Batch[12]"), "rank 0 did all that it was asked for");
+    assert!(sandbox.log(&log_name("dist_async")).contains("Batch[1000]"), "rank 0 did all that it was asked for");
     let (status, stdout, _) = run(ringmark("extract").arg(sandbox.path("out")));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(stdout.contains("no run counts"), "{stdout}");

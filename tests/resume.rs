@@ -12,6 +12,7 @@ use nix::unistd::{Pid, Uid};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::learning::EpochEnd;
 use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::file::run_name;
 use ringmark_record::manifest::{self, Manifest, RunState};
 
 use crate::images::digits;
@@ -615,7 +616,9 @@ fn a_full_disk_is_told_and_loses_no_finished_run() {
     assert_eq!(sandbox.left(), Vec::<String>::new());
     assert!(!Path::new(&log).exists());
 
-    // No run begins while the disk is full, with the blocks too that the failed run gave back, and what is there can be read.
+    // No run begins while the disk is full, with the blocks too that the failed run gave back and those that the next gives
+    // back when it begins, and what is there can be read.
+    let _ = fs::remove_file(sandbox.path("out").join(run_name::PROGRESS));
     disk.fill_but(0);
     let resume = format!("{OPTIONS} --resume");
     let still = fails(&mut sandbox.short_sweep(&resume));
@@ -755,9 +758,8 @@ fn a_bandwidth_command_keeps_the_log_of_a_killed_one() {
 
 /// `ringmark sweep` of one case with the real worker into the folder `out`.
 fn real_sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
-    let mut command = ringmark(
-        "sweep --no-doctor --device cpu --model resnet18 --batch-size 2 --image-size 32 --warmup 2 --threads 1",
-    );
+    let mut command =
+        ringmark("sweep --no-doctor --device cpu --model mxnet-lenet --batch-size 2 --warmup 2 --threads 1");
     command.args(words("--hosts localhost:2 --cases 1n2g")).args(words(options));
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path(out));
     command
@@ -767,12 +769,12 @@ fn real_sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
 fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
     let first_turn = turn();
     let sandbox = Sandbox::real();
-    let part = sandbox.path("out/1n2g/resnet18_b2_fp32_2.log.part");
+    let part = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_2.log.part");
     let begins = || fs::read_to_string(&part).is_ok_and(|log| log.contains("Batch[1]"));
-    let options = "--iters 20 --runs 2";
+    let options = "--iters 1000 --runs 2";
     let mut sweep =
         real_sweep(&sandbox, "out", options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-    wait_until("the first run ends", || sandbox.path("out/1n2g/resnet18_b2_fp32_1.log").exists());
+    wait_until("the first run ends", || sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.log").exists());
     wait_until("the second run begins", begins);
     // However fast this machine is, the run does not end before the signal is there.
     for (process, line) in processes_of(sandbox.folder.path()) {
@@ -796,11 +798,12 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
         entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name")).collect()
     };
     let mut expected = files("whole");
-    expected.insert("resnet18_b2_fp32_2.log.1".to_owned());
+    expected.insert("mxnet-lenet_b2_fp32_2.log.1".to_owned());
     assert_eq!(files("out"), expected);
     let checksums = |out: &str| -> Vec<Vec<String>> {
         let record = |number: u32| {
-            let text = fs::read(sandbox.path(out).join(format!("1n2g/resnet18_b2_fp32_{number}.jsonl"))).expect("read");
+            let text =
+                fs::read(sandbox.path(out).join(format!("1n2g/mxnet-lenet_b2_fp32_{number}.jsonl"))).expect("read");
             RunRecord::read(&text[..]).expect("a record").end.expect("an end").parameter_checksums
         };
         (1..=2).map(record).collect()
@@ -899,14 +902,14 @@ fn a_record_that_does_not_fit_the_disk_is_told_by_its_rank() {
     // A block each for the lock, the manifest, its part file and then the log; the record needs two.
     disk.fill_but(4 * 4096);
     let stderr = fails(&mut real_sweep(&sandbox, "out", "--iters 12 --runs 1"));
-    let record = sandbox.path("out/1n2g/resnet18_b2_fp32_1.jsonl");
+    let record = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.jsonl");
     let words = format!("{} cannot be written: No space left on device", record.display());
     let line = stderr.lines().find(|line| line.contains(&words)).expect(&stderr);
     assert!(line.contains("rank 0"), "{line}");
     assert!(stderr.contains("ringmark: 1n2g run 1 of 1 failed: rank 0 of 2 on host "), "{stderr}");
-    let reason = sandbox.failure("1n2g/resnet18_b2_fp32_1.log");
+    let reason = sandbox.failure("1n2g/mxnet-lenet_b2_fp32_1.log");
     assert!(reason.starts_with("rank 0 of 2 on host ") && reason.contains(&words), "{reason}");
-    assert_eq!(sandbox.files("1n2g"), names("resnet18_b2_fp32_1.log"));
+    assert_eq!(sandbox.files("1n2g"), names("mxnet-lenet_b2_fp32_1.log"));
     assert_eq!(sandbox.left(), Vec::<String>::new());
     disk.make_room();
     let (status, _, stderr) = run(&mut told(&stderr));

@@ -1,7 +1,7 @@
 //! A folder with a worker in it, and what it takes to run `ringmark` there and look at what is left.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -51,10 +51,14 @@ impl Sandbox {
         Sandbox { folder: tempfile::tempdir().expect("a folder") }
     }
 
+    /// Written by a process of its own: a file that this one writes stays open for writing in whatever another test forks
+    /// at that moment, and until that has become its program the kernel starts no process from the file ("Text file busy").
     pub fn write_program(&self, name: &str, script: &str) -> PathBuf {
-        let path = self.path(name);
-        fs::write(&path, script).expect("written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permitted");
+        let (text, path) = (self.path(&format!("{name}.text")), self.path(name));
+        fs::write(&text, script).expect("written");
+        let installed = Command::new("install").arg("--mode=755").arg(&text).arg(&path).status().expect("coreutils");
+        assert!(installed.success(), "{name} is written");
+        fs::remove_file(text).expect("removed");
         path
     }
 
@@ -87,6 +91,17 @@ impl Sandbox {
     /// Waits until so many ranks of [`HANGING`] run.
     pub fn wait_for_ranks(&self, count: usize) {
         wait_until("the ranks start", || (0..count).all(|rank| self.path(&format!("started.{rank}")).exists()));
+    }
+}
+
+/// What a failing test leaves goes with its folder: it shows what the command said.
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if thread::panicking()
+            && let Ok(stderr) = fs::read_to_string(self.path("stderr"))
+        {
+            println!("standard error of {}:\n{stderr}", self.folder.path().display());
+        }
     }
 }
 

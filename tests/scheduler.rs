@@ -16,8 +16,7 @@ use crate::{processes_of, worker};
 
 pub const RINGMARK: &str = env!("CARGO_BIN_EXE_ringmark");
 /// For the real worker, over the network that the hosts share.
-pub const SMALL: &str =
-    "--model resnet18 --batch-size 2 --image-size 32 --warmup 1 --dtype fp32 --threads 1 --interface eth0";
+pub const SMALL: &str = "--model mxnet-lenet --batch-size 2 --warmup 1 --dtype fp32 --threads 1 --interface eth0";
 /// The log of the case that all hosts take part in.
 pub const LOG: &str = "2n2g/rn50_b128_fp32_1.log";
 

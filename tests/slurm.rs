@@ -43,7 +43,7 @@ fn the_batch_script_trains(slurm: &Scheduler) {
 
     // Hosts in Slurm's order, as many GPUs as ranks, and the interface for MPI.
     for (case, hosts, gpus) in [("1n1g", vec![1], "0"), ("2n2g", vec![1, 1, 2, 2], "0,1")] {
-        let record = slurm.record(&sandbox, &format!("results/slurm-1/{case}/resnet18_b2_fp32_1.jsonl"), &hosts);
+        let record = slurm.record(&sandbox, &format!("results/slurm-1/{case}/mxnet-lenet_b2_fp32_1.jsonl"), &hosts);
         let variables = &record.header.environment.variables;
         assert_eq!(variables.get("CUDA_VISIBLE_DEVICES").map(String::as_str), Some(gpus), "{variables:?}");
         assert_eq!(variables.get("OMPI_MCA_btl_tcp_if_include").map(String::as_str), Some("eth0"), "{variables:?}");
@@ -67,7 +67,7 @@ fn ranks_wait_for_a_host_that_starts_late(slurm: &Scheduler) {
     ));
     let options = format!("--cases 2n2g --iters 2 {SMALL}");
     succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
-    slurm.record(&sandbox, "out/2n2g/resnet18_b2_fp32_1.jsonl", &[1, 1, 2, 2]);
+    slurm.record(&sandbox, "out/2n2g/mxnet-lenet_b2_fp32_1.jsonl", &[1, 1, 2, 2]);
 }
 
 /// On a host of their own, which no rank runs on, and beside ranks.
@@ -80,7 +80,7 @@ fn servers_are_tasks_of_the_job(slurm: &Scheduler) {
         let sandbox = Sandbox::real();
         let options = format!("--cases {case} --iters 2 {SMALL} --kv-store dist_sync --servers {servers}");
         succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
-        let record = slurm.record(&sandbox, &format!("out/{case}/resnet18_b2_fp32_dist-sync_1.jsonl"), &hosts);
+        let record = slurm.record(&sandbox, &format!("out/{case}/mxnet-lenet_b2_fp32_dist-sync_1.jsonl"), &hosts);
         let traffic = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("of servers");
         let on: Vec<&str> = traffic.servers.iter().map(|server| server.host.as_str()).collect();
         let wanted: &[usize] = if case == "1n2g" { &[2] } else { &[1, 2] };
@@ -91,10 +91,10 @@ fn servers_are_tasks_of_the_job(slurm: &Scheduler) {
 fn ranks_go_on_without_one_that_died(slurm: &Scheduler) {
     let _turn = turn_of(3);
     let sandbox = Sandbox::real();
-    let options = format!("--cases 2n1g --iters 40 {SMALL} --kv-store dist_async --servers 1");
+    let options = format!("--cases 2n1g --iters 1000 {SMALL} --kv-store dist_async --servers 1");
     let mut command = slurm.sweep(&sandbox, &options);
     let mut sweep = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-    let log = "2n1g/resnet18_b2_fp32_dist-async_1.log";
+    let log = "2n1g/mxnet-lenet_b2_fp32_dist-async_1.log";
     wait_until("the second iteration", || {
         let log = sandbox.path("out").join(log).with_extension("log.part");
         fs::read_to_string(log).is_ok_and(|log| log.contains("Batch[2]"))
@@ -103,6 +103,6 @@ fn ranks_go_on_without_one_that_died(slurm: &Scheduler) {
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     let reason = sandbox.failure(log);
     assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others went on without it"), "{reason}");
-    assert!(sandbox.log(log).contains("Batch[40]"), "rank 0 did all that it was asked for");
+    assert!(sandbox.log(log).contains("Batch[1000]"), "rank 0 did all that it was asked for");
     wait_until("nobody is left", || sandbox.left().is_empty());
 }

@@ -357,7 +357,7 @@ fn without_one_rank_the_first_place_is_empty_and_the_others_keep_theirs() {
 fn the_real_worker_without_communication_and_all_that_comes_of_it() {
     let sandbox = Sandbox::real();
     let out = sandbox.path("out");
-    let training = "--device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 4 --warmup 1 --threads 1";
+    let training = "--device cpu --model mxnet-lenet --batch-size 2 --iters 4 --warmup 1 --threads 1";
     let mut sweep = ringmark(&format!("sweep --suite ddp --no-doctor --hosts localhost:2 --runs 1 {training}"));
     let turn = turn();
     let (status, stdout, stderr) = run(sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out));
@@ -371,8 +371,8 @@ fn the_real_worker_without_communication_and_all_that_comes_of_it() {
         let name: RunName = name.parse().expect("a name");
         RunRecord::read(BufReader::new(File::open(name.record(&out)).expect("there"))).expect("sound")
     };
-    let with = read("1n2g/resnet18_b2_fp32_1.log");
-    let without = read("no-communication/1n2g/resnet18_b2_fp32_1.log");
+    let with = read("1n2g/mxnet-lenet_b2_fp32_1.log");
+    let without = read("no-communication/1n2g/mxnet-lenet_b2_fp32_1.log");
     assert_eq!((with.header.backend.as_str(), without.header.backend.as_str()), ("shared-memory", "none"));
     assert!(without.header.started > with.header.started);
     let weights = |record: &RunRecord| record.end.clone().expect("an end").parameter_checksums;

@@ -532,15 +532,14 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
     let name = |(signal, words): (Signal, &str), (device, libraries): (&str, Option<&Path>)| {
         let sandbox = Sandbox::real();
         let options = "--cases 1n2g --runs 1 --hosts localhost:2 --stall-timeout 10";
-        let training = format!(
-            "--device {device} --model resnet18 --batch-size 2 --image-size 32 --iters 100000 --warmup 1 --threads 1"
-        );
+        let training =
+            format!("--device {device} --model mxnet-lenet --batch-size 2 --iters 100000 --warmup 1 --threads 1");
         let mut sweep = ringmark(&format!("sweep --no-doctor {options} {training}"));
         sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
         sweep.envs(libraries.map(|folder| ("LD_LIBRARY_PATH", folder)));
         let turn = crate::turn();
         let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-        let log = sandbox.path("out/1n2g/resnet18_b2_fp32_1.log.part");
+        let log = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.log.part");
         wait_until("iterations are done", || {
             fs::read_to_string(&log).is_ok_and(|log| log.matches("Epoch[0] Batch[").count() > 2)
         });
@@ -555,9 +554,9 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
         kill(ranks.find(is_rank_1).expect("rank 1"), signal).expect("it runs");
         drop(turn);
         assert_eq!(sweep.wait().expect("ended").code(), Some(1));
-        let reason = sandbox.failure("1n2g/resnet18_b2_fp32_1.log");
+        let reason = sandbox.failure("1n2g/mxnet-lenet_b2_fp32_1.log");
         assert!(reason.contains("rank 1 of 2 on host ") && reason.contains(words), "{reason}");
-        let log = sandbox.log("1n2g/resnet18_b2_fp32_1.log");
+        let log = sandbox.log("1n2g/mxnet-lenet_b2_fp32_1.log");
         assert_eq!(signal == Signal::SIGSEGV, log.contains("Signal: Segmentation fault (11)"), "{log}");
         assert!(signal == Signal::SIGSEGV || reason.contains("; rank 0 waits for it in iteration "), "{reason}");
         assert_eq!(sandbox.left(), Vec::<String>::new());

@@ -96,9 +96,7 @@ fn the_energy_of_processors_is_in_record_tables_report_and_comparison() {
     let first = sandbox.path("first");
     let mut sweep = Command::new("unshare");
     sweep.args(["-m", "sh", "-c", &mounted, "sh", env!("CARGO_BIN_EXE_ringmark"), "sweep"]);
-    sweep.args(
-        "--cases 1n1g,1n2g --runs 2 --model resnet18 --image-size 32 --batch-size 2 --iters 6 --warmup 2".split(' '),
-    );
+    sweep.args("--cases 1n1g,1n2g --runs 2 --model mxnet-lenet --batch-size 2 --iters 6 --warmup 2".split(' '));
     sweep.args("--device cpu --threads 1 --dtype fp32 --no-doctor --worker".split(' ')).arg(sandbox.worker());
     sweep.arg("--out").arg(&first);
     let (status, output, error) = thread::scope(|scope| {
@@ -117,7 +115,7 @@ fn the_energy_of_processors_is_in_record_tables_report_and_comparison() {
     });
     assert_eq!(status, Some(0), "{output}{error}");
 
-    let record = fs::File::open(first.join("1n2g/resnet18_b2_fp32_1.jsonl")).expect("a record");
+    let record = fs::File::open(first.join("1n2g/mxnet-lenet_b2_fp32_1.jsonl")).expect("a record");
     let record = RunRecord::read(std::io::BufReader::new(record)).expect("a record");
     let read = telemetry(&record);
     assert_eq!(read.energy.len(), 1, "{read:?}");

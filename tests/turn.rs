@@ -5,12 +5,16 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Cores that no other test's runs use until this is dropped.
+/// Cores that a test's runs use until this is dropped.
 pub struct Turn {
     cores: usize,
 }
 
-/// All cores, for a run of several ranks or one that measures.
+/// Tests that run at once may use one core more than there is: whoever starts programs or waits for a host leaves some of
+/// its cores idle. No test may need a machine of its own, so none does.
+const MORE_THAN_CORES: usize = 1;
+
+/// As many cores as there are, for a run of several ranks or one that measures.
 pub fn turn() -> Turn {
     Turn::of(usize::MAX)
 }
@@ -67,7 +71,7 @@ impl Queue {
 impl Turn {
     fn of(cores: usize) -> Turn {
         let all = thread::available_parallelism().expect("Linux").get();
-        let cores = cores.min(all);
+        let (cores, all) = (cores.min(all), all + MORE_THAN_CORES);
         let mut queue = queue();
         let ticket = queue.tickets;
         queue.tickets += 1;

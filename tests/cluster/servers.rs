@@ -108,8 +108,7 @@ fn a_host_of_servers_alone_is_looked_at_and_gets_the_copy() {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
 
     let out = sandbox.path("out").display().to_string();
-    let training =
-        "--cases 1n2g --runs 1 --model resnet18 --batch-size 2 --image-size 32 --iters 2 --warmup 1 --threads 1";
+    let training = "--cases 1n2g --runs 1 --model mxnet-lenet --batch-size 2 --iters 2 --warmup 1 --threads 1";
     let sweep = format!("sweep {training} --kv-store dist_sync --servers 1 --out {out}");
     let missing = format!("error: {second}, worker: ");
     for (options, end) in [("doctor --quick", "a job on these hosts would fail"), (&sweep, "nothing was started")] {

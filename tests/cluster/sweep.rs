@@ -34,9 +34,7 @@ fn a_sweep_from_a_hostfile_ends_in_a_table_of_efficiency() {
     let mut sweep =
         cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--cases", "1n1g,1n2g,2n2g,4n2g"]);
     sweep.arg("--hostfile").arg(&hostfile).arg("--worker").arg(worker()).arg("--out").arg(&out);
-    sweep.args(words(
-        "--runs 1 --device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 5 --warmup 1 --threads 1",
-    ));
+    sweep.args(words("--runs 1 --device cpu --model mxnet-lenet --batch-size 2 --iters 5 --warmup 1 --threads 1"));
     let output = sweep.output().expect("starts");
     drop(turn);
     succeed(&output);
