@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -19,7 +18,7 @@ use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress, Messa
 use ringmark_record::trace::chrome;
 
 use crate::safetensors;
-use crate::sandbox::wait_until;
+use crate::sandbox::{wait_until, write_program};
 use crate::worker as worker_program;
 use crate::worker::{
     AT_ONCE, Finished, Run, apart, assert_nobody_left, batch, checksum, init, losses, process_of_rank,
@@ -163,8 +162,7 @@ fn a_worker_that_fails_before_it_has_pushed_ends_an_asynchronous_job() {
         "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && missing='--data /nowhere.safetensors'\nexec {} \"$@\" $missing\n",
         worker_program().display()
     );
-    fs::write(&script, text).expect("written");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("its own");
+    write_program(&script, &text);
     let run = Run::processes(4, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 1");
     let finished = run.program(&script).finish();
     assert_nobody_left(finished.folder.path());

@@ -51,14 +51,9 @@ impl Sandbox {
         Sandbox { folder: tempfile::tempdir().expect("a folder") }
     }
 
-    /// Written by a process of its own: a file that this one writes stays open for writing in whatever another test forks
-    /// at that moment, and until that has become its program the kernel starts no process from the file ("Text file busy").
     pub fn write_program(&self, name: &str, script: &str) -> PathBuf {
-        let (text, path) = (self.path(&format!("{name}.text")), self.path(name));
-        fs::write(&text, script).expect("written");
-        let installed = Command::new("install").arg("--mode=755").arg(&text).arg(&path).status().expect("coreutils");
-        assert!(installed.success(), "{name} is written");
-        fs::remove_file(text).expect("removed");
+        let path = self.path(name);
+        write_program(&path, script);
         path
     }
 
@@ -103,6 +98,16 @@ impl Drop for Sandbox {
             println!("standard error of {}:\n{stderr}", self.folder.path().display());
         }
     }
+}
+
+/// Written by a process of its own: a file that this one writes stays open for writing in whatever another test forks at
+/// that moment, and until that has become its program the kernel starts no process from the file ("Text file busy").
+pub fn write_program(path: &Path, script: &str) {
+    let text = path.with_extension("text");
+    fs::write(&text, script).expect("written");
+    let installed = Command::new("install").arg("--mode=755").arg(&text).arg(path).status().expect("coreutils");
+    assert!(installed.success(), "{} is written", path.display());
+    fs::remove_file(text).expect("removed");
 }
 
 /// Looks again and again; `what` is said where it does not happen. On a busy machine much takes long that is sound.
