@@ -15,6 +15,8 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # Many tests wait, for their turn with the real worker or for a time-out, and need no core meanwhile.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 4))}
+# Their ranks share the cores with those of other tests: while MPI waits, they sleep.
+export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}
 
 # The tests' worker too, which they would build when the first of them asks for it, and all wait.
 (($# > 0)) || cargo build --workspace --bins --tests

@@ -579,6 +579,22 @@ pub fn assert_nobody_left(folder: &Path) {
 // --- what is written ----------------------------------------------------------------------------------------------------
 
 #[test]
+fn ranks_that_share_a_core_sleep_while_mpi_waits() {
+    // The loader writes whose function it gives to each library, into a file a process.
+    let run = Run::ranks(2, "--iters 1").variable("LD_DEBUG", "bindings");
+    let (log, folder) = (run.path("bindings"), run.path(""));
+    let finished = run.variable("LD_DEBUG_OUTPUT", log).variable("OMPI_MCA_mpi_yield_when_idle", "1").finish();
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let logs = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a file"));
+    let logs = logs.filter(|log| log.file_name().to_string_lossy().starts_with("bindings."));
+    let text: String = logs.map(|log| fs::read_to_string(log.path()).expect("text")).collect();
+    let is_mpi_s = |line: &&str| line.contains("/libopen-pal.so") && line.contains("`sched_yield'");
+    // mpirun has the library too, and no function of ours.
+    let ours = text.lines().filter(is_mpi_s).filter(|line| line.contains("/worker [0]: ")).count();
+    assert_eq!(ours, 2, "{:?}", text.lines().filter(is_mpi_s).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_record_tells_everything_and_no_secret() {
     let mut run = Run::ranks(2, "--iters 6 --warmup 2 --case 1n2g --run 3 --quick --dtype bf16 --seed -4");
     let secret = "gc3v8tq1";

@@ -57,6 +57,8 @@ fn build() -> Result<(), String> {
         println!("cargo::rustc-link-arg=-Wl,-rpath-link,{}", folder.display());
     }
     println!("cargo::rustc-link-lib=gomp");
+    // Open MPI is to find the program's own: see ffi/waiting.rs.
+    println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol=sched_yield");
     Ok(())
 }
 

@@ -23,7 +23,7 @@ pub fn set_defaults(interface: Option<&str>) {
     }
 }
 
-fn set_default(name: &str, value: impl AsRef<OsStr>) {
+pub(super) fn set_default(name: &str, value: impl AsRef<OsStr>) {
     if std::env::var_os(name).is_none() {
         // SAFETY: this process has one thread yet.
         unsafe { std::env::set_var(name, value) };

@@ -24,3 +24,4 @@ pub mod shim;
 pub mod socket;
 mod streaming;
 pub mod sums;
+pub mod waiting;

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use mpi::Threading;
 use mpi::datatype::Equivalence;
@@ -16,12 +15,10 @@ use ringmark_record::host::heartbeat::{Message, Stage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::ffi::waiting::PATIENCE;
 use crate::ffi::{cuda, exit};
 use crate::job::memory::NoMemoryLeft;
 use crate::job::{heartbeat, standard_error};
-
-/// How long a rank that shares its core sleeps between two questions to MPI.
-pub const PATIENCE: Duration = Duration::from_micros(50);
 
 /// Whether a process trains or serves those that do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -32,8 +32,9 @@ use crate::exchange::collective::Collective;
 use crate::exchange::memory::{Memory, Shape};
 use crate::ffi::shared_window::{Array, COUNTERS, SMALL_BYTES, Window};
 use crate::ffi::sums::Combination;
+use crate::ffi::waiting::PATIENCE;
 use crate::job::heartbeat;
-use crate::job::world::{PATIENCE, Seat, World};
+use crate::job::world::{Seat, World};
 use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// Longest message that every rank sums by itself, in bytes: beyond it two meetings cost less than the second reading.
