@@ -77,13 +77,13 @@ use turn::{turn, turn_of};
 /// The program `ringmark-worker`, built once, as this test binary is: same profile, same target folder.
 ///
 /// It is of another package than these tests, so cargo does not build it for them. The whole workspace is named because
-/// one package alone would have its dependencies built again, with fewer features.
+/// one package alone would have its dependencies built again, with fewer features, as would programs without the tests.
 fn worker() -> PathBuf {
     static WORKER: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
         let folder = Path::new(env!("CARGO_BIN_EXE_ringmark")).parent().expect("a program lies in a folder");
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--workspace", "--bins", "--target-dir"]);
+        cargo.args(["build", "--quiet", "--workspace", "--bins", "--tests", "--target-dir"]);
         cargo.arg(folder.parent().expect("the profile's folder lies in the target folder"));
         // In the repository, where .cargo/config.toml says where libtorch is.
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));

@@ -10,9 +10,9 @@ pub struct Turn {
     cores: usize,
 }
 
-/// Tests that run at once may use one core more than there is: whoever starts programs or waits for a host leaves some of
+/// Tests that run at once may use twice the cores that there are: whoever starts programs or waits for a host leaves some of
 /// its cores idle. No test may need a machine of its own, so none does.
-const MORE_THAN_CORES: usize = 1;
+const SHARERS: usize = 2;
 
 /// As many cores as there are, for a run of several ranks or one that measures.
 pub fn turn() -> Turn {
@@ -71,7 +71,7 @@ impl Queue {
 impl Turn {
     fn of(cores: usize) -> Turn {
         let all = thread::available_parallelism().expect("Linux").get();
-        let (cores, all) = (cores.min(all), all + MORE_THAN_CORES);
+        let (cores, all) = (cores.min(all), SHARERS * all);
         let mut queue = queue();
         let ticket = queue.tickets;
         queue.tickets += 1;

@@ -40,9 +40,8 @@ use crate::job::{heartbeat, standard_error};
 
 fn main() -> ExitCode {
     ffi::allocator::keep_freed_memory();
-    ffi::waiting::share_cores(facts::cores());
     let interface = facts::variable(INTERFACE_VARIABLE).map(|network| network::interface_in(&network)).transpose();
-    ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref));
+    ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref), facts::cores());
     let ended = interface.and_then(|_| run(Cli::read()));
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,9 +11,23 @@ use ringmark_record::benchmark::exchange::NcclAlgorithm;
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::options::usage::usage;
 
+use crate::ffi::waiting;
+
+/// What Open MPI calls waiting that leaves the core to others: for users, and where mpirun itself found more ranks than
+/// slots on a host.
+const YIELDS: [&str; 2] = ["OMPI_MCA_mpi_yield_when_idle", "OMPI_MCA_mpi_oversubscribe"];
+
 /// What MPI and NCCL are asked for unless the user asked for something else; first in every process. `interface` is the one
-/// that NCCL is to use, where it was chosen.
-pub fn set_defaults(interface: Option<&str>) {
+/// that NCCL is to use, where it was chosen; `cores` are those that this process may use.
+pub fn set_defaults(interface: Option<&str>, cores: u32) {
+    let local_ranks = std::env::var("OMPI_COMM_WORLD_LOCAL_SIZE").ok().and_then(|size| size.parse::<u32>().ok());
+    // A rank that mpirun bound has few cores, and shares them with nobody.
+    let is_bound = std::env::var_os("OMPI_MCA_orte_bound_at_launch").is_some();
+    if local_ranks.is_some_and(|ranks| ranks > cores) && !is_bound {
+        set_default(YIELDS[0], "1");
+    }
+    let yields = YIELDS.iter().find_map(|name| std::env::var(name).ok());
+    waiting::sleep_instead_of_yielding(yields.is_some_and(|value| is_yes(&value)));
     // Longer messages wait for the receiver's answer, which over TCP stands in the queue behind our own data: two hosts
     // then send in turns, at half the speed of the link (measured: results/README.md).
     set_default("OMPI_MCA_btl_tcp_eager_limit", "4194304");
@@ -23,7 +37,13 @@ pub fn set_defaults(interface: Option<&str>) {
     }
 }
 
-pub(super) fn set_default(name: &str, value: impl AsRef<OsStr>) {
+/// As Open MPI reads a switch: a number that is not 0, or one of these words.
+fn is_yes(value: &str) -> bool {
+    let value = value.trim().to_lowercase();
+    value.parse::<i64>().map_or(["true", "t", "enabled", "yes", "y"].contains(&value.as_str()), |number| number != 0)
+}
+
+fn set_default(name: &str, value: impl AsRef<OsStr>) {
     if std::env::var_os(name).is_none() {
         // SAFETY: this process has one thread yet.
         unsafe { std::env::set_var(name, value) };
@@ -111,4 +131,15 @@ pub fn mpi_version() -> String {
     let version = mpi::environment::library_version().unwrap_or_default();
     let first = version.lines().next().unwrap_or_default();
     first.split(", ident").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_are_read_as_open_mpi_reads_them() {
+        assert!(["1", "true", " Yes", "2", "t"].into_iter().all(is_yes));
+        assert!(!["0", "false", "no", "", "f", "off"].into_iter().any(is_yes));
+    }
 }
