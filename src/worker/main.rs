@@ -44,6 +44,8 @@ fn main() -> ExitCode {
     ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref), facts::cores());
     let ended = interface.and_then(|_| run(Cli::read()));
     match ended {
+        // Where there are GPUs, profilers write what they have measured when the process ends as others do.
+        Ok(()) if !ffi::libraries::has_driver() => ffi::exit::in_good_order(),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let reason = ffi::cuda::in_words(&error);

@@ -70,7 +70,8 @@ pub fn choose_algorithm(device: DeviceChoice, algorithm: NcclAlgorithm) -> anyho
     Ok(())
 }
 
-fn has_driver() -> bool {
+/// Whether this host has a driver of GPUs.
+pub fn has_driver() -> bool {
     open("libcuda.so.1").is_ok()
 }
 

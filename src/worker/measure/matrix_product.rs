@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::units::TeraflopsPerSecond;
+use ringmark_record::dimension::units::{Seconds, TeraflopsPerSecond};
 use tch::{Device, Kind, Tensor};
 
 use crate::job::world::World;
@@ -23,21 +23,23 @@ const LONG_ENOUGH: f64 = 5e-3;
 /// Products that are timed at least, however long the first of them takes to choose and load its kernel.
 const FEWEST: u32 = 3;
 
-/// Wall time that is spent, but for the last product.
+/// Wall time that is spent at most, but for the last product.
 const BUDGET: Duration = Duration::from_millis(200);
 
 /// The highest rate of square products `A B` on every rank, `2 n^3` floating-point operations each, all ranks at once; empty
-/// where a rank has no memory for them. All ranks call it together, when nothing else is under way.
-pub fn rates(world: &World, device: Device, dtype: Dtype) -> Vec<TeraflopsPerSecond> {
+/// where a rank has no memory for them. All ranks call it together, when nothing else is under way. It takes no longer than
+/// `run`, the time of what they are held against.
+pub fn rates(world: &World, device: Device, dtype: Dtype, run: Seconds) -> Vec<TeraflopsPerSecond> {
     world.barrier();
-    let own = rate(device, dtype).unwrap_or(f64::NAN);
+    let budget = BUDGET.min(Duration::try_from_secs_f64(run.0).unwrap_or(BUDGET));
+    let own = rate(device, dtype, budget).unwrap_or(f64::NAN);
     let all = world.gather(&[own]).concat();
     let is_known = all.iter().all(|rate| rate.is_finite());
     if is_known { all.into_iter().map(TeraflopsPerSecond).collect() } else { Vec::new() }
 }
 
 /// In 1e12 operations a second.
-fn rate(device: Device, dtype: Dtype) -> Result<f64> {
+fn rate(device: Device, dtype: Dtype, budget: Duration) -> Result<f64> {
     let kind = match dtype {
         Dtype::Fp32 | Dtype::Tf32 => Kind::Float,
         Dtype::Fp16 => Kind::Half,
@@ -66,11 +68,11 @@ fn rate(device: Device, dtype: Dtype) -> Result<f64> {
         let seconds = seconds_of(&matrix)?;
         best = best.max(2.0 * (size as f64).powi(3) / seconds / 1e12);
         timed += 1;
-        if begun.elapsed() >= BUDGET && timed >= FEWEST {
+        if begun.elapsed() >= budget && timed >= FEWEST {
             return Ok(best);
         }
         // Eight times the operations of this one, twice.
-        let has_time = begun.elapsed() + 16 * wall.elapsed() < BUDGET;
+        let has_time = begun.elapsed() + 16 * wall.elapsed() < budget;
         if seconds < LONG_ENOUGH && size < LAST && has_time {
             size *= 2;
             matrix = warm(size)?;
@@ -87,9 +89,11 @@ mod tests {
     fn a_processor_has_a_rate() {
         let _generator = seeded(1);
         for dtype in [Dtype::Fp32, Dtype::Bf16] {
-            let rate = rate(Device::Cpu, dtype).expect("memory for a few matrices");
-            // One thread of anything that runs libtorch.
-            assert!((1e-4..10.0).contains(&rate), "{dtype}: {rate} TFLOP/s");
+            for budget in [Duration::ZERO, BUDGET] {
+                let rate = rate(Device::Cpu, dtype, budget).expect("memory for a few matrices");
+                // One thread of anything that runs libtorch.
+                assert!((1e-4..10.0).contains(&rate), "{dtype}: {rate} TFLOP/s");
+            }
         }
     }
 }

@@ -77,7 +77,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
     let iterations = recorded.iterations;
     let checksums = world.gather_text(&checksum(weights)?);
     let peak_memory = session.peak_memory()?;
-    let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype);
+    let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype, wall);
     let mut end = RunEnd {
         failure: None,
         iterations: iterations.len() as u32,
