@@ -37,10 +37,10 @@ fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
     drop(first_turn);
     assert_eq!(status, Some(0), "{stderr}");
     for batch_size in [65536, 32768] {
-        let line = format!("1n1g b{batch_size} run 1 of 2: out of memory at batch {batch_size}: ");
+        let line = format!("1n1g b{batch_size} run 1 of 2: out of memory at batch {batch_size}: 0.");
         assert!(stdout.contains(&line) && !stdout.contains(&format!("b{batch_size} run 2")), "{stdout}");
         let failure = sandbox.failure(&format!("1n1g/mxnet-lenet_b{batch_size}_fp32_1.log"));
-        let begins = failure.starts_with(&format!("out of memory at batch {batch_size}: "));
+        let begins = failure.starts_with(&format!("out of memory at batch {batch_size}: 0."));
         assert!(begins && failure.ends_with(" of 0.4 GB"), "{failure}");
     }
     assert!(stdout.contains("1n1g b2 run 2 of 2: "), "{stdout}");

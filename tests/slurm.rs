@@ -95,7 +95,7 @@ fn ranks_go_on_without_one_that_died(slurm: &Scheduler) {
     let mut command = slurm.sweep(&sandbox, &options);
     let mut sweep = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     let log = "2n1g/mxnet-lenet_b2_fp32_dist-async_1.log";
-    // Nobody waits for rank 1, which may leave the barrier before the first iteration later than rank 0: a long time later here.
+    // Rank 0 waits for nobody: in its second iteration, rank 1 may still be in the barrier before the first.
     wait_until("the hundredth iteration", || {
         let log = sandbox.path("out").join(log).with_extension("log.part");
         fs::read_to_string(log).is_ok_and(|log| log.contains("Batch[100]"))

@@ -12,7 +12,7 @@ pub struct Turn {
 
 /// Tests that run at once may use twice the cores that there are: whoever starts programs or waits for a host leaves some of
 /// its cores idle. No test may need a machine of its own, so none does.
-const SHARERS: usize = 2;
+const TESTS_OF_A_CORE: usize = 2;
 
 /// As many cores as there are, for a run of several ranks or one that measures.
 pub fn turn() -> Turn {
@@ -71,7 +71,7 @@ impl Queue {
 impl Turn {
     fn of(cores: usize) -> Turn {
         let all = thread::available_parallelism().expect("Linux").get();
-        let (cores, all) = (cores.min(all), SHARERS * all);
+        let (cores, all) = (cores.min(all), TESTS_OF_A_CORE * all);
         let mut queue = queue();
         let ticket = queue.tickets;
         queue.tickets += 1;

@@ -54,8 +54,7 @@ fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<O
     measure(&inference, &mut record, session)?;
     record.peak_memory = session.peak_memory()?;
     record.failure = failure(&inference, session)?;
-    let passes = Seconds(record.seconds.first().map_or(0.0, |rank| rank.iter().map(|pass| pass.0).sum()));
-    record.matrix_product = matrix_product::rates(session.world, session.device(), config.dtype, passes);
+    record.matrix_product = matrix_product::rates(session.world, session.device(), config.dtype, record.elapsed());
     record.warnings = validity::host_warnings(&Observed {
         ranks: &record.ranks,
         host_use: &record.host_use,

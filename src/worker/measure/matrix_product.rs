@@ -27,8 +27,8 @@ const FEWEST: u32 = 3;
 const BUDGET: Duration = Duration::from_millis(200);
 
 /// The highest rate of square products `A B` on every rank, `2 n^3` floating-point operations each, all ranks at once; empty
-/// where a rank has no memory for them. All ranks call it together, when nothing else is under way. It takes no longer than
-/// `run`, the time of what they are held against.
+/// where a rank has no memory for them. All ranks call it together, when nothing else is under way. Beyond the [`FEWEST`] it
+/// takes no longer than `run`, the time of what they are held against.
 pub fn rates(world: &World, device: Device, dtype: Dtype, run: Seconds) -> Vec<TeraflopsPerSecond> {
     world.barrier();
     let budget = BUDGET.min(Duration::try_from_secs_f64(run.0).unwrap_or(BUDGET));

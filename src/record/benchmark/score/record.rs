@@ -69,14 +69,14 @@ impl ScoreRecord {
     ///
     /// Two ranks of batch 4 with passes of 0.5 s and 0.25 s, two of each: 2 x 4 x 2 / 1 s = 16 images/s.
     pub fn speed(&self) -> Option<ImagesPerSecond> {
-        let elapsed = self.elapsed();
+        let Seconds(elapsed) = self.elapsed();
         let passes: usize = self.seconds.iter().map(Vec::len).sum();
         (elapsed > 0.0).then(|| ImagesPerSecond(f64::from(self.config.batch_size) * passes as f64 / elapsed))
     }
 
-    /// Seconds of all passes of the slowest rank.
-    fn elapsed(&self) -> f64 {
-        self.seconds.iter().map(|rank| rank.iter().map(|pass| pass.0).sum()).fold(0.0, f64::max)
+    /// Of all passes of the slowest rank.
+    pub fn elapsed(&self) -> Seconds {
+        Seconds(self.seconds.iter().map(|rank| rank.iter().map(|pass| pass.0).sum()).fold(0.0, f64::max))
     }
 
     /// Writes the document and a newline.
@@ -123,7 +123,7 @@ impl SweepRecord for ScoreRecord {
     }
 
     fn period(&self) -> [Seconds; 2] {
-        [self.started, Seconds(self.started.0 + self.elapsed())]
+        [self.started, Seconds(self.started.0 + self.elapsed().0)]
     }
 
     fn label(&self) -> RunLabel {
