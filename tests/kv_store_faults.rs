@@ -26,7 +26,8 @@ fn log_name(kv_store: &str) -> String {
     format!("1n2g/mxnet-lenet_b2_fp32_{}_1.log", kv_store.replace('_', "-"))
 }
 
-/// A sweep of one run of two ranks, which has done two iterations.
+/// A sweep of one run of two ranks, which has done a hundred iterations: an asynchronous rank 0 may do the first of them while
+/// rank 1 is still to leave the barrier before its own.
 fn started(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
     let training = "--model mxnet-lenet --batch-size 2 --stall-timeout 10";
     let mut sweep = ringmark(&format!("{SWEEP} {training} --kv-store {kv_store} {options}"));
@@ -38,7 +39,7 @@ fn started(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
     loop {
         let is_over = sweep.try_wait().expect("a child").is_some();
         assert!(!is_over, "{}", fs::read_to_string(&errors).unwrap_or_default());
-        if fs::read_to_string(&log).is_ok_and(|log| log.contains("Batch[2]")) {
+        if fs::read_to_string(&log).is_ok_and(|log| log.contains("Batch[100]")) {
             return sweep;
         }
         thread::sleep(Duration::from_millis(20));

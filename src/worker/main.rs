@@ -30,13 +30,12 @@ mod testing;
 
 use std::process::ExitCode;
 
-use ringmark_record::host::heartbeat::Message;
 use ringmark_record::host::inspection::INTERFACE_VARIABLE;
 use ringmark_record::options::usage::UsageError;
 
 use crate::cli::{Cli, Command};
 use crate::host::{agent, facts, network};
-use crate::job::{heartbeat, standard_error};
+use crate::job::{heartbeat, standard_error, world};
 
 fn main() -> ExitCode {
     ffi::allocator::keep_freed_memory();
@@ -48,9 +47,8 @@ fn main() -> ExitCode {
         Ok(()) if !ffi::libraries::has_driver() => ffi::exit::in_good_order(),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let reason = ffi::cuda::in_words(&error);
-            heartbeat::end(&Message::Failed { reason: reason.clone(), shortage: None });
-            standard_error::emit(&format!("ringmark-worker: {reason}"));
+            world::tell_failure(&error);
+            standard_error::emit(&format!("ringmark-worker: {}", ffi::cuda::in_words(&error)));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

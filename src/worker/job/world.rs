@@ -10,7 +10,7 @@ use mpi::environment::Universe;
 use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Group, Root, Source};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use ringmark_record::host::heartbeat::{Message, Stage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -104,14 +104,11 @@ impl World {
         drop(waiting);
         heartbeat::enter_and_tell(Stage::Preparing);
         let ended = body(&world);
-        heartbeat::end(&match &ended {
+        match &ended {
             // Of a run that does not count the record says why.
-            Ok(_) => Message::Done,
-            Err(error) => {
-                let shortage = error.downcast_ref().map(|NoMemoryLeft { shortage, .. }| *shortage);
-                Message::Failed { reason: cuda::in_words(error), shortage }
-            }
-        });
+            Ok(_) => heartbeat::end(&Message::Done),
+            Err(error) => tell_failure(error),
+        }
         if let (true, Ok(failure)) = (world.has_lost_some.get(), &ended) {
             world.leave_at_once(failure.as_deref());
         }
@@ -343,6 +340,12 @@ impl World {
             SimpleCommunicator::world().abort(1);
         }));
     }
+}
+
+/// Tells the launcher why this process ends. It keeps the first that a process tells.
+pub fn tell_failure(error: &Error) {
+    let shortage = error.downcast_ref().map(|NoMemoryLeft { shortage, .. }| *shortage);
+    heartbeat::end(&Message::Failed { reason: cuda::in_words(error), shortage });
 }
 
 /// Ends the process of this `name` for `failure`, from a thread beside one that may be in MPI, which takes one call at a time

@@ -31,7 +31,7 @@ use crate::exchange::kv_store::server_memory::{MemoryLeft, ServerMemory};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::host::facts;
 use crate::job::heartbeat;
-use crate::job::world::World;
+use crate::job::world::{self, World};
 
 /// A worker that pushes.
 struct Pusher {
@@ -110,7 +110,11 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
             scope.spawn(move || write(connection, incoming));
         }
         drop(sender);
-        let served = server.serve(&heard);
+        let served = server.serve(&heard).map_err(|error| memory.named(error));
+        if let Err(error) = &served {
+            // Before workers lose this server for it, and tell of that.
+            world::tell_failure(error);
+        }
         if server.pushers.iter().any(|pusher| pusher.state == PusherState::Lost) {
             world.note_loss();
         }
@@ -118,7 +122,7 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
         server.pushers.clear();
         let what = if served.is_err() { Shutdown::Both } else { Shutdown::Read };
         connections.iter().for_each(|connection| drop(connection.shutdown(what)));
-        served.map_err(|error| memory.named(error))
+        served
     })
 }
 
