@@ -2,16 +2,21 @@
 """Images/s of ringmark against PyTorch in Python: same libtorch, threads, layout, batch and recipe, one alternating run.
 
     scripts/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--models resnet50_v1b,vgg11] [--cases fp32,bf16,2xfp32,2xbf16]
-                               [--score] [--compile] [--out FILE]
+                               [--score] [--compile] [--jemalloc] [--no-exchange] [--out FILE]
 
 Cases: `fp32` is one process; `2xfp32` two processes, ringmark under mpirun against DistributedDataParallel, over NCCL with
 a GPU for each on cuda and over gloo on cpu. Every round runs every side of every case, in turns; a side's figure is
-batch x processes / median step after warm-up. The table gives the median over rounds, its range, and the ratio's median
-and range. --compile, the default on cuda, adds a side: PyTorch with torch.compile. Python needs PyTorch in full, which the
-script installs beside libtorch where it is missing.
+batch x processes / median step after warm-up. The tables give the median over rounds, its range, and the median and range
+of what is formed within each round: ringmark's ratio to the other sides, and the share that its arithmetic is of the rate
+of plain matrix products, which each of its training runs measures when its steps are over.
+
+--compile, the default on cuda, adds a side: PyTorch with torch.compile. --jemalloc adds PyTorch's sides once more with
+jemalloc preloaded. --no-exchange adds ringmark's own several processes with nothing exchanged, for their efficiency.
+Python needs PyTorch in full, which the script installs beside libtorch where it is missing, as it does jemalloc.
 """
 
 import argparse
+import glob
 import json
 import os
 import pathlib
@@ -41,11 +46,35 @@ def python_with_torch():
     return str(python)
 
 
+def jemalloc():
+    """The library, from Debian's package where the system has none: unpacked, which needs no root."""
+    installed, folder = "/usr/lib/*/libjemalloc.so.2", ROOT / "target/jemalloc"
+    found = glob.glob(installed)
+    if not found:
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["apt-get", "download", "-q", "libjemalloc2"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        for package in folder.glob("*.deb"):
+            subprocess.run(["dpkg", "-x", package, folder], check=True)
+        found = glob.glob(f"{folder}{installed}")
+    return found[0]
+
+
 # Where torchvision's name or size is another.
 TORCHVISION = {"resnet50_v1b": "resnet50"}
 OWN_SIZES = {"inception_v3": 299}
 
-SIDES = {"ringmark": "ringmark", "pytorch": "PyTorch", "compiled": "torch.compile"}
+# What a side is called in the table.
+SIDES = {
+    "ringmark": "ringmark",
+    "no_exchange": "no exchange",
+    "pytorch": "PyTorch",
+    "pytorch_jemalloc": "PyTorch jemalloc",
+    "compiled": "torch.compile",
+    "compiled_jemalloc": "compile jemalloc",
+}
+
+# Pages are kept, and are huge: what suits a training step best.
+JEMALLOC_SETTINGS = "dirty_decay_ms:-1,muzzy_decay_ms:-1,thp:always"
 
 
 def speed(seconds, images, warmup):
@@ -64,6 +93,17 @@ class Case:
         # None until ringmark, which goes first, has said which it takes by itself.
         self.layout = options.layout
         self.threads = max(1, options.cores // self.processes)
+        wanted = {
+            "ringmark": True,
+            "no_exchange": options.no_exchange and self.processes > 1,
+            "pytorch": True,
+            "pytorch_jemalloc": options.jemalloc,
+            "compiled": options.compile,
+            "compiled_jemalloc": options.compile and options.jemalloc,
+        }
+        self.speeds = {side: [] for side in SIDES if wanted[side]}
+        # Of ringmark's arithmetic, and of plain matrix products beside it; a training run knows them.
+        self.gigaflops, self.products = [], []
 
     def step_options(self):
         iters = str(self.options.warmup + self.options.iters)
@@ -76,30 +116,50 @@ class Case:
     def environment(self):
         return {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
 
-    def ringmark(self):
+    def ringmark(self, *more):
+        benchmark = "score" if self.options.score else "train"
+        # As `ringmark extract` finds runs.
+        name = f"1n{self.processes}g/{self.model}_b{self.batch}_{self.dtype}_1"
         with tempfile.TemporaryDirectory() as folder:
-            record = f"{folder}/record.jsonl"
-            benchmark = "score" if self.options.score else "train"
-            command = [self.options.worker, benchmark, *self.step_options(), "--warmup", "0", "--record", record]
+            record, log = pathlib.Path(folder, f"{name}.jsonl"), pathlib.Path(folder, f"{name}.log")
+            record.parent.mkdir()
+            command = [self.options.worker, benchmark, *self.step_options(), "--warmup", "0", "--record", record, *more]
             command += self.options.ringmark_options.split()
             if self.processes > 1:
                 command = [
                     "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(self.processes), "--bind-to", "none", *command
                 ]  # fmt: skip
-            run(command, self.environment())
+            log.write_text(run(command, self.environment()))
             if self.options.score:
                 scored = json.load(open(record))
                 self.layout = scored["config"]["layout"]
                 return speed(scored["seconds"][0], self.batch * self.processes, self.options.warmup)
             lines = [json.loads(line) for line in open(record)]
+            extract = [pathlib.Path(self.options.worker).with_name("ringmark"), "extract", folder]
+            (row,) = json.loads(run([*extract, "--warmup", str(self.options.warmup), "--json"]))["rows"]
         self.layout = lines[0]["config"]["layout"]
         steps = [line["step"][0] for line in lines if line["kind"] == "iteration"]
-        return speed(steps, self.batch * self.processes, self.options.warmup)
+        images_per_second = speed(steps, self.batch * self.processes, self.options.warmup)
+        if not more:
+            arithmetic = row["arithmetic"]
+            of_an_image = arithmetic["teraflops_per_second"] / row["images_per_second"]
+            self.gigaflops.append(1000 * images_per_second * of_an_image)
+            self.products.append(1000 * arithmetic["matrix_product_teraflops_per_second"])
+        return images_per_second
+
+    def no_exchange(self):
+        return self.ringmark("--backend", "none")
 
     def compiled(self):
         return self.pytorch("--compile")
 
-    def pytorch(self, *more):
+    def compiled_jemalloc(self):
+        return self.pytorch_jemalloc("--compile")
+
+    def pytorch_jemalloc(self, *more):
+        return self.pytorch(*more, environment={"LD_PRELOAD": jemalloc(), "MALLOC_CONF": JEMALLOC_SETTINGS})
+
+    def pytorch(self, *more, environment={}):
         script = [str(HERE / "pytorch_baseline.py"), *self.step_options(), "--model", TORCHVISION.get(self.model, self.model)]
         script += [*(["--score"] if self.options.score else []), *more]
         command = [self.python, *script]
@@ -108,12 +168,12 @@ class Case:
                 self.python, "-m", "torch.distributed.run", "--nproc_per_node", str(self.processes),
                 "--master_addr", "127.0.0.1", "--master_port", "29511", *script,
             ]  # fmt: skip
-        output = run(command, self.environment())
+        output = run(command, {**self.environment(), **environment})
         steps = json.loads(output.strip().splitlines()[-1])["seconds"]
         return speed(steps, self.batch * self.processes, self.options.warmup)
 
 
-def run(command, environment):
+def run(command, environment=None):
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         words = " ".join(map(str, command))
@@ -127,6 +187,10 @@ def tell(table, out, **figures):
     if out:
         command = " ".join([f"scripts/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])
         pathlib.Path(out).write_text(json.dumps({"command": command, "table": table, **figures}, indent=1) + "\n")
+
+
+def ratios(ours, theirs):
+    return [a / b for a, b in zip(ours, theirs)]
 
 
 def spread(values):
@@ -146,6 +210,8 @@ def main():
     options.add_argument("--iters", type=int, help="timed iterations of a run [default: cuda 100, cpu 6]")
     options.add_argument("--warmup", type=int, help="iterations before them [default: cuda 20, cpu 2]")
     options.add_argument("--compile", action=argparse.BooleanOptionalAction, help="torch.compile too [default: on cuda]")
+    options.add_argument("--jemalloc", action="store_true", help="PyTorch's sides with jemalloc preloaded too")
+    options.add_argument("--no-exchange", action="store_true", help="ringmark's 2x cases without exchange too")
     options.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
     options.add_argument("--ringmark-options", default="", help="more options for ringmark-worker")
@@ -154,31 +220,39 @@ def main():
     on_gpu = options.device == "cuda"
     options.iters = options.iters or (100 if on_gpu else 6)
     options.warmup = options.warmup if options.warmup is not None else (20 if on_gpu else 2)
-    sides = list(SIDES) if (on_gpu if options.compile is None else options.compile) else list(SIDES)[:2]
+    if options.compile is None:
+        options.compile = on_gpu
 
     python = python_with_torch()
     if options.score and "x" in options.cases:
         sys.exit(f"compare_pytorch.py: --score is of one process: choose --cases fp32,bf16, not {options.cases}")
     cases = [Case(model, case, options, python) for model in options.models.split(",") for case in options.cases.split(",")]
-    figures = {case.name: {side: [] for side in sides} for case in cases}
     for number in range(options.rounds):
         for case in cases:
             # The side that goes first changes every round, so that none profits from a drift.
+            sides = list(case.speeds)
             for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
-                figures[case.name][side].append(getattr(case, side)())
-                print(f"round {number + 1} {case.name} {side}: {figures[case.name][side][-1]:.2f} images/s", file=sys.stderr)
+                case.speeds[side].append(getattr(case, side)())
+                print(f"round {number + 1} {case.name} {side}: {case.speeds[side][-1]:.2f} images/s", file=sys.stderr)
 
-    lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'ringmark images/s':>26}"]
-    lines[0] += "".join(f" {SIDES[side] + ' images/s':>26} {'ratio':>22}" for side in sides[1:])
+    lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'side':16} {'images/s':>26} {'ringmark over it':>22}"]
     for case in cases:
-        ours = figures[case.name]["ringmark"]
-        line = f"{case.name:24} {case.batch:5} {case.layout:>6} {spread(ours):>26}"
-        for side in sides[1:]:
-            theirs = figures[case.name][side]
-            line += f" {spread(theirs):>26} {spread([a / b for a, b in zip(ours, theirs)]):>22}"
-        lines.append(line)
+        ours = case.speeds["ringmark"]
+        for side, theirs in case.speeds.items():
+            line = f"{case.name:24} {case.batch:5} {case.layout:>6} {SIDES[side]:16} {spread(theirs):>26}"
+            lines.append(line if side == "ringmark" else f"{line} {spread(ratios(ours, theirs)):>22}")
+    for case in cases:
+        if case.products:
+            rates = f"{spread(case.gigaflops)} of {spread(case.products)} GFLOP/s of matrix products"
+            shares = [100 * share for share in ratios(case.gigaflops, case.products)]
+            lines.append(f"{case.name}, ringmark: {rates}: {spread(shares)} %")
     lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {options.device}, {options.cores} cores")
-    tell(lines, options.out, images_per_second=figures)
+    tell(
+        lines,
+        options.out,
+        images_per_second={case.name: case.speeds for case in cases},
+        gigaflops_per_second={case.name: {"ringmark": case.gigaflops, "matrix products": case.products} for case in cases},
+    )
 
 
 if __name__ == "__main__":

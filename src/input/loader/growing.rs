@@ -9,7 +9,7 @@ use ringmark_record::dimension::image_input::BadImage;
 
 /// Pixels and labels of one step.
 #[derive(Debug)]
-pub struct Batch {
+pub struct ImageBatch {
     /// Counted over all epochs.
     pub step: u64,
     /// u8, `[images, height, width, channels]`.
@@ -88,7 +88,7 @@ impl Growing {
 
     /// Puts the images together, which lie side by side: nothing is copied but what stands in for a bad one, the next good
     /// image of the batch.
-    pub(super) fn finish(self, bytes: usize, on_bad_image: BadImage) -> Result<Batch> {
+    pub(super) fn finish(self, bytes: usize, on_bad_image: BadImage) -> Result<ImageBatch> {
         let Growing { step, counted, made, .. } = self;
         let (mut pixels, mut labels, mut skipped) = (BytesMut::new(), Vec::with_capacity(made.len()), Vec::new());
         for (place, label) in made.into_iter().flatten() {
@@ -110,6 +110,6 @@ impl Growing {
                 labels[bad] = labels[good];
             }
         }
-        Ok(Batch { step, pixels, labels: labels.into_iter().flatten().collect(), counted, skipped })
+        Ok(ImageBatch { step, pixels, labels: labels.into_iter().flatten().collect(), counted, skipped })
     }
 }

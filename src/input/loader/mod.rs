@@ -25,7 +25,7 @@ use bytes::BytesMut;
 use crate::dataset::Dataset;
 use crate::dataset::record_files::RecordStream;
 pub use crate::loader::config::LoaderConfig;
-use crate::loader::growing::{Batch, Growing, StageTimes};
+use crate::loader::growing::{Growing, ImageBatch, StageTimes};
 use crate::loader::order::{Draw, Order};
 use crate::loader::stage::Observer;
 use crate::loader::turn::Turn;
@@ -159,7 +159,7 @@ impl Loader {
     /// # Errors
     ///
     /// Where one of its images is none, and that is no image to be skipped, or none of them is one.
-    pub fn next_batch(&mut self) -> Result<Batch> {
+    pub fn next_batch(&mut self) -> Result<ImageBatch> {
         let is_growing = |state: &mut State| !state.growing.front().is_some_and(Growing::is_whole) && !state.is_over;
         let state = self.shared.is_whole.wait_while(self.shared.state(), is_growing);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +173,7 @@ impl Loader {
     }
 
     /// Takes back the memory of a batch that is not needed any more.
-    pub fn give_back(&mut self, batch: Batch) {
+    pub fn give_back(&mut self, batch: ImageBatch) {
         self.shared.state().free.push(batch.pixels);
         self.shared.may_begin.notify_all();
     }

@@ -7,11 +7,11 @@ use ringmark_record::dimension::model_facts::ImageRule;
 use tch::{Device, Kind};
 
 use crate::data::batch::{Batch, BatchRequest};
-use crate::model::checkpoint;
+use crate::model::weights_file;
 
 /// `images` and `labels` of the file, as many as the rank has from the number of its first on.
 pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> Result<Batch> {
-    let mut file = checkpoint::read(path)?;
+    let mut file = weights_file::read(path)?;
     let mut take = |wanted: &str| {
         let index = file.iter().position(|(name, _)| name == wanted);
         let index = index.with_context(|| format!("{} has no tensor {wanted:?}", path.display()))?;

@@ -1,6 +1,5 @@
 //! What is trained: the network, its named tensors, and the files that hold them. Knows nothing of ranks or gradients.
 
-pub mod checkpoint;
 pub mod flat_parameters;
 mod layers;
 pub mod named_tensors;
@@ -8,3 +7,4 @@ pub mod network;
 pub mod networks;
 mod precision;
 pub mod prepared;
+pub mod weights_file;

@@ -9,12 +9,12 @@ use ringmark_record::dimension::layout::Layout;
 use ringmark_record::dimension::model::Model;
 use tch::{Device, Tensor};
 
-use crate::model::checkpoint::{self, Beside};
 use crate::model::flat_parameters::FlatParameters;
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::{Mode, Network};
 use crate::model::networks;
 use crate::model::precision::Precision;
+use crate::model::weights_file::{self, Beside};
 
 /// What a network is made by.
 pub struct Recipe<'a> {
@@ -50,7 +50,7 @@ impl PreparedModel {
         tch::manual_seed(recipe.seed);
         let mut tensors = NamedTensors::new(recipe.model.facts().source, device);
         let network = networks::build(recipe.model, recipe.dropout, &mut tensors);
-        let load = |path| checkpoint::load(path, &tensors, recipe.model.facts());
+        let load = |path| weights_file::load(path, &tensors, recipe.model.facts());
         let beside = recipe.init.map(load).transpose()?.unwrap_or_default();
         let precision = Precision::new(recipe.dtype, device)?;
         let flat = FlatParameters::new(&mut tensors, recipe.layout, precision.compute())?;

@@ -19,7 +19,7 @@ use crate::benchmark::train::agreement;
 use crate::benchmark::train::step::Step;
 use crate::job::session::Session;
 use crate::job::world::World;
-use crate::model::checkpoint::{self, Beside};
+use crate::model::weights_file::{self, Beside};
 
 /// Options that say nothing about what a step computes.
 const FREE: [&str; 20] = [
@@ -192,7 +192,7 @@ pub fn save(step: &Step, session: &Session, config: &TrainConfig, place: &Place,
         let json = Tensor::from_slice(&serde_json::to_vec(place)?);
         let state = state(step)?.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
         let of_training = state.chain([(PLACE.to_owned(), json.f_to_kind(Kind::Uint8)?)]).collect();
-        checkpoint::save(path, &step.model.tensors, &Beside { batches, of_training })?;
+        weights_file::save(path, &step.model.tensors, &Beside { batches, of_training })?;
     }
     session.world.barrier();
     reseed(session, config, place.iteration());

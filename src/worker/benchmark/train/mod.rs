@@ -45,9 +45,9 @@ use crate::job::world::World;
 use crate::measure::step_timer::{Sample, StepTimer};
 use crate::measure::trace::{TracedRun, Tracer, recorder};
 use crate::model;
-use crate::model::checkpoint::Beside;
 use crate::model::named_tensors::Named;
 use crate::model::prepared::{PreparedModel, Recipe};
+use crate::model::weights_file::Beside;
 
 /// In longer runs NCCL's log, a line a bucket and iteration, would fill the disk.
 const MOST_LOGGED_ITERATIONS: u32 = 10_000;
@@ -84,7 +84,7 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
     let measured = measure(session, &header, &mut step, place)?;
     if let (Some(path), 0) = (&config.save, session.world.rank()) {
         let beside = Beside { batches: batches_seen(&step, &header, config.iterations), ..Beside::default() };
-        model::checkpoint::save(path, &step.model.tensors, &beside)?;
+        model::weights_file::save(path, &step.model.tensors, &beside)?;
     }
     let failure = record::gather(session, header, &step.model.flat.weights, measured)?;
     step.exchange.leave()?;

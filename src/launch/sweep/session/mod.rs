@@ -3,40 +3,38 @@
 //! failure stops it; what was finished before it stays. Not for what a job does or what its record means: that is the
 //! [`Benchmark`]'s.
 
+mod execute;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
-use ringmark_record::benchmark::Record;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::{self, RunName};
 use ringmark_record::file::whole_file;
 use ringmark_record::host::memory;
-use ringmark_record::host::memory_shortage::MemoryShortage;
-use ringmark_record::manifest::{RanOn, RunState};
 use ringmark_record::options::usage::usage;
 
 use crate::launch::doctor::command::before_jobs;
 use crate::launch::doctor::host::Visit;
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig, WorkerCall};
-use crate::launch::job::planned::{JobEnd, JobFiles, JobLimits, PlannedJob};
-use crate::launch::job::process::{Ended, Heard, lines_of};
+use crate::launch::job::planned::{JobFiles, PlannedJob};
 use crate::launch::job::request::NeededMemory;
-use crate::launch::job::starter::Starter;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
-use crate::launch::local::print::{Printer, print_error, print_line};
+use crate::launch::local::print::{Printer, print_line};
 use crate::launch::sweep::agenda::Agenda;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobCheckpoint, JobOutcome, JobPlan, PlanContext};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobOutcome, JobPlan, PlanContext};
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
 use crate::launch::sweep::folder::{self, FolderLock};
 use crate::launch::sweep::ledger::{self, Ledger};
 use crate::launch::sweep::live::Live;
-use crate::launch::sweep::live::display::Display;
-use crate::launch::sweep::live::session_progress::{SessionProgress, seen};
+use crate::launch::sweep::live::session_progress::SessionProgress;
+pub use crate::launch::sweep::session::execute::failure_of;
+use crate::launch::sweep::session::execute::{at_batch, ran_on};
 
 /// What a session is asked to do, whatever the benchmark.
 #[derive(Debug, Clone, Copy)]
@@ -277,154 +275,6 @@ impl<B: Benchmark> Session<'_, B> {
         let has_figures = agenda.ledger.is_none() || agenda.plan.iter().any(|job| agenda.is_finished(job));
         ensure!(has_figures, "no batch size fits the memory of the device: choose a smaller --batch-size");
         Ok(())
-    }
-
-    /// Runs one job. Whatever makes it invalid is its outcome, the last line of its log, and in the ledger; where those
-    /// cannot be written any more, it is its outcome all the same.
-    fn execute(
-        &self,
-        job: &JobPlan,
-        progress: &SessionProgress,
-        mut ledger: Option<&mut Ledger>,
-        interrupt: &Interrupt,
-    ) -> anyhow::Result<EndedJob<B::Figures>> {
-        let launch = self.launch_of(job);
-        // One that is not taken up is of an attempt that was given up.
-        job.checkpoint.iter().filter(|checkpoint| !checkpoint.is_taken_up).try_for_each(JobCheckpoint::remove)?;
-        if let (Some(ledger), Some(run)) = (&mut ledger, job.run) {
-            ledger.start(run)?;
-        }
-        let start = Instant::now();
-        let LaunchConfig { timeout, stall_timeout, .. } = *self.config.launch;
-        let mut follower = self.benchmark.follow(job);
-        let display = Display::new(self.printer.to_error, start);
-        let look = |follower: &mut B::Follower, place, ranks| {
-            let now = Instant::now();
-            let mut seen = seen(job, now - start, place, ranks);
-            let left = follower.look(&mut seen, now);
-            let is_followed = seen.iterations.is_some();
-            let left = progress.left(now - start, left);
-            let progress = self.config.live.say(progress.counts, left, Some(seen));
-            if let Some(line) = display.show(&progress, &[], now).filter(|_| is_followed) {
-                print_line(&line);
-            }
-        };
-        look(&mut follower, None, Vec::new());
-        let ask = |rank: u32, line: &[&str]| self.launcher.ask((job.case, &job.servers), rank, line, interrupt);
-        let limits = JobLimits { timeout, stall_timeout };
-        let end = launch.run(limits, interrupt, &ask, |heard| match heard {
-            Heard::Block(block) => {
-                let mut follow = || lines_of(block).try_for_each(|line| follower.line(line));
-                if self.benchmark.shows_output() { display.above(follow) } else { follow() }
-            }
-            Heard::Ranks(place, ranks) => {
-                look(&mut follower, place, ranks);
-                Ok(())
-            }
-        });
-        display.clear();
-        let outcome = match end {
-            Ok(JobEnd { shortage: Some(memory), .. }) if self.benchmark.expects_shortage() => {
-                JobOutcome::OutOfMemory(memory)
-            }
-            Ok(JobEnd { ended, .. }) => self.conclude(job, &launch, &ended, follower, ledger.as_deref_mut()),
-            Err(error) => JobOutcome::Failed(format!("{error:#}")),
-        };
-        let outcome = match outcome {
-            JobOutcome::Sound(figures) => match launch.close(None) {
-                Ok(()) => JobOutcome::Sound(figures),
-                Err(error) => JobOutcome::Failed(format!("{error:#}")),
-            },
-            outcome => outcome,
-        };
-        self.write_down(job, &launch, &outcome, ledger)?;
-        if let (JobOutcome::Sound(_), Some(checkpoint)) = (&outcome, &job.checkpoint) {
-            checkpoint.remove()?;
-        }
-        Ok(EndedJob { job: job.clone(), took: start.elapsed(), outcome })
-    }
-
-    /// What a job's end and its record, or why there is none, say together.
-    fn conclude(
-        &self,
-        job: &JobPlan,
-        launch: &PlannedJob,
-        end: &Ended,
-        follower: B::Follower,
-        ledger: Option<&mut Ledger>,
-    ) -> JobOutcome<B::Figures> {
-        let record = launch.read_record(B::Record::read);
-        let failure = failure_of(launch.starter, end, &record);
-        let record = match record {
-            Ok(record) => record,
-            Err(missing) => return JobOutcome::Failed(failure.unwrap_or(missing)),
-        };
-        let admit = |ledger: &mut Ledger| ledger.admit(ran_on(&record)).err();
-        let failure = failure.or_else(|| ledger.and_then(admit));
-        let is_miss = failure.as_ref().is_some_and(|failure| self.benchmark.is_miss(job, &record, failure));
-        match (failure, is_miss) {
-            (Some(reason), false) => JobOutcome::Failed(reason),
-            (failure, _) => match (self.benchmark.figures(record, follower), failure) {
-                (Ok(figures), None) => JobOutcome::Sound(figures),
-                (Ok(figures), Some(reason)) => JobOutcome::Missed(figures, reason),
-                (Err(reason), _) => JobOutcome::Failed(reason),
-            },
-        }
-    }
-
-    /// Brings a job's end to the manifest and, of one that does not pass, to the end of its log.
-    fn write_down(
-        &self,
-        job: &JobPlan,
-        launch: &PlannedJob,
-        outcome: &JobOutcome<B::Figures>,
-        ledger: Option<&mut Ledger>,
-    ) -> anyhow::Result<()> {
-        let ledger = ledger.zip(job.run);
-        let (reason, state) = match outcome {
-            JobOutcome::OutOfMemory(memory) => (at_batch(job, *memory), RunState::OutOfMemory { memory: *memory }),
-            outcome => match outcome.failure() {
-                Some(reason) => (reason.to_owned(), RunState::Failed { reason: reason.to_owned() }),
-                None => {
-                    let Some((ledger, run)) = ledger else { return Ok(()) };
-                    let ended = ledger.end(run, RunState::Finished);
-                    return ended.map_err(|error| anyhow!("{} is finished, but {error:#}", job.title));
-                }
-            },
-        };
-        launch.close_failed(&reason);
-        if let Some(Err(error)) = ledger.map(|(ledger, run)| ledger.end(run, state)) {
-            print_error(&format!("ringmark: {error:#}"));
-        }
-        if outcome.failure().is_some() && !self.benchmark.shows_output() {
-            let tail = launch.tail().unwrap_or_else(|error| format!("    {error:#}"));
-            print_error(&format!("{}: the last lines of {}:\n{tail}", job.title, launch.log_now().display()));
-        }
-        Ok(())
-    }
-}
-
-/// `out of memory at batch 64: 15.1 of 16.0 GB`.
-fn at_batch(job: &JobPlan, memory: MemoryShortage) -> String {
-    job.run.map_or_else(|| format!("out of memory: {memory}"), |run| memory.at_batch(run.batch_size))
-}
-
-fn ran_on(record: &impl Record) -> RanOn {
-    RanOn::of(record.environment(), record.ranks())
-}
-
-/// Why a job does not count, from its end and its record, or why there is none.
-pub fn failure_of<R: Record>(starter: Starter, end: &Ended, record: &Result<R, String>) -> Option<String> {
-    match record {
-        Err(missing) => {
-            let known = end.failure(starter).or_else(|| end.rank_failure().map(str::to_owned));
-            Some(known.unwrap_or_else(|| missing.clone()))
-        }
-        // Of a job that ended by itself the record knows why it failed, and mpirun or srun only that it did.
-        Ok(record) => {
-            let recorded = record.failure().filter(|_| matches!(end, Ended::Exited(..)));
-            recorded.or_else(|| end.failure(starter))
-        }
     }
 }
 
