@@ -130,6 +130,33 @@ impl SimulatedCluster for Cluster {
     }
 }
 
+/// Whose several ranks of a host wait for their images, so long in every step.
+struct Starved(Cluster, f64);
+
+impl Starved {
+    fn starve(&self, case: Case, mut iteration: Iteration) -> Iteration {
+        if case.gpus_per_node > 1 {
+            iteration.step.iter_mut().chain(&mut iteration.phases[Phase::Input]).for_each(|time| time.0 += self.1);
+        }
+        iteration
+    }
+}
+
+impl SimulatedCluster for Starved {
+    const OF_TRUTH: u32 = Cluster::OF_TRUTH;
+    const OF_RUN: u32 = Cluster::OF_RUN;
+
+    fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {
+        self.starve(case, self.0.iteration(case, number, slow, noise))
+    }
+
+    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
+        let made = self.0.record(name, run, iterations, noise);
+        let iterations = made.iterations.into_iter().map(|iteration| self.starve(case(name), iteration)).collect();
+        RunRecord { iterations, ..made }
+    }
+}
+
 impl Cluster {
     /// Sizes from 8 bytes to 128 MB, each measured with some error.
     fn bandwidth(&self, name: &str, error: f64, noise: &mut Random) -> BandwidthRecord {
@@ -292,6 +319,17 @@ fn what_limits_a_case_is_what_the_cluster_lacks() {
     assert_eq!(limit((900e-6, 12e9), 0.0), Some(Limit::Latency));
     assert_eq!(limit((5e-6, 100e9), 0.0), Some(Limit::Compute));
     assert_eq!(limit((5e-6, 100e9), 0.1), Some(Limit::Waiting));
+
+    let cluster = Cluster { backend: "nccl", between: (5e-6, 100e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    for (input, limited_by) in [(0.0, Limit::Compute), (0.01, Limit::Input)] {
+        let starved = Starved(cluster, input);
+        let predicted =
+            predict(&evidence(&starved.sweep(&MEASURED, 3), None), case("8n4g")).expect("both levels are there");
+        assert_eq!(predicted.limit(), Some(limited_by), "{:?}", predicted.losses);
+        let of = |limit| predicted.losses.iter().find(|lost| lost.0 == limit).expect("a part").1;
+        // What the hosts of the records lacked, and nothing of it is in the rest.
+        assert!((of(Limit::Input) - input).abs() < 1e-9 && of(Limit::Rest).abs() < 1e-9, "{:?}", predicted.losses);
+    }
 }
 
 #[test]

@@ -7,22 +7,38 @@ use ringmark_record::benchmark::Record;
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::{RanOn, RunState};
 
-use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::launcher::{LaunchConfig, Launcher, WorkerCall};
 use crate::launch::job::planned::{JobEnd, JobLimits, PlannedJob};
 use crate::launch::job::process::{Ended, Heard, lines_of};
 use crate::launch::job::starter::Starter;
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::{print_error, print_line};
+use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobCheckpoint, JobOutcome, JobPlan};
 use crate::launch::sweep::ledger::Ledger;
+use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::display::Display;
 use crate::launch::sweep::live::session_progress::{SessionProgress, seen};
-use crate::launch::sweep::session::Session;
 
-impl<B: Benchmark> Session<'_, B> {
+/// Runs jobs of `benchmark`.
+pub struct JobRunner<'a, B> {
+    pub benchmark: &'a B,
+    pub launch: &'a LaunchConfig,
+    pub launcher: &'a Launcher<'a>,
+    pub printer: &'a Printer,
+    /// Who watches.
+    pub live: &'a Live,
+}
+
+impl<B: Benchmark> JobRunner<'_, B> {
+    /// What starts a job, and where it writes.
+    pub fn launch_of(&self, job: &JobPlan) -> PlannedJob {
+        let JobPlan { case, threads, servers, arguments, files, .. } = job;
+        self.launcher.plan(WorkerCall { case: *case, threads: *threads, servers, arguments, files })
+    }
+
     /// Runs one job. Whatever makes it invalid is its outcome, the last line of its log, and in the ledger; where those
     /// cannot be written any more, it is its outcome all the same.
-    pub(super) fn execute(
+    pub fn execute(
         &self,
         job: &JobPlan,
         progress: &SessionProgress,
@@ -36,7 +52,7 @@ impl<B: Benchmark> Session<'_, B> {
             ledger.start(run)?;
         }
         let start = Instant::now();
-        let LaunchConfig { timeout, stall_timeout, .. } = *self.config.launch;
+        let LaunchConfig { timeout, stall_timeout, .. } = *self.launch;
         let mut follower = self.benchmark.follow(job);
         let display = Display::new(self.printer.to_error, start);
         let look = |follower: &mut B::Follower, place, ranks| {
@@ -45,7 +61,7 @@ impl<B: Benchmark> Session<'_, B> {
             let left = follower.look(&mut seen, now);
             let is_followed = seen.iterations.is_some();
             let left = progress.left(now - start, left);
-            let progress = self.config.live.say(progress.counts, left, Some(seen));
+            let progress = self.live.say(progress.counts, left, Some(seen));
             if let Some(line) = display.show(&progress, &[], now).filter(|_| is_followed) {
                 print_line(&line);
             }
@@ -146,11 +162,11 @@ impl<B: Benchmark> Session<'_, B> {
 }
 
 /// `out of memory at batch 64: 15.1 of 16.0 GB`.
-pub(super) fn at_batch(job: &JobPlan, memory: MemoryShortage) -> String {
+pub fn at_batch(job: &JobPlan, memory: MemoryShortage) -> String {
     job.run.map_or_else(|| format!("out of memory: {memory}"), |run| memory.at_batch(run.batch_size))
 }
 
-pub(super) fn ran_on(record: &impl Record) -> RanOn {
+pub fn ran_on(record: &impl Record) -> RanOn {
     RanOn::of(record.environment(), record.ranks())
 }
 

@@ -19,8 +19,8 @@ use ringmark_record::options::usage::usage;
 
 use crate::launch::doctor::command::before_jobs;
 use crate::launch::doctor::host::Visit;
-use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig, WorkerCall};
-use crate::launch::job::planned::{JobFiles, PlannedJob};
+use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig};
+use crate::launch::job::planned::JobFiles;
 use crate::launch::job::request::NeededMemory;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
@@ -34,7 +34,7 @@ use crate::launch::sweep::ledger::{self, Ledger};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::session_progress::SessionProgress;
 pub use crate::launch::sweep::session::execute::failure_of;
-use crate::launch::sweep::session::execute::{at_batch, ran_on};
+use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
 
 /// What a session is asked to do, whatever the benchmark.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +85,7 @@ impl<B: Benchmark> Session<'_, B> {
         }
         agenda.estimate.iter().for_each(|line| print_line(&format!("# {line}")));
         for job in agenda.missing() {
-            print_line(&self.launch_of(job).command_line());
+            print_line(&self.runner().launch_of(job).command_line());
         }
         if let Some(SavedConfig { path, text }) = &launch.save_config {
             whole_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
@@ -207,9 +207,9 @@ impl<B: Benchmark> Session<'_, B> {
         Ok(())
     }
 
-    fn launch_of(&self, job: &JobPlan) -> PlannedJob {
-        let JobPlan { case, threads, servers, arguments, files, .. } = job;
-        self.launcher.plan(WorkerCall { case: *case, threads: *threads, servers, arguments, files })
+    fn runner(&self) -> JobRunner<'_, B> {
+        let Session { config: SessionConfig { launch, live, .. }, benchmark, launcher, printer } = self;
+        JobRunner { benchmark, launch, launcher, printer, live }
     }
 
     /// Runs what is not finished; `ended` gets every job that ran.
@@ -242,7 +242,7 @@ impl<B: Benchmark> Session<'_, B> {
             lock.check_place()?;
             self.benchmark.announce(job).iter().for_each(|line| self.printer.line(line));
             let progress = SessionProgress::at(&missing, index, cooldown, ended);
-            ended.push(self.execute(job, &progress, agenda.ledger.as_mut(), interrupt)?);
+            ended.push(self.runner().execute(job, &progress, agenda.ledger.as_mut(), interrupt)?);
             let next = SessionProgress::at(&missing, index + 1, cooldown, ended);
             live.say(next.counts, next.left(Duration::ZERO, None), None);
             let Some(EndedJob { outcome, .. }) = ended.last() else { continue };
@@ -261,7 +261,7 @@ impl<B: Benchmark> Session<'_, B> {
                 }
                 JobOutcome::Failed(reason) => {
                     lock.check_place()?;
-                    let log = self.launch_of(job).log_now();
+                    let log = self.runner().launch_of(job).log_now();
                     bail!("{} failed: {reason}; its log is {}", job.title, log.display());
                 }
             }

@@ -23,7 +23,8 @@ use ringmark_record::stats::scaling_loss::StepTimes;
 
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
 use crate::read::analyse::prediction::parts::{
-    COMPUTE, EXPOSED, Grown, Limit, TRANSFER, WAITING, average, each, margin_of_mean, margin_of_one, of_base, phases,
+    COMPUTE, EXPOSED, Grown, INPUT, Limit, REST, TRANSFER, WAITING, average, each, margin_of_mean, margin_of_one,
+    of_base, phases,
 };
 
 /// How many times as long as the weights' way back the gradients' way to their owners is at most.
@@ -132,12 +133,13 @@ pub fn grown(
     };
     let compute = average(&each(of_reference, COMPUTE));
     let of_base = |part| of_base(evidence, part);
-    let rest_of_base = of_base(|(step, times)| step - times.phases[EXPOSED] - times.compute());
+    let input = average(&each(of_reference, INPUT));
     let losses = vec![
         (Limit::Compute, compute - of_base(COMPUTE)),
         (Limit::Exchange, transfers.mid + back.mid - of_base(TRANSFER)),
         (Limit::Waiting, waits.mid - of_base(WAITING)),
-        (Limit::Rest, own - compute - rest_of_base),
+        (Limit::Input, input - of_base(INPUT)),
+        (Limit::Rest, own - compute - input - of_base(REST)),
     ];
     Grown { step: step.widened(margin_of_one(&of_runs)), losses }
 }

@@ -35,8 +35,8 @@ use ringmark_record::stats::scaling_loss::StepTimes;
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
 use crate::read::analyse::prediction::kv_store_model;
 use crate::read::analyse::prediction::parts::{
-    COMPUTE, EXPOSED, Grown, Limit, TRANSFER, WAITING, average, base_step, each, finite, margin_of_mean, margin_of_one,
-    of_base, phases,
+    COMPUTE, EXPOSED, Grown, INPUT, Limit, REST, TRANSFER, WAITING, average, base_step, each, finite, margin_of_mean,
+    margin_of_one, of_base, phases,
 };
 use crate::read::analyse::prediction::refusal::{Refusal, level_not_measured, refusal};
 
@@ -141,24 +141,19 @@ fn with_records(
         high: own + transfers.high + waits.high,
     };
     let margin = margin_of_one(&of_runs) + line_margin(evidence, case, reference.case, line.as_ref());
-    let compute = average(&each(of_reference, COMPUTE));
-    Grown {
-        step: step.widened(margin),
-        losses: losses(evidence, case, (own, compute), (transfers.mid, waits.mid), line),
-    }
+    Grown { step: step.widened(margin), losses: losses(evidence, case, of_reference, (transfers.mid, waits.mid), line) }
 }
 
 /// What a step loses against the base's, which has the same phases or is not told apart.
 fn losses(
     evidence: &Evidence,
     case: Case,
-    (own, compute): (f64, f64),
+    of_reference: &[(f64, StepTimes)],
     (transfer, waiting): (f64, f64),
     line: Option<Line>,
 ) -> Vec<(Limit, f64)> {
     let of_base = |part| of_base(evidence, part);
-    let compute_lost = compute - of_base(COMPUTE);
-    let rest_lost = own - compute - of_base(|(step, times)| step - times.phases[EXPOSED] - times.compute());
+    let lost = |part| average(&each(of_reference, part)) - of_base(part);
     let cost = evidence.cost(case);
     let transfer_by = match line {
         None => Limit::Transfer,
@@ -166,10 +161,11 @@ fn losses(
         Some(_) => Limit::Bandwidth,
     };
     vec![
-        (Limit::Compute, compute_lost),
+        (Limit::Compute, lost(COMPUTE)),
         (transfer_by, transfer - of_base(TRANSFER)),
         (Limit::Waiting, waiting - of_base(WAITING)),
-        (Limit::Rest, rest_lost),
+        (Limit::Input, lost(INPUT)),
+        (Limit::Rest, lost(REST)),
     ]
 }
 

@@ -25,6 +25,8 @@ pub enum Limit {
     Exchange,
     /// The slowest rank.
     Waiting,
+    /// Reading and decoding that was not done when a step needed its images.
+    Input,
     /// Weight update and what is not explained.
     Rest,
     /// All that several hosts cost, where no record splits it.
@@ -42,6 +44,7 @@ impl Limit {
             Limit::Transfer => "all-reduce",
             Limit::Exchange => "exchange",
             Limit::Waiting => "slowest rank",
+            Limit::Input => "input",
             Limit::Rest => "optimizer, rest",
             Limit::Hosts => "between hosts",
         }
@@ -90,6 +93,12 @@ pub const TRANSFER: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.phases[EXP
 pub const WAITING: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.waiting;
 /// Forward and backward.
 pub const COMPUTE: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.compute();
+
+/// The wait for images.
+pub const INPUT: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.phases[Phase::Input];
+/// What is in none of these and does not grow with hosts: the update, and what no phase explains.
+pub const REST: fn(&(f64, StepTimes)) -> f64 =
+    |(step, times)| step - times.phases[EXPOSED] - times.compute() - times.phases[Phase::Input];
 
 /// 0 where it is not known.
 pub fn finite(margin: f64) -> f64 {
