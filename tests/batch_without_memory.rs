@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use ringmark_record::manifest::{Manifest, RunState};
 
 use crate::sandbox::{Sandbox, ringmark, run, words};
+use crate::worker as worker_program;
 use crate::{turn, turn_of};
 
 /// A network of next to no arithmetic: a batch that fills memory takes no time.
@@ -69,6 +70,30 @@ fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("1n1g b32768 run 1 of 2: out of memory at batch 32768: "), "{stdout}");
     assert!(stdout.contains("1n1g b2 run 1 of 2: "), "{stdout}");
+}
+
+/// Whoever asks last for memory, libtorch's allocator, a kernel of oneDNN's or a thread that starts: not all look whether they
+/// got it.
+#[test]
+fn whatever_is_short_of_memory_the_rank_says_so_or_ends_well() {
+    let _turn = turn_of(1);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut short, mut sound) = (0, 0);
+    for megabytes in (380..=540).step_by(12) {
+        let mut worker = Command::new("prlimit");
+        worker.arg(format!("--data={}", megabytes << 20)).arg("--core=0").arg(worker_program());
+        worker.args(words(
+            "train --device cpu --threads 2 --model resnet18 --batch-size 16 --image-size 64 --iters 1 --warmup 0",
+        ));
+        worker.arg("--record").arg(folder.path().join(format!("{megabytes}.jsonl"))).stdin(Stdio::null());
+        let (status, stdout, stderr) = run(&mut worker);
+        let says = stderr.lines().any(|line| line.contains(": out of memory: 0.") && line.contains(" GB are taken"));
+        assert!((status == Some(0)) != says, "{megabytes} MB, {status:?}: {stdout}{stderr}");
+        short += u32::from(says);
+        sound += u32::from(!says);
+    }
+    println!("{short} of {} had too little", short + sound);
+    assert!(short > 2 && sound > 2, "{short} without memory, {sound} with enough");
 }
 
 #[test]

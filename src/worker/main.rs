@@ -38,7 +38,6 @@ use crate::host::{agent, facts, network};
 use crate::job::{heartbeat, standard_error, world};
 
 fn main() -> ExitCode {
-    ffi::allocator::keep_freed_memory();
     let interface = facts::variable(INTERFACE_VARIABLE).map(|network| network::interface_in(&network)).transpose();
     ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref), facts::cores());
     let ended = interface.and_then(|_| run(Cli::read()));

@@ -1,8 +1,12 @@
 //! How this process ends: from any thread, or by a crash.
 
+use std::ffi::{c_int, c_void};
 use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction, signal};
+use nix::unistd::{gettid, pause};
 
 /// Ends this process, without what libraries have asked to be called at its end: that may wait for another thread of it.
 pub fn at_once(status: i32) -> ! {
@@ -28,5 +32,62 @@ pub fn leave_crashes_to_mpi() {
         let taken = unsafe { signal(crash, SigHandler::SigDfl) };
         // Cannot fail for these signals; a crash without its stack ends the process all the same.
         debug_assert!(taken.is_ok());
+    }
+}
+
+/// What is said before a crash, and who prints its stack.
+struct CrashHandlers {
+    speak: Box<dyn Fn() + Send + Sync>,
+    before: Vec<(Signal, SigAction)>,
+}
+
+static CRASH_HANDLERS: OnceLock<CrashHandlers> = OnceLock::new();
+
+/// Until what is said before a crash has to be said: a thread that has crashed may hold what speaking takes.
+const SECONDS_TO_SPEAK: u32 = 10;
+
+/// Lets `speak` say more of a crash than its stack, or end the process, before those print it who are called by now. A second
+/// call changes nothing.
+pub fn before_a_crash(speak: impl Fn() + Send + Sync + 'static) {
+    let action = SigAction::new(SigHandler::SigAction(crashed), SaFlags::empty(), SigSet::empty());
+    CRASH_HANDLERS.get_or_init(|| {
+        // SAFETY: the handler is one for a process that does not go on, see there.
+        let taken = |signal| Some((signal, unsafe { sigaction(signal, &action) }.ok()?));
+        let before = [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGABRT].into_iter().filter_map(taken).collect();
+        CrashHandlers { speak: Box::new(speak), before }
+    });
+}
+
+/// Runs on the thread that crashed, wherever it was: what it allocates or locks may be what that thread has in its hands, and
+/// so it has little time. Nothing else of the process is used after it.
+extern "C" fn crashed(signal: c_int, information: *mut libc::siginfo_t, _: *mut c_void) {
+    static SPEAKER: AtomicI32 = AtomicI32::new(0);
+    // Signals come before the handlers are known only in the moment in which they are set.
+    let Some(handlers) = CRASH_HANDLERS.get() else { return };
+    let thread = gettid().as_raw();
+    match SPEAKER.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => {
+            // SAFETY: takes a number; its signal ends the process.
+            unsafe { libc::alarm(SECONDS_TO_SPEAK) };
+            (handlers.speak)();
+            // SAFETY: as above; there is no signal any more.
+            unsafe { libc::alarm(0) };
+        }
+        // It crashed once more, while it spoke.
+        Err(speaker) if speaker == thread => {}
+        // The threads of a kernel crash together, and one speaks.
+        Err(_) => loop {
+            pause();
+        },
+    }
+    for (signal, action) in &handlers.before {
+        // SAFETY: what was there before.
+        let _ = unsafe { sigaction(*signal, action) };
+    }
+    // SAFETY: the kernel hands it over.
+    let was_sent = unsafe { (*information).si_code } <= 0;
+    // What failed is tried again, and fails again; what was sent is not.
+    if was_sent && let Ok(signal) = Signal::try_from(signal) {
+        let _ = raise(signal);
     }
 }

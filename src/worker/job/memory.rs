@@ -19,6 +19,18 @@ const MESSAGES: [&str; 4] = [
     "std::bad_alloc",
 ];
 
+/// How oneDNN says that something failed, memory for instance: it does not say what.
+const UNNAMED: [&str; 4] = [
+    "could not create a primitive",
+    "could not execute a primitive",
+    "could not create a memory",
+    "could not generate a kernel",
+];
+
+/// What a process has at most where it has reached a limit of its memory: the kernels that oneDNN writes are small, but what
+/// libtorch asked for in vain was freed meanwhile.
+const AT_THE_LIMIT: Bytes = Bytes(64 << 20);
+
 /// A rank asked for more memory than its device has left.
 #[derive(Debug)]
 pub struct NoMemoryLeft {
@@ -62,21 +74,45 @@ pub fn left_by_limits() -> Option<Bytes> {
 
 /// Whether an error says that there is no memory left.
 pub fn is_shortage(error: &anyhow::Error) -> bool {
-    let text = format!("{error:#}");
-    MESSAGES.iter().any(|message| text.contains(message))
+    message_in(&format!("{error:#}"), left_by_limits()).is_some()
+}
+
+/// The words in `text` by which it says that there is no memory left, where so much is `left` by limits.
+fn message_in(text: &str, left: Option<Bytes>) -> Option<&'static str> {
+    let is_at_limit = left.is_some_and(|left| left < AT_THE_LIMIT);
+    let unnamed = UNNAMED.iter().filter(|_| is_at_limit);
+    MESSAGES.iter().chain(unnamed).find(|message| text.contains(**message)).copied()
 }
 
 /// The same error; as [`NoMemoryLeft`] where it says that `device` has no memory left.
 pub fn named(error: anyhow::Error, device: Device) -> anyhow::Error {
     let text = format!("{error:#}");
-    let Some(message) = MESSAGES.iter().find(|message| text.contains(**message)) else { return error };
+    let left = if device == Device::Cpu { left_by_limits() } else { None };
+    let Some(message) = message_in(&text, left) else { return error };
     let shortage = match device {
-        Device::Cuda(index) => shim::device_memory(index).ok().map(|(free, total)| (total.saturating_sub(free), total)),
-        _ => getrlimit(Resource::RLIMIT_DATA).ok().map(|(limit, _)| (memory::private().0, limit)),
+        Device::Cuda(index) => shim::device_memory(index)
+            .ok()
+            .map(|(free, total)| MemoryShortage { taken: Bytes(total.saturating_sub(free)), total: Bytes(total) }),
+        _ => host_shortage(),
     };
-    let shortage = shortage.map(|(taken, total)| MemoryShortage { taken: Bytes(taken), total: Bytes(total) });
     let asked = text.split(message).nth(1).and_then(asked_in);
     shortage.map_or(error, |shortage| NoMemoryLeft { shortage, asked }.into())
+}
+
+fn host_shortage() -> Option<MemoryShortage> {
+    let (limit, _) = getrlimit(Resource::RLIMIT_DATA).ok()?;
+    Some(MemoryShortage { taken: memory::private(), total: Bytes(limit) })
+}
+
+/// Why this process crashes, where its limit of private memory leaves next to nothing: libraries do not always look whether
+/// they got what they asked for. Lifts that limit, for what is still to be said.
+pub fn crash_for_want_of_it() -> Option<anyhow::Error> {
+    let (limit, hard) = getrlimit(Resource::RLIMIT_DATA).ok()?;
+    setrlimit(Resource::RLIMIT_DATA, hard, hard).ok()?;
+    let taken = memory::private();
+    let is_at_limit = limit.saturating_sub(taken.0) < AT_THE_LIMIT.0;
+    let shortage = MemoryShortage { taken, total: Bytes(limit) };
+    is_at_limit.then(|| NoMemoryLeft { shortage, asked: None }.into())
 }
 
 /// The amount at the beginning of `text`: `20.00 MiB. GPU 0 ..` or `123 bytes. Error ..`.
@@ -117,5 +153,13 @@ mod tests {
         assert_eq!(shortage.asked.as_deref(), Some("1152921504.61 GB"), "{shortage}");
         let other = super::named(anyhow::anyhow!("no such file"), Device::Cpu);
         assert_eq!(other.to_string(), "no such file");
+    }
+
+    #[test]
+    fn what_onednn_does_not_name_is_a_shortage_at_a_limit_alone() {
+        let text = "libtorch: could not create a primitive";
+        let is_shortage = |left: Option<u64>| message_in(text, left.map(|left| Bytes(left << 20))).is_some();
+        assert_eq!([Some(1), Some(100), None].map(is_shortage), [true, false, false]);
+        assert!(message_in("std::bad_alloc", None).is_some());
     }
 }

@@ -19,15 +19,15 @@ use ringmark_record::host::heartbeat::LauncherAddress;
 use tch::Device;
 
 use crate::exchange::backend::nccl_log;
-use crate::ffi::cuda;
 use crate::ffi::libraries::{self, NcclLog};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::shim;
+use crate::ffi::{cuda, exit};
 use crate::host::facts;
 use crate::job::cores::AskedThreads;
 use crate::job::device::DeviceOfRank;
 use crate::job::host_watch::{CountersOfRun, HostWatch};
-use crate::job::world::{Role, World};
+use crate::job::world::{self, Role, World};
 use crate::job::{environment, heartbeat, memory};
 
 /// Gives each rank of a host an equal part of the memory that the host has left now that all have loaded their libraries.
@@ -108,6 +108,12 @@ impl Session<'_> {
             let nccl = own.nccl(cuda.as_ref())?;
             if own.kind == DeviceKind::Cpu {
                 limit_memory(world);
+                let name = world.name();
+                exit::before_a_crash(move || {
+                    if let Some(error) = memory::crash_for_want_of_it() {
+                        world::end_at_once(&name, &error);
+                    }
+                });
             }
             let device = own.device;
             benchmark(&Session { world, own, nccl, nccl_log }).map_err(|error| memory::named(error, device))

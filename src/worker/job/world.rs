@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use crate::ffi::waiting::PATIENCE;
 use crate::ffi::{cuda, exit};
 use crate::job::memory::NoMemoryLeft;
-use crate::job::{heartbeat, standard_error};
+use crate::job::{heartbeat, memory, standard_error};
 
 /// Whether a process trains or serves those that do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -334,6 +334,9 @@ impl World {
         let name = self.name();
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
+            if let Some(error) = memory::crash_for_want_of_it() {
+                end_at_once(&name, &error);
+            }
             heartbeat::end(&Message::Failed { reason: format!("internal error: {panic}"), shortage: None });
             standard_error::emit(&format!("{name}: internal error"));
             default(panic);
@@ -348,12 +351,12 @@ pub fn tell_failure(error: &Error) {
     heartbeat::end(&Message::Failed { reason: cuda::in_words(error), shortage });
 }
 
-/// Ends the process of this `name` for `failure`, from a thread beside one that may be in MPI, which takes one call at a time
+/// Ends the process of this `name` for `error`, from a thread beside one that may be in MPI, which takes one call at a time
 /// (MPI_THREAD_SERIALIZED): so without MPI_Abort. mpirun and srun end the job then, or go on where they were told to, as they
 /// do after MPI_Abort; in that case those that lose this process end as well.
-pub fn end_at_once(name: &str, failure: &str) -> ! {
-    heartbeat::end(&Message::Failed { reason: failure.to_owned(), shortage: None });
-    standard_error::emit(&format!("{name}: {failure}"));
+pub fn end_at_once(name: &str, error: &Error) -> ! {
+    tell_failure(error);
+    standard_error::emit(&format!("{name}: {}", cuda::in_words(error)));
     exit::at_once(1)
 }
 
