@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
@@ -14,11 +13,11 @@ use ringmark_record::benchmark::kv_store::KvStoreUse;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME};
+use ringmark_record::host::heartbeat::{Heartbeat, LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME};
 use ringmark_record::trace::chrome;
 
 use crate::safetensors;
-use crate::sandbox::{wait_until, write_program};
+use crate::sandbox::write_program;
 use crate::worker as worker_program;
 use crate::worker::{
     AT_ONCE, Finished, Run, apart, assert_nobody_left, batch, checksum, init, losses, process_of_rank,
@@ -118,35 +117,33 @@ fn asynchronous_workers_do_not_wait_and_learn() {
     assert!(used.lost.is_empty());
 }
 
-/// Runs until rank 0 has done its hundredth iteration, then sends `signal` to a process, and to its end. In the first iterations
-/// of an asynchronous rank 0 the others may still have to leave the barrier before theirs.
-fn disturbed(run: Run, rank: u32, signal: Signal) -> Finished {
-    run.finish_after(|stdout, folder| {
-        wait_until("the hundredth iteration comes", || has(stdout, "Batch[100]"));
-        kill(process_of_rank(folder, rank), signal).expect("it runs");
+/// Runs until `rank` has pushed, then sends `signal` to the process of this number, and to its end.
+fn disturbed(run: Run, rank: u32, (process, signal): (u32, Signal)) -> Finished {
+    let (launcher, reports) = launcher();
+    run.variable(LAUNCHER_VARIABLE, launcher).finish_after(|_, folder| {
+        reach(&reports, |speaker, at| speaker == rank && at.iteration > 1);
+        kill(process_of_rank(folder, process), signal).expect("it runs");
     })
-}
-
-fn has(file: &Path, text: &str) -> bool {
-    fs::read_to_string(file).is_ok_and(|content| content.contains(text))
 }
 
 #[test]
 fn asynchronous_workers_go_on_without_one_that_is_killed() {
-    let options = "--model mxnet-lenet --image-size 28 --iters 1000 --kv-store dist_async --servers 1 --trace-iterations 990-1000";
+    // Rank 1 is not through before it is killed.
+    let options = "--model mxnet-lenet --image-size 28 --iters 300 --kv-store dist_async --servers 1 --inject slow:1:5000 \
+                   --trace-iterations 290-300";
     let run = Run::processes(4, "--continuous", options);
     let trace = run.path("trace.json");
-    let finished = disturbed(run.file("--trace", &trace), 1, Signal::SIGKILL);
-    assert!(finished.stdout.contains("Batch[1000]"), "{}{}", finished.stdout, finished.stderr);
+    let finished = disturbed(run.file("--trace", &trace), 1, (1, Signal::SIGKILL));
+    assert!(finished.stdout.contains("Batch[300]"), "{}{}", finished.stdout, finished.stderr);
     assert_nobody_left(finished.folder.path());
     let record = finished.record.expect("a record of those that are left");
     let failure = record.failure().expect("the figures are not those of all ranks");
     assert!(failure.starts_with("rank 1 on host ") && failure.contains("the others went on without it"), "{failure}");
     let ranks: Vec<u32> = record.header.ranks.iter().map(|place| place.rank).collect();
-    assert_eq!((ranks, record.iterations.len()), (vec![0, 2], 1000));
+    assert_eq!((ranks, record.iterations.len()), (vec![0, 2], 300));
     let lost = &used(&record).lost;
     assert_eq!((lost.len(), lost[0].rank), (1, 1));
-    assert!((1..1000).contains(&lost[0].iteration), "{lost:?}");
+    assert!((1..300).contains(&lost[0].iteration), "{lost:?}");
     assert!(finished.stderr.contains(&format!("the run failed: {failure}")), "{}", finished.stderr);
     // Nobody waits for the clock of one that died, and none of the others holds the step.
     let trace = chrome::read(fs::File::open(trace).expect("a trace")).expect("whole");
@@ -173,19 +170,26 @@ fn a_worker_that_fails_before_it_has_pushed_ends_an_asynchronous_job() {
     assert!(says(" after its pushes of iteration 0 ") && says("until each has pushed"), "{}", finished.stderr);
 }
 
-/// Listens as the launcher does, and hears of each process of a job what it does.
-fn stages(listener: TcpListener) -> Receiver<(u32, Stage)> {
-    let (sender, heard) = mpsc::channel();
+/// Listens as the launcher does, and hears of each process of a job where it is; its address, and the reports.
+fn launcher() -> (String, Receiver<(u32, Heartbeat)>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let addresses = vec![listener.local_addr().expect("bound")];
+    let (sender, reports) = mpsc::channel();
     thread::spawn(move || {
         for connection in listener.incoming().map_while(Result::ok) {
             let sender = sender.clone();
             thread::spawn(move || report(connection, &sender));
         }
     });
-    heard
+    (LauncherAddress { token: "known".to_owned(), patience: Seconds(60.0), addresses }.to_string(), reports)
 }
 
-fn report(mut connection: TcpStream, sender: &Sender<(u32, Stage)>) {
+/// Waits until a process reports that it is there.
+fn reach(reports: &Receiver<(u32, Heartbeat)>, is_there: impl Fn(u32, Heartbeat) -> bool) {
+    assert!(reports.iter().any(|(process, at)| is_there(process, at)), "the job has ended");
+}
+
+fn report(mut connection: TcpStream, sender: &Sender<(u32, Heartbeat)>) {
     let lines = BufReader::new(connection.try_clone().expect("a socket")).lines().map_while(Result::ok);
     let mut speaker = None;
     for line in lines {
@@ -195,7 +199,7 @@ fn report(mut connection: TcpStream, sender: &Sender<(u32, Stage)>) {
                 connection.write_all(format!("{WELCOME}\n").as_bytes()).expect("sent");
             }
             // Nobody may listen any more.
-            Message::At(at) => drop(speaker.map(|rank| sender.send((rank, at.phase)))),
+            Message::At(at) => drop(speaker.map(|rank| sender.send((rank, at)))),
             Message::Failed { .. } | Message::Done => {}
         }
     }
@@ -203,19 +207,13 @@ fn report(mut connection: TcpStream, sender: &Sender<(u32, Stage)>) {
 
 #[test]
 fn a_worker_that_is_killed_while_results_are_gathered_ends_the_others_who_name_it() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let addresses = vec![listener.local_addr().expect("bound")];
-    let launcher = LauncherAddress { token: "known".to_owned(), patience: Seconds(60.0), addresses };
-    let stages = stages(listener);
+    let (launcher, reports) = launcher();
     let run = Run::processes(5, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 2");
-    let finished = run.variable(LAUNCHER_VARIABLE, launcher.to_string()).finish_after(|_, folder| {
-        let reach = |wanted: fn(u32, Stage) -> bool| {
-            assert!(stages.iter().any(|(rank, stage)| wanted(rank, stage)), "the job has ended");
-        };
-        reach(|rank, stage| rank == 2 && stage >= Stage::Preparing);
+    let finished = run.variable(LAUNCHER_VARIABLE, launcher).finish_after(|_, folder| {
+        reach(&reports, |process, at| process == 2 && at.phase >= Stage::Preparing);
         let process = process_of_rank(folder, 2);
         // The servers' reports are there, and nobody knows of a loss.
-        reach(|rank, stage| rank < 3 && stage == Stage::Finishing);
+        reach(&reports, |process, at| process < 3 && at.phase == Stage::Finishing);
         kill(process, Signal::SIGKILL).expect("it runs");
     });
     assert_nobody_left(finished.folder.path());
@@ -230,12 +228,12 @@ fn a_worker_that_is_killed_while_results_are_gathered_ends_the_others_who_name_i
 #[test]
 fn a_synchronous_job_ends_when_a_worker_or_a_server_is_killed() {
     // A rank, then the server.
-    for rank in [1, 2] {
+    for process in [1, 2] {
         let run = Run::ranks(3, "--model mxnet-lenet --image-size 28 --iters 100000 --kv-store dist_sync --servers 1");
-        let finished = disturbed(run, rank, Signal::SIGKILL);
+        let finished = disturbed(run, 1, (process, Signal::SIGKILL));
         assert_ne!(finished.status, Some(0), "{}", finished.stderr);
         assert_eq!(finished.record, None);
-        let by_mpirun = finished.stderr.contains(&format!("process rank {rank} with PID"));
+        let by_mpirun = finished.stderr.contains(&format!("process rank {process} with PID"));
         let in_words = finished.stderr.contains("broke") && finished.stderr.contains("that process has ended");
         assert!(by_mpirun || in_words, "{}", finished.stderr);
         assert_nobody_left(finished.folder.path());

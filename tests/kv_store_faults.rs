@@ -2,48 +2,36 @@
 //! between hosts are in `cluster::servers`.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Uid;
 
 use crate::hostile::MemoryGroup;
-use crate::sandbox::{Sandbox, ringmark, run, wait_until, words};
+use crate::sandbox::{Sandbox, has_pushed, ringmark, run, wait_until, words};
 use crate::worker::process_of_rank;
 use crate::{turn_of, worker};
 
 const SWEEP: &str = "sweep --no-doctor --cases 1n2g --runs 1 --hosts localhost:2 --device cpu --threads 1 --warmup 1";
 
-/// The log of the one run, of LeNet with this kv-store; `.part` while it goes on.
-fn log(sandbox: &Sandbox, kv_store: &str) -> PathBuf {
-    sandbox.path("out").join(log_name(kv_store))
-}
-
+/// The log of the one run, of LeNet with this kv-store.
 fn log_name(kv_store: &str) -> String {
     format!("1n2g/mxnet-lenet_b2_fp32_{}_1.log", kv_store.replace('_', "-"))
 }
 
-/// A sweep of one run of two ranks, which has done a hundred iterations: an asynchronous rank 0 may do the first of them while
-/// rank 1 is still to leave the barrier before its own.
+/// A sweep of one run of two ranks, of which rank 1 has pushed.
 fn started(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
     let training = "--model mxnet-lenet --batch-size 2 --stall-timeout 10";
     let mut sweep = ringmark(&format!("{SWEEP} {training} --kv-store {kv_store} {options}"));
     sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     let errors = fs::File::create(sandbox.path("errors")).expect("created");
     let mut sweep = sweep.stdout(Stdio::null()).stderr(errors).spawn().expect("starts");
-    let (finished, errors) = (log(sandbox, kv_store), sandbox.path("errors"));
-    let log = finished.with_extension("log.part");
-    loop {
+    wait_until("rank 1 has pushed", || {
         let is_over = sweep.try_wait().expect("a child").is_some();
-        assert!(!is_over, "{}", fs::read_to_string(&errors).unwrap_or_default());
-        if fs::read_to_string(&log).is_ok_and(|log| log.contains("Batch[100]")) {
-            return sweep;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
+        assert!(!is_over, "{}", fs::read_to_string(sandbox.path("errors")).unwrap_or_default());
+        has_pushed(&sandbox.path("out"), 1)
+    });
+    sweep
 }
 
 /// Why the run of a sweep failed whose process `number` of MPI got `signal`.
@@ -103,9 +91,11 @@ fn a_worker_that_is_killed_ends_a_synchronous_run_and_is_named() {
 #[test]
 fn an_asynchronous_run_goes_on_without_a_worker_and_does_not_count() {
     let sandbox = Sandbox::real();
-    let reason = disturbed(&sandbox, "dist_async", "--iters 1000 --servers 1", (1, Signal::SIGKILL));
+    // Rank 0 waits for nobody, and rank 1 is not through before it is killed.
+    let options = "--iters 300 --servers 1 --inject slow:1:5000";
+    let reason = disturbed(&sandbox, "dist_async", options, (1, Signal::SIGKILL));
     assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others went on without it"), "{reason}");
-    assert!(sandbox.log(&log_name("dist_async")).contains("Batch[1000]"), "rank 0 did all that it was asked for");
+    assert!(sandbox.log(&log_name("dist_async")).contains("Batch[300]"), "rank 0 did all that it was asked for");
     let (status, stdout, _) = run(ringmark("extract").arg(sandbox.path("out")));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(stdout.contains("no run counts"), "{stdout}");

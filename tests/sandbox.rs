@@ -111,7 +111,7 @@ pub fn write_program(path: &Path, script: &str) {
 }
 
 /// Looks again and again; `what` is said where it does not happen. On a busy machine much takes long that is sound.
-pub fn wait_until(what: &str, has_happened: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut has_happened: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(300);
     while !has_happened() {
         assert!(Instant::now() < end, "it does not happen that {what}");
@@ -124,6 +124,13 @@ pub fn wait_until(what: &str, has_happened: impl Fn() -> bool) {
 pub fn all_are_heard(out: &Path, processes: usize) -> bool {
     let job = Progress::read_in(out).ok().and_then(|state| state.job);
     job.is_some_and(|job| job.ranks.len() == processes && job.ranks.iter().all(|rank| rank.iteration > 0))
+}
+
+/// Whether the command that writes into `out` has heard from this rank that it is beyond its first iteration: it has left the
+/// barrier before it, and what it pushes to servers has come.
+pub fn has_pushed(out: &Path, rank: u32) -> bool {
+    let job = Progress::read_in(out).ok().and_then(|state| state.job);
+    job.is_some_and(|job| job.ranks.iter().any(|at| at.rank == rank && !at.is_server && at.iteration > 1))
 }
 
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
