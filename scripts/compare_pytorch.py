@@ -49,7 +49,7 @@ def python_with_torch():
 def jemalloc():
     """The library, from Debian's package where the system has none: unpacked, which needs no root."""
     installed, folder = "/usr/lib/*/libjemalloc.so.2", ROOT / "target/jemalloc"
-    found = glob.glob(installed)
+    found = glob.glob(installed) or glob.glob(f"{folder}{installed}")
     if not found:
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(["apt-get", "download", "-q", "libjemalloc2"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
@@ -59,7 +59,7 @@ def jemalloc():
     return found[0]
 
 
-# Where the name in files, as DLPerf has it, torchvision's name, or the size is another.
+# Where the name in files, torchvision's name, or the size is another.
 FILES = {"resnet50_v1b": "rn50"}
 TORCHVISION = {"resnet50_v1b": "resnet50"}
 OWN_SIZES = {"inception_v3": 299}
@@ -120,7 +120,7 @@ class Case:
     def ringmark(self, *more):
         benchmark = "score" if self.options.score else "train"
         # As `ringmark extract` finds runs.
-        name = f"1n{self.processes}g/{FILES.get(self.model, self.model)}_b{self.batch}_{self.dtype}_1"
+        name = f"1n{self.processes}g/{FILES.get(self.model, self.model.replace('_', '-'))}_b{self.batch}_{self.dtype}_1"
         with tempfile.TemporaryDirectory() as folder:
             record, log = pathlib.Path(folder, f"{name}.jsonl"), pathlib.Path(folder, f"{name}.log")
             record.parent.mkdir()
@@ -136,19 +136,28 @@ class Case:
                 self.layout = scored["config"]["layout"]
                 return speed(scored["seconds"][0], self.batch * self.processes, self.options.warmup)
             lines = [json.loads(line) for line in open(record)]
-            extract = [pathlib.Path(self.options.worker).with_name("ringmark"), "extract", folder]
-            # Its exit status says that there is no single rank to compare with.
-            done = subprocess.run([*extract, "--warmup", str(self.options.warmup), "--json"], capture_output=True, text=True)
-            (row,) = json.loads(done.stdout)["rows"]
+            arithmetic = None if more else self.arithmetic(folder)
         self.layout = lines[0]["config"]["layout"]
         steps = [line["step"][0] for line in lines if line["kind"] == "iteration"]
         images_per_second = speed(steps, self.batch * self.processes, self.options.warmup)
-        if not more:
-            arithmetic = row["arithmetic"]
-            of_an_image = arithmetic["teraflops_per_second"] / row["images_per_second"]
-            self.gigaflops.append(1000 * images_per_second * of_an_image)
-            self.products.append(1000 * arithmetic["matrix_product_teraflops_per_second"])
+        if arithmetic:
+            of_an_image, products = arithmetic
+            self.gigaflops.append(images_per_second * of_an_image)
+            self.products.append(products)
         return images_per_second
+
+    def arithmetic(self, folder):
+        """GFLOP of an image, and GFLOP/s of plain matrix products, of the one run in `folder`."""
+        extract = [pathlib.Path(self.options.worker).with_name("ringmark"), "extract", folder]
+        # Its exit status says that there is no single rank to compare with.
+        done = subprocess.run([*extract, "--warmup", str(self.options.warmup), "--json"], capture_output=True, text=True)
+        try:
+            (row,) = json.loads(done.stdout)["rows"]
+        except ValueError:
+            sys.exit(f"compare_pytorch.py: ringmark extract finds no run:\n{done.stderr}")
+        arithmetic = row["arithmetic"]
+        of_an_image = arithmetic["teraflops_per_second"] / row["images_per_second"]
+        return 1000 * of_an_image, 1000 * arithmetic["matrix_product_teraflops_per_second"]
 
     def no_exchange(self):
         return self.ringmark("--backend", "none")

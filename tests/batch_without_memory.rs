@@ -2,9 +2,12 @@
 //! for, and an error otherwise. With the real worker, whose memory a limit of the kernel's makes small.
 
 use std::fs;
+use std::io::BufReader;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::manifest::{Manifest, RunState};
 
 use crate::sandbox::{Sandbox, ringmark, run, words};
@@ -72,28 +75,34 @@ fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
     assert!(stdout.contains("1n1g b2 run 1 of 2: "), "{stdout}");
 }
 
-/// Whoever asks last for memory, libtorch's allocator, a kernel of oneDNN's or a thread that starts: not all look whether they
-/// got it.
+/// Less and less, until six runs had too little. Whoever asks last for memory, libtorch's allocator, a kernel of oneDNN's or a
+/// thread that starts: not all look whether they got it.
 #[test]
 fn whatever_is_short_of_memory_the_rank_says_so_or_ends_well() {
     let _turn = turn_of(1);
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut short, mut sound) = (0, 0);
-    for megabytes in (380..=540).step_by(12) {
+    let record = folder.path().join("record.jsonl");
+    let train = |limit: &str| {
         let mut worker = Command::new("prlimit");
-        worker.arg(format!("--data={}", megabytes << 20)).arg("--core=0").arg(worker_program());
-        worker.args(words(
+        worker.args([limit, "--core=0"]).arg(worker_program()).args(words(
             "train --device cpu --threads 2 --model resnet18 --batch-size 16 --image-size 64 --iters 1 --warmup 0",
         ));
-        worker.arg("--record").arg(folder.path().join(format!("{megabytes}.jsonl"))).stdin(Stdio::null());
-        let (status, stdout, stderr) = run(&mut worker);
+        run(worker.arg("--record").arg(&record).stdin(Stdio::null()))
+    };
+    assert_eq!(train("--data=unlimited").0, Some(0));
+    let sound = RunRecord::read(BufReader::new(fs::File::open(&record).expect("written"))).expect("a record");
+    let peak = sound.end.expect("an end").peak_memory[0].0;
+    let (mut limit, mut short, mut sound) = (peak + peak / 3, 0, 0);
+    while short < 6 {
+        let (status, stdout, stderr) = train(&format!("--data={limit}"));
         let says = stderr.lines().any(|line| line.contains(": out of memory: 0.") && line.contains(" GB are taken"));
-        assert!((status == Some(0)) != says, "{megabytes} MB, {status:?}: {stdout}{stderr}");
+        assert!((status == Some(0)) != says, "{limit} bytes, {status:?}: {stdout}{stderr}");
         short += u32::from(says);
         sound += u32::from(!says);
+        limit -= peak / 28;
     }
-    println!("{short} of {} had too little", short + sound);
-    assert!(short > 2 && sound > 2, "{short} without memory, {sound} with enough");
+    println!("{sound} had enough, the last {} of {peak} bytes", limit + 7 * (peak / 28));
+    assert!(sound > 0, "four thirds of what it had are too little");
 }
 
 #[test]

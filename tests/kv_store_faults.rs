@@ -92,10 +92,10 @@ fn a_worker_that_is_killed_ends_a_synchronous_run_and_is_named() {
 fn an_asynchronous_run_goes_on_without_a_worker_and_does_not_count() {
     let sandbox = Sandbox::real();
     // Rank 0 waits for nobody, and rank 1 is not through before it is killed.
-    let options = "--iters 300 --servers 1 --inject slow:1:5000";
+    let options = "--iters 1000 --servers 1 --inject slow:1:5000";
     let reason = disturbed(&sandbox, "dist_async", options, (1, Signal::SIGKILL));
     assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others went on without it"), "{reason}");
-    assert!(sandbox.log(&log_name("dist_async")).contains("Batch[300]"), "rank 0 did all that it was asked for");
+    assert!(sandbox.log(&log_name("dist_async")).contains("Batch[1000]"), "rank 0 did all that it was asked for");
     let (status, stdout, _) = run(ringmark("extract").arg(sandbox.path("out")));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(stdout.contains("no run counts"), "{stdout}");

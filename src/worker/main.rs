@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Ok(()) if !ffi::libraries::has_driver() => ffi::exit::in_good_order(),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            world::tell_failure(&error);
+            world::report_failure(&error);
             standard_error::emit(&format!("ringmark-worker: {}", ffi::cuda::in_words(&error)));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }

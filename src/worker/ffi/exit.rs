@@ -35,47 +35,48 @@ pub fn leave_crashes_to_mpi() {
     }
 }
 
-/// What is said before a crash, and who prints its stack.
+/// What explains a crash, and the handlers that print its stack.
 struct CrashHandlers {
-    speak: Box<dyn Fn() + Send + Sync>,
+    explain: Box<dyn Fn() + Send + Sync>,
     before: Vec<(Signal, SigAction)>,
 }
 
 static CRASH_HANDLERS: OnceLock<CrashHandlers> = OnceLock::new();
 
-/// Until what is said before a crash has to be said: a thread that has crashed may hold what speaking takes.
-const SECONDS_TO_SPEAK: u32 = 10;
+/// How long `explain` may take: the thread that crashed may hold a lock that it needs. SIGALRM ends the process then.
+const SECONDS_TO_EXPLAIN: u32 = 10;
 
-/// Lets `speak` say more of a crash than its stack, or end the process, before those print it who are called by now. A second
-/// call changes nothing.
-pub fn before_a_crash(speak: impl Fn() + Send + Sync + 'static) {
-    let action = SigAction::new(SigHandler::SigAction(crashed), SaFlags::empty(), SigSet::empty());
+/// Lets `explain` say more of a crash than its stack, or end the process, before the handlers that are set by now print the
+/// stack. A second call changes nothing.
+pub fn before_a_crash(explain: impl Fn() + Send + Sync + 'static) {
+    // A crash inside the handler comes to it as well, and from it to the handlers before.
+    let action = SigAction::new(SigHandler::SigAction(crashed), SaFlags::SA_NODEFER, SigSet::empty());
     CRASH_HANDLERS.get_or_init(|| {
         // SAFETY: the handler is one for a process that does not go on, see there.
         let taken = |signal| Some((signal, unsafe { sigaction(signal, &action) }.ok()?));
         let before = [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGABRT].into_iter().filter_map(taken).collect();
-        CrashHandlers { speak: Box::new(speak), before }
+        CrashHandlers { explain: Box::new(explain), before }
     });
 }
 
-/// Runs on the thread that crashed, wherever it was: what it allocates or locks may be what that thread has in its hands, and
-/// so it has little time. Nothing else of the process is used after it.
+/// Runs on the thread that crashed, wherever it was: what this allocates or locks that thread may hold, and so it has little
+/// time. Nothing else of the process is used after it.
 extern "C" fn crashed(signal: c_int, information: *mut libc::siginfo_t, _: *mut c_void) {
-    static SPEAKER: AtomicI32 = AtomicI32::new(0);
+    static EXPLAINING: AtomicI32 = AtomicI32::new(0);
     // Signals come before the handlers are known only in the moment in which they are set.
     let Some(handlers) = CRASH_HANDLERS.get() else { return };
     let thread = gettid().as_raw();
-    match SPEAKER.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed) {
+    match EXPLAINING.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {
             // SAFETY: takes a number; its signal ends the process.
-            unsafe { libc::alarm(SECONDS_TO_SPEAK) };
-            (handlers.speak)();
+            unsafe { libc::alarm(SECONDS_TO_EXPLAIN) };
+            (handlers.explain)();
             // SAFETY: as above; there is no signal any more.
             unsafe { libc::alarm(0) };
         }
-        // It crashed once more, while it spoke.
-        Err(speaker) if speaker == thread => {}
-        // The threads of a kernel crash together, and one speaks.
+        // It crashed once more, while it explained.
+        Err(explaining) if explaining == thread => {}
+        // The threads of a kernel crash together, and one explains.
         Err(_) => loop {
             pause();
         },

@@ -41,7 +41,8 @@ impl HostWatch {
         let gpus = world.gather_values(&(world.host().to_owned(), own.bus_id.clone())).context("the GPU of a rank")?;
         let here = gpus.into_iter().filter(|(host, _): &(String, Option<String>)| host == world.host());
         let readings = (world.local_rank() == 0)
-            .then(|| Readings::start(here.filter_map(|(_, gpu)| gpu).collect(), heartbeat::iteration));
+            .then(|| Readings::start(here.filter_map(|(_, gpu)| gpu).collect(), heartbeat::iteration))
+            .transpose()?;
         // Ranks that still ask nvidia-smi are not yet load.
         world.patient_barrier();
         Ok(HostWatch { readings, gpu, started: Instant::now(), host: HostCounters::read(), rank: RankCounters::read() })

@@ -19,17 +19,20 @@ const MESSAGES: [&str; 4] = [
     "std::bad_alloc",
 ];
 
-/// How oneDNN says that something failed, memory for instance: it does not say what.
-const UNNAMED: [&str; 4] = [
+/// What oneDNN, and a thread that cannot start, say for want of memory, among other causes.
+const UNNAMED: [&str; 5] = [
+    "Resource temporarily unavailable",
     "could not create a primitive",
     "could not execute a primitive",
     "could not create a memory",
     "could not generate a kernel",
 ];
 
-/// What a process has at most where it has reached a limit of its memory: the kernels that oneDNN writes are small, but what
-/// libtorch asked for in vain was freed meanwhile.
+/// What a process has left at most where it has reached a limit of its memory: what lies behind that asks for small amounts.
 const AT_THE_LIMIT: Bytes = Bytes(64 << 20);
+
+/// What it takes to say so.
+const TO_EXPLAIN: Bytes = Bytes(32 << 20);
 
 /// A rank asked for more memory than its device has left.
 #[derive(Debug)]
@@ -105,14 +108,15 @@ fn host_shortage() -> Option<MemoryShortage> {
 }
 
 /// Why this process crashes, where its limit of private memory leaves next to nothing: libraries do not always look whether
-/// they got what they asked for. Lifts that limit, for what is still to be said.
-pub fn crash_for_want_of_it() -> Option<anyhow::Error> {
+/// they got what they asked for. Raises that limit a little, for what is still to be said. (An `anyhow::Error` would take the
+/// lock of Rust's stack traces, which a thread that crashes may hold.)
+pub fn shortage_behind_crash() -> Option<NoMemoryLeft> {
     let (limit, hard) = getrlimit(Resource::RLIMIT_DATA).ok()?;
-    setrlimit(Resource::RLIMIT_DATA, hard, hard).ok()?;
+    setrlimit(Resource::RLIMIT_DATA, limit.saturating_add(TO_EXPLAIN.0).min(hard), hard).ok()?;
     let taken = memory::private();
     let is_at_limit = limit.saturating_sub(taken.0) < AT_THE_LIMIT.0;
     let shortage = MemoryShortage { taken, total: Bytes(limit) };
-    is_at_limit.then(|| NoMemoryLeft { shortage, asked: None }.into())
+    is_at_limit.then_some(NoMemoryLeft { shortage, asked: None })
 }
 
 /// The amount at the beginning of `text`: `20.00 MiB. GPU 0 ..` or `123 bytes. Error ..`.

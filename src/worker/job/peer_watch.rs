@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use crate::job::world::{self, World};
 
@@ -48,7 +48,7 @@ impl PeerWatch {
             };
             thread::sleep(PATIENCE);
             if !is_over_there.load(Ordering::Relaxed) {
-                world::end_at_once(&name, &anyhow!("rank {ended} on host {host} has ended, and {reason}"));
+                world::end_at_once(&name, &format!("rank {ended} on host {host} has ended, and {reason}"), None);
             }
         })?;
         Ok(PeerWatch(is_over))

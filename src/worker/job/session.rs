@@ -110,8 +110,8 @@ impl Session<'_> {
                 limit_memory(world);
                 let name = world.name();
                 exit::before_a_crash(move || {
-                    if let Some(error) = memory::crash_for_want_of_it() {
-                        world::end_at_once(&name, &error);
+                    if let Some(shortage) = memory::shortage_behind_crash() {
+                        world::end_at_once(&name, &shortage.to_string(), Some(shortage.shortage));
                     }
                 });
             }

@@ -12,13 +12,14 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Group, Roo
 
 use anyhow::{Context, Error, Result, ensure};
 use ringmark_record::host::heartbeat::{Message, Stage};
+use ringmark_record::host::memory_shortage::MemoryShortage;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::ffi::waiting::PATIENCE;
 use crate::ffi::{cuda, exit};
 use crate::job::memory::NoMemoryLeft;
-use crate::job::{heartbeat, memory, standard_error};
+use crate::job::{heartbeat, standard_error};
 
 /// Whether a process trains or serves those that do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +108,7 @@ impl World {
         match &ended {
             // Of a run that does not count the record says why.
             Ok(_) => heartbeat::end(&Message::Done),
-            Err(error) => tell_failure(error),
+            Err(error) => report_failure(error),
         }
         if let (true, Ok(failure)) = (world.has_lost_some.get(), &ended) {
             world.leave_at_once(failure.as_deref());
@@ -334,9 +335,6 @@ impl World {
         let name = self.name();
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            if let Some(error) = memory::crash_for_want_of_it() {
-                end_at_once(&name, &error);
-            }
             heartbeat::end(&Message::Failed { reason: format!("internal error: {panic}"), shortage: None });
             standard_error::emit(&format!("{name}: internal error"));
             default(panic);
@@ -346,17 +344,17 @@ impl World {
 }
 
 /// Tells the launcher why this process ends. It keeps the first that a process tells.
-pub fn tell_failure(error: &Error) {
+pub fn report_failure(error: &Error) {
     let shortage = error.downcast_ref().map(|NoMemoryLeft { shortage, .. }| *shortage);
     heartbeat::end(&Message::Failed { reason: cuda::in_words(error), shortage });
 }
 
-/// Ends the process of this `name` for `error`, from a thread beside one that may be in MPI, which takes one call at a time
+/// Ends the process of this `name` for `failure`, from a thread beside one that may be in MPI, which takes one call at a time
 /// (MPI_THREAD_SERIALIZED): so without MPI_Abort. mpirun and srun end the job then, or go on where they were told to, as they
 /// do after MPI_Abort; in that case those that lose this process end as well.
-pub fn end_at_once(name: &str, error: &Error) -> ! {
-    tell_failure(error);
-    standard_error::emit(&format!("{name}: {}", cuda::in_words(error)));
+pub fn end_at_once(name: &str, failure: &str, shortage: Option<MemoryShortage>) -> ! {
+    standard_error::emit(&format!("{name}: {failure}"));
+    heartbeat::end(&Message::Failed { reason: failure.to_owned(), shortage });
     exit::at_once(1)
 }
 

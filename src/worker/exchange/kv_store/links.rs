@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ringmark_record::trace::span::Lane;
 
 use crate::exchange::coded::Coded;
@@ -261,7 +261,7 @@ impl Shared {
     fn fail(&self, failure: &str) -> ! {
         // Kept: one thread says why.
         let _state = self.state();
-        world::end_at_once(&self.name, &anyhow!("{failure}"))
+        world::end_at_once(&self.name, failure, None)
     }
 
     /// Where the iteration is traced. A bucket is a parameter, and the last key backward's first.

@@ -113,7 +113,7 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
         let served = server.serve(&heard).map_err(|error| memory.named(error));
         if let Err(error) = &served {
             // Before workers lose this server for it, and tell of that.
-            world::tell_failure(error);
+            world::report_failure(error);
         }
         if server.pushers.iter().any(|pusher| pusher.state == PusherState::Lost) {
             world.note_loss();

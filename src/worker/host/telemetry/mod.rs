@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::telemetry::Telemetry;
@@ -49,12 +50,12 @@ pub struct Readings {
 impl Readings {
     /// Takes the first reading and goes on by itself. `gpus` are the bus numbers of those that ranks of this host use,
     /// `iteration` says in which one its first rank is.
-    pub fn start(gpus: Vec<String>, iteration: fn() -> u32) -> Readings {
+    pub fn start(gpus: Vec<String>, iteration: fn() -> u32) -> Result<Readings> {
         let (stop, stopped) = mpsc::channel::<()>();
         let (says, taken) = mpsc::channel();
         let recording = Arc::new(Mutex::new(Recording::default()));
         let kept = Arc::clone(&recording);
-        thread::spawn(move || {
+        let read = move || {
             let (mut kernel, (mut sensors, without_sensors)) = (Kernel::new(), Sensors::find(Path::new("/sys/class")));
             // A library that is loaded once: the devices borrow from it.
             let nvml = (!gpus.is_empty()).then(gpus::load);
@@ -75,9 +76,10 @@ impl Readings {
                 // Once more at the end, so that the last iterations have their reading.
                 is_last = stopped.recv_timeout(INTERVAL * interval) != Err(RecvTimeoutError::Timeout);
             }
-        });
+        };
+        thread::Builder::new().spawn(read).context("the thread that reads this host's sensors cannot start")?;
         let _ = taken.recv_timeout(PATIENCE);
-        Readings { stop, taken, recording }
+        Ok(Readings { stop, taken, recording })
     }
 
     /// Takes the last reading and gives all of them.
@@ -111,7 +113,7 @@ mod tests {
     /// This host, for real.
     #[test]
     fn this_host_is_read_until_the_end() {
-        let readings = Readings::start(Vec::new(), || 7);
+        let readings = Readings::start(Vec::new(), || 7).expect("a thread");
         while locked(&readings.recording).telemetry().at.len() < 2 {
             thread::sleep(Duration::from_millis(20));
         }

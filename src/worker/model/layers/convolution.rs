@@ -122,10 +122,10 @@ impl Convolution {
     fn plain(&self, images: &Tensor) -> Result<Tensor> {
         let ConvolutionShape { stride, padding, groups, .. } = self.shape;
         let on_cpu = images.device() == Device::Cpu;
-        if self.shape.is_pointwise() && stride == 1 && on_cpu && self.weight.kind() == Kind::BFloat16 {
-            let pixels = images.f_permute([0, 2, 3, 1])?;
-            if pixels.is_contiguous() {
-                return self.as_product(&pixels);
+        if self.shape.is_pointwise() && padding == [0, 0] && on_cpu && self.weight.kind() == Kind::BFloat16 {
+            let pixels = |images: &Tensor| images.f_permute([0, 2, 3, 1]);
+            if pixels(images)?.is_contiguous() {
+                return self.as_product(&pixels(&strided(images, stride)?)?);
             }
         }
         // A kernel of one pixel has nothing to dilate. On the CPU libtorch gives undilated ones of a small batch on one
@@ -140,6 +140,15 @@ impl Convolution {
         let scores = pixels.f_linear(&self.weight.f_flatten(1, -1)?, self.bias.as_ref())?;
         Ok(scores.f_permute([0, 3, 1, 2])?)
     }
+}
+
+/// Every `stride`-th pixel in both directions, by a kernel that keeps channels last and whose gradient is one pass. oneDNN has no
+/// AMX kernels for the gradients of a strided 1x1 convolution, which took 17 % of its time in a bf16 step of ResNet-50 on a Xeon.
+fn strided(images: &Tensor, stride: i64) -> Result<Tensor> {
+    Ok(match stride {
+        1 => images.shallow_clone(),
+        _ => images.f_avg_pool2d([1; 2], [stride; 2], [0; 2], false, true, None)?,
+    })
 }
 
 /// A convolution and the normalization behind it.
@@ -193,6 +202,33 @@ mod tests {
 
     use super::*;
     use crate::testing::seeded;
+
+    #[test]
+    fn a_product_of_every_second_pixel_is_the_convolution_that_moves_by_two() {
+        let _generator = seeded(5);
+        let random = |shape: &[i64]| Tensor::randn(shape, (Kind::BFloat16, Device::Cpu));
+        for size in [8, 9] {
+            let shape = ConvolutionShape::square(16, 24, 1).padding(0).stride(2);
+            let weight = random(&[24, 16, 1, 1]).set_requires_grad(true);
+            let images = random(&[2, size, size, 16]).permute([0, 3, 1, 2]).detach().set_requires_grad(true);
+            let label = LayerLabel::new(LayerKind::Convolution, "conv");
+            let unit =
+                Convolution { weight: weight.shallow_clone(), bias: None, shape, packed: OnceCell::new(), label };
+            let of = |result: Tensor| {
+                let gradients =
+                    Tensor::run_backward(&[result.square().sum(Kind::Float)], &[&images, &weight], false, false);
+                std::iter::once(result).chain(gradients).collect::<Vec<Tensor>>()
+            };
+            let ours = of(unit.forward(&images, Mode::Training).expect("a result"));
+            let theirs = of(images.conv2d(&weight, None::<Tensor>, [2, 2], [0, 0], [1, 1], 1));
+            for (ours, theirs) in ours.iter().zip(&theirs) {
+                let difference = (ours - theirs).to_kind(Kind::Float).norm() / theirs.to_kind(Kind::Float).norm();
+                let difference = difference.double_value(&[]);
+                assert!(difference < 1e-2 && ours.size() == theirs.size(), "{size}: {difference}");
+            }
+            assert!(ours[0].permute([0, 2, 3, 1]).is_contiguous(), "channels stay last");
+        }
+    }
 
     #[test]
     fn a_folded_unit_computes_what_it_computes_layer_by_layer() {
