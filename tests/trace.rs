@@ -201,18 +201,19 @@ fn messages_and_files_are_traced_without_training() {
     let data = sandbox.path("images");
     fs::create_dir_all(data.join("one")).expect("made");
     (0..6).for_each(|number| noise(&data.join(format!("one/{number}.png")), 40));
-    let options = "input --no-doctor --timeout 300 --model resnet18 --image-size 32 --batch-size 2 --cache warm --batches 4 \
-                   --decode-threads 1 --trace --trace-iterations 1-3";
+    let options = "input --no-doctor --timeout 300 --model resnet18 --image-size 32 --batch-size 2 --cache warm --batches 12 \
+                   --decode-threads 1 --trace --trace-iterations 1-10";
     let out = sandbox.path("out");
     let mut input = ringmark(options);
     let (status, _, stderr) = run(input.arg("--worker").arg(worker()).arg("--data").arg(&data).arg("--out").arg(&out));
     assert_eq!(status, Some(0), "{stderr}");
     let timeline = timeline(&out.join("input.trace.json"));
     let [rank] = &timeline.ranks[..] else { panic!("one process: {timeline:?}") };
-    assert_eq!(steps(rank), ["wait for a batch"; 3]);
+    assert_eq!(steps(rank), ["wait for a batch"; 10]);
+    // The first batches were there before the first iteration; not the others.
     assert!(rank.spans.iter().any(|span| span.lane == Lane::Decode(0)), "{rank:?}");
     // A pass that ends by time may be over before.
-    let options = options.replace("--batches 4", "--seconds 1").replace("1-3", "4000000-4000001");
+    let options = options.replace("--batches 12", "--seconds 1").replace("1-10", "4000000-4000001");
     let out = sandbox.path("none");
     let mut input = ringmark(&options);
     let (status, _, stderr) = run(input.arg("--worker").arg(worker()).arg("--data").arg(&data).arg("--out").arg(&out));
