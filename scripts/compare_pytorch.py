@@ -102,7 +102,7 @@ class Case:
             "compiled": options.compile,
             "compiled_jemalloc": options.compile and options.jemalloc,
         }
-        self.speeds = {side: [] for side in SIDES if wanted[side]}
+        self.speeds = {side: [] for side, is_wanted in wanted.items() if is_wanted}
         # Of ringmark's arithmetic, and of plain matrix products beside it; a training run knows them.
         self.gigaflops, self.products = [], []
 
@@ -185,7 +185,7 @@ class Case:
         return speed(steps, self.batch * self.processes, self.options.warmup)
 
 
-def run(command, environment=None):
+def run(command, environment):
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         words = " ".join(map(str, command))

@@ -2,8 +2,8 @@
 //!
 //! A case of k hosts with g ranks each is predicted from the **reference**: the largest measured case of several hosts
 //! with as many ranks each (the nearest below, where it lies between measured ones). What its ranks do on their own
-//! (input, forward, backward, optimizer, the rest of the step) stays as it is, since it depends on the host and not on how many
-//! hosts there are. What depends on the others grows, each part between two extremes:
+//! (input, forward, backward, optimizer, the rest of the step) stays as it is, since it depends on the host and not on how
+//! many hosts there are. What depends on the others grows, each part between two extremes:
 //!
 //! ```text
 //!                       least                               most
