@@ -22,7 +22,7 @@ import statistics
 import sys
 import tempfile
 
-from compare_pytorch import python_with_torch, run, tell
+from compare_pytorch import python_with_torch, ratios, run, tell
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -134,8 +134,8 @@ def compare(part, options):
             values = [figure[key] for figure in rounds]
             line = f"  {name:20} {key:16} {spread(values)}"
             if name != first and key in figures[first][0]:
-                ratios = [ours[key] / theirs for ours, theirs in zip(figures[first], values)]
-                line += f"   {first} / this {spread(ratios)}"
+                ours = [figure[key] for figure in figures[first]]
+                line += f"   {first} / this {spread(ratios(ours, values))}"
             lines.append(line)
     return lines, figures
 

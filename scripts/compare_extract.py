@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 
-from compare_pytorch import ROOT, tell
+from compare_pytorch import ROOT, ratios, tell
 
 CASES = ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"]
 WARMUP = 20
@@ -129,8 +129,8 @@ def compare(part, options):
     lines = [f"{part}: {megabytes:.0f} MB in {len(logs)} logs"]
     for key in figures["ringmark"][0]:
         ours, theirs = ([figure[key] for figure in figures[name]] for name in SIDES)
-        ratios = [one / other for one, other in zip(ours, theirs)]
-        lines.append(f"  {key:18} ringmark {spread(ours)}   Python {spread(theirs)}   ratio {spread(ratios)}")
+        ratio = spread(ratios(ours, theirs))
+        lines.append(f"  {key:18} ringmark {spread(ours)}   Python {spread(theirs)}   ratio {ratio}")
     return lines, figures
 
 

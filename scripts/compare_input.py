@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 
-from compare_pytorch import HERE, ROOT, python_with_torch, run, spread, tell
+from compare_pytorch import HERE, ROOT, python_with_torch, ratios, run, spread, tell
 
 BATCH = 32
 # Files that tjbench decodes, one after the other.
@@ -137,8 +137,8 @@ def main():
         table.append(f"{title:42} {'':26}  first side over this one")
         first = sides[names[0]]
         for name in names:
-            ratios = [one / other for one, other in zip(first, sides[name])]
-            table.append(f"  {name:40} {spread(sides[name]):26}  {spread(ratios) if name != names[0] else ''}".rstrip())
+            ratio = spread(ratios(first, sides[name])) if name != names[0] else ""
+            table.append(f"  {name:40} {spread(sides[name]):26}  {ratio}".rstrip())
     table.append(f"medians [lowest, highest] of {options.rounds} rounds; {len(os.sched_getaffinity(0))} cores")
     tell(table, options.out, rates=rates)
 

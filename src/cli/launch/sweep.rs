@@ -198,12 +198,13 @@ impl SweepOptions {
         filled_in.push(("server-hosts".to_owned(), self.servers.server_hosts.clone()));
         sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
         sweep.launch.server_hosts = self.servers.server_hosts;
-        let items = items(&train)?;
+        let trained = trained_images(&train)?;
+        let epoch_images = epoch_images(&train, trained);
+        let items = trained.filter(|_| train.learning.epochs.is_some());
         for case in items.iter().flat_map(|_| &sweep.axes.cases) {
             let of_case = |items| train.with_epochs(train.epoch_steps(items, case.ranks()));
             items.map(of_case).map_or(Ok(()), |train| train.check_warmup()).map_err(usage)?;
         }
-        let epoch_images = epoch_images(&train);
         Ok(TrainSweep { sweep, ddp_suite, items, epoch_images, train, search })
     }
 }
@@ -259,24 +260,38 @@ fn with_absolute_paths(train: TrainConfig) -> anyhow::Result<TrainConfig> {
     Ok(TrainConfig { data, learning, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
 }
 
-/// Images of an epoch, where runs go by epochs: the launcher must know how long a run is, and so read the data's index.
-fn items(train: &TrainConfig) -> anyhow::Result<Option<u64>> {
-    let (Some(epochs), DataSource::Images(files)) = (train.learning.epochs, train.data.source()) else {
-        return Ok(None);
+/// Images of an epoch, counted on this machine; `None` where it cannot, or need not.
+///
+/// # Errors
+///
+/// Where runs go by epochs: the launcher must know how long a run is.
+fn trained_images(train: &TrainConfig) -> anyhow::Result<Option<u64>> {
+    let LearningConfig { epochs, validate, .. } = &train.learning;
+    let is_needed = epochs.is_some() || validate.are_read();
+    let files = match train.data.source() {
+        DataSource::Images(files) if is_needed => files,
+        _ => return Ok(None),
     };
-    let context = || format!("--epochs {epochs}: the images of --data are counted on this machine too");
-    let dataset = Dataset::open(files).with_context(context)?;
-    let items = dataset.length().with_context(|| format!("{} have no number of images: make the .idx", dataset.what()));
-    items.map(Some).with_context(context)
+    let counted = length(files);
+    match epochs {
+        None => Ok(counted.ok()),
+        Some(epochs) => {
+            counted.map(Some).with_context(|| format!("--epochs {epochs}: the images of --data are counted on this machine too"))
+        }
+    }
 }
 
-/// Images of an epoch and those that are predicted at its end; `None` where this machine cannot count both.
-fn epoch_images(train: &TrainConfig) -> Option<EpochImages> {
-    let count = |files: &DataFiles| match files.source() {
-        DataSource::Images(files) => Dataset::open(files).ok()?.length(),
+/// With those that are predicted at an epoch's end; `None` where this machine cannot count both.
+fn epoch_images(train: &TrainConfig, trained: Option<u64>) -> Option<EpochImages> {
+    match train.learning.validate.source() {
+        DataSource::Images(files) => Some(EpochImages { trained: trained?, predicted: length(files).ok()? }),
         DataSource::Synthetic | DataSource::Batch(_) => None,
-    };
-    Some(EpochImages { predicted: count(&train.learning.validate)?, trained: count(&train.data)? })
+    }
+}
+
+fn length(files: &[PathBuf]) -> anyhow::Result<u64> {
+    let dataset = Dataset::open(files)?;
+    dataset.length().with_context(|| format!("{} have no number of images: make the .idx", dataset.what()))
 }
 
 #[cfg(test)]
