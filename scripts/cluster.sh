@@ -122,11 +122,11 @@ CONFIG
     ' - "$STATE" "$name" "$(command -v sshd)"
 }
 
-# Waits until ssh works from the first host to host $1, at most 10 seconds.
+# Waits until ssh works from the first host to host $1, at most 300 seconds: the machine may be busy.
 reach_host() {
-    local name=$NAME-$1 answer="" deadline=$((SECONDS + 10))
+    local name=$NAME-$1 answer="" deadline=$((SECONDS + 300))
     step="reaching $name from $NAME-1 by ssh"
-    until answer=$( (on_host 1 ssh -o ConnectTimeout=2 "$name" hostname) 2>&1) && [[ $answer == "$name" ]]; do
+    until answer=$( (on_host 1 ssh -o ConnectTimeout=10 "$name" hostname) 2>&1) && [[ $answer == "$name" ]]; do
         ((SECONDS < deadline)) || { say "it says: $answer"; exit 1; }
         sleep 0.2
     done

@@ -41,9 +41,9 @@ up() {
     echo "$hosts"
 }
 
-# At most a minute, until the command $@ succeeds.
+# At most 300 seconds, until the command $@ succeeds: the machine may be busy.
 wait_until() {
-    local deadline=$((SECONDS + 60))
+    local deadline=$((SECONDS + 300))
     until "$@" >/dev/null 2>&1; do
         ((SECONDS < deadline)) || return 1
         sleep 0.2

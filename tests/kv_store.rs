@@ -10,6 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::kv_store::KvStoreUse;
 use ringmark_record::benchmark::train::record::RunRecord;
@@ -216,6 +218,10 @@ fn report(mut connection: TcpStream, sender: &Sender<(u32, Heartbeat)>) {
 fn a_worker_that_is_killed_while_results_are_gathered_ends_the_others_who_name_it() {
     let (launcher, reports) = launcher();
     let run = Run::processes(5, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 2");
+    // Which rank 0 saves to before it gathers, and waits for who reads them.
+    let weights = run.path("weights");
+    mkfifo(&weights, Mode::S_IRWXU).expect("made");
+    let run = run.file("--save", &weights);
     let finished = run.variable(LAUNCHER_VARIABLE, launcher).finish_after(|_, folder| {
         reach(&reports, |process, at| process == 2 && at.phase >= Stage::Preparing);
         let process = process_of_rank(folder, 2);

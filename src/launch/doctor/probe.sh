@@ -33,7 +33,7 @@ if command -v orted >/dev/null; then echo "orted=$(command -v orted)"; fi
 echo "mpirun=$(mpirun --version 2>/dev/null | head -n 1)"
 # Which interfaces a file on this host tells Open MPI to use or to leave, where that matters.
 if [ -n "$3" ] && command -v ompi_info >/dev/null; then
-    limited 3 ompi_info --param btl tcp --level 9 --parsable 2>/dev/null | awk -F : '
+    limited 8 ompi_info --param btl tcp --level 9 --parsable 2>/dev/null | awk -F : '
         $5 ~ /^btl_tcp_if_/ && $6 == "value" { value = $7 }
         $5 ~ /^btl_tcp_if_/ && $6 == "source" && sub(/^file \(/, "", $7) {
             print "mpi_setting=" $5 "=" value " in " $7

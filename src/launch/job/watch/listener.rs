@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     fn wait(listener: &Listener) -> (u32, Event) {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(300);
         loop {
             if let Some(event) = listener.heard() {
                 return event;

@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_secs(300);
 
     fn server(pushers: usize, patience: Duration) -> (SocketAddr, JoinHandle<Result<Vec<TcpStream>>>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -199,10 +199,23 @@ mod tests {
             assert!(since.elapsed() < PATIENCE, "it is still there");
             thread::sleep(Duration::from_millis(50));
         }
-        // A worker's own hello may come in pieces.
+        // Where this machine is too busy to read it in time, it comes again.
+        loop {
+            let mut worker = caller(address);
+            let _ = worker.write_all(&hello(0));
+            if is_welcome(&mut worker) {
+                break;
+            }
+        }
+        assert_eq!(server.join().expect("no panic").expect("one").len(), 1);
+    }
+
+    #[test]
+    fn a_worker_s_hello_may_come_in_pieces() {
+        let (address, server) = server(1, PATIENCE);
         let mut worker = caller(address);
-        for byte in hello(0).chunks(40) {
-            worker.write_all(byte).expect("sent");
+        for piece in hello(0).chunks(40) {
+            worker.write_all(piece).expect("sent");
             thread::sleep(Duration::from_millis(20));
         }
         assert!(is_welcome(&mut worker));
