@@ -111,7 +111,8 @@ fn a_record_says_who_had_what_and_the_speed_is_of_all_images() {
 #[test]
 fn auto_gives_the_slower_rank_less() {
     // A rank whose forward takes a hundred times as long: waiting for a core makes up for no more than a part of that.
-    let options = "--model mxnet-lenet --image-size 28 --batch-size 64 --iters 4 --inject slow:0:10000 --work-load auto";
+    let options =
+        "--model mxnet-lenet --image-size 28 --batch-size 64 --iters 4 --inject slow:0:10000 --work-load auto";
     let record = Run::ranks(2, options).finish().sound();
     let WorkDivision { weights, images } = division(&record);
     assert_eq!(images.iter().sum::<u32>(), 128);

@@ -275,9 +275,9 @@ fn trained_images(train: &TrainConfig) -> anyhow::Result<Option<u64>> {
     let counted = length(files);
     match epochs {
         None => Ok(counted.ok()),
-        Some(epochs) => {
-            counted.map(Some).with_context(|| format!("--epochs {epochs}: the images of --data are counted on this machine too"))
-        }
+        Some(epochs) => counted
+            .map(Some)
+            .with_context(|| format!("--epochs {epochs}: the images of --data are counted on this machine too")),
     }
 }
 

@@ -25,6 +25,11 @@ auto operation(const char* name, const char* overload = "") {
 
 extern "C" {
 
+// Whether libtorch lets oneDNN compute in bf16 on this processor.
+char* ringmark_computes_bf16(int* result) {
+  return guarded([&] { *result = operation<bool()>("mkldnn::_is_mkldnn_bf16_supported").call(); });
+}
+
 // For images of the shape of `images`, which the order depends on.
 char* ringmark_pack_convolution(
     at::Tensor* weight, at::Tensor* images, const int64_t* padding, int64_t stride, int64_t groups, at::Tensor** result) {

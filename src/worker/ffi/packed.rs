@@ -6,9 +6,10 @@ use std::ptr::null_mut;
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::ffi::shim::{RawTensor, made, raw};
+use crate::ffi::shim::{self, RawTensor, made, raw};
 
 unsafe extern "C" {
+    fn ringmark_computes_bf16(result: *mut c_int) -> *mut c_char;
     fn ringmark_pack_convolution(
         weight: RawTensor,
         images: RawTensor,
@@ -37,6 +38,14 @@ unsafe extern "C" {
         gelu: c_int,
         result: *mut RawTensor,
     ) -> *mut c_char;
+}
+
+/// Whether oneDNN has kernels in bf16 for this processor. Without AVX-512 (or AVX-NE-CONVERT) it has none.
+pub fn computes_bf16() -> Result<bool> {
+    let mut result = 0;
+    // SAFETY: the place of the result is good.
+    shim::check(unsafe { ringmark_computes_bf16(&raw mut result) })?;
+    Ok(result != 0)
 }
 
 /// How the kernel of a convolution moves.

@@ -25,7 +25,7 @@ impl PackedConvolution {
     ) -> Result<PackedConvolution> {
         let bias = bias.map(|bias| bias.f_to_kind(kind)).transpose()?;
         let weight = weight.f_to_kind(kind)?;
-        let is_packed = can_pack(images.device(), kind);
+        let is_packed = can_pack(images.device(), kind)?;
         let weight = match is_packed {
             true => packed::pack_convolution(&weight, images, moves)?,
             false => weight,
@@ -63,7 +63,7 @@ pub struct PackedLinear {
 impl PackedLinear {
     /// For features of the shape and on the device of these.
     pub fn new(weight: &Tensor, bias: Option<&Tensor>, features: &Tensor) -> Result<PackedLinear> {
-        let is_packed = can_pack(features.device(), weight.kind());
+        let is_packed = can_pack(features.device(), weight.kind())?;
         let rows = features.size().iter().rev().skip(1).product();
         let packed = if is_packed { packed::pack_linear(weight, rows)? } else { weight.shallow_clone() };
         Ok(PackedLinear { weight: packed, bias: bias.map(Tensor::shallow_clone), is_packed })
@@ -87,6 +87,10 @@ impl PackedLinear {
 }
 
 /// Whether oneDNN has kernels that take weights in their own order.
-fn can_pack(device: Device, kind: Kind) -> bool {
-    device == Device::Cpu && matches!(kind, Kind::Float | Kind::BFloat16)
+fn can_pack(device: Device, kind: Kind) -> Result<bool> {
+    match (device, kind) {
+        (Device::Cpu, Kind::Float) => Ok(true),
+        (Device::Cpu, Kind::BFloat16) => packed::computes_bf16(),
+        _ => Ok(false),
+    }
 }
