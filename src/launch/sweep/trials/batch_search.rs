@@ -1,6 +1,7 @@
 //! `--batch-size auto`: the largest batch that the memory of a device holds, of each network and precision, by trial jobs:
 //! doubled until one has no memory, then by bisection. Not for a sweep's own runs.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 
@@ -10,10 +11,13 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::run_name::{BATCH_SIZE_TRIALS, RunName};
 
 use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::planned::JobFiles;
 use crate::launch::local::print::Printer;
+use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
 use crate::launch::sweep::ledger;
 use crate::launch::sweep::live::Live;
@@ -24,7 +28,11 @@ use crate::launch::sweep::trials::{JobOfTrial, Trial};
 const LARGEST: u32 = 65_536;
 
 /// The search ends when the largest batch that fits is known to one part in so many.
-const PARTS: u32 = 16;
+const PARTS: u32 = 32;
+
+/// What the runs of a batch size leave of a host's memory that its trial took: the allocator takes it in pieces of 32 MiB, and
+/// no run takes exactly as many as another.
+const SPARE: Bytes = Bytes(64 << 20);
 
 /// Iterations of a trial, the first of which warms up: the second has all memory of a step, the momentum's included.
 pub const ITERATIONS: u32 = 2;
@@ -63,7 +71,18 @@ pub fn resolved<R: Record>(
             continue;
         }
         let case = case_of(&sweep.axes.cases);
-        let search = BatchSearch::<R> { sweep, kind, job, live, model, dtype, kv_store, case, record: PhantomData };
+        let search = BatchSearch::<R> {
+            sweep,
+            kind,
+            job,
+            live,
+            model,
+            dtype,
+            kv_store,
+            case,
+            of_image: Cell::default(),
+            record: PhantomData,
+        };
         let batch_size = search.run(first, &mut is_first, printer)?;
         found.insert((model, dtype), batch_size);
     }
@@ -88,6 +107,8 @@ struct BatchSearch<'a, R> {
     dtype: Dtype,
     kv_store: KvStore,
     case: Case,
+    /// Of a trial's rank on the CPU, as far as one was planned.
+    of_image: Cell<Option<Bytes>>,
     record: PhantomData<R>,
 }
 
@@ -102,25 +123,31 @@ impl<R: Record> BatchSearch<'_, R> {
             *is_first = false;
             bisection.take(batch_size, self.fits(batch_size, doctor)?);
         }
-        let Some(fits) = bisection.fits else {
+        let (Some(fits), Some(batch_size)) = (bisection.fits, bisection.answer(self.of_image.get())) else {
             bail!(
                 "{title}: batch size 1 has no memory: choose a smaller network or --image-size, or fewer ranks on a host"
             )
         };
-        let above = bisection.lacks.map(|lacks| format!(", {lacks} does not")).unwrap_or_default();
-        printer.line(&format!("{title}: batch size {fits} fits{above}"));
-        Ok(fits)
+        let above = bisection.lacks.map(|lacks| format!(" and {lacks} does not")).unwrap_or_default();
+        let why = if batch_size < fits { ", and a run may take a little more memory than its trial" } else { "" };
+        printer.line(&format!("{title}: batch size {batch_size}: {fits} fits{above}{why}"));
+        Ok(batch_size)
     }
 
     /// Whether a job with this batch size has enough memory.
     fn fits(&self, batch_size: u32, doctor: bool) -> anyhow::Result<bool> {
         let BatchSearch { case, model, dtype, kv_store, .. } = *self;
+        let job = |run: RunName, files: JobFiles, context: PlanContext| {
+            let plan = (self.job)(run, files, context);
+            self.of_image.set(plan.cost.on_cpu.map(|cost| cost.memory.of_image));
+            plan
+        };
         let trial = Trial::<R, ()> {
             kind: self.kind,
             title: format!("trial of batch size {batch_size}"),
             run: RunName { baseline: false, case, model, batch_size, dtype, kv_store, run: 1 },
             out: &self.sweep.out.join(BATCH_SIZE_TRIALS),
-            job: self.job,
+            job: &job,
             figures: &|_| Ok(()),
             sentence: |()| "fits".to_owned(),
             live: self.live,
@@ -153,6 +180,18 @@ impl Bisection {
     fn take(&mut self, batch_size: u32, fits: bool) {
         *if fits { &mut self.fits } else { &mut self.lacks } = Some(batch_size);
     }
+
+    /// The batch size of the runs, where an image takes so much of a host's memory: what fitted by a hair may not fit again.
+    /// So many of the search's last steps below the largest that fitted that [`SPARE`] is left, and one where that costs no
+    /// more than a part, but no less than half of it.
+    fn answer(&self, of_image: Option<Bytes>) -> Option<u32> {
+        let fits = self.fits?;
+        let Some(step) = self.lacks.map(|lacks| lacks - fits) else { return Some(fits) };
+        let one_step = if step <= fits / PARTS { step } else { 0 };
+        let spare = of_image.map_or(0, |of_image| SPARE.0.div_ceil(of_image.0.max(1)));
+        let spare = u32::try_from(spare).unwrap_or(u32::MAX).max(one_step);
+        Some(fits - step * spare.div_ceil(step).min(fits / 2 / step))
+    }
 }
 
 #[cfg(test)]
@@ -166,21 +205,36 @@ mod tests {
             tried.push(batch_size);
             bisection.take(batch_size, batch_size <= room);
         }
-        (tried, bisection.fits)
+        (tried, bisection.answer(None))
     }
 
     #[test]
     fn the_search_doubles_and_then_halves() {
-        assert_eq!(tried(8, 50), (vec![8, 16, 32, 64, 48, 56, 52, 50], Some(50)));
+        assert_eq!(tried(8, 50), (vec![8, 16, 32, 64, 48, 56, 52, 50, 51], Some(49)));
         assert_eq!(tried(8, 3), (vec![8, 4, 2, 3], Some(3)));
         assert_eq!(tried(8, 0), (vec![8, 4, 2, 1], None));
         assert_eq!(tried(60_000, LARGEST), (vec![60_000, 65_536], Some(65_536)));
         for room in 1..3000 {
             let (tried, found) = tried(128, room);
             let found = found.expect("one fits");
-            assert!(found <= room && room - found <= (found / PARTS).max(1), "{room}: {found}");
-            assert!(tried.len() <= 14, "{room}: {tried:?}");
+            // A step below the largest that fits, which is known to a step.
+            assert!(found <= room && room - found <= (2 * room / PARTS).max(1), "{room}: {found}");
+            assert!(tried.len() <= 15, "{room}: {tried:?}");
+            assert!(room < PARTS || found < room, "{room}: {found}");
         }
+    }
+
+    #[test]
+    fn the_runs_leave_what_another_run_may_take() {
+        let answer = |fits, lacks, of_image: u64| Bisection { fits, lacks }.answer(Some(Bytes(of_image)));
+        // 20 images are 64 MiB and more.
+        assert_eq!(answer(Some(376), Some(384), 3_400_000), Some(352));
+        // Images that are large, and so small that no number of them is enough.
+        assert_eq!(answer(Some(3), Some(4), 100_000_000), Some(2));
+        assert_eq!(answer(Some(1), Some(2), 100_000_000), Some(1));
+        assert_eq!(answer(Some(728), Some(744), 10_000), Some(376));
+        assert_eq!(answer(Some(LARGEST), None, 10_000), Some(LARGEST));
+        assert_eq!(answer(None, Some(1), 10_000), None);
     }
 
     #[test]
