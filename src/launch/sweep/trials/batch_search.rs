@@ -1,9 +1,9 @@
 //! `--batch-size auto`: the largest batch that the memory of a device holds, of each network and precision, by trial jobs:
 //! doubled until one has no memory, then by bisection. Not for a sweep's own runs.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
+use std::path::PathBuf;
 
 use anyhow::bail;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
@@ -15,10 +15,10 @@ use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::run_name::{BATCH_SIZE_TRIALS, RunName};
 
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::planned::JobFiles;
+use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::PlanContext;
-use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
+use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, files_in};
 use crate::launch::sweep::ledger;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::{BATCH_SIZES_THAT_FIT, BatchSizes};
@@ -71,18 +71,7 @@ pub fn resolved<R: Record>(
             continue;
         }
         let case = case_of(&sweep.axes.cases);
-        let search = BatchSearch::<R> {
-            sweep,
-            kind,
-            job,
-            live,
-            model,
-            dtype,
-            kv_store,
-            case,
-            of_image: Cell::default(),
-            record: PhantomData,
-        };
+        let search = BatchSearch::<R> { sweep, kind, job, live, model, dtype, kv_store, case, record: PhantomData };
         let batch_size = search.run(first, &mut is_first, printer)?;
         found.insert((model, dtype), batch_size);
     }
@@ -107,8 +96,6 @@ struct BatchSearch<'a, R> {
     dtype: Dtype,
     kv_store: KvStore,
     case: Case,
-    /// Of a trial's rank on the CPU, as far as one was planned.
-    of_image: Cell<Option<Bytes>>,
     record: PhantomData<R>,
 }
 
@@ -123,7 +110,7 @@ impl<R: Record> BatchSearch<'_, R> {
             *is_first = false;
             bisection.take(batch_size, self.fits(batch_size, doctor)?);
         }
-        let (Some(fits), Some(batch_size)) = (bisection.fits, bisection.answer(self.of_image.get())) else {
+        let (Some(fits), Some(batch_size)) = (bisection.fits, bisection.answer(self.of_image(first)?)) else {
             bail!(
                 "{title}: batch size 1 has no memory: choose a smaller network or --image-size, or fewer ranks on a host"
             )
@@ -134,20 +121,31 @@ impl<R: Record> BatchSearch<'_, R> {
         Ok(batch_size)
     }
 
+    fn folder(&self) -> PathBuf {
+        self.sweep.out.join(BATCH_SIZE_TRIALS)
+    }
+
+    fn name(&self, batch_size: u32) -> RunName {
+        let BatchSearch { case, model, dtype, kv_store, .. } = *self;
+        RunName { baseline: false, case, model, batch_size, dtype, kv_store, run: 1 }
+    }
+
+    /// What an image takes of a host's memory, whatever the batch size; `None` on GPUs.
+    fn of_image(&self, batch_size: u32) -> anyhow::Result<Option<Bytes>> {
+        let (run, environment) = (self.name(batch_size), LaunchEnvironment::read());
+        let context = PlanContext { environment: &environment, begun: None };
+        let plan = (self.job)(run, files_in(&self.folder(), run)?, context);
+        Ok(plan.cost.on_cpu.map(|cost| cost.memory.of_image))
+    }
+
     /// Whether a job with this batch size has enough memory.
     fn fits(&self, batch_size: u32, doctor: bool) -> anyhow::Result<bool> {
-        let BatchSearch { case, model, dtype, kv_store, .. } = *self;
-        let job = |run: RunName, files: JobFiles, context: PlanContext| {
-            let plan = (self.job)(run, files, context);
-            self.of_image.set(plan.cost.on_cpu.map(|cost| cost.memory.of_image));
-            plan
-        };
         let trial = Trial::<R, ()> {
             kind: self.kind,
             title: format!("trial of batch size {batch_size}"),
-            run: RunName { baseline: false, case, model, batch_size, dtype, kv_store, run: 1 },
-            out: &self.sweep.out.join(BATCH_SIZE_TRIALS),
-            job: &job,
+            run: self.name(batch_size),
+            out: &self.folder(),
+            job: self.job,
             figures: &|_| Ok(()),
             sentence: |()| "fits".to_owned(),
             live: self.live,
