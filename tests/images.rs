@@ -182,6 +182,21 @@ fn training_learns_and_says_so_after_every_epoch() {
     assert!(losses[1..].iter().all(|loss| *loss == losses[0]), "{losses:?}");
 }
 
+/// The loss is the mean of that of the labels and that of all classes, by the share that these have.
+#[test]
+fn label_smoothing_gives_all_classes_a_share_of_the_loss() {
+    let folder = tempfile::tempdir().expect("a folder");
+    digits(folder.path(), 20);
+    let first_loss = |share: f64| {
+        let options = format!("--iters 1 --batch-size 20 --lr 0 --label-smoothing {share}");
+        losses(&mlp(1, folder.path(), &options).finish().sound())[0]
+    };
+    let (plain, tenth, half) = (first_loss(0.0), first_loss(0.1), first_loss(0.5));
+    let of_all = plain + (half - plain) / 0.5;
+    assert!((of_all - plain).abs() > 1e-3, "{plain}, {half}");
+    close(&[tenth], &[0.9 * plain + 0.1 * of_all], 1e-5);
+}
+
 /// Cases of a sweep have other numbers of iterations for the same epochs, and are one result all the same.
 #[test]
 fn a_sweep_by_epochs_is_one_result_with_its_course() {
@@ -378,6 +393,9 @@ fn batches_follow_from_the_seed_alone() {
     // Three steps were trained, and some batches lie ready.
     assert!((6..=16).contains(&rank.images) && rank.bytes.0 > 1000 && rank.decode.0 > 0.0, "{rank:?}");
     assert_eq!((rank.threads, rank.skipped), (1, 0));
+    // Unasked it is the rank's part of the cores, whatever `--threads 1` computes.
+    let cores = std::thread::available_parallelism().expect("known").get() as u32;
+    assert_eq!(of_ranks(&train(1, "").sound())[0].threads, cores);
     assert!(output.contains("# input: 5 images of a folder of 2 classes, augmentation imagenet; rank 0: "), "{output}");
     assert!(record.iterations.iter().all(|iteration| iteration.phases[Phase::Input][0].0 > 0.0));
 }
@@ -395,6 +413,20 @@ fn an_image_that_is_none_ends_the_run_or_is_counted() {
     assert_eq!(skipped, 3);
     let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");
     assert!(input.skipped[0].contains("dog/broken.jpg"), "{input:?}");
+    // A run that is taken up counts those of all its parts.
+    let checkpoint = folder.path().join("checkpoint.safetensors");
+    let run = |options: &str| {
+        let options =
+            format!("--batch-size 3 --decode-threads 1 --on-bad-image skip --iters 4 --checkpoint-every 2 {options}");
+        resnet(2, &data, &options).file("--checkpoint", &checkpoint)
+    };
+    run("--inject fail:4:0").refused(1);
+    let record = run("").file("--from-checkpoint", &checkpoint).finish().sound();
+    assert_eq!((record.header.iterations_before(), record.iterations.len()), (2, 4));
+    let used = of_ranks(&record);
+    assert_eq!(used.iter().map(|rank| rank.skipped).sum::<u64>(), 4);
+    assert!(used.iter().all(|rank| rank.images >= 4 * 3 && rank.bytes.0 > 0 && rank.decode.0 > 0.0), "{used:?}");
+    assert_eq!(record.end.expect("an end").input.expect("images were read").skipped.len(), 4);
 }
 
 #[test]

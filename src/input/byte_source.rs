@@ -29,6 +29,7 @@ impl ByteSource {
     /// Opens a file; not a folder, pipe or device, nor one without a byte.
     pub fn open(path: &Path) -> Result<ByteSource> {
         let (bytes, length) = open(path)?;
+        check_not_empty(path, length)?;
         Ok(ByteSource { name: path.to_owned(), bytes, length })
     }
 
@@ -65,6 +66,13 @@ impl ByteSource {
 
 /// Reads a file as [`ByteSource::open`] and [`ByteSource::read_all`] do, without memory for its name.
 pub fn read_file(path: &Path, buffer: &mut Vec<u8>) -> Result<usize> {
+    let length = read_file_or_nothing(path, buffer)?;
+    check_not_empty(path, length as u64)?;
+    Ok(length)
+}
+
+/// The same of a file that may have no byte.
+pub fn read_file_or_nothing(path: &Path, buffer: &mut Vec<u8>) -> Result<usize> {
     let (bytes, length) = open(path)?;
     fill_all(buffer, &bytes, path, length)
 }
@@ -75,9 +83,12 @@ fn open(path: &Path) -> Result<(Bytes, u64)> {
         let length = file.metadata()?.len();
         Ok::<_, std::io::Error>((Bytes::File(file), length))
     };
-    let (bytes, length) = open().with_context(|| format!("{} cannot be opened", path.display()))?;
+    open().with_context(|| format!("{} cannot be opened", path.display()))
+}
+
+fn check_not_empty(path: &Path, length: u64) -> Result<()> {
     ensure!(length > 0, "{} is empty (0 bytes): make it anew, or take it away", path.display());
-    Ok((bytes, length))
+    Ok(())
 }
 
 fn fill_all(buffer: &mut Vec<u8>, bytes: &Bytes, name: &Path, length: u64) -> Result<usize> {

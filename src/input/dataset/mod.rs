@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::byte_source::{ByteSource, read_file};
+use crate::byte_source::{ByteSource, read_file_or_nothing};
 use crate::dataset::item::{Form, Item};
 use crate::dataset::mnist::Mnist;
 use crate::dataset::record_files::{RecordFiles, RecordStream};
@@ -163,7 +163,8 @@ fn read_image(folder: &ImageFolder, index: u64, item: &mut Item) -> Result<()> {
     let (name, label) = image.with_context(|| format!("there is no image {index}, but {}", folder.length()))?;
     item.place.set(folder.root(), Position::Whole);
     item.place.file.push(name);
-    let length = read_file(&item.place.file, &mut item.buffer)?;
+    // One without a byte is an image that cannot be decoded, as an empty record is.
+    let length = read_file_or_nothing(&item.place.file, &mut item.buffer)?;
     item.content = 0..length;
     item.form = Form::Encoded;
     item.id = index;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use png::{BitDepth, ColorType};
-use ringmark_record::dimension::image_input::Augmentation;
+use ringmark_record::dimension::image_input::{Augmentation, BadImage};
 
 use super::tests::config;
 use super::*;
@@ -183,7 +183,7 @@ fn a_bad_file_among_those_of_a_folder_is_named() {
     for (bytes, reason) in [
         (&b"text"[..], ": neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 4 bytes begin with 74 65 78 74"),
         (&good()[..500], ": not a JPEG that can be decoded: JPEG ends "),
-        (b"", " is empty (0 bytes): make it anew, or take it away"),
+        (b"", ": no image: the file is empty"),
     ] {
         fs::write(&bad, bytes).expect("written");
         let error = refused(folder.path(), 2);
@@ -195,6 +195,37 @@ fn a_bad_file_among_those_of_a_folder_is_named() {
     fs::remove_file(&bad).expect("removed");
     let begin = format!("no images of {}: ", bad.parent().expect("a folder").display());
     assert!(refused(folder.path(), 2).starts_with(&begin), "{}", refused(folder.path(), 2));
+}
+
+/// What is no image is skipped; what cannot be read, or is no class, is told although images of the batch are sound.
+#[test]
+fn only_images_are_skipped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let batch = |images: [Vec<u8>; RECORDS as usize], classes: u32, damage: &dyn Fn(&Path, &[u64])| {
+        let (path, offsets) = records(folder.path(), images, true);
+        let dataset = Arc::new(Dataset::open(std::slice::from_ref(&path)).expect("records"));
+        damage(&path, &offsets);
+        let order = Order::new(RECORDS, None, Share { joined: RECORDS, first: 0, images: RECORDS }).expect("a share");
+        let config = LoaderConfig { on_bad_image: BadImage::Skip, classes, ..config(Augmentation::None, RECORDS, 1) };
+        Loader::start(dataset, order, config, 0).expect("it starts").next_batch().map_err(|error| format!("{error:#}"))
+    };
+    let unharmed = |_: &Path, _: &[u64]| {};
+    let skipped = batch([good(), b"text".to_vec(), Vec::new()], 3, &unharmed).expect("one is sound");
+    assert_eq!((skipped.labels, skipped.skipped.len()), (vec![0, 0, 0], 2));
+    let shrink = |path: &Path, offsets: &[u64]| {
+        fs::OpenOptions::new().write(true).open(path).expect("opened").set_len(offsets[2] + 16).expect("cut");
+    };
+    let error = batch([good(), good(), good()], 3, &shrink).expect_err("cut");
+    assert!(error.contains("the file ends here, and had"), "{error}");
+    let spoil = |path: &Path, offsets: &[u64]| {
+        let mut bytes = fs::read(path).expect("records");
+        bytes[offsets[1] as usize] = b'!';
+        fs::write(path, bytes).expect("written");
+    };
+    let error = batch([good(), good(), good()], 3, &spoil).expect_err("spoilt");
+    assert!(error.contains("stands where a record begins"), "{error}");
+    let error = batch([good(), good(), good()], 2, &unharmed).expect_err("no class");
+    assert!(error.contains("label 2 is none of the classes 0 to 1"), "{error}");
 }
 
 #[test]

@@ -50,6 +50,14 @@ impl AddAssign for StageTimes {
     }
 }
 
+/// Why there is no image.
+pub(super) enum Fault {
+    /// Its bytes are none: the others are not concerned.
+    Image(Error),
+    /// It cannot be read, or does not suit the network: so it may be with any other.
+    Data(Error),
+}
+
 /// A batch whose images are made, or are still to be.
 pub(super) struct Growing {
     pub(super) step: u64,
@@ -57,7 +65,7 @@ pub(super) struct Growing {
     /// What nobody took yet, from the first such image on.
     rest: BytesMut,
     taken: u64,
-    made: Vec<Option<(BytesMut, Result<i64>)>>,
+    made: Vec<Option<(BytesMut, Result<i64, Fault>)>>,
     missing: u64,
 }
 
@@ -76,7 +84,7 @@ impl Growing {
     }
 
     /// Keeps an image, with its class or what is wrong with it; whether it was the last one.
-    pub(super) fn put(&mut self, slot: u64, place: BytesMut, label: Result<i64>) -> bool {
+    pub(super) fn put(&mut self, slot: u64, place: BytesMut, label: Result<i64, Fault>) -> bool {
         self.made[slot as usize] = Some((place, label));
         self.missing -= 1;
         self.is_whole()
@@ -94,8 +102,12 @@ impl Growing {
         for (place, label) in made.into_iter().flatten() {
             pixels.unsplit(place);
             labels.push(match label {
-                Err(error) if on_bad_image == BadImage::Fail => return Err(error),
-                label => label.map_err(|error| skipped.push(error)).ok(),
+                Ok(label) => Some(label),
+                Err(Fault::Image(error)) if on_bad_image == BadImage::Skip => {
+                    skipped.push(error);
+                    None
+                }
+                Err(Fault::Image(error) | Fault::Data(error)) => return Err(error),
             });
         }
         let images = labels.len();

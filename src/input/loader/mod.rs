@@ -25,7 +25,7 @@ use bytes::BytesMut;
 use crate::dataset::Dataset;
 use crate::dataset::record_files::RecordStream;
 pub use crate::loader::config::LoaderConfig;
-use crate::loader::growing::{Growing, ImageBatch, StageTimes};
+use crate::loader::growing::{Fault, Growing, ImageBatch, StageTimes};
 use crate::loader::order::{Draw, Order};
 use crate::loader::stage::Observer;
 use crate::loader::turn::Turn;
@@ -158,7 +158,8 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// Where one of its images is none, and that is no image to be skipped, or none of them is one.
+    /// Where one of its images cannot be read or does not suit the network, or is none and is not to be skipped; where none of
+    /// them is one.
     pub fn next_batch(&mut self) -> Result<ImageBatch> {
         let is_growing = |state: &mut State| !state.growing.front().is_some_and(Growing::is_whole) && !state.is_over;
         let state = self.shared.is_whole.wait_while(self.shared.state(), is_growing);
@@ -202,7 +203,7 @@ impl Shared {
     fn make(&self, number: u32, worker: &mut Worker) {
         let _end = EndOfThread(self);
         while let Some((mut ticket, read)) = self.read(worker) {
-            let made = read.and_then(|draw| worker.make(draw, &mut ticket.place));
+            let made = read.map_err(Fault::Data).and_then(|draw| worker.make(draw, &mut ticket.place));
             if let Some(observer) = self.observer.get() {
                 observer(number, worker.stages());
             }

@@ -8,7 +8,7 @@ use crate::augment::Generator;
 use crate::dataset::item::{Form, Item};
 use crate::image::ImagePipeline;
 use crate::loader::config::LoaderConfig;
-use crate::loader::growing::StageTimes;
+use crate::loader::growing::{Fault, StageTimes};
 use crate::loader::order::Draw;
 use crate::loader::stage::{Stage, StageSpan};
 
@@ -63,36 +63,41 @@ impl Worker {
     }
 
     /// Fills `place` with the image whose bytes were read; its class.
-    pub(super) fn make(&mut self, draw: Draw, place: &mut [u8]) -> Result<i64> {
-        let Worker { pipeline, item, config: LoaderConfig { recipe, seed, channels, classes, .. }, stages, .. } = self;
+    pub(super) fn make(&mut self, draw: Draw, place: &mut [u8]) -> Result<i64, Fault> {
+        let class = self.check().map_err(Fault::Data)?;
+        let Worker { pipeline, item, config: LoaderConfig { recipe, seed, .. }, stages, .. } = self;
         match item.form {
             Form::Encoded => {
-                ensure!(
-                    *channels == 3,
-                    "{}: image files become RGB, and the network takes {} channel: choose another network, or data of MNIST",
-                    item.place,
-                    channels
-                );
                 let mut generator = Generator::of_image(*seed, draw.epoch, draw.item);
                 let plan = timed(Stage::Decode, stages, || pipeline.decode(item.bytes(), recipe, &mut generator));
-                let plan = plan.with_context(|| item.place.to_string())?;
-                timed(Stage::Augment, stages, || pipeline.augment(&plan, place))
-                    .with_context(|| item.place.to_string())?;
+                let plan = plan.with_context(|| item.place.to_string()).map_err(Fault::Image)?;
+                let augmented = timed(Stage::Augment, stages, || pipeline.augment(&plan, place));
+                augmented.with_context(|| item.place.to_string()).map_err(Fault::Data)?;
             }
-            Form::Pixels { height, width, channels: stored } => {
-                ensure!(
-                    [height as usize, width as usize] == [recipe.size; 2] && stored == *channels,
-                    "{}: {width} x {height} pixels of {stored} channel, and the network takes {} x {} of {}: choose another \
-                     --image-size or network",
-                    item.place,
-                    recipe.size,
-                    recipe.size,
-                    channels
-                );
-                timed(Stage::Augment, stages, || place.copy_from_slice(item.bytes()));
-            }
+            Form::Pixels { .. } => timed(Stage::Augment, stages, || place.copy_from_slice(item.bytes())),
         }
-        Ok(i64::from(item.class(*classes)?))
+        Ok(class.into())
+    }
+
+    /// Whether what was read suits the network; its class.
+    fn check(&self) -> Result<u32> {
+        let (item, LoaderConfig { recipe, channels, classes, .. }) = (&self.item, &self.config);
+        match item.form {
+            Form::Encoded => ensure!(
+                *channels == 3,
+                "{}: image files become RGB, and the network takes {channels} channel: choose another network, or data of MNIST",
+                item.place
+            ),
+            Form::Pixels { height, width, channels: stored } => ensure!(
+                [height as usize, width as usize] == [recipe.size; 2] && stored == *channels,
+                "{}: {width} x {height} pixels of {stored} channel, and the network takes {} x {} of {channels}: choose \
+                 another --image-size or network",
+                item.place,
+                recipe.size,
+                recipe.size
+            ),
+        }
+        item.class(*classes)
     }
 }
 

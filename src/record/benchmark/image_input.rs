@@ -222,7 +222,7 @@ pub struct ImageInputUse {
     pub skipped: Vec<String>,
 }
 
-/// What a rank's threads did; times are summed over the threads.
+/// What a rank's threads did, in all parts of a run that was taken up; times are summed over the threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankImageInput {
     /// Library that decoded JPEG, with its version; `None` where pixels were stored.
@@ -230,7 +230,7 @@ pub struct RankImageInput {
     pub decoder: Option<String>,
     /// Threads that decoded.
     pub threads: u32,
-    /// Images that were made, those made ahead included.
+    /// Images that were made, those made ahead included: after a break they are made again.
     pub images: u64,
     /// Images that were none, and skipped.
     pub skipped: u64,
@@ -245,6 +245,22 @@ pub struct RankImageInput {
 }
 
 impl ImageInputUse {
+    /// Together with what as many ranks had read `before` it; decoder and threads are the later ones.
+    pub fn behind(self, before: &ImageInputUse) -> ImageInputUse {
+        let both = |(own, before): (RankImageInput, &RankImageInput)| RankImageInput {
+            images: before.images + own.images,
+            skipped: before.skipped + own.skipped,
+            bytes: Bytes(before.bytes.0 + own.bytes.0),
+            read: Seconds(before.read.0 + own.read.0),
+            decode: Seconds(before.decode.0 + own.decode.0),
+            augment: Seconds(before.augment.0 + own.augment.0),
+            ..own
+        };
+        let ranks = self.ranks.into_iter().zip(&before.ranks).map(both).collect();
+        let skipped = before.skipped.iter().cloned().chain(self.skipped).collect();
+        ImageInputUse { ranks, skipped, ..self }
+    }
+
     /// `1281167 images of 2 RecordIO files with index, augmentation imagenet; rank 0: 5120 decoded by zune-jpeg, 2 threads:
     /// 0.02 ms read, 1.90 ms decode, 0.45 ms augment an image`.
     pub fn text(&self) -> String {
@@ -290,6 +306,30 @@ mod tests {
         assert!(DataFiles::parse("a.rec,").is_err());
         let whole = files("a.rec,b.rec").try_map(|file| Ok(Path::new("/").join(file))).expect("mapped");
         assert_eq!(whole.text(), "/a.rec,/b.rec");
+    }
+
+    #[test]
+    fn parts_of_a_run_are_counted_together_by_rank() {
+        let rank = |images: u64, threads: u32| RankImageInput {
+            decoder: None,
+            threads,
+            images,
+            skipped: images / 4,
+            bytes: Bytes(100 * images),
+            read: Seconds(0.25 * images as f64),
+            decode: Seconds(0.5 * images as f64),
+            augment: Seconds(images as f64),
+        };
+        let of = |ranks: Vec<RankImageInput>, skipped: &[&str]| ImageInputUse {
+            what: "1 RecordIO file".to_owned(),
+            items: None,
+            augmentation: Augmentation::None,
+            ranks,
+            skipped: skipped.iter().map(|&message| message.to_owned()).collect(),
+        };
+        let before = of(vec![rank(8, 1), rank(4, 1)], &["a"]);
+        let later = of(vec![rank(16, 2), rank(20, 2)], &["b", "c"]);
+        assert_eq!(later.behind(&before), of(vec![rank(24, 2), rank(24, 2)], &["a", "b", "c"]));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct ImageRequest {
     pub deal: Deal,
     /// What was asked.
     pub config: ImageInputConfig,
-    /// Threads that decode where none were asked for: the rank's part of the host's cores.
+    /// Threads that decode.
     pub threads: u32,
     /// Images of all ranks in a step.
     pub joined: u64,

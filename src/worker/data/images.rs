@@ -71,7 +71,7 @@ impl Images {
         let share = Share { joined: images.joined, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
         let shuffle = images.config.shuffle_seed(seed).filter(|_| !is_validation);
-        let threads = images.config.decode_threads.unwrap_or(images.threads);
+        let threads = images.threads;
         let batches = BatchSpec { model: request.model, images: request.images, seed, threads };
         let config = loader_config(&images.config, recipe, batches);
         let loader = deal.start(share, shuffle, config, images.steps_before)?;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use ringmark_record::benchmark::image_input::ImageInputUse;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::learning::{EpochEnd, LearningRateCourse};
@@ -64,6 +65,9 @@ pub struct Place {
     pub wall: Seconds,
     /// Epochs that are over.
     pub epochs: Vec<EpochEnd>,
+    /// What all ranks have read.
+    #[serde(default)]
+    pub input: Option<ImageInputUse>,
     /// All that are over.
     pub iterations: Vec<Iteration>,
 }
@@ -72,8 +76,14 @@ pub struct Place {
 const PLACE: &str = "place";
 
 impl Place {
-    /// Behind `iterations` of a run that has taken `wall` for them.
-    pub fn of(header: &RunHeader, iterations: &[Iteration], epochs: &[EpochEnd], wall: Seconds) -> Place {
+    /// Behind `iterations` of a run that has taken `wall` and read `input` for them.
+    pub fn of(
+        header: &RunHeader,
+        iterations: &[Iteration],
+        epochs: &[EpochEnd],
+        input: Option<ImageInputUse>,
+        wall: Seconds,
+    ) -> Place {
         Place {
             ranks: header.ranks.len() as u32,
             settings: settings(&header.config),
@@ -83,6 +93,7 @@ impl Place {
             ran_on: RanOn::of(&header.environment, &header.ranks),
             wall,
             epochs: epochs.to_vec(),
+            input,
             iterations: iterations.to_vec(),
         }
     }

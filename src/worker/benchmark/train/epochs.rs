@@ -19,6 +19,7 @@ use crate::benchmark::train::{agreement, work_load};
 use crate::data::batch::ImageRequest;
 use crate::data::deal::{Deal, Receiver};
 use crate::data::images::Images;
+use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::model::network::Mode;
@@ -99,20 +100,27 @@ pub fn deal(files: &[PathBuf], config: &TrainConfig, session: &Session) -> Resul
     Deal::new(dataset, receiver, longest)
 }
 
+/// How this rank reads the images of `deal` for training, from the first one on.
+pub fn images(deal: Deal, config: &TrainConfig, session: &Session) -> ImageRequest {
+    let part_of_cores = AskedThreads { number: None, cores_divided_by: config.cores_divided_by };
+    ImageRequest {
+        deal,
+        config: config.input,
+        // `--threads` are those that compute.
+        threads: config.input.decode_threads.unwrap_or_else(|| part_of_cores.of_rank(session.world)),
+        joined: config.joined_batch(session.world.ranks()),
+        steps_before: 0,
+        is_validation: false,
+    }
+}
+
 /// Begins to read the images that this rank predicts.
 fn start(deal: Deal, config: &TrainConfig, session: &Session) -> Result<Images> {
     let world = session.world;
     let layout = config.layout.of(config.dtype, session.own.kind);
     let part = work_load::part(config, None, world.rank());
     let request = work_load::request(config, config.learning.validate.source(), layout, part);
-    let images = ImageRequest {
-        deal,
-        config: config.input,
-        threads: session.own.threads,
-        joined: config.joined_batch(world.ranks()),
-        steps_before: 0,
-        is_validation: true,
-    };
+    let images = ImageRequest { is_validation: true, ..images(deal, config, session) };
     Images::start(&request, &images, session.device())
 }
 

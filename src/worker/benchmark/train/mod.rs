@@ -133,12 +133,8 @@ fn prepare(
     let part = work_load::part(config, division.as_ref(), world.rank());
     let request = work_load::request(config, config.data.source(), layout, part);
     let images = deal.map(|deal| ImageRequest {
-        deal,
-        config: config.input,
-        threads: session.own.threads,
-        joined: config.joined_batch(world.ranks()),
         steps_before: place.as_ref().map_or(0, Place::iteration).into(),
-        is_validation: false,
+        ..epochs::images(deal, config, session)
     });
     let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
     let saved = std::mem::take(&mut model.beside.of_training);
@@ -166,7 +162,7 @@ fn tune(config: &TrainConfig, session: &Session, step: &mut Step) -> Result<Opti
 fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option<Place>) -> Result<Measured> {
     let (config, before) = (&header.config, header.iterations_before());
     let is_taken_up = place.is_some();
-    let Place { iterations, epochs, wall: wall_before, .. } = place.unwrap_or_default();
+    let Place { iterations, epochs, input: input_before, wall: wall_before, .. } = place.unwrap_or_default();
     let mut progress = Progress::new(session.world, header, &iterations);
     let mut epochs = Epochs::new(config, session, epochs)?;
     let mut recorded = Recorded::new(iterations);
@@ -220,7 +216,8 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
             }
             if is_saved {
                 let wall = Seconds(wall_before.0 + (pause - started - paused).as_secs_f64());
-                let place = Place::of(header, &recorded.iterations, &epochs.ends, wall);
+                let input = record::input(session.world, &step.batches, input_before.as_ref())?;
+                let place = Place::of(header, &recorded.iterations, &epochs.ends, input, wall);
                 checkpoint::save(step, session, config, &place, batches_seen(step, header, iteration))?;
             }
             paused += pause.elapsed();
@@ -237,8 +234,9 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
         None => None,
     };
     progress.end();
-    let (coded, images, epochs) = (step.exchange.coded(), step.batches.used(), epochs.ends);
-    Ok(Measured { samples, recorded, counters, wall, kv_store, coded, images, epochs, layers })
+    let input = record::input(session.world, &step.batches, input_before.as_ref())?;
+    let (coded, epochs) = (step.exchange.coded(), epochs.ends);
+    Ok(Measured { samples, recorded, counters, wall, kv_store, coded, input, epochs, layers })
 }
 
 /// Ends the last iteration that was begun and waits for all: what follows until the next one begins is no iteration's time.

@@ -16,6 +16,7 @@ use ringmark_record::validity;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::data::Batches;
 use crate::data::images::ImagesUsed;
 use crate::exchange::coded::Coded;
 use crate::job::host_watch::CountersOfRun;
@@ -38,8 +39,8 @@ pub struct Measured {
     pub kv_store: Option<KvStoreUse>,
     /// What a code did, where gradients were exchanged by one.
     pub coded: Option<Coded>,
-    /// What was read for the steps.
-    pub images: Option<ImagesUsed>,
+    /// What all ranks read for the steps.
+    pub input: Option<ImageInputUse>,
     /// Every epoch that was trained whole.
     pub epochs: Vec<EpochEnd>,
     /// Time by layer, where that was asked for.
@@ -70,7 +71,7 @@ impl Recorded {
 
 /// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, mut recorded, counters, wall, kv_store, coded, images, epochs, layers } = measured;
+    let Measured { samples, mut recorded, counters, wall, kv_store, coded, input, epochs, layers } = measured;
     let world = session.world;
     let header = RunHeader { ranks: ranks_left(&header, kv_store.as_ref()), ..header };
     recorded.take(world, &samples);
@@ -90,7 +91,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         compression: coded.map(|coded| coded.used(world)),
         epochs,
         layers,
-        input: images.map(|images| input(world, images)).transpose()?,
+        input,
         nccl: session.nccl_lines(),
         host_use: counters.hosts,
         rank_use: counters.ranks,
@@ -142,12 +143,16 @@ fn iterations(world: &World, samples: &[Sample], before: u32) -> Vec<Iteration> 
     samples.iter().enumerate().map(iteration).collect()
 }
 
-/// Of all ranks; all call it together.
-fn input(world: &World, images: ImagesUsed) -> Result<ImageInputUse> {
-    let ImagesUsed { what, items, augmentation, own, skipped } = images;
+/// What all ranks have read, behind what they had read `before` the run was taken up; all call it together.
+pub fn input(world: &World, batches: &Batches, before: Option<&ImageInputUse>) -> Result<Option<ImageInputUse>> {
+    let Some(ImagesUsed { what, items, augmentation, own, skipped }) = batches.used() else { return Ok(None) };
     let ranks = world.gather_values(&own)?;
     let skipped = world.gather_values(&skipped)?.concat();
-    Ok(ImageInputUse { what, items, augmentation, ranks, skipped })
+    let used = ImageInputUse { what, items, augmentation, ranks, skipped };
+    Ok(Some(match before {
+        Some(before) => used.behind(before),
+        None => used,
+    }))
 }
 
 /// Hash of the weights' bytes.
