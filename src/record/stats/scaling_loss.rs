@@ -274,6 +274,23 @@ mod tests {
     }
 
     #[test]
+    fn waiting_for_images_is_a_part_of_its_own() {
+        let with_input = |mut run: RunStep, input: f64| {
+            run.step += input;
+            run.times.as_mut().expect("its times").phases[Phase::Input] = input;
+            run
+        };
+        let base = with_input(run(90.0, 0.0, 0.0, 8.0, 2.0), 0.5);
+        let case = with_input(run(99.0, 12.0, 5.0, 9.0, 5.0), 20.5);
+        let loss = scaling_loss(&[base], &[case], &[]).expect("a run on both sides");
+        close(part(&loss, Part::Phase(Phase::Input)), 20.0);
+        close(part(&loss, Part::Compute), 9.0);
+        close(part(&loss, Part::Other), 3.0);
+        close(loss.total.seconds, 45.0);
+        close(loss.parts.iter().map(|(_, part)| part.seconds).sum(), 45.0);
+    }
+
+    #[test]
     fn runs_without_exchange_split_compute() {
         let (base, case) = (run(90.0, 0.0, 0.0, 8.0, 2.0), run(99.0, 12.0, 5.0, 9.0, 5.0));
         let loss = scaling_loss(&[base], &[case], &[run(96.5, 0.0, 0.0, 8.5, 2.0)]).expect("a run on both sides");

@@ -84,12 +84,14 @@ mod tests {
     use super::*;
     use crate::benchmark::Profile;
     use crate::benchmark::exchange::BackendChoice;
+    use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
     use crate::benchmark::train::config::TrainConfig;
     use crate::benchmark::train::iteration::Iteration;
     use crate::benchmark::train::record::{RunEnd, RunHeader, SCHEMA, TakenUp};
     use crate::benchmark::train::work_load::WorkDivision;
     use crate::benchmark::warning::WarningKind;
     use crate::dimension::device::DeviceKind;
+    use crate::dimension::image_input::Augmentation;
     use crate::dimension::phase::{Phase, Phases};
     use crate::dimension::units::{Bytes, Seconds};
     use crate::host::environment::{Environment, RankPlace};
@@ -341,6 +343,40 @@ mod tests {
         assert!(straggler.text.ends_with(text), "{}", straggler.text);
         assert!(
             input.text.starts_with("the ranks waited for images in 22.5 % of the step (22.5 ms of 100.0 ms): raise")
+        );
+        // What each rank's threads took for an image says which stage it was.
+        let mut of_stage = |read: [f64; 4], decode: [f64; 4]| {
+            let rank = |(read, decode): (f64, f64)| RankImageInput {
+                decoder: None,
+                threads: 1,
+                images: 1000,
+                skipped: 0,
+                bytes: Bytes(1000),
+                read: Seconds(read),
+                decode: Seconds(decode),
+                augment: Seconds(1.0),
+            };
+            let end = late.end.as_mut().expect("an end");
+            end.input = Some(ImageInputUse {
+                what: "a folder of 2 classes".to_owned(),
+                items: None,
+                augmentation: Augmentation::None,
+                ranks: read.into_iter().zip(decode).map(rank).collect(),
+                skipped: Vec::new(),
+            });
+            warnings(&late, 10)[0].text.clone()
+        };
+        let disk = of_stage([0.1, 0.1, 51.9, 52.1], [4.0, 4.0, 4.5, 4.5]);
+        let text = "waiting for images, of which a thread read one in 52.0 ms there and in 0.1 ms elsewhere; each of these \
+                    waited 45.0 ms for it: look at the disk that holds its images, or leave it out";
+        assert!(disk.ends_with(text), "{disk}");
+        let cores = of_stage([0.1, 0.1, 0.2, 0.2], [4.0, 4.0, 9.0, 9.0]);
+        let text = "of which a thread decoded one in 10.0 ms there and in 5.0 ms elsewhere; each of these waited 45.0 ms for \
+                    it: raise --decode-threads, or look for what else uses its cores, or leave it out";
+        assert!(cores.ends_with(text), "{cores}");
+        let neither = of_stage([0.1; 4], [4.0; 4]);
+        assert!(
+            neither.ends_with("look at the disk that holds its images, or raise --decode-threads, or leave it out")
         );
         // Without images to wait for, a rank that was slow once is not told that it waited.
         let mut once = record(&TWO);

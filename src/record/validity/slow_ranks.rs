@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::record::RunRecord;
 use crate::benchmark::warning::{Warning, WarningKind};
@@ -75,10 +76,17 @@ fn slow(record: &RunRecord, kind: Kind, about: String, members: &[&Straggler], c
         None => ("own compute time", "leave it out"),
     };
     let late = late_for_input(members, counted);
-    let waits = late.map(|more| format!("; {} of it were waiting for images", milliseconds(more))).unwrap_or_default();
-    let look = match late {
-        Some(_) => "look at the disk that holds its images, or raise --decode-threads",
-        None => "look for other processes, a CPU quota, heat or a low clock there",
+    let stage = late.and_then(|_| late_stage(record.end.as_ref()?.input.as_ref()?, members));
+    let waits = late.map(|more| {
+        let stage = stage.map(|stage| stage.text()).unwrap_or_default();
+        format!("; {} of it were waiting for images{stage}", milliseconds(more))
+    });
+    let waits = waits.unwrap_or_default();
+    let look = match (late, stage) {
+        (None, _) => "look for other processes, a CPU quota, heat or a low clock there",
+        (Some(_), None) => "look at the disk that holds its images, or raise --decode-threads",
+        (Some(_), Some(LateStage { is_reading: true, .. })) => "look at the disk that holds its images",
+        (Some(_), Some(_)) => "raise --decode-threads, or look for what else uses its cores",
     };
     let average = |part: fn(&Straggler) -> f64| {
         mean(&members.iter().map(|straggler| part(straggler)).collect::<Vec<f64>>()).unwrap_or_default()
@@ -143,6 +151,41 @@ fn late_for_input(members: &[&Straggler], counted: &[Iteration]) -> Option<Secon
     let (input, all) =
         (longer(|iteration| &iteration.phases[Phase::Input])?, longer(|iteration| &iteration.before_allreduce)?);
     (input > 0.0 && input > LATE_FOR_INPUT * all).then_some(Seconds(input))
+}
+
+/// Which of the two an image takes longer in on slow ranks, and the time of one there and elsewhere.
+#[derive(Debug, Clone, Copy)]
+struct LateStage {
+    /// Otherwise decoding, with all that follows it.
+    is_reading: bool,
+    there: Seconds,
+    elsewhere: Seconds,
+}
+
+impl LateStage {
+    fn text(&self) -> String {
+        let (does, there) = (if self.is_reading { "read" } else { "decoded" }, milliseconds(self.there));
+        format!(", of which a thread {does} one in {there} there and in {} elsewhere", milliseconds(self.elsewhere))
+    }
+}
+
+/// Where these ranks lose more time than the others; `None` where in neither, or there are no others.
+fn late_stage(input: &ImageInputUse, members: &[&Straggler]) -> Option<LateStage> {
+    let of_image = |is_meant: bool, time: fn(&RankImageInput) -> f64| {
+        let is_member = |rank: usize| members.iter().any(|member| member.rank == rank);
+        let meant = input.ranks.iter().enumerate().filter(|(rank, _)| is_member(*rank) == is_meant);
+        let (time, images) = meant.fold((0.0, 0), |(sum, images), (_, rank)| (sum + time(rank), images + rank.images));
+        (images > 0).then_some(time / images as f64)
+    };
+    let stage = |is_reading: bool, time: fn(&RankImageInput) -> f64| -> Option<LateStage> {
+        let (there, elsewhere) = (Seconds(of_image(true, time)?), Seconds(of_image(false, time)?));
+        Some(LateStage { is_reading, there, elsewhere })
+    };
+    let reading = stage(true, |rank| rank.read.0)?;
+    let decoding = stage(false, |rank| rank.decode.0 + rank.augment.0)?;
+    let longer = |stage: &LateStage| stage.there.0 - stage.elsewhere.0;
+    let worst = if longer(&reading) > longer(&decoding) { reading } else { decoding };
+    (longer(&worst) > 0.0).then_some(worst)
 }
 
 /// `3-5, 9, 12, ...` from places in `counted`.
