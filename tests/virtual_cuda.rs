@@ -173,19 +173,49 @@ fn virtual_gpus_compute_what_cpus_compute() {
     }
 }
 
+/// What `ranks` make of the same weights with a kv-store on virtual GPUs and on CPUs.
+fn assert_near_with(kv_store: &str, ranks: u32, servers: u32, tolerance: f64) {
+    let start = Run::alone(&format!("{SMALL} --iters 1 --lr 0 {AT_ONCE}")).save().finish().weights();
+    let options = with_kv_store(kv_store);
+    let expected = Run::ranks(ranks + servers, &options).save().finish().weights();
+    let (actual, reports) = Virtual::ranks(ranks + servers, &options).save().finish();
+    let distance = apart(&actual.weights(), &expected, &start);
+    assert!(distance <= tolerance, "{kv_store}: {distance}");
+    let is_clean = reports.len() >= ranks as usize && reports.iter().all(|report| report.races == 0);
+    assert!(is_clean, "{reports:?}\n{}", actual.stderr);
+    actual.sound();
+}
+
+fn with_kv_store(kv_store: &str) -> String {
+    format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} --freeze-batch-norm --layout nhwc --kv-store {kv_store}")
+}
+
 /// Gradients leave in a stream of their own, by threads that stand on their rank's GPU.
 #[test]
 fn virtual_gpus_push_to_a_server_what_cpus_push() {
-    let start = Run::alone(&format!("{SMALL} --iters 1 --lr 0 {AT_ONCE}")).save().finish().weights();
-    let options = format!(
-        "{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} --freeze-batch-norm --layout nhwc --kv-store dist_sync --servers 1"
-    );
-    let expected = Run::ranks(3, &options).save().finish().weights();
-    let (actual, reports) = Virtual::ranks(3, &options).save().finish();
-    let distance = apart(&actual.weights(), &expected, &start);
-    assert!(distance <= 1e-5, "{distance}");
-    assert!(reports.len() >= 2 && reports.iter().all(|report| report.races == 0), "{reports:?}\n{}", actual.stderr);
-    actual.sound();
+    assert_near_with("dist_sync --servers 1", 2, 1, 1e-5);
+    // One rank is in step with itself.
+    assert_near_with("dist_async --servers 1", 1, 1, 1e-5);
+    Virtual::ranks(3, &with_kv_store("dist_async --servers 1")).sound();
+}
+
+/// Weights come back, or sums, by which a rank updates on its GPU. Two ranks of a host have two codes on GPUs, and on CPUs one
+/// of their sum.
+#[test]
+fn virtual_gpus_push_the_codes_that_cpus_push() {
+    assert_near_with("dist_sync --servers 1 --gradient-compression topk:1", 1, 1, 1e-5);
+    // Rounding decides whether a gradient at the threshold is sent.
+    assert_near_with("dist_sync --servers 1 --gradient-compression 2bit:0.001", 1, 1, 0.02);
+    let record = Virtual::ranks(3, &with_kv_store("dist_sync --servers 1 --gradient-compression 2bit:0.001")).sound();
+    checksum(&record);
+    let used = record.end.expect("an end").compression.expect("codes");
+    assert!(used.residual_norm.iter().all(|norm| *norm > 0.0), "{used:?}");
+}
+
+/// An owner a bucket, rank 0 for all, and each rank its shard in host memory.
+#[test]
+fn owners_on_virtual_gpus_update_as_those_on_cpus() {
+    ["device", "nccl", "local"].into_iter().for_each(|kv_store| assert_near_with(kv_store, 2, 0, 1e-5));
 }
 
 /// What is installed: optimized, and built apart from the tests' own.

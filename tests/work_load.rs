@@ -74,6 +74,17 @@ fn uneven_parts_train_as_one_rank_with_the_joined_batch() {
             assert!((first[0] - first[1]).abs() > 10.0 * tolerance * first[0], "{first:?}");
         }
         if (model, dtype) == ("mxnet-mlp", "fp32") {
+            // Whoever sums and updates.
+            for (processes, kv_store) in [(2, "device"), (2, "local"), (3, "dist_sync --servers 1")] {
+                let rate = 2f64.powi(-6);
+                let options = format!(
+                    "--model {model} --iters 3 --batch-size 6 --lr {rate} {AT_ONCE} --work-load 3,1 --kv-store {kv_store}"
+                );
+                let finished = small(processes, &data, &options).save().finish();
+                let difference = apart(&finished.weights(), &one, &start);
+                assert!(difference < tolerance, "{kv_store}: {difference}");
+                assert_eq!(division(&finished.sound()).images, [9, 3]);
+            }
             // Part of the batch is not the batch.
             let part = apart(&run(model, (1, 9), &options("")).1, &one, &start);
             assert!(part > 0.05, "{part}");

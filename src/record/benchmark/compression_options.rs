@@ -30,9 +30,9 @@ impl GradientCompression {
             "--gradient-compression {self} and --wire {wire} contradict each other: a code has a form of its own, leave --wire out"
         );
         ensure!(
-            device != DeviceChoice::Cuda,
-            "--gradient-compression {self} codes in host memory, --device is cuda: there are no kernels for it yet, choose \
-             --gradient-compression fp16 or bf16"
+            device != DeviceChoice::Cuda || kv_store.has_servers(),
+            "--gradient-compression {self} codes in host memory, where gradients of --device cuda are with --kv-store dist_* \
+             alone: choose --kv-store dist_sync, or --gradient-compression fp16 or bf16"
         );
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use tch::{Device, Tensor};
 
@@ -77,10 +77,15 @@ struct Path {
 /// By values, or by codes where these were asked for; one rank alone sends neither.
 fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session: &Session) -> Result<Path> {
     let (exchange, elements) = (&request.exchange, weights.numel());
-    let is_on_host = session.device() == Device::Cpu;
     if session.world.ranks() > 1
-        && let Some(codec) = Codec::new(request.compression, is_on_host)?
+        && let Some(codec) = Codec::new(request.compression)
     {
+        ensure!(
+            session.device() == Device::Cpu,
+            "--gradient-compression {compression} codes in host memory, where gradients of a GPU, as this rank has one, are with \
+             --kv-store dist_* alone: choose --kv-store dist_sync, --gradient-compression fp16 or bf16, or --device cpu",
+            compression = request.compression
+        );
         let buckets = reducer::plan(tensors, exchange).buckets;
         let buckets: Vec<Range<usize>> = buckets.into_iter().map(|bucket| bucket.elements).collect();
         let sink = CodedSums::new(codec, exchange, &buckets, elements, session)?;

@@ -14,7 +14,6 @@ pub mod packed_sums;
 pub mod top_k;
 pub mod two_bit;
 
-use anyhow::{Result, ensure};
 use ringmark_record::benchmark::compression::GradientCompression;
 
 use crate::exchange::codec::finite::NotFinite;
@@ -31,18 +30,13 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// What was asked for; `None` where values go as they are. Fails where gradients are not in host memory.
-    pub fn new(compression: GradientCompression, is_in_host_memory: bool) -> Result<Option<Codec>> {
-        ensure!(
-            is_in_host_memory || compression.is_none(),
-            "--gradient-compression {compression} codes in host memory, and this rank is on a GPU: there are no kernels for it \
-             yet, choose --gradient-compression fp16 or bf16, or --device cpu"
-        );
-        Ok(match compression {
+    /// What was asked for; `None` where values go as they are.
+    pub fn new(compression: GradientCompression) -> Option<Codec> {
+        match compression {
             GradientCompression::None => None,
             GradientCompression::TwoBit { threshold } => Some(Codec::TwoBit(TwoBit { threshold })),
             GradientCompression::TopK { ratio } => Some(Codec::TopK(TopK { ratio })),
-        })
+        }
     }
 
     /// Bytes of the code of so many values: a multiple of 4.

@@ -31,12 +31,12 @@ pub enum PushForm {
 
 impl PushForm {
     /// What `request` asks for. Codes whose sums are the answer say how many thresholds, not how much.
-    pub fn of(request: &ExchangeRequest, answer: AnswerForm) -> Result<PushForm> {
-        Ok(match (Codec::new(request.compression, true)?, answer) {
+    pub fn of(request: &ExchangeRequest, answer: AnswerForm) -> PushForm {
+        match (Codec::new(request.compression), answer) {
             (None, _) => PushForm::Values(memory::kind(request.exchange.wire)),
             (Some(codec), AnswerForm::Weights) => PushForm::Codes(codec),
             (Some(codec), AnswerForm::Sums(_)) => PushForm::Codes(codec.counting()),
-        })
+        }
     }
 
     /// Room for a push of so many gradients.
@@ -103,10 +103,10 @@ pub struct Forms {
 
 impl Forms {
     /// What `request` asks for with so many workers that push.
-    pub fn of(request: &ExchangeRequest, pushers: usize) -> Result<Forms> {
+    pub fn of(request: &ExchangeRequest, pushers: usize) -> Forms {
         let answer = AnswerForm::of(request, pushers);
         let has_momenta = answer.holds_weights() && request.rule.has_momentum();
-        Ok(Forms { push: PushForm::of(request, answer)?, answer, has_momenta })
+        Forms { push: PushForm::of(request, answer), answer, has_momenta }
     }
 
     /// What a server keeps beside the pushes, in words.

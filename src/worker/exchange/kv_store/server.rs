@@ -138,7 +138,7 @@ impl Prepared {
     fn new(request: &ExchangeRequest, roster: &Roster, number: usize, left: MemoryLeft) -> Result<Prepared> {
         let lengths = roster.workers.first().map(|worker| worker.lengths.clone()).unwrap_or_default();
         let plan = plan::of_request(request, &lengths, roster.servers.len())?;
-        let forms = Forms::of(request, roster.pushers().len())?;
+        let forms = Forms::of(request, roster.pushers().len());
         let memory = ServerMemory::of(left, roster, &plan, forms, number);
         memory.check()?;
         Ok(Prepared { plan, forms, memory })

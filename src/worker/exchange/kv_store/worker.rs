@@ -42,7 +42,7 @@ pub struct WithServers {
     pushes: Arc<Mutex<Pushes>>,
     weights: Tensor,
     /// Where servers send sums.
-    optimizer: Option<Optimizer>,
+    update_here: Option<UpdateHere>,
     roster: Roster,
     parts: Vec<PlannedPart>,
     is_asynchronous: bool,
@@ -54,7 +54,7 @@ impl WithServers {
         let Parameters { weights, tensors, ready_from } = parameters;
         let (world, device) = (session.world, session.device());
         let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
-        let codec = Codec::new(request.compression, device == Device::Cpu)?;
+        let codec = Codec::new(request.compression);
         let host_sum = match sums_on_host(request.kv_store.kv_store, world, device) {
             true => Some(HostSum::join(weights.numel(), request.exchange.wire, world)?),
             false => None,
@@ -93,7 +93,10 @@ impl WithServers {
             }
             None => None,
         };
-        let sums = pulled.tensor().shallow_clone();
+        let sums = match (answer, device) {
+            (AnswerForm::Sums(_), Device::Cuda(_)) => weights.f_zeros_like()?,
+            _ => pulled.tensor().shallow_clone(),
+        };
         // No push before every server has the first weights.
         world.barrier();
         let device_wire = match device {
@@ -108,21 +111,30 @@ impl WithServers {
         let pushes = Arc::new(Mutex::new(pushes));
         let ranks = roster.workers.len() as u32;
         let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
-        let optimizer = match answer {
+        let update_here = match answer {
             AnswerForm::Weights => None,
-            AnswerForm::Sums(_) => Some(Optimizer::new(&request.rule, counts, weights.shallow_clone(), sums)?),
+            AnswerForm::Sums(_) => {
+                let optimizer = Optimizer::new(&request.rule, counts, weights.shallow_clone(), sums.shallow_clone())?;
+                Some(UpdateHere { optimizer, sums })
+            }
         };
         // A bucket a parameter: each is a key, and leaves when backward has it.
         let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..request.exchange };
         let sink = Box::new(Sink(pushes.clone()));
         let reducer = GradientReducer::new(request.overlap, &keys, (tensors, ready_from), sink)?;
         let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
-        Ok(WithServers { reducer, pushes, weights, optimizer, roster, parts, is_asynchronous })
+        Ok(WithServers { reducer, pushes, weights, update_here, roster, parts, is_asynchronous })
     }
 
     fn pushes(&self) -> MutexGuard<'_, Pushes> {
         self.pushes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The update of a rank that gets sums, which lie on its device.
+struct UpdateHere {
+    optimizer: Optimizer,
+    sums: Tensor,
 }
 
 /// Whether the ranks of this host add up first.
@@ -156,9 +168,13 @@ impl GradientExchange for WithServers {
 
     /// The servers have updated, and their weights take the place of the old ones; or they have summed.
     fn update(&mut self, update: u32) -> Result<()> {
-        match &mut self.optimizer {
-            Some(optimizer) => optimizer.step(update),
-            None => self.pushes().take_weights(&self.weights),
+        let pushes = self.pushes.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut self.update_here {
+            Some(UpdateHere { optimizer, sums }) => {
+                pushes.take(sums)?;
+                optimizer.step(update)
+            }
+            None => pushes.take(&self.weights),
         }
     }
 
@@ -182,8 +198,8 @@ impl GradientExchange for WithServers {
         let (reports, iterations, bytes) = {
             let mut pushes = self.pushes();
             let reports = pushes.end()?;
-            if self.optimizer.is_none() {
-                pushes.take_weights(&self.weights)?;
+            if self.update_here.is_none() {
+                pushes.take(&self.weights)?;
             }
             let bytes = pushes.links.as_ref().map_or([0; 2], Links::bytes_of_steps);
             (reports, f64::from(pushes.iteration - 1), bytes)
@@ -331,12 +347,13 @@ impl Pushes {
         Ok(())
     }
 
-    fn take_weights(&self, weights: &Tensor) -> Result<()> {
-        match weights.device() {
-            Device::Cpu => weights.shallow_clone().f_copy_(self.pulled.tensor())?,
-            _ => return shim::copy_without_waiting(weights, self.pulled.tensor()),
-        };
-        Ok(())
+    /// Copies what came back to `taken`, which may be the same memory.
+    fn take(&self, taken: &Tensor) -> Result<()> {
+        match taken.device() {
+            Device::Cpu if taken.data_ptr() == self.pulled.tensor().data_ptr() => Ok(()),
+            Device::Cpu => taken.shallow_clone().f_copy_(self.pulled.tensor()).map(drop).map_err(Into::into),
+            _ => shim::copy_without_waiting(taken, self.pulled.tensor()),
+        }
     }
 
     fn end(&mut self) -> Result<Vec<ServerReport>> {
