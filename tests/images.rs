@@ -236,7 +236,14 @@ fn a_sweep_by_epochs_is_one_result_with_its_course() {
     let (status, stdout, stderr) = run(ringmark("report").arg(&result).arg("-o").arg(&page));
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     let page = fs::read_to_string(page).expect("a page");
-    for text in ["What it learned", "Training loss", "Validation loss", "Top-1", "1n2g run 1, epoch 3: Top-1"] {
+    for text in [
+        "What it learned",
+        "Training loss",
+        "Validation loss",
+        "Top-1",
+        "1n2g run 1, iteration 7: training loss",
+        "1n2g run 1, epoch 3: top-1",
+    ] {
         assert!(page.contains(text), "{text}");
     }
 }
@@ -328,6 +335,10 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     safetensors::write(&weights, &mlp(1, &data, "--iters 1").save().finish().weights());
     let error = run(1, "").file("--from-checkpoint", &weights).refused(1);
     assert!(error.contains("holds weights alone, and no place in their training: give it to --init"), "{error}");
+    // As many steps an epoch, of other images.
+    digits(&data, 9);
+    let other = run(2, two).file("--checkpoint", &weights).file("--from-checkpoint", &checkpoint).refused(1);
+    assert!(other.contains("an epoch had 10 images, and --data has 9: go on with the same images"), "{other}");
 }
 
 /// Every record once an epoch, whatever the number of ranks: what they predict is the same.

@@ -105,6 +105,8 @@ pub struct Measured {
     pub foreign_load: Option<ForeignLoad>,
     /// Mean loss over the joined batch of all ranks in the last iteration.
     pub last_loss: Option<f64>,
+    /// The same of every iteration, where images were read: the others train with one batch again and again.
+    pub losses: Vec<f64>,
     /// Updates skipped for a gradient that was not finite.
     pub skipped_steps: Option<u32>,
     /// Every epoch of the data that was trained whole; none where none were read.
@@ -239,6 +241,12 @@ fn measure(
             last_loss: match &record {
                 Some(record) => record.header.joined_loss(&record.iterations.last()?.loss),
                 None => log.last_loss,
+            },
+            losses: match &record {
+                Some(RunRecord { header, iterations, end: Some(end) }) if end.input.is_some() => {
+                    iterations.iter().filter_map(|iteration| header.joined_loss(&iteration.loss)).collect()
+                }
+                _ => Vec::new(),
             },
             skipped_steps: end.map(|end| end.skipped_steps),
             epochs: end.map(|end| end.epochs.clone()).unwrap_or_default(),

@@ -121,6 +121,18 @@ impl Place {
         Ok(serde_json::from_str(&world.gather_text(&own)[0])?)
     }
 
+    /// Refuses data of another number of images; `items` are those of these.
+    pub fn check_data(&self, path: &Path, items: Option<u64>) -> Result<()> {
+        let Some(before) = self.input.as_ref().and_then(|input| input.items) else { return Ok(()) };
+        let now = items.map_or_else(|| "records without an index".to_owned(), |items| items.to_string());
+        ensure!(
+            items == Some(before),
+            "--from-checkpoint {}: an epoch had {before} images, and --data has {now}: go on with the same images",
+            path.display()
+        );
+        Ok(())
+    }
+
     fn read(path: &Path, tensors: &HashMap<String, Tensor>, config: &TrainConfig, ranks: u32) -> Result<Place> {
         let text = tensors.get(PLACE).with_context(|| {
             format!("{} holds weights alone, and no place in their training: give it to --init", path.display())

@@ -137,6 +137,9 @@ fn prepare(
         ..epochs::images(deal, config, session)
     });
     let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
+    if let (Some(path), Some(place), Some(used)) = (from_checkpoint, &place, batches.used()) {
+        place.check_data(path, used.items)?;
+    }
     let saved = std::mem::take(&mut model.beside.of_training);
     let step = Step::new(config, world.rank(), model, (batches, part.0), exchange)?;
     if place.is_some() {

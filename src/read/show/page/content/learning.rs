@@ -1,6 +1,7 @@
-//! What training learned, where it went by epochs of images that were read: loss and predictions over iterations.
+//! What training learned, where images were read: loss and predictions over iterations.
 
 use ringmark_record::benchmark::train::learning::EpochEnd;
+use ringmark_record::stats::summary::mean;
 
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
@@ -9,34 +10,43 @@ use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::{Block, Column, Row, Table};
 
-const NOTE: &str = "At the end of every epoch: the mean loss of its joined batches, and what was predicted of the images of \
-                    --validate, which were not trained with. With label smoothing the training loss cannot come to 0.";
+const NOTE: &str = "Training loss: of the joined batches, a point for every fiftieth part of the run, its mean. At the end of \
+                    every epoch: what was predicted of the images of --validate, which were not trained with. With label \
+                    smoothing the training loss cannot come to 0.";
 
-/// Epochs of one run.
+/// Parts of a run whose mean loss is a point.
+const PARTS: usize = 50;
+
+/// One run.
 struct Course<'a> {
     name: String,
     style: Style,
+    /// Of every iteration.
+    losses: &'a [f64],
     ends: &'a [EpochEnd],
 }
 
-/// `None` where no run went by epochs.
+/// `None` where no run read images.
 pub fn block(setting: &Setting) -> Option<Block> {
     let courses: Vec<Course> = courses(setting);
-    let chart = |title: &str, unit: &str, value: &dyn Fn(&EpochEnd) -> Option<f64>| {
-        let series: Vec<LineSeries> = courses.iter().filter_map(|course| line(course, title, value)).collect();
+    let chart = |title: &str, unit: &str, points: &dyn Fn(&Course) -> Vec<Point>| {
+        let series: Vec<LineSeries> = courses.iter().filter_map(|course| line(course, points(course))).collect();
         (!series.is_empty()).then(|| {
             let [x, y] = ["iteration", unit].map(|name| Axis::new(name, ScaleKind::Linear));
             Chart::Lines(LineChart { y_ends: [None, None], ..LineChart::new(title, x, y, series) })
         })
     };
     let charts = [
-        chart("Training loss", "cross entropy", &|end| end.loss),
-        chart("Validation loss", "cross entropy", &|end| end.validation?.loss),
-        chart("Top-1", "%", &|end| Some(100.0 * end.validation?.top_1)),
+        chart("Training loss", "cross entropy", &of_parts),
+        chart("Validation loss", "cross entropy", &|course| {
+            of_epochs(course, "validation loss", |end| end.validation?.loss)
+        }),
+        chart("Top-1", "%", &|course| of_epochs(course, "top-1", |end| Some(100.0 * end.validation?.top_1))),
     ];
     let charts: Vec<Chart> = charts.into_iter().flatten().collect();
     let charts = charts.chunks(2).map(<[Chart]>::to_vec).collect();
-    (!courses.is_empty()).then(|| Block { charts, table: Some(table(&courses)), ..Block::new("What it learned", NOTE) })
+    let table = Some(table(&courses)).filter(|table| !table.rows.is_empty());
+    (!courses.is_empty()).then(|| Block { charts, table, ..Block::new("What it learned", NOTE) })
 }
 
 fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {
@@ -45,7 +55,7 @@ fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {
         let runs = series.group.cases.iter().flat_map(|case| case.runs.iter().map(move |run| (case.case, run)));
         for (case, run) in runs {
             let Ok(measured) = &run.outcome else { continue };
-            if measured.epochs.is_empty() {
+            if measured.epochs.is_empty() && measured.losses.is_empty() {
                 continue;
             }
             let number = run.found.name.run;
@@ -54,6 +64,7 @@ fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {
             courses.push(Course {
                 name: setting.named(series, format!("{case} run {number}")),
                 style: Style { colour, shape: courses.len() },
+                losses: &measured.losses,
                 ends: &measured.epochs,
             });
         }
@@ -61,14 +72,31 @@ fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {
     courses
 }
 
-/// `None` where no epoch has a value.
-fn line(course: &Course, title: &str, value: &dyn Fn(&EpochEnd) -> Option<f64>) -> Option<LineSeries> {
+/// The mean loss of each part; none of one with a loss that is not finite.
+fn of_parts(course: &Course) -> Vec<Point> {
+    let length = course.losses.len().div_ceil(PARTS).max(1);
+    let point = |(number, losses): (usize, &[f64])| {
+        let (first, last) = (number * length + 1, number * length + losses.len());
+        let y = mean(losses).filter(|loss| loss.is_finite())?;
+        let iterations =
+            if first == last { format!("iteration {first}") } else { format!("iterations {first}-{last}") };
+        let tip = format!("{}, {iterations}: training loss {y:.4}", course.name);
+        Some(Point { x: last as f64, y, tip, is_doubtful: false })
+    };
+    course.losses.chunks(length).enumerate().filter_map(point).collect()
+}
+
+fn of_epochs(course: &Course, what: &str, value: impl Fn(&EpochEnd) -> Option<f64>) -> Vec<Point> {
     let point = |end: &EpochEnd| {
         let y = value(end)?;
-        let tip = format!("{}, epoch {}: {title} {y:.4}", course.name, end.epoch);
+        let tip = format!("{}, epoch {}: {what} {y:.4}", course.name, end.epoch);
         Some(Point { x: f64::from(end.iteration), y, tip, is_doubtful: false })
     };
-    let points: Vec<Point> = course.ends.iter().filter_map(point).collect();
+    course.ends.iter().filter_map(point).collect()
+}
+
+/// `None` without points.
+fn line(course: &Course, points: Vec<Point>) -> Option<LineSeries> {
     (!points.is_empty()).then(|| LineSeries {
         name: course.name.clone(),
         style: course.style,
