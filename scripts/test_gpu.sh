@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# GPU tests of ringmark-worker: CUDA against CPU, every precision, gradients against fp64, speed, NCCL with one rank and
-# with two, overlap by events, all-reduce alone, and what the launcher reports about a rank that is killed or stopped.
+# GPU tests of ringmark-worker: CUDA against CPU, every precision, gradients against fp64, images that are read, speed, NCCL with
+# one rank and with two, kv-stores, overlap by events, all-reduce alone, and what the launcher reports about a rank that is killed
+# or stopped.
 #
 #   scripts/test_gpu.sh [--worker FILE] [--mpi FOLDER] [--limit SECONDS] [--keep FOLDER]
 #
@@ -180,6 +181,17 @@ status=0
 run overflow --device cuda --dtype fp16 --loss-scale 128 --inject overflow:2 "${five[@]}" || status=$?
 check "an overflow of fp16 skips one step" $status skips overflow 2 128
 
+# Images that are read: pixels are copied beside the steps, in a stream of their own.
+mkdir -p digits
+python3 "$judge" digits digits
+reading=(--model mxnet-lenet --image-size 28 --batch-size 32 --iters 6 --warmup 0 --lr 0.02 --lr-warmup-iters 0 --seed 1
+    --data digits/train-images-idx3-ubyte --decode-threads 2)
+status=0
+run read_cpu --device cpu "${reading[@]}" || status=$?
+run read_cuda --device cuda "${reading[@]}" || status=$?
+check "images that are read, CUDA against CPU" $status losses read_cuda read_cpu 1e-3
+if [[ $status == 0 ]]; then judge "images are read" read read_cuda 2; fi
+
 # One step of plain SGD, whose update is the gradient.
 one=(--batch-size 4 --image-size 64 --iters 1 --warmup 0 --lr 1000 --momentum 0 --weight-decay 0 --lr-warmup-iters 0
     --init init.safetensors --data batch.safetensors)
@@ -301,7 +313,7 @@ two_ranks() {
         skip "two ranks: mpirun is not on PATH"
         return
     fi
-    launch=(mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2)
+    launch=(mpirun -np 2 --allow-run-as-root --oversubscribe --bind-to none)
     local where="two GPUs" transport=
     if [[ $gpus -lt 2 ]]; then
         where="one GPU" transport=NET/Socket
@@ -342,6 +354,22 @@ WRAPPER
     run fp16_wire --device cuda --backend nccl --wire fp16 "${five[@]}" || status=$?
     check "gradients as fp16" $status losses fp16_wire nccl_2 0.02
     sums nccl_2_ 2 nccl "transport: $transport" "${small[@]}"
+
+    local store
+    for store in device nccl local; do
+        status=0
+        run "store_$store" --device cuda --kv-store "$store" "${five[@]}" || status=$?
+        check "--kv-store $store" $status losses "store_$store" nccl_2 1e-3
+    done
+    # One process more, which serves.
+    launch[2]=3
+    status=0
+    run store_server --device cuda --kv-store dist_sync --servers 1 "${five[@]}" || status=$?
+    check "--kv-store dist_sync" $status losses store_server nccl_2 1e-3
+    status=0
+    run store_2bit --device cuda --kv-store dist_sync --servers 1 --gradient-compression 2bit:0.001 "${five[@]}" || status=$?
+    check "--kv-store dist_sync with --gradient-compression 2bit" $status equal_ranks store_2bit 2 tcp
+    launch[2]=2
 
     status=0
     run nccl_again --device cuda --backend nccl "${five[@]}" || status=$?
