@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Trains on images of MNIST's form and says what was learned: top-1 of the test images after each epoch, by ranks and seeds.
+"""Trains on images of MNIST's form and says what was learned: top-1 of the test images after each epoch, by ranks, codes and seeds.
 
     scripts/learn_mnist.py [--images fashion-mnist|digits|FOLDER] [--model mxnet-lenet] [--ranks 1,2,4] [--seeds 0,1,2]
-                           [--epochs 10] [--out FILE]
+                           [--gradient-compressions none,2bit:0.01] [--epochs 10] [--out FILE]
 
 All ranks together take the same images in a step (--batch-size) and the same learning rate, so that their number changes
 nothing but rounding. `fashion-mnist` are the 60,000 and 10,000 images of Debian's package dataset-fashion-mnist, `digits` the
@@ -78,8 +78,8 @@ def array(folder, start):
     return found[0] if found else sys.exit(f"{folder} holds no {start}-images-idx3-ubyte, with or without .gz")
 
 
-def learn(options, folder, ranks, seed):
-    """Top-1 after each epoch."""
+def learn(options, folder, ranks, code, seed):
+    """Top-1 after each epoch, the seconds of all iterations, and what the code did."""
     with tempfile.TemporaryDirectory() as temporary:
         record = f"{temporary}/record.jsonl"
         command = [
@@ -88,11 +88,12 @@ def learn(options, folder, ranks, seed):
             "--data", str(array(folder, "train")), "--validate", str(array(folder, "t10k")), "--epochs", str(options.epochs),
             # It is multiplied by the number of ranks.
             "--lr", str(options.lr / ranks), "--momentum", "0.9", "--lr-schedule", "cosine", "--lr-warmup-iters", "0",
-            "--seed", str(seed), "--record", record,
+            "--gradient-compression", code, "--seed", str(seed), "--record", record,
         ]  # fmt: skip
         run(command, {**os.environ, "OMP_NUM_THREADS": str(max(1, options.cores // ranks))})
         lines = [json.loads(line) for line in open(record)]
-    return [epoch["validation"]["top_1"] for epoch in lines[-1]["epochs"]], lines[-1]["wall"]
+    end = lines[-1]
+    return [epoch["validation"]["top_1"] for epoch in end["epochs"]], end["wall"], end.get("compression")
 
 
 def main():
@@ -100,6 +101,7 @@ def main():
     options.add_argument("--model", default="mxnet-lenet")
     options.add_argument("--ranks", default="1,2,4")
     options.add_argument("--seeds", default="0,1,2")
+    options.add_argument("--gradient-compressions", default="none", help="codes of ringmark-worker, a row for each")
     options.add_argument("--epochs", type=int, default=10)
     options.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
     options.add_argument("--lr", type=float, default=0.02, help="of all ranks together")
@@ -112,18 +114,23 @@ def main():
     known = {"fashion-mnist": fashion_mnist, "digits": digits}
     folder = known[options.images]() if options.images in known else pathlib.Path(options.images)
 
-    table = [f"{'ranks':>5}  {'seconds':>7}  {'top-1 after 1 epoch':>19}  {f'after {options.epochs}, by seed':>24}  mean, standard deviation"]
-    figures = {}
-    for ranks in map(int, options.ranks.split(",")):
-        courses, walls = zip(*[learn(options, folder, ranks, int(seed)) for seed in options.seeds.split(",")])
-        figures[str(ranks)] = courses
+    table = [
+        f"{'ranks':>5}  {'code':>11}  {'seconds':>7}  {'top-1 after 1 epoch':>19}  {f'after {options.epochs}, by seed':>24}  mean, standard deviation"
+    ]
+    figures, seconds, compression = {}, {}, {}
+    rows = [(int(ranks), code) for ranks in options.ranks.split(",") for code in options.gradient_compressions.split(",")]
+    for ranks, code in rows:
+        learned = [learn(options, folder, ranks, code, int(seed)) for seed in options.seeds.split(",")]
+        courses, walls, codes = zip(*learned)
+        name = str(ranks) if code == "none" else f"{ranks} {code}"
+        figures[name], seconds[name], compression[name] = courses, walls, codes
         last = [course[-1] for course in courses]
         spread = f", {statistics.stdev(last):.4f}" if len(last) > 1 else ""
         first = statistics.mean(course[0] for course in courses)
         each = " ".join(f"{top_1:.4f}" for top_1 in last)
-        table.append(f"{ranks:5}  {statistics.median(walls):7.1f}  {first:19.4f}  {each:>24}  {statistics.mean(last):.4f}{spread}")
+        table.append(f"{ranks:5}  {code:>11}  {statistics.median(walls):7.1f}  {first:19.4f}  {each:>24}  {statistics.mean(last):.4f}{spread}")
     table.append(f"{options.images}, {options.model}, batch {options.batch_size} of all ranks, {options.device}, {options.cores} cores")
-    tell(table, options.out, top_1=figures)
+    tell(table, options.out, top_1=figures, seconds=seconds, compression=compression)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,8 @@ pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
     ensure!(
         !is_pickle(path),
         "{file} is a PyTorch pickle, not safetensors: convert it in Python by \
-         safetensors.torch.save_file(torch.load({file:?}), \"weights.safetensors\")",
+         safetensors.torch.save_file(torch.load({file:?}), \"weights.safetensors\"), of a checkpoint the state_dict in it alone \
+         (often torch.load(..)[\"model\"] or [\"state_dict\"])",
         file = path.display().to_string()
     );
     let file =
@@ -92,7 +93,31 @@ pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
 
 /// Whether the file begins as `torch.save` does: an archive of zip since PyTorch 1.6, a bare pickle before.
 fn is_pickle(path: &Path) -> bool {
-    let mut head = [0; 4];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && (head == *b"PK\x03\x04" || head[..2] == [0x80, 2])
+    let mut head = Vec::new();
+    // What cannot be read is told by who reads it next.
+    let _ = File::open(path).and_then(|file| file.take(9).read_to_end(&mut head));
+    // Safetensors' own first bytes may be the same, a length of 640, say: JSON follows behind all eight.
+    let is_safetensors = head.get(8) == Some(&b'{');
+    head.starts_with(b"PK\x03\x04") || (matches!(head[..], [0x80, 2..=5, ..]) && !is_safetensors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pickles_are_told_from_safetensors_of_the_same_first_bytes() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        for (bytes, expected) in [
+            (&b"PK\x03\x04\x00\x00"[..], true),
+            (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j", true),
+            (b"\x80\x04\x95", true),
+            (b"\x80\x02\x00\x00\x00\x00\x00\x00{\"__metadata__", false),
+            (b"\x40\x00\x00\x00\x00\x00\x00\x00{", false),
+            (b"", false),
+        ] {
+            std::fs::write(file.path(), bytes).expect("written");
+            assert_eq!(is_pickle(file.path()), expected, "{bytes:?}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The JSON of nccl-tests (`all_reduce_perf -J FILE` and its other programs), formats 1 to 3.
+//! The JSON of nccl-tests (`all_reduce_perf -J FILE` and its other programs): formats 1 to 3, and of later ones what these had.
 //!
 //! Format 2 added what `-P` measures of single iterations, format 3 how many of them it leaves out; what is read here has
 //! been the same in all. A test that fails ends its file early: what is missing then is `null` or absent.
@@ -25,6 +25,7 @@ pub struct NcclTests {
     pub args: Vec<String>,
     /// `NAME=VALUE`, of which those are kept that [`environment::is_allowed`] lets through: the file holds all, secrets
     /// included.
+    #[serde(default)]
     pub env: Vec<String>,
     /// As `ncclGetVersion` has it: 22809 is 2.28.9.
     pub nccl_version: u32,
