@@ -435,9 +435,12 @@ fn unchecked_results_say_so() {
 fn known_readers_find_the_bandwidths() {
     let _turn = turn();
     let sandbox = Sandbox::real();
-    for checked in ["", "-c 0"] {
-        let options = format!("-b 1K -e 16K -f 4 -n 4 -w 1 {checked}");
-        let (status, stdout, stderr) = run(&mut sandbox.worker_ranks(2, &options));
+    let by_hand = |options: &str| sandbox.worker_ranks(2, options);
+    let launched = |options: &str| sandbox.bandwidth(&format!("--hosts localhost:2 --cases 1n2g {options}"));
+    let starts: [&dyn Fn(&str) -> Command; 2] = [&by_hand, &launched];
+    for (start, checked) in starts.into_iter().flat_map(|start| ["", "-c 0"].map(|checked| (start, checked))) {
+        let _ = fs::remove_dir_all(sandbox.path("out"));
+        let (status, stdout, stderr) = run(&mut start(&format!("-b 1K -e 16K -f 4 -n 4 -w 1 {checked}")));
         assert_eq!(status, Some(0), "{stderr}{stdout}");
         let rows = rows(&stdout);
         let busbw: Vec<&str> = rows.iter().map(|row| row[11]).collect();
@@ -445,6 +448,8 @@ fn known_readers_find_the_bandwidths() {
         let out_of_place: Vec<&str> = rows.iter().map(|row| row[7]).collect();
         assert_eq!(superbenchmark(&stdout), out_of_place, "{stdout}");
         assert_eq!(cloudai(&stdout), busbw, "{stdout}");
+        let columns: Vec<String> = rows.iter().map(|row| format!("{} {}", row[7], row[11])).collect();
+        assert_eq!(awk("$1 ~ /^[0-9]+$/ { print $8, $12 }", &stdout), columns, "{stdout}");
         // grep 'Avg bus bandwidth' | awk '{print $NF}', as FlagPerf and many scripts.
         let average = stdout.lines().find(|line| line.contains("# Avg bus bandwidth")).expect("nccl-tests' foot");
         let average = average.split_whitespace().next_back().expect("a word");
@@ -467,10 +472,19 @@ pub fn superbenchmark(output: &str) -> Vec<&str> {
     rows.map(|words| words[words.len() - from_end]).collect()
 }
 
-/// As CloudAI's report of an NCCL test: every line that begins with a number and has thirteen columns.
+/// Lines that awk makes of them.
+fn awk(program: &str, input: &str) -> Vec<String> {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(file.path(), input).expect("written");
+    let (status, stdout, stderr) = run(Command::new("awk").arg(program).arg(file.path()));
+    assert_eq!(status, Some(0), "{stderr}");
+    stdout.lines().map(str::to_owned).collect()
+}
+
+/// As CloudAI's report of an NCCL test: every line that begins with a digit and has thirteen columns.
 pub fn cloudai(output: &str) -> Vec<&str> {
     let rows = output.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
-    let is_row = |words: &Vec<&str>| words.len() == 13 && words[0].parse::<u64>().is_ok();
+    let is_row = |words: &Vec<&str>| words.len() == 13 && words[0].starts_with(|first: char| first.is_ascii_digit());
     rows.filter(is_row).map(|words| words[11]).collect()
 }
 

@@ -55,19 +55,22 @@ fn the_batch_script_trains(slurm: &Scheduler) {
 /// are still in MPI_Init when those of the first host could be through.
 fn ranks_wait_for_a_host_that_starts_late(slurm: &Scheduler) {
     let _turn = turn_of(4);
-    let worker = worker();
+    let (worker, traced) = (worker(), tempfile::NamedTempFile::new().expect("a file"));
     let sandbox = Sandbox::new(&format!(
         "if [ \"$rank\" = 2 ]; then
-            strace -f -p $PPID -e trace=writev -e inject=writev:delay_enter=300000 -o /dev/null &
-            while grep -q 'TracerPid:.0$' /proc/$PPID/status; do sleep 0.1; done
+            strace -f -p $PPID -e trace=writev -e inject=writev:delay_enter=300000 -o {} &
+            while grep -q 'TracerPid:.0$' /proc/$PPID/status; do kill -0 $! || exit 9; sleep 0.1; done
             (until grep -q 'Batch.1.' \"${{record%.jsonl}}.log.part\"; do sleep 0.1; done; kill $!) &
         fi
         exec {} $words",
+        traced.path().display(),
         worker.display()
     ));
     let options = format!("--cases 2n2g --iters 2 {SMALL}");
     succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
     slurm.record(&sandbox, "out/2n2g/mxnet-lenet_b2_fp32_1.jsonl", &[1, 1, 2, 2]);
+    let traced = fs::read_to_string(traced.path()).expect("strace's");
+    assert!(traced.contains("(DELAYED)"), "slurmstepd answered by another call: {traced}");
 }
 
 /// On a host of their own, which no rank runs on, and beside ranks.
