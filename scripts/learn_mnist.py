@@ -119,6 +119,8 @@ def main():
     ]
     figures, seconds, compression = {}, {}, {}
     rows = [(int(ranks), code) for ranks in options.ranks.split(",") for code in options.gradient_compressions.split(",")]
+    # One rank exchanges nothing, and codes nothing.
+    rows = [(ranks, code) for ranks, code in rows if ranks > 1 or code == "none"]
     for ranks, code in rows:
         learned = [learn(options, folder, ranks, code, int(seed)) for seed in options.seeds.split(",")]
         courses, walls, codes = zip(*learned)

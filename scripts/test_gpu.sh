@@ -367,9 +367,16 @@ WRAPPER
     run store_server --device cuda --kv-store dist_sync --servers 1 "${five[@]}" || status=$?
     check "--kv-store dist_sync" $status losses store_server nccl_2 1e-3
     status=0
-    run store_2bit --device cuda --kv-store dist_sync --servers 1 --gradient-compression 2bit:0.001 "${five[@]}" || status=$?
-    check "--kv-store dist_sync with --gradient-compression 2bit" $status equal_ranks store_2bit 2 tcp
+    run store_2bit --device cuda --kv-store dist_sync --servers 1 --gradient-compression 2bit:1 "${five[@]}" || status=$?
+    check "two ranks push codes of two bits" $status equal_ranks store_2bit 2 tcp
+    # One rank and a server: ranks of a CPU host would add up before they code.
     launch[2]=2
+    local kind
+    status=0
+    for kind in cpu cuda; do
+        run "codes_$kind" --device $kind --kv-store dist_sync --servers 1 --gradient-compression 2bit:1 "${five[@]}" || status=$?
+    done
+    check "codes of two bits, CUDA against CPU" $status losses codes_cuda codes_cpu 0.02
 
     status=0
     run nccl_again --device cuda --backend nccl "${five[@]}" || status=$?

@@ -210,10 +210,7 @@ fn what_cannot_be_coded_is_refused_before_anything_starts() {
         ("--gradient-compression fp16 --wire fp32", "--wire fp32 and another option contradict each other"),
         ("--gradient-compression 2bit --dtype fp16", "--dtype fp16 finds its loss scale by gradients that are not"),
         ("--gradient-compression 2bit --autotune", "--autotune do not go together"),
-        (
-            "--gradient-compression 2bit --device cuda",
-            "where gradients of --device cuda are with --kv-store dist_* alone",
-        ),
+        ("--gradient-compression 2bit --device cuda", "with --device cuda choose --kv-store dist_sync or dist_async"),
         (
             "--gradient-compression 2bit --kv-store local",
             "--kv-store is local: MXNet's ignores the code and sends values",

@@ -31,8 +31,8 @@ impl GradientCompression {
         );
         ensure!(
             device != DeviceChoice::Cuda || kv_store.has_servers(),
-            "--gradient-compression {self} codes in host memory, where gradients of --device cuda are with --kv-store dist_* \
-             alone: choose --kv-store dist_sync, or --gradient-compression fp16 or bf16"
+            "--gradient-compression {self} is coded in host memory: with --device cuda choose --kv-store dist_sync or dist_async, \
+             whose gradients go there, or --gradient-compression fp16 or bf16"
         );
         Ok(())
     }

@@ -374,7 +374,7 @@ mod tests {
         let text = "of which a thread decoded one in 10.0 ms there and in 5.0 ms elsewhere; each of these waited 45.0 ms for \
                     it: raise --decode-threads, or look for what else uses its cores, or leave it out";
         assert!(cores.ends_with(text), "{cores}");
-        let neither = of_stage([0.1; 4], [4.0; 4]);
+        let neither = of_stage([0.1; 4], [4.0, 4.0, 4.3, 4.3]);
         assert!(
             neither.ends_with("look at the disk that holds its images, or raise --decode-threads, or leave it out")
         );

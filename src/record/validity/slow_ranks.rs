@@ -16,7 +16,7 @@ use crate::validity::hosts::is_loaded;
 use crate::validity::iterations::steps;
 use crate::validity::observed::Observed;
 use crate::validity::subject::{milliseconds, percent, subjects, warning};
-use crate::validity::thresholds::LATE_FOR_INPUT;
+use crate::validity::thresholds::{LATE_FOR_INPUT, LONGER_STAGE};
 
 /// Stragglers by own compute time alone, among the ranks whose hosts are not crowded. Where the ranks exchange nothing
 /// nobody waits for them. Of ranks with uneven work the time of an image is compared, and only those are named that the
@@ -76,7 +76,9 @@ fn slow(record: &RunRecord, kind: Kind, about: String, members: &[&Straggler], c
         None => ("own compute time", "leave it out"),
     };
     let late = late_for_input(members, counted);
-    let stage = late.and_then(|_| late_stage(record.end.as_ref()?.input.as_ref()?, members));
+    // Times of stages are means over the run: they tell nothing of single iterations.
+    let is_chronic = kind == Kind::Chronic && late.is_some();
+    let stage = is_chronic.then(|| late_stage(record.end.as_ref()?.input.as_ref()?, members)).flatten();
     let waits = late.map(|more| {
         let stage = stage.map(|stage| stage.text()).unwrap_or_default();
         format!("; {} of it were waiting for images{stage}", milliseconds(more))
@@ -169,7 +171,7 @@ impl LateStage {
     }
 }
 
-/// Where these ranks lose more time than the others; `None` where in neither, or there are no others.
+/// Where these ranks lose more time than the others; `None` where that is little, or there are no others.
 fn late_stage(input: &ImageInputUse, members: &[&Straggler]) -> Option<LateStage> {
     let of_image = |is_meant: bool, time: fn(&RankImageInput) -> f64| {
         let is_member = |rank: usize| members.iter().any(|member| member.rank == rank);
@@ -185,7 +187,7 @@ fn late_stage(input: &ImageInputUse, members: &[&Straggler]) -> Option<LateStage
     let decoding = stage(false, |rank| rank.decode.0 + rank.augment.0)?;
     let longer = |stage: &LateStage| stage.there.0 - stage.elsewhere.0;
     let worst = if longer(&reading) > longer(&decoding) { reading } else { decoding };
-    (longer(&worst) > 0.0).then_some(worst)
+    (longer(&worst) > LONGER_STAGE * worst.elsewhere.0).then_some(worst)
 }
 
 /// `3-5, 9, 12, ...` from places in `counted`.

@@ -22,6 +22,9 @@ pub(super) const INPUT: f64 = 0.05;
 /// A rank is late for its images where they are this share of what it took longer than the others.
 pub(super) const LATE_FOR_INPUT: f64 = 0.5;
 
+/// Reading or decoding an image is named as what makes it late from this much longer on than elsewhere.
+pub(super) const LONGER_STAGE: f64 = 0.1;
+
 /// An iteration is an outlier beyond both: so far above the median, and so many robust standard deviations.
 pub(super) const OUTLIER: f64 = 0.1;
 pub(super) const OUTLIER_DEVIATIONS: f64 = 5.0;

@@ -82,8 +82,8 @@ fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session
     {
         ensure!(
             session.device() == Device::Cpu,
-            "--gradient-compression {compression} codes in host memory, where gradients of a GPU, as this rank has one, are with \
-             --kv-store dist_* alone: choose --kv-store dist_sync, --gradient-compression fp16 or bf16, or --device cpu",
+            "--gradient-compression {compression} is coded in host memory, and this rank has a GPU: choose --kv-store dist_sync or \
+             dist_async, whose gradients go there, --gradient-compression fp16 or bf16, or --device cpu",
             compression = request.compression
         );
         let buckets = reducer::plan(tensors, exchange).buckets;

@@ -100,6 +100,8 @@ mod tests {
         for kv_store in [KvStore::DistSync, KvStore::DistDeviceSync, KvStore::DistAsync, KvStore::DistDeviceAsync] {
             super::check(&with(kv_store)).expect("servers decode");
         }
-        assert!(check(TrainConfig { device: DeviceChoice::Cuda, ..coded }).contains("--device is cuda"));
+        let on_gpu = |config: TrainConfig| TrainConfig { device: DeviceChoice::Cuda, ..config };
+        super::check(&on_gpu(with(KvStore::DistSync))).expect("gradients go to host memory");
+        assert!(check(on_gpu(coded)).contains("with --device cuda choose --kv-store dist_sync"));
     }
 }

@@ -123,11 +123,13 @@ impl Place {
 
     /// Refuses data of another number of images; `items` are those of these.
     pub fn check_data(&self, path: &Path, items: Option<u64>) -> Result<()> {
-        let Some(before) = self.input.as_ref().and_then(|input| input.items) else { return Ok(()) };
-        let now = items.map_or_else(|| "records without an index".to_owned(), |items| items.to_string());
+        let Some(input) = &self.input else { return Ok(()) };
+        let [before, now] = [input.items, items].map(|items| {
+            items.map_or_else(|| "records without an index".to_owned(), |items| format!("{items} images"))
+        });
         ensure!(
-            items == Some(before),
-            "--from-checkpoint {}: an epoch had {before} images, and --data has {now}: go on with the same images",
+            before == now,
+            "--from-checkpoint {}: it read {before}, and --data has {now}: go on with the same images",
             path.display()
         );
         Ok(())

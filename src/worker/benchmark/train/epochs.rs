@@ -10,6 +10,7 @@ use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::learning::{EpochEnd, Validation};
 use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::Stage;
 use ringmark_record::stats::summary::mean;
@@ -103,11 +104,15 @@ pub fn deal(files: &[PathBuf], config: &TrainConfig, session: &Session) -> Resul
 /// How this rank reads the images of `deal` for training, from the first one on.
 pub fn images(deal: Deal, config: &TrainConfig, session: &Session) -> ImageRequest {
     let part_of_cores = AskedThreads { number: None, cores_divided_by: config.cores_divided_by };
+    let own_threads = match session.own.kind {
+        DeviceKind::Cpu => session.own.threads,
+        // Those of `--threads` have little to do where a GPU computes.
+        DeviceKind::Cuda => part_of_cores.of_rank(session.world),
+    };
     ImageRequest {
         deal,
         config: config.input,
-        // `--threads` are those that compute.
-        threads: config.input.decode_threads.unwrap_or_else(|| part_of_cores.of_rank(session.world)),
+        threads: config.input.decode_threads.unwrap_or(own_threads),
         joined: config.joined_batch(session.world.ranks()),
         steps_before: 0,
         is_validation: false,

@@ -10,11 +10,11 @@ use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::{Block, Column, Row, Table};
 
-const NOTE: &str = "Training loss: of the joined batches, a point for every fiftieth part of the run, its mean. At the end of \
-                    every epoch: what was predicted of the images of --validate, which were not trained with. With label \
-                    smoothing the training loss cannot come to 0.";
+const NOTE: &str = "Training loss: of the joined batches, the mean over equal parts of the run, at most 50. At the end of every \
+                    epoch: what was predicted of the images of --validate, which were not trained with. With label smoothing \
+                    the training loss cannot come to 0.";
 
-/// Parts of a run whose mean loss is a point.
+/// Most parts of a run whose mean loss is a point.
 const PARTS: usize = 50;
 
 /// One run.
