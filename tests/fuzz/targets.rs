@@ -414,7 +414,10 @@ fn list_file(bytes: &[u8]) {
 fn image(bytes: &[u8]) {
     let augmentations = [Augmentation::None, Augmentation::Imagenet, Augmentation::Mxnet2, Augmentation::Mxnet3];
     let recipe = Recipe::training(augmentations[bytes.len() % augmentations.len()], 24);
-    let mut pipeline = ImagePipeline::new(DecoderChoice::Zune, Scaling::Off).expect("it is part of the program");
+    let decoder = [DecoderChoice::Zune, DecoderChoice::Turbojpeg][bytes.len() / 4 % 2];
+    let scaling = [Scaling::Off, Scaling::Allowed][bytes.len() / 8 % 2];
+    // Not every machine has turbojpeg.
+    let Ok(mut pipeline) = ImagePipeline::new(decoder, scaling) else { return };
     let mut generator = Generator::of_image(0, 0, bytes.len() as u64);
     let Ok(plan) = pipeline.decode(bytes, &recipe, &mut generator) else { return };
     let mut slot = vec![0; recipe.bytes()];
