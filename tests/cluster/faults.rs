@@ -340,7 +340,9 @@ fn a_narrow_link_lets_the_run_end_and_shows_in_the_exposed_all_reduce() {
     println!("{:<34} {:>5.1} s  {words}", "link of a host at 100 Mbit/s", time.as_secs_f64());
     // Host 3 sends its share of the gradients, 3/4 of them, and that again of the sums, at 12.5 MB/s. Of the first half some
     // may be sent before the last rank comes.
-    assert!(narrow > 0.5 * 1.5 * gradients / 12.5e6, "{words}");
+    let least = 0.5 * 1.5 * gradients / 12.5e6;
+    // Other work may have made the ranks wait for each other as long without the limit.
+    assert!(narrow > least && (narrow > free || free > least), "{words}");
     until_empty(&cluster);
 }
 

@@ -65,13 +65,12 @@ impl Images {
     ///
     /// Where the data do not suit the network.
     pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
-        let ImageRequest { deal, is_validation, .. } = images;
-        let of = if *is_validation { validation_recipe } else { training_recipe };
+        let &ImageRequest { ref deal, threads, is_validation, .. } = images;
+        let of = if is_validation { validation_recipe } else { training_recipe };
         let recipe = of(&images.config, &deal.dataset, request.image_size)?;
         let share = Share { joined: images.joined, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
         let shuffle = images.config.shuffle_seed(seed).filter(|_| !is_validation);
-        let threads = images.threads;
         let batches = BatchSpec { model: request.model, images: request.images, seed, threads };
         let config = loader_config(&images.config, recipe, batches);
         let loader = deal.start(share, shuffle, config, images.steps_before)?;

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
-use tch::{Device, Tensor};
+use tch::Tensor;
 
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::codec::Codec;
@@ -80,12 +80,8 @@ fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session
     if session.world.ranks() > 1
         && let Some(codec) = Codec::new(request.compression)
     {
-        ensure!(
-            session.device() == Device::Cpu,
-            "--gradient-compression {compression} is coded in host memory, and this rank has a GPU: choose --kv-store dist_sync or \
-             dist_async, whose gradients go there, --gradient-compression fp16 or bf16, or --device cpu",
-            compression = request.compression
-        );
+        // Again where `--device auto` has come to a GPU.
+        request.compression.check(exchange, request.kv_store.kv_store, session.own.kind.into())?;
         let buckets = reducer::plan(tensors, exchange).buckets;
         let buckets: Vec<Range<usize>> = buckets.into_iter().map(|bucket| bucket.elements).collect();
         let sink = CodedSums::new(codec, exchange, &buckets, elements, session)?;

@@ -103,39 +103,33 @@ impl Place {
         self.iterations.len() as u32
     }
 
-    /// Of the checkpoint that holds these tensors on rank 0, which alone reads it; all ranks call this together.
+    /// Of the checkpoint that holds these tensors on rank 0, which alone reads it; all ranks call this together. `items` are
+    /// the images of the data, where that is known.
     ///
     /// # Errors
     ///
-    /// Where the file at `path` is no checkpoint, or is one of training with other options.
+    /// Where the file at `path` is no checkpoint, or is one of training with other options or images.
     pub fn of_rank_0(
         path: &Path,
         tensors: &HashMap<String, Tensor>,
         config: &TrainConfig,
+        items: Option<u64>,
         world: &World,
     ) -> Result<Place> {
         let own = match world.rank() {
-            0 => serde_json::to_string(&Place::read(path, tensors, config, world.ranks())?)?,
+            0 => serde_json::to_string(&Place::read(path, tensors, config, items, world.ranks())?)?,
             _ => String::new(),
         };
         Ok(serde_json::from_str(&world.gather_text(&own)[0])?)
     }
 
-    /// Refuses data of another number of images; `items` are those of these.
-    pub fn check_data(&self, path: &Path, items: Option<u64>) -> Result<()> {
-        let Some(input) = &self.input else { return Ok(()) };
-        let [before, now] = [input.items, items].map(|items| {
-            items.map_or_else(|| "records without an index".to_owned(), |items| format!("{items} images"))
-        });
-        ensure!(
-            before == now,
-            "--from-checkpoint {}: it read {before}, and --data has {now}: go on with the same images",
-            path.display()
-        );
-        Ok(())
-    }
-
-    fn read(path: &Path, tensors: &HashMap<String, Tensor>, config: &TrainConfig, ranks: u32) -> Result<Place> {
+    fn read(
+        path: &Path,
+        tensors: &HashMap<String, Tensor>,
+        config: &TrainConfig,
+        items: Option<u64>,
+        ranks: u32,
+    ) -> Result<Place> {
         let text = tensors.get(PLACE).with_context(|| {
             format!("{} holds weights alone, and no place in their training: give it to --init", path.display())
         })?;
@@ -161,6 +155,16 @@ impl Place {
             place.epoch_iterations.unwrap_or_default(),
             config.learning.epoch_iterations.unwrap_or_default()
         );
+        if let Some(input) = &place.input {
+            let [before, now] = [input.items, items].map(|items| {
+                items.map_or_else(|| "records without an index".to_owned(), |items| format!("{items} images"))
+            });
+            ensure!(
+                before == now,
+                "--from-checkpoint {}: it read {before}, and --data has {now}: go on with the same images",
+                path.display()
+            );
+        }
         let (before, now) = (&place.settings, settings(config));
         let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
         for name in names {

@@ -115,7 +115,8 @@ fn prepare(
     let recipe =
         Recipe { model: config.model, dropout: config.dropout, seed: config.seed, init, dtype: config.dtype, layout };
     let mut model = PreparedModel::new(&recipe, device)?;
-    let read = |path: &Path| Place::of_rank_0(path, &model.beside.of_training, config, world);
+    let items = deal.as_ref().and_then(|deal| deal.dataset.length());
+    let read = |path: &Path| Place::of_rank_0(path, &model.beside.of_training, config, items, world);
     let place = from_checkpoint.map(read).transpose()?;
 
     heartbeat::enter(Stage::Connecting);
@@ -137,9 +138,6 @@ fn prepare(
         ..epochs::images(deal, config, session)
     });
     let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
-    if let (Some(path), Some(place), Some(used)) = (from_checkpoint, &place, batches.used()) {
-        place.check_data(path, used.items)?;
-    }
     let saved = std::mem::take(&mut model.beside.of_training);
     let step = Step::new(config, world.rank(), model, (batches, part.0), exchange)?;
     if place.is_some() {

@@ -42,7 +42,9 @@ pub struct WithServers {
     pushes: Arc<Mutex<Pushes>>,
     weights: Tensor,
     /// Where servers send sums.
-    update_here: Option<UpdateHere>,
+    optimizer: Option<Optimizer>,
+    /// What comes back is taken here: the weights, or the optimizer's sums.
+    taken: Tensor,
     roster: Roster,
     parts: Vec<PlannedPart>,
     is_asynchronous: bool,
@@ -93,9 +95,10 @@ impl WithServers {
             }
             None => None,
         };
-        let sums = match (answer, device) {
+        let taken = match (answer, device) {
+            (AnswerForm::Weights, _) => weights.shallow_clone(),
             (AnswerForm::Sums(_), Device::Cuda(_)) => weights.f_zeros_like()?,
-            _ => pulled.tensor().shallow_clone(),
+            (AnswerForm::Sums(_), _) => pulled.tensor().shallow_clone(),
         };
         // No push before every server has the first weights.
         world.barrier();
@@ -111,11 +114,10 @@ impl WithServers {
         let pushes = Arc::new(Mutex::new(pushes));
         let ranks = roster.workers.len() as u32;
         let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
-        let update_here = match answer {
+        let optimizer = match answer {
             AnswerForm::Weights => None,
             AnswerForm::Sums(_) => {
-                let optimizer = Optimizer::new(&request.rule, counts, weights.shallow_clone(), sums.shallow_clone())?;
-                Some(UpdateHere { optimizer, sums })
+                Some(Optimizer::new(&request.rule, counts, weights.shallow_clone(), taken.shallow_clone())?)
             }
         };
         // A bucket a parameter: each is a key, and leaves when backward has it.
@@ -123,18 +125,12 @@ impl WithServers {
         let sink = Box::new(Sink(pushes.clone()));
         let reducer = GradientReducer::new(request.overlap, &keys, (tensors, ready_from), sink)?;
         let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
-        Ok(WithServers { reducer, pushes, weights, update_here, roster, parts, is_asynchronous })
+        Ok(WithServers { reducer, pushes, weights, optimizer, taken, roster, parts, is_asynchronous })
     }
 
     fn pushes(&self) -> MutexGuard<'_, Pushes> {
         self.pushes.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The update of a rank that gets sums, which lie on its device.
-struct UpdateHere {
-    optimizer: Optimizer,
-    sums: Tensor,
 }
 
 /// Whether the ranks of this host add up first.
@@ -168,14 +164,8 @@ impl GradientExchange for WithServers {
 
     /// The servers have updated, and their weights take the place of the old ones; or they have summed.
     fn update(&mut self, update: u32) -> Result<()> {
-        let pushes = self.pushes.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut self.update_here {
-            Some(UpdateHere { optimizer, sums }) => {
-                pushes.take(sums)?;
-                optimizer.step(update)
-            }
-            None => pushes.take(&self.weights),
-        }
+        self.pushes().take(&self.taken)?;
+        self.optimizer.as_mut().map_or(Ok(()), |optimizer| optimizer.step(update))
     }
 
     fn name(&self) -> &'static str {
@@ -198,8 +188,8 @@ impl GradientExchange for WithServers {
         let (reports, iterations, bytes) = {
             let mut pushes = self.pushes();
             let reports = pushes.end()?;
-            if self.update_here.is_none() {
-                pushes.take(&self.weights)?;
+            if self.optimizer.is_none() {
+                pushes.take(&self.taken)?;
             }
             let bytes = pushes.links.as_ref().map_or([0; 2], Links::bytes_of_steps);
             (reports, f64::from(pushes.iteration - 1), bytes)
@@ -347,13 +337,13 @@ impl Pushes {
         Ok(())
     }
 
-    /// Copies what came back to `taken`, which may be the same memory.
+    /// Copies what came back to `taken`; to where it is already libtorch copies nothing.
     fn take(&self, taken: &Tensor) -> Result<()> {
         match taken.device() {
-            Device::Cpu if taken.data_ptr() == self.pulled.tensor().data_ptr() => Ok(()),
-            Device::Cpu => taken.shallow_clone().f_copy_(self.pulled.tensor()).map(drop).map_err(Into::into),
-            _ => shim::copy_without_waiting(taken, self.pulled.tensor()),
-        }
+            Device::Cpu => taken.shallow_clone().f_copy_(self.pulled.tensor())?,
+            _ => return shim::copy_without_waiting(taken, self.pulled.tensor()),
+        };
+        Ok(())
     }
 
     fn end(&mut self) -> Result<Vec<ServerReport>> {
