@@ -92,7 +92,8 @@ make_host() {
     ip -n "$name" link set eth0 up
 
     step="starting sshd on $name"
-    mkdir -p "$folder/tmp"
+    # Open MPI removes the folder of a host's jobs, if it is empty, when one ends, and another that begins just then fails.
+    mkdir -p "$folder/tmp/ompi.$name.$EUID/kept"
     cp "$STATE/key.pub" "$folder/authorized_keys"
     ssh-keygen -q -t ed25519 -N '' -C "$name" -f "$folder/host_key"
     echo "$address $name" >>"$STATE/hosts"

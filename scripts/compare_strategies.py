@@ -3,14 +3,15 @@
 
     scripts/compare_strategies.py [--rounds 3] [--hosts 4] [--servers 1,2,4] [--rate 1gbit] [--model resnet50_v1b] [--out FILE]
 
-Makes hosts by scripts/cluster.sh (root alone may), one rank on each, and servers on hosts of their own. Every round trains a
-few steps by every strategy, and without any exchange, in turns. A side's step in a round is the median over iterations of
-the slowest rank's; the table gives the median over rounds and the range. Images are small, so that a step is little else
-than its exchange; forward, backward and update are in it all the same.
+Makes hosts by scripts/cluster.sh (root alone may), one rank on each, and servers on hosts of their own. Every round exchanges
+and updates alone by every strategy (ringmark bandwidth --optimizer sgd), and trains a few steps by it and without any exchange,
+all in turns. A side's time in a round is the median over iterations of the slowest rank's; the table gives the median over
+rounds and the range. Images are small, so that a step is little else than its exchange.
 
 The bound is the time that the bytes of one direction of the busiest link need at the rate of the link, S being the weights
 in fp32, H the hosts, N the servers: ring and owners 2 (H-1)/H S, servers max(S, H S / N); with 2-bit codes S / 16 out of a
-worker, and H S / N / d out of a server, d being the digits of base 2 H + 1 in 32 bits (docs/kv_store.md).
+worker, and H S / N / d out of a server, d being the digits of base 2 H + 1 in 32 bits (docs/kv_store.md). The share is that
+of the exchange. Imbalance is by how much the server that holds most of the weights has more than their mean.
 """
 
 import argparse
@@ -34,9 +35,10 @@ RATES = {"1gbit": 125e6, "100mbit": 12.5e6, "none": None}
 class Strategy:
     def __init__(self, name, kv_store, servers, more=()):
         self.name, self.kv_store, self.servers, self.more = name, kv_store, servers, list(more)
+        self.exchanges = "none" not in self.more
 
     def bound(self, weights, hosts, rate):
-        if rate is None or "none" in self.more:
+        if rate is None or not self.exchanges:
             return None
         if self.servers:
             out, back = 1, 1
@@ -45,25 +47,44 @@ class Strategy:
             return max(weights / out, hosts * weights / self.servers / back) / rate
         return 2 * (hosts - 1) / hosts * weights / rate
 
-    def step(self, options, environment):
-        """Seconds of one step, and bytes of the weights."""
+    def command(self, options):
+        """What both commands are asked."""
         names = [f"strategies-{number}" for number in range(1, options.hosts + max(options.servers) + 1)]
+        command = [
+            "--hosts", ",".join(f"{name}:1" for name in names[: options.hosts]), "--cases", f"{options.hosts}n1g",
+            "--model", options.model, "--device", "cpu", "--threads", "1", "--warmup", str(options.warmup), *self.more,
+        ]  # fmt: skip
+        if self.kv_store != "ring":
+            command += ["--kv-store", self.kv_store]
+        if self.servers:
+            hosts = names[options.hosts : options.hosts + self.servers]
+            command += ["--servers", str(self.servers), "--server-hosts", ",".join(hosts)]
+        return command
+
+    def measure(self, program, arguments, pattern, options, environment):
+        """Lines or the whole of the one record that the program leaves."""
         with tempfile.TemporaryDirectory() as folder:
-            command = [
-                CLUSTER, "run", options.ringmark, "sweep", "--hosts", ",".join(f"{name}:1" for name in names[: options.hosts]),
-                "--cases", f"{options.hosts}n1g", "--runs", "1", "--kv-store", self.kv_store, "--model", options.model,
-                "--image-size", str(options.image_size), "--batch-size", "1", "--iters", str(options.warmup + options.iters),
-                "--warmup", str(options.warmup), "--device", "cpu", "--threads", "1", "--out", f"{folder}/out", *self.more,
-            ]  # fmt: skip
-            if self.servers:
-                command += ["--servers", str(self.servers)]
-                command += ["--server-hosts", ",".join(names[options.hosts : options.hosts + self.servers])]
+            command = [CLUSTER, "run", options.ringmark, program, *self.command(options), *arguments, "--out", f"{folder}/out"]
             run(command, environment)
-            (record,) = pathlib.Path(folder).glob("out/*/*.jsonl")
-            lines = [json.loads(line) for line in record.open()]
-        buckets = lines[0]["buckets"]
+            (record,) = pathlib.Path(folder).glob(f"out/*/{pattern}")
+            return [json.loads(line) for line in record.open()]
+
+    def step(self, options, environment):
+        """Seconds of one step, bytes of the weights, and the imbalance of servers."""
+        count = options.warmup + options.iters
+        arguments = ["--runs", "1", "--image-size", str(options.image_size), "--batch-size", "1", "--iters", str(count)]
+        lines = self.measure("sweep", arguments, "*.jsonl", options, environment)
         steps = [max(line["step"]) for line in lines if line["kind"] == "iteration"]
-        return statistics.median(steps[options.warmup :]), sum(buckets)
+        held = [server["weights"] for server in lines[-1].get("kv_store", {}).get("servers", [])]
+        imbalance = max(held) / statistics.mean(held) - 1 if held and sum(held) else None
+        return statistics.median(steps[options.warmup :]), sum(lines[0]["buckets"]), imbalance
+
+    def exchange(self, options, environment):
+        """Seconds of one exchange and its update."""
+        arguments = ["--iters", str(options.iters), "--optimizer", "sgd", "--arrays", "all"]
+        (record,) = self.measure("bandwidth", arguments, "bandwidth.json", options, environment)
+        (gradients,) = record["results"]
+        return statistics.median(max(ranks) for ranks in zip(*(gradients["in_place"] or gradients["out_of_place"])["seconds"]))
 
 
 def main():
@@ -77,6 +98,7 @@ def main():
     parser.add_argument("--iters", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--ringmark", default=str(ROOT / "target/release/ringmark"))
+    parser.add_argument("--only", help="names of strategies that count, as in the table", type=lambda text: text.split(";"))
     parser.add_argument("--out", help="file for the table and the raw figures (JSON)")
     options = parser.parse_args()
     strategies = [Strategy("no exchange", "ring", 0, ["--backend", "none"])]
@@ -86,31 +108,40 @@ def main():
         strategies.append(Strategy(name, "dist_sync", count))
         strategies.append(Strategy(f"{name}, 2bit", "dist_sync", count, ["--gradient-compression", "2bit"]))
 
+    strategies = [strategy for strategy in strategies if not options.only or strategy.name in options.only]
+
     environment = {**os.environ, "CLUSTER_NAME": "strategies", "OMP_NUM_THREADS": "1"}
     subprocess.run([CLUSTER, "up", str(options.hosts + max(options.servers))], env=environment, check=True, stdout=subprocess.DEVNULL)
-    figures, weights = {strategy.name: [] for strategy in strategies}, 0
+    steps, exchanges = ({strategy.name: [] for strategy in strategies} for _ in range(2))
+    weights, imbalances = 0, {}
     try:
         if options.rate != "none":
             subprocess.run([CLUSTER, "limit", options.rate], env=environment, check=True)
         for number in range(options.rounds):
             for strategy in strategies[number % len(strategies) :] + strategies[: number % len(strategies)]:
-                seconds, weights = strategy.step(options, environment)
-                figures[strategy.name].append(seconds)
-                print(f"round {number + 1} {strategy.name}: {seconds:.3f} s", file=sys.stderr)
+                name = strategy.name
+                seconds, weights, imbalances[name] = strategy.step(options, environment)
+                steps[name].append(seconds)
+                if strategy.exchanges:
+                    exchanges[name].append(strategy.exchange(options, environment))
+                print(f"round {number + 1} {name}: {seconds:.3f} s, {exchanges[name][-1:]} s alone", file=sys.stderr)
     finally:
         subprocess.run([CLUSTER, "down"], env=environment, check=False)
 
-    lines = [f"{'strategy':28} {'step s':>24} {'bound s':>8} {'of it %':>8}"]
+    lines = [f"{'strategy':28} {'step s':>20} {'exchange s':>20} {'bound s':>8} {'of it %':>8} {'imbalance %':>12}"]
     for strategy in strategies:
-        seconds = figures[strategy.name]
+        alone = exchanges[strategy.name]
         bound = strategy.bound(weights, options.hosts, RATES[options.rate])
-        share = [f"{'-':>8}", f"{'-':>8}"] if bound is None else [f"{bound:8.3f}", f"{100 * bound / statistics.median(seconds):8.1f}"]
-        lines.append(f"{strategy.name:28} {spread(seconds):>24} {share[0]} {share[1]}")
+        cells = [spread(steps[strategy.name]).rjust(20), (spread(alone) if alone else "-").rjust(20)]
+        cells += ["-".rjust(8)] * 2 if bound is None else [f"{bound:8.3f}", f"{100 * bound / statistics.median(alone):8.1f}"]
+        imbalance = imbalances[strategy.name]
+        cells.append("-".rjust(12) if imbalance is None else f"{100 * imbalance:12.2f}")
+        lines.append(f"{strategy.name:28} {' '.join(cells)}")
     lines.append(
         f"{options.model}, {weights / 1e6:.1f} MB of weights, {options.hosts} hosts of one rank, links of {options.rate}; "
         f"medians [lowest, highest] of {options.rounds} rounds"
     )
-    tell(lines, options.out, seconds_a_step=figures)
+    tell(lines, options.out, seconds_a_step=steps, seconds_an_exchange=exchanges, imbalance=imbalances)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 //! Jobs in a real Grid Engine: sge_qmaster and sge_execd on hosts of this machine (scripts/gridengine_cluster.sh).
 
+use std::ffi::OsString;
 use std::fs;
 use std::process::{Command, Output, Stdio};
 
@@ -167,9 +168,16 @@ fn nothing_is_left(grid_engine: &Scheduler, sandbox: &Sandbox) {
     wait_until("no process is left", || sandbox.left().is_empty());
     for number in [1, 2] {
         let host = grid_engine.cluster.host(number);
-        for folder in [format!("gridengine/execd/{host}/active_jobs"), format!("{host}/tmp")] {
+        // The cluster keeps the folder of Open MPI's jobs.
+        let of_jobs = format!("ompi.{host}.0");
+        for (folder, kept) in [
+            (format!("gridengine/execd/{host}/active_jobs"), None),
+            (format!("{host}/tmp"), Some(of_jobs.as_str())),
+            (format!("{host}/tmp/{of_jobs}"), Some("kept")),
+        ] {
             let folder = grid_engine.cluster.state().join(folder);
-            wait_until("no file is left", || fs::read_dir(&folder).expect("a folder").next().is_none());
+            let is_left = |entry: fs::DirEntry| Some(entry.file_name()) != kept.map(OsString::from);
+            wait_until("no file is left", || !fs::read_dir(&folder).expect("a folder").flatten().any(is_left));
         }
     }
 }

@@ -92,9 +92,18 @@ fn worker() -> PathBuf {
         }
         let output = cargo.output().expect("cargo starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        keep_folder_of_jobs();
         folder.join("ringmark-worker")
     };
     WORKER.get_or_init(build).clone()
+}
+
+/// Open MPI removes the folder of this host's jobs, if it is empty, when one ends, and another that begins just then fails.
+fn keep_folder_of_jobs() {
+    let host = nix::unistd::gethostname().expect("a host has a name").into_string().expect("a plain name");
+    let host = host.split('.').next().unwrap_or_default();
+    let folder = std::env::temp_dir().join(format!("ompi.{host}.{}", nix::unistd::getuid()));
+    fs::create_dir_all(folder.join("kept")).expect("a folder");
 }
 
 /// Processes with `folder` in their command line, and that command line, words separated by NUL.

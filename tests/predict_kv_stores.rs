@@ -7,6 +7,7 @@ use ringmark::read::analyse::prediction::model::predict;
 use ringmark::read::analyse::prediction::parts::Limit;
 use ringmark::read::analyse::prediction::strategy::Strategy;
 use ringmark::read::extract;
+use ringmark_record::benchmark::compression::GradientCompression;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::phase::Phase;
@@ -124,7 +125,10 @@ fn servers_that_were_not_measured_can_be_asked_for() {
             assert_eq!(predict(&asked, case("1n2g")).expect("measured").reference, None);
         }
         let error = evidence(&measured, KvStore::DistSync).strategy.with_servers(13).expect_err("more than arrays");
-        assert_eq!(error, "the network has 12 arrays to share out, choose at most as many servers");
+        assert_eq!(
+            error.to_string(),
+            "--servers 13: the network has 12 arrays to share out, choose at most as many servers"
+        );
     }
 }
 
@@ -259,6 +263,25 @@ fn what_cannot_be_predicted_of_a_kv_store_is_told() {
         let error = error(&folder, options);
         assert!(error.contains(message), "{options:?}: {error}");
     }
+
+    let coded = Folder::new();
+    let cluster = Cluster {
+        exchange: Exchange::Owners(KvStore::Device, Way::Tree),
+        network: NETWORKS[0],
+        jitter: 0.0,
+        drift: 0.0,
+    };
+    for name in MEASURED {
+        let mut made = cluster.record(name, 1, 14, &mut Random(1));
+        made.header.config.kv_store = KvStoreConfig::default();
+        made.header.config.gradient_compression = GradientCompression::TopK { ratio: 0.01 };
+        coded.run(&made);
+    }
+    let refusal = error(&coded, &[]);
+    assert!(
+        refusal.contains("kv-store ring is not predicted from these runs: with --gradient-compression topk:0.01"),
+        "{refusal}"
+    );
 
     // No single rank, of it or of ring.
     std::fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");

@@ -276,24 +276,44 @@ fn the_fields_of_the_file_are_those_that_diff_py_reads() {
 
 #[test]
 fn two_files_differ_in_what_their_runs_were_asked() {
-    let exported = |name: &str, overlap: Switch| {
+    let exported = |overlap: Switch, iterations: u32| {
         let folder = Folder::new();
         for number in [1, 2] {
             for case in ["1n1g", "1n2g"] {
                 let mut run = record(case, number, 0.5);
                 run.header.config.overlap = overlap;
+                run.header.config.iterations = iterations;
+                run.iterations.truncate(iterations as usize);
+                let end = run.end.as_mut().expect("a whole record");
+                end.iterations = iterations;
+                end.wall = Seconds(run.iterations.iter().map(|iteration| iteration.step[0].0).sum());
                 folder.run(&run);
             }
         }
-        folder.write(name, extract(&folder.path(), "--format pytorch-ddp"));
-        (folder.path().join(name), folder)
+        folder.write("suite.json", extract(&folder.path(), "--format pytorch-ddp"));
+        (folder.path().join("suite.json"), folder)
     };
-    let [(on, _a), (off, _b)] = [exported("on.json", Switch::On), exported("off.json", Switch::Off)];
-    let (status, stdout, stderr) = run(ringmark("diff").args([&on, &off]));
-    assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("overlap") && stdout.contains("on") && stdout.contains("off"), "{stdout}");
-    let (_, stdout, _) = run(ringmark("diff").args([&on, &on]));
-    assert!(!stdout.contains("overlap"), "{stdout}");
+    let whole = record("1n1g", 1, 0.5).header.config.iterations;
+    let (on, _of_on) = exported(Switch::On, whole);
+    let differences = |other: &Path| {
+        let (status, stdout, stderr) = run(ringmark("diff").args([&on, other]));
+        assert_eq!(status, Some(0), "{stderr}");
+        stdout
+    };
+    let (off, _of_off) = exported(Switch::Off, whole);
+    let of_overlap = differences(&off);
+    assert!(of_overlap.contains("overlap") && of_overlap.contains("on") && of_overlap.contains("off"), "{of_overlap}");
+    let (short, _of_short) = exported(Switch::On, whole - 1);
+    let of_iterations = differences(&short);
+    let counts = [whole, whole - 1].map(|count| count.to_string());
+    assert!(
+        of_iterations
+            .lines()
+            .any(|line| line.contains("iterations") && counts.iter().all(|count| line.contains(count))),
+        "{of_iterations}"
+    );
+    let same = differences(&on);
+    assert!(!same.contains("overlap") && !same.contains("iterations"), "{same}");
 }
 
 #[test]

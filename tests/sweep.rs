@@ -358,6 +358,14 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ("--cases 1n2g --kv-stores ring,device --dtypes fp32,fp16", "with --kv-store device: choose --dtype bf16"),
         ("--cases 1n2g --kv-stores ring,device --batch-size auto", "looks for the largest batch of one kv-store"),
         ("--cases 1n2g --kv-stores ring,device --suite ddp", "name one by --kv-store"),
+        (
+            "--hosts a:1,b:1,c:1 --cases 1n1g,3n1g --models resnet18,mlp --kv-store dist_sync --servers 7",
+            "1n1g of mxnet-mlp: --servers 7: the network has 6 arrays to share out, choose at most as many servers",
+        ),
+        (
+            "--hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --kv-stores ring,dist_sync",
+            "7n1g of mxnet-mlp: --servers 7: the network has 6 arrays to share out, choose at most as many servers",
+        ),
         ("--hosts a:1,b:1 --cases 2n1g --kv-stores ring,local", "and case 2n1g has 2: choose --kv-store dist_sync"),
         (
             "--cases 1n1g --kv-stores ring,nccl",

@@ -117,9 +117,7 @@ fn evidence_of(config: &PredictConfig, sweep: &Path, groups: &[Group]) -> anyhow
             .map_err(|why| format!("{}: kv-store {kv_store} is not predicted from these runs: {why}", group.label));
         match (strategy, config.servers) {
             (Ok(strategy), Some(servers)) => {
-                let strategy = strategy.with_servers(servers);
-                let strategy = strategy.map_err(|why| usage(anyhow!("--servers {servers}: {why}")))?;
-                evidence.extend(Evidence::of_group(group, strategy));
+                evidence.extend(Evidence::of_group(group, strategy.with_servers(servers).map_err(usage)?));
             }
             (Ok(strategy), None) => evidence.extend(Evidence::of_group(group, strategy)),
             (Err(why), _) => unread.push(why),

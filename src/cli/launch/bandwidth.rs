@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use anyhow::bail;
 use clap::Args;
-use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::options::option_table::{self, Launched};
@@ -84,6 +84,11 @@ impl BandwidthOptions {
             refuse_single_ranks(&cases).map_err(usage)?;
         }
         self.servers.check(&[config.kv_store.kv_store], &cases).map_err(usage)?;
+        if let Messages::Gradients(model) = config.messages {
+            // Of --arrays weights there are fewer, which ranks count.
+            let of_case = |case: &Case| config.kv_store.for_case(*case).check_model(model);
+            cases.iter().try_for_each(of_case).map_err(usage)?;
+        }
         for config in config.of_operations(&operations) {
             config.validate().map_err(usage)?;
             cases.iter().try_for_each(|case| config.validate_for(case.ranks())).map_err(usage)?;

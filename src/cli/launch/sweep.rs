@@ -169,6 +169,13 @@ impl SweepOptions {
         }
         self.servers.check(&kv_stores, &sweep.axes.cases).map_err(usage)?;
         check_kv_stores(&sweep).map_err(usage)?;
+        for RunName { case, model, kv_store, .. } in sweep.axes.runs() {
+            let is_searched = |other: &&KvStore| !sweep.axes.kv_stores.contains(other);
+            for kv_store in kv_stores.iter().filter(is_searched).chain([&kv_store]) {
+                let kv_store = of_point(&train, &kv_stores, *kv_store).for_case(case);
+                kv_store.check_model(model).with_context(|| format!("{case} of {model}")).map_err(usage)?;
+            }
+        }
         trace::check(sweep.trace_runs > 0, "--trace-runs 1", &train.trace).map_err(usage)?;
         if !search.over.is_empty() {
             let Axes { models, dtypes, batch_sizes, kv_stores, .. } = &sweep.axes;

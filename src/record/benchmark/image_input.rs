@@ -205,6 +205,9 @@ impl ImageInputConfig {
     }
 }
 
+/// Messages of skipped images that a rank keeps.
+pub const SKIPPED_MESSAGES: usize = 5;
+
 /// What was read, and what that took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ImageInputUse {
@@ -256,8 +259,9 @@ impl ImageInputUse {
             augment: Seconds(before.augment.0 + own.augment.0),
             ..own
         };
-        let ranks = self.ranks.into_iter().zip(&before.ranks).map(both).collect();
-        let skipped = before.skipped.iter().cloned().chain(self.skipped).collect();
+        let ranks: Vec<RankImageInput> = self.ranks.into_iter().zip(&before.ranks).map(both).collect();
+        let messages = before.skipped.iter().cloned().chain(self.skipped);
+        let skipped = messages.take(SKIPPED_MESSAGES * ranks.len()).collect();
         ImageInputUse { ranks, skipped, ..self }
     }
 

@@ -9,7 +9,7 @@ use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::Form;
 use ringmark_input::loader::order::Share;
 use ringmark_input::loader::{Loader, LoaderConfig};
-use ringmark_record::benchmark::image_input::{ImageInputConfig, RankImageInput};
+use ringmark_record::benchmark::image_input::{ImageInputConfig, RankImageInput, SKIPPED_MESSAGES};
 use ringmark_record::dimension::image_input::Augmentation;
 use ringmark_record::dimension::layout::Layout;
 use ringmark_record::dimension::model::Model;
@@ -19,9 +19,6 @@ use tch::{Device, Kind, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};
 use crate::data::device_copy::{BatchOnDevice, DeviceCopy};
-
-/// Messages of skipped images that are kept.
-const MESSAGES: usize = 5;
 
 /// Batches of images that are read.
 pub struct Images {
@@ -122,7 +119,7 @@ impl Images {
     fn next(&mut self) -> Result<Batch> {
         let made = self.loader.next_batch()?;
         self.skipped += made.skipped.len() as u64;
-        let room = MESSAGES.saturating_sub(self.messages.len());
+        let room = SKIPPED_MESSAGES.saturating_sub(self.messages.len());
         self.messages.extend(made.skipped.iter().take(room).map(|error| format!("{error:#}")));
         let (mean, deviation, layout) = (&self.mean, &self.standard_deviation, self.layout);
         let batch = self.copy.with((&made.pixels, &made.labels), self.shape, |BatchOnDevice { pixels, labels }| {

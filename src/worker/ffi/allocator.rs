@@ -1,11 +1,11 @@
 //! The process's memory allocator: mimalloc for Rust and, in the place of `malloc`, for libtorch.
 //!
 //! glibc gives every large activation back to the kernel after use and takes it again page by page, which cost 40 % of
-//! the CPU time of a training step. mimalloc asks for huge pages and, once told so, keeps what it has.
+//! the CPU time of a training step. mimalloc, once told so, keeps what it has.
 //!
 //! It is also told to take what is asked for and not, as by itself, 1 GiB each time: all that is taken counts against the
 //! limit of a process's private memory (`RLIMIT_DATA`), used or not, and what is short then fails outside of the allocator,
-//! in oneDNN or where a thread starts.
+//! in oneDNN or where a thread starts. With it goes its request for huge pages, which did not make a step faster.
 
 use std::ffi::{c_int, c_long};
 

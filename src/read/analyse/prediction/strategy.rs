@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::compression::{GradientCompression, sums_a_word};
 use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::benchmark::kv_store::placement::{bytes_by_server, owners, place};
+use ringmark_record::benchmark::kv_store::placement::{bytes_by_server, check_servers, owners, place};
 use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore, ServerUse};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
@@ -70,12 +70,27 @@ struct ServerPlace {
     is_shared: bool,
 }
 
+/// As which codes gradients went.
+fn compression(group: &Group) -> GradientCompression {
+    let recorded = group.conditions.recorded.as_ref();
+    recorded.map_or(GradientCompression::None, |recorded| recorded.config.gradient_compression)
+}
+
 impl Strategy {
     /// Of the runs of a group; why nothing can be predicted from them.
     pub fn of_group(group: &Group) -> Result<Strategy, String> {
         let kv_store = group.conditions.kv_store;
         match kv_store {
-            KvStore::Ring => return Ok(Strategy::AllReduce),
+            KvStore::Ring => {
+                let compression = compression(group);
+                return match compression.is_none() {
+                    true => Ok(Strategy::AllReduce),
+                    false => Err(format!(
+                        "with --gradient-compression {compression} every rank gets the codes of all and decodes them, which no law \
+                         of an all-reduce describes"
+                    )),
+                };
+            }
             KvStore::Local => {
                 return Err("it sums in the memory of one host, and predict goes from several hosts to more".to_owned());
             }
@@ -121,12 +136,9 @@ impl Strategy {
     }
 
     /// The same with so many servers in the predicted clusters; why not.
-    pub fn with_servers(mut self, servers: u32) -> Result<Strategy, String> {
+    pub fn with_servers(mut self, servers: u32) -> anyhow::Result<Strategy> {
         if let Strategy::Servers(setup) = &mut self {
-            let arrays = setup.arrays.len();
-            if servers as usize > arrays {
-                return Err(format!("the network has {arrays} arrays to share out, choose at most as many servers"));
-            }
+            check_servers(servers as usize, setup.arrays.len())?;
             setup.asked = Some(servers);
         }
         Ok(self)
@@ -219,8 +231,7 @@ impl ServerSetup {
         let alike = || places.values().filter(|place| place.are_on_rank_hosts == are_on_rank_hosts);
         let hosts = alike().map(|place| place.hosts).max();
         let shared_hosts = hosts.filter(|_| alike().any(|place| place.is_shared));
-        let compression = group.conditions.recorded.as_ref().map(|recorded| recorded.config.gradient_compression);
-        let sums_come_back = matches!(compression, Some(GradientCompression::TwoBit { .. }));
+        let sums_come_back = matches!(compression(group), GradientCompression::TwoBit { .. });
         let mut pushed_share = wire.bytes() as f64 / Wire::Fp32.bytes() as f64;
         if let Some((used, _)) = counted().rev().find_map(used) {
             let most = |bytes: &[Bytes]| bytes.iter().map(|bytes| bytes.0).max().unwrap_or(0) as f64;

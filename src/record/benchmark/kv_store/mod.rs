@@ -12,6 +12,7 @@ use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Wire};
 use crate::dimension::case::Case;
 use crate::dimension::dtype::Dtype;
 pub use crate::dimension::kv_store::KvStore;
+use crate::dimension::model::Model;
 use crate::dimension::units::Bytes;
 use crate::options::option_table::OptionSpec;
 use crate::{keyword_enum, option};
@@ -152,6 +153,14 @@ impl KvStoreConfig {
             self.kv_store
         );
         Ok(())
+    }
+
+    /// Refuses more servers than the network has arrays.
+    pub fn check_model(&self, model: Model) -> anyhow::Result<()> {
+        match self.server_ranks() {
+            0 => Ok(()),
+            servers => placement::check_servers(servers as usize, model.facts().arrays as usize),
+        }
     }
 
     /// Refuses what does not go together.

@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use anyhow::ensure;
+
 use crate::benchmark::kv_store::KeyPlacement;
 use crate::dimension::units::Bytes;
 
@@ -25,6 +27,15 @@ pub struct Part {
     pub server: usize,
     /// Which of the array's values.
     pub values: Range<usize>,
+}
+
+/// Refuses a number of servers among which so many arrays cannot be shared out; the message is for the user.
+pub fn check_servers(servers: usize, arrays: usize) -> anyhow::Result<()> {
+    ensure!(
+        (1..=arrays).contains(&servers),
+        "--servers {servers}: the network has {arrays} arrays to share out, choose at most as many servers"
+    );
+    Ok(())
 }
 
 /// The parts of arrays of these lengths on so many servers, in the order of the arrays and of their values.

@@ -36,7 +36,7 @@ pub enum Payload {
     LostWorker(LostWorker),
 }
 
-/// What a reader heard, and from which worker.
+/// What the thread that decides hears, of which worker.
 pub enum Heard {
     /// First values of a part.
     Initial,
@@ -48,6 +48,8 @@ pub enum Heard {
     Farewell,
     /// The connection broke, and how.
     Lost(String),
+    /// Of this server itself: an update failed.
+    Failed,
 }
 
 /// Reads all that a worker sends, until its connection ends.

@@ -3,10 +3,11 @@
 
 use std::io::Read;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use ringmark_record::benchmark::compression::GradientCompression;
 use ringmark_record::benchmark::kv_store::server_memory;
 use ringmark_record::dimension::units::Bytes;
@@ -19,6 +20,7 @@ use crate::exchange::request::ExchangeRequest;
 use crate::ffi::host_array::HostArray;
 use crate::ffi::host_values::{bytes, bytes_mut, floats, floats_mut};
 use crate::ffi::shim::{self, SgdStep};
+use crate::host::facts;
 
 /// In what form workers push gradients.
 #[derive(Debug, Clone, Copy)]
@@ -119,7 +121,7 @@ impl Forms {
     }
 }
 
-/// Shared by the readers, each of which writes into its own worker's place, and the thread that updates.
+/// Shared by the readers, each of which writes into its own worker's place, and the threads that decide and update.
 pub struct HeldPart {
     length: usize,
     forms: Forms,
@@ -127,13 +129,13 @@ pub struct HeldPart {
     weights: HostArray,
     /// Of each worker.
     pushes: Vec<HostArray>,
-    /// Only the thread that updates takes it.
+    /// Taken by one thread for a whole update.
     own: Mutex<Own>,
 }
 
 struct Own {
-    momenta: Tensor,
-    sum: Tensor,
+    momenta: HostArray,
+    sum: HostArray,
     /// Workers whose push of this round is there.
     is_there: Vec<bool>,
     /// Updates so far, and when each worker got the weights.
@@ -144,12 +146,12 @@ struct Own {
 impl HeldPart {
     /// Of `length` weights, for so many workers.
     pub fn new(length: usize, forms: Forms, pushers: usize) -> Result<HeldPart> {
-        let zeros = |length: usize| Tensor::f_zeros([length as i64], (Kind::Float, Device::Cpu));
         let held = if forms.answer.holds_weights() { length } else { 0 };
+        let zeros = |length| HostArray::zeros(length, Kind::Float);
         Ok(HeldPart {
             length,
             forms,
-            weights: HostArray::zeros(held, Kind::Float)?,
+            weights: zeros(held)?,
             pushes: (0..pushers).map(|_| forms.push.room(length)).collect::<Result<_>>()?,
             own: Mutex::new(Own {
                 momenta: zeros(if forms.has_momenta { held } else { 0 })?,
@@ -200,51 +202,60 @@ impl HeldPart {
         own.is_there.iter().filter(|is_there| **is_there).count()
     }
 
-    /// Updates by others since this worker got the weights.
-    pub fn staleness(&self, pusher: usize) -> u64 {
-        let own = self.own();
-        own.updates - own.pulled[pusher]
+    /// Sums the pushes of these workers in their order, updates by the sum, and begins the next round; the answer to them, and
+    /// how many updates by others there were since the stalest of them got one. Without a step the weights become the sum.
+    pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<(HostArray, u64)> {
+        let own = &mut *self.own();
+        let answer = self.updated(own, pushers.clone(), step)?;
+        let last = own.pulled[pushers.clone()].iter().copied().min().unwrap_or(own.updates);
+        let staleness = own.updates - last;
+        own.updates += 1;
+        own.pulled[pushers].fill(own.updates);
+        Ok((answer, staleness))
     }
 
-    /// This worker gets the weights, or sums, as they are now.
-    pub fn pulled(&self, pusher: usize) {
-        let own = &mut *self.own();
-        own.pulled[pusher] = own.updates;
-    }
-
-    /// Sums the pushes of these workers in their order, updates by the sum, and begins the next round; the answer to them.
-    /// Without a step the weights become the sum.
-    pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
-        let own = &mut *self.own();
-        let mut pushes = self.pushes[pushers].iter().map(HostArray::tensor);
+    fn updated(&self, own: &mut Own, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
+        let pushes = &self.pushes[pushers];
+        let sum = own.sum.tensor();
         match self.forms.push {
-            PushForm::Values(_) => {
-                let Some(first) = pushes.next() else { return self.snapshot() };
-                own.sum.f_copy_(first)?;
+            PushForm::Values(_) => on_cores(self.length, |values| {
+                let mut sum = narrow(&own.sum, &values)?;
+                let mut pushes = pushes.iter().map(|push| narrow(push, &values));
+                pushes.next().map_or(Ok(()), |first| sum.f_copy_(&first?).map_err(Error::from))?;
                 for push in pushes {
-                    let _ = own.sum.f_add_(push)?;
+                    let _ = sum.f_add_(&push?)?;
                 }
-            }
+                Ok(())
+            })?,
             PushForm::Codes(codec) => {
-                let sum = floats_mut(&mut own.sum, &(0..self.length))?;
-                let codes = pushes.map(|push| bytes(push, &(0..push.numel()))).collect::<Result<Vec<_>>>()?;
-                codec.sum(&codes, sum);
+                let codes = pushes.iter().map(|push| bytes(push.tensor(), &(0..push.tensor().numel())));
+                let codes = codes.collect::<Result<Vec<_>>>()?;
+                codec.sum(&codes, floats_mut(&mut sum.shallow_clone(), &(0..self.length))?);
             }
         }
-        own.updates += 1;
         own.is_there.fill(false);
         if let AnswerForm::Sums(sums) = self.forms.answer {
             let mut packed =
                 Tensor::f_empty([(self.answer_bytes() / size_of::<f32>()) as i64], (Kind::Float, Device::Cpu))?;
             let words = 0..packed.numel();
-            sums.pack(floats(&own.sum, &(0..self.length))?, bytes_mut(&mut packed, &words)?);
+            sums.pack(floats(sum, &(0..self.length))?, bytes_mut(&mut packed, &words)?);
             return HostArray::of(packed);
         }
-        match step {
-            Some(step) => shim::sgd(self.weights.tensor(), &own.sum, &own.momenta, step, None)?,
-            None => self.weights.tensor().shallow_clone().f_copy_(&own.sum).map(drop)?,
-        }
-        self.snapshot()
+        let answer = HostArray::of(self.weights.tensor().f_empty_like()?)?;
+        on_cores(self.length, |values| {
+            let [weights, sum] = [&self.weights, &own.sum].map(|array| narrow(array, &values));
+            let (mut weights, sum) = (weights?, sum?);
+            match step {
+                Some(step) if self.forms.has_momenta => {
+                    shim::sgd(&weights, &sum, &narrow(&own.momenta, &values)?, step, None)?;
+                }
+                Some(step) => shim::sgd(&weights, &sum, own.momenta.tensor(), step, None)?,
+                None => drop(weights.f_copy_(&sum)?),
+            }
+            narrow(&answer, &values)?.f_copy_(&weights).map(drop)?;
+            Ok(())
+        })?;
+        Ok(answer)
     }
 
     /// Its weights now.
@@ -257,6 +268,31 @@ impl HeldPart {
     fn own(&self) -> std::sync::MutexGuard<'_, Own> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Values of a part of which a core has its own share: a whole array of an asynchronous server may have many.
+const SHARE: usize = 1 << 20;
+
+/// Calls `body` with all values of a part, in shares where these are many. A share ends where a vector does: its end is rounded
+/// otherwise.
+fn on_cores(length: usize, body: impl Fn(Range<usize>) -> Result<()> + Sync) -> Result<()> {
+    let shares = (length / SHARE).clamp(1, facts::cores() as usize);
+    if shares == 1 {
+        return body(0..length);
+    }
+    let share = length.div_ceil(shares).next_multiple_of(SHARE);
+    thread::scope(|scope| {
+        let start = |first: usize| {
+            let (body, values) = (&body, first..length.min(first + share));
+            scope.spawn(move || body(values))
+        };
+        let threads: Vec<_> = (0..length).step_by(share).map(start).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}
+
+fn narrow(array: &HostArray, values: &Range<usize>) -> Result<Tensor> {
+    memory::narrow(array.tensor(), values)
 }
 
 #[cfg(test)]
@@ -287,10 +323,35 @@ mod tests {
         assert_eq!(part.count(1), 1);
         pushed(&part, 0, [3.0, -2.0]);
         assert_eq!(part.count(0), 2);
-        assert_eq!(values(part.update(0..2, STEP).expect("an update")), [-2.0, 0.0]);
+        let updated = |pushers, step| values(part.update(pushers, step).expect("an update").0);
+        assert_eq!(updated(0..2, STEP), [-2.0, 0.0]);
         assert_eq!(part.count(1), 1, "the next round");
         pushed(&part, 0, [3.0, 8.0]);
-        assert_eq!(values(part.update(0..2, None).expect("an assignment")), [4.0, 10.0]);
+        assert_eq!(updated(0..2, None), [4.0, 10.0], "an assignment");
+    }
+
+    #[test]
+    fn several_cores_come_to_the_bits_of_one() {
+        let length = 2 * SHARE + 7;
+        let step = SgdStep { learning_rate: 0.1, momentum: 0.9, weight_decay: 1e-4 };
+        let forms = Forms { has_momenta: true, ..forms(PushForm::Values(Kind::Float), AnswerForm::Weights) };
+        let part = HeldPart::new(length, forms, 2).expect("memory");
+        tch::manual_seed(1);
+        let random = || Tensor::randn([length as i64], (Kind::Float, Device::Cpu));
+        let (mut weights, momenta) = (random(), Tensor::zeros([length as i64], (Kind::Float, Device::Cpu)));
+        part.weights.tensor().shallow_clone().copy_(&weights);
+        for round in 0..2 {
+            let pushed = [random(), random()];
+            for (push, values) in part.pushes.iter().zip(&pushed) {
+                push.tensor().shallow_clone().copy_(values);
+            }
+            let (answer, _) = part.update(0..2, Some(step)).expect("an update");
+            shim::sgd(&weights, &(&pushed[0] + &pushed[1]), &momenta, step, None).expect("the same");
+            assert!(answer.tensor().equal(&weights), "round {round}");
+        }
+        part.update(0..1, None).expect("an assignment");
+        weights.copy_(part.pushes[0].tensor());
+        assert!(part.weights.tensor().equal(&weights));
     }
 
     #[test]
@@ -308,11 +369,11 @@ mod tests {
             codec.encode(&mut [0.0; 17], &gradient, &mut code).expect("finite");
             part.receive_push(pusher, &mut &code[..]).expect("as many");
         }
-        let weights = values(part.update(0..3, STEP).expect("an update"));
+        let weights = values(part.update(0..3, STEP).expect("an update").0);
         assert_eq!((weights[0], weights[16]), (-0.5 * 0.25, 0.5 * 0.5));
         assert!(weights[1..16].iter().all(|weight| *weight == 0.0), "{weights:?}");
         // The next sum begins at zero.
-        let weights = values(part.update(2..3, STEP).expect("an update"));
+        let weights = values(part.update(2..3, STEP).expect("an update").0);
         assert_eq!((weights[0], weights[16]), (0.0, 0.25));
     }
 
@@ -333,7 +394,7 @@ mod tests {
                 part.receive_push(pusher, &mut &code[..]).expect("as many");
                 assert_eq!(part.count(pusher), pusher + 1);
             }
-            let answer = part.update(0..3, STEP).expect("sums");
+            let (answer, _) = part.update(0..3, STEP).expect("sums");
             let mut sums = [f32::NAN; 30];
             packed.unpack(bytes(answer.tensor(), &(0..3)).expect("words"), &mut sums);
             assert_eq!((sums[0], sums[29]), (0.75, -0.5), "nothing of the round before");
@@ -347,11 +408,10 @@ mod tests {
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (4, 8));
         for pusher in [1, 1, 0] {
             part.receive_push(pusher, &mut &[0; 4][..]).expect("as many");
-            let stale = part.staleness(pusher);
-            assert_eq!(stale, if pusher == 0 { 2 } else { 0 });
-            part.update(pusher..pusher + 1, STEP).expect("an update");
-            part.pulled(pusher);
+            let (_, staleness) = part.update(pusher..pusher + 1, STEP).expect("an update");
+            assert_eq!(staleness, if pusher == 0 { 2 } else { 0 });
         }
-        assert_eq!((part.staleness(0), part.staleness(1)), (0, 1));
+        let (_, staleness) = part.update(0..2, STEP).expect("an update");
+        assert_eq!(staleness, 1, "of the stalest");
     }
 }

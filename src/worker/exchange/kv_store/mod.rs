@@ -2,8 +2,8 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`server`] | a server process: sums, updates, answers; [`connection`] is a worker's end at it, [`held_part`] what it holds,
-//! | | [`server_memory`] what that takes |
+//! | [`server`] | a server process: decides what is due; [`updaters`] sum, update and answer, [`connection`] is a worker's end at it,
+//! | | [`held_part`] what it holds, [`server_memory`] what that takes |
 //! | [`worker`] | a rank that trains with servers; [`links`] are its connections, which send in [`turns`], [`host_sum`] what its host adds up first,
 //! | | [`push_codes`] what goes instead of gradients |
 //! | [`owners`] | the kv-stores without servers: a rank sums, updates and sends the weights |
@@ -29,4 +29,5 @@ mod push_codes;
 pub mod server;
 mod server_memory;
 mod turns;
+mod updaters;
 pub mod worker;

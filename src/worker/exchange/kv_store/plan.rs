@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use ringmark_record::benchmark::compression::GradientCompression;
 use ringmark_record::benchmark::kv_store::KeyPlacement;
 use ringmark_record::benchmark::kv_store::placement::{self, Part};
@@ -38,11 +38,7 @@ pub fn of_request(request: &ExchangeRequest, lengths: &[usize], servers: usize) 
 /// The same in parts of at most `longest` values. MXNet numbers arrays in the order in which the network is written, which is the
 /// other way round.
 pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement, longest: usize) -> Result<Vec<PlannedPart>> {
-    ensure!(
-        (1..=lengths.len()).contains(&servers),
-        "--servers {servers}: the network has {} arrays to share out, choose at most as many servers",
-        lengths.len()
-    );
+    placement::check_servers(servers, lengths.len())?;
     let written: Vec<usize> = lengths.iter().rev().copied().collect();
     let mut starts: Vec<usize> = Vec::new();
     let mut next = 0;

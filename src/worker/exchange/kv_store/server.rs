@@ -2,13 +2,14 @@
 //! where these are shorter, and every worker updates.
 //!
 //! ```text
-//! reader of each worker --\                                    /--> writer of each worker
-//!                          >--> one thread that sums and updates
-//! reader of each worker --/      (libtorch: on all cores)      \--> writer of each worker
+//! reader of each worker --\                            /--> a thread a core that  --> writer of each worker
+//!                          >--> one thread that decides      sums and updates
+//! reader of each worker --/                            \--> another               --> writer of each worker
 //! ```
 //!
-//! One thread decides, so that an update is atomic. Readers leave gradients where nobody else writes, writers send a copy of
-//! the weights of one update: no worker waits for another's connection, and no part for another part.
+//! One thread decides what is due, and a part is locked while it is updated: an update is atomic. Readers leave gradients where
+//! nobody else writes, writers send a copy of the weights of one update: no worker waits for another's connection, and no part
+//! for another part.
 //!
 //! Synchronous: a part is updated when all have pushed it, by the sum in the order of the workers, which is the same in every
 //! run. Asynchronous: at every push; a worker that ends is no reason to stop.
@@ -28,6 +29,7 @@ use crate::exchange::kv_store::meeting::{self, Announcement, Roster, ServerFacts
 use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::{FrameKind, HEADER_BYTES, Header, LostWorker, ServerReport};
 use crate::exchange::kv_store::server_memory::{MemoryLeft, ServerMemory};
+use crate::exchange::kv_store::updaters::{Answers, Done, Due, Updaters};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::host::facts;
 use crate::job::heartbeat;
@@ -63,7 +65,8 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     let token = facts::random_id();
     let own = ServerFacts { host: world.host().to_owned(), token, addresses };
     let roster = Roster::meet(&Announcement::Server(own), world)?;
-    tch::set_num_threads(facts::cores() as i32);
+    // Its threads take a part each.
+    tch::set_num_threads(1);
     let pushers = roster.pushers();
     // What workers exchange by lies in the memory of a host that they share with servers, by now. No server takes any of what
     // is left before all have looked at it.
@@ -81,35 +84,40 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     let connections = meeting::accept(&listener, token, pushers.len())?;
     drop(listener);
     let (sender, heard) = mpsc::channel();
-    let mut server = Server {
-        request,
-        ranks: roster.workers.len() as u32,
-        parts: parts.clone(),
-        pushers: Vec::new(),
-        holds_weights,
-        missing_initial: if holds_weights { parts.0.len() } else { 0 },
-        received: 0,
-        sent: 0,
-        staleness: Vec::new(),
-        waiting: VecDeque::new(),
-    };
     thread::scope(|scope| {
-        for (index, connection) in connections.iter().enumerate() {
+        let pushers = connections.iter().enumerate().map(|(index, connection)| {
             let worker = &roster.workers[pushers[index] as usize];
             let (outgoing, incoming) = mpsc::channel();
-            server.pushers.push(Pusher {
+            let (parts, sender) = (parts.clone(), sender.clone());
+            scope.spawn(move || read(connection, index, &parts, &sender));
+            scope.spawn(move || write(connection, incoming));
+            Pusher {
                 rank: pushers[index],
                 host: worker.host.clone(),
                 summed: worker.summed,
                 outgoing,
                 iteration: 0,
                 state: PusherState::Pushing,
-            });
-            let (parts, sender) = (parts.clone(), sender.clone());
-            scope.spawn(move || read(connection, index, &parts, &sender));
-            scope.spawn(move || write(connection, incoming));
-        }
+            }
+        });
+        let pushers: Vec<Pusher> = pushers.collect();
+        let answers = || Answers {
+            outgoing: pushers.iter().map(|pusher| pusher.outgoing.clone()).collect(),
+            failures: sender.clone(),
+        };
+        let updaters = Updaters::start(scope, facts::cores(), &parts, request.warmup, answers);
         drop(sender);
+        let mut server = Server {
+            request,
+            ranks: roster.workers.len() as u32,
+            parts: parts.clone(),
+            pushers,
+            updaters,
+            holds_weights,
+            missing_initial: if holds_weights { parts.0.len() } else { 0 },
+            received: 0,
+            waiting: VecDeque::new(),
+        };
         let served = server.serve(&heard).map_err(|error| memory.named(error));
         if let Err(error) = &served {
             // Before workers lose this server for it, and tell of that.
@@ -119,7 +127,7 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
             world.note_loss();
         }
         // Writers end when they have sent all, readers with this; when the server fails both do at once.
-        server.pushers.clear();
+        drop(server);
         let what = if served.is_err() { Shutdown::Both } else { Shutdown::Read };
         connections.iter().for_each(|connection| drop(connection.shutdown(what)));
         served
@@ -152,15 +160,13 @@ struct Server<'a> {
     ranks: u32,
     parts: Arc<Parts>,
     pushers: Vec<Pusher>,
+    updaters: Updaters<'a>,
     /// Otherwise it only sums, and workers update.
     holds_weights: bool,
     /// Parts whose first values have not come yet.
     missing_initial: usize,
-    /// Bytes of pushes, and of the answers to them.
+    /// Bytes of pushes.
     received: u64,
-    sent: u64,
-    /// Pushes by their staleness.
-    staleness: Vec<u64>,
     /// Pushes that came before the last first value.
     waiting: VecDeque<(usize, u32, u32)>,
 }
@@ -179,6 +185,7 @@ impl Server<'_> {
                 Heard::End => self.pushers[pusher].state = PusherState::Ended,
                 Heard::Farewell => bail!("rank {} took its leave before all had pushed", self.pushers[pusher].rank),
                 Heard::Lost(problem) => self.lose(pusher, &problem)?,
+                Heard::Failed => return self.updaters.finish().map(drop),
             }
         }
         self.send_all()?;
@@ -207,15 +214,7 @@ impl Server<'_> {
             heartbeat::enter_in(iteration, Stage::Serving);
         }
         self.received += (HEADER_BYTES + part.pushed_bytes()) as u64;
-        let is_asynchronous = self.request.kv_store.kv_store.is_asynchronous();
-        let (summed, receivers) = if is_asynchronous {
-            let staleness = part.staleness(pusher);
-            if iteration > self.request.warmup {
-                if self.staleness.len() <= staleness as usize {
-                    self.staleness.resize(staleness as usize + 1, 0);
-                }
-                self.staleness[staleness as usize] += 1;
-            }
+        let (summed, pushers) = if self.request.kv_store.kv_store.is_asynchronous() {
             (pushed.summed, pusher..pusher + 1)
         } else if part.count(pusher) == self.pushers.len() {
             (self.ranks, 0..self.pushers.len())
@@ -224,15 +223,7 @@ impl Server<'_> {
         };
         let counts = RankCounts { all: self.ranks, summed, averaged: self.ranks };
         let step = self.request.rule.step(iteration, counts);
-        let answer = Arc::new(part.update(receivers.clone(), step)?);
-        heartbeat::count_progress();
-        let bytes = part.answer_bytes() as u64;
-        let header = Header { kind: FrameKind::Answer, part: number, iteration, bytes };
-        for receiver in receivers {
-            part.pulled(receiver);
-            self.sent += HEADER_BYTES as u64 + bytes;
-            self.send(receiver, header, Payload::Array(answer.clone()));
-        }
+        self.updaters.update(Due { part: number, iteration, pushers, step });
         Ok(())
     }
 
@@ -263,12 +254,14 @@ impl Server<'_> {
     }
 
     /// Every part that it holds as it is now that nobody pushes, to all that are left, and what was done.
-    fn send_all(&self) -> Result<()> {
+    fn send_all(&mut self) -> Result<()> {
+        let Done { sent, staleness } = self.updaters.finish()?;
+        let is_asynchronous = self.request.kv_store.kv_store.is_asynchronous();
         let lost = (0..).zip(&self.pushers).filter(|(_, pusher)| pusher.state == PusherState::Lost);
         let report = ServerReport {
             received: self.received,
-            sent: self.sent,
-            staleness: self.staleness.clone(),
+            sent,
+            staleness: if is_asynchronous { staleness } else { Vec::new() },
             lost: lost.map(|(index, pusher)| (index, pusher.iteration)).collect(),
         };
         for (number, part) in self.parts.0.iter().filter(|_| self.holds_weights) {
@@ -340,23 +333,27 @@ mod tests {
             iteration: 0,
             state: PusherState::Pushing,
         };
-        let mut server = Server {
-            request: &request,
-            ranks: 2 * summed,
-            parts: Arc::new(Parts(BTreeMap::new())),
-            pushers: (0..).zip(&writers).map(pusher).collect(),
-            holds_weights: true,
-            missing_initial: 0,
-            received: 0,
-            sent: 0,
-            staleness: Vec::new(),
-            waiting: VecDeque::new(),
-        };
-        server.pushers[1].iteration = 7;
+        let parts = Arc::new(Parts(BTreeMap::new()));
         let (sender, heard) = mpsc::channel();
         events.into_iter().for_each(|event| sender.send(event).expect("it is heard"));
-        drop(sender);
-        server.serve(&heard)
+        thread::scope(|scope| {
+            let answers = || Answers { outgoing: Vec::new(), failures: sender.clone() };
+            let updaters = Updaters::start(scope, 1, &parts, 0, answers);
+            drop(sender);
+            let mut server = Server {
+                request: &request,
+                ranks: 2 * summed,
+                parts: parts.clone(),
+                pushers: (0..).zip(&writers).map(pusher).collect(),
+                updaters,
+                holds_weights: true,
+                missing_initial: 0,
+                received: 0,
+                waiting: VecDeque::new(),
+            };
+            server.pushers[1].iteration = 7;
+            server.serve(&heard)
+        })
     }
 
     fn lost() -> Heard {
