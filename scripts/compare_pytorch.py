@@ -138,8 +138,8 @@ class Case:
             lines = [json.loads(line) for line in open(record)]
             arithmetic = None if more else self.arithmetic(folder)
         self.layout = lines[0]["config"]["layout"]
-        steps = [line["step"][0] for line in lines if line["kind"] == "iteration"]
-        images_per_second = speed(steps, self.batch * self.processes, self.options.warmup)
+        steps = zip(*(line["step"] for line in lines if line["kind"] == "iteration"))
+        images_per_second = sum(speed(of_rank, self.batch, self.options.warmup) for of_rank in steps)
         if arithmetic:
             of_an_image, products = arithmetic
             self.gigaflops.append(images_per_second * of_an_image)
