@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::process::{Child, Stdio};
+use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Uid;
@@ -39,14 +40,16 @@ fn disturbed(sandbox: &Sandbox, kv_store: &str, options: &str, (number, signal):
     let turn = turn_of(3);
     let mut sweep = started(sandbox, kv_store, options);
     kill(process_of_rank(sandbox.folder.path(), number), signal).expect("it runs");
+    let since = Instant::now();
     if signal == Signal::SIGSTOP {
         // What is left is to wait for the time-out.
         drop(turn);
     }
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    let time = since.elapsed();
     assert_eq!(sandbox.left(), Vec::<String>::new());
     let reason = sandbox.failure(&log_name(kv_store));
-    println!("{kv_store}: process {number} gets {signal}: {reason}");
+    println!("{:<34} {:>5.1} s  {reason}", format!("{kv_store}, process {number}: {signal}"), time.as_secs_f64());
     reason
 }
 
@@ -138,11 +141,13 @@ fn a_server_without_memory_is_named_before_it_takes_any() {
         let sandbox = Sandbox::new(&format!("[ $rank = 2 ] && {limit}\nexec {} $words", worker().display()));
         let mut sweep = ringmark(SWEEP);
         sweep.args(words("--model alexnet --image-size 64 --batch-size 1 --iters 2 --kv-store dist_sync --servers 1"));
+        let since = Instant::now();
         let (status, _, stderr) =
             run(sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")));
+        let time = since.elapsed();
         assert_eq!(status, Some(1), "{limit}: {stderr}");
         let reason = sandbox.failure("1n2g/alexnet_b1_fp32_dist-sync_1.log");
-        println!("{limit}: {reason}");
+        println!("{:<34} {:>5.1} s  {reason}; {limit}", "server without memory", time.as_secs_f64());
         let (name, said) = reason.split_once(": ").expect("who, and what");
         assert!(name.starts_with("server 0 of 1 on host ") && said.starts_with(needed), "{limit}: {reason}");
         assert!(
