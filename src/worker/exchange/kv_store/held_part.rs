@@ -246,10 +246,10 @@ impl HeldPart {
             let [weights, sum] = [&self.weights, &own.sum].map(|array| narrow(array, &values));
             let (mut weights, sum) = (weights?, sum?);
             match step {
-                Some(step) if self.forms.has_momenta => {
-                    shim::sgd(&weights, &sum, &narrow(&own.momenta, &values)?, step, None)?;
+                Some(step) => {
+                    let of_momenta = if self.forms.has_momenta { values.clone() } else { 0..0 };
+                    shim::sgd(&weights, &sum, &narrow(&own.momenta, &of_momenta)?, step, None)?;
                 }
-                Some(step) => shim::sgd(&weights, &sum, own.momenta.tensor(), step, None)?,
                 None => drop(weights.f_copy_(&sum)?),
             }
             narrow(&answer, &values)?.f_copy_(&weights).map(drop)?;
@@ -276,10 +276,11 @@ const SHARE: usize = 1 << 20;
 /// Calls `body` with all values of a part, in shares where these are many. A share ends where a vector does: its end is rounded
 /// otherwise.
 fn on_cores(length: usize, body: impl Fn(Range<usize>) -> Result<()> + Sync) -> Result<()> {
-    let shares = (length / SHARE).clamp(1, facts::cores() as usize);
-    if shares == 1 {
+    // Most parts are short, and asking for the cores reads files.
+    if length < 2 * SHARE {
         return body(0..length);
     }
+    let shares = (length / SHARE).min(facts::cores() as usize);
     let share = length.div_ceil(shares).next_multiple_of(SHARE);
     thread::scope(|scope| {
         let start = |first: usize| {

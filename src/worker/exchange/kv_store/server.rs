@@ -85,7 +85,7 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     drop(listener);
     let (sender, heard) = mpsc::channel();
     thread::scope(|scope| {
-        let pushers = connections.iter().enumerate().map(|(index, connection)| {
+        let workers = connections.iter().enumerate().map(|(index, connection)| {
             let worker = &roster.workers[pushers[index] as usize];
             let (outgoing, incoming) = mpsc::channel();
             let (parts, sender) = (parts.clone(), sender.clone());
@@ -100,13 +100,10 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
                 state: PusherState::Pushing,
             }
         });
-        let pushers: Vec<Pusher> = pushers.collect();
-        let answers = || Answers {
-            outgoing: pushers.iter().map(|pusher| pusher.outgoing.clone()).collect(),
-            failures: sender.clone(),
-        };
+        let pushers: Vec<Pusher> = workers.collect();
+        let outgoing = pushers.iter().map(|pusher| pusher.outgoing.clone()).collect();
+        let answers = Answers { outgoing, failures: sender };
         let updaters = Updaters::start(scope, facts::cores(), &parts, request.warmup, answers);
-        drop(sender);
         let mut server = Server {
             request,
             ranks: roster.workers.len() as u32,
@@ -337,9 +334,8 @@ mod tests {
         let (sender, heard) = mpsc::channel();
         events.into_iter().for_each(|event| sender.send(event).expect("it is heard"));
         thread::scope(|scope| {
-            let answers = || Answers { outgoing: Vec::new(), failures: sender.clone() };
+            let answers = Answers { outgoing: Vec::new(), failures: sender };
             let updaters = Updaters::start(scope, 1, &parts, 0, answers);
-            drop(sender);
             let mut server = Server {
                 request: &request,
                 ranks: 2 * summed,

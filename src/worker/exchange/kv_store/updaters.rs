@@ -54,12 +54,12 @@ impl<'scope> Updaters<'scope> {
         threads: u32,
         parts: &Arc<Parts>,
         warmup: u32,
-        answers: impl Fn() -> Answers,
+        answers: Answers,
     ) -> Updaters<'scope> {
         let (due, taken) = mpsc::channel();
-        let taken = Arc::new(Mutex::new(taken));
+        let (taken, answers) = (Arc::new(Mutex::new(taken)), Arc::new(answers));
         let start = |_| {
-            let (taken, parts, answers) = (taken.clone(), parts.clone(), answers());
+            let (taken, parts, answers) = (taken.clone(), parts.clone(), answers.clone());
             scope.spawn(move || serve(&taken, &parts, warmup, &answers))
         };
         Updaters { due: Some(due), threads: (0..threads).map(start).collect() }
