@@ -90,7 +90,7 @@ def autotuned(tuned, plain, again):
     """The search changes no weight. cuDNN may round two equal runs differently: then losses must agree."""
     sums = [load(name)[2]["parameter_checksums"] for name in [tuned, plain, again]]
     trials = load(tuned)[0].get("tuning", {}).get("trials", [])
-    expect(len(trials) == 6 and all(trial["step"] > 0 for trial in trials), f"trials {trials}")
+    expect(len(trials) > 1 and all(trial["step"] > 0 for trial in trials), f"trials {trials}")
     expect(len(set(sums[0])) == 1, f"checksums {sums[0]}")
     if sums[0] != sums[1] != sums[2]:
         print(f"{plain} and {again} are not the same to the last bit, so by losses alone:", end=" ")
@@ -115,7 +115,7 @@ def exact(name, ranks, backend, wire, named=""):
             counts = [sum(time > 0 or ranks == "1" for time in times) for times in side["seconds"]]
             expect(counts == [config["iterations"]] * int(ranks), f"{counts} times of {result['bytes']} bytes")
             wrong, error = side["wrong"], side["error"]
-            expect(wrong == (0 if is_exact else None), f"{wrong} wrong elements in {result['bytes']} bytes")
+            expect(wrong == 0, f"{wrong} wrong elements in {result['bytes']} bytes")
             expect(len(error) == config["iterations"] and None not in error, f"errors {error}")
             expect(not is_exact or max(error) == 0, f"errors {error}")
     is_named = any(line.startswith(named) for line in record["nccl"])

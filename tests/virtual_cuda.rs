@@ -446,7 +446,7 @@ fn a_step_makes_these_calls_and_no_others() {
 fn what_nccl_finds_by_itself_ends_the_run_in_its_words() {
     let run = Virtual::alone(&format!("{SMALL} --iters 50 {AT_ONCE}")).set("FAILING_SUM", 3);
     let (finished, _) = run.finish();
-    let message = "a sum in flight: remote process exited or there was a network error: rank 1 closed its connection";
+    let message = "a sum in flight: remote process exited or there was a network error: a rank closed its connection";
     assert!(finished.stderr.contains(message), "{}", finished.stderr);
     assert!(finished.record.is_none_or(|record| record.end.is_none()), "it counts");
 }

@@ -8,12 +8,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <string>
@@ -80,12 +82,18 @@ class Meeting {
       const bool is_late = syscall(SYS_futex, &head_->round, FUTEX_WAIT, round, &LOOK, nullptr, 0) != 0 && errno == ETIMEDOUT;
       for (int rank = 0; is_late && rank < ranks_; ++rank) {
         const pid_t process = head_->processes[rank].load();
-        if (process != 0 && !goes_on(process) && head_->round.load() == round) {
+        if (process != 0 && is_in("ZXxTt", process) && head_->round.load() == round) {
           end();
         }
       }
     }
     return true;
+  }
+
+  // Whether a rank's process is gone.
+  bool has_lost_a_process() const {
+    const auto is_gone = [](pid_t process) { return process != 0 && is_in("ZXx", process); };
+    return std::any_of(head_->processes, head_->processes + ranks_, is_gone);
   }
 
   // No later wait ends, for any rank.
@@ -114,14 +122,15 @@ class Meeting {
     std::uint64_t numbers[MOST_RANKS];
   };
 
-  // Not where it is gone, dead or stopped.
-  static bool goes_on(pid_t process) {
+  // Whether it is in one of these states of the kernel's: Z, X and x are dead, as one that is gone, T and t stopped.
+  static bool is_in(const char* states, pid_t process) {
     std::ifstream file("/proc/" + std::to_string(process) + "/stat");
     std::string line;
     std::getline(file, line);
     // Behind the program's name, which may hold anything.
     const std::size_t name_end = line.rfind(") ");
-    return name_end != std::string::npos && std::string("ZXxTt").find(line[name_end + 2]) == std::string::npos;
+    const char state = name_end == std::string::npos ? 'X' : line[name_end + 2];
+    return std::strchr(states, state) != nullptr;
   }
 
   std::size_t length() const { return sizeof(Head) + (ranks_ + 1) * CHUNK_BYTES; }

@@ -446,10 +446,11 @@ Result ncclRecv(char* output, std::size_t count, int type, int peer, Meeting* me
   return SUCCESS;
 }
 
-Result ncclCommGetAsyncError(Meeting*, Result* error) {
-  const auto failing = Machine::get().settings().failing_sum;
-  const bool has_failed = failing > 0 && sums >= failing;
-  *error = has_failed ? refuse(REMOTE_ERROR, "rank 1 closed its connection") : SUCCESS;
+Result ncclCommGetAsyncError(Meeting* meeting, Result* error) {
+  const auto& settings = Machine::get().settings();
+  const bool has_failed = settings.failing_sum > 0 && sums >= settings.failing_sum;
+  const bool is_cut = settings.has_sockets && meeting->has_lost_a_process();
+  *error = has_failed || is_cut ? refuse(REMOTE_ERROR, "a rank closed its connection") : SUCCESS;
   return SUCCESS;
 }
 

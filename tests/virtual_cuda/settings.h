@@ -82,6 +82,8 @@ struct Settings {
   std::uint64_t ignored_wait = count_of("VIRTUAL_CUDA_IGNORED_WAIT");
   // The sum after which NCCL finds, by itself, that another rank is gone, from 1; 0 never.
   std::uint64_t failing_sum = count_of("VIRTUAL_CUDA_FAILING_SUM");
+  // Whether ranks talk by sockets, by which NCCL learns at once that another's process is gone.
+  bool has_sockets = setting("VIRTUAL_CUDA_SOCKETS", 0) != 0;
   // The sum that never ends on a faulty GPU, from 1; 0 is none.
   std::uint64_t hanging_sum = count_of("VIRTUAL_CUDA_HANGING_SUM");
   // The kernel from which on a faulty GPU answers nothing but an error, from 1; 0 is none.

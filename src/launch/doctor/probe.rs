@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::host::environment::plain_lines;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -258,7 +259,7 @@ impl Probe {
             data: all("data").iter().map(|line| data(line)).collect(),
             ports: all("port").iter().filter_map(|line| port(line)).collect(),
             gpus: gpus(first("gpus"), all("gpus_error"), all("gpu"), all("process")),
-            topology: all("topology").iter().map(|line| plain(line)).filter(|line| !line.is_empty()).collect(),
+            topology: plain_lines(all("topology")).map(|line| words(&line)).collect(),
             stopped_after: first("end").is_none().then(|| last.unwrap_or("nothing").to_owned()),
         })
     }
@@ -358,14 +359,9 @@ fn gpu(fields: &str, line: &str) -> Gpu {
     }
 }
 
-/// Without the colours that nvidia-smi writes even where no terminal is.
-fn plain(line: &str) -> String {
-    let mut parts = line.split('\u{1b}');
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        plain += part.split_once('m').map_or("", |(_, text)| text);
-    }
-    plain.split_whitespace().collect::<Vec<_>>().join(" ")
+/// Columns a space apart.
+fn words(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

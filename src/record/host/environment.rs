@@ -66,6 +66,20 @@ pub struct Environment {
     pub variables: BTreeMap<String, String>,
 }
 
+/// The lines of `nvidia-smi topo -m` that say something, without the colours that it writes even where no terminal is.
+pub fn plain_lines(lines: &[impl AsRef<str>]) -> impl Iterator<Item = String> {
+    lines.iter().map(|line| plain(line.as_ref())).filter(|line| !line.trim().is_empty())
+}
+
+fn plain(line: &str) -> String {
+    let mut parts = line.split('\u{1b}');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain += part.split_once('m').map_or("", |(_, text)| text);
+    }
+    plain
+}
+
 /// What NCCL writes down, and where; that changes no figure, and the worker sets it itself.
 const NCCL_LOG: &str = "NCCL_DEBUG";
 

@@ -193,6 +193,8 @@ pub fn in_words(error: &anyhow::Error) -> String {
     let Some((before, after)) = text.split_once(NAME) else { return text };
     let what = after.lines().next().unwrap_or_default();
     let fix = if what.contains("out of memory") { "choose a smaller --batch-size" } else { driver::RESET };
+    // tch's name for it, which the shim's own errors do not have.
+    let before = before.replace("Internal torch error", "libtorch");
     format!("{before}{NAME}{what}: {fix}")
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use ringmark_record::benchmark::{Profile, RunLabel};
 use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::host::environment::{Environment, RankPlace};
+use ringmark_record::host::environment::{Environment, RankPlace, plain_lines};
 
 use crate::ffi::nccl::Nccl;
 use crate::ffi::{cuda, libraries, shim};
@@ -48,7 +48,7 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
         cores: facts::cores(),
         memory: facts::memory(),
         topology: if is_cuda {
-            facts::output("nvidia-smi", &["topo", "-m"])
+            facts::output("nvidia-smi", &["topo", "-m"]).map(|lines| plain_lines(&lines).collect())
         } else {
             facts::output("lstopo-no-graphics", &["--no-io", "--no-legend"])
         }

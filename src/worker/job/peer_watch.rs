@@ -15,9 +15,6 @@ use crate::job::world::{self, World};
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// For mpirun to end the job, which it does unless it was told to go on, and for a rank that failed to say why.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Another rank, by the kernel's table of its process.
 struct Peer {
     rank: u32,
@@ -46,7 +43,7 @@ impl PeerWatch {
                     break peer.rank;
                 }
             };
-            thread::sleep(PATIENCE);
+            thread::sleep(world::END_PATIENCE);
             if !is_over_there.load(Ordering::Relaxed) {
                 world::end_at_once(&name, &format!("rank {ended} on host {host} has ended, and {reason}"), None);
             }

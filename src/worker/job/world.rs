@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use mpi::Threading;
 use mpi::datatype::Equivalence;
@@ -20,6 +21,10 @@ use crate::ffi::waiting::PATIENCE;
 use crate::ffi::{cuda, exit};
 use crate::job::memory::NoMemoryLeft;
 use crate::job::{heartbeat, standard_error};
+
+/// For mpirun to end a job of which a process has failed, which it does unless it was told to go on, and for that process to
+/// say why. What fails because of it waits so long, or it would be blamed.
+pub const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether a process trains or serves those that do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -42,6 +42,8 @@ fn name(source: Source, layer: &str, role: Role) -> String {
     format!("{layer}{suffix}")
 }
 
+const FLOAT_ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
+
 /// How first values are drawn. A weight is `[output, input, ..]`: its fan in is what one output sums, its fan out what one
 /// input goes to.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,19 +63,19 @@ pub enum Draw {
 }
 
 impl Draw {
-    /// Values of `shape` for a layer whose weight is of shape `weight`.
-    fn values(self, shape: &[i64], weight: &[i64], device: Device) -> Tensor {
+    /// Values of `shape` for a layer whose weight is of shape `weight`, by the CPU's generator.
+    fn values(self, shape: &[i64], weight: &[i64]) -> Tensor {
         let area: i64 = weight.iter().skip(2).product();
         let fan = |side: usize| (weight.get(side).copied().unwrap_or(1) * area) as f64;
-        let normal = |deviation: f64| Tensor::randn(shape, (Kind::Float, device)) * deviation;
-        let uniform = |bound: f64| Tensor::empty(shape, (Kind::Float, device)).uniform_(-bound, bound);
+        let normal = |deviation: f64| Tensor::randn(shape, FLOAT_ON_CPU) * deviation;
+        let uniform = |bound: f64| Tensor::empty(shape, FLOAT_ON_CPU).uniform_(-bound, bound);
         match self {
             Draw::FanOutNormal => normal((2.0 / fan(0)).sqrt()),
             Draw::FanInNormal(gain) => normal((gain / fan(1)).sqrt()),
             Draw::FanInUniform => uniform(1.0 / fan(1).sqrt()),
             Draw::XavierUniform => uniform((6.0 / (fan(0) + fan(1))).sqrt()),
             Draw::Normal(deviation) => normal(deviation),
-            Draw::Constant(value) => Tensor::full(shape, value, (Kind::Float, device)),
+            Draw::Constant(value) => Tensor::full(shape, value, FLOAT_ON_CPU),
         }
     }
 }
@@ -119,7 +121,7 @@ pub struct NamedTensors {
 }
 
 impl NamedTensors {
-    /// None yet; new ones are drawn from the generator of `device`, and made there.
+    /// None yet. New ones go to `device`; the CPU draws them, so that a seed gives the same weights on every device.
     pub fn new(source: Source, device: Device) -> NamedTensors {
         NamedTensors { parameters: Vec::new(), buffers: Vec::new(), source, device, is_drawn: true }
     }
@@ -178,7 +180,7 @@ impl NamedTensors {
 
     fn parameter(&mut self, name: &str, role: Role, shape: &[i64], weight: &[i64], draw: Draw) -> Tensor {
         let tensor = match self.is_drawn {
-            true => draw.values(shape, weight, self.device),
+            true => draw.values(shape, weight).to_device(self.device),
             false => Tensor::empty(shape, (Kind::Float, self.device)),
         };
         let tensor = tensor.set_requires_grad(true);

@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread;
 
 use anyhow::{Result, ensure};
 use ringmark_record::dimension::operation::Reduction;
@@ -20,7 +21,7 @@ use crate::ffi::nccl::{Communicator, Nccl};
 use crate::ffi::nccl_collectives::Reduced;
 use crate::ffi::shim::{Event, Stream};
 use crate::job::heartbeat;
-use crate::job::world::World;
+use crate::job::world::{self, World};
 use crate::measure::mark::Mark;
 use crate::measure::trace::recorder;
 
@@ -159,7 +160,11 @@ impl Backend for NcclRing {
     }
 
     fn check(&mut self) -> Result<usize> {
-        self.communicator.check()?;
+        if let Err(error) = self.communicator.check() {
+            // The network says first that a rank is gone.
+            thread::sleep(world::END_PATIENCE);
+            return Err(error);
+        }
         while self.under_way.front().map_or(Ok(false), Event::is_done)? {
             self.under_way.pop_front();
             self.sums += 1;

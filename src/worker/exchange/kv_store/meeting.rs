@@ -14,13 +14,10 @@ use crate::exchange::kv_store::callers;
 use crate::exchange::kv_store::protocol::{self, FrameKind, Header, Hello, LONGEST_GREETING};
 use crate::host::{facts, network};
 use crate::job::heartbeat;
-use crate::job::world::World;
+use crate::job::world::{self, World};
 
 /// For one address of a server to answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-
-/// For a job to end whose other processes have nothing to do any more.
-const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// For a new connection to say who it is.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
@@ -91,7 +88,7 @@ pub fn ready<T>(own: Result<T>, world: &World) -> Result<T> {
     let problems = world.gather_text_of_all(&problem);
     let ready = own?;
     if let Some(problem) = problems.into_iter().find(|problem| !problem.is_empty()) {
-        thread::sleep(END_PATIENCE);
+        thread::sleep(world::END_PATIENCE);
         bail!("another process is not ready: {problem}");
     }
     Ok(ready)
