@@ -257,9 +257,9 @@ def gradients(cpu, fp32, tf32=None):
     print(text)
 
 
-# Images/s of one GPU in fp16 with batch size 128, by compute capability. Estimates, low on purpose, until a GPU has run
-# this: below them something is wrong with the machine or with the choice of kernels.
-FLOORS = {7.0: 300, 7.5: 80, 8.0: 400, 8.6: 50, 8.9: 200, 9.0: 800, 10.0: 1000, 12.0: 100}
+# Images/s of one GPU in fp16 with batch size 128, by compute capability: below them something is wrong with the machine or with
+# the choice of kernels. 9.0 is half of what an H200 has; the others are estimates, low on purpose.
+FLOORS = {7.0: 300, 7.5: 80, 8.0: 400, 8.6: 50, 8.9: 200, 9.0: 2800, 10.0: 2800, 12.0: 100}
 
 
 def speed(name, capability):

@@ -56,7 +56,8 @@ pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::R
 fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &Live) -> anyhow::Result<()> {
     let trial = |run: RunName, files: JobFiles, context: PlanContext| {
         let train = config.of_run(run, context).of_iterations(batch_search::ITERATIONS);
-        config.job(run, TrainConfig { warmup: 1, save: None, ..train }, files)
+        // A run of fp16 whose scale is too large for all its steps counts for nothing, and the first ones are to find that out.
+        config.job(run, TrainConfig { warmup: 1, save: None, loss_scale: 1.0, ..train }, files)
     };
     let sweep = batch_search::resolved::<RunRecord>(&config.sweep, config.kind(), &trial, live)?;
     let trial = |train: &TrainConfig, run: RunName, files: JobFiles, context: PlanContext| {
