@@ -381,6 +381,31 @@ fn a_sweep_that_read_images_is_judged_by_its_smallest_case() {
     );
 }
 
+/// DLPerf's published FP16 row (batch size 256, V100): hosts of 8 GPUs come to 2.6 to 2.9 thousand images/s, whatever their number,
+/// where one GPU has 834. Beside hosts that decode 2,950 images/s, which is what was wrong there.
+#[test]
+fn what_capped_dlperf_s_fp16_row_is_said() {
+    let folder = Folder::new();
+    for (case, speed) in [
+        ("1n1g", 833.65),
+        ("1n2g", 1373.55),
+        ("1n4g", 2331.91),
+        ("1n8g", 2908.88),
+        ("2n8g", 5451.27),
+        ("4n8g", 10565.55),
+    ] {
+        folder.write(&format!("{case}/rn50_b256_fp16_1.log"), runs::dlperf_log(&[speed; 120]));
+    }
+    let lines = read::input::judge(&folder.path()).expect("DLPerf's logs")(&made([2950.0, 368.75, 2950.0]));
+    for line in [
+        "1n2g: input ceiling 2,950 images/s per host: 2 GPUs need 1,667 (834 each, as in 1n1g); enough: 5 of 8 cores do it",
+        "1n8g: input ceiling 2,950 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 11 more cores",
+        "4n8g: input ceiling 2,950 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 11 more cores",
+    ] {
+        assert!(lines.iter().any(|said| said.starts_with(line)), "{line}\n{lines:#?}");
+    }
+}
+
 /// A result of input lies in a report beside the sweep that it feeds: one chart with both, a verdict for every case.
 #[test]
 fn a_report_shows_ceiling_and_demand() {

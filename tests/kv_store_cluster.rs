@@ -172,7 +172,7 @@ impl Cluster {
 }
 
 impl SimulatedCluster for Cluster {
-    const OF_TRUTH: u32 = 300;
+    const OF_TRUTH: u32 = 100;
     const OF_RUN: u32 = 14;
 
     fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {

@@ -81,7 +81,7 @@ impl Cluster {
 }
 
 impl SimulatedCluster for Cluster {
-    const OF_TRUTH: u32 = 1500;
+    const OF_TRUTH: u32 = 400;
     const OF_RUN: u32 = 22;
 
     fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {

@@ -77,7 +77,6 @@ impl Folder {
     }
 }
 
-/// DLPerf's log of these speeds: a header, a line an iteration, other lines between them.
 /// Rows of what `ringmark extract` writes, by group, then by case.
 pub fn rows_by_case(result: &Value) -> Value {
     let mut groups = Map::new();
@@ -90,6 +89,7 @@ pub fn rows_by_case(result: &Value) -> Value {
     Value::Object(groups)
 }
 
+/// DLPerf's log of these speeds: a header, a line an iteration, other lines between them.
 pub fn dlperf_log(speeds: &[f64]) -> String {
     let mut log = String::from("Warning: Permanently added '10.11.0.3' to the list of known hosts.\n");
     for (index, speed) in speeds.iter().enumerate() {

@@ -334,7 +334,7 @@ fn a_trace_that_cannot_be_is_said_before_the_iterations_and_costs_no_record() {
     // Its place goes while the iterations run: the record is there all the same.
     let place = folder.path().join("taken away");
     fs::create_dir(&place).expect("made");
-    let run = Run::alone("--model resnet18 --iters 200 --warmup 1").file("--trace", &place.join("trace.json"));
+    let run = Run::alone("--model resnet18 --iters 60 --warmup 1").file("--trace", &place.join("trace.json"));
     let finished = run.finish_after(|stdout, _| {
         wait_until("iterations", || fs::read_to_string(stdout).is_ok_and(|text| text.contains("Batch[2]")));
         fs::remove_dir(&place).expect("it is empty");

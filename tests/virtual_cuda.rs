@@ -16,9 +16,7 @@ use ringmark_record::dimension::device::DeviceKind;
 use serde_json::Value;
 
 use crate::images::photographs;
-use crate::sandbox::{ringmark, run};
 use crate::worker::{AT_ONCE, Finished, Run, apart, checksum, losses};
-use crate::{turn_of, worker};
 
 /// A network, and images that leave batch normalization more than two values a channel.
 pub const SMALL: &str = "--model resnet18 --image-size 64";
@@ -504,20 +502,4 @@ fn a_batch_without_memory_is_named() {
     assert!(stderr.contains(" on host ") && stderr.contains(": out of memory: 0."), "{stderr}");
     assert!(stderr.contains(" of 0.2 GB are taken, "), "{stderr}");
     assert!(stderr.contains(" more were asked for: choose a smaller --batch-size"), "{stderr}");
-}
-
-#[test]
-fn the_largest_batch_of_fp16_is_found_whatever_the_loss_scale() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let _turn = turn_of(1);
-    // Every update of the run overflows, and of the trials none.
-    let options = "sweep --no-doctor --cases 1n1g --runs 1 --device cuda --dtype fp16 --loss-scale 16777216 --batch-size auto \
-                   --model mxnet-lenet --profile quick --iters 3 --warmup 1";
-    let mut command = ringmark(options);
-    command.args(["--hosts", "localhost:1", "--worker"]).arg(worker()).arg("--out").arg(folder.path().join("out"));
-    command.env("LD_LIBRARY_PATH", libraries()).env("PATH", program_path()).env("VIRTUAL_CUDA_MEMORY_MIB", "32");
-    let (status, stdout, stderr) = run(&mut command);
-    assert_eq!(status, Some(1), "{stderr}");
-    assert!(stdout.contains("1n1g mxnet-lenet fp16: batch size ") && stdout.contains(" fits and "), "{stdout}{stderr}");
-    assert!(stderr.contains("every update of 3 was skipped for a gradient that was not finite"), "{stderr}");
 }

@@ -834,8 +834,8 @@ fn a_rank_takes_the_memory_that_the_launcher_expects() {
     // In bf16 smaller images: processors without instructions for it take minutes.
     for (model, options) in [
         (Model::Resnet18, "--batch-size 16 --image-size 224 --dtype fp32"),
-        (Model::Resnet18, "--batch-size 32 --image-size 112 --dtype bf16"),
-        (Model::Resnet50V1b, "--batch-size 8 --image-size 112 --dtype bf16"),
+        (Model::Resnet18, "--batch-size 32 --image-size 64 --dtype bf16"),
+        (Model::Resnet50V1b, "--batch-size 8 --image-size 64 --dtype bf16"),
     ] {
         // Momenta take memory from the first update on: the second iteration has all that a later one has.
         let options = format!("--model {model} --iters 2 {options}");

@@ -90,8 +90,9 @@ pub trait GradientExchange {
     }
 
     /// Orders what [`update`](GradientExchange::update) needs before it: on the CPU it is there when this returns, on
-    /// CUDA the stream waits for it and the host does not. Fails with what failed inside backward.
-    fn finish(&mut self) -> Result<()> {
+    /// CUDA the stream waits for it and the host does not. Where `next`, the number of the update that follows, is known, a
+    /// strategy may begin with it while it waits. Fails with what failed inside backward.
+    fn finish(&mut self, _next: Option<u32>) -> Result<()> {
         self.reducer().finish()
     }
 

@@ -5,10 +5,13 @@
 //! Both sides times the number of ranks: `G = sum + ranks x decay x w; M = momentum x M + G; w -= rate / ranks x (G +
 //! momentum x M)`. The flat momenta hold M, and nobody has to divide the gradients, which would write all of them again.
 
+use std::ops::Range;
+
 use anyhow::{Result, ensure};
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::exchange::loss_scaler::LossScaler;
+use crate::exchange::memory;
 use crate::exchange::request::{RankCounts, UpdateRule};
 use crate::ffi::shim;
 
@@ -42,25 +45,45 @@ impl Optimizer {
 
     /// Update number `update`, from 1, or the assignment that stands in its place; skipped on the device where the loss scaler found an overflow.
     pub fn step(&mut self, update: u32) -> Result<()> {
-        let Some(step) = self.rule.step(update, self.ranks) else {
-            self.weights.f_copy_(&self.gradients)?;
-            return Ok(());
-        };
         if let Some(scaler) = &mut self.loss_scaler {
             scaler.unscale(&self.gradients)?;
         }
-        let found_inf = self.loss_scaler.as_ref().map(|scaler| &scaler.found_inf);
-        shim::sgd(&self.weights, &self.gradients, &self.momenta, step, found_inf)?;
+        self.step_of(0..self.weights.numel(), update)?;
         if let Some(scaler) = &mut self.loss_scaler {
             scaler.update()?;
         }
         Ok(())
     }
 
+    /// The same of these elements alone, whose sums may be there before the others'. A loss scaler needs all.
+    pub fn step_of(&self, elements: Range<usize>, update: u32) -> Result<()> {
+        let of_all = [&self.weights, &self.gradients, &self.momenta];
+        let of = |tensor: &Tensor| {
+            if tensor.numel() == 0 { Ok(tensor.shallow_clone()) } else { memory::narrow(tensor, &elements) }
+        };
+        let [weights, gradients, momenta] = of_all.map(of);
+        let (weights, gradients) = (weights?, gradients?);
+        match self.rule.step(update, self.ranks) {
+            Some(step) => shim::sgd(
+                &weights,
+                &gradients,
+                &momenta?,
+                step,
+                self.loss_scaler.as_ref().map(|scaler| &scaler.found_inf),
+            ),
+            None => weights.shallow_clone().f_copy_(&gradients).map(drop).map_err(Into::into),
+        }
+    }
+
     /// What the next update follows from beside weights and gradients, by name.
     pub fn state(&self) -> Vec<(&'static str, Tensor)> {
         let of_scaler = self.loss_scaler.iter().flat_map(LossScaler::state);
         [("momenta", self.momenta.shallow_clone())].into_iter().chain(of_scaler).collect()
+    }
+
+    /// Where it computes.
+    pub fn device(&self) -> Device {
+        self.weights.device()
     }
 
     /// The scale of the loss, where there is one.

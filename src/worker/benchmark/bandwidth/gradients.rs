@@ -119,7 +119,7 @@ impl<'a> GradientBench<'a> {
             let span = recorder::begin(Lane::Step, "exchange", None);
             self.exchange.begin();
             (0..self.arrays).for_each(|array| self.exchange.gradient_ready(array));
-            self.exchange.finish()?;
+            self.exchange.finish(Some(iteration + 1))?;
             span.into_iter().for_each(OpenSpan::end);
             let span = recorder::begin(Lane::Step, Phase::Optimizer.description(), None);
             self.exchange.update(iteration + 1)?;

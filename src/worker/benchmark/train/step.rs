@@ -90,7 +90,7 @@ impl Step {
         marks.end_of(Phase::Backward)?;
         let in_backward = self.exchange.in_backward();
 
-        self.exchange.finish()?;
+        self.exchange.finish(Some(iteration))?;
         marks.end_of(Phase::ExposedAllreduce)?;
 
         heartbeat::enter(Stage::Optimizer);
@@ -111,7 +111,7 @@ impl Step {
         heartbeat::enter(Stage::Backward);
         self.exchange.begin();
         self.backward(&loss, 0)?;
-        self.exchange.finish()
+        self.exchange.finish(None)
     }
 
     /// The same, begun by all ranks together; how long this rank took, in seconds. Its device is idle then.

@@ -1,6 +1,7 @@
 //! A worker's connections to the servers: a thread that sends and one that receives for each, so that no part waits for
 //! another server's, and none for the step.
 
+use std::collections::VecDeque;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
@@ -73,6 +74,8 @@ struct Shared {
 struct State {
     /// Parts that have come back since the start.
     arrived: usize,
+    /// Of them, those that nobody has asked for yet.
+    fresh: VecDeque<u32>,
     /// Reports of servers, in their order.
     reports: Vec<Option<ServerReport>>,
     /// Workers that ended after a report.
@@ -169,7 +172,15 @@ impl Links {
 
     /// Returns when all that was pushed has come back.
     pub fn wait(&self) {
-        drop(self.shared.wait_until(|state| state.arrived >= self.pushed));
+        self.shared.wait_until(|state| state.arrived >= self.pushed).fresh.clear();
+    }
+
+    /// Waits for a part that was pushed since [`wait`](Links::wait) to come back, each of them once: its elements. `None` when all
+    /// have.
+    pub fn next_arrival(&self) -> Option<Range<usize>> {
+        let mut state = self.shared.wait_until(|state| !state.fresh.is_empty() || state.arrived >= self.pushed);
+        let part = state.fresh.pop_front()?;
+        Some(self.shared.parts[part as usize].elements.clone())
     }
 
     /// Says that this worker pushes no more and waits for the last weights, of one moment, and what each server did.
@@ -335,7 +346,9 @@ impl Shared {
                     self.received.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     heartbeat::count_progress();
                     span.into_iter().for_each(OpenSpan::end);
-                    self.state().arrived += 1;
+                    let mut state = self.state();
+                    state.arrived += 1;
+                    state.fresh.push_back(header.part);
                 }
                 FrameKind::Report => {
                     let report = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;

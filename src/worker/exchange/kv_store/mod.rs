@@ -5,7 +5,7 @@
 //! | [`server`] | a server process: decides what is due; [`updaters`] sum, update and answer, [`connection`] is a worker's end at it,
 //! | | [`held_part`] what it holds, [`server_memory`] what that takes |
 //! | [`worker`] | a rank that trains with servers; [`links`] are its connections, which send in [`turns`], [`host_sum`] what its host adds up first,
-//! | | [`push_codes`] what goes instead of gradients |
+//! | | [`push_codes`] what goes instead of gradients, [`own_update`] what it does with sums |
 //! | [`owners`] | the kv-stores without servers: a rank sums, updates and sends the weights |
 //! | [`meeting`] | how they find each other; [`callers`] tells workers from strangers |
 //! | [`protocol`] | what they say |
@@ -22,6 +22,7 @@ mod held_part;
 mod host_sum;
 mod links;
 mod meeting;
+mod own_update;
 pub mod owners;
 mod plan;
 mod protocol;

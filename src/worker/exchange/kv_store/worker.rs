@@ -22,6 +22,7 @@ use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::host_sum::HostSum;
 use crate::exchange::kv_store::links::{IsThere, Links};
 use crate::exchange::kv_store::meeting::{self, Announcement, Roster, WorkerFacts};
+use crate::exchange::kv_store::own_update::OwnUpdate;
 use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::ServerReport;
 use crate::exchange::kv_store::push_codes::PushCodes;
@@ -41,8 +42,6 @@ pub struct WithServers {
     reducer: &'static GradientReducer,
     pushes: Arc<Mutex<Pushes>>,
     weights: Tensor,
-    /// Where servers send sums.
-    optimizer: Option<Optimizer>,
     /// What comes back is taken here: the weights, or the optimizer's sums.
     taken: Tensor,
     roster: Roster,
@@ -110,22 +109,34 @@ impl WithServers {
             _ => None,
         };
         let has_codes = codec.is_some();
-        let pushes = Pushes { links, host_sum, wire, pulled, device_wire, has_codes, iteration: 1, done: 0 };
-        let pushes = Arc::new(Mutex::new(pushes));
         let ranks = roster.workers.len() as u32;
         let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
-        let optimizer = match answer {
+        let own_update = match answer {
             AnswerForm::Weights => None,
             AnswerForm::Sums(_) => {
-                Some(Optimizer::new(&request.rule, counts, weights.shallow_clone(), taken.shallow_clone())?)
+                let optimizer = Optimizer::new(&request.rule, counts, weights.shallow_clone(), taken.shallow_clone())?;
+                Some(OwnUpdate::new(optimizer, &parts))
             }
         };
+        let pushes = Pushes {
+            links,
+            host_sum,
+            wire,
+            pulled,
+            device_wire,
+            own_update,
+            next: None,
+            has_codes,
+            iteration: 1,
+            done: 0,
+        };
+        let pushes = Arc::new(Mutex::new(pushes));
         // A bucket a parameter: each is a key, and leaves when backward has it.
         let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..request.exchange };
         let sink = Box::new(Sink(pushes.clone()));
         let reducer = GradientReducer::new(request.overlap, &keys, (tensors, ready_from), sink)?;
         let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
-        Ok(WithServers { reducer, pushes, weights, optimizer, taken, roster, parts, is_asynchronous })
+        Ok(WithServers { reducer, pushes, weights, taken, roster, parts, is_asynchronous })
     }
 
     fn pushes(&self) -> MutexGuard<'_, Pushes> {
@@ -162,10 +173,16 @@ impl GradientExchange for WithServers {
         !self.is_asynchronous || self.roster.pushers().len() == 1
     }
 
+    fn finish(&mut self, next: Option<u32>) -> Result<()> {
+        self.pushes().next = next;
+        self.reducer.finish()
+    }
+
     /// The servers have updated, and their weights take the place of the old ones; or they have summed.
     fn update(&mut self, update: u32) -> Result<()> {
-        self.pushes().take(&self.taken)?;
-        self.optimizer.as_mut().map_or(Ok(()), |optimizer| optimizer.step(update))
+        let mut pushes = self.pushes();
+        pushes.take(&self.taken)?;
+        pushes.own_update.as_mut().map_or(Ok(()), |own| own.complete(update))
     }
 
     fn name(&self) -> &'static str {
@@ -188,7 +205,7 @@ impl GradientExchange for WithServers {
         let (reports, iterations, bytes) = {
             let mut pushes = self.pushes();
             let reports = pushes.end()?;
-            if self.optimizer.is_none() {
+            if pushes.own_update.is_none() {
                 pushes.take(&self.taken)?;
             }
             let bytes = pushes.links.as_ref().map_or([0; 2], Links::bytes_of_steps);
@@ -268,6 +285,10 @@ struct Pushes {
     pulled: Arc<HostArray>,
     /// Of a rank with a GPU.
     device_wire: Option<DeviceWire>,
+    /// Where servers send sums.
+    own_update: Option<OwnUpdate>,
+    /// The update that follows, where one does.
+    next: Option<u32>,
     /// Whether codes are pushed, by this rank or another of its host.
     has_codes: bool,
     /// From 1.
@@ -323,7 +344,11 @@ impl Pushes {
 
     fn finish(&mut self) -> Result<()> {
         heartbeat::enter(Stage::Pulling);
+        let next = self.next.take();
         if let Some(links) = &self.links {
+            if let (Some(own), Some(update)) = (&mut self.own_update, next) {
+                own.begin(update, std::iter::from_fn(|| links.next_arrival()))?;
+            }
             links.wait();
         }
         if let Some(sum) = &mut self.host_sum {
