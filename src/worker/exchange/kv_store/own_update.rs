@@ -46,3 +46,45 @@ impl OwnUpdate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::benchmark::train::config::TrainConfig;
+    use ringmark_record::dimension::dtype::Dtype;
+    use tch::Tensor;
+
+    use super::*;
+    use crate::exchange::request::{RankCounts, UpdateRule};
+
+    /// Numbers without a pattern.
+    fn values(factor: f32) -> Tensor {
+        Tensor::from_slice(&(0..64).map(|index| (factor * index as f32).sin()).collect::<Vec<f32>>())
+    }
+
+    const PARTS: [Range<usize>; 3] = [0..5, 5..21, 21..64];
+
+    /// Weights after two updates, with the momenta of the first in the second; `arrivals` of the first, if it is begun.
+    fn updated(arrivals: Option<[usize; 3]>) -> Tensor {
+        let (weights, sums) = (values(1.7), values(2.3));
+        let rule = UpdateRule::Training(Box::new(TrainConfig { dtype: Dtype::Fp32, ..TrainConfig::default() }));
+        let counts = RankCounts { all: 2, summed: 2, averaged: 2 };
+        let optimizer = Optimizer::new(&rule, counts, weights.shallow_clone(), sums).expect("as long");
+        let mut own = OwnUpdate { optimizer, parts: PARTS.to_vec(), done: None };
+        if let Some(arrivals) = arrivals {
+            own.begin(1, arrivals.into_iter().map(|part| PARTS[part].clone())).expect("the first update");
+        }
+        for update in 1..=2 {
+            own.complete(update).expect("an update");
+        }
+        assert!(!weights.equal(&values(1.7)), "nothing has changed");
+        weights
+    }
+
+    #[test]
+    fn parts_come_to_the_same_bits_in_any_order_and_once() {
+        let at_once = updated(None);
+        for arrivals in [[0, 1, 2], [2, 0, 1]] {
+            assert!(updated(Some(arrivals)).equal(&at_once), "{arrivals:?}");
+        }
+    }
+}
