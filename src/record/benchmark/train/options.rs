@@ -115,7 +115,7 @@ impl Options for TrainConfig {
             (|config: &TrainConfig| &config.cores_divided_by, |config: &mut TrainConfig| &mut config.cores_divided_by),
         ));
         options.extend([
-            option!(seed, "seed", "N", "Seed of the weights and, plus the rank, of the data"),
+            option!(seed, "seed", "N", "Seed of the weights, the same on every device, and, plus the rank, of the data"),
             option!(learning_rate, "lr", "RATE", "Learning rate of one rank, multiplied by the number of ranks")
                 .range(0.0..=1e6),
             option!(momentum, "momentum", "FACTOR", "Nesterov momentum").range(0.0..=1.0),
