@@ -13,7 +13,7 @@ use tch::{Device, Tensor};
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory;
 use crate::exchange::request::{RankCounts, UpdateRule};
-use crate::ffi::shim;
+use crate::ffi::shim::{self, SgdStep};
 
 /// The flat tensors of the update, all fp32, and its constants.
 pub struct Optimizer {
@@ -57,22 +57,9 @@ impl Optimizer {
 
     /// The same of these elements alone, whose sums may be there before the others'. A loss scaler needs all.
     pub fn step_of(&self, elements: Range<usize>, update: u32) -> Result<()> {
-        let of_all = [&self.weights, &self.gradients, &self.momenta];
-        let of = |tensor: &Tensor| {
-            if tensor.numel() == 0 { Ok(tensor.shallow_clone()) } else { memory::narrow(tensor, &elements) }
-        };
-        let [weights, gradients, momenta] = of_all.map(of);
-        let (weights, gradients) = (weights?, gradients?);
-        match self.rule.step(update, self.ranks) {
-            Some(step) => shim::sgd(
-                &weights,
-                &gradients,
-                &momenta?,
-                step,
-                self.loss_scaler.as_ref().map(|scaler| &scaler.found_inf),
-            ),
-            None => weights.shallow_clone().f_copy_(&gradients).map(drop).map_err(Into::into),
-        }
+        let arrays = [&self.weights, &self.gradients, &self.momenta];
+        let found_inf = self.loss_scaler.as_ref().map(|scaler| &scaler.found_inf);
+        update_elements(arrays, &elements, self.rule.step(update, self.ranks), found_inf)
     }
 
     /// What the next update follows from beside weights and gradients, by name.
@@ -90,4 +77,18 @@ impl Optimizer {
     pub fn loss_scaler(&self) -> Option<&LossScaler> {
         self.loss_scaler.as_ref()
     }
+}
+
+/// Updates these elements of the weights by those of the gradients and momenta, all of them flat; without a step they are assigned.
+/// Momenta are empty where the rule has none; nothing changes where `found_inf` is not zero.
+pub fn update_elements(
+    [weights, gradients, momenta]: [&Tensor; 3],
+    elements: &Range<usize>,
+    step: Option<SgdStep>,
+    found_inf: Option<&Tensor>,
+) -> Result<()> {
+    let (mut weights, gradients) = (memory::narrow(weights, elements)?, memory::narrow(gradients, elements)?);
+    let Some(step) = step else { return Ok(weights.f_copy_(&gradients).map(drop)?) };
+    let of_momenta = if momenta.numel() == 0 { 0..0 } else { elements.clone() };
+    shim::sgd(&weights, &gradients, &memory::narrow(momenta, &of_momenta)?, step, found_inf)
 }

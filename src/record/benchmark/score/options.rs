@@ -48,7 +48,12 @@ impl Options for ScoreConfig {
             (|config: &ScoreConfig| &config.cores_divided_by, |config: &mut ScoreConfig| &mut config.cores_divided_by),
         ));
         options.extend([
-            option!(seed, "seed", "N", "Seed of the weights, the same on every device, and, plus the rank, of the data"),
+            option!(
+                seed,
+                "seed",
+                "N",
+                "Seed of the weights, the same on every device, and, plus the rank, of the data"
+            ),
             option!(init, "init", "FILE", "Weights to use: safetensors with the names of the network's source"),
             option!(record, "record", "FILE", "Where rank 0 writes the record (JSON)").for_worker(),
         ]);

@@ -16,10 +16,11 @@ use tch::{Device, Kind, Tensor};
 use crate::exchange::codec::Codec;
 use crate::exchange::codec::packed_sums::PackedSums;
 use crate::exchange::memory;
+use crate::exchange::optimizer;
 use crate::exchange::request::ExchangeRequest;
 use crate::ffi::host_array::HostArray;
 use crate::ffi::host_values::{bytes, bytes_mut, floats, floats_mut};
-use crate::ffi::shim::{self, SgdStep};
+use crate::ffi::shim::SgdStep;
 use crate::host::facts;
 
 /// In what form workers push gradients.
@@ -243,16 +244,9 @@ impl HeldPart {
         }
         let answer = HostArray::of(self.weights.tensor().f_empty_like()?)?;
         on_cores(self.length, |values| {
-            let [weights, sum] = [&self.weights, &own.sum].map(|array| narrow(array, &values));
-            let (mut weights, sum) = (weights?, sum?);
-            match step {
-                Some(step) => {
-                    let of_momenta = if self.forms.has_momenta { values.clone() } else { 0..0 };
-                    shim::sgd(&weights, &sum, &narrow(&own.momenta, &of_momenta)?, step, None)?;
-                }
-                None => drop(weights.f_copy_(&sum)?),
-            }
-            narrow(&answer, &values)?.f_copy_(&weights).map(drop)?;
+            let arrays = [&self.weights, &own.sum, &own.momenta].map(HostArray::tensor);
+            optimizer::update_elements(arrays, &values, step, None)?;
+            narrow(&answer, &values)?.f_copy_(&narrow(&self.weights, &values)?).map(drop)?;
             Ok(())
         })?;
         Ok(answer)
@@ -300,6 +294,7 @@ fn narrow(array: &HostArray, values: &Range<usize>) -> Result<Tensor> {
 mod tests {
     use super::*;
     use crate::exchange::codec::two_bit::TwoBit;
+    use crate::ffi::shim;
 
     /// Without momentum.
     fn forms(push: PushForm, answer: AnswerForm) -> Forms {
