@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Reading and decoding of ringmark against torchvision's DataLoader and libjpeg-turbo's tjbench, in one alternating run.
 
-    scripts/compare_input.py PHOTOGRAPHS [--rounds 5] [--parts batches,decoding,training] [--workers N] [--out FILE]
+    scripts/compare_input.py PHOTOGRAPHS [--rounds 5] [--parts batches,decoding,training] [--workers N]
+                             [--training "--model resnet18 --image-size 32"] [--out FILE]
 
 PHOTOGRAPHS is a folder of JPEG files, as scripts/make_photographs.py makes them. Every round runs every side, in turns:
 
@@ -10,7 +11,8 @@ PHOTOGRAPHS is a folder of JPEG files, as scripts/make_photographs.py makes them
   with Pillow and with torchvision's decode_jpeg, on tensors). Images/s.
 - decoding: alone, in one thread: ringmark's decode stage against tjbench (Debian's libjpeg-turbo-progs) on the same files.
   Million pixels a second.
-- training: the step by one thread, the others decoding, with images that are read against synthetic ones.
+- training: the step by one thread, the others decoding, with images that are read against synthetic ones; what is trained is
+  resnet50_v1b in fp32 with batches of 8 where --training does not say otherwise, in options of ringmark-worker.
 
 Python needs torch and torchvision, as for compare_pytorch.py.
 """
@@ -86,10 +88,11 @@ class Sides:
 
     def step(self, *data):
         record = self.folder / "record.jsonl"
-        command = [self.options.worker, "train", "--device", "cpu", "--threads", "1", "--batch-size", "8", "--iters", "10", "--warmup", "0"]
+        command = [self.options.worker, "train", "--device", "cpu", "--threads", "1", "--warmup", "0", *self.options.training.split()]
         run([*command, *data, "--record", record], {**os.environ, "OMP_NUM_THREADS": "1"})
-        steps = [line["step"][0] for line in map(json.loads, open(record)) if line["kind"] == "iteration"]
-        return 8 / statistics.median(steps[2:])
+        header, *lines = map(json.loads, open(record))
+        steps = [line["step"][0] for line in lines if line["kind"] == "iteration"]
+        return header["config"]["batch_size"] / statistics.median(steps[2:])
 
     def tables(self):
         decoders = ["turbojpeg", "zune"]
@@ -115,6 +118,7 @@ def main():
     options.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     options.add_argument("--batches", type=int, default=60)
     options.add_argument("--parts", default="batches,decoding,training")
+    options.add_argument("--training", default="--batch-size 8 --iters 10", help="more options of ringmark-worker train")
     options.add_argument("--ringmark", default=str(ROOT / "target/release/ringmark"))
     options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
     options.add_argument("--out", help="file for the table and the raw figures (JSON)")

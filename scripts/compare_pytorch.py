@@ -7,8 +7,8 @@
 Cases: `fp32` is one process; `2xfp32` two processes, ringmark under mpirun against DistributedDataParallel, over NCCL with
 a GPU for each on cuda and over gloo on cpu. Every round runs every side of every case, in turns; a side's figure is
 batch x processes / median step after warm-up. The tables give the median over rounds, its range, and the median and range
-of what is formed within each round: ringmark's ratio to the other sides, and the share that its arithmetic is of the rate
-of plain matrix products, which each of its training runs measures when its steps are over.
+of what is formed within each round: ringmark's ratio to the other sides, and the share that its arithmetic is of the limit,
+the rate of torch.mm of two matrices of 4096 x 4096 in the precision of the case, on all cores or on every GPU at once.
 
 --compile, the default on cuda, adds a side: PyTorch with torch.compile. --jemalloc adds PyTorch's sides once more with
 jemalloc preloaded. --no-exchange adds ringmark's own several processes with nothing exchanged, for their efficiency.
@@ -103,8 +103,8 @@ class Case:
             "compiled_jemalloc": options.compile and options.jemalloc,
         }
         self.speeds = {side: [] for side, is_wanted in wanted.items() if is_wanted}
-        # Of ringmark's arithmetic, and of plain matrix products beside it; a training run knows them.
-        self.gigaflops, self.products = [], []
+        # Of a round each: the limit, and ringmark's arithmetic where the network's is known.
+        self.limits, self.gigaflops = [], []
 
     def step_options(self):
         iters = str(self.options.warmup + self.options.iters)
@@ -131,23 +131,20 @@ class Case:
                     "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(self.processes), "--bind-to", "none", *command
                 ]  # fmt: skip
             log.write_text(run(command, self.environment()))
-            if self.options.score:
-                scored = json.load(open(record))
-                self.layout = scored["config"]["layout"]
-                return speed(scored["seconds"][0], self.batch * self.processes, self.options.warmup)
             lines = [json.loads(line) for line in open(record)]
-            arithmetic = None if more else self.arithmetic(folder)
+            of_an_image = None if more else self.gigaflop_of_an_image(folder)
         self.layout = lines[0]["config"]["layout"]
-        steps = zip(*(line["step"] for line in lines if line["kind"] == "iteration"))
+        if self.options.score:
+            steps = lines[0]["seconds"]
+        else:
+            steps = zip(*(line["step"] for line in lines if line["kind"] == "iteration"))
         images_per_second = sum(speed(of_rank, self.batch, self.options.warmup) for of_rank in steps)
-        if arithmetic:
-            of_an_image, products = arithmetic
+        if of_an_image:
             self.gigaflops.append(images_per_second * of_an_image)
-            self.products.append(products)
         return images_per_second
 
-    def arithmetic(self, folder):
-        """GFLOP of an image, and GFLOP/s of plain matrix products, of the one run in `folder`."""
+    def gigaflop_of_an_image(self, folder):
+        """Of the one run in `folder`; None where the network's arithmetic is not known."""
         extract = [pathlib.Path(self.options.worker).with_name("ringmark"), "extract", folder]
         # Its exit status says that there is no single rank to compare with.
         done = subprocess.run([*extract, "--warmup", str(self.options.warmup), "--json"], capture_output=True, text=True)
@@ -155,9 +152,15 @@ class Case:
             (row,) = json.loads(done.stdout)["rows"]
         except ValueError:
             sys.exit(f"compare_pytorch.py: ringmark extract finds no run:\n{done.stderr}")
-        arithmetic = row["arithmetic"]
-        of_an_image = arithmetic["teraflops_per_second"] / row["images_per_second"]
-        return 1000 * of_an_image, 1000 * arithmetic["matrix_product_teraflops_per_second"]
+        return row["arithmetic"] and 1000 * row["arithmetic"]["teraflops_per_second"] / row["images_per_second"]
+
+    def limit(self):
+        """GFLOP/s of plain matrix products: of all cores, or of a GPU for each process."""
+        on_gpu = self.options.device == "cuda"
+        threads = str(self.threads if on_gpu else self.options.cores)
+        command = [self.python, HERE / "pytorch_baseline.py", "--matrix-product", "--dtype", self.dtype, "--device", self.options.device]
+        output = run([*command, "--threads", threads], {**os.environ, "OMP_NUM_THREADS": threads})
+        return json.loads(output)["gigaflops_per_second"] * (self.processes if on_gpu else 1)
 
     def no_exchange(self):
         return self.ringmark("--backend", "none")
@@ -246,6 +249,7 @@ def main():
             for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
                 case.speeds[side].append(getattr(case, side)())
                 print(f"round {number + 1} {case.name} {side}: {case.speeds[side][-1]:.2f} images/s", file=sys.stderr)
+            case.limits.append(case.limit())
 
     lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'side':16} {'images/s':>26} {'ringmark over it':>22}"]
     for case in cases:
@@ -254,16 +258,16 @@ def main():
             line = f"{case.name:24} {case.batch:5} {case.layout:>6} {SIDES[side]:16} {spread(theirs):>26}"
             lines.append(line if side == "ringmark" else f"{line} {spread(ratios(ours, theirs)):>22}")
     for case in cases:
-        if case.products:
-            rates = f"{spread(case.gigaflops)} of {spread(case.products)} GFLOP/s of matrix products"
-            shares = [100 * share for share in ratios(case.gigaflops, case.products)]
+        if case.gigaflops:
+            rates = f"{spread(case.gigaflops)} of {spread(case.limits)} GFLOP/s of matrix products"
+            shares = [100 * share for share in ratios(case.gigaflops, case.limits)]
             lines.append(f"{case.name}, ringmark: {' '.join(rates.split())}: {spread(shares).strip()} %")
     lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {options.device}, {options.cores} cores")
     tell(
         lines,
         options.out,
         images_per_second={case.name: case.speeds for case in cases},
-        gigaflops_per_second={case.name: {"ringmark": case.gigaflops, "matrix products": case.products} for case in cases},
+        gigaflops_per_second={case.name: {"ringmark": case.gigaflops, "matrix products": case.limits} for case in cases},
     )
 
 

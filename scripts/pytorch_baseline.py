@@ -2,7 +2,8 @@
 """The same step in PyTorch: a network of torchvision, synthetic input; training by DLPerf's recipe, or inference (--score).
 
 Started by compare_pytorch.py, alone or by torchrun: DistributedDataParallel over NCCL with a GPU for each rank, over gloo
-on the CPU. Prints one JSON line on rank 0: {"seconds": [one an iteration], "losses": [...]}.
+on the CPU. Prints one JSON line on rank 0: {"seconds": [one an iteration], "losses": [...]}; with --matrix-product the rate of
+torch.mm instead, {"gigaflops_per_second": the best of five}.
 """
 
 import argparse
@@ -43,15 +44,28 @@ class DeviceClock:
         return [start.elapsed_time(end) / 1000 for start, end in zip(self.marks, self.marks[1:])]
 
 
+def matrix_product(device, kind, rows=4096, tries=5):
+    """GFLOP/s of the best product of two square matrices, after one that does not count."""
+    clock = DeviceClock() if device.type == "cuda" else WallClock()
+    a, b = (torch.randn(rows, rows, device=device).to(kind) for _ in range(2))
+    torch.mm(a, b)
+    for _ in range(tries):
+        clock.mark()
+        torch.mm(a, b)
+    clock.mark()
+    return 2 * rows**3 / min(clock.seconds()) / 1e9
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--model", default="resnet50", help="as torchvision calls it")
     options.add_argument("--score", action="store_true", help="inference alone: passes, each waited for")
-    options.add_argument("--batch-size", type=int, required=True)
+    options.add_argument("--matrix-product", action="store_true", help="no network: the rate of torch.mm")
+    options.add_argument("--batch-size", type=int)
     options.add_argument("--dtype", choices=["fp32", "tf32", "fp16", "bf16"], default="fp32")
     options.add_argument("--device", default="cpu")
     options.add_argument("--layout", choices=["nhwc", "nchw"], default="nhwc")
-    options.add_argument("--iters", type=int, required=True)
+    options.add_argument("--iters", type=int)
     options.add_argument("--image-size", type=int, default=224)
     options.add_argument("--threads", type=int, required=True)
     options.add_argument("--seed", type=int, default=0)
@@ -72,6 +86,11 @@ def main():
     torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = True
 
+    kind = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(options.dtype)
+    if options.matrix_product:
+        print(json.dumps({"gigaflops_per_second": matrix_product(device, kind or torch.float32)}))
+        return
+
     layout = torch.channels_last if options.layout == "nhwc" else torch.contiguous_format
     without_head = {"aux_logits": False, "init_weights": False} if options.model == "inception_v3" else {}
     model = torchvision.models.get_model(options.model, **without_head)
@@ -83,6 +102,10 @@ def main():
     on_gpu = [device.index] if device.type == "cuda" else None
     parallel = torch.nn.parallel.DistributedDataParallel(model, device_ids=on_gpu) if ranks > 1 else model
     if options.compile:
+        from torch._inductor import config as inductor
+
+        # Batch normalization folded and weights packed, as ringmark does it when it scores.
+        inductor.freezing = options.score
         parallel = torch.compile(parallel)
 
     torch.manual_seed(options.seed + rank)
@@ -96,7 +119,6 @@ def main():
     optimizer = torch.optim.SGD(
         model.parameters(), lr=rate, momentum=0.875, weight_decay=3.0518e-5, nesterov=True, fused=True
     )
-    kind = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(options.dtype)
     scaler = torch.amp.GradScaler(device.type, enabled=kind is torch.float16)
 
     def cast():

@@ -137,7 +137,7 @@ fn strangers_on_the_port_change_nothing() {
 
 #[test]
 fn a_rank_that_prints_without_end_costs_little_memory() {
-    let megabytes = 120;
+    let megabytes = 80;
     for (what, text) in [
         ("a line", format!("head -c {megabytes}M /dev/zero")),
         ("lines", format!("yes some words of a rank that says no more than this | head -c {megabytes}M")),

@@ -469,10 +469,10 @@ fn waiting_for_input_is_a_phase_of_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("large");
     fs::create_dir_all(data.join("one")).expect("made");
-    noise(&data.join("one/noise.png"), 2500);
+    noise(&data.join("one/noise.png"), 2000);
     let result = folder.path().join("result");
     let options = format!(
-        "sweep --cases 1n1g,1n2g --runs 1 --iters 7 --warmup 2 --batch-size 4 --model resnet18 --image-size 32 --device cpu \
+        "sweep --cases 1n1g,1n2g --runs 1 --iters 5 --warmup 2 --batch-size 4 --model resnet18 --image-size 32 --device cpu \
          --threads 1 --decode-threads 1 --no-doctor --out {} --data {}",
         result.display(),
         data.display()

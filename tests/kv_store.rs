@@ -24,11 +24,11 @@ use crate::safetensors;
 use crate::sandbox::write_program;
 use crate::worker as worker_program;
 use crate::worker::{
-    AT_ONCE, Finished, Run, apart, assert_nobody_left, batch, checksum, init, losses, process_of_rank,
+    Finished, Run, apart, assert_nobody_left, batch, checksum, gradient_step, losses, process_of_rank, small_init,
 };
 
 /// Small, with an update of full size and momentum.
-const TRAIN: &str = "--model resnet18 --iters 4 --lr 0.0005 --lr-warmup-iters 0";
+const TRAIN: &str = "--model resnet18 --iters 2 --lr 0.0005 --lr-warmup-iters 0";
 
 fn used(record: &RunRecord) -> &KvStoreUse {
     record.end.as_ref().expect("an end").kv_store.as_ref().expect("what the kv-store did")
@@ -88,16 +88,14 @@ fn servers_give_the_gradient_of_the_joined_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("batch.safetensors");
     safetensors::write(&data, &batch(3));
-    let run = |ranks: u32, images: u32, servers: u32, options: &str| {
-        let rate = 2f64.powi(-14) / f64::from(ranks);
-        let options = format!("--iters 1 --batch-size {images} --lr {rate} --freeze-batch-norm {AT_ONCE} {options}");
-        Run::ranks(ranks + servers, &options).file("--init", init()).file("--data", &data).save().finish().weights()
+    let start = safetensors::read(small_init());
+    let joined = gradient_step(&data, 1, 0, 3, "");
+    let of_servers = |servers: u32, options: &str| {
+        gradient_step(&data, 3, servers, 1, &format!("--kv-store dist_sync --servers {servers} {options}"))
     };
-    let start = safetensors::read(init());
-    let joined = run(1, 3, 0, "");
-    let difference = apart(&run(3, 1, 2, "--kv-store dist_sync --servers 2"), &joined, &start);
+    let difference = apart(&of_servers(2, ""), &joined, &start);
     assert!(difference < 1e-4, "{difference}");
-    let halves = apart(&run(3, 1, 1, "--kv-store dist_sync --servers 1 --wire bf16"), &joined, &start);
+    let halves = apart(&of_servers(1, "--wire bf16"), &joined, &start);
     assert!((1e-5..2e-2).contains(&halves), "{halves}");
 }
 
@@ -133,21 +131,21 @@ fn disturbed(run: Run, rank: u32, (process, signal): (u32, Signal)) -> Finished 
 #[test]
 fn asynchronous_workers_go_on_without_one_that_is_killed() {
     // Rank 1 is not through before it is killed.
-    let options = "--model mxnet-lenet --image-size 28 --iters 1000 --kv-store dist_async --servers 1 --inject slow:1:5000 \
-                   --trace-iterations 990-1000";
+    let options = "--model mxnet-lenet --image-size 28 --iters 300 --kv-store dist_async --servers 1 --inject slow:1:500 \
+                   --trace-iterations 290-300";
     let run = Run::processes(4, "--continuous", options);
     let trace = run.path("trace.json");
     let finished = disturbed(run.file("--trace", &trace), 1, (1, Signal::SIGKILL));
-    assert!(finished.stdout.contains("Batch[1000]"), "{}{}", finished.stdout, finished.stderr);
+    assert!(finished.stdout.contains("Batch[300]"), "{}{}", finished.stdout, finished.stderr);
     assert_nobody_left(finished.folder.path());
     let record = finished.record.expect("a record of those that are left");
     let failure = record.failure().expect("the figures are not those of all ranks");
     assert!(failure.starts_with("rank 1 on host ") && failure.contains("the others went on without it"), "{failure}");
     let ranks: Vec<u32> = record.header.ranks.iter().map(|place| place.rank).collect();
-    assert_eq!((ranks, record.iterations.len()), (vec![0, 2], 1000));
+    assert_eq!((ranks, record.iterations.len()), (vec![0, 2], 300));
     let lost = &used(&record).lost;
     assert_eq!((lost.len(), lost[0].rank), (1, 1));
-    assert!((1..1000).contains(&lost[0].iteration), "{lost:?}");
+    assert!((1..300).contains(&lost[0].iteration), "{lost:?}");
     assert!(finished.stderr.contains(&format!("the run failed: {failure}")), "{}", finished.stderr);
     // Nobody waits for the clock of one that died, and none of the others holds the step.
     let trace = chrome::read(fs::File::open(trace).expect("a trace")).expect("whole");

@@ -770,7 +770,7 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
     let sandbox = Sandbox::real();
     let part = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_2.log.part");
     let begins = || fs::read_to_string(&part).is_ok_and(|log| log.contains("Batch[1]"));
-    let options = "--iters 1000 --runs 2";
+    let options = "--iters 400 --runs 2";
     let mut sweep =
         real_sweep(&sandbox, "out", options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     wait_until("the first run ends", || sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.log").exists());

@@ -97,7 +97,7 @@ fn the_energy_of_processors_is_in_record_tables_report_and_comparison() {
     let mut sweep = Command::new("unshare");
     sweep.args(["-m", "sh", "-c", &mounted, "sh", env!("CARGO_BIN_EXE_ringmark"), "sweep"]);
     // Each run lasts for a hundred joules and more, of which a busy machine counts fewer.
-    sweep.args("--cases 1n1g,1n2g --runs 2 --model mxnet-lenet --batch-size 2 --iters 600 --warmup 2".split(' '));
+    sweep.args("--cases 1n1g,1n2g --runs 2 --model mxnet-lenet --batch-size 2 --iters 300 --warmup 2".split(' '));
     sweep.args("--device cpu --threads 1 --dtype fp32 --no-doctor --worker".split(' ')).arg(sandbox.worker());
     sweep.arg("--out").arg(&first);
     let (status, output, error) = thread::scope(|scope| {

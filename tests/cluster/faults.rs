@@ -430,7 +430,7 @@ fn a_sweep_that_was_interrupted_goes_on_and_a_second_one_keeps_out() {
     let Some(cluster) = Cluster::up(4) else { return };
     let first_turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
-    let options = "--iters 60 --warmup 4 --stall-timeout 300";
+    let options = "--iters 20 --warmup 4 --stall-timeout 300";
     let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", options);
     wait_until("the second run is under way", || sweep.has_trained());
     // However fast this machine is, it does not end before the signal is there.
