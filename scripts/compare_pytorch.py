@@ -145,9 +145,11 @@ class Case:
 
     def gigaflop_of_an_image(self, folder):
         """Of the one run in `folder`; None where the network's arithmetic is not known."""
-        extract = [pathlib.Path(self.options.worker).with_name("ringmark"), "extract", folder]
+        extract = [pathlib.Path(self.options.worker).with_name("ringmark"), "extract", folder, "--json"]
+        if not self.options.score:
+            extract += ["--warmup", str(self.options.warmup)]
         # Its exit status says that there is no single rank to compare with.
-        done = subprocess.run([*extract, "--warmup", str(self.options.warmup), "--json"], capture_output=True, text=True)
+        done = subprocess.run(extract, capture_output=True, text=True)
         try:
             (row,) = json.loads(done.stdout)["rows"]
         except ValueError:

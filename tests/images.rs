@@ -371,6 +371,10 @@ fn records_without_an_index_are_read_in_turn() {
         close(&[loss], &[expected], 1e-5);
         assert_eq!(items, None);
     }
+    // What is predicted is of the size that it was asked to have.
+    let large = learn(1, &by_number, "--resize 64").sound().end.expect("an end");
+    let large = large.epochs[1].validation.and_then(|validation| validation.loss).expect("finite");
+    assert!((large - expected).abs() > 1e-3 * expected, "{large} and {expected}");
     let Finished { stderr, .. } = learn(2, &in_turn, "--work-load 1,3");
     assert!(
         stderr.contains("--work-load with 1 RecordIO file without index: each rank reads a part of its own"),
@@ -383,17 +387,19 @@ fn records_without_an_index_are_read_in_turn() {
 fn batches_follow_from_the_seed_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = photographs(folder.path());
-    let train =
-        |ranks: u32, options: &str| resnet(ranks, &data, &format!("--iters 3 --batch-size 2 {options}")).finish();
-    let finished = train(1, "--decode-threads 1");
+    let train = |options: &str| resnet(1, &data, &format!("--iters 3 --batch-size 2 {options}")).finish();
+    let finished = train("--decode-threads 1");
     let output = finished.stdout.clone();
     let record = finished.sound();
     for options in ["--decode-threads 3", "--decode-threads 2 --prefetch 1"] {
-        assert_eq!(checksum(&train(1, options).sound()), checksum(&record), "{options}");
+        assert_eq!(checksum(&train(options).sound()), checksum(&record), "{options}");
     }
-    assert_ne!(checksum(&train(1, "--decode-threads 1 --augmentation mxnet-3").sound()), checksum(&record));
-    let searched = train(2, "--decode-threads 1 --autotune").sound();
-    assert_eq!(checksum(&searched), checksum(&train(2, "--decode-threads 1").sound()));
+    assert_ne!(checksum(&train("--decode-threads 1 --augmentation mxnet-3").sound()), checksum(&record));
+    let pixels = folder.path().join("pixels");
+    fs::create_dir(&pixels).expect("made");
+    digits(&pixels, 12);
+    let train_digits = |options: &str| mlp(2, &pixels, &format!("--iters 3 --batch-size 2 {options}")).finish().sound();
+    assert_eq!(checksum(&train_digits("--autotune")), checksum(&train_digits("")));
 
     let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");
     assert_eq!(
@@ -451,6 +457,10 @@ fn data_that_do_not_suit_are_refused_in_words() {
             "which are taken as they are: leave out --augmentation and --resize",
         ),
         (mlp(1, &data, ""), "image files become RGB, and the network takes 1 channel"),
+        (
+            resnet(1, &data, "--resize 64"),
+            "--resize 64 comes before a crop of so many pixels, and --augmentation imagenet",
+        ),
         (mlp(1, &folder.path().join("nothing"), ""), "nothing"),
     ] {
         let error = run.refused(1);

@@ -489,9 +489,8 @@ fn the_gradient_of_n_ranks_is_that_of_the_joined_batch() {
 
 #[test]
 fn an_overflow_of_fp16_skips_exactly_one_step() {
-    // 32 pixels would leave 2 numbers a channel to normalize by, and gradients that overflow by themselves.
     let run = |options: &str| {
-        let model = "--model resnet18 --dtype fp16 --loss-scale 128 --image-size 64";
+        let model = "--model mxnet-lenet --image-size 28 --dtype fp16 --loss-scale 128";
         Run::ranks(2, &format!("{model} --lr 0.001 {AT_ONCE} {options}")).sound()
     };
     let one = run("--iters 1");
@@ -507,11 +506,23 @@ fn an_overflow_of_fp16_skips_exactly_one_step() {
     let end = going_on.end.expect("an end");
     assert_eq!((end.skipped_steps, end.iterations), (1, 3));
 
-    let options = format!("--model resnet18 --iters 1 --dtype fp16 --image-size 64 --inject overflow:1 {AT_ONCE}");
+    let options = format!("--model mxnet-lenet --image-size 28 --iters 1 --dtype fp16 --inject overflow:1 {AT_ONCE}");
     let finished = Run::alone(&options).finish();
     assert_eq!(finished.status, Some(1), "{}", finished.stderr);
     let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
     assert!(failure.starts_with("every update of 1 was skipped for a gradient that was not finite"), "{failure}");
+}
+
+/// Threads share every sum of a step: in the same way in each run.
+#[test]
+fn the_same_seed_and_threads_train_to_the_same_bits() {
+    for dtype in ["fp32", "bf16"] {
+        let [one, other] = [(); 2].map(|()| {
+            let record = Run::alone(&format!("--model resnet18 --iters 3 --threads 2 --dtype {dtype} {AT_ONCE}")).sound();
+            (losses(&record), checksum(&record).to_owned())
+        });
+        assert_eq!(one, other, "{dtype}");
+    }
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub enum Position {
     Whole,
     /// So many bytes from its beginning.
     Byte(u64),
+    /// So many bytes from the beginning of what a compressed file holds.
+    DecompressedByte(u64),
     /// A line, from 1.
     Line(u64),
 }
@@ -50,6 +52,7 @@ impl fmt::Display for Place {
         match self.position {
             Position::Whole => Ok(()),
             Position::Byte(offset) => write!(formatter, ", byte {offset}"),
+            Position::DecompressedByte(offset) => write!(formatter, ", byte {offset} of what is compressed in it"),
             Position::Line(line) => write!(formatter, ", line {line}"),
         }
     }

@@ -1,4 +1,5 @@
-//! Servers on hosts of their own: they are looked at before a job, get the copy of the worker, and their links go down.
+//! Kv-stores over several hosts: what servers and owners compute, and servers on hosts of their own: they are looked at before a
+//! job, get the copy of the worker, and their links go down.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,12 +9,46 @@ use std::thread;
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::train::record::RunRecord;
 
 use crate::cluster::faults::{Sweep, print, until_empty};
 use crate::cluster::{Cluster, succeed};
 use crate::sandbox::{Sandbox, wait_until, words};
-use crate::worker::process_of_rank;
+use crate::worker::{checksum, process_of_rank};
 use crate::{processes_of, turn, worker};
+
+/// Each host pushes for itself, so that servers add what several have pushed; owners have ranks on other hosts.
+#[test]
+fn every_kv_store_trains_over_two_hosts_as_all_reduce_does() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("record.jsonl");
+    // Three iterations of an array that is cut and some that are not, by momentum.
+    let weights = |ranks: [u32; 2], options: &str| {
+        let all = format!(
+            "train --device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 3 --warmup 0 --threads 1 --lr 0.0005 \
+             --lr-warmup-iters 0 {options} --record"
+        );
+        let path = path.to_str().expect("UTF-8");
+        succeed(&cluster.worker(&ranks, &words(&all).chain([path]).collect::<Vec<_>>()));
+        checksum(&RunRecord::read(&fs::read(path).expect("written")[..]).expect("a record")).to_owned()
+    };
+    for code in ["none", "2bit:0.001"] {
+        let code = format!("--gradient-compression {code}");
+        let ring = weights([1, 1], &code);
+        // The last processes are the servers: both on the second host.
+        for servers in [1, 2] {
+            let options = format!("{code} --kv-store dist_sync --servers {servers}");
+            assert_eq!(weights([1, 1 + servers], &options), ring, "{options}");
+        }
+    }
+    let ring = weights([1, 1], "");
+    for kv_store in ["device", "nccl"] {
+        assert_eq!(weights([1, 1], &format!("--kv-store {kv_store}")), ring, "{kv_store}");
+    }
+}
 
 #[test]
 fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {

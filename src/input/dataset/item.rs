@@ -35,6 +35,8 @@ pub struct Item {
     pub id: u64,
     /// Where it came from, for messages.
     pub place: Place,
+    /// Where its labels came from, if that is somewhere else.
+    pub label_place: Option<Place>,
     pub(super) buffer: Vec<u8>,
     pub(super) content: Range<usize>,
 }
@@ -47,7 +49,7 @@ impl Item {
 
     /// The class, where the only label is one of 0 to `classes` - 1.
     pub fn class(&self, classes: u32) -> Result<u32> {
-        let place = &self.place;
+        let place = self.label_place.as_ref().unwrap_or(&self.place);
         let &[label] = self.labels.as_slice() else {
             anyhow::bail!("{place}: {} labels, where a class is one: choose data with one label", self.labels.len());
         };

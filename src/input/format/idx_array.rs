@@ -21,6 +21,8 @@ pub struct IdxArray {
     data: ByteSource,
     /// Where the values begin in `data`.
     begin: u64,
+    /// Bytes of the header, which `data` does not hold of a `.gz`.
+    header_size: u64,
     shape: Vec<u32>,
     item_size: usize,
 }
@@ -62,9 +64,10 @@ impl IdxArray {
         u64::from(self.shape[0])
     }
 
-    /// Where in its file item `index` is; in a `.gz`, decompressed, behind the header.
+    /// Where in its file item `index` is.
     pub fn position(&self, index: u64) -> Position {
-        Position::Byte(self.begin + index * self.item_size as u64)
+        let byte = self.header_size + index * self.item_size as u64;
+        if self.begin == self.header_size { Position::Byte(byte) } else { Position::DecompressedByte(byte) }
     }
 
     /// Reads item `index` into the front of `buffer`, which grows where it must; its size in bytes.
@@ -145,7 +148,7 @@ fn of_plain(data: ByteSource) -> Result<IdxArray> {
     let header = header(&mut first.as_slice())?;
     ensure_values(&header, data.length() - header.begin, "")?;
     let Header { shape, item_size, begin, .. } = header;
-    Ok(IdxArray { data, begin, shape, item_size })
+    Ok(IdxArray { data, begin, header_size: begin, shape, item_size })
 }
 
 fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
@@ -159,8 +162,8 @@ fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
     decoder.by_ref().take(header.values.saturating_add(1)).read_to_end(&mut values).context(cut)?;
     let more = if values.len() as u64 > header.values { "at least " } else { "" };
     ensure_values(&header, values.len() as u64, more)?;
-    let Header { shape, item_size, .. } = header;
-    Ok(IdxArray { data: ByteSource::of_memory(source.name(), values), begin: 0, shape, item_size })
+    let Header { shape, item_size, begin: header_size, .. } = header;
+    Ok(IdxArray { data: ByteSource::of_memory(source.name(), values), begin: 0, header_size, shape, item_size })
 }
 
 #[cfg(test)]
@@ -187,6 +190,7 @@ mod tests {
             assert_eq!(buffer, [12, 13, 14, 15, 16, 17, 99, 99, 99]);
             assert!(array.read(4, &mut buffer).expect_err("beyond").to_string().contains("has no item 4, but 4"));
         }
+        assert_eq!(parsed(gzip(&plain)).expect("read").position(2), Position::DecompressedByte(28));
         assert_eq!(parsed(plain).expect("read").position(2), Position::Byte(28));
     }
 

@@ -164,7 +164,10 @@ fn arrays_of_pixels_go_as_they_are_and_only_where_they_fit() {
     };
     assert_eq!(batches(&dataset, in_order(), gray, 0, 1), [(pixels, vec![3, 1, 4, 1, 5])]);
     for (wrong, reason) in [
-        (LoaderConfig { classes: 5, ..gray }, "label 5 is none of the classes 0 to 4"),
+        (
+            LoaderConfig { classes: 5, ..gray },
+            "train-labels-idx1-ubyte, byte 12: label 5 is none of the classes 0 to 4",
+        ),
         (LoaderConfig { channels: 3, ..gray }, "2 x 2 pixels of 1 channel, and the network takes 2 x 2 of 3"),
     ] {
         let mut loader = Loader::start(dataset.clone(), in_order(), wrong, 0).expect("it starts");

@@ -297,7 +297,7 @@ mod tests {
                 aspect: 1.25,
             }),
             augmentation: ringmark_record::dimension::image_input::Augmentation::Imagenet,
-            decoder: "zune-jpeg".to_owned(),
+            decoder: Some("zune-jpeg".to_owned()),
             passes: vec![
                 pass(PageCache::Cold, 14, 1210.0, 4.9),
                 pass(PageCache::Warm, 1, 220.0, 4.4),

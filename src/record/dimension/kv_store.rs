@@ -19,11 +19,11 @@ keyword_enum!(
         Nccl = "nccl",
         /// Servers update once all workers have pushed.
         DistSync = "dist_sync" | "dist",
-        /// The same; GPUs of a host sum by NCCL first.
-        DistDeviceSync = "dist_device_sync" | "dist_sync_device",
+        /// The same, and so is what it does; MXNet sums on a GPU of the host where that one sums in its memory.
+        DistDeviceSync = "dist_device_sync" | "dist_sync_device" | "dist_device",
         /// Servers update at every push.
         DistAsync = "dist_async",
-        /// The same; GPUs of a host sum by NCCL first.
+        /// The same, once a host where its ranks are processes on CPUs, which sum first.
         DistDeviceAsync = "dist_device_async" | "dist_async_device",
     }
 );
@@ -72,6 +72,10 @@ mod tests {
         for (typed, store) in [
             ("local_allreduce_cpu", KvStore::Local),
             ("local_allreduce_device", KvStore::Device),
+            ("local_update_cpu", KvStore::Local),
+            ("horovod", KvStore::Ring),
+            ("dist", KvStore::DistSync),
+            ("dist_device", KvStore::DistDeviceSync),
             ("dist_sync_device", KvStore::DistDeviceSync),
             ("dist_async_device", KvStore::DistDeviceAsync),
         ] {

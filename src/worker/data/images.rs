@@ -202,12 +202,28 @@ pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size:
         );
         return Ok(Recipe::training(Augmentation::None, size));
     }
-    let recipe = Recipe::training(config.augmentation.unwrap_or(Augmentation::Imagenet), size);
-    Ok(Recipe {
+    let recipe = Recipe::training(augmentation(config), size);
+    ensure!(
+        config.resize.is_none() || recipe.augmentation != Augmentation::Imagenet,
+        "--resize {} comes before a crop of so many pixels, and --augmentation imagenet cuts a part of the image as it is \
+         stored: leave --resize out, or choose another --augmentation",
+        config.resize.unwrap_or_default()
+    );
+    Ok(as_asked(recipe, config))
+}
+
+/// torchvision's for ImageNet where nothing was asked for.
+fn augmentation(config: &ImageInputConfig) -> Augmentation {
+    config.augmentation.unwrap_or(Augmentation::Imagenet)
+}
+
+/// With the size before the crop and the interpolation that were asked for.
+fn as_asked(recipe: Recipe, config: &ImageInputConfig) -> Recipe {
+    Recipe {
         resize: config.resize.map_or(recipe.resize, |edge| Resize::ShorterEdge(edge as usize)),
         interpolation: config.interpolation.unwrap_or(recipe.interpolation),
         ..recipe
-    })
+    }
 }
 
 /// What is done to an image of `dataset` that is predicted alone.
@@ -215,6 +231,6 @@ fn validation_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u
     let size = image_size as usize;
     Ok(match dataset.form() {
         Form::Pixels { .. } => Recipe::training(Augmentation::None, size),
-        Form::Encoded => Recipe::validation(config.augmentation.unwrap_or(Augmentation::Imagenet), size),
+        Form::Encoded => as_asked(Recipe::validation(augmentation(config), size), config),
     })
 }

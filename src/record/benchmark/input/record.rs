@@ -45,8 +45,8 @@ pub struct InputRecord {
     pub stored: Option<StoredImages>,
     /// What was done to each.
     pub augmentation: Augmentation,
-    /// Library that decoded JPEG, with its version.
-    pub decoder: String,
+    /// Library that decoded JPEG, with its version; `None` of arrays of pixels.
+    pub decoder: Option<String>,
     /// In the order in which they ran.
     pub passes: Vec<InputPass>,
     /// What every host did meanwhile.
@@ -206,7 +206,7 @@ pub(crate) mod tests {
                 aspect: 4.0 / 3.0,
             }),
             augmentation: Augmentation::Imagenet,
-            decoder: "zune-jpeg 0.5".to_owned(),
+            decoder: Some("zune-jpeg 0.5".to_owned()),
             passes: std::iter::once(cold).chain((0..hosts[0].1.len()).map(warm)).collect(),
             host_use: Vec::new(),
             rank_use: Vec::new(),

@@ -129,10 +129,12 @@ fn header(record: &InputRecord) -> Vec<String> {
     let mut lines = vec![
         format!("ringmark {} reading and decoding alone: {items} images of {what}", environment.ringmark_version),
         format!(
-            "batches of {}, {} px, augmentation {augmentation}, JPEG by {decoder}, scaling {}, shuffle {}",
+            "batches of {}, {} px, augmentation {augmentation}{}, shuffle {}",
             config.batch_size,
             config.image_size(),
-            config.images.decode_scaling,
+            decoder.as_ref().map_or_else(String::new, |decoder| {
+                format!(", JPEG by {decoder}, scaling {}", config.images.decode_scaling)
+            }),
             config.images.shuffle
         ),
         format!("each pass {length} + {} batches warm-up, {} batches ahead", config.warmup, config.images.prefetch),

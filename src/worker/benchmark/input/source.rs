@@ -94,9 +94,12 @@ impl Source {
         Ok(())
     }
 
-    /// Which library decodes JPEG, with its version.
-    pub fn decoder(&self) -> Result<String> {
-        Ok(Decoder::new(self.loader.decoder, self.loader.scaling)?.name())
+    /// Which library decodes JPEG, with its version; `None` where there is nothing to decode.
+    pub fn decoder(&self) -> Result<Option<String>> {
+        match self.dataset().form() {
+            Form::Encoded => Ok(Some(Decoder::new(self.loader.decoder, self.loader.scaling)?.name())),
+            Form::Pixels { .. } => Ok(None),
+        }
     }
 
     /// Reads what warm passes read, so that the kernel has it. What cannot be read is named, or skipped and counted, by the

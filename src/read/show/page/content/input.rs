@@ -127,11 +127,12 @@ fn setting(record: &InputRecord) -> String {
         format!(", {:.1} kB and {:.0} px shorter edge on average", stored.bytes / 1e3, stored.shorter_edge)
     });
     format!(
-        "{} images of {what}{}; batches of {}, {} px, augmentation {augmentation}, JPEG by {decoder}.",
+        "{} images of {what}{}; batches of {}, {} px, augmentation {augmentation}{}.",
         thousands(*items as f64, ','),
         stored.unwrap_or_default(),
         config.batch_size,
-        config.image_size()
+        config.image_size(),
+        decoder.as_ref().map_or_else(String::new, |decoder| format!(", JPEG by {decoder}"))
     )
 }
 
