@@ -304,7 +304,7 @@ fn made(speeds: [f64; 3]) -> InputRecord {
         items: 10_000,
         stored: Some(StoredImages { looked_at: 128, bytes: 1e5, pixels: 200_000.0, shorter_edge: 400.0, aspect: 1.25 }),
         augmentation: Augmentation::Imagenet,
-        decoder: "zune-jpeg 0.5.15".to_owned(),
+        decoder: Some("zune-jpeg 0.5.15".to_owned()),
         passes: vec![
             pass(PageCache::Cold, 8, speeds[0]),
             pass(PageCache::Warm, 1, speeds[1]),

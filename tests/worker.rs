@@ -518,7 +518,8 @@ fn an_overflow_of_fp16_skips_exactly_one_step() {
 fn the_same_seed_and_threads_train_to_the_same_bits() {
     for dtype in ["fp32", "bf16"] {
         let [one, other] = [(); 2].map(|()| {
-            let record = Run::alone(&format!("--model resnet18 --iters 3 --threads 2 --dtype {dtype} {AT_ONCE}")).sound();
+            let record =
+                Run::alone(&format!("--model resnet18 --iters 3 --threads 2 --dtype {dtype} {AT_ONCE}")).sound();
             (losses(&record), checksum(&record).to_owned())
         });
         assert_eq!(one, other, "{dtype}");
