@@ -107,6 +107,8 @@ def main():
         name = f"dist_sync, {count} server{'s' * (count > 1)}"
         strategies.append(Strategy(name, "dist_sync", count))
         strategies.append(Strategy(f"{name}, 2bit", "dist_sync", count, ["--gradient-compression", "2bit"]))
+    servers = max(options.servers)
+    strategies.append(Strategy(f"dist_async, {servers} server{'s' * (servers > 1)}", "dist_async", servers))
 
     strategies = [strategy for strategy in strategies if not options.only or strategy.name in options.only]
 

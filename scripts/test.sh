@@ -14,7 +14,7 @@ cd "$root"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # Many tests wait, for their turn with the real worker or for a time-out, and need no core meanwhile.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 4))}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 6))}
 # Their ranks share the cores with those of other tests: while MPI waits, they sleep.
 export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}
 

@@ -158,8 +158,8 @@ fn hosts_sum_exactly_and_train_as_one_does() {
     assert_eq!(across, checksum(&near, &within));
 }
 
-/// Within the hosts through shared memory, between them over MPI; one case has ranks without a counterpart on the other
-/// host, and the root is there where there are fewer.
+/// Within the hosts through shared memory, between them over MPI; on the first host is a rank without a counterpart on the
+/// other, and the root is there where there are fewer.
 #[test]
 fn every_operation_is_right_over_two_hosts() {
     let Some(cluster) = Cluster::up(2) else { return };
@@ -185,12 +185,15 @@ fn every_operation_is_right_over_two_hosts() {
     };
     // Beside each other: half of each job is the start of its ranks, over ssh.
     thread::scope(|scope| {
-        for (ranks, wire, reduction) in [([2, 2], "fp32", "avg"), ([2, 1], "bf16", "max")] {
+        for half in Operation::ALL.chunks(Operation::ALL.len().div_ceil(2)) {
             let is_right = &is_right;
             scope.spawn(move || {
                 let folder = tempfile::tempdir().expect("a folder");
                 let json = folder.path().join("bandwidth.json");
-                Operation::ALL.iter().for_each(|operation| is_right(operation, ranks, wire, reduction, &json));
+                half.iter().for_each(|operation| is_right(operation, [2, 1], "bf16", "max", &json));
+                if half.contains(&Operation::AllReduce) {
+                    is_right(&Operation::AllReduce, [2, 2], "fp32", "avg", &json);
+                }
             });
         }
     });

@@ -3,14 +3,16 @@
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use ringmark_record::benchmark::image_input::RankImageInput;
 use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::image_input::Augmentation;
 use ringmark_record::dimension::phase::Phase;
 
 use crate::safetensors::{self, Stored, Tensors};
-use crate::sandbox::{ringmark, run};
+use crate::sandbox::{ringmark, run, write_program};
 use crate::worker::{AT_ONCE, Finished, Run, apart, checksum, losses};
 
 /// MNIST's arrays of so many images, each of one class, whose pixels follow from their number.
@@ -387,6 +389,7 @@ fn records_without_an_index_are_read_in_turn() {
 fn batches_follow_from_the_seed_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = photographs(folder.path());
+    fs::write(data.join("cat/notes.txt"), "no image").expect("written");
     let train = |options: &str| resnet(1, &data, &format!("--iters 3 --batch-size 2 {options}")).finish();
     let finished = train("--decode-threads 1");
     let output = finished.stdout.clone();
@@ -404,13 +407,14 @@ fn batches_follow_from_the_seed_alone() {
     let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");
     assert_eq!(
         (input.what.as_str(), input.items, input.augmentation),
-        ("a folder of 2 classes", Some(5), Augmentation::Imagenet)
+        ("a folder of 2 classes without 1 file that is no image or in no class", Some(5), Augmentation::Imagenet)
     );
     let [rank] = input.ranks.as_slice() else { panic!("{input:?}") };
     // Three steps were trained, and some batches lie ready.
     assert!((6..=16).contains(&rank.images) && rank.bytes.0 > 1000 && rank.decode.0 > 0.0, "{rank:?}");
     assert_eq!((rank.threads, rank.skipped), (1, 0));
-    assert!(output.contains("# input: 5 images of a folder of 2 classes, augmentation imagenet; rank 0: "), "{output}");
+    let line = "# input: 5 images of a folder of 2 classes without 1 file that is no image or in no class, augmentation imagenet; rank 0: ";
+    assert!(output.contains(line), "{output}");
     assert!(record.iterations.iter().all(|iteration| iteration.phases[Phase::Input][0].0 > 0.0));
 }
 
@@ -471,6 +475,37 @@ fn data_that_do_not_suit_are_refused_in_words() {
         error.contains("--augmentation crop is of images that are read: add --data FILE, or leave it out"),
         "{error}"
     );
+}
+
+/// One of two ranks has a disk that takes 30 ms for every image, and is named for it; the other waits, and is not.
+#[test]
+fn a_rank_with_a_slow_disk_is_named_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("digits");
+    fs::create_dir(&data).expect("made");
+    digits(&data, 40);
+    let library = folder.path().join("slow_disk.so");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&library);
+    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images/slow_disk.c")).arg("-ldl");
+    assert!(compiler.status().expect("there is a C compiler").success());
+    let script = folder.path().join("worker.sh");
+    let text = format!(
+        "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 0 ] || export LD_PRELOAD={}\nexec {} \"$@\"\n",
+        library.display(),
+        crate::worker().display()
+    );
+    write_program(&script, &text);
+    let run = mlp(2, &data, "--iters 24 --warmup 4 --batch-size 4 --decode-threads 1");
+    let record = run.program(&script).finish().sound();
+    let warnings = &record.end.as_ref().expect("an end").warnings;
+    let stragglers: Vec<_> = warnings.iter().filter(|warning| warning.kind == WarningKind::Straggler).collect();
+    let [straggler] = stragglers.as_slice() else { panic!("{warnings:?}") };
+    assert_eq!(straggler.about, format!("rank 1 on host {}", record.header.ranks[1].host));
+    let read = straggler.text.split("of it were waiting for images, of which a thread read one in ").nth(1);
+    let milliseconds = read.and_then(|text| text.split_once(" ms there and in ")).expect(&straggler.text).0;
+    assert!(milliseconds.parse::<f64>().expect("a time") >= 30.0, "{}", straggler.text);
+    assert!(straggler.text.contains("look at the disk that holds its images, or leave it out"), "{}", straggler.text);
 }
 
 /// One thread decodes large images for a small network: everybody waits for it, and is told so.

@@ -89,15 +89,21 @@ impl Dataset {
                 let index = if files.length().is_some() { "with" } else { "without" };
                 format!("{} RecordIO file{plural} {index} index", files.files())
             }
-            Kind::Folder(folder) => {
-                let left_out = match folder.left_out() {
-                    0 => String::new(),
-                    1 => ", without 1 file that is no image or in no class".to_owned(),
-                    files => format!(", without {files} files that are no image or in no class"),
-                };
-                format!("a folder of {} classes{left_out}", folder.classes().len())
-            }
+            Kind::Folder(folder) => format!("a folder of {} classes", folder.classes().len()),
             Kind::Mnist(arrays) => format!("an idx array with labels in {}", arrays.labels().display()),
+        }
+    }
+
+    /// As [`what`](Dataset::what), and what else was found and left out, which may differ from host to host.
+    pub fn what_and_left_out(&self) -> String {
+        let left_out = match &self.0 {
+            Kind::Folder(folder) => folder.left_out(),
+            _ => 0,
+        };
+        match left_out {
+            0 => self.what(),
+            1 => format!("{} without 1 file that is no image or in no class", self.what()),
+            files => format!("{} without {files} files that are no image or in no class", self.what()),
         }
     }
 

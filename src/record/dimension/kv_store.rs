@@ -19,11 +19,11 @@ keyword_enum!(
         Nccl = "nccl",
         /// Servers update once all workers have pushed.
         DistSync = "dist_sync" | "dist",
-        /// The same, and so is what it does; MXNet sums on a GPU of the host where that one sums in its memory.
+        /// The same. MXNet adds up the gradients of a host on a GPU here, and in host memory with `dist_sync`.
         DistDeviceSync = "dist_device_sync" | "dist_sync_device" | "dist_device",
         /// Servers update at every push.
         DistAsync = "dist_async",
-        /// The same, once a host where its ranks are processes on CPUs, which sum first.
+        /// The same, but ranks of one host on CPUs add up their gradients before they push.
         DistDeviceAsync = "dist_device_async" | "dist_async_device",
     }
 );

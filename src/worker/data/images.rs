@@ -148,7 +148,7 @@ impl Images {
             augment: Seconds(times.augment.as_secs_f64()),
         };
         ImagesUsed {
-            what: self.dataset.what(),
+            what: self.dataset.what_and_left_out(),
             items: self.dataset.length(),
             augmentation: self.augmentation,
             own,

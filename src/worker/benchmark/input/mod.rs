@@ -107,7 +107,7 @@ fn empty_record(config: &InputConfig, source: &Source, session: &Session) -> Res
         environment: session.environment()?,
         ranks: session.places(),
         cores,
-        what: source.dataset().what(),
+        what: source.dataset().what_and_left_out(),
         items: source.deal.items(),
         stored: source.stored()?,
         augmentation: source.loader.recipe.augmentation,
