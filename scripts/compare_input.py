@@ -8,8 +8,7 @@ PHOTOGRAPHS is a folder of JPEG files, as scripts/make_photographs.py makes them
 
 - batches: of 32 from memory: read, decoded, RandomResizedCrop to 224 pixels, flipped, put together as bytes, by as many
   threads of ringmark (from a .rec, with libjpeg-turbo and with zune-jpeg) as processes of the DataLoader (from a folder,
-  with Pillow, with pillow-simd where pip can build it (it needs libjpeg's headers), and with torchvision's decode_jpeg, on
-  tensors). Images/s.
+  with Pillow and with torchvision's decode_jpeg, on tensors). Images/s.
 - decoding: alone, in one thread: ringmark's decode stage against tjbench (Debian's libjpeg-turbo-progs) on the same files.
   Million pixels a second.
 - training: the step by one thread, the others decoding, with images that are read against synthetic ones; what is trained is
@@ -24,7 +23,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
@@ -33,17 +31,6 @@ from compare_pytorch import HERE, ROOT, python_with_torch, ratios, run, spread, 
 BATCH = 32
 # Files that tjbench decodes, one after the other.
 ALONE = 16
-
-
-def pillow_simd(python):
-    """The folder of Pillow's fork with vector instructions, which is built below target/; None where it cannot be."""
-    folder = ROOT / "target/pillow-simd"
-    if not folder.exists():
-        install = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-binary", ":all:", "--target", folder, "pillow-simd"]
-        if subprocess.run(install, env={**os.environ, "CC": "cc -mavx2"}).returncode != 0:
-            print("pillow-simd cannot be built: left out", file=sys.stderr)
-            return None
-    return folder
 
 
 def classes(files, folder):
@@ -78,11 +65,10 @@ class Sides:
         host = self.input("all", decoder, self.options.workers, BATCH, self.options.batches)
         return BATCH * len(host["batches"]) / sum(host["batches"])
 
-    def dataloader(self, decoder, pillow=None):
+    def dataloader(self, decoder):
         script = [HERE / "dataloader_baseline.py", self.all, "--decoder", decoder, "--workers", str(self.options.workers)]
         script += ["--batch-size", str(BATCH), "--batches", str(self.options.batches), "--warmup", "2"]
-        environment = {**os.environ, "PYTHONPATH": str(pillow)} if pillow else os.environ
-        return json.loads(run([self.options.python, *script], environment).splitlines()[-1])["images_per_second"]
+        return json.loads(run([self.options.python, *script], os.environ).splitlines()[-1])["images_per_second"]
 
     def decode_stage(self, decoder):
         """Pixels of all files over the decode stage's time for each of them, in millions a second."""
@@ -112,8 +98,6 @@ class Sides:
         decoders = ["turbojpeg", "zune"]
         loaders = {f"ringmark, {decoder}": lambda decoder=decoder: self.ringmark(decoder) for decoder in decoders}
         loaders |= {f"DataLoader, {decoder}": lambda decoder=decoder: self.dataloader(decoder) for decoder in ["pillow", "decode_jpeg"]}
-        if "batches" in self.options.parts and (simd := pillow_simd(self.options.python)):
-            loaders["DataLoader, pillow-simd"] = lambda: self.dataloader("pillow", simd)
         stages = {f"ringmark, {decoder}": lambda decoder=decoder: self.decode_stage(decoder) for decoder in decoders}
         read = ["--data", str(self.folder / "all.rec"), "--decode-threads", str(max(1, self.options.workers - 1))]
         parts = {
