@@ -92,7 +92,7 @@ fn whatever_is_short_of_memory_the_rank_says_so_or_ends_well() {
     assert_eq!(train("--data=unlimited").0, Some(0));
     let sound = RunRecord::read(BufReader::new(fs::File::open(&record).expect("written"))).expect("a record");
     let peak = sound.end.expect("an end").peak_memory[0].0;
-    let (mut limit, mut short, mut sound) = (peak + peak / 4, 0, 0);
+    let (mut limit, mut short, mut sound) = (peak + peak / 3, 0, 0);
     while short < 6 {
         let (status, stdout, stderr) = train(&format!("--data={limit}"));
         let says = stderr.lines().any(|line| line.contains(": out of memory: 0.") && line.contains(" GB are taken"));
@@ -102,7 +102,7 @@ fn whatever_is_short_of_memory_the_rank_says_so_or_ends_well() {
         limit -= peak / 28;
     }
     println!("{sound} had enough, the last {} of {peak} bytes", limit + 7 * (peak / 28));
-    assert!(sound > 0, "five quarters of what it had are too little");
+    assert!(sound > 0, "four thirds of what it had are too little");
 }
 
 #[test]
