@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use ringmark_record::benchmark::image_input::RankImageInput;
 use ringmark_record::benchmark::train::record::RunRecord;
@@ -12,7 +11,7 @@ use ringmark_record::dimension::image_input::Augmentation;
 use ringmark_record::dimension::phase::Phase;
 
 use crate::safetensors::{self, Stored, Tensors};
-use crate::sandbox::{ringmark, run, write_program};
+use crate::sandbox::{compile_library, ringmark, run, write_program};
 use crate::worker::{AT_ONCE, Finished, Run, apart, checksum, losses};
 
 /// MNIST's arrays of so many images, each of one class, whose pixels follow from their number.
@@ -485,10 +484,7 @@ fn a_rank_with_a_slow_disk_is_named_so() {
     fs::create_dir(&data).expect("made");
     digits(&data, 40);
     let library = folder.path().join("slow_disk.so");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&library);
-    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images/slow_disk.c")).arg("-ldl");
-    assert!(compiler.status().expect("there is a C compiler").success());
+    compile_library("images/slow_disk.c", &library, &[]);
     let script = folder.path().join("worker.sh");
     let text = format!(
         "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 0 ] || export LD_PRELOAD={}\nexec {} \"$@\"\n",

@@ -110,6 +110,14 @@ pub fn write_program(path: &Path, script: &str) {
     fs::remove_file(text).expect("removed");
 }
 
+/// Compiles `source`, a file below `tests`, into a shared library at `path`.
+pub fn compile_library(source: &str, path: &Path, options: &[&str]) {
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-o").arg(path);
+    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source)).arg("-ldl");
+    assert!(compiler.status().expect("there is a C compiler").success());
+}
+
 /// Looks again and again; `what` is said where it does not happen. On a busy machine much takes long that is sound.
 pub fn wait_until(what: &str, mut has_happened: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(300);

@@ -244,24 +244,26 @@ fn names() -> Vec<(String, Vec<usize>)> {
 /// Weights that PyTorch has as well, in a file as torchvision would save it.
 pub fn init() -> &'static Path {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
-    FILE.get_or_init(|| {
-        // No temporary folder: nothing that is static is ever removed, and 100 MB a call would stay.
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hashed.safetensors");
-        let part = path.with_extension(std::process::id().to_string());
-        safetensors::write(&part, &safetensors::hashed(&names()));
-        fs::rename(&part, &path).expect("renamed");
-        path
-    })
+    FILE.get_or_init(|| kept("hashed.safetensors", |path| safetensors::write(path, &safetensors::hashed(&names()))))
+}
+
+/// A file that every test of this process reads. Not in a temporary folder: nothing that is static is ever removed, and 100 MB a
+/// call would stay. Whole or not there, for whoever tests at the same time.
+fn kept(name: &str, write: impl FnOnce(&Path)) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let part = path.with_extension(std::process::id().to_string());
+    write(&part);
+    fs::rename(&part, &path).expect("renamed");
+    path
 }
 
 /// Weights of ResNet-18, whatever the seed of the run that reads them.
 pub fn small_init() -> &'static Path {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
     FILE.get_or_init(|| {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("resnet18.safetensors");
         let options = format!("--model resnet18 --iters 1 --lr 0 --freeze-batch-norm {AT_ONCE}");
-        fs::copy(Run::alone(&options).save().finish().saved(), &path).expect("copied");
-        path
+        let saved = Run::alone(&options).save().finish();
+        kept("resnet18.safetensors", |path| fs::copy(saved.saved(), path).map(drop).expect("copied"))
     })
 }
 

@@ -35,18 +35,16 @@ fn every_kv_store_trains_over_two_hosts_as_all_reduce_does() {
         succeed(&cluster.worker(&ranks, &words(&all).chain([path]).collect::<Vec<_>>()));
         checksum(&RunRecord::read(&fs::read(path).expect("written")[..]).expect("a record")).to_owned()
     };
-    for code in ["none", "2bit:0.001"] {
+    // The last processes are the servers: all on the second host.
+    let of_servers = [(1, "dist_sync --servers 1"), (2, "dist_sync --servers 2")];
+    let all = [&of_servers[..], &[(0, "device"), (0, "nccl")]].concat();
+    for (code, kv_stores) in [("none", &all[..]), ("2bit:0.001", &of_servers)] {
         let code = format!("--gradient-compression {code}");
         let ring = weights([1, 1], &code);
-        // The last processes are the servers: both on the second host.
-        for servers in [1, 2] {
-            let options = format!("{code} --kv-store dist_sync --servers {servers}");
+        for (servers, kv_store) in kv_stores {
+            let options = format!("{code} --kv-store {kv_store}");
             assert_eq!(weights([1, 1 + servers], &options), ring, "{options}");
         }
-    }
-    let ring = weights([1, 1], "");
-    for kv_store in ["device", "nccl"] {
-        assert_eq!(weights([1, 1], &format!("--kv-store {kv_store}")), ring, "{kv_store}");
     }
 }
 
