@@ -89,7 +89,7 @@ impl Cluster {
         let (all, program) = (ranks.iter().sum::<u32>().to_string(), worker());
         let mut command =
             vec!["run", "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", &all];
-        command.extend(["-H", &hosts, "-x", "OMP_NUM_THREADS=1", "-mca", "btl", "^openib"]);
+        command.extend(["-H", &hosts, "-x", "OMP_NUM_THREADS=1"]);
         command.push(program.to_str().expect("a name"));
         command.extend(words);
         self.call(&command)

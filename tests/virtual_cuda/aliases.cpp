@@ -1,6 +1,6 @@
 #include "aliases.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "allocators.h"

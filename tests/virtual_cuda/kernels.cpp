@@ -1,8 +1,12 @@
 // Kernels that cannot be the CPU's: those that make tensors, look at them in another way, and copy between devices.
 
-#include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
-#include <ATen/NativeFunctions.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 

@@ -4,6 +4,11 @@
 use crate::launch::job::request::{JobRequest, ServerRanks, nccl_interface};
 use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
+/// Open MPI's byte transfer layers, but for those that carry no message of ob1's as they are configured by themselves (ofi,
+/// uct) or are not there any more (openib): each rank would look for their networks, for a second. What Open MPI is told here
+/// replaces what Debian tells it, which leaves the same three out.
+pub const TRANSPORTS: &str = "^openib,ofi,uct";
+
 /// How mpirun starts its daemons on other hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteShell {
@@ -44,7 +49,7 @@ pub fn command_line(job: &JobRequest, shell: RemoteShell, environment: &LaunchEn
     if let Some(threads) = job.threads_of_a_rank(environment) {
         add(&["-x", &format!("OMP_NUM_THREADS={threads}")]);
     }
-    add(&["-mca", "pml", "ob1", "-mca", "btl", "^openib"]);
+    add(&["-mca", "pml", "ob1", "-mca", "btl", TRANSPORTS]);
     if shell == RemoteShell::Ssh {
         let ssh = format!("-p {} -q -o StrictHostKeyChecking=no", job.ssh_port);
         add(&["-mca", "plm_rsh_args", &ssh]);
@@ -104,7 +109,7 @@ mod tests {
         assert_eq!(
             line("2n4g", "b:8,c:8", &environment(), |_| ()),
             "mpirun --allow-run-as-root --oversubscribe -np 8 -H b:4,c:4 --bind-to none --map-by slot -x PATH \
-             -mca pml ob1 -mca btl ^openib -mca plm_rsh_args -p 22 -q -o StrictHostKeyChecking=no \
+             -mca pml ob1 -mca btl ^openib,ofi,uct -mca plm_rsh_args -p 22 -q -o StrictHostKeyChecking=no \
              /opt/worker train"
         );
     }

@@ -9,6 +9,7 @@ use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::job::mpirun::TRANSPORTS;
 use crate::launch::job::request::{JobRequest, ServerRanks, nccl_interface};
 use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
@@ -124,7 +125,7 @@ pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvi
     if !environment.scheduler.contains_key(FENCE) {
         add(&[&format!("{FENCE}=ring")]);
     }
-    add(&["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=^openib"]);
+    add(&["OMPI_MCA_pml=ob1", &format!("OMPI_MCA_btl={TRANSPORTS}")]);
     if environment.container {
         add(&[&format!("OMPI_MCA_{}=none", SINGLE_COPY)]);
     }
@@ -306,7 +307,7 @@ mod tests {
     fn a_job_becomes_one_step_of_srun() {
         assert_eq!(
             line("2n4g", GpusOfStep::OneARank, &LaunchEnvironment::default(), |_| ()),
-            "env SLURM_PMIX_FENCE=ring OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib srun --mpi=pmix --nodes=2 --ntasks=8 \
+            "env SLURM_PMIX_FENCE=ring OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib,ofi,uct srun --mpi=pmix --nodes=2 --ntasks=8 \
              --ntasks-per-node=4 --nodelist=a,b --distribution=block --cpu-bind=none --overcommit --overlap --mem=0 \
              --gpus-per-node=4 --kill-on-bad-exit=1 --export=ALL /opt/worker train"
         );
@@ -361,7 +362,7 @@ mod tests {
         });
         assert!(
             line.starts_with(
-                "env -u SLURM_GPUS -u SLURM_HINT OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib \
+                "env -u SLURM_GPUS -u SLURM_HINT OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib,ofi,uct \
                  OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=3 OMPI_MCA_btl_tcp_if_include=ib0 \
                  NCCL_SOCKET_IFNAME==ib0 srun "
             ),
