@@ -12,7 +12,8 @@
 
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(test)]
+use std::sync::atomic::Ordering;
 
 use mimalloc::MiMalloc;
 
@@ -28,9 +29,6 @@ const NEVER: c_long = -1;
 
 /// Bytes that libtorch's operators take, a little less: all of it is used. mimalloc divides by 32 MiB.
 const OF_OPERATORS: usize = 64 << 20;
-
-/// Where that begins; 0 where the process may not have so much.
-static START: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes of a transparent huge page of x86-64 and of ARM with pages of 4 KiB.
 const HUGE_PAGE: usize = 2 << 20;
@@ -72,15 +70,20 @@ extern "C" fn prepare() {
         let start = start.add(start.align_offset(HUGE_PAGE));
         libc::madvise(start, OF_OPERATORS, libc::MADV_HUGEPAGE);
         mi_manage_os_memory(start, OF_OPERATORS, true, false, true, -1);
-        START.store(start.addr(), Ordering::Relaxed);
+        #[cfg(test)]
+        tests::START.store(start.addr(), Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::{CStr, c_char};
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
+
+    /// Where the memory for operators begins.
+    pub static START: AtomicUsize = AtomicUsize::new(0);
 
     unsafe extern "C" {
         fn mi_options_print_out(out: extern "C" fn(*const c_char, *mut c_void), text: *mut c_void);
