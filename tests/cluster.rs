@@ -14,6 +14,7 @@ use std::thread;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
+use ringmark::launch::job::mpirun::TRANSPORTS;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
@@ -89,7 +90,7 @@ impl Cluster {
         let (all, program) = (ranks.iter().sum::<u32>().to_string(), worker());
         let mut command =
             vec!["run", "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", &all];
-        command.extend(["-H", &hosts, "-x", "OMP_NUM_THREADS=1"]);
+        command.extend(["-H", &hosts, "-x", "OMP_NUM_THREADS=1", "-mca", "btl", TRANSPORTS]);
         command.push(program.to_str().expect("a name"));
         command.extend(words);
         self.call(&command)

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
+use ringmark::launch::job::mpirun::TRANSPORTS;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::record::RunRecord;
 
@@ -85,7 +86,7 @@ fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
         let mut command = cluster.command(&["run", "mpirun"]);
         command.args(words("--allow-run-as-root --oversubscribe --bind-to none --continuous -np 5 -H"));
         command.arg(format!("{}:2,{}:3", cluster.host(1), cluster.host(2)));
-        command.args(words("-x OMP_NUM_THREADS=1")).arg(&program);
+        command.args(words("-x OMP_NUM_THREADS=1 -mca btl")).args([TRANSPORTS]).arg(&program);
         command
             .args(words("train --model resnet18 --device cpu --threads 1 --batch-size 2 --image-size 32 --warmup 0"));
         command.args(words("--iters 100000 --kv-store dist_device_async --servers 1 --record")).arg(path("record"));

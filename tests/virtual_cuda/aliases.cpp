@@ -1,10 +1,8 @@
 #include "aliases.h"
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "allocators.h"
-#include "machine.h"
 
 namespace virtual_cuda {
 

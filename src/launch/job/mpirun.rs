@@ -4,10 +4,10 @@
 use crate::launch::job::request::{JobRequest, ServerRanks, nccl_interface};
 use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
-/// Open MPI's byte transfer layers, but for those that carry no message of ob1's as they are configured by themselves (ofi,
-/// uct) or are not there any more (openib): each rank would look for their networks, for a second. What Open MPI is told here
-/// replaces what Debian tells it, which leaves the same three out.
-pub const TRANSPORTS: &str = "^openib,ofi,uct";
+/// Open MPI's byte transfer layers, without openib, as Horovod has it, and without ofi: that is for one-sided communication
+/// alone in Open MPI 4 and 5 (`btl_ofi_mode`), and where it finds no network it sleeps for a second before it gives up. Debian
+/// leaves it out in its configuration, which this replaces.
+pub const TRANSPORTS: &str = "^openib,ofi";
 
 /// How mpirun starts its daemons on other hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(
             line("2n4g", "b:8,c:8", &environment(), |_| ()),
             "mpirun --allow-run-as-root --oversubscribe -np 8 -H b:4,c:4 --bind-to none --map-by slot -x PATH \
-             -mca pml ob1 -mca btl ^openib,ofi,uct -mca plm_rsh_args -p 22 -q -o StrictHostKeyChecking=no \
+             -mca pml ob1 -mca btl ^openib,ofi -mca plm_rsh_args -p 22 -q -o StrictHostKeyChecking=no \
              /opt/worker train"
         );
     }

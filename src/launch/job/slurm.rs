@@ -307,7 +307,7 @@ mod tests {
     fn a_job_becomes_one_step_of_srun() {
         assert_eq!(
             line("2n4g", GpusOfStep::OneARank, &LaunchEnvironment::default(), |_| ()),
-            "env SLURM_PMIX_FENCE=ring OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib,ofi,uct srun --mpi=pmix --nodes=2 --ntasks=8 \
+            "env SLURM_PMIX_FENCE=ring OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib,ofi srun --mpi=pmix --nodes=2 --ntasks=8 \
              --ntasks-per-node=4 --nodelist=a,b --distribution=block --cpu-bind=none --overcommit --overlap --mem=0 \
              --gpus-per-node=4 --kill-on-bad-exit=1 --export=ALL /opt/worker train"
         );
@@ -362,7 +362,7 @@ mod tests {
         });
         assert!(
             line.starts_with(
-                "env -u SLURM_GPUS -u SLURM_HINT OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib,ofi,uct \
+                "env -u SLURM_GPUS -u SLURM_HINT OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib,ofi \
                  OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=3 OMPI_MCA_btl_tcp_if_include=ib0 \
                  NCCL_SOCKET_IFNAME==ib0 srun "
             ),
