@@ -119,9 +119,11 @@ fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
     assert!(tried.contains(best) && tried.iter().all(|row| number(row, "score") > 0.0), "{rows:?}");
     let folders = fs::read_dir(sandbox.path("tuned/autotune-trials")).expect("trials stay").count();
     assert_eq!((folders, stdout.matches("ms a step\n").count()), (tried.len(), tried.len()), "{stdout}");
-    // A value that does not go with what is best so far is left out aloud.
+    // A value that does not go with what is best so far is left out aloud. Servers have no hierarchy: where they are best,
+    // there is nothing to try of it.
     let left_out = stdout.lines().filter(|line| line.contains(": left out: --")).count();
-    assert!(tried.len() + left_out >= 5, "{stdout}");
+    let least = if best["kv_store"] == "dist_sync" { 4 } else { 5 };
+    assert!(tried.len() + left_out >= least, "{stdout}");
     assert_eq!(stdout.matches("\nautotune chose kv-store ").count(), 1, "{stdout}");
 
     // The runs are of the best, and as if it had been typed.
