@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 const TORCH_VERSION: &str = "2.11.0";
+const SOURCES: [&str; 5] =
+    ["ffi/shim.cpp", "ffi/batch_norm.cpp", "ffi/batch_norm_cuda.cpp", "ffi/kernels.cpp", "ffi/packed.cpp"];
 
 fn main() {
     if let Err(message) = build() {
@@ -14,8 +16,8 @@ fn main() {
 
 fn build() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=LIBTORCH");
-    for source in ["ffi/shim.cpp", "ffi/batch_norm.cpp", "ffi/packed.cpp", "ffi/guarded.h"] {
-        println!("cargo::rerun-if-changed={source}");
+    for file in SOURCES.iter().chain(&["ffi/guarded.h", "ffi/batch_norm.h", "ffi/kernels.h"]) {
+        println!("cargo::rerun-if-changed={file}");
     }
     let link = PathBuf::from(env::var_os("LIBTORCH").ok_or("LIBTORCH is not set: build inside the repository")?);
     // The real folder: libtorch finds NVIDIA's libraries relative to where it lies.
@@ -34,9 +36,7 @@ fn build() -> Result<(), String> {
         .opt_level(3)
         // libtorch's threads are OpenMP's; its header falls back to one thread without this.
         .flag("-fopenmp")
-        .file("ffi/shim.cpp")
-        .file("ffi/batch_norm.cpp")
-        .file("ffi/packed.cpp")
+        .files(SOURCES)
         .compile("ringmark_shim");
 
     let mut folders = vec![libtorch.join("lib")];

@@ -6,6 +6,7 @@
 //! | [`model_facts`] | what is known of each network |
 //! | [`rank_memory`] | the memory that a network takes |
 //! | [`kv_store`] | where gradients are summed and weights updated |
+//! | [`kernels`] | the kernels of a GPU's layers |
 //! | [`layout`] | where an image's channels are in memory |
 //! | [`dtype`] | the precision of a step |
 //! | [`device`] | CPU or CUDA |
@@ -22,6 +23,7 @@ pub mod device_peak;
 pub mod dtype;
 pub mod image_input;
 pub mod kv_store;
+pub mod kernels;
 pub mod layout;
 pub mod model;
 pub mod model_facts;

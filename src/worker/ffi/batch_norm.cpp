@@ -1,5 +1,5 @@
-// Batch normalization of a training batch with what follows it, the sum with a shortcut and ReLU, in one pass: the CPU
-// path for channels_last images. libtorch takes each by itself, every one through memory.
+// Batch normalization of a training batch with the sum with a shortcut and the ReLU that follow it, in one pass over
+// channels_last images, for the CPU; libtorch makes a pass for each of the three. The CUDA path is batch_norm_cuda.cpp.
 //
 // y = relu(x * a + b + shortcut), a = weight / sqrt(variance + epsilon), b = bias - mean * a; with g = dy where y > 0:
 // dbias = sum g, dweight = sum g * xhat, dx = a * (g - dbias / n - xhat * dweight / n), dshortcut = g.
@@ -14,7 +14,9 @@
 #include <cstring>
 #include <vector>
 
+#include "batch_norm.h"
 #include "guarded.h"
+#include "kernels.h"
 
 #if defined(__x86_64__)
 #define FOR_EVERY_VECTOR_LENGTH __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -311,27 +313,84 @@ struct BatchNorm : torch::autograd::Function<BatchNorm> {
 
 }  // namespace
 
-// `shortcut` may be null. `*y` is a new tensor that the caller owns.
-extern "C" char* ringmark_batch_norm(
+namespace {
+
+using Tensors = torch::autograd::variable_list;
+
+constexpr auto kLast = at::MemoryFormat::ChannelsLast;
+
+void check_vectors(const at::Tensor& x, const BatchNormVectors& vectors) {
+  TORCH_CHECK(x.dim() == 4 && x.is_contiguous(kLast), "batch norm wants channels_last images");
+  TORCH_CHECK(x.numel() > x.size(1), "batch norm needs more than one value a channel");
+  for (const auto* vector : {&vectors.weight, &vectors.bias, &vectors.running_mean, &vectors.running_variance}) {
+    TORCH_CHECK(
+        vector->scalar_type() == at::kFloat && vector->is_contiguous() && vector->numel() == x.size(1),
+        "batch norm wants fp32 vectors of ", x.size(1), " channels");
+  }
+}
+
+// Gives the caller new tensors: the result, and, if `second` is not null, the result for a second reader.
+void give(const Tensors& results, at::Tensor** first, at::Tensor** second) {
+  *first = new at::Tensor(results.front());
+  if (second != nullptr) *second = new at::Tensor(results.back());
+}
+
+BatchNormVectors vectors_of(
+    at::Tensor* weight, at::Tensor* bias, at::Tensor* running_mean, at::Tensor* running_variance, double momentum,
+    double epsilon) {
+  return {*weight, *bias, *running_mean, *running_variance, momentum, epsilon};
+}
+
+}  // namespace
+
+extern "C" {
+
+// Returns 1 if the kernels of CUDA take `x`: loaded for its type, channels_last, with whole packets of channels.
+int ringmark_has_kernels(at::Tensor* x) {
+  const auto type = x->scalar_type();
+  return x->is_cuda() && x->dim() == 4 && x->is_contiguous(kLast) && kernels::functions(type) != nullptr &&
+      x->size(1) % kernels::packet_width(type) == 0 && x->numel() / x->size(1) < (int64_t{1} << 31);
+}
+
+// `shortcut` and `second` may be null. `*first` and `*second` are new tensors that the caller owns.
+char* ringmark_batch_norm(
     at::Tensor* x, at::Tensor* shortcut, at::Tensor* weight, at::Tensor* bias, at::Tensor* running_mean,
-    at::Tensor* running_variance, int relu, double momentum, double epsilon, at::Tensor** y) {
+    at::Tensor* running_variance, int relu, double momentum, double epsilon, at::Tensor** first, at::Tensor** second) {
   return guarded([&] {
-    const auto last = at::MemoryFormat::ChannelsLast;
     const auto kind = x->scalar_type();
-    TORCH_CHECK(x->is_cpu() && x->dim() == 4 && x->is_contiguous(last), "batch norm wants channels_last images on the CPU");
-    TORCH_CHECK(kind == at::kFloat || kind == at::kBFloat16, "batch norm takes fp32 and bf16, not ", kind);
-    TORCH_CHECK(x->numel() > x->size(1), "batch norm needs more than one value a channel");
-    for (const auto* vector : {weight, bias, running_mean, running_variance}) {
-      TORCH_CHECK(
-          vector->scalar_type() == at::kFloat && vector->is_contiguous() && vector->numel() == x->size(1),
-          "batch norm wants fp32 vectors of ", x->size(1), " channels");
-    }
+    const auto vectors = vectors_of(weight, bias, running_mean, running_variance, momentum, epsilon);
+    check_vectors(*x, vectors);
     std::optional<at::Tensor> added;
     if (shortcut != nullptr) {
       TORCH_CHECK(shortcut->sizes() == x->sizes(), "the shortcut has another shape than the images");
-      added = shortcut->to(kind).contiguous(last);
+      added = shortcut->to(kind).contiguous(kLast);
     }
-    *y = new at::Tensor(BatchNorm::apply(
-        *x, added, *weight, *bias, *running_mean, *running_variance, Settings{relu != 0, momentum, epsilon}));
+    if (x->is_cuda()) {
+      TORCH_CHECK(relu || !added, "the kernels add a shortcut only before a ReLU");
+      return give(batch_norm_cuda(*x, added, vectors, relu != 0, second != nullptr), first, second);
+    }
+    TORCH_CHECK(kind == at::kFloat || kind == at::kBFloat16, "batch norm takes fp32 and bf16, not ", kind);
+    give(
+        {BatchNorm::apply(
+            *x, added, *weight, *bias, *running_mean, *running_variance, Settings{relu != 0, momentum, epsilon})},
+        first, second);
   });
 }
+
+// With ReLU and max pooling behind it, on CUDA.
+char* ringmark_batch_norm_max_pool(
+    at::Tensor* x, at::Tensor* weight, at::Tensor* bias, at::Tensor* running_mean, at::Tensor* running_variance,
+    double momentum, double epsilon, int64_t kernel, int64_t stride, int64_t padding, at::Tensor** first,
+    at::Tensor** second) {
+  return guarded([&] {
+    const auto vectors = vectors_of(weight, bias, running_mean, running_variance, momentum, epsilon);
+    check_vectors(*x, vectors);
+    give(batch_norm_max_pool_cuda(*x, vectors, PoolWindow{kernel, stride, padding}, second != nullptr), first, second);
+  });
+}
+
+char* ringmark_max_pool(at::Tensor* x, int64_t kernel, int64_t stride, int64_t padding, at::Tensor** y) {
+  return guarded([&] { *y = new at::Tensor(max_pool_cuda(*x, PoolWindow{kernel, stride, padding})); });
+}
+
+}  // extern "C"

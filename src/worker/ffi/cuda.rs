@@ -11,12 +11,18 @@ use libloading::os::unix::Library;
 use ringmark_record::dimension::device::DeviceChoice;
 
 use crate::ffi::driver::{self, CudaVersion, DeviceFacts, DriverFacts};
+use crate::ffi::kernels::CompilerLibrary;
 use crate::ffi::libraries::{self, is_named, open};
+
+/// NVRTC by its own names, for libtorch builds whose runtime lies elsewhere.
+const COMPILERS: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];
 
 /// CUDA that can be used; its libraries stay open for the life of the process.
 pub struct Cuda {
     /// NCCL: the copy that libtorch_cuda itself loaded.
     pub nccl: &'static Library,
+    /// NVRTC, the compiler of kernels at run time.
+    pub compiler: Option<CompilerLibrary>,
     /// As this process counts them, at least one.
     pub devices: Vec<DeviceFacts>,
     /// What makes it slower than it could be, in sentences.
@@ -56,12 +62,14 @@ pub fn load(choice: DeviceChoice) -> Result<Cuda, NoCuda> {
     let nccl = open("libnccl.so.2").map_err(|error| {
         unusable(format!("there is no NCCL ({error}): remove .libtorch, then RINGMARK_TORCH=cuda scripts/setup.sh"))
     })?;
-    let remarks = [load_runtime_compiler().err(), foreign_cudnn(&libraries::loaded())].into_iter().flatten().collect();
+    let compiler = load_runtime_compiler();
+    let remarks = [compiler.as_ref().err().cloned(), foreign_cudnn(&libraries::loaded())].into_iter().flatten().collect();
+    let compiler = compiler.ok().or_else(|| COMPILERS.iter().find_map(|name| open(name).ok()));
     let counted = tch::Cuda::device_count().max(0) as usize;
     if counted != driver.devices.len() {
         return Err(unusable(format!("libtorch counts {counted}: look at its warning above, and at nvidia-smi")));
     }
-    Ok(Cuda { nccl, devices: driver.devices, remarks })
+    Ok(Cuda { nccl, compiler, devices: driver.devices, remarks })
 }
 
 /// The driver with at least one GPU.
@@ -143,24 +151,24 @@ fn described(driver: &DriverFacts) -> String {
 
 /// The compiler that cuDNN makes kernels with. It and its builtins lie in a folder that no search path of theirs names:
 /// loaded here by full path, they are found by name later. PyTorch does the same, in Python.
-fn load_runtime_compiler() -> Result<(), String> {
+fn load_runtime_compiler() -> Result<CompilerLibrary, String> {
     let wanted = |folder: &Path, start: &str| -> Vec<PathBuf> {
         let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
         files.filter(|file| file.to_str().is_some_and(|path| is_named(path, start))).collect()
     };
     let folders = runtime_folders(&libraries::loaded());
-    for name in ["libnvrtc.so", "libnvrtc-builtins.so"] {
+    let find = |name| {
         let files: Vec<PathBuf> = folders.iter().flat_map(|folder| wanted(folder, name)).collect();
-        let opened = files.iter().map(|file| open(&file.to_string_lossy())).find(Result::is_ok);
-        if opened.is_none() {
+        files.iter().find_map(|file| open(&file.to_string_lossy()).ok()).ok_or_else(|| {
             let places: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-            return Err(format!(
+            format!(
                 "cuDNN cannot compile kernels of its own, which costs speed: no {name} in {}",
                 if places.is_empty() { "the runtime's folder".to_owned() } else { places.join(" and ") }
-            ));
-        }
-    }
-    Ok(())
+            )
+        })
+    };
+    let compiler = find("libnvrtc.so")?;
+    find("libnvrtc-builtins.so").map(|_| compiler)
 }
 
 /// Where the compiler may lie: beside the CUDA runtime (wheels for CUDA 13), or in a package of its own (for CUDA 12).

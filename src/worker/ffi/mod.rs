@@ -8,6 +8,7 @@ mod driver;
 pub mod exit;
 pub mod host_array;
 pub mod host_values;
+pub mod kernels;
 pub mod libraries;
 pub mod mpi;
 pub mod mpi_calls;

@@ -43,8 +43,31 @@ unsafe extern "C" {
         relu: c_int,
         momentum: f64,
         epsilon: f64,
+        first: *mut RawTensor,
+        second: *mut RawTensor,
+    ) -> *mut c_char;
+    fn ringmark_batch_norm_max_pool(
+        images: RawTensor,
+        weight: RawTensor,
+        bias: RawTensor,
+        running_mean: RawTensor,
+        running_variance: RawTensor,
+        momentum: f64,
+        epsilon: f64,
+        kernel: i64,
+        stride: i64,
+        padding: i64,
+        first: *mut RawTensor,
+        second: *mut RawTensor,
+    ) -> *mut c_char;
+    fn ringmark_max_pool(
+        images: RawTensor,
+        kernel: i64,
+        stride: i64,
+        padding: i64,
         result: *mut RawTensor,
     ) -> *mut c_char;
+    fn ringmark_has_kernels(images: RawTensor) -> c_int;
     fn ringmark_pinned_floats(count: usize, result: *mut RawTensor) -> *mut c_char;
     fn ringmark_copy_without_waiting(destination: RawTensor, source: RawTensor) -> *mut c_char;
     fn ringmark_autocast(is_cuda: c_int, enabled: c_int, is_half: c_int) -> *mut c_char;
@@ -197,16 +220,40 @@ pub struct BatchNormVectors<'a> {
     pub epsilon: f64,
 }
 
-/// Batch normalization by the batch's statistics, the sum with `shortcut` and ReLU in one pass, differentiable: for
-/// channels_last fp32 or bf16 images on the CPU.
+/// An activation with two readers. Autograd passes their gradients to its producer one by one, which adds them in a pass of
+/// its own; on the CPU autograd adds them.
+pub struct Fork {
+    pub first: Tensor,
+    pub second: Tensor,
+}
+
+/// The one or two tensors that a call of the shim leaves unless it returns a message: two if `is_fork`.
+fn made_fork(is_fork: bool, call: impl FnOnce(*mut RawTensor, *mut RawTensor) -> *mut c_char) -> Result<Fork> {
+    let (mut first, mut second) = (null_mut(), null_mut());
+    check(call(&raw mut first, if is_fork { &raw mut second } else { null_mut() }))?;
+    // SAFETY: tensors on the heap that nobody else owns.
+    let first = unsafe { Tensor::from_ptr(first.cast()) };
+    let second = if is_fork { unsafe { Tensor::from_ptr(second.cast()) } } else { first.shallow_clone() };
+    Ok(Fork { first, second })
+}
+
+/// Returns true if `images` are on a GPU whose kernels were put into use and take their type, layout and channels.
+pub fn has_kernels(images: &Tensor) -> bool {
+    // SAFETY: the tensor is alive.
+    unsafe { ringmark_has_kernels(raw(images)) != 0 }
+}
+
+/// Batch normalization by the batch's statistics, the sum with `shortcut` and ReLU, fused and differentiable: for
+/// channels_last fp32 or bf16 images on the CPU, and for images that [`has_kernels`].
 pub fn batch_norm(
     images: &Tensor,
     vectors: &BatchNormVectors,
     shortcut: Option<&Tensor>,
     relu: bool,
-) -> Result<Tensor> {
-    // SAFETY: all tensors are alive, null stands for no shortcut, and the result is written where there is no message.
-    made(|result| unsafe {
+    is_fork: bool,
+) -> Result<Fork> {
+    // SAFETY: all tensors are alive, null stands for no shortcut, and the results are written unless there is a message.
+    made_fork(is_fork, |first, second| unsafe {
         ringmark_batch_norm(
             raw(images),
             shortcut.map_or(null_mut(), raw),
@@ -217,9 +264,45 @@ pub fn batch_norm(
             relu.into(),
             vectors.momentum,
             vectors.epsilon,
-            result,
+            first,
+            second,
         )
     })
+}
+
+/// A square window that moves over the pixels, at most 15 wide for kernels.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolWindow {
+    pub kernel: i64,
+    pub stride: i64,
+    pub padding: i64,
+}
+
+/// Batch normalization, ReLU and max pooling of images that [`has_kernels`], in one pass.
+pub fn batch_norm_max_pool(images: &Tensor, vectors: &BatchNormVectors, window: PoolWindow, is_fork: bool) -> Result<Fork> {
+    // SAFETY: all tensors are alive, and the results are written unless there is a message.
+    made_fork(is_fork, |first, second| unsafe {
+        ringmark_batch_norm_max_pool(
+            raw(images),
+            raw(vectors.weight),
+            raw(vectors.bias),
+            raw(vectors.running_mean),
+            raw(vectors.running_variance),
+            vectors.momentum,
+            vectors.epsilon,
+            window.kernel,
+            window.stride,
+            window.padding,
+            first,
+            second,
+        )
+    })
+}
+
+/// Max pooling of images that [`has_kernels`].
+pub fn max_pool(images: &Tensor, window: PoolWindow) -> Result<Tensor> {
+    // SAFETY: the tensor is alive, and the result is written unless there is a message.
+    made(|result| unsafe { ringmark_max_pool(raw(images), window.kernel, window.stride, window.padding, result) })
 }
 
 /// So many fp32 numbers in host memory that CUDA devices copy to by themselves, not initialized.

@@ -32,7 +32,7 @@ pub struct DeviceOfRank {
     /// Of a GPU, as nvidia-smi takes it.
     pub bus_id: Option<String>,
     /// Of a GPU.
-    compute_capability: Option<(i32, i32)>,
+    pub compute_capability: Option<(i32, i32)>,
 }
 
 impl DeviceOfRank {
@@ -73,6 +73,14 @@ impl DeviceOfRank {
         match cuda {
             Ok(cuda) if self.device.is_cuda() => Ok(Some(Arc::new(Nccl::new(cuda.nccl)?))),
             _ => Ok(None),
+        }
+    }
+
+    /// Number of the GPU, as libtorch counts.
+    pub fn device_index(&self) -> Option<usize> {
+        match self.device {
+            Device::Cuda(index) => Some(index),
+            _ => None,
         }
     }
 

@@ -6,6 +6,7 @@ pub mod device;
 pub mod environment;
 pub mod heartbeat;
 pub mod host_watch;
+pub mod kernels;
 pub mod memory;
 pub mod peer_watch;
 pub mod session;

@@ -19,6 +19,7 @@ use ringmark_record::host::heartbeat::LauncherAddress;
 use tch::Device;
 
 use crate::exchange::backend::nccl_log;
+use crate::ffi::kernels::CompilerLibrary;
 use crate::ffi::libraries::{self, NcclLog};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::shim;
@@ -84,6 +85,8 @@ pub struct Session<'a> {
     pub own: DeviceOfRank,
     /// There where this rank is on a GPU.
     pub nccl: Option<Arc<Nccl>>,
+    /// NVRTC if this process can use CUDA and has it.
+    pub compiler: Option<CompilerLibrary>,
     /// Where NCCL writes, where it was asked to.
     nccl_log: NcclLog,
 }
@@ -116,7 +119,8 @@ impl Session<'_> {
                 });
             }
             let device = own.device;
-            benchmark(&Session { world, own, nccl, nccl_log }).map_err(|error| memory::named(error, device))
+            let compiler = cuda.as_ref().ok().and_then(|cuda| cuda.compiler);
+            benchmark(&Session { world, own, nccl, compiler, nccl_log }).map_err(|error| memory::named(error, device))
         })
     }
 

@@ -82,7 +82,6 @@ DEVICE bool sum_over_rows(
       totals[k][c] = total;
     }
   }
-  // Every thread continues with the channels that it added itself.
   return true;
 }
 
@@ -203,14 +202,30 @@ KERNEL(batch_norm_apply_sum_relu)(
   apply<SUM_AND_RELU>(x, shortcut, statistics, y, mask, shape);
 }
 
-// Sums of dz and of dz * (x - mean), dz being the gradient before the ReLU. Writes `dweight` and `dbias`, and the
-// `coefficients` p, q, r of dx = dz * p + x * q + r, `channels` of each. After a sum the output has two readers, whose
+// Adds the two sums of every channel over all blocks. Writes `dweight` and `dbias`, and the `coefficients` p, q, r of
+// dx = dz * p + x * q + r, `channels` of each.
+DEVICE void finish_gradients(
+    const float (*sums)[WIDTH], const float* weight, const float* statistics, float* dweight, float* dbias,
+    float* coefficients, float* partial, u32* tickets, const Shape& shape) {
+  __shared__ double totals[SUMS][MAX_THREADS];
+  if (!sum_over_rows(sums, partial, tickets, shape, totals)) return;
+  for_each_total(shape, [&](int j, int c) {
+    const double n = shape.rows, inverse_sigma = statistics[shape.channels + c], slope = inverse_sigma * weight[c];
+    const double pull = -slope * totals[1][j] * inverse_sigma * inverse_sigma / n;
+    dbias[c] = static_cast<float>(totals[0][j]);
+    dweight[c] = static_cast<float>(totals[1][j] * inverse_sigma);
+    coefficients[c] = static_cast<float>(slope);
+    coefficients[shape.channels + c] = static_cast<float>(pull);
+    coefficients[2 * shape.channels + c] = static_cast<float>(-slope * totals[0][j] / n - pull * statistics[c]);
+  });
+}
+
+// Sums of dz and of dz * (x - mean), dz being the gradient before the ReLU. After a sum the output has two readers, whose
 // gradients `dy` and `dy2` are added here, and dz, the gradient of the shortcut, is written.
 template <After AFTER, bool TWO>
 DEVICE void gradients(
     const Element* dy, const Element* dy2, const u8* mask, const Element* x, const float* weight, const float* statistics,
     Element* dz, float* dweight, float* dbias, float* coefficients, float* partial, u32* tickets, const Shape& shape) {
-  __shared__ double totals[SUMS][MAX_THREADS];
   constexpr int AT_ONCE = AFTER == SUM_AND_RELU ? 2 : 4;
   const int c0 = first_channel(), step = row_step();
   float sums[SUMS][WIDTH] = {};
@@ -261,16 +276,7 @@ DEVICE void gradients(
       }
     }
   }
-  if (!sum_over_rows(sums, partial, tickets, shape, totals)) return;
-  for_each_total(shape, [&](int j, int c) {
-    const double n = shape.rows, inverse_sigma = statistics[shape.channels + c], slope = inverse_sigma * weight[c];
-    const double pull = -slope * totals[1][j] * inverse_sigma * inverse_sigma / n;
-    dbias[c] = static_cast<float>(totals[0][j]);
-    dweight[c] = static_cast<float>(totals[1][j] * inverse_sigma);
-    coefficients[c] = static_cast<float>(slope);
-    coefficients[shape.channels + c] = static_cast<float>(pull);
-    coefficients[2 * shape.channels + c] = static_cast<float>(-slope * totals[0][j] / n - pull * statistics[c]);
-  });
+  finish_gradients(sums, weight, statistics, dweight, dbias, coefficients, partial, tickets, shape);
 }
 
 KERNEL(batch_norm_gradients)(

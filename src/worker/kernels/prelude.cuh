@@ -1,4 +1,4 @@
-// Types and conversions shared by the kernels of this folder. The worker compiles this text and one .cu file after it with
+// Types and conversions shared by the kernels of this folder. The worker compiles this text and the .cu files after it with
 // NVRTC; the tests compile the same text for the CPU, where a header of their own replaces the first branch below.
 //
 // One of ELEMENT_HALF, ELEMENT_BFLOAT16 and ELEMENT_FLOAT is defined: the type of images and of their gradients.
@@ -9,7 +9,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #ifdef __CUDACC_RTC__
-#define KERNEL(name) extern "C" __global__ void __launch_bounds__(256) name
+#define KERNEL(name) extern "C" __global__ void __launch_bounds__(256, 2) name
 #define DEVICE __device__ __forceinline__
 #define UNROLLED _Pragma("unroll")
 

@@ -17,6 +17,7 @@ use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
+use crate::dimension::kernels::KernelsChoice;
 use crate::dimension::layout::LayoutChoice;
 use crate::dimension::model::Model;
 use crate::trace::config::TraceConfig;
@@ -110,6 +111,9 @@ pub struct TrainConfig {
     pub device: DeviceChoice,
     /// Memory layout; in a record what it came to.
     pub layout: LayoutChoice,
+    /// Kernels of the layers on a GPU; in a record the ones that ran.
+    #[serde(default, skip_serializing_if = "KernelsChoice::is_auto")]
+    pub kernels: KernelsChoice,
     /// Iterations, warm-up included.
     pub iterations: u32,
     /// First iterations that the figures leave out.
@@ -186,6 +190,7 @@ impl Default for TrainConfig {
             dtype: Dtype::Fp32,
             device: DeviceChoice::Auto,
             layout: LayoutChoice::Auto,
+            kernels: KernelsChoice::Auto,
             iterations: 120,
             warmup: 20,
             image_size: None,

@@ -59,6 +59,12 @@ impl Options for TrainConfig {
                 "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"
             ),
             option!(
+                kernels,
+                "kernels",
+                "NAME",
+                "Kernels of normalization and pooling on a GPU: fused, compiled at the start for nhwc, or libtorch's; auto is fused if it can be"
+            ),
+            option!(
                 iterations,
                 "iters",
                 "N",
@@ -261,6 +267,7 @@ mod tests {
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
     use crate::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
+    use crate::dimension::kernels::KernelsChoice;
     use crate::dimension::layout::LayoutChoice;
     use crate::dimension::model::Model;
     use crate::options::keyword_enum::KeywordEnum;
@@ -294,6 +301,7 @@ mod tests {
             dtype: Dtype::Bf16,
             device: DeviceChoice::Cpu,
             layout: LayoutChoice::Nchw,
+            kernels: KernelsChoice::Libtorch,
             iterations: 7,
             warmup: 3,
             image_size: Some(64),

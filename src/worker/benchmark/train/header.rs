@@ -10,7 +10,15 @@ use ringmark_record::manifest::RanOn;
 use crate::benchmark::train::checkpoint::Place;
 use crate::exchange::GradientExchange;
 use crate::host::facts;
+use crate::job::kernels::ChosenKernels;
 use crate::job::session::{AskedLabel, Session};
+
+/// What was decided before the first iteration.
+pub struct Prepared {
+    pub division: Option<WorkDivision>,
+    pub tuning: Option<Tuning>,
+    pub kernels: ChosenKernels,
+}
 
 /// The record's first line; every rank calls it, because it gathers where all of them are.
 pub fn header(
@@ -18,13 +26,13 @@ pub fn header(
     label: AskedLabel,
     session: &Session,
     exchange: &dyn GradientExchange,
-    work_division: Option<WorkDivision>,
-    tuning: Option<Tuning>,
+    prepared: Prepared,
     place: Option<&Place>,
 ) -> Result<RunHeader> {
     let ranks = session.places();
     let RunLabel { case, run, profile } = session.label(label, &ranks)?;
-    let (environment, now) = (session.environment()?, facts::now());
+    let (mut environment, now) = (session.environment()?, facts::now());
+    environment.cuda_remarks.extend(prepared.kernels.remark);
     let taken_up = |place: &Place| {
         let changes = place.ran_on.mismatches(&RanOn::of(&environment, &ranks));
         let changes = changes.iter().map(ToString::to_string).collect();
@@ -42,8 +50,8 @@ pub fn header(
         sum_dtype: exchange.sum_dtype(),
         buckets: exchange.bucket_sizes(),
         taken_up: place.map(taken_up).unwrap_or_default(),
-        work_division,
-        tuning,
+        work_division: prepared.division,
+        tuning: prepared.tuning,
         environment,
         ranks,
     })

@@ -28,6 +28,7 @@ use tch::Tensor;
 
 use crate::benchmark::train::checkpoint::Place;
 use crate::benchmark::train::epochs::Epochs;
+use crate::benchmark::train::header::Prepared;
 use crate::benchmark::train::progress::Progress;
 use crate::benchmark::train::record::{Measured, Recorded};
 use crate::benchmark::train::step::Step;
@@ -40,6 +41,7 @@ use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{Parameters, strategy};
 use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
+use crate::job::kernels;
 use crate::job::session::{AskedLabel, Request, ServerBody, Servers, Session};
 use crate::job::world::World;
 use crate::measure::step_timer::{Sample, StepTimer};
@@ -78,9 +80,13 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
     let config = &deal.as_ref().map(|deal| config.with_epochs(deal.steps())).unwrap_or(config);
     config.check_warmup()?;
     config.trace.check(config.iterations)?;
+    let layout = config.layout.of(config.dtype, session.own.kind);
+    let pending = kernels::start(config.kernels, config.dtype, layout, session)?;
     let (mut step, division, place) = prepare(config, deal, session)?;
+    let kernels = kernels::finish(pending, config.kernels, session)?;
+    let config = &TrainConfig { kernels: kernels.choice, ..config.clone() };
     let tuning = tune(config, session, &mut step)?;
-    let header = header::header(config, label, session, &*step.exchange, division, tuning, place.as_ref())?;
+    let header = header::header(config, label, session, &*step.exchange, Prepared { division, tuning, kernels }, place.as_ref())?;
     let measured = measure(session, &header, &mut step, place)?;
     if let (Some(path), 0) = (&config.save, session.world.rank()) {
         let beside = Beside { batches: batches_seen(&step, &header, config.iterations), ..Beside::default() };

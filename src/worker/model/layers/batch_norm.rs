@@ -4,8 +4,9 @@ use anyhow::Result;
 use ringmark_record::trace::span::LayerKind;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::shim::{self, BatchNormVectors};
+use crate::ffi::shim::{self, BatchNormVectors, Fork};
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
+use crate::model::layers::pool::Pool;
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::Mode;
 
@@ -57,18 +58,35 @@ impl BatchNorm {
         Ok((weight, Some(bias.f_mul(&scale)?.f_add(&self.bias)?)))
     }
 
-    /// Normalizes, adds `shortcut`, and rectifies if `relu`.
-    pub fn forward(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
+    /// Normalizes and does what follows. With `is_fork` the result is for two readers.
+    pub fn forward(&self, images: &Tensor, after: After, is_fork: bool, mode: Mode) -> Result<Fork> {
+        let shortcut = after.shortcut();
         let work = LayerWork::without_product(images).adding(shortcut);
-        layers::pass(&self.label, work, || self.normalized(images, shortcut, relu, mode))
+        let mut second = None;
+        let first = layers::pass(&self.label, work, || {
+            let fork = self.normalized(images, after, is_fork, mode)?;
+            second = Some(fork.second);
+            Ok(fork.first)
+        })?;
+        let second = second.unwrap_or_else(|| first.shallow_clone());
+        match after {
+            // A row of its own in the layer profile.
+            After::ReluAndMaxPool(pool) if !has_kernels(images, mode) => {
+                let pooled = pool.largest(&first)?;
+                Ok(Fork { second: pooled.shallow_clone(), first: pooled })
+            }
+            After::ReluAndMaxPool(pool) => Ok(Fork { first: pool.done(&first)?, second }),
+            _ => Ok(Fork { first, second }),
+        }
     }
 
-    fn normalized(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
+    fn normalized(&self, images: &Tensor, after: After, is_fork: bool, mode: Mode) -> Result<Fork> {
         const MOMENTUM: f64 = 0.1;
         let BatchNormKind { epsilon, fixed_scale } = self.kind;
         // By a product, so that the parameter still has a gradient, which is waited for.
         let weight = if fixed_scale { &self.weight * 0.0 + 1.0 } else { self.weight.shallow_clone() };
-        if mode.has_batch_statistics() && is_for_one_pass(images) {
+        let (shortcut, relu) = (after.shortcut(), !matches!(after, After::Nothing));
+        if has_kernels(images, mode) || is_for_one_pass(images, mode) {
             let vectors = BatchNormVectors {
                 weight: &weight,
                 bias: &self.bias,
@@ -77,7 +95,12 @@ impl BatchNorm {
                 momentum: MOMENTUM,
                 epsilon,
             };
-            return shim::batch_norm(images, &vectors, shortcut, relu);
+            return match after {
+                After::ReluAndMaxPool(pool) if images.device() != Device::Cpu => {
+                    shim::batch_norm_max_pool(images, &vectors, pool.window(), is_fork)
+                }
+                _ => shim::batch_norm(images, &vectors, shortcut, relu, is_fork),
+            };
         }
         let mut result = images.f_batch_norm(
             Some(&weight),
@@ -95,13 +118,39 @@ impl BatchNorm {
         if relu {
             result = result.f_relu_()?;
         }
-        Ok(result)
+        Ok(Fork { second: result.shallow_clone(), first: result })
     }
 }
 
-/// Whether normalization, sum and ReLU can be one pass: on the CPU, in channels_last, fp32 or bf16.
-fn is_for_one_pass(images: &Tensor) -> bool {
-    images.device() == Device::Cpu
+/// What follows a normalization in the same pass.
+#[derive(Debug, Clone, Copy)]
+pub enum After<'a> {
+    Nothing,
+    Relu,
+    /// The sum with a shortcut, then ReLU.
+    SumAndRelu(&'a Tensor),
+    ReluAndMaxPool(Pool),
+}
+
+impl<'a> After<'a> {
+    /// What is added before the ReLU.
+    pub fn shortcut(self) -> Option<&'a Tensor> {
+        match self {
+            After::SumAndRelu(shortcut) => Some(shortcut),
+            _ => None,
+        }
+    }
+}
+
+/// Returns true if the kernels of a GPU normalize `images` by the batch's statistics.
+fn has_kernels(images: &Tensor, mode: Mode) -> bool {
+    mode.has_batch_statistics() && shim::has_kernels(images)
+}
+
+/// Returns true if the CPU normalizes `images` by the batch's statistics in one pass: in channels_last, fp32 or bf16.
+fn is_for_one_pass(images: &Tensor, mode: Mode) -> bool {
+    mode.has_batch_statistics()
+        && images.device() == Device::Cpu
         && matches!(images.kind(), Kind::Float | Kind::BFloat16)
         && images.permute([0, 2, 3, 1]).is_contiguous()
 }
@@ -130,7 +179,12 @@ mod tests {
             label: norm.label.clone(),
         };
         let (images, shortcut) = (leaf(images), shortcut.map(leaf));
-        let output = leaves.forward(&images, shortcut.as_ref(), relu, Mode::Training).expect("sound shapes");
+        let after = match (&shortcut, relu) {
+            (Some(shortcut), _) => After::SumAndRelu(shortcut),
+            (None, true) => After::Relu,
+            (None, false) => After::Nothing,
+        };
+        let output = leaves.forward(&images, after, false, Mode::Training).expect("sound shapes").first;
         (output.to_kind(Kind::Float) * gradient).sum(Kind::Float).backward();
         let mut all = vec![output, images.grad(), leaves.weight.grad(), leaves.bias.grad()];
         all.extend(shortcut.map(|shortcut| shortcut.grad()));
@@ -158,6 +212,7 @@ mod tests {
             let shortcut = random(&[3, channels, 23, 29]).to_kind(kind);
             let last = |tensor: &Tensor| tensor.permute([0, 2, 3, 1]).contiguous().permute([0, 3, 1, 2]);
             for (shortcut, relu) in [(None, false), (None, true), (Some(&shortcut), true)] {
+                let is_for_one_pass = |images: &Tensor| is_for_one_pass(images, Mode::Training);
                 assert!(is_for_one_pass(&last(&images)) && !is_for_one_pass(&images));
                 let exact = |tensor: &Tensor| tensor.to_kind(Kind::Float);
                 let ramp = Tensor::linspace(-1.0, 1.0, images.numel() as i64, (Kind::Float, Device::Cpu));

@@ -7,9 +7,11 @@ use ringmark_record::trace::span::LayerKind;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::packed::Moves;
+use crate::ffi::shim::Fork;
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
-use crate::model::layers::batch_norm::{BatchNorm, BatchNormKind};
+use crate::model::layers::batch_norm::{After, BatchNorm, BatchNormKind};
 use crate::model::layers::packed::PackedConvolution;
+use crate::model::layers::pool::Pool;
 use crate::model::named_tensors::{Draws, NamedTensors};
 use crate::model::network::Mode;
 
@@ -173,25 +175,35 @@ impl ConvolutionNorm {
 
     /// With ReLU.
     pub fn rectified(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        self.forward(images, None, true, mode)
+        Ok(self.forward(images, After::Relu, false, mode)?.first)
     }
 
     /// Without ReLU.
     pub fn linear(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        self.forward(images, None, false, mode)
+        Ok(self.forward(images, After::Nothing, false, mode)?.first)
     }
 
-    /// Plus `shortcut`, with ReLU. The result may be in the shortcut's memory.
-    pub fn added(&self, images: &Tensor, shortcut: &Tensor, mode: Mode) -> Result<Tensor> {
-        self.forward(images, Some(shortcut), true, mode)
+    /// Plus `shortcut`, with ReLU, for two readers. The result may be in the shortcut's memory.
+    pub fn added(&self, images: &Tensor, shortcut: &Tensor, mode: Mode) -> Result<Fork> {
+        self.forward(images, After::SumAndRelu(shortcut), true, mode)
     }
 
-    fn forward(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
+    /// With ReLU and max pooling, for two readers.
+    pub fn pooled(&self, images: &Tensor, pool: Pool, mode: Mode) -> Result<Fork> {
+        self.forward(images, After::ReluAndMaxPool(pool), true, mode)
+    }
+
+    fn forward(&self, images: &Tensor, after: After, is_fork: bool, mode: Mode) -> Result<Fork> {
         if mode == Mode::Folded {
+            let (shortcut, relu) = (after.shortcut(), !matches!(after, After::Nothing));
             let folded = || self.convolution.packed(images, Some(&self.norm))?.forward(images, shortcut, relu);
-            return self.convolution.pass(images, shortcut, folded);
+            let mut result = self.convolution.pass(images, shortcut, folded)?;
+            if let After::ReluAndMaxPool(pool) = after {
+                result = pool.largest(&result)?;
+            }
+            return Ok(Fork { second: result.shallow_clone(), first: result });
         }
-        self.norm.forward(&self.convolution.forward(images, mode)?, shortcut, relu, mode)
+        self.norm.forward(&self.convolution.forward(images, mode)?, after, is_fork, mode)
     }
 }
 
@@ -252,8 +264,8 @@ mod tests {
                 let images = arranged(random(&[2, 16, 9, 9]));
                 let plain = unit.linear(&images, Mode::Inference).expect("a result");
                 let shortcut = arranged(random(&plain.size()));
-                let plain = unit.added(&images, &shortcut, Mode::Inference).expect("a result");
-                let folded = unit.added(&images, &shortcut.copy(), Mode::Folded).expect("a result");
+                let plain = unit.added(&images, &shortcut, Mode::Inference).expect("a result").first;
+                let folded = unit.added(&images, &shortcut.copy(), Mode::Folded).expect("a result").first;
                 let difference = (&plain - &folded).abs().max().double_value(&[]);
                 assert!(difference < 1e-5, "{shape:?}, fixed {is_fixed}: {difference}");
                 let again = unit.rectified(&images, Mode::Folded).expect("a result");

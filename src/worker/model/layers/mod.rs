@@ -9,9 +9,11 @@ mod packed;
 mod pool;
 mod sequence;
 
-pub use batch_norm::{BatchNorm, BatchNormKind};
+pub use batch_norm::{After, BatchNorm, BatchNormKind};
 pub use convolution::{Convolution, ConvolutionNorm, ConvolutionShape};
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use pool::{Pool, channel_means};
 pub use sequence::{Layer, Sequence};
+
+pub use crate::ffi::shim::Fork;

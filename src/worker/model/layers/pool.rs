@@ -4,7 +4,10 @@ use anyhow::Result;
 use ringmark_record::trace::span::LayerKind;
 use tch::Tensor;
 
+use crate::ffi::shim::{self, PoolWindow};
 use crate::measure::trace::layers;
+
+const MAX_POOL: &str = "max-pool";
 
 /// A square window that moves over the pixels; sizes are rounded down.
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +28,25 @@ impl Pool {
         Pool { padding, ..self }
     }
 
+    /// The window of fused kernels.
+    pub fn window(self) -> PoolWindow {
+        PoolWindow { kernel: self.kernel, stride: self.stride, padding: self.padding }
+    }
+
     /// The largest value of each window.
     pub fn largest(self, images: &Tensor) -> Result<Tensor> {
         let Pool { kernel, stride, padding } = self;
-        layers::pass_plain(LayerKind::Pool, "max-pool", images, || {
+        layers::pass_plain(LayerKind::Pool, MAX_POOL, images, || {
+            if images.requires_grad() && shim::has_kernels(images) {
+                return shim::max_pool(images, self.window());
+            }
             Ok(images.f_max_pool2d([kernel; 2], [stride; 2], [padding; 2], [1, 1], false)?)
         })
+    }
+
+    /// The row in a layer profile of pooling that the layer before did in its own pass.
+    pub fn done(self, pooled: &Tensor) -> Result<Tensor> {
+        layers::pass_plain(LayerKind::Pool, MAX_POOL, pooled, || Ok(pooled.shallow_clone()))
     }
 
     /// The mean of each window, padding counted as zeros.

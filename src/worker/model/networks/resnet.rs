@@ -6,7 +6,7 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Linear, Pool, channel_means};
+use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Fork, Linear, Pool, channel_means};
 use crate::model::named_tensors::{Draw, Draws, NamedTensors};
 use crate::model::network::{Mode, Network};
 
@@ -85,12 +85,12 @@ impl Block {
         }
     }
 
-    fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let mut inside = images.shallow_clone();
+    fn forward(&self, images: &Fork, mode: Mode) -> Result<Fork> {
+        let mut inside = images.first.shallow_clone();
         for unit in &self.first {
             inside = unit.rectified(&inside, mode)?;
         }
-        let shortcut = self.shortcut.forward(images, mode)?;
+        let shortcut = self.shortcut.forward(&images.second, mode)?;
         self.last.added(&inside, &shortcut, mode)
     }
 }
@@ -177,11 +177,10 @@ impl ResNet {
 
 impl Network for ResNet {
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let stem = self.stem.rectified(images, mode)?;
-        let mut features = Pool::new(3, 2).padding(1).largest(&stem)?;
+        let mut features = self.stem.pooled(images, Pool::new(3, 2).padding(1), mode)?;
         for block in &self.blocks {
             features = block.forward(&features, mode)?;
         }
-        self.fc.forward(&channel_means(&features)?, mode)
+        self.fc.forward(&channel_means(&features.first)?, mode)
     }
 }

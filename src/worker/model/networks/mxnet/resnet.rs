@@ -5,7 +5,7 @@ use anyhow::Result;
 use tch::Tensor;
 
 use crate::model::layers::{
-    BatchNorm, BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Linear, Pool, channel_means,
+    After, BatchNorm, BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Linear, Pool, channel_means,
 };
 use crate::model::named_tensors::{Draws, NamedTensors};
 use crate::model::network::{Mode, Network};
@@ -53,7 +53,7 @@ impl Unit {
     }
 
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let normalized = self.norm.forward(images, None, true, mode)?;
+        let normalized = self.norm.forward(images, After::Relu, false, mode)?.first;
         let inside = self.first.rectified(&normalized, mode)?;
         let inside = self.second.rectified(&inside, mode)?;
         let shortcut = match &self.shortcut {
@@ -101,13 +101,12 @@ impl ResNetV2 {
 
 impl Network for ResNetV2 {
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let normalized = self.image_norm.forward(images, None, false, mode)?;
-        let stem = self.stem.rectified(&normalized, mode)?;
-        let mut features = Pool::new(3, 2).padding(1).largest(&stem)?;
+        let normalized = self.image_norm.forward(images, After::Nothing, false, mode)?.first;
+        let mut features = self.stem.pooled(&normalized, Pool::new(3, 2).padding(1), mode)?.first;
         for unit in &self.units {
             features = unit.forward(&features, mode)?;
         }
-        let normalized = self.norm.forward(&features, None, true, mode)?;
+        let normalized = self.norm.forward(&features, After::Relu, false, mode)?.first;
         self.classifier.forward(&channel_means(&normalized)?, mode)
     }
 }

@@ -1,0 +1,29 @@
+// Batch normalization on the CPU and on CUDA, and what both take.
+
+#pragma once
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <optional>
+
+// Vectors of one batch normalization, fp32, one number a channel, and its constants.
+struct BatchNormVectors {
+  at::Tensor weight, bias, running_mean, running_variance;
+  double momentum, epsilon;
+};
+
+// A square window that moves over the pixels.
+struct PoolWindow {
+  int64_t kernel, stride, padding;
+};
+
+// The result, twice if `two`: it then has two readers, whose gradients backward adds itself.
+torch::autograd::variable_list batch_norm_cuda(
+    const at::Tensor& x, const std::optional<at::Tensor>& shortcut, const BatchNormVectors& vectors, bool relu, bool two);
+
+// The same with ReLU and the largest value of each window behind it.
+torch::autograd::variable_list batch_norm_max_pool_cuda(
+    const at::Tensor& x, const BatchNormVectors& vectors, const PoolWindow& window, bool two);
+
+at::Tensor max_pool_cuda(const at::Tensor& x, const PoolWindow& window);

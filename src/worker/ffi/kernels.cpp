@@ -1,0 +1,116 @@
+// The table of loaded kernels, and their launches through the driver.
+
+#include "kernels.h"
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "guarded.h"
+
+namespace {
+
+// cuLaunchKernel of cuda.h.
+using Launch = int (*)(
+    void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+    unsigned shared_bytes, void* stream, void** parameters, void** extra);
+
+// Makes the context of the process's GPU current in a thread that has none; returns the driver's status.
+using MakeCurrent = int (*)();
+
+struct Driver {
+  Launch launch;
+  MakeCurrent make_current;
+  int64_t processors;
+};
+
+Driver driver{};
+std::map<at::ScalarType, kernels::Functions> loaded;
+
+constexpr int64_t kThreads = 256;
+// Measured on an H100 (scripts/gpu_kernels.py, part batch_norm): 8 packets, 128 bytes, of a row in each block, and two
+// blocks on each multiprocessor, are the fastest for every shape of ResNet-50 or within 2 % of it.
+constexpr int64_t kPackets = 8;
+constexpr int64_t kBlocksPerProcessor = 2;
+constexpr int64_t kMostSlices = 65536;
+
+}  // namespace
+
+namespace kernels {
+
+const Functions* functions(at::ScalarType type) {
+  const auto found = loaded.find(type);
+  return found == loaded.end() ? nullptr : &found->second;
+}
+
+Grid::Grid(int64_t rows, int64_t channels, at::ScalarType type) {
+  const int64_t all = channels / packet_width(type), own = std::min(kPackets, all);
+  int64_t lines = 1;
+  while (2 * lines * own <= kThreads) lines *= 2;
+  packets = static_cast<uint32_t>(own);
+  height = static_cast<uint32_t>(lines);
+  slices = static_cast<uint32_t>((all + own - 1) / own);
+  const int64_t wanted = std::max<int64_t>(1, kBlocksPerProcessor * driver.processors / slices);
+  parts = static_cast<uint32_t>(std::min(wanted, (rows + lines - 1) / lines));
+}
+
+void launch(void* function, const Grid& grid, at::Device device, void** arguments) {
+  // libtorch's thread of backward gets its context when it first calls CUDA's runtime, which may be later than this.
+  thread_local const int status = driver.make_current();
+  TORCH_CHECK(status == 0, "the GPU's context cannot be made current: CUresult ", status);
+  const auto* cuda = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
+  void* stream = cuda->getStreamNativeHandle(cuda->getStream(device));
+  const int result = driver.launch(
+      function, grid.slices, grid.parts, 1, grid.packets, grid.height, 1, 0, stream, arguments, nullptr);
+  TORCH_CHECK(result == 0, "a fused kernel cannot be launched: CUresult ", result);
+}
+
+uint32_t* tickets(at::Device device) {
+  // A stream runs one kernel after the other; ranks compute on one stream.
+  static const at::Tensor zeros = at::zeros({kMostSlices}, at::TensorOptions(device).dtype(at::kInt));
+  return static_cast<uint32_t*>(zeros.mutable_data_ptr());
+}
+
+}  // namespace kernels
+
+extern "C" {
+
+// Kernels of one element type: 0 half, 1 bfloat16, 2 float. `find` returns a kernel by its name, or null.
+char* ringmark_set_kernels(
+    int element, void* (*find)(void* context, const char* name), void* context, Launch launch, MakeCurrent make_current,
+    int64_t processors) {
+  return guarded([&] {
+    const auto get = [&](const std::string& name) {
+      void* function = find(context, name.c_str());
+      TORCH_CHECK(function != nullptr, "the compiled kernels lack ", name);
+      return function;
+    };
+    const std::string norm = "batch_norm_";
+    kernels::Functions functions{};
+    functions.statistics = get(norm + "statistics");
+    const char* after[] = {"", "_relu", "_sum_relu"};
+    for (int i = 0; i < 3; ++i) {
+      functions.apply[i] = get(norm + "apply" + after[i]);
+      functions.gradients[i] = get(norm + "gradients" + after[i]);
+      // Behind a sum the gradient before the ReLU is in memory already.
+      functions.input_gradient[i] = get(norm + "input_gradient" + (i == 1 ? "_relu" : ""));
+    }
+    functions.gradients_two = get(norm + "gradients_sum_relu_two");
+    functions.apply_pool = get(norm + "apply_relu_max_pool");
+    for (int i = 0; i < 2; ++i) {
+      const std::string two = i == 0 ? "" : "_two";
+      functions.gradients_pool[i] = get(norm + "gradients_max_pool" + two);
+      functions.input_gradient_pool[i] = get(norm + "input_gradient_max_pool" + two);
+    }
+    functions.max_pool = get("max_pool");
+    functions.max_pool_gradient = get("max_pool_gradient");
+    driver = Driver{launch, make_current, processors};
+    const at::ScalarType types[] = {at::kHalf, at::kBFloat16, at::kFloat};
+    loaded[types[element]] = functions;
+  });
+}
+
+}  // extern "C"

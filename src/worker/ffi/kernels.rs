@@ -1,0 +1,311 @@
+//! The kernels of `../kernels`: compiled by NVRTC for one GPU, loaded through the driver, launched by `kernels.cpp`.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow, bail};
+use libloading::os::unix::Library;
+
+use crate::ffi::libraries::open;
+use crate::ffi::shim::check;
+
+/// Text of all kernels: the declarations they share, then file by file.
+const SOURCES: [&str; 3] = [
+    include_str!("../kernels/prelude.cuh"),
+    include_str!("../kernels/batch_norm.cu"),
+    include_str!("../kernels/pool.cu"),
+];
+
+/// Type of images and of their gradients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    Half,
+    BFloat16,
+    Float,
+}
+
+impl Element {
+    fn definition(self) -> &'static str {
+        match self {
+            Element::Half => "-DELEMENT_HALF",
+            Element::BFloat16 => "-DELEMENT_BFLOAT16",
+            Element::Float => "-DELEMENT_FLOAT",
+        }
+    }
+}
+
+/// NVRTC, opened.
+pub type CompilerLibrary = &'static Library;
+
+/// What a compilation depends on.
+pub struct Compilation {
+    compiler: Compiler,
+    source: String,
+    options: Vec<String>,
+}
+
+impl Compilation {
+    /// Kernels for elements of this type on a GPU of this compute capability, by the opened NVRTC.
+    pub fn new(compiler: CompilerLibrary, element: Element, (major, minor): (i32, i32)) -> Result<Compilation> {
+        let options = [&format!("--gpu-architecture=sm_{major}{minor}"), "--std=c++17", "-default-device"];
+        let options = options.into_iter().chain([element.definition()]).map(str::to_owned).collect();
+        Ok(Compilation { compiler: Compiler::new(compiler)?, source: SOURCES.concat(), options })
+    }
+
+    /// Text that differs whenever the result may differ.
+    pub fn identity(&self) -> Result<String> {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the pointers are to live integers.
+        self.compiler.check(unsafe { (self.compiler.version)(&raw mut major, &raw mut minor) }, "nvrtcVersion")?;
+        Ok(format!("NVRTC {major}.{minor} {}\n{}", self.options.join(" "), self.source))
+    }
+
+    /// Machine code of the kernels, as the driver loads it. Takes one to four seconds.
+    pub fn compile(&self) -> Result<Vec<u8>> {
+        let Compiler { create, compile, log_size, log, image_size, image, destroy, .. } = self.compiler;
+        let source = CString::new(self.source.as_str())?;
+        let options: Vec<CString> =
+            self.options.iter().map(|option| CString::new(option.as_str())).collect::<Result<_, _>>()?;
+        let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let mut program = null_mut();
+        // SAFETY: the texts are NUL-terminated and outlive the calls; there are no headers.
+        let status =
+            unsafe { create(&raw mut program, source.as_ptr(), c"ringmark.cu".as_ptr(), 0, null(), null()) };
+        self.compiler.check(status, "nvrtcCreateProgram")?;
+        let body = || {
+            // SAFETY: a program of NVRTC, and as many options as the list has.
+            let status = unsafe { compile(program, pointers.len() as c_int, pointers.as_ptr()) };
+            if status != 0 {
+                // SAFETY: NVRTC writes as many bytes as it returned before.
+                let text = unsafe { self.compiler.fill(program, log_size, log, "nvrtcGetProgramLog") }?;
+                let text = String::from_utf8_lossy(&text);
+                let message = text.trim_end_matches('\0').lines().find(|line| line.contains("error"));
+                bail!("NVRTC cannot compile the kernels: {}", message.unwrap_or("it gives no reason"));
+            }
+            // SAFETY: as above.
+            unsafe { self.compiler.fill(program, image_size, image, "nvrtcGetCUBIN") }
+        };
+        let result = body();
+        // SAFETY: made above and destroyed once.
+        unsafe { destroy(&raw mut program) };
+        result
+    }
+}
+
+type Program = *mut c_void;
+type GetSize = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+type GetBytes = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+
+/// Functions of NVRTC (nvrtc.h).
+#[derive(Clone, Copy)]
+struct Compiler {
+    version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
+    error: unsafe extern "C" fn(c_int) -> *const c_char,
+    create: unsafe extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> c_int,
+    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
+    log_size: GetSize,
+    log: GetBytes,
+    image_size: GetSize,
+    image: GetBytes,
+    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
+}
+
+impl Compiler {
+    fn new(library: CompilerLibrary) -> Result<Compiler> {
+        Ok(Compiler {
+            version: find(library, "nvrtcVersion")?,
+            error: find(library, "nvrtcGetErrorString")?,
+            create: find(library, "nvrtcCreateProgram")?,
+            compile: find(library, "nvrtcCompileProgram")?,
+            log_size: find(library, "nvrtcGetProgramLogSize")?,
+            log: find(library, "nvrtcGetProgramLog")?,
+            image_size: find(library, "nvrtcGetCUBINSize")?,
+            image: find(library, "nvrtcGetCUBIN")?,
+            destroy: find(library, "nvrtcDestroyProgram")?,
+        })
+    }
+
+    fn check(&self, status: c_int, call: &str) -> Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        // SAFETY: NVRTC returns a string constant for every status.
+        let text = unsafe { CStr::from_ptr((self.error)(status)) };
+        Err(anyhow!("{call} fails: {}", text.to_string_lossy()))
+    }
+
+    /// # Safety
+    /// `size` and `bytes` are a pair of NVRTC's functions for the same text of `program`.
+    unsafe fn fill(&self, program: Program, size: GetSize, bytes: GetBytes, call: &str) -> Result<Vec<u8>> {
+        let mut length = 0;
+        // SAFETY: the pointer is to a live usize.
+        self.check(unsafe { size(program, &raw mut length) }, call)?;
+        let mut content = vec![0_u8; length];
+        // SAFETY: the buffer has the size that NVRTC asked for.
+        self.check(unsafe { bytes(program, content.as_mut_ptr().cast()) }, call)?;
+        Ok(content)
+    }
+}
+
+/// Kernels in the memory of this process's GPU, not in use yet.
+pub struct LoadedKernels {
+    module: *mut c_void,
+    element: Element,
+    processors: i64,
+}
+
+impl LoadedKernels {
+    /// Loads `image` into GPU `device`, whose context libtorch made current.
+    pub fn new(image: &[u8], element: Element, device: usize) -> Result<LoadedKernels> {
+        /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` of cuda.h.
+        const MULTIPROCESSORS: c_int = 16;
+        let driver = Driver::of_device(device)?;
+        let mut module = null_mut();
+        // SAFETY: the image is complete machine code, which the driver checks and copies.
+        driver.check(unsafe { (driver.load)(&raw mut module, image.as_ptr().cast()) }, "cuModuleLoadData")?;
+        let mut processors = 0;
+        // SAFETY: the pointer is to a live int, the device is one of the driver's.
+        let status = unsafe { (driver.get_attribute)(&raw mut processors, MULTIPROCESSORS, driver.device) };
+        driver.check(status, "cuDeviceGetAttribute")?;
+        Ok(LoadedKernels { module, element, processors: i64::from(processors) })
+    }
+
+    /// Gives the kernels to `kernels.cpp`: layers use them from now on, until the process ends.
+    pub fn activate(self) -> Result<()> {
+        // SAFETY: `kernel_by_name` takes this module as its context and runs before the call returns; the launch function
+        // and `make_current` have the types that kernels.cpp declares.
+        check(unsafe {
+            ringmark_set_kernels(
+                self.element as c_int,
+                kernel_by_name,
+                self.module,
+                driver()?.launch,
+                make_current,
+                self.processors,
+            )
+        })
+    }
+}
+
+type Launch = unsafe extern "C" fn(
+    *mut c_void,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    *mut c_void,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> c_int;
+
+unsafe extern "C" {
+    fn ringmark_set_kernels(
+        element: c_int,
+        find: extern "C" fn(*mut c_void, *const c_char) -> *mut c_void,
+        context: *mut c_void,
+        launch: Launch,
+        make_current: extern "C" fn() -> c_int,
+        processors: i64,
+    ) -> *mut c_char;
+}
+
+/// Functions of the driver (cuda.h).
+struct Driver {
+    load: unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> c_int,
+    get_function: unsafe extern "C" fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int,
+    launch: Launch,
+    get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
+    set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
+    retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
+    get_attribute: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int,
+    error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
+    /// `CUdevice` of this process.
+    device: c_int,
+}
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+
+fn driver() -> Result<&'static Driver> {
+    DRIVER.get().context("the driver was not opened")
+}
+
+impl Driver {
+    fn of_device(index: usize) -> Result<&'static Driver> {
+        if let Some(driver) = DRIVER.get() {
+            return Ok(driver);
+        }
+        let library = open("libcuda.so.1").map_err(|error| anyhow!(error))?;
+        let get_device: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = find(library, "cuDeviceGet")?;
+        let mut device = 0;
+        // SAFETY: the pointer is to a live int.
+        let status = unsafe { get_device(&raw mut device, index as c_int) };
+        let driver = Driver {
+            load: find(library, "cuModuleLoadData")?,
+            get_function: find(library, "cuModuleGetFunction")?,
+            launch: find(library, "cuLaunchKernel")?,
+            get_current: find(library, "cuCtxGetCurrent")?,
+            set_current: find(library, "cuCtxSetCurrent")?,
+            retain: find(library, "cuDevicePrimaryCtxRetain")?,
+            get_attribute: find(library, "cuDeviceGetAttribute")?,
+            error_name: find(library, "cuGetErrorName")?,
+            device,
+        };
+        driver.check(status, "cuDeviceGet")?;
+        Ok(DRIVER.get_or_init(|| driver))
+    }
+
+    fn check(&self, status: c_int, call: &str) -> Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        let mut name = null();
+        // SAFETY: the pointer becomes that of a string constant, or stays null.
+        let name = unsafe {
+            (self.error_name)(status, &raw mut name);
+            if name.is_null() { "an unknown error".into() } else { CStr::from_ptr(name).to_string_lossy() }
+        };
+        Err(anyhow!("{call} fails with {name} ({status})"))
+    }
+}
+
+fn find<F: Copy>(library: &Library, name: &str) -> Result<F> {
+    // SAFETY: the caller's field has the type that the header declares for this name.
+    let symbol = unsafe { library.get::<F>(name) };
+    symbol.map(|symbol| *symbol).map_err(|_| anyhow!("the library lacks {name}"))
+}
+
+extern "C" fn kernel_by_name(module: *mut c_void, name: *const c_char) -> *mut c_void {
+    let mut function = null_mut();
+    // SAFETY: a loaded module and a NUL-terminated name.
+    let status = DRIVER.get().map_or(-1, |driver| unsafe { (driver.get_function)(&raw mut function, module, name) });
+    if status == 0 { function } else { null_mut() }
+}
+
+/// Makes the primary context of the process's GPU current in a thread that has no context.
+extern "C" fn make_current() -> c_int {
+    let Some(driver) = DRIVER.get() else { return -1 };
+    let mut context = null_mut();
+    // SAFETY: the pointers are to live variables; the context is the one that CUDA's runtime uses, and stays retained
+    // until the process ends.
+    unsafe {
+        match (driver.get_current)(&raw mut context) {
+            0 if !context.is_null() => 0,
+            0 => match (driver.retain)(&raw mut context, driver.device) {
+                0 => (driver.set_current)(context),
+                status => status,
+            },
+            status => status,
+        }
+    }
+}
