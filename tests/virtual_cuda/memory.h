@@ -35,6 +35,10 @@ class Memory {
   // What still used the block on another stream: whatever gets these bytes next, in the order of `clock`, would meet it.
   std::optional<Race> freed(std::uintptr_t begin, const Clock& clock);
 
+  // End of the block that has `place` in it; 0 if there is none.
+  std::uintptr_t end_of_block(std::uintptr_t place) const;
+  bool is_empty() const { return blocks_.empty(); }
+
   // Notes an access by a kernel at `point`, whose stream is at `clock`; what it is in a race with. Memory that is in no
   // block is the host's.
   std::optional<Race> touch(const Access& access, Point point, const Clock& clock);
