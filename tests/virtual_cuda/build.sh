@@ -20,6 +20,7 @@
 # kernels       new tensors, views, copies between devices
 # meeting.h     shared memory of the ranks
 # nccl          libnccl.so.2
+# access_log    what the threads of a kernel touch
 # threads       the threads of a kernel, on one core
 # kernel_image.h, launch   kernels that were compiled, modules, launches
 # driver        libcuda.so.1
@@ -54,11 +55,11 @@ library() {
 }
 
 cp device.h kernel_image.h "$folder"
-for part in memory machine threads launch driver nvrtc; do
+for part in memory machine access_log threads launch driver nvrtc; do
     object compile "$part"
 done
 # Of one process alone, whichever of the others it loads.
-library libvirtual_cuda.so memory.o machine.o threads.o launch.o -ldl
+library libvirtual_cuda.so memory.o machine.o access_log.o threads.o launch.o -ldl
 library libcuda.so.1 driver.o -L. -lvirtual_cuda
 library libnvrtc.so.13 nvrtc.o -ldl
 [ "$libtorch" != --driver ] || exit 0

@@ -25,14 +25,47 @@ typedef virtual_cuda::Dim3 dim3;
 // The thread that runs.
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-static virtual_cuda::Hooks virtual_cuda_hooks = {&threadIdx, &blockIdx, &blockDim, &gridDim, nullptr};
+static virtual_cuda::Hooks virtual_cuda_hooks = {&threadIdx, &blockIdx, &blockDim, &gridDim, nullptr, nullptr};
 
 static inline void virtual_cuda_barrier(int line) { virtual_cuda_hooks.barrier(line); }
 
 DEVICE void __threadfence() {}
 
+#define VIRTUAL_CUDA_UNCHECKED __attribute__((no_sanitize("thread")))
+
+// What the compiler's instrumentation for its thread sanitizer calls before every access to memory.
+#define VIRTUAL_CUDA_TOUCHES(function, bytes, writes)                                                \
+  extern "C" VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_##function(void* address) {    \
+    virtual_cuda_hooks.touch(address, bytes, writes);                                                \
+  }
+#define VIRTUAL_CUDA_TOUCHES_OF(bytes)                         \
+  VIRTUAL_CUDA_TOUCHES(read##bytes, bytes, false)              \
+  VIRTUAL_CUDA_TOUCHES(unaligned_read##bytes, bytes, false)    \
+  VIRTUAL_CUDA_TOUCHES(volatile_read##bytes, bytes, false)     \
+  VIRTUAL_CUDA_TOUCHES(write##bytes, bytes, true)              \
+  VIRTUAL_CUDA_TOUCHES(unaligned_write##bytes, bytes, true)    \
+  VIRTUAL_CUDA_TOUCHES(volatile_write##bytes, bytes, true)
+VIRTUAL_CUDA_TOUCHES_OF(1)
+VIRTUAL_CUDA_TOUCHES_OF(2)
+VIRTUAL_CUDA_TOUCHES_OF(4)
+VIRTUAL_CUDA_TOUCHES_OF(8)
+VIRTUAL_CUDA_TOUCHES_OF(16)
+extern "C" {
+VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_read_range(void* address, unsigned long bytes) {
+  virtual_cuda_hooks.touch(address, bytes, false);
+}
+VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_write_range(void* address, unsigned long bytes) {
+  virtual_cuda_hooks.touch(address, bytes, true);
+}
+VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_func_entry(void*) {}
+VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_func_exit(void*) {}
+VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_init() {}
+}
+
+// Of global memory.
 template <typename T>
-static T atomicAdd(T* place, T value) {
+VIRTUAL_CUDA_UNCHECKED static T atomicAdd(T* place, T value) {
+  virtual_cuda_hooks.touch(place, sizeof(T), true);
   const T before = *place;
   *place += value;
   return before;
@@ -87,15 +120,11 @@ namespace virtual_cuda {
 
 template <typename T>
 struct Described {
-  static constexpr Parameter value = {sizeof(T), false, false};
+  static constexpr Parameter value = {sizeof(T), false};
 };
 template <typename T>
 struct Described<T*> {
-  static constexpr Parameter value = {sizeof(T*), true, true};
-};
-template <typename T>
-struct Described<const T*> {
-  static constexpr Parameter value = {sizeof(const T*), true, false};
+  static constexpr Parameter value = {sizeof(T*), true};
 };
 
 template <auto FUNCTION>
@@ -103,24 +132,25 @@ struct Exported;
 
 template <typename... P, void (*FUNCTION)(P...)>
 struct Exported<FUNCTION> {
-  static void call(void* const* values) { call(values, std::index_sequence_for<P...>()); }
+  VIRTUAL_CUDA_UNCHECKED static void call(void* const* values) { call(values, std::index_sequence_for<P...>()); }
 
   static constexpr Parameter PARAMETERS[sizeof...(P)] = {Described<P>::value...};
   static constexpr int COUNT = sizeof...(P);
 
  private:
   template <std::size_t... I>
-  static void call(void* const* values, std::index_sequence<I...>) {
+  VIRTUAL_CUDA_UNCHECKED static void call(void* const* values, std::index_sequence<I...>) {
     FUNCTION(*static_cast<P*>(values[I])...);
   }
 };
 
 }  // namespace virtual_cuda
 
-// The section's ends, from the linker; null if no kernel has shared memory.
+// From the linker: the library's ends, and the section's, which are null if no kernel has shared memory.
+extern "C" __attribute__((visibility("hidden"))) char __ehdr_start[], _end[];
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_virtual_cuda_shared[], __stop_virtual_cuda_shared[];
 
 #define VIRTUAL_CUDA_EXPORT extern "C" __attribute__((visibility("default"))) const
 
 VIRTUAL_CUDA_EXPORT virtual_cuda::Image virtual_cuda_image = {
-    virtual_cuda::IMAGE_VERSION, &virtual_cuda_hooks, __start_virtual_cuda_shared, __stop_virtual_cuda_shared};
+    virtual_cuda::IMAGE_VERSION, &virtual_cuda_hooks, __ehdr_start, _end, __start_virtual_cuda_shared, __stop_virtual_cuda_shared};

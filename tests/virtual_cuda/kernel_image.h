@@ -14,8 +14,6 @@ struct Dim3 {
 struct Parameter {
   unsigned long bytes;
   bool is_pointer;
-  // False if it points to const.
-  bool is_written;
 };
 
 struct Kernel {
@@ -30,14 +28,18 @@ struct Hooks {
   Dim3* block;
   Dim3* block_size;
   Dim3* grid_size;
-  // Set by whoever loads the image.
+  // Set by whoever runs a kernel of the image. `touch` is called before every access to memory.
   void (*barrier)(int line);
+  void (*touch)(const void* address, unsigned long bytes, bool writes);
 };
 
 // Exported by every image.
 struct Image {
   int version;
   Hooks* hooks;
+  // The library in memory.
+  char* begin;
+  char* end;
   // Memory of all its `__shared__` variables.
   char* shared_begin;
   char* shared_end;

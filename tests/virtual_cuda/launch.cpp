@@ -18,7 +18,7 @@ namespace virtual_cuda {
 namespace {
 
 // CUresult.
-constexpr int INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_HANDLE = 400, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719;
+constexpr int INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_HANDLE = 400, LAUNCH_FAILED = 719;
 
 // The values of a kernel's parameters are aligned as on a GPU.
 constexpr std::size_t ALIGNMENT = 16;
@@ -110,31 +110,16 @@ Launch::Launch(const Function& function, Dim3 grid, Dim3 block, void* const* val
   }
 }
 
-std::vector<Access> Launch::accesses() const {
-  std::vector<Access> accesses;
+std::vector<std::uintptr_t> Launch::pointers() const {
+  std::vector<std::uintptr_t> pointers;
   for (int index = 0; index < function_.kernel->count; ++index) {
-    const Parameter& parameter = function_.kernel->parameters[index];
-    std::uintptr_t begin = 0;
-    if (!parameter.is_pointer) {
-      continue;
+    if (function_.kernel->parameters[index].is_pointer) {
+      std::uintptr_t pointer = 0;
+      std::memcpy(&pointer, value(index), sizeof(pointer));
+      pointers.push_back(pointer);
     }
-    std::memcpy(&begin, value(index), sizeof(begin));
-    if (begin == 0) {
-      continue;
-    }
-    const std::uintptr_t end = Machine::get().end_of_block(begin);
-    if (end == 0 && !Machine::get().has_memory()) {
-      // A test without libtorch, on memory of the host.
-      continue;
-    }
-    if (end == 0) {
-      throw LaunchError{
-          ILLEGAL_ADDRESS, std::string(function_.name) + ": parameter " + std::to_string(index) +
-                               " does not point to allocated memory of a GPU"};
-    }
-    accesses.push_back({begin, end, parameter.is_written});
   }
-  return accesses;
+  return pointers;
 }
 
 void Launch::run(Stream& stream) const {
@@ -144,21 +129,23 @@ void Launch::run(Stream& stream) const {
   // A module's blocks and shared memory are those of one launch.
   static auto* mutex = new std::mutex();
   static auto* threads = new Threads(order());
-  const std::vector<Access> touched = accesses();
+  std::vector<Access> accesses;
   {
     const std::lock_guard<std::mutex> lock(*mutex);
     std::vector<void*> addresses;
     for (int index = 0; index < function_.kernel->count; ++index) {
       addresses.push_back(const_cast<char*>(value(index)));
     }
-    const std::string wrong =
-        threads->run(*function_.module->image, *function_.kernel, addresses.data(), grid_, block_);
-    if (!wrong.empty()) {
-      throw LaunchError{LAUNCH_FAILED, std::string(function_.name) + ": " + wrong};
+    const Image& image = *function_.module->image;
+    AccessLog log(image, pointers());
+    const std::string error = threads->run(image, *function_.kernel, addresses.data(), grid_, block_, log);
+    if (!error.empty()) {
+      throw LaunchError{LAUNCH_FAILED, std::string(function_.name) + ": " + error};
     }
+    accesses = log.accesses();
   }
   try {
-    Machine::get().run(stream, function_.name, touched);
+    Machine::get().run(stream, function_.name, accesses);
   } catch (const std::runtime_error& error) {
     throw LaunchError{LAUNCH_FAILED, error.what()};
   }

@@ -56,7 +56,8 @@ class Launch {
   void run(Stream& stream) const;
 
  private:
-  std::vector<Access> accesses() const;
+  // Values of the parameters that are pointers.
+  std::vector<std::uintptr_t> pointers() const;
   // Address of the value of parameter `index`.
   const char* value(int index) const { return values_.data() + offsets_[index]; }
 

@@ -258,9 +258,9 @@ void Machine::learn(const Clock& clock) {
   }
 }
 
-std::uintptr_t Machine::end_of_block(std::uintptr_t place) {
+std::pair<std::uintptr_t, std::uintptr_t> Machine::block_of(std::uintptr_t place) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  return memory_.end_of_block(place);
+  return memory_.block_of(place);
 }
 
 bool Machine::has_memory() {

@@ -103,8 +103,8 @@ class Machine {
   // By the current stream of the current device; returns that stream.
   Stream& allocated(const void* data, std::size_t bytes);
   void freed(const void* data, const Stream& allocator);
-  // End of the block of device memory that has `place` in it; 0 if there is none.
-  std::uintptr_t end_of_block(std::uintptr_t place);
+  // The block of device memory that has `place` in it, from begin to end; zeros if there is none.
+  std::pair<std::uintptr_t, std::uintptr_t> block_of(std::uintptr_t place);
   // Returns true if any device memory is allocated.
   bool has_memory();
 

@@ -29,13 +29,12 @@ std::optional<Race> Memory::freed(std::uintptr_t begin, const Clock& clock) {
   return race;
 }
 
-std::uintptr_t Memory::end_of_block(std::uintptr_t place) const {
+std::pair<std::uintptr_t, std::uintptr_t> Memory::block_of(std::uintptr_t place) const {
   const auto after = blocks_.upper_bound(place);
-  if (after == blocks_.begin()) {
-    return 0;
+  if (after == blocks_.begin() || place >= std::prev(after)->second) {
+    return {0, 0};
   }
-  const std::uintptr_t end = std::prev(after)->second;
-  return place < end ? end : 0;
+  return *std::prev(after);
 }
 
 std::optional<Race> Memory::touch(const Access& access, Point point, const Clock& clock) {

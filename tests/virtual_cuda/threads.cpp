@@ -110,8 +110,11 @@ void Threads::shuffle(std::vector<T>& items) {
   }
 }
 
-std::string Threads::run(const Image& image, const Kernel& kernel, void* const* values, Dim3 grid, Dim3 block) {
+std::string Threads::run(
+    const Image& image, const Kernel& kernel, void* const* values, Dim3 grid, Dim3 block, AccessLog& log) {
   running_ = this;
+  log_ = &log;
+  error_.clear();
   image_ = &image;
   kernel_ = &kernel;
   values_ = values;
@@ -119,6 +122,7 @@ std::string Threads::run(const Image& image, const Kernel& kernel, void* const* 
   *image.hooks->grid_size = grid;
   *image.hooks->block_size = block;
   image.hooks->barrier = &Threads::wait_at;
+  image.hooks->touch = &Threads::touch;
   std::vector<Dim3> blocks;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
@@ -128,20 +132,22 @@ std::string Threads::run(const Image& image, const Kernel& kernel, void* const* 
     }
   }
   arrange(blocks);
-  std::string wrong;
   for (const Dim3& place : blocks) {
     *image.hooks->block = place;
     if (image.shared_begin != nullptr) {
       // NaN in every float: nobody may read what this block has not written.
       std::memset(image.shared_begin, 0xff, image.shared_end - image.shared_begin);
     }
-    wrong = run_block(block.x * block.y * block.z);
-    if (!wrong.empty()) {
+    log.next_phase(0);
+    error_ = run_block(block.x * block.y * block.z);
+    if (!error_.empty()) {
+      const auto number = [](unsigned value) { return std::to_string(value); };
+      error_ = "block (" + number(place.x) + ", " + number(place.y) + ", " + number(place.z) + "): " + error_;
       break;
     }
   }
   running_ = nullptr;
-  return wrong;
+  return error_;
 }
 
 std::string Threads::run_block(unsigned threads) {
@@ -158,6 +164,9 @@ std::string Threads::run_block(unsigned threads) {
     Fiber* const fiber = idle_.back();
     idle_.pop_back();
     resume(fiber);
+    if (!error_.empty()) {
+      return error_;
+    }
   }
   while (!waiting_.empty()) {
     std::vector<Waiting> arrived;
@@ -165,18 +174,21 @@ std::string Threads::run_block(unsigned threads) {
     const auto elsewhere = std::find_if(
         arrived.begin(), arrived.end(), [&](const Waiting& one) { return one.line != arrived.front().line; });
     if (ended_ > 0 || elsewhere != arrived.end()) {
-      // Their fibers are lost to what comes later, in the middle of a thread.
       const std::string line = "line " + std::to_string(arrived.front().line);
       return ended_ > 0 ? std::to_string(ended_) + " of " + std::to_string(threads) +
                               " threads end while others wait at the barrier of " + line
                         : "threads of one block wait at the barriers of " + line + " and line " +
                               std::to_string(elsewhere->line);
     }
+    log_->next_phase(arrived.front().line);
     // Otherwise they came in the order wanted.
     shuffle(arrived);
     for (const Waiting& one : arrived) {
       select(one.thread);
       resume(one.fiber);
+      if (!error_.empty()) {
+        return error_;
+      }
     }
   }
   return "";
@@ -204,6 +216,19 @@ void Threads::loop() {
     }
     idle_.push_back(current_);
     virtual_cuda_switch(&current_->place, scheduler_);
+  }
+}
+
+void Threads::touch(const void* address, unsigned long bytes, bool writes) {
+  Threads& threads = *running_;
+  Fiber* const fiber = threads.current_;
+  if (static_cast<const char*>(address) - fiber->stack < static_cast<std::ptrdiff_t>(STACK_BYTES) && address >= fiber->stack) {
+    return;
+  }
+  threads.error_ = threads.log_->touch(reinterpret_cast<std::uintptr_t>(address), bytes, writes, threads.thread_);
+  if (!threads.error_.empty()) {
+    // Not to be resumed: the launch has failed.
+    virtual_cuda_switch(&fiber->place, threads.scheduler_);
   }
 }
 

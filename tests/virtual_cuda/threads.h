@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "access_log.h"
 #include "kernel_image.h"
 
 namespace virtual_cuda {
@@ -26,7 +27,8 @@ class Threads {
   ~Threads();
 
   // Calls `kernel` for every thread of the grid; returns what is wrong with the kernel, or an empty text.
-  std::string run(const Image& image, const Kernel& kernel, void* const* values, Dim3 grid, Dim3 block);
+  std::string run(
+      const Image& image, const Kernel& kernel, void* const* values, Dim3 grid, Dim3 block, AccessLog& log);
 
  private:
   struct Fiber;
@@ -40,6 +42,7 @@ class Threads {
 
   static void enter();
   static void wait_at(int line);
+  static void touch(const void* address, unsigned long bytes, bool writes);
 
   void loop();
   std::string run_block(unsigned threads);
@@ -62,6 +65,8 @@ class Threads {
   // Of the launch.
   const Image* image_ = nullptr;
   const Kernel* kernel_ = nullptr;
+  AccessLog* log_ = nullptr;
+  std::string error_;
   void* const* values_ = nullptr;
   Dim3 block_size_;
 

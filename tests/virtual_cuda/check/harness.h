@@ -57,7 +57,7 @@ inline std::string name_of(int result) {
 
 inline void check(int result, const char* call) { expect(result == 0, std::string(call) + ": " + name_of(result)); }
 
-#define CHECK(call) harness::check(call, #call)
+#define CHECK(...) harness::check(__VA_ARGS__, #__VA_ARGS__)
 
 inline std::string contents(const std::string& path) {
   std::ostringstream text;
