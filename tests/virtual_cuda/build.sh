@@ -1,8 +1,9 @@
 #!/bin/sh
-# Builds virtual GPUs for tests: libcuda.so.1, libtorch_cuda.so, libnccl.so.2, libnvidia-ml.so.1 and nvidia-smi that need no
-# GPU and no NVIDIA library.
+# Builds virtual GPUs for tests: libcuda.so.1, libnvrtc.so.13, libtorch_cuda.so, libnccl.so.2, libnvidia-ml.so.1 and
+# nvidia-smi that need no GPU and no NVIDIA library.
 #
-# usage: build.sh LIBTORCH FOLDER
+# usage: build.sh LIBTORCH FOLDER     all of it
+#        build.sh --driver FOLDER     libcuda.so.1 and libnvrtc.so.13 alone, which need no libtorch
 #
 # With FOLDER first on LD_LIBRARY_PATH, `ringmark-worker --device cuda` computes on 8 virtual GPUs: CPU kernels on host
 # memory, on virtual time, in streams whose order is checked. A race is a line on standard error. It says nothing of
@@ -19,32 +20,56 @@
 # kernels       new tensors, views, copies between devices
 # meeting.h     shared memory of the ranks
 # nccl          libnccl.so.2
+# access_log    what the threads of a kernel touch
+# threads       the threads of a kernel, on one core
+# kernel_image.h, launch   kernels that were compiled, modules, launches
 # driver        libcuda.so.1
+# nvrtc         libnvrtc.so.13: the host's compiler
+# device.h      what a kernel uses of a device, for that compiler
 # nvml          libnvidia-ml.so.1
 # nvidia_smi    nvidia-smi
 set -eu
-libtorch=$(realpath "$1")
+libtorch=$1
 folder=$(realpath -m "$2")
+[ "$libtorch" = --driver ] || libtorch=$(realpath "$libtorch")
 cd "$(dirname "$0")"
 mkdir -p "$folder"
 
 compile() {
-    nice "${CXX:-c++}" -std=c++17 -O1 -fPIC -Wall -D_GLIBCXX_USE_CXX11_ABI=1 \
-        -isystem "$libtorch/include" -isystem "$libtorch/include/torch/csrc/api/include" "$@"
+    nice "${CXX:-c++}" -std=c++17 -O1 -fPIC -Wall -D_GLIBCXX_USE_CXX11_ABI=1 "$@"
+}
+with_libtorch() {
+    compile -isystem "$libtorch/include" -isystem "$libtorch/include/torch/csrc/api/include" "$@"
+}
+# $1: compile or with_libtorch; $2: part.
+object() {
+    if [ ! -f "$folder/$2.o" ] || [ -n "$(find . -newer "$folder/$2.o" \( -name "$2.cpp" -o -name '*.h' \))" ]; then
+        "$1" -c "$2.cpp" -o "$folder/$2.o"
+    fi
+}
+# $1: library; then what it is made of. It finds the others beside it.
+library() {
+    name=$1
+    shift
+    (cd "$folder" && compile -shared -Wl,-soname,"$name" -Wl,-rpath,'$ORIGIN' -Wl,--no-undefined -o "$name" "$@")
 }
 
-for part in memory machine allocators guard aliases fallback kernels nccl; do
-    # One at a time: each takes a gigabyte.
-    if [ ! -f "$folder/$part.o" ] || [ -n "$(find . -newer "$folder/$part.o" \( -name "$part.cpp" -o -name '*.h' \))" ]; then
-        compile -c "$part.cpp" -o "$folder/$part.o"
-    fi
+cp device.h kernel_image.h "$folder"
+for part in memory machine access_log threads launch driver nvrtc; do
+    object compile "$part"
 done
-cd "$folder"
+# Of one process alone, whichever of the others it loads.
+library libvirtual_cuda.so memory.o machine.o access_log.o threads.o launch.o -ldl
+library libcuda.so.1 driver.o -L. -lvirtual_cuda
+library libnvrtc.so.13 nvrtc.o -ldl
+[ "$libtorch" != --driver ] || exit 0
+
+for part in allocators guard aliases fallback kernels nccl; do
+    # One at a time: each takes a gigabyte.
+    object with_libtorch "$part"
+done
 # Found by the worker's own libtorch: it is loaded already.
-compile -shared -Wl,-soname,libtorch_cuda.so -o libtorch_cuda.so \
-    memory.o machine.o allocators.o guard.o aliases.o fallback.o kernels.o -L"$libtorch/lib" -ltorch_cpu -lc10
-compile -shared -Wl,-soname,libnccl.so.2 -o libnccl.so.2 nccl.o -L. -ltorch_cuda
-cd - >/dev/null
-compile -shared -Wl,-soname,libcuda.so.1 -o "$folder/libcuda.so.1" driver.cpp
+library libtorch_cuda.so allocators.o guard.o aliases.o fallback.o kernels.o -L. -lvirtual_cuda -L"$libtorch/lib" -ltorch_cpu -lc10
+library libnccl.so.2 nccl.o -L. -ltorch_cuda -lvirtual_cuda -lrt
 compile -shared -Wl,-soname,libnvidia-ml.so.1 -o "$folder/libnvidia-ml.so.1" nvml.cpp
 compile -o "$folder/nvidia-smi" nvidia_smi.cpp

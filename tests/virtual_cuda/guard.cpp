@@ -73,7 +73,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return before;
   }
 
-  void* getStreamNativeHandle(const c10::Stream stream) const override { return &of_machine(stream); }
+  // Null is the default stream, as in CUDA.
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return stream.id() == 0 ? nullptr : &of_machine(stream);
+  }
 
   bool queryStream(const c10::Stream&) const override { return true; }
 

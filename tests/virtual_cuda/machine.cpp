@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cmath>
 #include <cstdarg>
@@ -15,6 +16,7 @@ namespace virtual_cuda {
 namespace {
 
 thread_local int device_of_thread = 0;
+thread_local bool thread_has_context = false;
 thread_local std::map<int, Stream*> streams_of_thread;
 
 // The same place may race a thousand times.
@@ -43,7 +45,14 @@ Machine& Machine::get() {
 
 int Machine::device() const { return device_of_thread; }
 
-void Machine::set_device(int device) { device_of_thread = device; }
+void Machine::set_device(int device) {
+  device_of_thread = device;
+  thread_has_context = true;
+}
+
+bool Machine::has_context() const { return thread_has_context; }
+
+void Machine::drop_context() { thread_has_context = false; }
 
 Stream& Machine::current_stream(int device) {
   const auto own = streams_of_thread.find(device);
@@ -51,6 +60,16 @@ Stream& Machine::current_stream(int device) {
 }
 
 void Machine::set_current_stream(Stream& stream) { streams_of_thread[stream.device] = &stream; }
+
+Stream* Machine::stream_of(void* handle) {
+  if (handle == nullptr) {
+    return &stream(device(), 0);
+  }
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const auto is_handle = [&](const auto& stream) { return stream.get() == handle; };
+  const auto found = std::find_if(streams_.begin(), streams_.end(), is_handle);
+  return found == streams_.end() ? nullptr : found->get();
+}
 
 Stream& Machine::stream(int device, std::int64_t id) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -98,6 +117,7 @@ void Machine::run_and_deliver(
 void Machine::enqueue(
     Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::uint64_t end_ns) {
   ++kernels_;
+  thread_has_context = true;
   check(stream);
   log("%s on stream %" PRId64, kernel, stream.id);
   stream.clock.join(host_);
@@ -238,7 +258,18 @@ void Machine::learn(const Clock& clock) {
   }
 }
 
+std::pair<std::uintptr_t, std::uintptr_t> Machine::block_of(std::uintptr_t place) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return memory_.block_of(place);
+}
+
+bool Machine::has_memory() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return !memory_.is_empty();
+}
+
 Stream& Machine::allocated(const void* data, std::size_t bytes) {
+  thread_has_context = true;
   Stream& stream = current_stream(device());
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   memory_.allocated(

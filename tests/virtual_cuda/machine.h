@@ -57,8 +57,13 @@ class Machine {
   // Of this thread.
   int device() const;
   void set_device(int device);
+  // Returns true if the driver's functions work in this thread: it set a device, allocated memory or ran a kernel.
+  bool has_context() const;
+  void drop_context();
   Stream& current_stream(int device);
   void set_current_stream(Stream& stream);
+  // The stream whose native handle is `handle`: null is the default stream; null if there is none.
+  Stream* stream_of(void* handle);
 
   Stream& stream(int device, std::int64_t id);
   Stream& new_stream(int device);
@@ -98,6 +103,10 @@ class Machine {
   // By the current stream of the current device; returns that stream.
   Stream& allocated(const void* data, std::size_t bytes);
   void freed(const void* data, const Stream& allocator);
+  // The block of device memory that has `place` in it, from begin to end; zeros if there is none.
+  std::pair<std::uintptr_t, std::uintptr_t> block_of(std::uintptr_t place);
+  // Returns true if any device memory is allocated.
+  bool has_memory();
 
   // Adds this process's line to the report.
   void report();

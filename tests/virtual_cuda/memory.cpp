@@ -29,6 +29,14 @@ std::optional<Race> Memory::freed(std::uintptr_t begin, const Clock& clock) {
   return race;
 }
 
+std::pair<std::uintptr_t, std::uintptr_t> Memory::block_of(std::uintptr_t place) const {
+  const auto after = blocks_.upper_bound(place);
+  if (after == blocks_.begin() || place >= std::prev(after)->second) {
+    return {0, 0};
+  }
+  return *std::prev(after);
+}
+
 std::optional<Race> Memory::touch(const Access& access, Point point, const Clock& clock) {
   split(access.begin);
   split(access.end);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "clock.h"
@@ -34,6 +35,10 @@ class Memory {
 
   // What still used the block on another stream: whatever gets these bytes next, in the order of `clock`, would meet it.
   std::optional<Race> freed(std::uintptr_t begin, const Clock& clock);
+
+  // The block that has `place` in it, from begin to end; zeros if there is none.
+  std::pair<std::uintptr_t, std::uintptr_t> block_of(std::uintptr_t place) const;
+  bool is_empty() const { return blocks_.empty(); }
 
   // Notes an access by a kernel at `point`, whose stream is at `clock`; what it is in a race with. Memory that is in no
   // block is the host's.

@@ -146,7 +146,7 @@ struct Message {
 int open_groups = 0;
 std::vector<Message> sent, received;
 Meeting* group_meeting = nullptr;
-Stream* group_stream = nullptr;
+void* group_stream = nullptr;
 
 // One message after the other, from each rank to each.
 bool exchange_messages(Meeting& meeting) {
@@ -220,8 +220,12 @@ struct Place {
 // `bytes`.
 template <typename Body>
 Result enqueue(
-    const char* name, const std::vector<Place>& places, std::size_t bytes, Meeting* meeting, Stream* stream, Body body) {
+    const char* name, const std::vector<Place>& places, std::size_t bytes, Meeting* meeting, void* handle, Body body) {
   Machine& machine = Machine::get();
+  Stream* const stream = machine.stream_of(handle);
+  if (stream == nullptr) {
+    return refuse(INVALID_ARGUMENT, "virtual NCCL: not a stream");
+  }
   try {
     machine.check(*stream);
   } catch (const std::exception& error) {
@@ -329,7 +333,7 @@ Result ncclCommInitRank(Meeting** communicator, int ranks, UniqueId id, int rank
 }
 
 Result ncclAllReduce(
-    const char* input, char* output, std::size_t count, int type, int operation, Meeting* meeting, Stream* stream) {
+    const char* input, char* output, std::size_t count, int type, int operation, Meeting* meeting, void* stream) {
   if (!is_known(type, operation)) {
     return unknown();
   }
@@ -342,7 +346,7 @@ Result ncclAllReduce(
 
 Result ncclReduce(
     const char* input, char* output, std::size_t count, int type, int operation, int root, Meeting* meeting,
-    Stream* stream) {
+    void* stream) {
   if (!is_known(type, operation)) {
     return unknown();
   }
@@ -357,7 +361,7 @@ Result ncclReduce(
 }
 
 Result ncclReduceScatter(
-    const char* input, char* output, std::size_t count, int type, int operation, Meeting* meeting, Stream* stream) {
+    const char* input, char* output, std::size_t count, int type, int operation, Meeting* meeting, void* stream) {
   if (!is_known(type, operation)) {
     return unknown();
   }
@@ -373,7 +377,7 @@ Result ncclReduceScatter(
 }
 
 Result ncclBroadcast(
-    const char* input, char* output, std::size_t count, int type, int root, Meeting* meeting, Stream* stream) {
+    const char* input, char* output, std::size_t count, int type, int root, Meeting* meeting, void* stream) {
   const std::size_t bytes = count * bytes_of(type);
   std::vector<Place> places = {{output, bytes, true}};
   if (meeting->rank() == root) {
@@ -385,7 +389,7 @@ Result ncclBroadcast(
 }
 
 Result ncclAllGather(
-    const char* input, char* output, std::size_t count, int type, Meeting* meeting, Stream* stream) {
+    const char* input, char* output, std::size_t count, int type, Meeting* meeting, void* stream) {
   const std::size_t part = count * bytes_of(type), bytes = part * meeting->ranks();
   return enqueue("ncclAllGather", {{input, part, false}, {output, bytes, true}}, bytes, meeting, stream, [&] {
     for (int rank = 0; rank < meeting->ranks(); ++rank) {
@@ -426,7 +430,7 @@ Result ncclGroupEnd() {
   return result;
 }
 
-Result ncclSend(const char* input, std::size_t count, int type, int peer, Meeting* meeting, Stream* stream) {
+Result ncclSend(const char* input, std::size_t count, int type, int peer, Meeting* meeting, void* stream) {
   if (open_groups == 0) {
     return refuse(INVALID_USAGE, "virtual NCCL sends and receives in groups");
   }
@@ -436,7 +440,7 @@ Result ncclSend(const char* input, std::size_t count, int type, int peer, Meetin
   return SUCCESS;
 }
 
-Result ncclRecv(char* output, std::size_t count, int type, int peer, Meeting* meeting, Stream* stream) {
+Result ncclRecv(char* output, std::size_t count, int type, int peer, Meeting* meeting, void* stream) {
   if (open_groups == 0) {
     return refuse(INVALID_USAGE, "virtual NCCL sends and receives in groups");
   }

@@ -1,0 +1,120 @@
+// Runs kernels by the driver's and NVRTC's own functions, for tests in C++: link libcuda.so.1 and libnvrtc.so.13 of
+// build.sh --driver. Every function ends the program with a message if a call fails.
+
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+extern "C" {
+int nvrtcCreateProgram(void**, const char*, const char*, int, const char* const*, const char* const*);
+int nvrtcCompileProgram(void*, int, const char* const*);
+int nvrtcGetProgramLogSize(void*, std::size_t*);
+int nvrtcGetProgramLog(void*, char*);
+int nvrtcGetCUBINSize(void*, std::size_t*);
+int nvrtcGetCUBIN(void*, char*);
+int nvrtcDestroyProgram(void**);
+const char* nvrtcGetErrorString(int);
+int cuInit(unsigned);
+int cuDevicePrimaryCtxRetain(void**, int);
+int cuCtxGetCurrent(void**);
+int cuCtxSetCurrent(void*);
+int cuGetErrorName(int, const char**);
+int cuModuleLoadData(void**, const void*);
+int cuModuleUnload(void*);
+int cuModuleGetFunction(void**, void*, const char*);
+int cuLaunchKernel(
+    void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+int cuStreamCreate(void**, unsigned);
+int cuStreamSynchronize(void*);
+int cuStreamWaitEvent(void*, void*, unsigned);
+int cuEventCreate(void**, unsigned);
+int cuEventRecord(void*, void*);
+int cuMemAlloc_v2(void**, std::size_t);
+int cuMemFree_v2(void*);
+int cuMemcpyHtoD_v2(void*, const void*, std::size_t);
+int cuMemcpyDtoH_v2(void*, const void*, std::size_t);
+}
+
+namespace harness {
+
+inline void expect(bool holds, const std::string& what) {
+  if (!holds) {
+    std::fprintf(stderr, "FAILED: %s\n", what.c_str());
+    std::exit(1);
+  }
+}
+
+inline std::string name_of(int result) {
+  const char* name = nullptr;
+  cuGetErrorName(result, &name);
+  return name == nullptr ? std::to_string(result) : name;
+}
+
+inline void check(int result, const char* call) { expect(result == 0, std::string(call) + ": " + name_of(result)); }
+
+#define CHECK(...) harness::check(__VA_ARGS__, #__VA_ARGS__)
+
+inline std::string contents(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  expect(!text.str().empty(), "cannot read " + path);
+  return text.str();
+}
+
+// The cubin, or nothing and the log.
+inline std::string compile(const std::string& source, std::vector<const char*> options, std::string* log = nullptr) {
+  options.insert(options.end(), {"--gpu-architecture=sm_90", "--std=c++17", "-default-device"});
+  void* program = nullptr;
+  CHECK(nvrtcCreateProgram(&program, source.c_str(), "kernels.cu", 0, nullptr, nullptr));
+  const int result = nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
+  std::size_t bytes = 0;
+  CHECK(nvrtcGetProgramLogSize(program, &bytes));
+  std::string text(bytes, '\0');
+  CHECK(nvrtcGetProgramLog(program, text.data()));
+  text.resize(bytes - 1);
+  CHECK(nvrtcGetCUBINSize(program, &bytes));
+  std::string cubin(bytes, '\0');
+  CHECK(nvrtcGetCUBIN(program, cubin.data()));
+  CHECK(nvrtcDestroyProgram(&program));
+  if (log != nullptr) {
+    *log = text;
+  } else {
+    expect(result == 0, std::string(nvrtcGetErrorString(result)) + "\n" + text);
+  }
+  return result == 0 ? cubin : "";
+}
+
+struct Grid {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+// Device 0 with the kernels of one source.
+class Kernels {
+ public:
+  explicit Kernels(const std::string& cubin) {
+    void* context = nullptr;
+    CHECK(cuInit(0));
+    CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+    CHECK(cuCtxSetCurrent(context));
+    CHECK(cuModuleLoadData(&module_, cubin.data()));
+  }
+
+  // Returns the driver's result. Arguments have exactly the types of the kernel's parameters.
+  template <typename... A>
+  int launch(const char* name, Grid grid, Grid block, void* stream, A... arguments) const {
+    void* function = nullptr;
+    CHECK(cuModuleGetFunction(&function, module_, name));
+    void* values[] = {&arguments...};
+    return cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0, stream, values, nullptr);
+  }
+
+ private:
+  void* module_ = nullptr;
+};
+
+}  // namespace harness

@@ -1,0 +1,156 @@
+// CUDA C for the CPU: what a kernel uses of a device, for libnvrtc.so.13 (nvrtc.cpp), which puts this header before the
+// kernels' source. The threads of a block take turns on one core (threads.cpp), blocks run one after the other.
+
+#pragma once
+
+#include <math.h>
+#include <string.h>
+
+#include <utility>
+
+#include "kernel_image.h"
+
+#define KERNEL(name)                                   \
+  struct virtual_cuda_kernel_##name; /* nvrtc.cpp */ \
+  static void name
+#define DEVICE static inline __attribute__((unused))
+// Of its own section, so that every block finds it without the values of the last one.
+#define __shared__ static __attribute__((section("virtual_cuda_shared")))
+#define __restrict__ __restrict
+// Threads that do not wait at the same place are an error: on a GPU they would hang.
+#define __syncthreads() virtual_cuda_barrier(__LINE__)
+
+typedef virtual_cuda::Dim3 dim3;
+
+// The thread that runs.
+static dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+static virtual_cuda::Hooks virtual_cuda_hooks = {&threadIdx, &blockIdx, &blockDim, &gridDim, nullptr, nullptr};
+
+static inline void virtual_cuda_barrier(int line) { virtual_cuda_hooks.barrier(line); }
+
+DEVICE void __threadfence() {}
+
+#define VIRTUAL_CUDA_UNCHECKED __attribute__((no_sanitize("thread")))
+
+// What the compiler's instrumentation for its thread sanitizer calls before every access to memory.
+#define VIRTUAL_CUDA_TOUCHES(function, bytes, writes)                                                \
+  extern "C" VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_##function(void* address) {    \
+    virtual_cuda_hooks.touch(address, bytes, writes);                                                \
+  }
+#define VIRTUAL_CUDA_TOUCHES_OF(bytes)                         \
+  VIRTUAL_CUDA_TOUCHES(read##bytes, bytes, false)              \
+  VIRTUAL_CUDA_TOUCHES(unaligned_read##bytes, bytes, false)    \
+  VIRTUAL_CUDA_TOUCHES(volatile_read##bytes, bytes, false)     \
+  VIRTUAL_CUDA_TOUCHES(write##bytes, bytes, true)              \
+  VIRTUAL_CUDA_TOUCHES(unaligned_write##bytes, bytes, true)    \
+  VIRTUAL_CUDA_TOUCHES(volatile_write##bytes, bytes, true)
+VIRTUAL_CUDA_TOUCHES_OF(1)
+VIRTUAL_CUDA_TOUCHES_OF(2)
+VIRTUAL_CUDA_TOUCHES_OF(4)
+VIRTUAL_CUDA_TOUCHES_OF(8)
+VIRTUAL_CUDA_TOUCHES_OF(16)
+extern "C" {
+VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_read_range(void* address, unsigned long bytes) {
+  virtual_cuda_hooks.touch(address, bytes, false);
+}
+VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_write_range(void* address, unsigned long bytes) {
+  virtual_cuda_hooks.touch(address, bytes, true);
+}
+VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_func_entry(void*) {}
+VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_func_exit(void*) {}
+VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_init() {}
+}
+
+// Of global memory.
+template <typename T>
+VIRTUAL_CUDA_UNCHECKED static T atomicAdd(T* place, T value) {
+  virtual_cuda_hooks.touch(place, sizeof(T), true);
+  const T before = *place;
+  *place += value;
+  return before;
+}
+
+template <typename T>
+DEVICE T load_written(const T* place) { return *place; }
+
+DEVICE float bits_to_float(unsigned bits) {
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+DEVICE unsigned float_to_bits(float value) {
+  unsigned bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+// To the nearest of 16 bits, to even between two; NaN as the GPU's conversions give it.
+DEVICE unsigned short float_to_bfloat16(float value) {
+  const unsigned bits = float_to_bits(value);
+  return value != value ? 0x7fff : static_cast<unsigned short>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+DEVICE float bfloat16_to_float(unsigned short bits) { return bits_to_float(static_cast<unsigned>(bits) << 16); }
+
+DEVICE unsigned short float_to_half(float value) {
+  const unsigned bits = float_to_bits(value), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+  if (size > 0x7f800000) {
+    return 0x7fff;
+  }
+  if (size >= 0x477ff000) {  // 65520 rounds to infinity.
+    return static_cast<unsigned short>(sign | 0x7c00);
+  }
+  if (size < 0x38800000) {  // Below 2^-14 the steps are 2^-24: those of a float at 0.5.
+    return static_cast<unsigned short>(sign | (float_to_bits(bits_to_float(size) + 0.5f) - 0x3f000000));
+  }
+  return static_cast<unsigned short>(sign | ((size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13));
+}
+
+DEVICE float half_to_float(unsigned short half) {
+  const unsigned sign = (half & 0x8000u) << 16, size = half & 0x7fffu;
+  if (size < 0x400) {
+    return bits_to_float(sign | float_to_bits(static_cast<float>(size) * 0x1p-24f));
+  }
+  return bits_to_float(sign | ((size << 13) + (size < 0x7c00 ? 0x38000000 : 0x70000000)));
+}
+
+namespace virtual_cuda {
+
+template <typename T>
+struct Described {
+  static constexpr Parameter value = {sizeof(T), false};
+};
+template <typename T>
+struct Described<T*> {
+  static constexpr Parameter value = {sizeof(T*), true};
+};
+
+template <auto FUNCTION>
+struct Exported;
+
+template <typename... P, void (*FUNCTION)(P...)>
+struct Exported<FUNCTION> {
+  VIRTUAL_CUDA_UNCHECKED static void call(void* const* values) { call(values, std::index_sequence_for<P...>()); }
+
+  static constexpr Parameter PARAMETERS[sizeof...(P)] = {Described<P>::value...};
+  static constexpr int COUNT = sizeof...(P);
+
+ private:
+  template <std::size_t... I>
+  VIRTUAL_CUDA_UNCHECKED static void call(void* const* values, std::index_sequence<I...>) {
+    FUNCTION(*static_cast<P*>(values[I])...);
+  }
+};
+
+}  // namespace virtual_cuda
+
+// From the linker: the library's ends, and the section's, which are null if no kernel has shared memory.
+extern "C" __attribute__((visibility("hidden"))) char __ehdr_start[], _end[];
+extern "C" __attribute__((weak, visibility("hidden"))) char __start_virtual_cuda_shared[], __stop_virtual_cuda_shared[];
+
+#define VIRTUAL_CUDA_EXPORT extern "C" __attribute__((visibility("default"))) const
+
+VIRTUAL_CUDA_EXPORT virtual_cuda::Image virtual_cuda_image = {
+    virtual_cuda::IMAGE_VERSION, &virtual_cuda_hooks, __ehdr_start, _end, __start_virtual_cuda_shared, __stop_virtual_cuda_shared};

@@ -1,0 +1,51 @@
+// Between a compiled kernel and who launches it: what a "cubin" of the virtual GPUs exports.
+
+#pragma once
+
+namespace virtual_cuda {
+
+// Another number wherever this file or the meaning of it changes: a cubin of another one is refused.
+constexpr int IMAGE_VERSION = 1;
+
+struct Dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+struct Parameter {
+  unsigned long bytes;
+  bool is_pointer;
+};
+
+struct Kernel {
+  // Runs one thread; `values` are the addresses of the parameters' values.
+  void (*call)(void* const* values);
+  const Parameter* parameters;
+  int count;
+};
+
+struct Hooks {
+  Dim3* thread;
+  Dim3* block;
+  Dim3* block_size;
+  Dim3* grid_size;
+  // Set by whoever runs a kernel of the image. `touch` is called before every access to memory.
+  void (*barrier)(int line);
+  void (*touch)(const void* address, unsigned long bytes, bool writes);
+};
+
+// Exported by every image.
+struct Image {
+  int version;
+  Hooks* hooks;
+  // The library in memory.
+  char* begin;
+  char* end;
+  // Memory of all its `__shared__` variables.
+  char* shared_begin;
+  char* shared_end;
+};
+
+constexpr const char* IMAGE_SYMBOL = "virtual_cuda_image";
+constexpr const char* KERNEL_SYMBOL_PREFIX = "virtual_cuda_export_";
+
+}  // namespace virtual_cuda

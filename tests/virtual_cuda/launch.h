@@ -1,0 +1,71 @@
+// Modules with kernels, and launches of them.
+
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernel_image.h"
+#include "machine.h"
+
+namespace virtual_cuda {
+
+// An error of the driver by its number (CUresult), with a line for standard error.
+struct LaunchError {
+  int result;
+  std::string text;
+};
+
+struct Module;
+
+struct Function {
+  const Module* module;
+  // Lives as long as the process, as the machine wants it.
+  const char* name;
+  const Kernel* kernel;
+};
+
+// A cubin in the context of a device.
+struct Module {
+  // `image` is what libnvrtc.so.13 made; throws LaunchError.
+  Module(const void* image, int device);
+  ~Module();
+  Module(const Module&) = delete;
+
+  // Null if there is no such kernel.
+  Function* find(const std::string& name);
+
+  const int device;
+  void* library;
+  const Image* image;
+  std::map<std::string, Function> functions;
+};
+
+// A kernel with its grid and a copy of its parameters' values: can be run now, or kept and run again.
+class Launch {
+ public:
+  // `values` are the addresses of the values, as cuLaunchKernel has them; throws LaunchError.
+  Launch(const Function& function, Dim3 grid, Dim3 block, void* const* values);
+
+  const Function& function() const { return function_; }
+
+  // Runs the kernel at once, as one kernel of `stream`; throws LaunchError.
+  void run(Stream& stream) const;
+
+ private:
+  // Values of the parameters that are pointers.
+  std::vector<std::uintptr_t> pointers() const;
+  // Address of the value of parameter `index`.
+  const char* value(int index) const { return values_.data() + offsets_[index]; }
+
+  Function function_;
+  Dim3 grid_;
+  Dim3 block_;
+  std::vector<char> values_;
+  std::vector<std::size_t> offsets_;
+};
+
+}  // namespace virtual_cuda

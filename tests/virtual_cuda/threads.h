@@ -1,0 +1,81 @@
+// The threads of a kernel on one core. Knows nothing of streams and modules.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "access_log.h"
+#include "kernel_image.h"
+
+namespace virtual_cuda {
+
+// In which order the threads of a block run between two barriers, and the blocks of a grid. A kernel whose result depends
+// on it lacks a barrier.
+enum class Order { FORWARDS, BACKWARDS, SHUFFLED };
+
+// Runs kernels, one at a time. A thread runs until it ends or waits at a barrier; only threads that wait need a stack of
+// their own, so that a kernel without barriers is a loop.
+class Threads {
+ public:
+  explicit Threads(Order order);
+  ~Threads();
+
+  // Calls `kernel` for every thread of the grid; returns what is wrong with the kernel, or an empty text.
+  std::string run(
+      const Image& image, const Kernel& kernel, void* const* values, Dim3 grid, Dim3 block, AccessLog& log);
+
+ private:
+  struct Fiber;
+  struct Waiting {
+    Fiber* fiber;
+    unsigned thread;
+    int line;
+  };
+
+  static Threads* running_;
+
+  static void enter();
+  static void wait_at(int line);
+  static void touch(const void* address, unsigned long bytes, bool writes);
+
+  void loop();
+  std::string run_block(unsigned threads);
+  void resume(Fiber* fiber);
+  void select(unsigned thread);
+  template <typename T>
+  void arrange(std::vector<T>& items);
+  template <typename T>
+  void shuffle(std::vector<T>& items);
+
+  const Order order_;
+  std::mt19937 random_{1};
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  // Fibers that have no thread.
+  std::vector<Fiber*> idle_;
+  Fiber* current_ = nullptr;
+  // Where `run_block` goes on.
+  void* scheduler_ = nullptr;
+
+  // Of the launch.
+  const Image* image_ = nullptr;
+  const Kernel* kernel_ = nullptr;
+  AccessLog* log_ = nullptr;
+  std::string error_;
+  void* const* values_ = nullptr;
+  Dim3 block_size_;
+
+  // Of the block: threads in the order in which they begin, and how many have begun and ended.
+  std::vector<unsigned> to_begin_;
+  std::size_t begun_ = 0;
+  std::size_t ended_ = 0;
+  unsigned thread_ = 0;
+  std::vector<Waiting> waiting_;
+};
+
+}  // namespace virtual_cuda
