@@ -14,7 +14,7 @@ fn main() {
 
 fn build() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=LIBTORCH");
-    for source in ["ffi/shim.cpp", "ffi/batch_norm.cpp", "ffi/packed.cpp", "ffi/guarded.h"] {
+    for source in ["ffi/shim.cpp", "ffi/batch_norm.cpp", "ffi/packed.cpp", "ffi/graph.cpp", "ffi/guarded.h"] {
         println!("cargo::rerun-if-changed={source}");
     }
     let link = PathBuf::from(env::var_os("LIBTORCH").ok_or("LIBTORCH is not set: build inside the repository")?);
@@ -37,6 +37,7 @@ fn build() -> Result<(), String> {
         .file("ffi/shim.cpp")
         .file("ffi/batch_norm.cpp")
         .file("ffi/packed.cpp")
+        .file("ffi/graph.cpp")
         .compile("ringmark_shim");
 
     let mut folders = vec![libtorch.join("lib")];
