@@ -16,6 +16,7 @@
 # guard         libtorch's device guard and hooks
 # aliases       device tensors as CPU tensors for a kernel, and back
 # fallback      every operation: the CPU's kernel
+# graph         CUDA graphs: what a stream is given is kept and run again
 # kernels       new tensors, views, copies between devices
 # meeting.h     shared memory of the ranks
 # nccl          libnccl.so.2
@@ -33,7 +34,7 @@ compile() {
         -isystem "$libtorch/include" -isystem "$libtorch/include/torch/csrc/api/include" "$@"
 }
 
-for part in memory machine allocators guard aliases fallback kernels nccl; do
+for part in memory machine allocators guard aliases fallback graph kernels nccl; do
     # One at a time: each takes a gigabyte.
     if [ ! -f "$folder/$part.o" ] || [ -n "$(find . -newer "$folder/$part.o" \( -name "$part.cpp" -o -name '*.h' \))" ]; then
         compile -c "$part.cpp" -o "$folder/$part.o"
@@ -42,7 +43,7 @@ done
 cd "$folder"
 # Found by the worker's own libtorch: it is loaded already.
 compile -shared -Wl,-soname,libtorch_cuda.so -o libtorch_cuda.so \
-    memory.o machine.o allocators.o guard.o aliases.o fallback.o kernels.o -L"$libtorch/lib" -ltorch_cpu -lc10
+    memory.o machine.o allocators.o guard.o aliases.o fallback.o graph.o kernels.o -L"$libtorch/lib" -ltorch_cpu -lc10
 compile -shared -Wl,-soname,libnccl.so.2 -o libnccl.so.2 nccl.o -L. -ltorch_cuda
 cd - >/dev/null
 compile -shared -Wl,-soname,libcuda.so.1 -o "$folder/libcuda.so.1" driver.cpp

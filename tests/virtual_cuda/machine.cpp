@@ -1,5 +1,7 @@
 #include "machine.h"
 
+#include "graph.h"
+
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -97,6 +99,7 @@ void Machine::run_and_deliver(
 
 void Machine::enqueue(
     Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::uint64_t end_ns) {
+  expect_no_capture(stream);
   ++kernels_;
   check(stream);
   log("%s on stream %" PRId64, kernel, stream.id);
@@ -129,6 +132,13 @@ void Machine::check(const Stream& stream) {
   }
 }
 
+void Machine::expect_no_capture(const Stream& stream) {
+  if (stream.recording != nullptr) {
+    stream.recording->is_broken = true;
+    throw std::runtime_error("CUDA error: operation not permitted when stream is capturing\n");
+  }
+}
+
 void Machine::go_on_from(std::uint64_t time_ns) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   for (const auto& stream : streams_) {
@@ -138,6 +148,7 @@ void Machine::go_on_from(std::uint64_t time_ns) {
 
 void Machine::record(Event& event, const Stream& stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  expect_no_capture(stream);
   check(stream);
   if (!event.is_recorded) {
     event.number = ++events_;
@@ -161,6 +172,7 @@ void Machine::expect_device_of(const Event& event) {
 
 void Machine::wait(Stream& stream, const Event& event) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  expect_no_capture(stream);
   log("stream %" PRId64 " waits for event %" PRIu64, stream.id, event.number);
   if (++waits_ == settings_.ignored_wait || !event.is_recorded) {
     return;
@@ -198,6 +210,7 @@ double Machine::milliseconds(const Event& start, const Event& end) {
 
 void Machine::synchronize(const Stream& stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  expect_no_capture(stream);
   wait_on_host(stream.clock);
 }
 
@@ -211,6 +224,7 @@ void Machine::synchronize_device(int device) {
   Clock all;
   for (const auto& stream : streams_) {
     if (stream->device == device) {
+      expect_no_capture(*stream);
       all.join(stream->clock);
     }
   }

@@ -6,6 +6,7 @@
 //! | [`model_facts`] | what is known of each network |
 //! | [`rank_memory`] | the memory that a network takes |
 //! | [`kv_store`] | where gradients are summed and weights updated |
+//! | [`graphs`] | whether the kernels of a pass are kept and given to the device at once |
 //! | [`layout`] | where an image's channels are in memory |
 //! | [`dtype`] | the precision of a step |
 //! | [`device`] | CPU or CUDA |
@@ -20,6 +21,7 @@ pub mod case;
 pub mod device;
 pub mod device_peak;
 pub mod dtype;
+pub mod graphs;
 pub mod image_input;
 pub mod kv_store;
 pub mod layout;

@@ -13,5 +13,6 @@ pub use batch_norm::{BatchNorm, BatchNormKind};
 pub use convolution::{Convolution, ConvolutionNorm, ConvolutionShape};
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
+pub use packed::rectified_convolutions;
 pub use pool::{Pool, channel_means};
 pub use sequence::{Layer, Sequence};
