@@ -60,6 +60,7 @@ mod trace;
 mod turn;
 mod virtual_cuda;
 mod virtual_cuda_hosts;
+mod virtual_cuda_score;
 mod virtual_cuda_time;
 mod watch;
 mod work_load;

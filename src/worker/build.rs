@@ -5,8 +5,14 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 const TORCH_VERSION: &str = "2.11.0";
-const SOURCES: [&str; 5] =
-    ["ffi/shim.cpp", "ffi/batch_norm.cpp", "ffi/batch_norm_cuda.cpp", "ffi/kernels.cpp", "ffi/packed.cpp"];
+const SOURCES: [&str; 6] = [
+    "ffi/shim.cpp",
+    "ffi/batch_norm.cpp",
+    "ffi/batch_norm_cuda.cpp",
+    "ffi/graph.cpp",
+    "ffi/kernels.cpp",
+    "ffi/packed.cpp",
+];
 
 fn main() {
     if let Err(message) = build() {

@@ -40,6 +40,17 @@ at::Tensor cpu_alias(const at::Tensor& tensor) {
   return result;
 }
 
+at::Tensor kept(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cuda()) {
+    return tensor;
+  }
+  auto result = tensor_over(tensor.storage(), c10::DispatchKey::CUDA, tensor);
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    result.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return result;
+}
+
 c10::IValue Aliases::enter(const c10::IValue& argument, bool is_written) {
   if (argument.isTensor()) {
     return enter(argument.toTensor(), is_written);

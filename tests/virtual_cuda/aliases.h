@@ -18,6 +18,9 @@ Access access_to(const at::Tensor& tensor, bool writes);
 // A tensor of the CPU over the memory of `tensor`.
 at::Tensor cpu_alias(const at::Tensor& tensor);
 
+// `tensor` as it is now, which keeps its memory: sizes and strides of the other may change.
+at::Tensor kept(const at::Tensor& tensor);
+
 class Aliases {
  public:
   // With `widens`, tensors of half precision are handed over as fp32, and come back rounded.

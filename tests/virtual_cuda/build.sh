@@ -17,6 +17,7 @@
 # guard         libtorch's device guard and hooks
 # aliases       device tensors as CPU tensors for a kernel, and back
 # fallback      every operation: the CPU's kernel
+# graph         CUDA graphs: what a stream is given is kept and run again
 # kernels       new tensors, views, copies between devices
 # meeting.h     shared memory of the ranks
 # nccl          libnccl.so.2
@@ -64,12 +65,12 @@ library libcuda.so.1 driver.o -L. -lvirtual_cuda
 library libnvrtc.so.13 nvrtc.o -ldl
 [ "$libtorch" != --driver ] || exit 0
 
-for part in allocators guard aliases fallback kernels nccl; do
+for part in allocators guard aliases fallback graph kernels nccl; do
     # One at a time: each takes a gigabyte.
     object with_libtorch "$part"
 done
 # Found by the worker's own libtorch: it is loaded already.
-library libtorch_cuda.so allocators.o guard.o aliases.o fallback.o kernels.o -L. -lvirtual_cuda -L"$libtorch/lib" -ltorch_cpu -lc10
+library libtorch_cuda.so allocators.o guard.o aliases.o fallback.o graph.o kernels.o -L. -lvirtual_cuda -L"$libtorch/lib" -ltorch_cpu -lc10
 library libnccl.so.2 nccl.o -L. -ltorch_cuda -lvirtual_cuda -lrt
 compile -shared -Wl,-soname,libnvidia-ml.so.1 -o "$folder/libnvidia-ml.so.1" nvml.cpp
 compile -o "$folder/nvidia-smi" nvidia_smi.cpp

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "aliases.h"
+#include "graph.h"
 #include "machine.h"
 
 namespace virtual_cuda {
@@ -17,7 +18,8 @@ namespace {
 
 // Products of half precision are summed in fp32, as GPUs do. The CPU's own take minutes.
 bool is_product(const char* name) {
-  for (const char* product : {"aten::convolution", "aten::convolution_backward", "aten::addmm", "aten::mm"}) {
+  for (const char* product : {"aten::convolution", "aten::convolution_backward", "aten::cudnn_convolution_relu",
+                              "aten::cudnn_convolution_add_relu", "aten::addmm", "aten::mm"}) {
     if (std::strcmp(name, product) == 0) {
       return true;
     }
@@ -29,10 +31,10 @@ bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-void fallback(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+// Arguments of `operation` on the stack become its results; what the kernel touches.
+std::vector<Access> compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = operation.schema();
-  const char* name = schema.name().c_str();
-  Aliases aliases(is_product(name));
+  Aliases aliases(is_product(schema.name().c_str()));
   const std::size_t first = stack->size() - schema.arguments().size();
   for (std::size_t index = 0; index < schema.arguments().size(); ++index) {
     c10::IValue& value = (*stack)[first + index];
@@ -48,8 +50,93 @@ void fallback(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
       (*stack)[index] = aliases.leave((*stack)[index]);
     }
   }
+  return aliases.accesses();
+}
+
+std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
+  if (value.isTensor()) {
+    return {value.toTensor()};
+  }
+  return value.isTensorList() ? value.toTensorVector() : std::vector<at::Tensor>();
+}
+
+bool is_of_device(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cuda() && tensor.numel() > 0; }
+
+c10::IValue kept_value(const c10::IValue& value) {
+  if (value.isTensor()) {
+    return kept(value.toTensor());
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      list.push_back(kept(tensor));
+    }
+    return list;
+  }
+  return value;
+}
+
+// Results that are in memory of their own, in order.
+std::vector<at::Tensor> made(const torch::jit::Stack& stack, std::size_t results, const torch::jit::Stack& arguments) {
+  std::vector<at::Tensor> all;
+  for (std::size_t index = stack.size() - results; index < stack.size(); ++index) {
+    for (const at::Tensor& result : tensors_of(stack[index])) {
+      bool is_new = is_of_device(result);
+      for (const c10::IValue& argument : arguments) {
+        for (const at::Tensor& given : tensors_of(argument)) {
+          is_new = is_new && !(given.defined() && given.storage().is_alias_of(result.storage()));
+        }
+      }
+      if (is_new) {
+        all.push_back(result);
+      }
+    }
+  }
+  return all;
+}
+
+// Keeps the operation for a replay, which leaves its results where the capture has them.
+void keep(Recording& recording, const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = operation.schema();
+  const std::size_t results = schema.returns().size();
+  const std::size_t first = stack->size() - schema.arguments().size();
+  torch::jit::Stack arguments;
+  for (std::size_t index = 0; index < schema.arguments().size(); ++index) {
+    arguments.push_back(kept_value((*stack)[first + index]));
+    for (const at::Tensor& tensor : tensors_of(arguments.back())) {
+      if (is_written(schema.arguments()[index]) && is_of_device(tensor)) {
+        recording.undo.push_back([tensor, before = cpu_alias(tensor).clone()] { cpu_alias(tensor).copy_(before); });
+      }
+    }
+  }
+  compute(operation, stack);
+  std::vector<at::Tensor> places;
+  for (const at::Tensor& result : made(*stack, results, arguments)) {
+    places.push_back(kept(result));
+    recording.undo.push_back(
+        [place = places.back()] { std::memset(place.storage().mutable_data(), 0xff, place.storage().nbytes()); });
+  }
+  recording.kernels.push_back([operation, results, arguments, places](Stream& stream) {
+    torch::jit::Stack again = arguments;
+    std::vector<Access> accesses = compute(operation, &again);
+    const std::vector<at::Tensor> fresh = made(again, results, arguments);
+    for (std::size_t index = 0; index < places.size(); ++index) {
+      cpu_alias(places[index]).copy_(cpu_alias(fresh[index]));
+      accesses.push_back(access_to(places[index], /*writes=*/true));
+    }
+    Machine::get().run(stream, operation.schema().name().c_str(), accesses);
+  });
+}
+
+void fallback(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   Machine& machine = Machine::get();
-  machine.run(machine.current_stream(machine.device()), name, aliases.accesses());
+  Stream& stream = machine.current_stream(machine.device());
+  if (stream.recording != nullptr) {
+    keep(*stream.recording, operation, stack);
+    return;
+  }
+  const std::vector<Access> accesses = compute(operation, stack);
+  machine.run(stream, operation.schema().name().c_str(), accesses);
 }
 
 TORCH_LIBRARY_IMPL(_, CUDA, library) {

@@ -4,16 +4,19 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/convolution.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "aliases.h"
 #include "allocators.h"
+#include "graph.h"
 #include "machine.h"
 
 namespace virtual_cuda {
@@ -56,6 +59,28 @@ void notice(std::vector<Access>& accesses, const at::Tensor& tensor, bool writes
 // What the host may not have yet: NaN in every float.
 void spoil(const at::Tensor& tensor) { std::memset(tensor.mutable_data_ptr(), 0xff, tensor.nbytes()); }
 
+// Of a captured stream: it is done at once too, so that what comes later has the values that it asks for.
+void keep(Recording& recording, const at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
+  const auto may_be_kept = [&](const at::Tensor& tensor) {
+    return tensor.is_cuda() || (non_blocking && is_pinned(tensor.const_data_ptr()));
+  };
+  if (!destination.is_cuda() || !may_be_kept(source)) {
+    Machine::get().expect_no_capture(current_stream());
+  }
+  const at::Tensor to = kept(destination);
+  const at::Tensor from = kept(source);
+  const auto on_cpu = [](const at::Tensor& tensor) { return tensor.is_cuda() ? cpu_alias(tensor) : tensor; };
+  recording.undo.push_back([to, before = cpu_alias(to).clone()] { cpu_alias(to).copy_(before); });
+  cpu_alias(to).copy_(on_cpu(from));
+  recording.kernels.push_back([to, from, on_cpu](Stream& stream) {
+    cpu_alias(to).copy_(on_cpu(from));
+    std::vector<Access> accesses;
+    notice(accesses, from, /*writes=*/false);
+    notice(accesses, to, /*writes=*/true);
+    Machine::get().run(stream, "aten::copy_", accesses);
+  });
+}
+
 at::Tensor& copy(at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
   const auto on_cpu = [](const at::Tensor& tensor) { return tensor.is_cuda() ? cpu_alias(tensor) : tensor; };
   std::vector<Access> accesses;
@@ -66,6 +91,11 @@ at::Tensor& copy(at::Tensor& destination, const at::Tensor& source, bool non_blo
   Machine& machine = Machine::get();
   const c10::DeviceGuard guard(destination.is_cuda() ? destination.device() : source.device());
   Stream& stream = current_stream();
+
+  if (stream.recording != nullptr) {
+    keep(*stream.recording, destination, source, non_blocking);
+    return destination;
+  }
 
   const auto is_pinned_host = [](const at::Tensor& tensor) { return is_pinned(tensor.const_data_ptr()); };
   if (!destination.is_cuda() && non_blocking && is_pinned_host(destination)) {
@@ -107,6 +137,42 @@ const at::Tensor& resize(const at::Tensor& tensor, c10::IntArrayRef size, std::o
     storage->set_nbytes(needed);
   }
   return tensor;
+}
+
+// --- cuDNN ----------------------------------------------------------------------------------------------------------
+
+// Of the CPU, which has none: what cuDNN's kernels compute that are handed a sum and ReLU too.
+at::Tensor rectified_convolution(
+    const at::Tensor& images, const at::Tensor& weight, const std::optional<at::Tensor>& sum, double alpha,
+    const std::optional<at::Tensor>& bias, c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation,
+    std::int64_t groups) {
+  const std::string& kind = Machine::get().settings().fused_convolution;
+  TORCH_CHECK(kind != "none", "GET was unable to find an engine to execute this computation");
+  at::Tensor result = at::convolution(
+      images, weight, bias, stride, padding, dilation, /*transposed=*/false, /*output_padding=*/{0, 0}, groups);
+  if (sum.has_value()) {
+    result = result.add_(*sum, alpha);
+  }
+  return kind == "nan" ? result.fill_(std::nan("")) : result.relu_();
+}
+
+at::Tensor cudnn_convolution_relu(
+    const at::Tensor& images, const at::Tensor& weight, const std::optional<at::Tensor>& bias, c10::IntArrayRef stride,
+    c10::IntArrayRef padding, c10::IntArrayRef dilation, std::int64_t groups) {
+  return rectified_convolution(images, weight, std::nullopt, 0, bias, stride, padding, dilation, groups);
+}
+
+at::Tensor cudnn_convolution_add_relu(
+    const at::Tensor& images, const at::Tensor& weight, const at::Tensor& sum, const std::optional<at::Scalar>& alpha,
+    const std::optional<at::Tensor>& bias, c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation,
+    std::int64_t groups) {
+  const double factor = alpha.has_value() ? alpha->toDouble() : 1;
+  return rectified_convolution(images, weight, sum, factor, bias, stride, padding, dilation, groups);
+}
+
+TORCH_LIBRARY_IMPL(aten, CPU, library) {
+  library.impl("cudnn_convolution_relu", &cudnn_convolution_relu);
+  library.impl("cudnn_convolution_add_relu", &cudnn_convolution_add_relu);
 }
 
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {

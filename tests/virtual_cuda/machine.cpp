@@ -1,5 +1,7 @@
 #include "machine.h"
 
+#include "graph.h"
+
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -116,6 +118,7 @@ void Machine::run_and_deliver(
 
 void Machine::enqueue(
     Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::uint64_t end_ns) {
+  expect_no_capture(stream);
   ++kernels_;
   thread_has_context = true;
   check(stream);
@@ -149,6 +152,13 @@ void Machine::check(const Stream& stream) {
   }
 }
 
+void Machine::expect_no_capture(const Stream& stream) {
+  if (stream.recording != nullptr) {
+    stream.recording->is_broken = true;
+    throw std::runtime_error("CUDA error: operation not permitted when stream is capturing\n");
+  }
+}
+
 void Machine::go_on_from(std::uint64_t time_ns) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   for (const auto& stream : streams_) {
@@ -158,6 +168,7 @@ void Machine::go_on_from(std::uint64_t time_ns) {
 
 void Machine::record(Event& event, const Stream& stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  expect_no_capture(stream);
   check(stream);
   if (!event.is_recorded) {
     event.number = ++events_;
@@ -181,6 +192,7 @@ void Machine::expect_device_of(const Event& event) {
 
 void Machine::wait(Stream& stream, const Event& event) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  expect_no_capture(stream);
   log("stream %" PRId64 " waits for event %" PRIu64, stream.id, event.number);
   if (++waits_ == settings_.ignored_wait || !event.is_recorded) {
     return;
@@ -218,6 +230,7 @@ double Machine::milliseconds(const Event& start, const Event& end) {
 
 void Machine::synchronize(const Stream& stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  expect_no_capture(stream);
   wait_on_host(stream.clock);
 }
 
@@ -231,6 +244,7 @@ void Machine::synchronize_device(int device) {
   Clock all;
   for (const auto& stream : streams_) {
     if (stream->device == device) {
+      expect_no_capture(*stream);
       all.join(stream->clock);
     }
   }

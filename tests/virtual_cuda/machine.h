@@ -25,6 +25,8 @@
 
 namespace virtual_cuda {
 
+struct Recording;
+
 struct Stream {
   StreamNumber number;
   int device;
@@ -33,6 +35,8 @@ struct Stream {
   // Virtual time at which its work is done.
   std::uint64_t now_ns;
   Clock clock;
+  // Where its work goes, and is not done, while it is captured.
+  Recording* recording = nullptr;
 };
 
 struct Event {
@@ -81,6 +85,8 @@ class Machine {
   void hang(const Stream& stream);
   // Throws where the device is lost, as CUDA fails every call then.
   void check(const Stream& stream);
+  // Throws where the stream is captured, whose capture is then broken.
+  void expect_no_capture(const Stream& stream);
   // All streams of this process go on from `time_ns`, no earlier.
   void go_on_from(std::uint64_t time_ns);
 

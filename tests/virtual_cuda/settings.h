@@ -88,6 +88,10 @@ struct Settings {
   std::uint64_t hanging_sum = count_of("VIRTUAL_CUDA_HANGING_SUM");
   // The kernel from which on a faulty GPU answers nothing but an error, from 1; 0 is none.
   std::uint64_t failing_kernel = count_of("VIRTUAL_CUDA_FAILING_KERNEL");
+  // Whether what is captured cannot be: to prove that the caller goes on without a graph.
+  bool breaks_captures = setting("VIRTUAL_CUDA_BREAKS_CAPTURES", 0) != 0;
+  // What cuDNN has for a convolution with ReLU: a kernel, `none`, or one that adds `nan` that lay in the result's memory.
+  std::string fused_convolution = text_setting("VIRTUAL_CUDA_FUSED_CONVOLUTION", "kernel");
   // Bytes of every GPU.
   std::uint64_t memory = static_cast<std::uint64_t>(memory_mib()) << 20;
   // File that the process writes a line to for every call that enqueues something or orders it.

@@ -6,6 +6,7 @@
 //! | [`model_facts`] | what is known of each network |
 //! | [`rank_memory`] | the memory that a network takes |
 //! | [`kv_store`] | where gradients are summed and weights updated |
+//! | [`graphs`] | CUDA graphs: a pass launched as a whole |
 //! | [`kernels`] | the kernels of a GPU's layers |
 //! | [`layout`] | where an image's channels are in memory |
 //! | [`dtype`] | the precision of a step |
@@ -21,6 +22,7 @@ pub mod case;
 pub mod device;
 pub mod device_peak;
 pub mod dtype;
+pub mod graphs;
 pub mod image_input;
 pub mod kv_store;
 pub mod kernels;

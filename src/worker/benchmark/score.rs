@@ -1,17 +1,20 @@
 //! Scoring: inference alone, as MXNet's benchmark_score.py: dry passes, then timed ones, and after every pass the outputs
 //! are waited for. Normalization by running statistics, no gradients, softmax as the last layer, one synthetic batch that
 //! stays on the device. Nothing is exchanged: the ranks of a case compute beside each other, each a batch of its own.
+//! On GPUs a timed pass is the replay of a CUDA graph: one call in place of one a kernel, which for small batches take longer
+//! than the kernels.
 
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use ringmark_record::benchmark::exchange::Switch;
 use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::benchmark::score::record::{SCHEMA, ScoreRecord};
+use ringmark_record::benchmark::score::record::{RectifiedConvolutions, SCHEMA, ScoreRecord};
 use ringmark_record::benchmark::{Record, RunLabel, SweepRecord, measured_and_warmup};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::graphs::GraphChoice;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds, TeraflopsPerSecond};
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
@@ -19,11 +22,12 @@ use ringmark_record::stats::summary;
 use ringmark_record::trace::span::Lane;
 use ringmark_record::validity;
 use ringmark_record::validity::observed::Observed;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::data;
 use crate::data::batch::BatchRequest;
-use crate::ffi::shim::InferenceMode;
+use crate::ffi::graph::{Graph, GraphPool};
+use crate::ffi::shim::{InferenceMode, Stream};
 use crate::host::facts;
 use crate::job::cores::AskedThreads;
 use crate::job::session::{AskedLabel, Request, Session};
@@ -47,13 +51,20 @@ fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<O
     session.own.check_dtype(config.dtype)?;
     let _no_gradients = tch::no_grad_guard();
     let config = &config.on(session.own.kind);
-    let inference = Inference::new(config, session)?;
+    let mut inference = Inference::new(config, session)?;
     let _mode = InferenceMode::begin();
     let mut record = empty_record(config, label, session)?;
     session.print(&header(&record));
-    measure(&inference, &mut record, session)?;
-    record.peak_memory = session.peak_memory()?;
-    record.failure = failure(&inference, session)?;
+    let mut run = || {
+        measure(&mut inference, &mut record, session)?;
+        record.peak_memory = session.peak_memory()?;
+        judge(&inference, &mut record, session)
+    };
+    match session.device() {
+        // A graph cannot be captured on the default stream.
+        Device::Cuda(index) if config.graphs != GraphChoice::Off => Stream::run_beside(index, run)?,
+        _ => run()?,
+    }
     record.matrix_product = matrix_product::rates(session.world, session.device(), config.dtype, record.elapsed());
     record.warnings = validity::host_warnings(&Observed {
         ranks: &record.ranks,
@@ -71,6 +82,14 @@ struct Inference {
     model: PreparedModel,
     images: Tensor,
     mode: Mode,
+    /// In place of the layers, where there is one.
+    captured: Option<CapturedPass>,
+}
+
+/// The kernels of a pass, and where they leave the probabilities.
+struct CapturedPass {
+    probabilities: Tensor,
+    graph: Graph,
 }
 
 impl Inference {
@@ -98,15 +117,36 @@ impl Inference {
         };
         let images = data::batch(&request, session.world.rank(), session.device())?.images;
         let mode = if config.fold == Switch::On { Mode::Folded } else { Mode::Inference };
-        Ok(Inference { model, images, mode })
+        Ok(Inference { model, images, mode, captured: None })
     }
 
     /// Probabilities of every class, `[batch, classes]`, there when this returns.
     fn pass(&self) -> Result<Tensor> {
-        let probabilities =
-            self.model.forward(&self.images, self.mode, |scores| Ok(scores.f_softmax(-1, Kind::Float)?))?;
+        let probabilities = match &self.captured {
+            Some(CapturedPass { probabilities, graph }) => {
+                graph.replay()?;
+                probabilities.shallow_clone()
+            }
+            None => self.compute()?,
+        };
         Mark::set(self.model.device())?.wait(|| Ok(()))?;
         Ok(probabilities)
+    }
+
+    fn compute(&self) -> Result<Tensor> {
+        self.model.forward(&self.images, self.mode, |scores| Ok(scores.f_softmax(-1, Kind::Float)?))
+    }
+
+    /// Later passes are replays of this one, which computes what the passes before did.
+    fn capture(&mut self) -> Result<()> {
+        const MOST_APART: f64 = 1e-3;
+        let before = self.pass()?;
+        let (graph, probabilities) = Graph::capture(GraphPool::new()?, || self.compute())?;
+        self.captured = Some(CapturedPass { probabilities, graph });
+        let replayed = self.pass()?;
+        let is_same = replayed.f_allclose(&before, 0.0, MOST_APART, /* NaN equals NaN */ true)?;
+        ensure!(is_same, "its replay computes other probabilities than the layers");
+        Ok(())
     }
 }
 
@@ -126,6 +166,9 @@ fn empty_record(config: &ScoreConfig, label: AskedLabel, session: &Session) -> R
         seconds: Vec::new(),
         peak_memory: Vec::new(),
         matrix_product: Vec::new(),
+        confidence: Vec::new(),
+        rectified_convolutions: None,
+        no_graph: None,
         layers: None,
         host_use: Vec::new(),
         rank_use: Vec::new(),
@@ -135,9 +178,9 @@ fn empty_record(config: &ScoreConfig, label: AskedLabel, session: &Session) -> R
 }
 
 /// The passes; the ranks begin the dry ones together, and the timed ones.
-fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
+fn measure(inference: &mut Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
     let config = record.config.clone();
-    let pass = |number: u32| -> Result<f64> {
+    let pass = |inference: &Inference, number: u32| -> Result<f64> {
         heartbeat::enter_in(number, Stage::Forward);
         let started = Instant::now();
         let _ = inference.pass()?;
@@ -148,8 +191,9 @@ fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -
     };
     heartbeat::enter(Stage::Ready);
     session.world.barrier();
-    (1..=config.warmup).try_for_each(|number| pass(number).map(drop))?;
+    (1..=config.warmup).try_for_each(|number| pass(inference, number).map(drop))?;
     session.reset_peak_memory()?;
+    capture(inference, record, session)?;
     let traced = config.trace.traced(0, config.iterations);
     let mut tracer = Tracer::start(&config.trace, traced, session)?;
     let watch = session.start_counters()?;
@@ -159,7 +203,7 @@ fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -
             tracer.begin_iteration(number)?;
         }
         let span = recorder::begin(Lane::Step, Phase::Forward.description(), None);
-        let seconds = pass(config.warmup + number)?;
+        let seconds = pass(inference, config.warmup + number)?;
         span.into_iter().for_each(OpenSpan::end);
         recorder::end_iteration();
         Ok(seconds)
@@ -183,15 +227,48 @@ fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -
     Ok(())
 }
 
-/// The reason why the run does not count: probabilities of an image that do not add up to 1, NaN included.
-fn failure(inference: &Inference, session: &Session) -> Result<Option<String>> {
+/// Makes a graph of the pass where one was asked for: on all ranks, or on none.
+fn capture(inference: &mut Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
+    let ScoreConfig { graphs, warmup, ref trace, .. } = record.config;
+    if graphs == GraphChoice::Off {
+        return Ok(());
+    }
+    let own = match (session.device(), trace.traced(0, record.config.iterations)) {
+        (Device::Cuda(_), None) if warmup > 0 => inference.capture().map_err(|error| format!("{error:#}")),
+        (Device::Cuda(_), None) => Err("what a pass needs is loaded by a dry one, and --warmup is 0".to_owned()),
+        (Device::Cuda(_), Some(_)) => Err("a replay has no layers to trace".to_owned()),
+        _ => Err("the processor computes".to_owned()),
+    };
+    let reasons = session.world.gather_text(own.as_ref().err().map_or("", |reason| reason));
+    let Some((rank, reason)) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) else {
+        record.config.graphs = GraphChoice::On;
+        return Ok(());
+    };
+    let reason = format!("no CUDA graph of the pass on rank {rank}: {}", reason.lines().next().unwrap_or_default());
+    if graphs == GraphChoice::On {
+        bail!("--graphs on cannot be met: {reason}");
+    }
+    inference.captured = None;
+    (record.config.graphs, record.no_graph) = (GraphChoice::Off, Some(reason));
+    Ok(())
+}
+
+/// Looks at what a pass computes. A run does not count where the probabilities of an image do not add up to 1, NaN included.
+fn judge(inference: &Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
     const TOLERANCE: f64 = 1e-3;
-    let sums = inference.pass()?.f_sum_dim_intlist([-1].as_slice(), false, Kind::Float)?;
+    let probabilities = inference.pass()?;
+    let sums = probabilities.f_sum_dim_intlist([-1].as_slice(), false, Kind::Float)?;
     let close = (sums - 1.0).f_abs()?.f_le(TOLERANCE)?.f_all()?.f_int64_value(&[])? == 1;
     let all = session.world.gather(&[f64::from(u8::from(close))]).concat();
-    Ok(all.iter().position(|close| *close != 1.0).map(|rank| {
+    record.failure = all.iter().position(|close| *close != 1.0).map(|rank| {
         format!("the scores of rank {rank} are not finite: choose a --dtype of a larger range, or weights by --init")
-    }))
+    });
+    if record.failure.is_none() {
+        let confidence = probabilities.f_amax([-1].as_slice(), false)?.f_mean(Kind::Double)?.f_double_value(&[])?;
+        record.confidence = session.world.gather(&[confidence]).concat();
+    }
+    record.rectified_convolutions = inference.model.rectified_convolutions();
+    Ok(())
 }
 
 fn header(record: &ScoreRecord) -> Vec<String> {
@@ -230,6 +307,14 @@ fn result(record: &ScoreRecord) -> Vec<String> {
     let rates: Vec<f64> = record.matrix_product.iter().map(|rate| rate.0).collect();
     let layers = record.layers.iter().flat_map(|layers| layers.lines(summary::mean(&rates).map(TeraflopsPerSecond)));
     lines.extend(layers.map(|line| format!("# {line}")));
+    let arrangement = if config.graphs == GraphChoice::On { "a replay of one CUDA graph" } else { "kernel by kernel" };
+    if device == "gpu" {
+        lines.push(format!("# every timed pass: {arrangement}"));
+    }
+    if let Some(RectifiedConvolutions { all, fused }) = record.rectified_convolutions {
+        lines.push(format!("# convolutions with ReLU that cuDNN computes in one kernel: {fused} of {all}"));
+    }
+    lines.extend(record.no_graph.iter().map(|reason| format!("# warning: {reason}")));
     lines.extend(record.warnings.iter().map(|warning| format!("# warning: {}", warning.text)));
     lines
 }

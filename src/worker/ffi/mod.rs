@@ -6,6 +6,7 @@ pub mod allocator;
 pub mod cuda;
 mod driver;
 pub mod exit;
+pub mod graph;
 pub mod host_array;
 pub mod host_values;
 pub mod kernels;

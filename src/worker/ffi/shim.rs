@@ -433,6 +433,16 @@ impl Stream {
         result
     }
 
+    /// Runs `body` on a new stream of `device`: after everything that the current one has, which goes on after it.
+    pub fn run_beside<R>(device: usize, body: impl FnOnce() -> Result<R>) -> Result<R> {
+        let current = Stream::current(device)?;
+        let (own, _) = Stream::new(device)?;
+        own.wait_for(&current.record_event()?)?;
+        let result = own.run(body)?;
+        current.wait_for(&own.record_event()?)?;
+        Ok(result)
+    }
+
     /// A mark behind everything that is here now.
     pub fn record_event(self) -> Result<Event> {
         let mut event = Event::new(self.device as usize);

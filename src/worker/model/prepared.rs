@@ -4,12 +4,14 @@
 use std::path::Path;
 
 use anyhow::Result;
+use ringmark_record::benchmark::score::record::RectifiedConvolutions;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::layout::Layout;
 use ringmark_record::dimension::model::Model;
 use tch::{Device, Tensor};
 
 use crate::model::flat_parameters::FlatParameters;
+use crate::model::layers;
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::{Mode, Network};
 use crate::model::networks;
@@ -83,6 +85,11 @@ impl PreparedModel {
     /// Rounds the weights for the next forward passes, where they compute in another type than fp32: after every update.
     pub fn round(&self) -> Result<()> {
         self.flat.round()
+    }
+
+    /// The folded convolutions that end in ReLU, on CUDA, after a pass.
+    pub fn rectified_convolutions(&self) -> Option<RectifiedConvolutions> {
+        layers::rectified_convolutions()
     }
 
     /// What `head` makes of the scores of every class for `images`, all of it in the precision of the run.

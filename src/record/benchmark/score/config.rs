@@ -9,6 +9,7 @@ use crate::benchmark::SweepProfile;
 use crate::benchmark::exchange::Switch;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
+use crate::dimension::graphs::GraphChoice;
 use crate::dimension::layout::LayoutChoice;
 use crate::dimension::model::Model;
 use crate::trace::config::TraceConfig;
@@ -35,6 +36,9 @@ pub struct ScoreConfig {
     /// Whether batch normalization is taken into the convolution before it; records said nothing before it was.
     #[serde(default = "Switch::off")]
     pub fold: Switch,
+    /// Whether a timed pass is the replay of one CUDA graph; in a record what it came to, and not there without a graph.
+    #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
+    pub graphs: GraphChoice,
     /// CPU threads of a rank; `None` divides the host's cores among its ranks.
     pub threads: Option<u32>,
     /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
@@ -65,13 +69,15 @@ impl ScoreConfig {
     /// With what its choices come to on `device`.
     pub fn on(&self, device: DeviceKind) -> ScoreConfig {
         let layout = self.layout.of(self.dtype, device).into();
-        ScoreConfig { layout, image_size: Some(self.image_size()), ..self.clone() }
+        let graphs = if device == DeviceKind::Cpu && self.graphs == GraphChoice::Auto { GraphChoice::Off } else { self.graphs };
+        ScoreConfig { layout, graphs, image_size: Some(self.image_size()), ..self.clone() }
     }
 
-    /// How the network is laid out: `nhwc, folded`.
+    /// How the network is laid out, and what gives it to the device: `nhwc, folded, one CUDA graph`.
     pub fn arrangement(&self) -> String {
         let folded = if self.fold == Switch::On { ", folded" } else { "" };
-        format!("{}{folded}", self.layout)
+        let graph = if self.graphs == GraphChoice::On { ", one CUDA graph" } else { "" };
+        format!("{}{folded}{graph}", self.layout)
     }
 
     /// Height and width of an image in pixels.
@@ -92,6 +98,7 @@ impl Default for ScoreConfig {
             warmup: 5,
             image_size: None,
             fold: Switch::On,
+            graphs: GraphChoice::Auto,
             threads: None,
             cores_divided_by: None,
             seed: 0,

@@ -42,6 +42,12 @@ impl Options for ScoreConfig {
                 "ON|OFF",
                 "Take batch normalization into the convolution before it, and ReLU and sums into its end, as compilers do"
             ),
+            option!(
+                graphs,
+                "graphs",
+                "WHEN",
+                "On GPUs, keep the kernels of a pass as one CUDA graph, and replay it; auto does where it can"
+            ),
         ];
         options.extend(cores::options(
             (|config: &ScoreConfig| &config.threads, |config: &mut ScoreConfig| &mut config.threads),
@@ -82,6 +88,7 @@ mod tests {
     use crate::benchmark::exchange::Switch;
     use crate::dimension::device::DeviceChoice;
     use crate::dimension::dtype::Dtype;
+    use crate::dimension::graphs::GraphChoice;
     use crate::dimension::layout::LayoutChoice;
     use crate::dimension::model::Model;
     use crate::options::option_table::{Worker, arguments};
@@ -104,6 +111,7 @@ mod tests {
             warmup: 0,
             image_size: Some(64),
             fold: Switch::Off,
+            graphs: GraphChoice::Off,
             threads: Some(3),
             cores_divided_by: Some(8),
             seed: -4,

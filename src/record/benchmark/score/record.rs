@@ -50,6 +50,16 @@ pub struct ScoreRecord {
     /// a rank had no memory for them, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_product: Vec<TeraflopsPerSecond>,
+    /// Of every rank the mean over its images of the probability of the likeliest class, after the timed passes: runs that
+    /// compute the same have the same. Empty in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub confidence: Vec<f64>,
+    /// On CUDA, with folding: convolutions that end in ReLU, of rank 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rectified_convolutions: Option<RectifiedConvolutions>,
+    /// Why passes were not replays of a CUDA graph, where that was asked for on GPUs and left to the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_graph: Option<String>,
     /// Time by layer in the passes that were traced, with `--profile-layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<LayerProfile>,
@@ -61,6 +71,15 @@ pub struct ScoreRecord {
     pub warnings: Vec<Warning>,
     /// Why the run is not valid; `None` for a sound one.
     pub failure: Option<String>,
+}
+
+/// Convolutions that end in ReLU, with or without a sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RectifiedConvolutions {
+    /// All of them.
+    pub all: u32,
+    /// Those that one kernel computes, bias, sum and ReLU included.
+    pub fused: u32,
 }
 
 impl ScoreRecord {
@@ -179,6 +198,9 @@ mod tests {
             seconds: vec![vec![Seconds(0.5); 2], vec![Seconds(0.25); 2]],
             peak_memory: vec![Bytes(1); 2],
             matrix_product: Vec::new(),
+            confidence: Vec::new(),
+            rectified_convolutions: None,
+            no_graph: None,
             layers: None,
             host_use: Vec::new(),
             rank_use: Vec::new(),

@@ -13,6 +13,7 @@ pub use batch_norm::{After, BatchNorm, BatchNormKind};
 pub use convolution::{Convolution, ConvolutionNorm, ConvolutionShape};
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
+pub use packed::rectified_convolutions;
 pub use pool::{Pool, channel_means};
 pub use sequence::{Layer, Sequence};
 

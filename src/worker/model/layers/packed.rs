@@ -1,6 +1,9 @@
 //! Convolutions and linear layers of inference: weights that stay as they are, in the order that the fastest kernel wants.
 
+use std::cell::Cell;
+
 use anyhow::Result;
+use ringmark_record::benchmark::score::record::RectifiedConvolutions;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::packed::{self, After, Moves};
@@ -12,6 +15,8 @@ pub struct PackedConvolution {
     bias: Option<Tensor>,
     moves: Moves,
     is_packed: bool,
+    /// Whether one kernel of cuDNN takes ReLU and the sum too: the first pass that ends in ReLU finds out.
+    is_fused: Cell<Option<bool>>,
 }
 
 impl PackedConvolution {
@@ -30,18 +35,75 @@ impl PackedConvolution {
             true => packed::pack_convolution(&weight, images, moves)?,
             false => weight,
         };
-        Ok(PackedConvolution { weight, bias, moves, is_packed })
+        Ok(PackedConvolution { weight, bias, moves, is_packed, is_fused: Cell::new(None) })
     }
 
-    /// With `sum` added, whose memory the result takes, and ReLU if `relu`.
+    /// With `sum` added, whose memory the result may take, and ReLU if `relu`.
     pub fn forward(&self, images: &Tensor, sum: Option<&Tensor>, relu: bool) -> Result<Tensor> {
-        let PackedConvolution { weight, bias, moves, is_packed } = self;
+        let PackedConvolution { weight, bias, moves, is_packed, .. } = self;
         let images = images.f_to_kind(weight.kind())?;
         if *is_packed {
             return packed::packed_convolution(&images, weight, bias.as_ref(), *moves, sum, relu);
         }
-        let Moves { padding, stride, groups } = *moves;
-        let mut result = images.f_conv2d(weight, bias.as_ref(), [stride; 2], padding, [1, 1], groups)?;
+        if relu && images.device().is_cuda() && self.is_fused(&images, sum)? {
+            return self.fused(&images, sum);
+        }
+        self.plain(&images, sum, relu)
+    }
+
+    fn is_fused(&self, images: &Tensor, sum: Option<&Tensor>) -> Result<bool> {
+        if let Some(known) = self.is_fused.get() {
+            return Ok(known);
+        }
+        let found = self.can_fuse(images, sum)?;
+        self.is_fused.set(Some(found));
+        let (fused, asked) = FUSED.get();
+        FUSED.set((fused + u32::from(found), asked + 1));
+        Ok(found)
+    }
+
+    /// Whether cuDNN has such a kernel for these images, and one that computes what several compute. Without a sum libtorch
+    /// hands it the result's own memory as one of weight 0, so that nothing that lies there, NaN say, may come through.
+    fn can_fuse(&self, images: &Tensor, sum: Option<&Tensor>) -> Result<bool> {
+        /// Of the norms: several kernels round several times, in bf16 to 3 digits; another sum is apart by its own size.
+        const TOLERANCE: f64 = 0.03;
+        let plain = self.plain(images, sum, true)?;
+        // The one that cuDNN would choose. To time all of them, libtorch builds all of them, many at a second each.
+        tch::Cuda::cudnn_set_benchmark(false);
+        let first = self.fused(images, sum);
+        tch::Cuda::cudnn_set_benchmark(true);
+        let Ok(first) = first else { return Ok(false) };
+        // The allocator gives the block that was freed last to who wants one of its size.
+        drop(plain.f_full_like(f64::NAN)?);
+        let second = self.fused(images, sum)?;
+        let plain = plain.f_to_kind(Kind::Float)?;
+        let most = TOLERANCE * plain.f_norm()?.f_double_value(&[])?;
+        for fused in [first, second] {
+            // NaN is no number up to any other.
+            let apart = (fused.f_to_kind(Kind::Float)? - &plain).f_norm()?.f_double_value(&[])?;
+            if !(apart <= most) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// By one kernel of cuDNN, an error where it has none.
+    fn fused(&self, images: &Tensor, sum: Option<&Tensor>) -> Result<Tensor> {
+        let PackedConvolution { weight, bias, moves: Moves { padding, stride, groups }, .. } = self;
+        let (bias, stride, dilation) = (bias.as_ref(), [*stride; 2], [1, 1]);
+        Ok(match sum {
+            None => images.f_cudnn_convolution_relu(weight, bias, stride, padding, dilation, *groups)?,
+            Some(sum) => {
+                images.f_cudnn_convolution_add_relu(weight, sum, 1.0, bias, stride, padding, dilation, *groups)?
+            }
+        })
+    }
+
+    /// By a kernel each for convolution, bias, sum and ReLU.
+    fn plain(&self, images: &Tensor, sum: Option<&Tensor>, relu: bool) -> Result<Tensor> {
+        let PackedConvolution { weight, bias, moves: Moves { padding, stride, groups }, .. } = self;
+        let mut result = images.f_conv2d(weight, bias.as_ref(), [*stride; 2], padding, [1, 1], *groups)?;
         if let Some(sum) = sum {
             result = result.f_add_(sum)?;
         }
@@ -50,6 +112,17 @@ impl PackedConvolution {
         }
         Ok(result)
     }
+}
+
+thread_local! {
+    /// Of this thread's convolutions that end in ReLU on CUDA: those that one kernel computes, and all.
+    static FUSED: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+}
+
+/// The folded convolutions that end in ReLU and that this thread has computed on CUDA.
+pub fn rectified_convolutions() -> Option<RectifiedConvolutions> {
+    let (fused, all) = FUSED.get();
+    (all > 0).then_some(RectifiedConvolutions { all, fused })
 }
 
 /// A linear layer whose weight does not change.
@@ -66,7 +139,10 @@ impl PackedLinear {
         let is_packed = can_pack(features.device(), weight.kind())?;
         let rows = features.size().iter().rev().skip(1).product();
         let packed = if is_packed { packed::pack_linear(weight, rows)? } else { weight.shallow_clone() };
-        Ok(PackedLinear { weight: packed, bias: bias.map(Tensor::shallow_clone), is_packed })
+        // oneDNN's kernel takes fp32; autocast would round it in every pass.
+        let kind = |bias: &Tensor| if is_packed { bias.kind() } else { weight.kind() };
+        let bias = bias.map(|bias| bias.f_to_kind(kind(bias))).transpose()?;
+        Ok(PackedLinear { weight: packed, bias, is_packed })
     }
 
     /// Of features `[.., input]`.

@@ -1,0 +1,82 @@
+// at::cuda::CUDAGraph by the names that libtorch_cuda exports. What kernels are is known by those who give them to a stream.
+
+#include "graph.h"
+
+#include <cstdint>
+#include <stdexcept>
+#include <utility>
+
+#include "machine.h"
+
+// CUDA's, of which the name is in the exported one.
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
+
+namespace at::cuda {
+
+using virtual_cuda::Machine;
+using virtual_cuda::Recording;
+using virtual_cuda::Stream;
+
+using Pool = std::pair<unsigned long long, unsigned long long>;
+
+struct __attribute__((visibility("default"))) CUDAGraph {
+  explicit CUDAGraph(bool keep_graph);
+  ~CUDAGraph();
+  void capture_begin(Pool pool, cudaStreamCaptureMode mode);
+  void capture_end();
+  void replay();
+
+ private:
+  Recording recording_;
+  Stream* stream_ = nullptr;
+  bool is_captured_ = false;
+};
+
+CUDAGraph::CUDAGraph(bool) {}
+
+CUDAGraph::~CUDAGraph() = default;
+
+void CUDAGraph::capture_begin(Pool pool, cudaStreamCaptureMode) {
+  Machine& machine = Machine::get();
+  Stream& stream = machine.current_stream(machine.device());
+  if (stream.id == 0) {
+    throw std::runtime_error("CUDA graphs must be captured on a non-default stream.");
+  }
+  if (pool.first != 0 && pool.second != 0) {
+    throw std::runtime_error("virtual CUDA: a pool of two numbers");
+  }
+  stream_ = &stream;
+  stream.recording = &recording_;
+  recording_.is_broken = machine.settings().breaks_captures;
+}
+
+void CUDAGraph::capture_end() {
+  stream_->recording = nullptr;
+  for (auto undo = recording_.undo.rbegin(); undo != recording_.undo.rend(); ++undo) {
+    (*undo)();
+  }
+  recording_.undo.clear();
+  if (recording_.is_broken) {
+    throw std::runtime_error("CUDA error: operation failed due to a previous error during capture\n");
+  }
+  is_captured_ = true;
+}
+
+void CUDAGraph::replay() {
+  if (!is_captured_) {
+    throw std::runtime_error("Called CUDAGraph::replay without a preceding successful capture.");
+  }
+  Machine& machine = Machine::get();
+  Stream& stream = machine.current_stream(machine.device());
+  machine.log("replay of %zu kernels on stream %lld", recording_.kernels.size(), static_cast<long long>(stream.id));
+  for (const auto& kernel : recording_.kernels) {
+    kernel(stream);
+  }
+}
+
+__attribute__((visibility("default"))) Pool graph_pool_handle() {
+  static unsigned long long last = 0;
+  return {0, ++last};
+}
+
+}  // namespace at::cuda

@@ -1,0 +1,158 @@
+//! `ringmark-worker score` on virtual GPUs: passes as CUDA graphs and kernel by kernel, convolutions that cuDNN computes in
+//! one kernel and in several. What it computes, and what it does where a GPU cannot; not for speed.
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::score::record::{RectifiedConvolutions, ScoreRecord};
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::graphs::GraphChoice;
+use serde_json::Value;
+
+use crate::sandbox::{run, words};
+use crate::virtual_cuda::libraries;
+use crate::{turn_of, worker};
+
+/// Of ResNet-18: in its stem, and two in each of eight blocks. Three shortcuts have one without ReLU.
+const RECTIFIED: u32 = 17;
+
+/// Kernels of a pass of it: every convolution, maximum and mean of pixels, the linear layer, softmax.
+const CONVOLUTIONS: u32 = RECTIFIED + 3;
+
+/// What a run left.
+struct Scored {
+    log: String,
+    record: ScoreRecord,
+    races: u64,
+    /// A line for every kernel and replay.
+    calls: Vec<String>,
+}
+
+impl Scored {
+    /// Lines of calls that begin with `name`.
+    fn calls_of(&self, name: &str) -> usize {
+        self.calls.iter().filter(|call| call.starts_with(&format!("{name} "))).count()
+    }
+}
+
+/// `score` of ResNet-18, 2 dry passes and 3 timed ones, with such settings of the virtual GPUs: exit status, errors, and
+/// what else it left where it is sound.
+fn score(options: &str, settings: &[(&str, &str)]) -> (Option<i32>, String, Option<Scored>) {
+    let _turn = turn_of(1);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let mut command = Command::new(worker());
+    command.args(words("score --model resnet18 --image-size 64 --batch-size 2 --warmup 2 --iters 3 --threads 1"));
+    command.args(words(options)).arg("--record").arg(path("score.json")).env("OMP_NUM_THREADS", "1");
+    command.env("LD_LIBRARY_PATH", libraries()).env("VIRTUAL_CUDA_REPORT", path("report"));
+    command.env("VIRTUAL_CUDA_CALLS", path("calls")).stdin(Stdio::null());
+    command.envs(settings.iter().map(|(name, value)| (format!("VIRTUAL_CUDA_{name}"), value)));
+    let (status, log, stderr) = run(&mut command);
+    if status != Some(0) {
+        return (status, stderr, None);
+    }
+    let record = ScoreRecord::read(BufReader::new(File::open(path("score.json")).expect("a record"))).expect("a record");
+    let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    let report: Value = serde_json::from_str(&text(&path("report"))).unwrap_or_default();
+    let races = report["races"].as_u64().unwrap_or_default();
+    let calls = text(&path("calls")).lines().map(str::to_owned).collect();
+    (status, stderr, Some(Scored { log, record, races, calls }))
+}
+
+/// A run that counts, in which nothing raced.
+fn sound(options: &str, settings: &[(&str, &str)]) -> Scored {
+    let (_, stderr, scored) = score(options, settings);
+    let scored = scored.unwrap_or_else(|| panic!("{options}: {stderr}"));
+    assert_eq!((scored.races, scored.record.failure()), (0, None), "{options}: {stderr}");
+    scored
+}
+
+/// As softmax of a thousand classes, the likeliest of each image.
+fn assert_same(actual: &Scored, expected: &Scored, tolerance: f64, what: &str) {
+    let (actual, expected) = (actual.record.confidence[0], expected.record.confidence[0]);
+    assert!(expected > 0.0 && (actual - expected).abs() <= tolerance * expected, "{what}: {actual}, not {expected}");
+}
+
+#[test]
+fn a_graph_computes_what_its_kernels_and_cpus_compute() {
+    for (options, tolerance) in [("--layout nhwc", 1e-5), ("--fold off", 1e-5), ("--dtype bf16", 0.05)] {
+        let gpu = |more: &str| sound(&format!("--device cuda {options} {more}"), &[]);
+        let (graph, kernels) = (gpu(""), gpu("--graphs off"));
+        assert_eq!(graph.record.ranks[0].device, DeviceKind::Cuda);
+        assert_eq!(
+            (graph.record.config.graphs, kernels.record.config.graphs),
+            (GraphChoice::On, GraphChoice::Off),
+            "{options}"
+        );
+        assert_same(&graph, &kernels, 1e-6, options);
+        let cpu = sound(&format!("--device cpu {options}"), &[]);
+        assert_eq!((cpu.record.config.graphs, cpu.record.no_graph.is_none()), (GraphChoice::Off, true));
+        assert_same(&graph, &cpu, tolerance, options);
+
+        // One that is compared, three timed ones, one that is looked at.
+        assert_eq!((graph.calls_of("replay"), kernels.calls_of("replay")), (5, 0), "{options}");
+        assert!(graph.log.contains("# every timed pass: a replay of one CUDA graph"), "{}", graph.log);
+        assert!(kernels.log.contains("# every timed pass: kernel by kernel"), "{}", kernels.log);
+    }
+}
+
+/// Images and weights come to a replay as they are then: what it writes is not what the capture wrote.
+#[test]
+fn a_graph_holds_every_kernel_of_a_pass() {
+    let scored = sound("--device cuda --graphs on --layout nhwc", &[]);
+    let replays: Vec<&String> = scored.calls.iter().filter(|call| call.starts_with("replay ")).collect();
+    let kernels: usize = words(replays[0]).nth(2).and_then(|count| count.parse().ok()).expect("a count");
+    let start = scored.calls.iter().position(|call| call == replays[0]).expect("a replay");
+    let of_a_replay = scored.calls[start + 1..].iter().take_while(|call| call.contains(" on stream ")).take(kernels);
+    let convolutions = of_a_replay.filter(|call| call.contains("convolution")).count();
+    assert_eq!(convolutions as u32, CONVOLUTIONS, "{:?}", &scored.calls[start..start + kernels]);
+    assert!(kernels < CONVOLUTIONS as usize + 10, "{kernels}");
+}
+
+#[test]
+fn what_cannot_be_captured_runs_kernel_by_kernel() {
+    let expected = sound("--device cuda --graphs off", &[]);
+    let no_graph = |options: &str, settings: &[(&str, &str)], reason: &str| {
+        let scored = sound(&format!("--device cuda {options}"), settings);
+        assert_eq!((scored.record.config.graphs, scored.calls_of("replay")), (GraphChoice::Off, 0), "{reason}");
+        let recorded = scored.record.no_graph.as_deref().unwrap_or_default();
+        assert!(recorded.contains(reason), "{recorded}");
+        assert!(scored.log.contains(&format!("# warning: {recorded}")), "{}", scored.log);
+        assert_same(&scored, &expected, 1e-6, reason);
+    };
+    let broken = "rank 0: libtorch: CUDA error: operation failed due to a previous error during capture";
+    no_graph("", &[("BREAKS_CAPTURES", "1")], broken);
+    no_graph("--warmup 0", &[], "--warmup is 0");
+    no_graph("--profile-layers", &[], "a replay has no layers to trace");
+
+    let (status, stderr, _) = score("--device cuda --graphs on", &[("BREAKS_CAPTURES", "1")]);
+    assert!(status == Some(1) && stderr.contains("--graphs on cannot be met: no CUDA graph of the pass"), "{stderr}");
+    let (status, stderr, _) = score("--device cpu --graphs on", &[]);
+    assert!(status == Some(1) && stderr.contains("the processor computes"), "{stderr}");
+}
+
+#[test]
+fn cudnn_takes_relu_and_sum_into_a_convolution_where_it_can() {
+    let run = |kind: &str| sound("--device cuda --graphs off", &[("FUSED_CONVOLUTION", kind)]);
+    let counted = |fused: u32| Some(RectifiedConvolutions { all: RECTIFIED, fused });
+    let fused = run("kernel");
+    assert_eq!(fused.record.rectified_convolutions, counted(RECTIFIED));
+    let kernels = |scored: &Scored| {
+        scored.calls_of("aten::cudnn_convolution_relu") + scored.calls_of("aten::cudnn_convolution_add_relu")
+    };
+    // Of 6 passes; the first has each twice.
+    assert_eq!(kernels(&fused) as u32, 7 * RECTIFIED);
+    let line = format!("# convolutions with ReLU that cuDNN computes in one kernel: {RECTIFIED} of {RECTIFIED}");
+    assert!(fused.log.contains(&line), "{}", fused.log);
+    // One that has none is asked once, one that computes NaN twice.
+    for (kind, asked) in [("none", 0), ("nan", 2 * RECTIFIED)] {
+        let plain = run(kind);
+        assert_eq!((plain.record.rectified_convolutions, kernels(&plain) as u32), (counted(0), asked), "{kind}");
+        assert_same(&plain, &fused, 1e-5, kind);
+    }
+    // Nothing is folded, so that nothing is asked.
+    assert_eq!(sound("--device cuda --fold off", &[]).record.rectified_convolutions, None);
+}
