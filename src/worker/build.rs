@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 const TORCH_VERSION: &str = "2.11.0";
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "ffi/shim.cpp",
     "ffi/batch_norm.cpp",
     "ffi/batch_norm_cuda.cpp",
     "ffi/graph.cpp",
     "ffi/kernels.cpp",
     "ffi/packed.cpp",
+    "ffi/pointwise_cuda.cpp",
 ];
 
 fn main() {
@@ -22,7 +23,7 @@ fn main() {
 
 fn build() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=LIBTORCH");
-    for file in SOURCES.iter().chain(&["ffi/guarded.h", "ffi/batch_norm.h", "ffi/kernels.h"]) {
+    for file in SOURCES.iter().chain(&["ffi/guarded.h", "ffi/autograd_cuda.h", "ffi/batch_norm.h", "ffi/kernels.h"]) {
         println!("cargo::rerun-if-changed={file}");
     }
     let link = PathBuf::from(env::var_os("LIBTORCH").ok_or("LIBTORCH is not set: build inside the repository")?);

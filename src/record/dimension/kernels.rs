@@ -3,14 +3,17 @@
 use crate::keyword_enum;
 
 keyword_enum!(
-    /// Kernels that compute batch normalization and pooling on a GPU; in a record the ones that ran.
+    /// Kernels that a GPU trains with; in a record the ones that ran.
     #[derive(Default)]
     KernelsChoice {
         /// ringmark's own if they can be compiled, otherwise libtorch's.
         #[default]
         Auto = "auto",
-        /// ringmark's own, which compute a normalization with what follows it in one pass.
+        /// ringmark's own: a normalization with what follows it in one pass, and behind some 1x1 convolutions in the same pass
+        /// as the convolution.
         Fused = "fused",
+        /// The same with libtorch's for every convolution.
+        Norm = "norm",
         /// libtorch's.
         Libtorch = "libtorch",
     }

@@ -345,11 +345,15 @@ BatchNormVectors vectors_of(
 
 extern "C" {
 
-// Returns 1 if the kernels of CUDA take `x`: loaded for its type, channels_last, with whole packets of channels.
+// Returns 1 if kernels of CUDA are loaded for the type of `x`, which is channels_last and on a GPU.
+int ringmark_are_kernels_loaded(at::Tensor* x) {
+  return x->is_cuda() && x->dim() == 4 && x->is_contiguous(kLast) && kernels::functions(x->scalar_type()) != nullptr;
+}
+
+// Returns 1 if they take `x`: it has whole packets of channels.
 int ringmark_has_kernels(at::Tensor* x) {
-  const auto type = x->scalar_type();
-  return x->is_cuda() && x->dim() == 4 && x->is_contiguous(kLast) && kernels::functions(type) != nullptr &&
-      x->size(1) % kernels::packet_width(type) == 0 && x->numel() / x->size(1) < (int64_t{1} << 31);
+  return ringmark_are_kernels_loaded(x) && x->size(1) % kernels::packet_width(x->scalar_type()) == 0 &&
+      x->numel() / x->size(1) < (int64_t{1} << 31);
 }
 
 // `shortcut` and `second` may be null. `*first` and `*second` are new tensors that the caller owns.
@@ -386,6 +390,22 @@ char* ringmark_batch_norm_max_pool(
     const auto vectors = vectors_of(weight, bias, running_mean, running_variance, momentum, epsilon);
     check_vectors(*x, vectors);
     give(batch_norm_max_pool_cuda(*x, vectors, PoolWindow{kernel, stride, padding}, second != nullptr), first, second);
+  });
+}
+
+// Returns 1 if the kernels of pointwise.cu take `x` and `weight`.
+int ringmark_has_pointwise_kernels(at::Tensor* x, at::Tensor* weight) { return has_pointwise_kernels(*x, *weight); }
+
+// A 1x1 convolution and what ringmark_batch_norm does; with a shortcut its sum and ReLU, otherwise neither.
+char* ringmark_pointwise_norm(
+    at::Tensor* x, at::Tensor* convolution, at::Tensor* shortcut, at::Tensor* weight, at::Tensor* bias,
+    at::Tensor* running_mean, at::Tensor* running_variance, double momentum, double epsilon, at::Tensor** first,
+    at::Tensor** second) {
+  return guarded([&] {
+    const auto vectors = vectors_of(weight, bias, running_mean, running_variance, momentum, epsilon);
+    std::optional<at::Tensor> added;
+    if (shortcut != nullptr) added = shortcut->to(x->scalar_type()).contiguous(kLast);
+    give(pointwise_norm_cuda(*x, *convolution, added, vectors, second != nullptr), first, second);
   });
 }
 

@@ -26,4 +26,12 @@ torch::autograd::variable_list batch_norm_cuda(
 torch::autograd::variable_list batch_norm_max_pool_cuda(
     const at::Tensor& x, const BatchNormVectors& vectors, const PoolWindow& window, bool two);
 
+// Returns true if the kernels of pointwise.cu take `x` and the weight of a 1x1 convolution.
+bool has_pointwise_kernels(const at::Tensor& x, const at::Tensor& weight);
+
+// The 1x1 convolution of `x` by `weight`, normalized; with a shortcut, its sum and ReLU.
+torch::autograd::variable_list pointwise_norm_cuda(
+    const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& shortcut, const BatchNormVectors& vectors,
+    bool two);
+
 at::Tensor max_pool_cuda(const at::Tensor& x, const PoolWindow& window);

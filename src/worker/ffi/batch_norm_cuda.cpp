@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels.h"
+#include "autograd_cuda.h"
 
 namespace {
 
@@ -29,9 +29,12 @@ enum After { kNothing, kRelu, kSumAndRelu };
 
 using Tensors = torch::autograd::variable_list;
 using Context = torch::autograd::AutogradContext;
-
-const void* in(const at::Tensor& tensor) { return tensor.const_data_ptr(); }
-void* out(const at::Tensor& tensor) { return tensor.mutable_data_ptr(); }
+using kernels::floats;
+using kernels::in;
+using kernels::incoming;
+using kernels::in_kernel_order;
+using kernels::out;
+using kernels::outputs;
 
 Shape shape_of(const at::Tensor& images) {
   const int64_t channels = images.size(1);
@@ -40,33 +43,13 @@ Shape shape_of(const at::Tensor& images) {
 
 kernels::Grid grid_of(const at::Tensor& images) {
   const Shape shape = shape_of(images);
-  return kernels::Grid(shape.rows, shape.channels, images.scalar_type());
+  return kernels::row_grid(shape.rows, shape.channels, images.scalar_type());
 }
-
-// fp32 on the device of `like`.
-at::Tensor floats(const at::Tensor& like, at::IntArrayRef shape) { return at::empty(shape, like.options().dtype(at::kFloat)); }
 
 // Sums of a grid's blocks, before the last of them adds them.
 at::Tensor partial_sums(const at::Tensor& images, const kernels::Grid& grid) {
   return floats(images, {grid.parts, 2, images.size(1)});
 }
-
-at::Tensor in_kernel_order(const at::Tensor& gradient, at::ScalarType type) {
-  return gradient.contiguous(at::MemoryFormat::ChannelsLast).to(type);
-}
-
-// The gradients of an output's two readers; the second is undefined if only one of them has any.
-std::pair<at::Tensor, at::Tensor> incoming(const Tensors& gradients, at::ScalarType type) {
-  at::Tensor first = gradients[0], second = gradients.size() > 1 ? gradients[1] : at::Tensor();
-  if (!first.defined()) std::swap(first, second);
-  TORCH_CHECK(first.defined(), "backward of a batch normalization without a gradient");
-  first = in_kernel_order(first, type);
-  if (second.defined()) second = in_kernel_order(second, type);
-  return {first, second};
-}
-
-// One storage twice: autograd then hands backward the gradients of the two readers one by one.
-Tensors outputs(const at::Tensor& y, bool two) { return two ? Tensors{y, y.variable_data()} : Tensors{y}; }
 
 at::Tensor statistics(const at::Tensor& x, const BatchNormVectors& vectors) {
   const auto grid = grid_of(x);

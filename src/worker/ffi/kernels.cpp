@@ -5,6 +5,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <string>
 #include <utility>
@@ -29,6 +30,13 @@ struct Driver {
 
 Driver driver{};
 std::map<at::ScalarType, kernels::Functions> loaded;
+std::map<at::ScalarType, kernels::PointwiseFunctions> loaded_pointwise;
+
+template <typename Functions>
+const Functions* found(const std::map<at::ScalarType, Functions>& all, at::ScalarType type) {
+  const auto place = all.find(type);
+  return place == all.end() ? nullptr : &place->second;
+}
 
 constexpr int64_t kThreads = 256;
 // Measured on an H100 (scripts/gpu_kernels.py, part batch_norm): 8 packets, 128 bytes, of a row in each block, and two
@@ -41,20 +49,20 @@ constexpr int64_t kMostSlices = 65536;
 
 namespace kernels {
 
-const Functions* functions(at::ScalarType type) {
-  const auto found = loaded.find(type);
-  return found == loaded.end() ? nullptr : &found->second;
-}
+const Functions* functions(at::ScalarType type) { return found(loaded, type); }
 
-Grid::Grid(int64_t rows, int64_t channels, at::ScalarType type) {
-  const int64_t all = channels / packet_width(type), own = std::min(kPackets, all);
-  int64_t lines = 1;
-  while (2 * lines * own <= kThreads) lines *= 2;
-  packets = static_cast<uint32_t>(own);
-  height = static_cast<uint32_t>(lines);
-  slices = static_cast<uint32_t>((all + own - 1) / own);
-  const int64_t wanted = std::max<int64_t>(1, kBlocksPerProcessor * driver.processors / slices);
-  parts = static_cast<uint32_t>(std::min(wanted, (rows + lines - 1) / lines));
+const PointwiseFunctions* pointwise_functions(at::ScalarType type) { return found(loaded_pointwise, type); }
+
+int64_t blocks_at_once() { return kBlocksPerProcessor * driver.processors; }
+
+Grid row_grid(int64_t rows, int64_t channels, at::ScalarType type) {
+  const int64_t all = channels / packet_width(type), packets = std::min(kPackets, all);
+  int64_t height = 1;
+  while (2 * height * packets <= kThreads) height *= 2;
+  const int64_t slices = (all + packets - 1) / packets;
+  const int64_t parts = std::min(std::max<int64_t>(1, blocks_at_once() / slices), (rows + height - 1) / height);
+  const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
+  return {number(slices), number(parts), number(packets), number(height)};
 }
 
 void launch(void* function, const Grid& grid, at::Device device, void** arguments) {
@@ -64,7 +72,8 @@ void launch(void* function, const Grid& grid, at::Device device, void** argument
   const auto* cuda = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
   void* stream = cuda->getStreamNativeHandle(cuda->getStream(device));
   const int result = driver.launch(
-      function, grid.slices, grid.parts, 1, grid.packets, grid.height, 1, 0, stream, arguments, nullptr);
+      function, grid.slices, grid.parts, 1, grid.packets, grid.height, 1, grid.shared, stream,
+      arguments, nullptr);
   TORCH_CHECK(result == 0, "a fused kernel cannot be launched: CUresult ", result);
 }
 
@@ -78,16 +87,39 @@ uint32_t* tickets(at::Device device) {
 
 extern "C" {
 
-// Kernels of one element type: 0 half, 1 bfloat16, 2 float. `find` returns a kernel by its name, or null.
+// Kernels of one element type: 0 half, 1 bfloat16, 2 float; those of pointwise.cu if `is_pointwise`. `find` returns a kernel by
+// its name, for launches with so many bytes of dynamic shared memory, or null.
 char* ringmark_set_kernels(
-    int element, void* (*find)(void* context, const char* name), void* context, Launch launch, MakeCurrent make_current,
-    int64_t processors) {
+    int element, int is_pointwise, void* (*find)(void* context, const char* name, unsigned shared_bytes), void* context,
+    Launch launch, MakeCurrent make_current, int64_t processors) {
   return guarded([&] {
-    const auto get = [&](const std::string& name) {
-      void* function = find(context, name.c_str());
+    const at::ScalarType type = std::array{at::kHalf, at::kBFloat16, at::kFloat}.at(element);
+    const auto get = [&](const std::string& name, unsigned shared_bytes = 0) {
+      void* function = find(context, name.c_str(), shared_bytes);
       TORCH_CHECK(function != nullptr, "the compiled kernels lack ", name);
       return function;
     };
+    driver = Driver{launch, make_current, processors};
+    if (is_pointwise) {
+      const std::string start = "pointwise_";
+      kernels::PointwiseFunctions functions{};
+      functions.statistics = get(start + "statistics_64", kernels::kStatisticsBytes);
+      functions.sum = get(start + "sum");
+      functions.statistics_finish = get(start + "statistics_finish");
+      functions.apply[0] = get(start + "apply_linear_64", kernels::kApplyBytes);
+      functions.apply[1] = get(start + "apply_sum_relu_64", kernels::kApplyBytes);
+      for (const bool has_mask : {false, true}) {
+        for (const bool is_two : {false, true}) {
+          const std::string name = std::string("gradients") + (has_mask ? "_relu" : "") + (is_two ? "_two" : "");
+          functions.gradients[has_mask][is_two] = get(start + name, kernels::kGradientsBytes);
+        }
+      }
+      functions.gradient_finish = get(start + "gradient_finish");
+      functions.gradient_matrix = get(start + "gradient_matrix");
+      functions.input_gradient = get(start + "input_gradient", kernels::kInputGradientBytes);
+      loaded_pointwise[type] = functions;
+      return;
+    }
     const std::string norm = "batch_norm_";
     kernels::Functions functions{};
     functions.statistics = get(norm + "statistics");
@@ -107,9 +139,7 @@ char* ringmark_set_kernels(
     }
     functions.max_pool = get("max_pool");
     functions.max_pool_gradient = get("max_pool_gradient");
-    driver = Driver{launch, make_current, processors};
-    const at::ScalarType types[] = {at::kHalf, at::kBFloat16, at::kFloat};
-    loaded[types[element]] = functions;
+    loaded[type] = functions;
   });
 }
 

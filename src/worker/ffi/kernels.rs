@@ -10,12 +10,31 @@ use libloading::os::unix::Library;
 use crate::ffi::libraries::open;
 use crate::ffi::shim::check;
 
-/// Text of all kernels: the declarations they share, then file by file.
-const SOURCES: [&str; 3] = [
-    include_str!("../kernels/prelude.cuh"),
-    include_str!("../kernels/batch_norm.cu"),
-    include_str!("../kernels/pool.cu"),
-];
+/// Declarations that all kernels share.
+const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
+
+/// Kernels that are compiled and loaded together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelSet {
+    /// Batch normalization and max pooling.
+    Norm,
+    /// 1x1 convolutions with their batch normalization, by tensor cores: fp16 and bf16, compute capability 8.0.
+    Pointwise,
+}
+
+impl KernelSet {
+    fn sources(self) -> &'static [&'static str] {
+        match self {
+            KernelSet::Norm => &[include_str!("../kernels/batch_norm.cu"), include_str!("../kernels/pool.cu")],
+            KernelSet::Pointwise => &[include_str!("../kernels/pointwise.cu")],
+        }
+    }
+
+    /// Returns true if it has kernels for this type on a GPU of this compute capability.
+    pub fn serves(self, element: Element, capability: (i32, i32)) -> bool {
+        self == KernelSet::Norm || (element != Element::Float && capability >= (8, 0))
+    }
+}
 
 /// Type of images and of their gradients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +66,15 @@ pub struct Compilation {
 
 impl Compilation {
     /// Kernels for elements of this type on a GPU of this compute capability, by the opened NVRTC.
-    pub fn new(compiler: CompilerLibrary, element: Element, (major, minor): (i32, i32)) -> Result<Compilation> {
+    pub fn new(
+        compiler: CompilerLibrary,
+        set: KernelSet,
+        element: Element,
+        (major, minor): (i32, i32),
+    ) -> Result<Compilation> {
         let options = [&format!("--gpu-architecture=sm_{major}{minor}"), "--std=c++17", "-default-device"];
         let options = options.into_iter().chain([element.definition()]).map(str::to_owned).collect();
-        Ok(Compilation { compiler: Compiler::new(compiler)?, source: SOURCES.concat(), options })
+        Ok(Compilation { compiler: Compiler::new(compiler)?, source: PRELUDE.to_owned() + &set.sources().concat(), options })
     }
 
     /// Text that differs whenever the result may differ.
@@ -158,13 +182,14 @@ impl Compiler {
 /// Kernels in the memory of this process's GPU, not in use yet.
 pub struct LoadedKernels {
     module: *mut c_void,
+    set: KernelSet,
     element: Element,
     processors: i64,
 }
 
 impl LoadedKernels {
     /// Loads `image` into GPU `device`, whose context libtorch made current.
-    pub fn new(image: &[u8], element: Element, device: usize) -> Result<LoadedKernels> {
+    pub fn new(image: &[u8], set: KernelSet, element: Element, device: usize) -> Result<LoadedKernels> {
         /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` of cuda.h.
         const MULTIPROCESSORS: c_int = 16;
         let driver = Driver::of_device(device)?;
@@ -175,7 +200,7 @@ impl LoadedKernels {
         // SAFETY: the pointer is to a live int, the device is one of the driver's.
         let status = unsafe { (driver.get_attribute)(&raw mut processors, MULTIPROCESSORS, driver.device) };
         driver.check(status, "cuDeviceGetAttribute")?;
-        Ok(LoadedKernels { module, element, processors: i64::from(processors) })
+        Ok(LoadedKernels { module, set, element, processors: i64::from(processors) })
     }
 
     /// Gives the kernels to `kernels.cpp`: layers use them from now on, until the process ends.
@@ -185,6 +210,7 @@ impl LoadedKernels {
         check(unsafe {
             ringmark_set_kernels(
                 self.element as c_int,
+                (self.set == KernelSet::Pointwise).into(),
                 kernel_by_name,
                 self.module,
                 driver()?.launch,
@@ -212,7 +238,8 @@ type Launch = unsafe extern "C" fn(
 unsafe extern "C" {
     fn ringmark_set_kernels(
         element: c_int,
-        find: extern "C" fn(*mut c_void, *const c_char) -> *mut c_void,
+        is_pointwise: c_int,
+        find: extern "C" fn(*mut c_void, *const c_char, c_uint) -> *mut c_void,
         context: *mut c_void,
         launch: Launch,
         make_current: extern "C" fn() -> c_int,
@@ -224,6 +251,7 @@ unsafe extern "C" {
 struct Driver {
     load: unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> c_int,
     get_function: unsafe extern "C" fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int,
+    set_attribute: unsafe extern "C" fn(*mut c_void, c_int, c_int) -> c_int,
     launch: Launch,
     get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
     set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
@@ -253,6 +281,7 @@ impl Driver {
         let driver = Driver {
             load: find(library, "cuModuleLoadData")?,
             get_function: find(library, "cuModuleGetFunction")?,
+            set_attribute: find(library, "cuFuncSetAttribute")?,
             launch: find(library, "cuLaunchKernel")?,
             get_current: find(library, "cuCtxGetCurrent")?,
             set_current: find(library, "cuCtxSetCurrent")?,
@@ -285,11 +314,18 @@ fn find<F: Copy>(library: &Library, name: &str) -> Result<F> {
     symbol.map(|symbol| *symbol).map_err(|_| anyhow!("the library lacks {name}"))
 }
 
-extern "C" fn kernel_by_name(module: *mut c_void, name: *const c_char) -> *mut c_void {
+extern "C" fn kernel_by_name(module: *mut c_void, name: *const c_char, shared_bytes: c_uint) -> *mut c_void {
+    /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of cuda.h; a kernel has 48 KiB without it.
+    const MOST_SHARED_BYTES: c_int = 8;
+    let Some(driver) = DRIVER.get() else { return null_mut() };
     let mut function = null_mut();
-    // SAFETY: a loaded module and a NUL-terminated name.
-    let status = DRIVER.get().map_or(-1, |driver| unsafe { (driver.get_function)(&raw mut function, module, name) });
-    if status == 0 { function } else { null_mut() }
+    // SAFETY: a loaded module and a NUL-terminated name; the function is used only if the driver found it.
+    unsafe {
+        let is_ready = (driver.get_function)(&raw mut function, module, name) == 0
+            && (shared_bytes == 0
+                || (driver.set_attribute)(function, MOST_SHARED_BYTES, shared_bytes as c_int) == 0);
+        if is_ready { function } else { null_mut() }
+    }
 }
 
 /// Makes the primary context of the process's GPU current in a thread that has no context.

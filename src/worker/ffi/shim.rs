@@ -60,6 +60,20 @@ unsafe extern "C" {
         first: *mut RawTensor,
         second: *mut RawTensor,
     ) -> *mut c_char;
+    fn ringmark_has_pointwise_kernels(images: RawTensor, weight: RawTensor) -> c_int;
+    fn ringmark_pointwise_norm(
+        images: RawTensor,
+        convolution: RawTensor,
+        shortcut: RawTensor,
+        weight: RawTensor,
+        bias: RawTensor,
+        running_mean: RawTensor,
+        running_variance: RawTensor,
+        momentum: f64,
+        epsilon: f64,
+        first: *mut RawTensor,
+        second: *mut RawTensor,
+    ) -> *mut c_char;
     fn ringmark_max_pool(
         images: RawTensor,
         kernel: i64,
@@ -68,6 +82,7 @@ unsafe extern "C" {
         result: *mut RawTensor,
     ) -> *mut c_char;
     fn ringmark_has_kernels(images: RawTensor) -> c_int;
+    fn ringmark_are_kernels_loaded(images: RawTensor) -> c_int;
     fn ringmark_pinned_floats(count: usize, result: *mut RawTensor) -> *mut c_char;
     fn ringmark_copy_without_waiting(destination: RawTensor, source: RawTensor) -> *mut c_char;
     fn ringmark_autocast(is_cuda: c_int, enabled: c_int, is_half: c_int) -> *mut c_char;
@@ -237,6 +252,12 @@ fn made_fork(is_fork: bool, call: impl FnOnce(*mut RawTensor, *mut RawTensor) ->
     Ok(Fork { first, second })
 }
 
+/// Returns true if `tensor` is channels_last and on a GPU whose kernels were put into use for its type.
+pub fn are_kernels_loaded(tensor: &Tensor) -> bool {
+    // SAFETY: the tensor is alive.
+    unsafe { ringmark_are_kernels_loaded(raw(tensor)) != 0 }
+}
+
 /// Returns true if `images` are on a GPU whose kernels were put into use and take their type, layout and channels.
 pub fn has_kernels(images: &Tensor) -> bool {
     // SAFETY: the tensor is alive.
@@ -293,6 +314,39 @@ pub fn batch_norm_max_pool(images: &Tensor, vectors: &BatchNormVectors, window: 
             window.kernel,
             window.stride,
             window.padding,
+            first,
+            second,
+        )
+    })
+}
+
+/// Returns true if kernels were put into use that compute a 1x1 convolution of `images` by `weight` and its normalization.
+pub fn has_pointwise_kernels(images: &Tensor, weight: &Tensor) -> bool {
+    // SAFETY: both tensors are alive.
+    unsafe { ringmark_has_pointwise_kernels(raw(images), raw(weight)) != 0 }
+}
+
+/// A 1x1 convolution by `convolution` of images that [`has_pointwise_kernels`], and batch normalization by the batch's statistics;
+/// with `shortcut` its sum and ReLU.
+pub fn pointwise_norm(
+    images: &Tensor,
+    convolution: &Tensor,
+    vectors: &BatchNormVectors,
+    shortcut: Option<&Tensor>,
+    is_fork: bool,
+) -> Result<Fork> {
+    // SAFETY: all tensors are alive, null stands for no shortcut, and the results are written unless there is a message.
+    made_fork(is_fork, |first, second| unsafe {
+        ringmark_pointwise_norm(
+            raw(images),
+            raw(convolution),
+            shortcut.map_or(null_mut(), raw),
+            raw(vectors.weight),
+            raw(vectors.bias),
+            raw(vectors.running_mean),
+            raw(vectors.running_variance),
+            vectors.momentum,
+            vectors.epsilon,
             first,
             second,
         )

@@ -5,20 +5,20 @@ use std::fs;
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, ensure};
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::kernels::KernelsChoice;
 use ringmark_record::dimension::layout::Layout;
 use ringmark_record::file::{sha256, whole_file};
 
-use crate::ffi::kernels::{Compilation, CompilerLibrary, Element, LoadedKernels};
+use crate::ffi::kernels::{Compilation, CompilerLibrary, Element, KernelSet, LoadedKernels};
 use crate::job::session::Session;
 
 /// Kernels on their way to the GPU.
 pub struct PendingKernels {
     element: Element,
-    /// Compiles or reads the cache.
-    image: JoinHandle<Result<Vec<u8>>>,
+    /// Each compiles or reads the cache.
+    images: Vec<(KernelSet, JoinHandle<Result<Vec<u8>>>)>,
 }
 
 /// The kernels that layers use.
@@ -30,17 +30,17 @@ pub struct ChosenKernels {
     pub remark: Option<String>,
 }
 
-/// Starts to compile on a thread of its own, if this rank's device and layout have fused kernels.
+/// Starts to compile on threads of its own, if this rank's device and layout have kernels.
 pub fn start(choice: KernelsChoice, dtype: Dtype, layout: Layout, session: &Session) -> Result<Option<PendingKernels>> {
     let Some(capability) = session.own.compute_capability else { return Ok(None) };
-    if choice == KernelsChoice::Libtorch {
-        return Ok(None);
-    }
+    let sets: &[KernelSet] = match choice {
+        KernelsChoice::Libtorch => return Ok(None),
+        KernelsChoice::Norm => &[KernelSet::Norm],
+        KernelsChoice::Auto | KernelsChoice::Fused => &[KernelSet::Norm, KernelSet::Pointwise],
+    };
     if layout == Layout::Nchw {
-        return match choice {
-            KernelsChoice::Fused => bail!("--kernels fused needs --layout nhwc"),
-            _ => Ok(None),
-        };
+        ensure!(choice == KernelsChoice::Auto, "--kernels {choice} needs --layout nhwc");
+        return Ok(None);
     }
     let element = match dtype {
         Dtype::Fp16 => Element::Half,
@@ -48,37 +48,49 @@ pub fn start(choice: KernelsChoice, dtype: Dtype, layout: Layout, session: &Sess
         Dtype::Fp32 | Dtype::Tf32 => Element::Float,
     };
     let compiler = session.compiler;
-    let image = thread::Builder::new().name("kernels".to_owned()).spawn(move || image(compiler, element, capability))?;
-    Ok(Some(PendingKernels { element, image }))
+    let spawn = |set| {
+        let thread = thread::Builder::new().name("kernels".to_owned());
+        Ok((set, thread.spawn(move || image(compiler, set, element, capability))?))
+    };
+    let images = sets.iter().copied().filter(|set| set.serves(element, capability)).map(spawn);
+    Ok(Some(PendingKernels { element, images: images.collect::<Result<_>>()? }))
 }
 
 /// Waits for the compiler and puts the kernels into use, if every rank can.
 pub fn finish(pending: Option<PendingKernels>, choice: KernelsChoice, session: &Session) -> Result<ChosenKernels> {
     let Some(device) = session.own.device_index() else { return Ok(ChosenKernels::default()) };
     let libtorch = |remark| ChosenKernels { choice: KernelsChoice::Libtorch, remark };
-    let Some(PendingKernels { element, image }) = pending else { return Ok(libtorch(None)) };
-    let image = image.join().map_err(|_| anyhow!("the thread of the compiler panicked")).flatten();
-    let loaded = image.and_then(|image| LoadedKernels::new(&image, element, device));
+    let Some(PendingKernels { element, images }) = pending else { return Ok(libtorch(None)) };
+    let load = |(set, image): (KernelSet, JoinHandle<Result<Vec<u8>>>)| {
+        let image = image.join().map_err(|_| anyhow!("the thread of the compiler panicked"))??;
+        LoadedKernels::new(&image, set, element, device)
+    };
+    let loaded = images.into_iter().map(load).collect::<Result<Vec<LoadedKernels>>>();
     // One rank with slower kernels would hold up all.
     let own = loaded.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
     let reasons = session.world.gather_text(&own);
-    match reasons.iter().position(|reason| !reason.is_empty()) {
-        None => loaded?.activate()?,
-        Some(rank) if choice == KernelsChoice::Fused => {
-            bail!("--kernels fused cannot be met on rank {rank}: {}; choose --kernels libtorch", reasons[rank])
-        }
-        Some(rank) => {
-            let reason = format!("libtorch's kernels instead of fused ones, which costs speed: rank {rank}: {}", reasons[rank]);
-            return Ok(libtorch(Some(reason)));
-        }
+    if let Some((rank, reason)) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
+        ensure!(
+            choice == KernelsChoice::Auto,
+            "--kernels {choice} cannot be met on rank {rank}: {reason}; choose --kernels libtorch"
+        );
+        let reason = format!("libtorch's kernels instead of fused ones, which costs speed: rank {rank}: {reason}");
+        return Ok(libtorch(Some(reason)));
     }
-    Ok(ChosenKernels { choice: KernelsChoice::Fused, remark: None })
+    loaded?.into_iter().try_for_each(LoadedKernels::activate)?;
+    let choice = if choice == KernelsChoice::Norm { choice } else { KernelsChoice::Fused };
+    Ok(ChosenKernels { choice, remark: None })
 }
 
 /// Machine code from the cache, or from the compiler, which takes seconds.
-fn image(compiler: Option<CompilerLibrary>, element: Element, capability: (i32, i32)) -> Result<Vec<u8>> {
+fn image(
+    compiler: Option<CompilerLibrary>,
+    set: KernelSet,
+    element: Element,
+    capability: (i32, i32),
+) -> Result<Vec<u8>> {
     let compiler = compiler.context("there is no NVRTC (libnvrtc.so of CUDA)")?;
-    let compilation = Compilation::new(compiler, element, capability)?;
+    let compilation = Compilation::new(compiler, set, element, capability)?;
     let cached = cache_folder().map(|folder| {
         let name = format!("{}.cubin", sha256::of_text(&compilation.identity()?));
         anyhow::Ok(folder.join(name))

@@ -95,7 +95,7 @@ DEVICE void for_each_total(const Shape& shape, const Body& body) {
 }
 
 // `statistics` are means, 1 / sigma, and the slopes and offsets of y = x * slope + offset, `channels` of each.
-KERNEL(batch_norm_statistics)(
+KERNEL_AT_ONCE(2, batch_norm_statistics)(
     const Element* x, const float* weight, const float* bias, float* running_mean, float* running_variance, float* statistics,
     float* partial, u32* tickets, Shape shape, float momentum, float epsilon) {
   __shared__ double totals[SUMS][MAX_THREADS];
@@ -140,12 +140,6 @@ KERNEL(batch_norm_statistics)(
   });
 }
 
-// What follows the normalization.
-enum After { NOTHING, RELU, SUM_AND_RELU };
-
-// NaN passes ReLU, as in libtorch.
-DEVICE bool is_on(float value) { return !(value <= 0.0f); }
-
 template <After AFTER>
 DEVICE void apply(const Element* x, const Element* shortcut, const float* statistics, Element* y, u8* mask, const Shape& shape) {
   constexpr int AT_ONCE = 4;
@@ -188,16 +182,16 @@ DEVICE void apply(const Element* x, const Element* shortcut, const float* statis
   }
 }
 
-KERNEL(batch_norm_apply)(const Element* x, const float* statistics, Element* y, Shape shape) {
+KERNEL_AT_ONCE(2, batch_norm_apply)(const Element* x, const float* statistics, Element* y, Shape shape) {
   apply<NOTHING>(x, nullptr, statistics, y, nullptr, shape);
 }
 
-KERNEL(batch_norm_apply_relu)(const Element* x, const float* statistics, Element* y, Shape shape) {
+KERNEL_AT_ONCE(2, batch_norm_apply_relu)(const Element* x, const float* statistics, Element* y, Shape shape) {
   apply<RELU>(x, nullptr, statistics, y, nullptr, shape);
 }
 
 // A bit of `mask` for every element: 1 if the ReLU passed it.
-KERNEL(batch_norm_apply_sum_relu)(
+KERNEL_AT_ONCE(2, batch_norm_apply_sum_relu)(
     const Element* x, const Element* shortcut, const float* statistics, Element* y, u8* mask, Shape shape) {
   apply<SUM_AND_RELU>(x, shortcut, statistics, y, mask, shape);
 }
@@ -279,28 +273,28 @@ DEVICE void gradients(
   finish_gradients(sums, weight, statistics, dweight, dbias, coefficients, partial, tickets, shape);
 }
 
-KERNEL(batch_norm_gradients)(
+KERNEL_AT_ONCE(2, batch_norm_gradients)(
     const Element* dy, const Element* x, const float* weight, const float* statistics, float* dweight, float* dbias,
     float* coefficients, float* partial, u32* tickets, Shape shape) {
   gradients<NOTHING, false>(
       dy, nullptr, nullptr, x, weight, statistics, nullptr, dweight, dbias, coefficients, partial, tickets, shape);
 }
 
-KERNEL(batch_norm_gradients_relu)(
+KERNEL_AT_ONCE(2, batch_norm_gradients_relu)(
     const Element* dy, const Element* x, const float* weight, const float* statistics, float* dweight, float* dbias,
     float* coefficients, float* partial, u32* tickets, Shape shape) {
   gradients<RELU, false>(
       dy, nullptr, nullptr, x, weight, statistics, nullptr, dweight, dbias, coefficients, partial, tickets, shape);
 }
 
-KERNEL(batch_norm_gradients_sum_relu)(
+KERNEL_AT_ONCE(2, batch_norm_gradients_sum_relu)(
     const Element* dy, const u8* mask, const Element* x, const float* weight, const float* statistics, Element* dz,
     float* dweight, float* dbias, float* coefficients, float* partial, u32* tickets, Shape shape) {
   gradients<SUM_AND_RELU, false>(
       dy, nullptr, mask, x, weight, statistics, dz, dweight, dbias, coefficients, partial, tickets, shape);
 }
 
-KERNEL(batch_norm_gradients_sum_relu_two)(
+KERNEL_AT_ONCE(2, batch_norm_gradients_sum_relu_two)(
     const Element* dy, const Element* dy2, const u8* mask, const Element* x, const float* weight, const float* statistics,
     Element* dz, float* dweight, float* dbias, float* coefficients, float* partial, u32* tickets, Shape shape) {
   gradients<SUM_AND_RELU, true>(
@@ -346,12 +340,12 @@ DEVICE void input_gradient(
   }
 }
 
-KERNEL(batch_norm_input_gradient)(
+KERNEL_AT_ONCE(2, batch_norm_input_gradient)(
     const Element* dz, const Element* x, const float* statistics, const float* coefficients, Element* dx, Shape shape) {
   input_gradient<NOTHING>(dz, x, statistics, coefficients, dx, shape);
 }
 
-KERNEL(batch_norm_input_gradient_relu)(
+KERNEL_AT_ONCE(2, batch_norm_input_gradient_relu)(
     const Element* dy, const Element* x, const float* statistics, const float* coefficients, Element* dx, Shape shape) {
   input_gradient<RELU>(dy, x, statistics, coefficients, dx, shape);
 }

@@ -78,11 +78,11 @@ DEVICE void pool(const Element* x, const float* statistics, Element* y, u8* inde
   }
 }
 
-KERNEL(max_pool)(const Element* x, Element* y, u8* index, int rows, Window window) {
+KERNEL_AT_ONCE(2, max_pool)(const Element* x, Element* y, u8* index, int rows, Window window) {
   pool<false>(x, nullptr, y, index, rows, window);
 }
 
-KERNEL(batch_norm_apply_relu_max_pool)(
+KERNEL_AT_ONCE(2, batch_norm_apply_relu_max_pool)(
     const Element* x, const float* statistics, Element* y, u8* index, int rows, Window window) {
   pool<true>(x, statistics, y, index, rows, window);
 }
@@ -118,7 +118,7 @@ DEVICE void gather(
   }
 }
 
-KERNEL(max_pool_gradient)(const Element* dy, const u8* index, Element* dx, int rows, Window window) {
+KERNEL_AT_ONCE(2, max_pool_gradient)(const Element* dy, const u8* index, Element* dx, int rows, Window window) {
   const int c0 = first_channel(), step = row_step();
   if (c0 >= window.channels) return;
   for (int row = first_row(); row < rows; row += step) {
@@ -151,14 +151,14 @@ DEVICE void pool_gradients(
   finish_gradients(sums, weight, statistics, dweight, dbias, coefficients, partial, tickets, shape);
 }
 
-KERNEL(batch_norm_gradients_max_pool)(
+KERNEL_AT_ONCE(2, batch_norm_gradients_max_pool)(
     const Element* dy, const u8* index, const Element* x, const float* weight, const float* statistics, float* dweight,
     float* dbias, float* coefficients, float* partial, u32* tickets, int rows, Window window) {
   pool_gradients<false>(
       dy, nullptr, index, x, weight, statistics, dweight, dbias, coefficients, partial, tickets, rows, window);
 }
 
-KERNEL(batch_norm_gradients_max_pool_two)(
+KERNEL_AT_ONCE(2, batch_norm_gradients_max_pool_two)(
     const Element* dy, const Element* dy2, const u8* index, const Element* x, const float* weight, const float* statistics,
     float* dweight, float* dbias, float* coefficients, float* partial, u32* tickets, int rows, Window window) {
   pool_gradients<true>(dy, dy2, index, x, weight, statistics, dweight, dbias, coefficients, partial, tickets, rows, window);
@@ -187,12 +187,12 @@ DEVICE void pool_input_gradient(
   }
 }
 
-KERNEL(batch_norm_input_gradient_max_pool)(
+KERNEL_AT_ONCE(2, batch_norm_input_gradient_max_pool)(
     const Element* dy, const u8* index, const Element* x, const float* coefficients, Element* dx, int rows, Window window) {
   pool_input_gradient<false>(dy, nullptr, index, x, coefficients, dx, rows, window);
 }
 
-KERNEL(batch_norm_input_gradient_max_pool_two)(
+KERNEL_AT_ONCE(2, batch_norm_input_gradient_max_pool_two)(
     const Element* dy, const Element* dy2, const u8* index, const Element* x, const float* coefficients, Element* dx, int rows,
     Window window) {
   pool_input_gradient<true>(dy, dy2, index, x, coefficients, dx, rows, window);

@@ -62,7 +62,7 @@ impl Options for TrainConfig {
                 kernels,
                 "kernels",
                 "NAME",
-                "Kernels of normalization and pooling on a GPU: fused, compiled at the start for nhwc, or libtorch's; auto is fused if it can be"
+                "Kernels that a GPU trains with in nhwc: fused normalization, pooling and 1x1 convolutions, norm (without the convolutions) or libtorch's; auto is fused if they can be compiled"
             ),
             option!(
                 iterations,

@@ -6,6 +6,7 @@ use ringmark_record::trace::span::LayerKind;
 use tch::Tensor;
 
 use crate::ffi::nodes;
+use crate::ffi::shim::Fork;
 use crate::measure::trace::recorder::{self, MarkedLayer};
 
 /// What a layer is called.
@@ -85,6 +86,17 @@ pub fn pass(label: &LayerLabel, work: LayerWork, body: impl FnOnce() -> Result<T
         end,
     });
     Ok(output)
+}
+
+/// The same of a layer whose output has two readers.
+pub fn pass_fork(label: &LayerLabel, work: LayerWork, body: impl FnOnce() -> Result<Fork>) -> Result<Fork> {
+    let mut second = None;
+    let first = pass(label, work, || {
+        let fork = body()?;
+        second = Some(fork.second);
+        Ok(fork.first)
+    })?;
+    Ok(Fork { second: second.unwrap_or_else(|| first.shallow_clone()), first })
 }
 
 /// The same of a layer without a weight.

@@ -24,6 +24,9 @@ impl BatchNormKind {
     pub const PYTORCH: BatchNormKind = BatchNormKind { epsilon: 1e-5, fixed_scale: false };
 }
 
+/// How far a batch moves the running statistics.
+const MOMENTUM: f64 = 0.1;
+
 /// Batch normalization with the sum and the ReLU that follow it.
 pub struct BatchNorm {
     weight: Tensor,
@@ -62,13 +65,8 @@ impl BatchNorm {
     pub fn forward(&self, images: &Tensor, after: After, is_fork: bool, mode: Mode) -> Result<Fork> {
         let shortcut = after.shortcut();
         let work = LayerWork::without_product(images).adding(shortcut);
-        let mut second = None;
-        let first = layers::pass(&self.label, work, || {
-            let fork = self.normalized(images, after, is_fork, mode)?;
-            second = Some(fork.second);
-            Ok(fork.first)
-        })?;
-        let second = second.unwrap_or_else(|| first.shallow_clone());
+        let Fork { first, second } =
+            layers::pass_fork(&self.label, work, || self.normalized(images, after, is_fork, mode))?;
         match after {
             // A row of its own in the layer profile.
             After::ReluAndMaxPool(pool) if !has_kernels(images, mode) => {
@@ -80,21 +78,40 @@ impl BatchNorm {
         }
     }
 
-    fn normalized(&self, images: &Tensor, after: After, is_fork: bool, mode: Mode) -> Result<Fork> {
-        const MOMENTUM: f64 = 0.1;
-        let BatchNormKind { epsilon, fixed_scale } = self.kind;
+    /// The 1x1 convolution of `images` by `convolution`, normalized, and what follows: in the kernels' passes over both.
+    pub fn pointwise(&self, images: &Tensor, convolution: &Tensor, after: After, is_fork: bool) -> Result<Fork> {
+        let weight = self.scale();
+        shim::pointwise_norm(images, convolution, &self.vectors(&weight), after.shortcut(), is_fork)
+    }
+
+    /// The row in a layer profile of a normalization that the convolution before it did in its own passes.
+    pub fn done(&self, fork: Fork) -> Result<Fork> {
+        let work = LayerWork::without_product(&fork.first);
+        let first = layers::pass(&self.label, work, || Ok(fork.first.shallow_clone()))?;
+        Ok(Fork { first, ..fork })
+    }
+
+    fn scale(&self) -> Tensor {
         // By a product, so that the parameter still has a gradient, which is waited for.
-        let weight = if fixed_scale { &self.weight * 0.0 + 1.0 } else { self.weight.shallow_clone() };
+        if self.kind.fixed_scale { &self.weight * 0.0 + 1.0 } else { self.weight.shallow_clone() }
+    }
+
+    fn vectors<'a>(&'a self, weight: &'a Tensor) -> BatchNormVectors<'a> {
+        BatchNormVectors {
+            weight,
+            bias: &self.bias,
+            running_mean: &self.running_mean,
+            running_variance: &self.running_variance,
+            momentum: MOMENTUM,
+            epsilon: self.kind.epsilon,
+        }
+    }
+
+    fn normalized(&self, images: &Tensor, after: After, is_fork: bool, mode: Mode) -> Result<Fork> {
+        let weight = self.scale();
         let (shortcut, relu) = (after.shortcut(), !matches!(after, After::Nothing));
         if has_kernels(images, mode) || is_for_one_pass(images, mode) {
-            let vectors = BatchNormVectors {
-                weight: &weight,
-                bias: &self.bias,
-                running_mean: &self.running_mean,
-                running_variance: &self.running_variance,
-                momentum: MOMENTUM,
-                epsilon,
-            };
+            let vectors = self.vectors(&weight);
             return match after {
                 After::ReluAndMaxPool(pool) if images.device() != Device::Cpu => {
                     shim::batch_norm_max_pool(images, &vectors, pool.window(), is_fork)
@@ -109,7 +126,7 @@ impl BatchNorm {
             Some(&self.running_variance),
             mode.has_batch_statistics(),
             MOMENTUM,
-            epsilon,
+            self.kind.epsilon,
             true,
         )?;
         if let Some(shortcut) = shortcut {

@@ -1,0 +1,123 @@
+// A 1x1 convolution with the batch normalization, the sum and the ReLU that follow it, by the kernels of
+// ../kernels/pointwise.cu: the raw output of the convolution and its gradient never reach memory.
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "autograd_cuda.h"
+#include "batch_norm.h"
+
+namespace {
+
+using Tensors = torch::autograd::variable_list;
+using Context = torch::autograd::AutogradContext;
+using kernels::floats;
+using kernels::Grid;
+using kernels::in;
+using kernels::out;
+
+constexpr int64_t kInputs = 64;
+constexpr int64_t kMostChannels = 256;
+
+// As the kernels declare it.
+struct Shape {
+  int rows, inputs, channels;
+};
+
+uint32_t number(int64_t value) { return static_cast<uint32_t>(value); }
+
+// One dimension of blocks of 256 threads, at most one for each tile of `tile_rows` rows.
+Grid tile_grid(int64_t rows, int64_t tile_rows, uint32_t shared) {
+  return {number(std::min(kernels::blocks_at_once(), (rows + tile_rows - 1) / tile_rows)), 1, 256, 1, shared};
+}
+
+Grid plain_grid(int64_t blocks) { return {number(blocks), 1, 256, 1}; }
+
+struct PointwiseNorm : torch::autograd::Function<PointwiseNorm> {
+  static Tensors forward(
+      Context* context, const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& shortcut,
+      const at::Tensor& gamma, const at::Tensor& beta, const BatchNormVectors& vectors, bool two) {
+    const auto type = x.scalar_type();
+    const auto& functions = *kernels::pointwise_functions(type);
+    const auto device = x.device();
+    const int64_t rows = x.numel() / kInputs, channels = weight.size(0);
+    const Shape shape{static_cast<int>(rows), kInputs, static_cast<int>(channels)};
+
+    const Grid grid = tile_grid(rows, 128, kernels::kStatisticsBytes);
+    const int64_t length = (kInputs + 1) * kInputs;
+    const auto partial = floats(x, {grid.slices, length});
+    // The Gram matrix of x, and the sums of x behind it.
+    const auto totals = floats(x, {kInputs + 1, kInputs});
+    kernels::launch(functions.statistics, grid, device, in(x), out(partial), shape);
+    kernels::launch(
+        functions.sum, plain_grid((length + 63) / 64), device, in(partial), out(totals), static_cast<int>(grid.slices),
+        static_cast<int>(length));
+    const auto statistics = floats(x, {4, channels}), weight_gram = floats(x, {channels, kInputs});
+    kernels::launch(
+        functions.statistics_finish, plain_grid(channels / 8), device, in(totals), in(totals[kInputs]), in(weight), in(gamma),
+        in(beta), out(vectors.running_mean), out(vectors.running_variance), out(statistics), out(weight_gram), shape,
+        static_cast<float>(vectors.momentum), static_cast<float>(vectors.epsilon));
+
+    const auto options = x.options().memory_format(at::MemoryFormat::ChannelsLast);
+    const auto y = at::empty({x.size(0), channels, x.size(2), x.size(3)}, options);
+    const Grid tiles{1, tile_grid(rows, 32, 0).slices, 256, 1, kernels::kApplyBytes};
+    at::Tensor mask;
+    if (shortcut.has_value()) {
+      mask = at::empty({y.numel() / kernels::packet_width(type)}, x.options().dtype(at::kByte));
+      kernels::launch(
+          functions.apply[1], tiles, device, in(x), in(weight), in(*shortcut), in(statistics), out(y), out(mask), shape);
+    } else {
+      kernels::launch(functions.apply[0], tiles, device, in(x), in(weight), in(statistics), out(y), shape);
+    }
+    context->save_for_backward({x, weight, statistics, totals, weight_gram, mask});
+    context->set_materialize_grads(false);
+    return kernels::outputs(y, two);
+  }
+
+  static Tensors backward(Context* context, Tensors gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto &x = saved[0], &weight = saved[1], &statistics = saved[2], &totals = saved[3], &weight_gram = saved[4],
+               &mask = saved[5];
+    const auto& functions = *kernels::pointwise_functions(x.scalar_type());
+    const auto device = x.device();
+    const int64_t rows = x.numel() / kInputs, channels = weight.size(0);
+    const Shape shape{static_cast<int>(rows), kInputs, static_cast<int>(channels)};
+    const auto [dy, dy2] = kernels::incoming(gradients, x.scalar_type());
+    const bool has_sum = mask.defined();
+
+    const auto dz = has_sum ? at::empty_like(dy) : at::Tensor(), d1 = at::empty_like(x), dx = at::empty_like(x);
+    const Grid grid = tile_grid(rows, 32, kernels::kGradientsBytes);
+    const auto partial = floats(x, {grid.slices, kInputs + 1, channels});
+    kernels::launch(
+        functions.gradients[has_sum][dy2.defined()], grid, device, in(dy), in(dy2), in(mask), in(x), in(weight),
+        in(statistics), out(dz), out(d1), out(partial), shape);
+    const auto dweight = at::empty_like(weight);
+    const auto dgamma = floats(x, {channels}), dbeta = floats(x, {channels}), coefficients = floats(x, {3, channels});
+    kernels::launch(
+        functions.gradient_finish, plain_grid(channels / 2), device, in(partial), static_cast<int>(grid.slices), in(weight),
+        in(statistics), in(weight_gram), in(totals[kInputs]), out(dweight), out(at::Tensor()), out(dgamma), out(dbeta),
+        out(coefficients), shape);
+    const auto matrix = at::empty({kInputs, kInputs}, x.options()), row = floats(x, {kInputs});
+    kernels::launch(
+        functions.gradient_matrix, plain_grid(kInputs), device, in(weight), in(coefficients), out(matrix), out(row), shape);
+    const Grid tiles{1, tile_grid(rows, 64, 0).slices, 256, 1, kernels::kInputGradientBytes};
+    kernels::launch(functions.input_gradient, tiles, device, in(d1), in(x), in(matrix), in(row), out(dx), shape);
+    return {dx, dweight, dz, dgamma, dbeta, at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+bool has_pointwise_kernels(const at::Tensor& x, const at::Tensor& weight) {
+  const int64_t channels = weight.size(0);
+  return kernels::pointwise_functions(x.scalar_type()) != nullptr && x.is_cuda() && x.scalar_type() == weight.scalar_type() &&
+      x.is_contiguous(at::MemoryFormat::ChannelsLast) && x.size(1) == kInputs && channels >= 2 * kInputs &&
+      channels <= kMostChannels && channels % 64 == 0 && x.numel() / kInputs < (int64_t{1} << 31);
+}
+
+Tensors pointwise_norm_cuda(
+    const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& shortcut, const BatchNormVectors& vectors,
+    bool two) {
+  return PointwiseNorm::apply(x, weight, shortcut, vectors.weight, vectors.bias, vectors, two);
+}

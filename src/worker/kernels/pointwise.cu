@@ -1,0 +1,695 @@
+// A 1x1 convolution with the batch normalization, the sum and the ReLU that follow it, without the convolution's raw output:
+// the normalization's statistics and gradients follow from products of the small input with itself and with the output's
+// gradient. `rows` pixels (channels_last) of `inputs` values in x and of `channels` values in the shortcut z and in y.
+//
+//   forward    G0 = x^T x, s0 = sum of x; mean = W s0 / n; variance = diag(W (G0/n - s0 s0^T/n^2) W^T)
+//              y = after(slope * (x W^T) + offset [+ z])
+//   backward   dz = mask * (dy [+ dy2]); G = dz^T x, s = sum of dz; dbeta = s; dgamma = inv * (rowsum(G * W) - mean * s)
+//              p = slope, q = -slope * dgamma * inv / n, r = -slope * s / n - q * mean
+//              dW = p G + q (W G0) + r s0^T; D1 = dz (p W); dx = D1 + x (W^T diag(q) W) + r^T W
+//
+// x, W, z, y and their gradients are of type Element (fp16 or bf16). `inputs` is 64, 128 or 256 and `channels` a multiple of
+// 64; the backward kernels take 64 inputs and at most 256 channels. Blocks have 256 threads in x. Shape is {rows, inputs,
+// channels}. n is the number of rows; `parts` is the caller's choice and decides the order of sums: multiprocessors x blocks
+// of one, at most the number of tiles. Statistics are those of batch_norm.cu: means, 1 / sigma, slopes and offsets.
+//
+//   kernel (arguments in order)                                                    grid                shared     rows a tile
+//   pointwise_statistics_{64,128}(x, partial, shape)                               parts               49152      128, 64
+//     partial: parts x (inputs + 1) x inputs floats
+//   pointwise_sum(partial, totals, parts, length)                                  ceil(length / 64)   -
+//     totals: G0 and s0 behind it, length = (inputs + 1) x inputs floats
+//   pointwise_statistics_finish(gram, sums, weight, gamma, beta, running_mean,     channels / 8        -
+//       running_variance, statistics, weight_gram, shape, momentum, epsilon)
+//     gram, sums: G0, s0; weight_gram: W G0, channels x inputs floats, for the backward pass
+//   pointwise_apply_linear_K(x, weight, statistics, y, shape)                      slices, parts       K = 64: 98304    32
+//   pointwise_apply_relu_K(x, weight, statistics, y, mask, shape)                                      K = 128: 83968   32
+//   pointwise_apply_sum_relu_K(x, weight, shortcut, statistics, y, mask, shape)                        K = 256: 100352  32
+//     slices = ceil(channels / (K = 64: 256, else 128)); parts are those of one slice
+//   pointwise_gradients[_relu][_two](dy, dy2, mask, x, weight, statistics,         parts               92160      32
+//       dz, d1, partial, shape)
+//     relu: with a mask; two: with dy2. Arguments that are not used, and dz if nobody wants it, are null.
+//     partial: parts x 65 x channels floats
+//   pointwise_gradient_finish(partial, parts, weight, statistics, weight_gram,     channels / 2        -
+//       sums, dweight, dweight_float, dgamma, dbeta, coefficients, shape)
+//     sums: s0; one of dweight (Element) and dweight_float is null; coefficients: p, q, r, 3 x channels floats
+//   pointwise_gradient_matrix(weight, coefficients, matrix, row, shape)            inputs              -
+//     matrix: inputs x inputs of type Element; row: inputs floats
+//   pointwise_input_gradient(d1, x, matrix, row, dx, shape)                        1, parts            58880      64
+//     shape.channels is not used
+//
+// `shared` is dynamic shared memory: a kernel with more than 48 KiB needs cuFuncSetAttribute(
+// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES). All kernels have registers for two blocks of a multiprocessor.
+
+struct Shape {
+  int rows;
+  int inputs;
+  int channels;
+};
+
+constexpr int THREADS = 256, WARPS = 8;
+constexpr int MOST_SHARED = 99 * 1024;
+SHARED_MEMORY(shared_memory, MOST_SHARED);
+
+DEVICE Element* shared_elements(int offset) { return reinterpret_cast<Element*>(shared_memory + offset); }
+DEVICE int tiles_of(int rows, int tile_rows) { return (rows + tile_rows - 1) / tile_rows; }
+
+// ---- y = after(slope * (x W^T) + offset [+ shortcut]) ----
+
+// How a block divides its work: a warp multiplies ROW_BLOCKS blocks of 16 rows with the weights of 32 channels. It keeps those
+// of KEPT x 16 inputs in registers and reads the others from shared memory. x is copied to shared memory STAGES - 1 tiles ahead,
+// the shortcut as well or (HAS_ROOM = false) to registers at the beginning of a tile.
+template <int INPUTS_, int CHANNEL_WARPS_, int ROW_BLOCKS_, int STAGES_, int KEPT_, bool HAS_ROOM_>
+struct Plan {
+  static constexpr int INPUTS = INPUTS_, CHANNEL_WARPS = CHANNEL_WARPS_, ROW_BLOCKS = ROW_BLOCKS_, STAGES = STAGES_, KEPT = KEPT_;
+  static constexpr bool HAS_ROOM = HAS_ROOM_;
+  static constexpr int CHANNELS = 32 * CHANNEL_WARPS, ROWS = 16 * ROW_BLOCKS * (WARPS / CHANNEL_WARPS);
+  static constexpr int WEIGHT_BYTES = CHANNELS * INPUTS * 2, X_BYTES = ROWS * INPUTS * 2;
+  static constexpr int SHORTCUT_BYTES = HAS_ROOM ? ROWS * CHANNELS * 2 : 0;
+  static constexpr int STAGE_BYTES = X_BYTES + SHORTCUT_BYTES, MASK_BYTES = ROWS * CHANNELS / 8;
+  static constexpr int MASK_OFFSET = WEIGHT_BYTES + STAGES * STAGE_BYTES;
+  static constexpr int SLOPE_OFFSET = MASK_OFFSET + 2 * MASK_BYTES;
+  static constexpr int BYTES = SLOPE_OFFSET + 2 * CHANNELS * 4;
+};
+
+typedef Plan<64, 8, 2, 3, 4, true> Apply64;
+typedef Plan<128, 4, 1, 3, 4, true> Apply128;
+typedef Plan<256, 4, 1, 2, 4, false> Apply256;
+typedef Plan<64, 2, 1, 3, 4, true> InputGradient;
+
+// The weights' rows are in such an order in shared memory that a thread's eight results of a row are neighboring channels:
+// the lane 4g + t has results 8h + 2t + e (e = 0, 1) of four products of 8 columns, h = 0..3, which are channels 8t + 2h + e.
+DEVICE int channel_of_weight_row(int row) { return (row & ~31) + 8 * ((row & 7) >> 1) + 2 * ((row & 31) >> 3) + (row & 1); }
+
+template <typename P, After AFTER, bool HAS_SHORTCUT, bool HAS_SLOPE>
+DEVICE void apply(
+    const Element* x, const Element* weight, const Element* shortcut, const float* slopes, const float* offsets, Element* y,
+    u8* mask, int rows, int channels) {
+  constexpr int X_PACKETS = P::INPUTS / WIDTH, STEPS = P::INPUTS / 16;
+  const int thread = threadIdx.x, lane = lane_number(), warp = thread / 32;
+  const int channel_warp = warp % P::CHANNEL_WARPS, row_warp = warp / P::CHANNEL_WARPS;
+  const int base = blockIdx.x * P::CHANNELS, channel = base + channel_warp * 32 + lane % 4 * WIDTH;
+  // The same for all threads of a warp.
+  const bool has_channels = channel < channels;
+  const int tiles = tiles_of(rows, P::ROWS);
+
+  const Tile weights = {shared_elements(0), X_PACKETS};
+  for (int i = thread; i < P::CHANNELS * X_PACKETS; i += THREADS) {
+    const int row = i / X_PACKETS, packet = i % X_PACKETS, c = base + channel_of_weight_row(row);
+    Packet values = {};
+    if (c < channels) values = load(weight + c * P::INPUTS + packet * WIDTH);
+    store(packet_at(weights, row, packet), values);
+  }
+  float* const slope_and_offset = reinterpret_cast<float*>(shared_memory + P::SLOPE_OFFSET);
+  if (thread < P::CHANNELS && base + thread < channels) {
+    if (HAS_SLOPE) slope_and_offset[thread] = slopes[base + thread];
+    slope_and_offset[P::CHANNELS + thread] = offsets[base + thread];
+  }
+
+  // The last rows come first: the L2 cache still holds those of x.
+  const auto first_row = [&](int tile) { return (tiles - 1 - tile) * P::ROWS; };
+  const auto x_tile = [&](int stage) { return Tile{shared_elements(P::WEIGHT_BYTES + stage * P::STAGE_BYTES), X_PACKETS}; };
+  // Row in the tile of this thread's results, and its own place for the shortcut there: nobody else reads it.
+  const auto row_of = [&](int block, int half) { return (row_warp * P::ROW_BLOCKS + block) * 16 + half * 8 + lane / 4; };
+  const auto shortcut_at = [&](int stage, int block, int half) {
+    return shared_elements(P::WEIGHT_BYTES + stage * P::STAGE_BYTES + P::X_BYTES) + ((block * 2 + half) * THREADS + thread) * WIDTH;
+  };
+  const auto request = [&](int tile, int stage) {
+    if (tile < tiles) {
+      const int first = first_row(tile);
+      UNROLLED for (int i = thread; i < P::ROWS * X_PACKETS; i += THREADS) {
+        const int row = i / X_PACKETS, packet = i % X_PACKETS;
+        const bool is_there = first + row < rows;
+        copy_16(packet_at(x_tile(stage), row, packet), x + static_cast<u64>(is_there ? first + row : 0) * P::INPUTS + packet * WIDTH, is_there);
+      }
+      if (HAS_SHORTCUT && P::HAS_ROOM && has_channels) {
+        UNROLLED for (int b = 0; b < P::ROW_BLOCKS; ++b) {
+          UNROLLED for (int half = 0; half < 2; ++half) {
+            const int row = first + row_of(b, half);
+            copy_16(shortcut_at(stage, b, half), shortcut + static_cast<u64>(row < rows ? row : 0) * channels + channel, row < rows);
+          }
+        }
+      }
+    }
+    end_copies();
+  };
+
+  const int step = gridDim.y;
+  UNROLLED for (int s = 0; s < P::STAGES - 1; ++s) request(blockIdx.y + s * step, s);
+  __syncthreads();
+  Fragment kept[2][P::KEPT > 0 ? P::KEPT : 1];
+  UNROLLED for (int k = 0; k < P::KEPT; ++k) {
+    UNROLLED for (int h = 0; h < 2; ++h) kept[h][k] = load_fragment(weights, channel_warp * 32 + 16 * h, 2 * k);
+  }
+
+  // A tile's mask goes through shared memory, and to global memory after the next barrier.
+  const auto store_mask = [&](int tile, int buffer) {
+    constexpr int WORDS = P::CHANNELS / 64;
+    for (int i = thread; i < P::ROWS * WORDS; i += THREADS) {
+      const int row = first_row(tile) + i / WORDS, c = base + i % WORDS * 64;
+      if (row < rows && c < channels) {
+        *reinterpret_cast<u64*>(mask + (static_cast<u64>(row) * channels + c) / 8) =
+            reinterpret_cast<const u64*>(shared_memory + P::MASK_OFFSET + buffer * P::MASK_BYTES)[i];
+      }
+    }
+  };
+
+  int stage = 0, count = 0, previous = -1;
+  for (int tile = blockIdx.y; tile < tiles; tile += step, ++count) {
+    Packet added[P::HAS_ROOM ? 1 : P::ROW_BLOCKS][2];
+    const int first = first_row(tile);
+    if (HAS_SHORTCUT && !P::HAS_ROOM && has_channels) {
+      UNROLLED for (int b = 0; b < P::ROW_BLOCKS; ++b) {
+        UNROLLED for (int half = 0; half < 2; ++half) {
+          const int row = first + row_of(b, half);
+          if (row < rows) added[P::HAS_ROOM ? 0 : b][half] = load(shortcut + static_cast<u64>(row) * channels + channel);
+        }
+      }
+    }
+    wait_for_copies<P::STAGES - 2>();
+    __syncthreads();
+    // The stage of the previous tile, which all warps have left.
+    request(tile + (P::STAGES - 1) * step, stage == 0 ? P::STAGES - 1 : stage - 1);
+    if (AFTER != NOTHING && previous >= 0) store_mask(previous, (count + 1) % 2);
+    previous = tile;
+    if (has_channels) {
+      u8* const bits_of_tile = shared_memory + P::MASK_OFFSET + count % 2 * P::MASK_BYTES;
+      UNROLLED for (int b = 0; b < P::ROW_BLOCKS; ++b) {
+        float sums[2][2][4] = {};
+        UNROLLED for (int k = 0; k < P::KEPT; ++k) {
+          const Fragment left = load_fragment(x_tile(stage), (row_warp * P::ROW_BLOCKS + b) * 16, 2 * k);
+          UNROLLED for (int h = 0; h < 2; ++h) multiply(sums[h], left, kept[h][k]);
+        }
+#pragma unroll 4
+        for (int k = P::KEPT; k < STEPS; ++k) {
+          const Fragment left = load_fragment(x_tile(stage), (row_warp * P::ROW_BLOCKS + b) * 16, 2 * k);
+          UNROLLED for (int h = 0; h < 2; ++h) multiply(sums[h], left, load_fragment(weights, channel_warp * 32 + 16 * h, 2 * k));
+        }
+        float slope[WIDTH], offset[WIDTH];
+        UNROLLED for (int i = 0; i < WIDTH; ++i) {
+          if (HAS_SLOPE) slope[i] = slope_and_offset[channel - base + i];
+          offset[i] = slope_and_offset[P::CHANNELS + channel - base + i];
+        }
+        UNROLLED for (int half = 0; half < 2; ++half) {
+          const int row = row_of(b, half);
+          if (first + row < rows) {
+            float values[WIDTH], more[WIDTH];
+            if (HAS_SHORTCUT) unpack(P::HAS_ROOM ? load(shortcut_at(stage, b, half)) : added[P::HAS_ROOM ? 0 : b][half], more);
+            u32 bits = 0;
+            UNROLLED for (int i = 0; i < WIDTH; ++i) {
+              const float product = sums[i / 4][i / 2 % 2][half * 2 + i % 2];
+              float value = HAS_SLOPE ? fmaf(product, slope[i], offset[i]) : product + offset[i];
+              if (HAS_SHORTCUT) value += more[i];
+              if (AFTER != NOTHING) {
+                bits |= static_cast<u32>(is_on(value)) << i;
+                value = is_on(value) ? value : 0.0f;
+              }
+              values[i] = value;
+            }
+            store(y + static_cast<u64>(first + row) * channels + channel, pack(values));
+            if (AFTER != NOTHING) bits_of_tile[row * (P::CHANNELS / 8) + channel_warp * 4 + lane % 4] = static_cast<u8>(bits);
+          }
+        }
+      }
+    }
+    stage = stage == P::STAGES - 1 ? 0 : stage + 1;
+  }
+  if (AFTER != NOTHING && previous >= 0) {
+    __syncthreads();
+    store_mask(previous, (count + 1) % 2);
+  }
+}
+
+#define POINTWISE_APPLY(K)                                                                                                  \
+  static_assert(Apply##K::BYTES <= MOST_SHARED, "shared memory");                                                           \
+  KERNEL_AT_ONCE(2, pointwise_apply_linear_##K)(                                                                            \
+      const Element* x, const Element* weight, const float* statistics, Element* y, Shape shape) {                          \
+    const float* const slopes = statistics + 2 * shape.channels;                                                            \
+    apply<Apply##K, NOTHING, false, true>(                                                                                  \
+        x, weight, nullptr, slopes, slopes + shape.channels, y, nullptr, shape.rows, shape.channels);                       \
+  }                                                                                                                         \
+  KERNEL_AT_ONCE(2, pointwise_apply_relu_##K)(                                                                              \
+      const Element* x, const Element* weight, const float* statistics, Element* y, u8* mask, Shape shape) {                \
+    const float* const slopes = statistics + 2 * shape.channels;                                                            \
+    apply<Apply##K, RELU, false, true>(                                                                                     \
+        x, weight, nullptr, slopes, slopes + shape.channels, y, mask, shape.rows, shape.channels);                          \
+  }                                                                                                                         \
+  KERNEL_AT_ONCE(2, pointwise_apply_sum_relu_##K)(                                                                          \
+      const Element* x, const Element* weight, const Element* shortcut, const float* statistics, Element* y, u8* mask,      \
+      Shape shape) {                                                                                                        \
+    const float* const slopes = statistics + 2 * shape.channels;                                                            \
+    apply<Apply##K, SUM_AND_RELU, true, true>(                                                                              \
+        x, weight, shortcut, slopes, slopes + shape.channels, y, mask, shape.rows, shape.channels);                         \
+  }
+POINTWISE_APPLY(64)
+POINTWISE_APPLY(128)
+POINTWISE_APPLY(256)
+
+// dx = d1 + x M + row; the matrix M is symmetric.
+KERNEL_AT_ONCE(2, pointwise_input_gradient)(
+    const Element* d1, const Element* x, const Element* matrix, const float* row, Element* dx, Shape shape) {
+  apply<InputGradient, NOTHING, true, false>(x, matrix, d1, nullptr, row, dx, nullptr, shape.rows, InputGradient::INPUTS);
+}
+
+// ---- Products over rows: G = dz^T x and G0 = x^T x ----
+
+// Warp's part of such a product: 32 rows of the result, 64 columns. sums[a][b][h]: rows 16a + g and 16a + g + 8, columns
+// 16b + 8h + 2t and the next one.
+typedef float Products[2][4][2][4];
+
+// Adds 16 pixels, from `row` in both tiles, of the columns from packets `left_packet` and `right_packet`.
+DEVICE void add_products(Products& sums, const Tile& left, int left_packet, const Tile& right, int right_packet, int row) {
+  const Fragment upper = load_fragment_transposed(left, row, left_packet), lower = load_fragment_transposed(left, row, left_packet + 2);
+  UNROLLED for (int b = 0; b < 4; ++b) {
+    const Fragment column = load_fragment_transposed(right, row, right_packet + 2 * b);
+    multiply(sums[0][b], upper, column);
+    multiply(sums[1][b], lower, column);
+  }
+}
+
+// Calls `body(row, column, first, second)` for neighboring results of this thread.
+template <typename Body>
+DEVICE void for_each_pair(const Products& sums, const Body& body) {
+  const int g = lane_number() / 4, t = lane_number() % 4;
+  UNROLLED for (int a = 0; a < 2; ++a) {
+    UNROLLED for (int b = 0; b < 4; ++b) {
+      UNROLLED for (int h = 0; h < 2; ++h) {
+        UNROLLED for (int half = 0; half < 2; ++half) {
+          body(16 * a + 8 * half + g, 16 * b + 8 * h + 2 * t, sums[a][b][h][2 * half], sums[a][b][h][2 * half + 1]);
+        }
+      }
+    }
+  }
+}
+
+struct alignas(8) Pair {
+  float first, second;
+};
+
+// Adds the threads' sums of each column; thread t has packet t % packets.
+DEVICE void store_column_sums(const float* sums, float* scratch, int packets, int columns, float* place) {
+  const int thread = threadIdx.x;
+  UNROLLED for (int i = 0; i < WIDTH; ++i) scratch[thread * WIDTH + i] = sums[i];
+  __syncthreads();
+  if (thread < columns) {
+    float sum = 0.0f;
+    for (int j = thread; j < THREADS * WIDTH; j += packets * WIDTH) sum += scratch[j];
+    place[thread] = sum;
+  }
+}
+
+constexpr int STATISTICS_STAGES = 3, STATISTICS_TILE = 16384;
+
+template <int INPUTS>
+DEVICE void statistics(const Element* x, float* partial, int rows) {
+  constexpr int PACKETS = INPUTS / WIDTH, ROWS = STATISTICS_TILE / 2 / INPUTS, ROWS_AT_ONCE = THREADS / PACKETS;
+  // Warps divide the product, and those that are left over the rows of a tile.
+  constexpr int LEFT_WARPS = INPUTS / 32, PRODUCT_WARPS = LEFT_WARPS * (INPUTS / 64), ROW_GROUPS = WARPS / PRODUCT_WARPS;
+  static_assert((ROW_GROUPS - 1) * PRODUCT_WARPS * 32 * 64 * 4 <= STATISTICS_STAGES * STATISTICS_TILE, "shared memory");
+  const int thread = threadIdx.x, warp = thread / 32, row_group = warp / PRODUCT_WARPS, product_warp = warp % PRODUCT_WARPS;
+  const int left = product_warp % LEFT_WARPS * 32, right = product_warp / LEFT_WARPS * 64;
+  const int tiles = tiles_of(rows, ROWS), step = gridDim.x;
+  const auto tile_of = [&](int stage) { return Tile{shared_elements(stage * STATISTICS_TILE), PACKETS}; };
+  const auto request = [&](int tile, int stage) {
+    if (tile < tiles) {
+      UNROLLED for (int u = 0; u < ROWS / ROWS_AT_ONCE; ++u) {
+        const int row = thread / PACKETS + u * ROWS_AT_ONCE, packet = thread % PACKETS, of_x = tile * ROWS + row;
+        copy_16(packet_at(tile_of(stage), row, packet), x + static_cast<u64>(of_x < rows ? of_x : 0) * INPUTS + packet * WIDTH, of_x < rows);
+      }
+    }
+    end_copies();
+  };
+  Products products = {};
+  float sums[WIDTH] = {};
+  UNROLLED for (int s = 0; s < STATISTICS_STAGES - 1; ++s) request(blockIdx.x + s * step, s);
+  int stage = 0;
+  for (int tile = blockIdx.x; tile < tiles; tile += step) {
+    wait_for_copies<STATISTICS_STAGES - 2>();
+    __syncthreads();
+    request(tile + (STATISTICS_STAGES - 1) * step, stage == 0 ? STATISTICS_STAGES - 1 : stage - 1);
+    UNROLLED for (int u = 0; u < ROWS / ROWS_AT_ONCE; ++u) {
+      float values[WIDTH];
+      unpack(load(packet_at(tile_of(stage), thread / PACKETS + u * ROWS_AT_ONCE, thread % PACKETS)), values);
+      UNROLLED for (int i = 0; i < WIDTH; ++i) sums[i] += values[i];
+    }
+    UNROLLED for (int k = 0; k < ROWS / ROW_GROUPS / 16; ++k) {
+      add_products(products, tile_of(stage), left / WIDTH, tile_of(stage), right / WIDTH, row_group * (ROWS / ROW_GROUPS) + 16 * k);
+    }
+    stage = stage == STATISTICS_STAGES - 1 ? 0 : stage + 1;
+  }
+  __syncthreads();
+  // Row groups are added in their order.
+  float* const scratch = reinterpret_cast<float*>(shared_memory);
+  constexpr int GROUP = PRODUCT_WARPS * 32;
+  const int in_group = thread % GROUP;
+  float* const flat = &products[0][0][0][0];
+  if (row_group > 0) {
+    UNROLLED for (int i = 0; i < 64; ++i) scratch[((row_group - 1) * 64 + i) * GROUP + in_group] = flat[i];
+  }
+  __syncthreads();
+  float* const place = partial + static_cast<u64>(blockIdx.x) * (INPUTS + 1) * INPUTS;
+  if (row_group == 0) {
+    UNROLLED for (int i = 0; i < 64; ++i) {
+      UNROLLED for (int group = 1; group < ROW_GROUPS; ++group) flat[i] += scratch[((group - 1) * 64 + i) * GROUP + in_group];
+    }
+    for_each_pair(products, [&](int row, int column, float first, float second) {
+      *reinterpret_cast<Pair*>(place + (left + row) * INPUTS + right + column) = {first, second};
+    });
+  }
+  __syncthreads();
+  store_column_sums(sums, scratch, PACKETS, INPUTS, place + INPUTS * INPUTS);
+}
+
+KERNEL_AT_ONCE(2, pointwise_statistics_64)(const Element* x, float* partial, Shape shape) { statistics<64>(x, partial, shape.rows); }
+KERNEL_AT_ONCE(2, pointwise_statistics_128)(const Element* x, float* partial, Shape shape) { statistics<128>(x, partial, shape.rows); }
+
+constexpr int GRADIENT_INPUTS = 64, GRADIENT_CHANNELS = 256, GRADIENT_ROWS = 32;
+constexpr int GRADIENT_PASSES = GRADIENT_ROWS * GRADIENT_CHANNELS / WIDTH / THREADS;
+
+// p W (channels x inputs), dz, dy and dy2 of a tile, two buffers of x and of the mask.
+struct Gradients {
+  static constexpr int TENSOR_BYTES = GRADIENT_ROWS * GRADIENT_CHANNELS * 2, X_BYTES = GRADIENT_ROWS * GRADIENT_INPUTS * 2;
+  static constexpr int MASK_BYTES = GRADIENT_ROWS * GRADIENT_CHANNELS / 8;
+  static constexpr int DZ = GRADIENT_CHANNELS * GRADIENT_INPUTS * 2, DY = DZ + TENSOR_BYTES, DY2 = DY + TENSOR_BYTES;
+  static constexpr int X = DY2 + TENSOR_BYTES, MASK = X + 2 * X_BYTES, BYTES = MASK + 2 * MASK_BYTES;
+};
+static_assert(Gradients::BYTES <= MOST_SHARED, "shared memory");
+
+template <bool HAS_MASK, bool TWO>
+DEVICE void gradients(
+    const Element* dy, const Element* dy2, const u8* mask, const Element* x, const Element* weight, const float* statistics,
+    Element* dz, Element* d1, float* partial, const Shape& shape) {
+  constexpr int ROWS = GRADIENT_ROWS, X_PACKETS = GRADIENT_INPUTS / WIDTH;
+  static_assert(ROWS == 32, "warps divide d1 into 2 x 4 blocks");
+  const int thread = threadIdx.x, lane = lane_number(), warp = thread / 32;
+  const int rows = shape.rows, channels = shape.channels, packets = channels / WIDTH;
+  const int tiles = tiles_of(rows, ROWS), step = gridDim.x;
+  // A thread has one packet of every eighth row.
+  const int packet = lane;
+  const bool has_own = packet < packets;
+  const Tile scaled = {shared_elements(0), X_PACKETS}, of_dz = {shared_elements(Gradients::DZ), GRADIENT_CHANNELS / WIDTH};
+  const auto x_tile = [&](int buffer) { return Tile{shared_elements(Gradients::X + buffer * Gradients::X_BYTES), X_PACKETS}; };
+  // Place of a thread's own packet in pass u: nobody else reads it.
+  const auto own = [&](int offset, int u) { return shared_elements(offset) + (u * THREADS + thread) * WIDTH; };
+  const auto first_row = [&](int tile) { return (tiles - 1 - tile) * ROWS; };
+
+  const auto request_own = [&](int tile, int u, int row) {
+    const int at = first_row(tile) + row;
+    const u64 place = static_cast<u64>(at < rows ? at : 0) * channels + packet * WIDTH;
+    copy_16(own(Gradients::DY, u), dy + place, at < rows);
+    if (TWO) copy_16(own(Gradients::DY2, u), dy2 + place, at < rows);
+  };
+  const auto request_common = [&](int tile, int buffer) {
+    UNROLLED for (int i = thread; i < ROWS * X_PACKETS; i += THREADS) {
+      const int row = i / X_PACKETS, at = first_row(tile) + row;
+      copy_16(packet_at(x_tile(buffer), row, i % X_PACKETS), x + static_cast<u64>(at < rows ? at : 0) * GRADIENT_INPUTS + i % X_PACKETS * WIDTH, at < rows);
+    }
+    if (HAS_MASK) {
+      // Rows are neighbors in the mask: `packets` bytes of each, a multiple of 8.
+      const u64 begin = static_cast<u64>(first_row(tile)) * packets, end = static_cast<u64>(rows) * packets;
+      for (int i = thread * 8; i < ROWS * packets; i += THREADS * 8) {
+        copy_8(shared_memory + Gradients::MASK + buffer * Gradients::MASK_BYTES + i, mask + (begin + i < end ? begin + i : 0), begin + i < end);
+      }
+    }
+  };
+
+  int tile = blockIdx.x;
+  if (tile < tiles) {
+    request_common(tile, 0);
+    UNROLLED for (int u = 0; u < GRADIENT_PASSES; ++u) {
+      if (has_own) request_own(tile, u, warp + u * WARPS);
+    }
+  }
+  end_copies();
+  // Columns 8p + 2t + e (t = 0..3, e = 0, 1) of packets p = 2b, 2b + 1 are inputs 16b + 4t + 2 (p % 2) + e: a thread's four
+  // results of a row are then neighbors.
+  for (int i = thread; i < channels * X_PACKETS; i += THREADS) {
+    const int c = i / X_PACKETS, p = i % X_PACKETS;
+    const float slope = statistics[2 * channels + c];
+    float values[WIDTH];
+    UNROLLED for (int j = 0; j < WIDTH; ++j) {
+      values[j] = slope * to_float(weight[c * GRADIENT_INPUTS + p / 2 * 16 + j / 2 * 4 + p % 2 * 2 + j % 2]);
+    }
+    store(packet_at(scaled, c, p), pack(values));
+  }
+
+  Products products = {};
+  float sums[WIDTH] = {};
+  for (int buffer = 0; tile < tiles; tile += step, buffer ^= 1) {
+    wait_for_copies<0>();
+    __syncthreads();
+    const bool has_next = tile + step < tiles;
+    if (has_next) request_common(tile + step, buffer ^ 1);
+    const int first = first_row(tile);
+    UNROLLED for (int u = 0; u < GRADIENT_PASSES; ++u) {
+      const int row = warp + u * WARPS;
+      if (has_own) {
+        float g[WIDTH];
+        unpack(load(own(Gradients::DY, u)), g);
+        if (TWO) {
+          float more[WIDTH];
+          unpack(load(own(Gradients::DY2, u)), more);
+          UNROLLED for (int i = 0; i < WIDTH; ++i) g[i] += more[i];
+        }
+        if (HAS_MASK) {
+          const u32 bits = shared_memory[Gradients::MASK + buffer * Gradients::MASK_BYTES + row * packets + packet];
+          UNROLLED for (int i = 0; i < WIDTH; ++i) g[i] = bits >> i & 1u ? g[i] : 0.0f;
+        }
+        const Packet rounded = pack(g);
+        store(packet_at(of_dz, row, packet), rounded);
+        if (dz != nullptr && first + row < rows) store(dz + static_cast<u64>(first + row) * channels + packet * WIDTH, rounded);
+        unpack(rounded, g);
+        UNROLLED for (int i = 0; i < WIDTH; ++i) sums[i] += g[i];
+        // The thread has read its places; they take the next tile.
+        if (has_next) request_own(tile + step, u, row);
+      }
+    }
+    end_copies();
+    __syncthreads();
+    if (warp * 32 < channels) {
+      UNROLLED for (int k = 0; k < ROWS / 16; ++k) add_products(products, of_dz, warp * 4, x_tile(buffer), 0, 16 * k);
+    }
+    // d1 = dz (p W): a block of 16 rows and 16 inputs a warp.
+    const int row_block = warp % 2, column_block = warp / 2;
+    float block[2][4] = {};
+    for (int c = 0; c < channels; c += 64) {
+      UNROLLED for (int k = c; k < c + 64; k += 16) {
+        multiply(block, load_fragment(of_dz, row_block * 16, k / WIDTH), load_fragment_transposed(scaled, k, 2 * column_block));
+      }
+    }
+    UNROLLED for (int half = 0; half < 2; ++half) {
+      const int row = first + row_block * 16 + half * 8 + lane / 4;
+      if (row < rows) {
+        u32 words[2];
+        UNROLLED for (int h = 0; h < 2; ++h) {
+          words[h] = to_element(block[h][2 * half]) | static_cast<u32>(to_element(block[h][2 * half + 1])) << 16;
+        }
+        *reinterpret_cast<u64*>(d1 + static_cast<u64>(row) * GRADIENT_INPUTS + column_block * 16 + lane % 4 * 4) =
+            words[0] | static_cast<u64>(words[1]) << 32;
+      }
+    }
+  }
+  float* const place = partial + static_cast<u64>(blockIdx.x) * (GRADIENT_INPUTS + 1) * channels;
+  if (warp * 32 < channels) {
+    for_each_pair(products, [&](int row, int column, float first, float second) {
+      *reinterpret_cast<Pair*>(place + (warp * 32 + row) * GRADIENT_INPUTS + column) = {first, second};
+    });
+  }
+  __syncthreads();
+  store_column_sums(sums, reinterpret_cast<float*>(shared_memory + Gradients::DY), GRADIENT_CHANNELS / WIDTH, channels, place + GRADIENT_INPUTS * channels);
+}
+
+#define POINTWISE_GRADIENTS(name, HAS_MASK, TWO)                                                                            \
+  KERNEL_AT_ONCE(2, name)(                                                                                                  \
+      const Element* dy, const Element* dy2, const u8* mask, const Element* x, const Element* weight,                       \
+      const float* statistics, Element* dz, Element* d1, float* partial, Shape shape) {                                     \
+    gradients<HAS_MASK, TWO>(dy, dy2, mask, x, weight, statistics, dz, d1, partial, shape);                                 \
+  }
+POINTWISE_GRADIENTS(pointwise_gradients, false, false)
+POINTWISE_GRADIENTS(pointwise_gradients_two, false, true)
+POINTWISE_GRADIENTS(pointwise_gradients_relu, true, false)
+POINTWISE_GRADIENTS(pointwise_gradients_relu_two, true, true)
+
+// ---- Small kernels between the large ones ----
+
+struct alignas(16) Floats {
+  float values[4];
+};
+
+// totals[i] = sum of partial[p * length + i] over p < parts, in fp64. `length` is a multiple of 4; a block adds 64 of them.
+KERNEL(pointwise_sum)(const float* partial, float* totals, int parts, int length) {
+  constexpr int PACKETS = 16, SHARES = THREADS / PACKETS;
+  __shared__ double shares[SHARES][PACKETS * 4];
+  const int thread = threadIdx.x, packet = thread % PACKETS, share = thread / PACKETS, base = blockIdx.x * PACKETS * 4;
+  double sums[4] = {};
+  if (base + packet * 4 < length) {
+#pragma unroll 8
+    for (int p = share; p < parts; p += SHARES) {
+      const Floats values = *reinterpret_cast<const Floats*>(partial + static_cast<u64>(p) * length + base + packet * 4);
+      UNROLLED for (int i = 0; i < 4; ++i) sums[i] += values.values[i];
+    }
+  }
+  UNROLLED for (int i = 0; i < 4; ++i) shares[share][packet * 4 + i] = sums[i];
+  __syncthreads();
+  if (thread < PACKETS * 4 && base + thread < length) {
+    double total = 0.0;
+    UNROLLED for (int s = 0; s < SHARES; ++s) total += shares[s][thread];
+    totals[base + thread] = static_cast<float>(total);
+  }
+}
+
+// Adds values[g * COUNT + i] over i < COUNT for every group g of COUNT threads, COUNT a power of two; the sum is at i = 0.
+template <int COUNT>
+DEVICE void sum_groups(double* values) {
+  const int thread = threadIdx.x;
+  __syncthreads();
+  UNROLLED for (int distance = COUNT / 2; distance > 0; distance /= 2) {
+    if (thread % COUNT < distance) values[thread] += values[thread + distance];
+    __syncthreads();
+  }
+}
+
+// A block has 8 channels; a thread has one input of INPUTS / 32 of them.
+constexpr int FINISHED_CHANNELS = 8, MOST_INPUTS = 256;
+
+template <int INPUTS>
+DEVICE void finish_statistics(
+    const float* gram, const float* sums, const Element* weight, const float* gamma, const float* beta, float* running_mean,
+    float* running_variance, float* statistics, float* weight_gram, const Shape& shape, float momentum, float epsilon,
+    double* means, float (*weights)[MOST_INPUTS], float (*products)[MOST_INPUTS], double* shares) {
+  constexpr int OWN = INPUTS / 32;
+  const int thread = threadIdx.x, input = thread % INPUTS, own_first = thread / INPUTS * OWN, base = blockIdx.x * FINISHED_CHANNELS;
+  const double n = shape.rows, of_row = 1.0 / n;
+  if (thread < INPUTS) means[thread] = sums[thread] * of_row;
+  UNROLLED for (int u = 0; u < OWN; ++u) {
+    weights[own_first + u][input] = to_float(weight[(base + own_first + u) * INPUTS + input]);
+  }
+  __syncthreads();
+  // W times the covariances of the inputs.
+  float row[OWN] = {};
+  const double own_mean = means[input];
+#pragma unroll 8
+  for (int l = 0; l < INPUTS; ++l) {
+    const float covariance = static_cast<float>(gram[l * INPUTS + input] * of_row - means[l] * own_mean);
+    UNROLLED for (int u = 0; u < OWN; ++u) row[u] = fmaf(weights[own_first + u][l], covariance, row[u]);
+  }
+  UNROLLED for (int u = 0; u < OWN; ++u) products[own_first + u][input] = row[u] * weights[own_first + u][input];
+  // 32 threads for each channel add its mean, then its variance.
+  const int c = thread / 32;
+  double mean = 0.0, variance = 0.0;
+  __syncthreads();
+  for (int i = thread % 32; i < INPUTS; i += 32) {
+    mean += weights[c][i] * means[i];
+    variance += products[c][i];
+  }
+  shares[thread] = mean;
+  shares[THREADS + thread] = variance;
+  sum_groups<32>(shares);
+  sum_groups<32>(shares + THREADS);
+  UNROLLED for (int u = 0; u < OWN; ++u) {
+    weight_gram[(base + own_first + u) * INPUTS + input] = static_cast<float>(n * (row[u] + shares[(own_first + u) * 32] * own_mean));
+  }
+  if (thread % 32 == 0) {
+    const int channel = base + c;
+    variance = shares[THREADS + thread] < 0.0 ? 0.0 : shares[THREADS + thread];
+    const float rounded_mean = static_cast<float>(shares[thread]);
+    const float inverse_sigma = static_cast<float>(1.0 / sqrt(variance + static_cast<double>(epsilon)));
+    statistics[channel] = rounded_mean;
+    statistics[shape.channels + channel] = inverse_sigma;
+    statistics[2 * shape.channels + channel] = inverse_sigma * gamma[channel];
+    statistics[3 * shape.channels + channel] = beta[channel] - rounded_mean * (inverse_sigma * gamma[channel]);
+    running_mean[channel] += momentum * (rounded_mean - running_mean[channel]);
+    running_variance[channel] += momentum * (static_cast<float>(variance * n / (n - 1.0)) - running_variance[channel]);
+  }
+}
+
+KERNEL(pointwise_statistics_finish)(
+    const float* gram, const float* sums, const Element* weight, const float* gamma, const float* beta, float* running_mean,
+    float* running_variance, float* statistics, float* weight_gram, Shape shape, float momentum, float epsilon) {
+  __shared__ double means[MOST_INPUTS], shares[2 * THREADS];
+  __shared__ float weights[FINISHED_CHANNELS][MOST_INPUTS], products[FINISHED_CHANNELS][MOST_INPUTS];
+#define FINISH(INPUTS)                                                                                                    \
+  finish_statistics<INPUTS>(gram, sums, weight, gamma, beta, running_mean, running_variance, statistics, weight_gram, shape, \
+                            momentum, epsilon, means, weights, products, shares)
+  if (shape.inputs == 64) {
+    FINISH(64);
+  } else if (shape.inputs == 128) {
+    FINISH(128);
+  } else {
+    FINISH(256);
+  }
+#undef FINISH
+}
+
+// A block has two channels.
+KERNEL(pointwise_gradient_finish)(
+    const float* partial, int parts, const Element* weight, const float* statistics, const float* weight_gram, const float* sums,
+    Element* dweight, float* dweight_float, float* dgamma, float* dbeta, float* coefficients, Shape shape) {
+  constexpr int INPUTS = GRADIENT_INPUTS, VALUES = 2 * INPUTS, PACKETS = VALUES / 4, SHARES = THREADS / PACKETS;
+  __shared__ double shares[SHARES][VALUES], of_sums[THREADS], products[THREADS];
+  const int thread = threadIdx.x, channels = shape.channels, base = blockIdx.x * 2;
+  const u64 length = static_cast<u64>(INPUTS + 1) * channels;
+  const int packet = thread % PACKETS, share = thread / PACKETS;
+  double total[4] = {};
+#pragma unroll 8
+  for (int p = share; p < parts; p += SHARES) {
+    const Floats values = *reinterpret_cast<const Floats*>(partial + p * length + base * INPUTS + packet * 4);
+    UNROLLED for (int i = 0; i < 4; ++i) total[i] += values.values[i];
+  }
+  UNROLLED for (int i = 0; i < 4; ++i) shares[share][packet * 4 + i] = total[i];
+  // Half of the threads for each channel.
+  double sum = 0.0;
+  for (int p = thread % 128; p < parts; p += 128) sum += partial[p * length + static_cast<u64>(INPUTS) * channels + base + thread / 128];
+  of_sums[thread] = sum;
+  sum_groups<128>(of_sums);
+  const int channel = base + thread / INPUTS % 2, input = thread % INPUTS;
+  const double w = to_float(weight[channel * INPUTS + input]);
+  double product = 0.0;
+  if (thread < VALUES) {
+    UNROLLED for (int s = 0; s < SHARES; ++s) product += shares[s][thread];
+  }
+  products[thread] = product * w;
+  sum_groups<INPUTS>(products);
+  if (thread < VALUES) {
+    const double n = shape.rows, mean = statistics[channel], inverse_sigma = statistics[channels + channel];
+    const double slope = statistics[2 * channels + channel], s = of_sums[thread / INPUTS * 128];
+    const double of_gamma = inverse_sigma * (products[thread / INPUTS * INPUTS] - mean * s);
+    const double q = -slope * of_gamma * inverse_sigma / n, r = -slope * s / n - q * mean;
+    const float gradient =
+        static_cast<float>(slope * product + q * weight_gram[channel * INPUTS + input] + r * sums[input]);
+    if (dweight != nullptr) dweight[channel * INPUTS + input] = to_element(gradient);
+    if (dweight_float != nullptr) dweight_float[channel * INPUTS + input] = gradient;
+    if (input == 0) {
+      dgamma[channel] = static_cast<float>(of_gamma);
+      dbeta[channel] = static_cast<float>(s);
+      coefficients[channel] = static_cast<float>(slope);
+      coefficients[channels + channel] = static_cast<float>(q);
+      coefficients[2 * channels + channel] = static_cast<float>(r);
+    }
+  }
+}
+
+// matrix = W^T diag(q) W, row = r^T W. A block has one row of the matrix.
+KERNEL(pointwise_gradient_matrix)(const Element* weight, const float* coefficients, Element* matrix, float* row, Shape shape) {
+  constexpr int INPUTS = GRADIENT_INPUTS, SHARES = THREADS / INPUTS;
+  __shared__ float shares[SHARES][INPUTS];
+  __shared__ double products[THREADS];
+  const int thread = threadIdx.x, input = thread % INPUTS, share = thread / INPUTS, channels = shape.channels, own = blockIdx.x;
+  const float* const q = coefficients + channels;
+  float sum = 0.0f;
+#pragma unroll 8
+  for (int c = share; c < channels; c += SHARES) {
+    sum = fmaf(q[c] * to_float(weight[c * INPUTS + own]), to_float(weight[c * INPUTS + input]), sum);
+  }
+  shares[share][input] = sum;
+  double product = 0.0;
+  for (int c = thread; c < channels; c += THREADS) {
+    product += static_cast<double>(coefficients[2 * channels + c]) * to_float(weight[c * INPUTS + own]);
+  }
+  products[thread] = product;
+  sum_groups<THREADS>(products);
+  if (share == 0) {
+    UNROLLED for (int s = 1; s < SHARES; ++s) sum += shares[s][input];
+    matrix[own * INPUTS + input] = to_element(sum);
+  }
+  if (thread == 0) row[own] = static_cast<float>(products[0]);
+}
