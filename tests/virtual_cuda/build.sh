@@ -21,7 +21,7 @@
 # kernels       new tensors, views, copies between devices
 # meeting.h     shared memory of the ranks
 # nccl          libnccl.so.2
-# access_log    what the threads of a kernel touch
+# access_log    what the threads of a kernel touch, and in which order
 # threads       the threads of a kernel, on one core
 # kernel_image.h, launch   kernels that were compiled, modules, launches
 # driver        libcuda.so.1
@@ -36,8 +36,9 @@ folder=$(realpath -m "$2")
 cd "$(dirname "$0")"
 mkdir -p "$folder"
 
+optimized=-O1
 compile() {
-    nice "${CXX:-c++}" -std=c++17 -O1 -fPIC -Wall -D_GLIBCXX_USE_CXX11_ABI=1 "$@"
+    nice "${CXX:-c++}" -std=c++17 "$optimized" -fPIC -Wall -D_GLIBCXX_USE_CXX11_ABI=1 "$@"
 }
 with_libtorch() {
     compile -isystem "$libtorch/include" -isystem "$libtorch/include/torch/csrc/api/include" "$@"
@@ -56,9 +57,12 @@ library() {
 }
 
 cp device.h kernel_image.h "$folder"
+# Called for every access of a kernel.
+optimized=-O2
 for part in memory machine access_log threads launch driver nvrtc; do
     object compile "$part"
 done
+optimized=-O1
 # Of one process alone, whichever of the others it loads.
 library libvirtual_cuda.so memory.o machine.o access_log.o threads.o launch.o -ldl
 library libcuda.so.1 driver.o -L. -lvirtual_cuda

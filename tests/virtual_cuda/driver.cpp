@@ -136,7 +136,7 @@ Result cuDeviceGetAttribute(int* value, int attribute, int device) {
   switch (attribute) {
     case COMPUTE_CAPABILITY_MAJOR: *value = 9; return SUCCESS;
     case COMPUTE_CAPABILITY_MINOR: *value = 0; return SUCCESS;
-    case MULTIPROCESSOR_COUNT: *value = 1; return SUCCESS;
+    case MULTIPROCESSOR_COUNT: *value = virtual_cuda::MULTIPROCESSORS; return SUCCESS;
     case MAX_THREADS_PER_BLOCK: *value = 1024; return SUCCESS;
     case MAX_SHARED_MEMORY_PER_BLOCK: *value = 48 << 10; return SUCCESS;
     case WARP_SIZE: *value = 32; return SUCCESS;
@@ -237,6 +237,9 @@ Result cuLaunchKernel(
     const Function* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
     unsigned block_z, unsigned shared_bytes, void* stream, void** parameters, void** extra) {
   return guarded(stream, [&](Stream& stream) {
+    if (function == nullptr) {
+      return INVALID_HANDLE;
+    }
     if (shared_bytes != 0 || extra != nullptr) {
       throw LaunchError{INVALID_VALUE, "dynamic shared memory and packed parameters are not there"};
     }

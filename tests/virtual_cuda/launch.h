@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "access_log.h"
 #include "kernel_image.h"
 #include "machine.h"
 
@@ -57,7 +58,7 @@ class Launch {
 
  private:
   // Values of the parameters that are pointers.
-  std::vector<std::uintptr_t> pointers() const;
+  std::vector<Pointer> pointers() const;
   // Address of the value of parameter `index`.
   const char* value(int index) const { return values_.data() + offsets_[index]; }
 
