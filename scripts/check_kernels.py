@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Compiles every CUDA kernel of the worker for every GPU with NVRTC, which needs no GPU and no driver.
+"""Compiles the worker's CUDA kernels for every GPU with NVRTC, which needs no GPU and no driver.
 
-    scripts/check_kernels.py --cuda 12.6|13.0 | --libraries FOLDER [--registers 64] [--architectures 70,90] [FILE...]
+    scripts/check_kernels.py --cuda 12.6|13.0 | --libraries FOLDER [--registers 64] [--architectures 70,90]
 
 --cuda       loads NVRTC's wheel into .libtorch once (24 MB for 12.6, 90 MB for 13.0)
 --libraries  has libnvrtc.so.* and libnvrtc-builtins.so.* already
-FILE         of src/worker/kernels; by default every .cu file there
 
 A kernel fails if it does not compile, spills registers to memory, or needs more registers than wanted.
 """
@@ -23,7 +22,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "src/worker/kernels"
 WHEELS = {"12.6": "nvidia-cuda-nvrtc-cu12==12.6.85", "13.0": "nvidia-cuda-nvrtc==13.0.88"}
-# What the worker compiles each file for, and the oldest GPU with it.
+# What the worker compiles them for, and the oldest GPU with it.
 ELEMENTS = {"HALF": 70, "BFLOAT16": 80, "FLOAT": 70}
 OLDEST = 70
 
@@ -35,6 +34,15 @@ def load_wheel(cuda):
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, WHEELS[cuda]]
         subprocess.run(pip, check=True)
     return next(folder.glob("nvidia/*/lib/libnvrtc.so.*")).parent
+
+
+def worker_source():
+    """Returns the text that the worker compiles: the files that it names, in its order."""
+    names = re.findall(r'include_str!\("\.\./kernels/([\w.]+)"\)', (ROOT / "src/worker/ffi/kernels.rs").read_text())
+    unused = {file.name for file in KERNELS.iterdir()} - set(names)
+    if unused or not names:
+        raise SystemExit(f"src/worker/ffi/kernels.rs does not include {', '.join(sorted(unused)) or 'any kernels'}")
+    return b"".join((KERNELS / name).read_bytes() for name in names)
 
 
 class Nvrtc:
@@ -61,10 +69,10 @@ class Nvrtc:
         self.library.nvrtcGetSupportedArchs(found)
         return [architecture for architecture in found if architecture >= OLDEST]
 
-    def compile(self, name, source, architecture, element):
+    def compile(self, source, architecture, element):
         """Returns the log, with what each kernel uses; raises RuntimeError with it if that fails."""
         program = ctypes.c_void_p()
-        self.library.nvrtcCreateProgram(ctypes.byref(program), source, name.encode(), 0, None, None)
+        self.library.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None)
         options = [f"--gpu-architecture=sm_{architecture}", "--std=c++17", "-default-device", f"-DELEMENT_{element}"]
         options = [option.encode() for option in [*options, "--ptxas-options=-v"]]
         status = self.library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
@@ -87,13 +95,12 @@ def uses(log):
         yield name, int(registers), int(stores) + int(loads)
 
 
-def check(nvrtc, file, architecture, element, limit):
+def check(nvrtc, source, architecture, element, limit):
     """Returns a line about this compilation, and whether it is as wanted."""
     begin = time.monotonic()
-    what = f"{file.name} sm_{architecture} {element.lower()}"
-    source = (KERNELS / "prelude.cuh").read_bytes() + file.read_bytes()
+    what = f"sm_{architecture} {element.lower()}"
     try:
-        log = nvrtc.compile(file.name, source, architecture, element)
+        log = nvrtc.compile(source, architecture, element)
     except RuntimeError as error:
         return f"{what}: {str(error).strip()}", False
     kernels = list(uses(log))
@@ -113,16 +120,14 @@ def main():
     libraries.add_argument("--libraries", type=pathlib.Path)
     parser.add_argument("--registers", type=int, default=64)
     parser.add_argument("--architectures", type=lambda text: [int(number) for number in text.split(",")])
-    parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FILE")
     options = parser.parse_args()
 
     nvrtc = Nvrtc(options.libraries or load_wheel(options.cuda))
     architectures = options.architectures or nvrtc.architectures()
-    files = options.files or sorted(KERNELS.glob("*.cu"))
-    print(f"NVRTC {nvrtc.version()}, sm_{', sm_'.join(map(str, architectures))}, {len(files)} files", flush=True)
+    print(f"NVRTC {nvrtc.version()}, sm_{', sm_'.join(map(str, architectures))}", flush=True)
+    source = worker_source()
     wanted = [
-        (nvrtc, file, architecture, element, options.registers)
-        for file in files
+        (nvrtc, source, architecture, element, options.registers)
         for architecture in architectures
         for element, oldest in ELEMENTS.items()
         if architecture >= oldest

@@ -57,9 +57,13 @@ fn check() -> &'static Path {
 
 #[test]
 fn kernels_compute_the_same_in_every_order_of_threads() {
-    for (case, expected) in
-        [("copy", "copied\n"), ("halves", "converted\n"), ("reverse", "reversed\n"), ("streams", "launched\n")]
-    {
+    for (case, expected) in [
+        ("copy", "copied\n"),
+        ("halves", "converted\n"),
+        ("reverse", "reversed\n"),
+        ("streams", "launched\n"),
+        ("graph", "replayed\n"),
+    ] {
         assert_eq!(assert_same_in_every_order(check(), case), expected);
     }
     // The last block is another one in each order.

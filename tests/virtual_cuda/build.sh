@@ -45,7 +45,7 @@ with_libtorch() {
 }
 # $1: compile or with_libtorch; $2: part.
 object() {
-    if [ ! -f "$folder/$2.o" ] || [ -n "$(find . -newer "$folder/$2.o" \( -name "$2.cpp" -o -name '*.h' \))" ]; then
+    if [ ! -f "$folder/$2.o" ] || [ -n "$(find . -maxdepth 1 -newer "$folder/$2.o" \( -name "$2.cpp" -o -name '*.h' \))" ]; then
         "$1" -c "$2.cpp" -o "$folder/$2.o"
     fi
 }
@@ -59,9 +59,10 @@ library() {
 cp device.h kernel_image.h "$folder"
 # Called for every access of a kernel.
 optimized=-O2
-for part in memory machine access_log threads launch driver nvrtc; do
+for part in memory machine access_log threads launch driver; do
     object compile "$part"
 done
+compile -DHEADERS_CHECKSUM="$(cat device.h kernel_image.h nvrtc.cpp | cksum | cut -d ' ' -f 1)u" -c nvrtc.cpp -o "$folder/nvrtc.o"
 optimized=-O1
 # Of one process alone, whichever of the others it loads.
 library libvirtual_cuda.so memory.o machine.o access_log.o threads.o launch.o -ldl

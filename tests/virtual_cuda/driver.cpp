@@ -3,7 +3,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
+#include "graph.h"
 #include "launch.h"
 #include "machine.h"
 #include "settings.h"
@@ -14,6 +16,7 @@ using virtual_cuda::Launch;
 using virtual_cuda::LaunchError;
 using virtual_cuda::Machine;
 using virtual_cuda::Module;
+using virtual_cuda::Recording;
 using virtual_cuda::Stream;
 
 namespace {
@@ -85,7 +88,7 @@ Result guarded(Body body) {
   try {
     return body();
   } catch (const LaunchError& error) {
-    std::fprintf(stderr, "virtual CUDA: %s\n", error.text.c_str());
+    std::fprintf(stderr, "virtual CUDA: %s\n", error.what());
     return error.result;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "virtual CUDA: %s\n", error.what());
@@ -295,6 +298,36 @@ Result cuEventDestroy_v2(Event* event) {
 Result cuEventRecord(Event* event, void* stream) {
   return guarded(stream, [&](Stream& stream) {
     Machine::get().record(*event, stream);
+    return SUCCESS;
+  });
+}
+
+// --- graphs ---------------------------------------------------------------------------------------------------------
+
+Result cuStreamBeginCapture_v2(void* stream, int) {
+  return guarded(stream, [](Stream& stream) {
+    stream.recording = new Recording();
+    return SUCCESS;
+  });
+}
+
+Result cuStreamEndCapture(void* stream, Recording** graph) {
+  return guarded(stream, [&](Stream& stream) {
+    *graph = std::exchange(stream.recording, nullptr);
+    return *graph == nullptr ? INVALID_VALUE : SUCCESS;
+  });
+}
+
+Result cuGraphInstantiateWithFlags(Recording** runnable, Recording* graph, unsigned long long) {
+  *runnable = graph;
+  return SUCCESS;
+}
+
+Result cuGraphLaunch(Recording* runnable, void* stream) {
+  return guarded(stream, [&](Stream& stream) {
+    for (const auto& kernel : runnable->kernels) {
+      kernel(stream);
+    }
     return SUCCESS;
   });
 }

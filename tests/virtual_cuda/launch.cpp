@@ -11,6 +11,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "graph.h"
 #include "threads.h"
 
 namespace virtual_cuda {
@@ -126,6 +127,10 @@ std::vector<Pointer> Launch::pointers() const {
 void Launch::run(Stream& stream) const {
   if (stream.device != function_.module->device) {
     throw LaunchError{INVALID_HANDLE, std::string(function_.name) + ": its module is loaded on another device"};
+  }
+  if (stream.recording != nullptr) {
+    stream.recording->kernels.push_back([launch = *this](Stream& stream) { launch.run(stream); });
+    return;
   }
   // A module's blocks and shared memory are those of one launch.
   static auto* mutex = new std::mutex();

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <map>
-#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -14,10 +14,11 @@
 
 namespace virtual_cuda {
 
-// An error of the driver by its number (CUresult), with a line for standard error.
-struct LaunchError {
+// An error of the driver, with its number (CUresult).
+struct LaunchError : std::runtime_error {
+  LaunchError(int result, const std::string& text) : std::runtime_error(text), result(result) {}
+
   int result;
-  std::string text;
 };
 
 struct Module;
@@ -53,7 +54,7 @@ class Launch {
 
   const Function& function() const { return function_; }
 
-  // Runs the kernel at once, as one kernel of `stream`; throws LaunchError.
+  // Runs the kernel at once, as one kernel of `stream`; a stream that is captured keeps it instead. Throws LaunchError.
   void run(Stream& stream) const;
 
  private:

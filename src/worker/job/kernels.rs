@@ -48,7 +48,8 @@ pub fn start(choice: KernelsChoice, dtype: Dtype, layout: Layout, session: &Sess
         Dtype::Fp32 | Dtype::Tf32 => Element::Float,
     };
     let compiler = session.compiler;
-    let image = thread::Builder::new().name("kernels".to_owned()).spawn(move || image(compiler, element, capability))?;
+    let image =
+        thread::Builder::new().name("kernels".to_owned()).spawn(move || image(compiler, element, capability))?;
     Ok(Some(PendingKernels { element, image }))
 }
 
@@ -68,7 +69,8 @@ pub fn finish(pending: Option<PendingKernels>, choice: KernelsChoice, session: &
             bail!("--kernels fused cannot be met on rank {rank}: {}; choose --kernels libtorch", reasons[rank])
         }
         Some(rank) => {
-            let reason = format!("libtorch's kernels instead of fused ones, which costs speed: rank {rank}: {}", reasons[rank]);
+            let reason =
+                format!("libtorch's kernels instead of fused ones, which costs speed: rank {rank}: {}", reasons[rank]);
             return Ok(libtorch(Some(reason)));
         }
     }

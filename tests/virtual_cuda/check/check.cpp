@@ -2,6 +2,7 @@
 //
 // usage: check CASE, which is one of those at the end
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -169,6 +170,28 @@ void streams(const Kernels& kernels, bool waits) {
   std::puts("launched");
 }
 
+// A capture runs nothing; each replay runs the launch with the values that its parameters had.
+void graph(const Kernels& kernels) {
+  const Buffer<float> from(numbers(512)), to(std::vector<float>(512));
+  void *stream = nullptr, *captured = nullptr, *runnable = nullptr;
+  CHECK(cuStreamCreate(&stream, 1));
+  CHECK(cuStreamBeginCapture_v2(stream, 0));
+  CHECK(kernels.launch<const float*, float*>("copy", {1}, {THREADS}, stream, from, to, Step{256, 256}));
+  CHECK(cuStreamEndCapture(stream, &captured));
+  CHECK(cuGraphInstantiateWithFlags(&runnable, captured, 0));
+  expect(to.values() == std::vector<float>(512), "a capture runs nothing");
+  for (int again = 0; again < 2; ++again) {
+    std::vector<float> expected = numbers(512);
+    std::fill_n(expected.begin(), 256, 0.0f);
+    const std::vector<float> zeros(512);
+    CHECK(cuMemcpyHtoD_v2(to, zeros.data(), zeros.size() * sizeof(float)));
+    CHECK(cuGraphLaunch(runnable, stream));
+    CHECK(cuStreamSynchronize(stream));
+    expect(to.values() == expected, "a replay");
+  }
+  std::puts("replayed");
+}
+
 // What a driver refuses.
 void refusals(const Kernels& kernels, const std::string& cubin) {
   const Buffer<float> values(numbers(THREADS));
@@ -231,6 +254,7 @@ int main(int count, char** arguments) {
       {"read_what_no_thread_wrote", [&] { unwritten(kernels); }},
       {"streams", [&] { streams(kernels, /*waits=*/true); }},
       {"streams_without_wait", [&] { streams(kernels, /*waits=*/false); }},
+      {"graph", [&] { graph(kernels); }},
       {"refusals", [&] { refusals(kernels, cubin); }},
       {"compile_errors", [&] { compile_errors(source); }},
   });
