@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # CUDA without a GPU: the whole CUDA 13.0 set of libtorch, a stub of the driver (tests/stub_driver), and the real worker.
-# Do the libraries load as the worker loads them, and what does it say of a driver that cannot be used?
+# Do the libraries load as the worker loads them, and what does it say of a driver that cannot be used? Do its kernels
+# compile for every GPU?
 #
 #   scripts/load_check.sh [--worker FILE] [--if-installed]
 #
@@ -138,6 +139,15 @@ for library in $OPENED; do
         differs "the worker does not open $library" /dev/null
     fi
 done
+
+# --- the worker's kernels ---
+
+if python3 "$root/scripts/check_kernels.py" --libraries "$torch/../nvidia/cu13/lib" >"$scratch/kernels" 2>&1; then
+    ok "kernels: $(head -n 1 "$scratch/kernels"): $(tail -n 1 "$scratch/kernels")"
+else
+    grep -v '^ok' "$scratch/kernels" >"$scratch/differing" || true
+    differs "kernels" "$scratch/differing"
+fi
 
 say "$differing differ"
 ((differing == 0))

@@ -62,6 +62,7 @@ mod virtual_cuda;
 mod virtual_cuda_hosts;
 mod virtual_cuda_score;
 mod virtual_cuda_time;
+mod virtual_kernels;
 mod watch;
 mod work_load;
 mod worker;

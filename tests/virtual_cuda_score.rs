@@ -54,7 +54,8 @@ fn score(options: &str, settings: &[(&str, &str)]) -> (Option<i32>, String, Opti
     if status != Some(0) {
         return (status, stderr, None);
     }
-    let record = ScoreRecord::read(BufReader::new(File::open(path("score.json")).expect("a record"))).expect("a record");
+    let record =
+        ScoreRecord::read(BufReader::new(File::open(path("score.json")).expect("a record"))).expect("a record");
     let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
     let report: Value = serde_json::from_str(&text(&path("report"))).unwrap_or_default();
     let races = report["races"].as_u64().unwrap_or_default();

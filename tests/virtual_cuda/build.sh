@@ -21,7 +21,7 @@
 # kernels       new tensors, views, copies between devices
 # meeting.h     shared memory of the ranks
 # nccl          libnccl.so.2
-# access_log    what the threads of a kernel touch
+# access_log    what the threads of a kernel touch, and in which order
 # threads       the threads of a kernel, on one core
 # kernel_image.h, launch   kernels that were compiled, modules, launches
 # driver        libcuda.so.1
@@ -36,15 +36,16 @@ folder=$(realpath -m "$2")
 cd "$(dirname "$0")"
 mkdir -p "$folder"
 
+optimized=-O1
 compile() {
-    nice "${CXX:-c++}" -std=c++17 -O1 -fPIC -Wall -D_GLIBCXX_USE_CXX11_ABI=1 "$@"
+    nice "${CXX:-c++}" -std=c++17 "$optimized" -fPIC -Wall -D_GLIBCXX_USE_CXX11_ABI=1 "$@"
 }
 with_libtorch() {
     compile -isystem "$libtorch/include" -isystem "$libtorch/include/torch/csrc/api/include" "$@"
 }
 # $1: compile or with_libtorch; $2: part.
 object() {
-    if [ ! -f "$folder/$2.o" ] || [ -n "$(find . -newer "$folder/$2.o" \( -name "$2.cpp" -o -name '*.h' \))" ]; then
+    if [ ! -f "$folder/$2.o" ] || [ -n "$(find . -maxdepth 1 -newer "$folder/$2.o" \( -name "$2.cpp" -o -name '*.h' \))" ]; then
         "$1" -c "$2.cpp" -o "$folder/$2.o"
     fi
 }
@@ -56,9 +57,13 @@ library() {
 }
 
 cp device.h kernel_image.h "$folder"
-for part in memory machine access_log threads launch driver nvrtc; do
+# Called for every access of a kernel.
+optimized=-O2
+for part in memory machine access_log threads launch driver; do
     object compile "$part"
 done
+compile -DHEADERS_CHECKSUM="$(cat device.h kernel_image.h nvrtc.cpp | cksum | cut -d ' ' -f 1)u" -c nvrtc.cpp -o "$folder/nvrtc.o"
+optimized=-O1
 # Of one process alone, whichever of the others it loads.
 library libvirtual_cuda.so memory.o machine.o access_log.o threads.o launch.o -ldl
 library libcuda.so.1 driver.o -L. -lvirtual_cuda

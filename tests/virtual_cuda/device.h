@@ -25,26 +25,26 @@ typedef virtual_cuda::Dim3 dim3;
 // The thread that runs.
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-static virtual_cuda::Hooks virtual_cuda_hooks = {&threadIdx, &blockIdx, &blockDim, &gridDim, nullptr, nullptr};
+static virtual_cuda::Hooks virtual_cuda_hooks = {&threadIdx, &blockIdx, &blockDim, &gridDim, nullptr, nullptr, nullptr};
 
 static inline void virtual_cuda_barrier(int line) { virtual_cuda_hooks.barrier(line); }
 
-DEVICE void __threadfence() {}
+DEVICE void __threadfence() { virtual_cuda_hooks.fence(); }
 
 #define VIRTUAL_CUDA_UNCHECKED __attribute__((no_sanitize("thread")))
 
 // What the compiler's instrumentation for its thread sanitizer calls before every access to memory.
-#define VIRTUAL_CUDA_TOUCHES(function, bytes, writes)                                                \
-  extern "C" VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_##function(void* address) {    \
-    virtual_cuda_hooks.touch(address, bytes, writes);                                                \
+#define VIRTUAL_CUDA_TOUCHES(function, bytes, touch_)                                             \
+  extern "C" VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_##function(void* address) { \
+    virtual_cuda_hooks.touch(address, bytes, virtual_cuda::Touch::touch_);                        \
   }
 #define VIRTUAL_CUDA_TOUCHES_OF(bytes)                         \
-  VIRTUAL_CUDA_TOUCHES(read##bytes, bytes, false)              \
-  VIRTUAL_CUDA_TOUCHES(unaligned_read##bytes, bytes, false)    \
-  VIRTUAL_CUDA_TOUCHES(volatile_read##bytes, bytes, false)     \
-  VIRTUAL_CUDA_TOUCHES(write##bytes, bytes, true)              \
-  VIRTUAL_CUDA_TOUCHES(unaligned_write##bytes, bytes, true)    \
-  VIRTUAL_CUDA_TOUCHES(volatile_write##bytes, bytes, true)
+  VIRTUAL_CUDA_TOUCHES(read##bytes, bytes, READ)              \
+  VIRTUAL_CUDA_TOUCHES(unaligned_read##bytes, bytes, READ)    \
+  VIRTUAL_CUDA_TOUCHES(volatile_read##bytes, bytes, READ)     \
+  VIRTUAL_CUDA_TOUCHES(write##bytes, bytes, WRITE)              \
+  VIRTUAL_CUDA_TOUCHES(unaligned_write##bytes, bytes, WRITE)    \
+  VIRTUAL_CUDA_TOUCHES(volatile_write##bytes, bytes, WRITE)
 VIRTUAL_CUDA_TOUCHES_OF(1)
 VIRTUAL_CUDA_TOUCHES_OF(2)
 VIRTUAL_CUDA_TOUCHES_OF(4)
@@ -52,10 +52,10 @@ VIRTUAL_CUDA_TOUCHES_OF(8)
 VIRTUAL_CUDA_TOUCHES_OF(16)
 extern "C" {
 VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_read_range(void* address, unsigned long bytes) {
-  virtual_cuda_hooks.touch(address, bytes, false);
+  virtual_cuda_hooks.touch(address, bytes, virtual_cuda::Touch::READ);
 }
 VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_write_range(void* address, unsigned long bytes) {
-  virtual_cuda_hooks.touch(address, bytes, true);
+  virtual_cuda_hooks.touch(address, bytes, virtual_cuda::Touch::WRITE);
 }
 VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_func_entry(void*) {}
 VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_func_exit(void*) {}
@@ -65,7 +65,7 @@ VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_init() {}
 // Of global memory.
 template <typename T>
 VIRTUAL_CUDA_UNCHECKED static T atomicAdd(T* place, T value) {
-  virtual_cuda_hooks.touch(place, sizeof(T), true);
+  virtual_cuda_hooks.touch(place, sizeof(T), virtual_cuda::Touch::ATOMIC);
   const T before = *place;
   *place += value;
   return before;
@@ -120,11 +120,15 @@ namespace virtual_cuda {
 
 template <typename T>
 struct Described {
-  static constexpr Parameter value = {sizeof(T), false};
+  static constexpr Parameter value = {sizeof(T), 0, false};
 };
 template <typename T>
 struct Described<T*> {
-  static constexpr Parameter value = {sizeof(T*), true};
+  static constexpr Parameter value = {sizeof(T*), sizeof(T), false};
+};
+template <typename T>
+struct Described<const T*> {
+  static constexpr Parameter value = {sizeof(T*), sizeof(T), true};
 };
 
 template <auto FUNCTION>

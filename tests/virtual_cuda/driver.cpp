@@ -3,7 +3,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
+#include "graph.h"
 #include "launch.h"
 #include "machine.h"
 #include "settings.h"
@@ -14,6 +16,7 @@ using virtual_cuda::Launch;
 using virtual_cuda::LaunchError;
 using virtual_cuda::Machine;
 using virtual_cuda::Module;
+using virtual_cuda::Recording;
 using virtual_cuda::Stream;
 
 namespace {
@@ -85,7 +88,7 @@ Result guarded(Body body) {
   try {
     return body();
   } catch (const LaunchError& error) {
-    std::fprintf(stderr, "virtual CUDA: %s\n", error.text.c_str());
+    std::fprintf(stderr, "virtual CUDA: %s\n", error.what());
     return error.result;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "virtual CUDA: %s\n", error.what());
@@ -136,7 +139,7 @@ Result cuDeviceGetAttribute(int* value, int attribute, int device) {
   switch (attribute) {
     case COMPUTE_CAPABILITY_MAJOR: *value = 9; return SUCCESS;
     case COMPUTE_CAPABILITY_MINOR: *value = 0; return SUCCESS;
-    case MULTIPROCESSOR_COUNT: *value = 1; return SUCCESS;
+    case MULTIPROCESSOR_COUNT: *value = virtual_cuda::MULTIPROCESSORS; return SUCCESS;
     case MAX_THREADS_PER_BLOCK: *value = 1024; return SUCCESS;
     case MAX_SHARED_MEMORY_PER_BLOCK: *value = 48 << 10; return SUCCESS;
     case WARP_SIZE: *value = 32; return SUCCESS;
@@ -237,6 +240,9 @@ Result cuLaunchKernel(
     const Function* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
     unsigned block_z, unsigned shared_bytes, void* stream, void** parameters, void** extra) {
   return guarded(stream, [&](Stream& stream) {
+    if (function == nullptr) {
+      return INVALID_HANDLE;
+    }
     if (shared_bytes != 0 || extra != nullptr) {
       throw LaunchError{INVALID_VALUE, "dynamic shared memory and packed parameters are not there"};
     }
@@ -292,6 +298,36 @@ Result cuEventDestroy_v2(Event* event) {
 Result cuEventRecord(Event* event, void* stream) {
   return guarded(stream, [&](Stream& stream) {
     Machine::get().record(*event, stream);
+    return SUCCESS;
+  });
+}
+
+// --- graphs ---------------------------------------------------------------------------------------------------------
+
+Result cuStreamBeginCapture_v2(void* stream, int) {
+  return guarded(stream, [](Stream& stream) {
+    stream.recording = new Recording();
+    return SUCCESS;
+  });
+}
+
+Result cuStreamEndCapture(void* stream, Recording** graph) {
+  return guarded(stream, [&](Stream& stream) {
+    *graph = std::exchange(stream.recording, nullptr);
+    return *graph == nullptr ? INVALID_VALUE : SUCCESS;
+  });
+}
+
+Result cuGraphInstantiateWithFlags(Recording** runnable, Recording* graph, unsigned long long) {
+  *runnable = graph;
+  return SUCCESS;
+}
+
+Result cuGraphLaunch(Recording* runnable, void* stream) {
+  return guarded(stream, [&](Stream& stream) {
+    for (const auto& kernel : runnable->kernels) {
+      kernel(stream);
+    }
     return SUCCESS;
   });
 }

@@ -5,7 +5,7 @@
 namespace virtual_cuda {
 
 // Another number wherever this file or the meaning of it changes: a cubin of another one is refused.
-constexpr int IMAGE_VERSION = 1;
+constexpr int IMAGE_VERSION = 2;
 
 struct Dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -13,7 +13,9 @@ struct Dim3 {
 
 struct Parameter {
   unsigned long bytes;
-  bool is_pointer;
+  // Of what a pointer points to; 0 if it is none.
+  unsigned long element_bytes;
+  bool is_const;
 };
 
 struct Kernel {
@@ -23,6 +25,8 @@ struct Kernel {
   int count;
 };
 
+enum class Touch { READ, WRITE, ATOMIC };
+
 struct Hooks {
   Dim3* thread;
   Dim3* block;
@@ -30,7 +34,8 @@ struct Hooks {
   Dim3* grid_size;
   // Set by whoever runs a kernel of the image. `touch` is called before every access to memory.
   void (*barrier)(int line);
-  void (*touch)(const void* address, unsigned long bytes, bool writes);
+  void (*fence)();
+  void (*touch)(const void* address, unsigned long bytes, Touch touch);
 };
 
 // Exported by every image.

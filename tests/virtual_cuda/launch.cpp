@@ -11,6 +11,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "graph.h"
 #include "threads.h"
 
 namespace virtual_cuda {
@@ -58,7 +59,7 @@ class MemoryFile {
 };
 
 Order order() {
-  const std::string name = text_setting("VIRTUAL_CUDA_THREADS", "forwards");
+  const std::string& name = Machine::get().settings().threads;
   if (name == "backwards") {
     return Order::BACKWARDS;
   }
@@ -110,12 +111,13 @@ Launch::Launch(const Function& function, Dim3 grid, Dim3 block, void* const* val
   }
 }
 
-std::vector<std::uintptr_t> Launch::pointers() const {
-  std::vector<std::uintptr_t> pointers;
+std::vector<Pointer> Launch::pointers() const {
+  std::vector<Pointer> pointers;
   for (int index = 0; index < function_.kernel->count; ++index) {
-    if (function_.kernel->parameters[index].is_pointer) {
-      std::uintptr_t pointer = 0;
-      std::memcpy(&pointer, value(index), sizeof(pointer));
+    const Parameter& parameter = function_.kernel->parameters[index];
+    if (parameter.element_bytes > 0) {
+      Pointer pointer{0, parameter.element_bytes, parameter.is_const};
+      std::memcpy(&pointer.address, value(index), sizeof(pointer.address));
       pointers.push_back(pointer);
     }
   }
@@ -125,6 +127,10 @@ std::vector<std::uintptr_t> Launch::pointers() const {
 void Launch::run(Stream& stream) const {
   if (stream.device != function_.module->device) {
     throw LaunchError{INVALID_HANDLE, std::string(function_.name) + ": its module is loaded on another device"};
+  }
+  if (stream.recording != nullptr) {
+    stream.recording->kernels.push_back([launch = *this](Stream& stream) { launch.run(stream); });
+    return;
   }
   // A module's blocks and shared memory are those of one launch.
   static auto* mutex = new std::mutex();

@@ -4,19 +4,21 @@
 
 #include <cstddef>
 #include <map>
-#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "access_log.h"
 #include "kernel_image.h"
 #include "machine.h"
 
 namespace virtual_cuda {
 
-// An error of the driver by its number (CUresult), with a line for standard error.
-struct LaunchError {
+// An error of the driver, with its number (CUresult).
+struct LaunchError : std::runtime_error {
+  LaunchError(int result, const std::string& text) : std::runtime_error(text), result(result) {}
+
   int result;
-  std::string text;
 };
 
 struct Module;
@@ -52,12 +54,12 @@ class Launch {
 
   const Function& function() const { return function_; }
 
-  // Runs the kernel at once, as one kernel of `stream`; throws LaunchError.
+  // Runs the kernel at once, as one kernel of `stream`; a stream that is captured keeps it instead. Throws LaunchError.
   void run(Stream& stream) const;
 
  private:
   // Values of the parameters that are pointers.
-  std::vector<std::uintptr_t> pointers() const;
+  std::vector<Pointer> pointers() const;
   // Address of the value of parameter `index`.
   const char* value(int index) const { return values_.data() + offsets_[index]; }
 

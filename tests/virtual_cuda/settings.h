@@ -56,6 +56,9 @@ inline std::string device_name() { return text_setting("VIRTUAL_CUDA_NAME", "Vir
 // A whole number; 0 where none is set.
 inline std::uint64_t count_of(const char* name) { return static_cast<std::uint64_t>(setting(name, 0)); }
 
+// Enough for a kernel to have several blocks.
+constexpr int MULTIPROCESSORS = 4;
+
 // Memory of every GPU; as much as an H100 has.
 inline int memory_mib() { return static_cast<int>(setting("VIRTUAL_CUDA_MEMORY_MIB", 81559)); }
 
@@ -92,6 +95,8 @@ struct Settings {
   bool breaks_captures = setting("VIRTUAL_CUDA_BREAKS_CAPTURES", 0) != 0;
   // What cuDNN has for a convolution with ReLU: a kernel, `none`, or one that adds `nan` that lay in the result's memory.
   std::string fused_convolution = text_setting("VIRTUAL_CUDA_FUSED_CONVOLUTION", "kernel");
+  // Order of a kernel's threads between barriers, and of its blocks: forwards, backwards or shuffled.
+  std::string threads = text_setting("VIRTUAL_CUDA_THREADS", "forwards");
   // Bytes of every GPU.
   std::uint64_t memory = static_cast<std::uint64_t>(memory_mib()) << 20;
   // File that the process writes a line to for every call that enqueues something or orders it.

@@ -122,6 +122,7 @@ std::string Threads::run(
   *image.hooks->grid_size = grid;
   *image.hooks->block_size = block;
   image.hooks->barrier = &Threads::wait_at;
+  image.hooks->fence = &Threads::fence;
   image.hooks->touch = &Threads::touch;
   std::vector<Dim3> blocks;
   for (unsigned z = 0; z < grid.z; ++z) {
@@ -138,7 +139,7 @@ std::string Threads::run(
       // NaN in every float: nobody may read what this block has not written.
       std::memset(image.shared_begin, 0xff, image.shared_end - image.shared_begin);
     }
-    log.next_phase(0);
+    log.begin_block(block.x * block.y * block.z);
     error_ = run_block(block.x * block.y * block.z);
     if (!error_.empty()) {
       const auto number = [](unsigned value) { return std::to_string(value); };
@@ -180,7 +181,7 @@ std::string Threads::run_block(unsigned threads) {
                         : "threads of one block wait at the barriers of " + line + " and line " +
                               std::to_string(elsewhere->line);
     }
-    log_->next_phase(arrived.front().line);
+    log_->pass_barrier(arrived.front().line);
     // Otherwise they came in the order wanted.
     shuffle(arrived);
     for (const Waiting& one : arrived) {
@@ -219,14 +220,17 @@ void Threads::loop() {
   }
 }
 
-void Threads::touch(const void* address, unsigned long bytes, bool writes) {
+void Threads::fence() { running_->log_->fence(running_->thread_); }
+
+void Threads::touch(const void* address, unsigned long bytes, Touch touch) {
   Threads& threads = *running_;
   Fiber* const fiber = threads.current_;
-  if (static_cast<const char*>(address) - fiber->stack < static_cast<std::ptrdiff_t>(STACK_BYTES) && address >= fiber->stack) {
+  const auto place = reinterpret_cast<std::uintptr_t>(address);
+  if (place - reinterpret_cast<std::uintptr_t>(fiber->stack) < STACK_BYTES) {
     return;
   }
-  threads.error_ = threads.log_->touch(reinterpret_cast<std::uintptr_t>(address), bytes, writes, threads.thread_);
-  if (!threads.error_.empty()) {
+  if (!threads.log_->touch(place, bytes, touch, threads.thread_)) {
+    threads.error_ = threads.log_->error();
     // Not to be resumed: the launch has failed.
     virtual_cuda_switch(&fiber->place, threads.scheduler_);
   }

@@ -42,7 +42,8 @@ class Threads {
 
   static void enter();
   static void wait_at(int line);
-  static void touch(const void* address, unsigned long bytes, bool writes);
+  static void fence();
+  static void touch(const void* address, unsigned long bytes, Touch touch);
 
   void loop();
   std::string run_block(unsigned threads);

@@ -63,7 +63,8 @@ pub fn load(choice: DeviceChoice) -> Result<Cuda, NoCuda> {
         unusable(format!("there is no NCCL ({error}): remove .libtorch, then RINGMARK_TORCH=cuda scripts/setup.sh"))
     })?;
     let compiler = load_runtime_compiler();
-    let remarks = [compiler.as_ref().err().cloned(), foreign_cudnn(&libraries::loaded())].into_iter().flatten().collect();
+    let remarks =
+        [compiler.as_ref().err().cloned(), foreign_cudnn(&libraries::loaded())].into_iter().flatten().collect();
     let compiler = compiler.ok().or_else(|| COMPILERS.iter().find_map(|name| open(name).ok()));
     let counted = tch::Cuda::device_count().max(0) as usize;
     if counted != driver.devices.len() {

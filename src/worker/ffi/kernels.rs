@@ -94,8 +94,7 @@ impl Compilation {
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program = null_mut();
         // SAFETY: the texts are NUL-terminated and outlive the calls; there are no headers.
-        let status =
-            unsafe { create(&raw mut program, source.as_ptr(), c"ringmark.cu".as_ptr(), 0, null(), null()) };
+        let status = unsafe { create(&raw mut program, source.as_ptr(), c"ringmark.cu".as_ptr(), 0, null(), null()) };
         self.compiler.check(status, "nvrtcCreateProgram")?;
         let body = || {
             // SAFETY: a program of NVRTC, and as many options as the list has.

@@ -300,7 +300,12 @@ pub struct PoolWindow {
 }
 
 /// Batch normalization, ReLU and max pooling of images that [`has_kernels`], in one pass.
-pub fn batch_norm_max_pool(images: &Tensor, vectors: &BatchNormVectors, window: PoolWindow, is_fork: bool) -> Result<Fork> {
+pub fn batch_norm_max_pool(
+    images: &Tensor,
+    vectors: &BatchNormVectors,
+    window: PoolWindow,
+    is_fork: bool,
+) -> Result<Fork> {
     // SAFETY: all tensors are alive, and the results are written unless there is a message.
     made_fork(is_fork, |first, second| unsafe {
         ringmark_batch_norm_max_pool(

@@ -1,11 +1,18 @@
-// Runs kernels by the driver's and NVRTC's own functions, for tests in C++: link libcuda.so.1 and libnvrtc.so.13 of
-// build.sh --driver. Every function ends the program with a message if a call fails.
+// Runs kernels by the driver's and NVRTC's own functions, for tests in C++ that ../../virtual_kernels.rs compiles and runs.
+// They define KERNELS, the folder of the worker's kernels, and CHECK_FOLDER, this one. Every function ends the program with a
+// message if a call fails.
+//
+// A test of its own for kernels: a program here that compiles `prelude() + kernel_file("x.cu")` with -DELEMENT_HALF, say,
+// makes `Kernels` of the cubin, then `Buffer`s, launches, and compares their values with those in fp64; and a test in
+// ../../virtual_kernels.rs that calls `assert_same_in_every_order("its file", "its case")`.
 
 #pragma once
 
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -34,6 +41,10 @@ int cuStreamSynchronize(void*);
 int cuStreamWaitEvent(void*, void*, unsigned);
 int cuEventCreate(void**, unsigned);
 int cuEventRecord(void*, void*);
+int cuStreamBeginCapture_v2(void*, int);
+int cuStreamEndCapture(void*, void**);
+int cuGraphInstantiateWithFlags(void**, void*, unsigned long long);
+int cuGraphLaunch(void*, void*);
 int cuMemAlloc_v2(void**, std::size_t);
 int cuMemFree_v2(void*);
 int cuMemcpyHtoD_v2(void*, const void*, std::size_t);
@@ -66,6 +77,9 @@ inline std::string contents(const std::string& path) {
   return text.str();
 }
 
+inline std::string kernel_file(const std::string& name) { return contents(KERNELS "/" + name); }
+inline std::string prelude() { return kernel_file("prelude.cuh"); }
+
 // The cubin, or nothing and the log.
 inline std::string compile(const std::string& source, std::vector<const char*> options, std::string* log = nullptr) {
   options.insert(options.end(), {"--gpu-architecture=sm_90", "--std=c++17", "-default-device"});
@@ -93,6 +107,30 @@ struct Grid {
   unsigned x = 1, y = 1, z = 1;
 };
 
+// Device memory with the values of a vector; after `Kernels`, which make a context.
+template <typename T>
+class Buffer {
+ public:
+  explicit Buffer(const std::vector<T>& values) : count_(values.size()) {
+    CHECK(cuMemAlloc_v2(&data_, count_ * sizeof(T)));
+    CHECK(cuMemcpyHtoD_v2(data_, values.data(), count_ * sizeof(T)));
+  }
+  ~Buffer() { cuMemFree_v2(data_); }
+
+  Buffer(const Buffer&) = delete;
+
+  operator T*() const { return static_cast<T*>(data_); }
+  std::vector<T> values() const {
+    std::vector<T> values(count_);
+    CHECK(cuMemcpyDtoH_v2(values.data(), data_, count_ * sizeof(T)));
+    return values;
+  }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t count_;
+};
+
 // Device 0 with the kernels of one source.
 class Kernels {
  public:
@@ -116,5 +154,13 @@ class Kernels {
  private:
   void* module_ = nullptr;
 };
+
+// The program's case, by its only argument.
+inline int run_case(int count, char** arguments, const std::map<std::string, std::function<void()>>& cases) {
+  const auto found = count == 2 ? cases.find(arguments[1]) : cases.end();
+  expect(found != cases.end(), "the argument must be a case of this program");
+  found->second();
+  return 0;
+}
 
 }  // namespace harness

@@ -86,7 +86,14 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
     let kernels = kernels::finish(pending, config.kernels, session)?;
     let config = &TrainConfig { kernels: kernels.choice, ..config.clone() };
     let tuning = tune(config, session, &mut step)?;
-    let header = header::header(config, label, session, &*step.exchange, Prepared { division, tuning, kernels }, place.as_ref())?;
+    let header = header::header(
+        config,
+        label,
+        session,
+        &*step.exchange,
+        Prepared { division, tuning, kernels },
+        place.as_ref(),
+    )?;
     let measured = measure(session, &header, &mut step, place)?;
     if let (Some(path), 0) = (&config.save, session.world.rank()) {
         let beside = Beside { batches: batches_seen(&step, &header, config.iterations), ..Beside::default() };

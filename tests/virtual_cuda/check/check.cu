@@ -50,6 +50,7 @@ KERNEL(sum)(const float* in, float* partial, u32* ticket, double* out, int n) {
   }
   __syncthreads();
   if (!is_last || threadIdx.x != 0) return;
+  __threadfence();
   *ticket = 0;
   double all = 0.0;
   for (u32 block = 0; block < gridDim.x; ++block) all += load_written(partial + block);
@@ -69,10 +70,51 @@ KERNEL(reverse_without_barrier)(const float* in, float* out) {
   out[threadIdx.x] = values[blockDim.x - 1 - threadIdx.x];
 }
 
-// In global memory, which has no check: only another order shows it.
 KERNEL(rotate_without_barrier)(float* values) {
   const float next = values[(threadIdx.x + 1) % blockDim.x];
   values[threadIdx.x] = next;
+}
+
+// Threads that write the same place are no error: they may write the same value. Another order shows that these do not.
+KERNEL(write_in_turns)(float* values) { values[threadIdx.x / 2] = static_cast<float>(threadIdx.x); }
+
+// Every block but the last to come leaves a part; the last one adds the parts of all threads of all blocks.
+DEVICE void add_parts(float* parts, u32* ticket, float* out) {
+  __shared__ u32 is_last;
+  if (threadIdx.x == 0) is_last = atomicAdd(ticket, 1u) == gridDim.x - 1;
+  __syncthreads();
+  if (!is_last || threadIdx.x != 0) return;
+  __threadfence();
+  float total = 0.0f;
+  for (u32 i = 0; i < gridDim.x * blockDim.x; ++i) total += load_written(parts + i);
+  *out = total;
+  *ticket = 0;
+}
+
+KERNEL(add_parts_of_blocks)(float* parts, u32* ticket, float* out) {
+  parts[blockIdx.x * blockDim.x + threadIdx.x] = 1.0f;
+  __threadfence();
+  __syncthreads();
+  add_parts(parts, ticket, out);
+}
+
+KERNEL(add_parts_without_fence)(float* parts, u32* ticket, float* out) {
+  parts[blockIdx.x * blockDim.x + threadIdx.x] = 1.0f;
+  __syncthreads();
+  add_parts(parts, ticket, out);
+}
+
+KERNEL(add_parts_without_barrier)(float* parts, u32* ticket, float* out) {
+  parts[blockIdx.x * blockDim.x + threadIdx.x] = 1.0f;
+  __threadfence();
+  add_parts(parts, ticket, out);
+}
+
+KERNEL(add_parts_without_ticket)(float* parts, u32*, float* out) {
+  parts[blockIdx.x * blockDim.x + threadIdx.x] = 1.0f;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) *out = load_written(parts);
 }
 
 KERNEL(barrier_of_half_the_threads)(float* values) {

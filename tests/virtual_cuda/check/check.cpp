@@ -1,11 +1,10 @@
 // Do the virtual GPUs run kernels as a GPU does, in every order of threads, and do they find what is wrong with a kernel?
 //
-// usage: check PRELUDE KERNELS CASE; CASE is one of those at the end. Prints results, and fails with the reason.
+// usage: check CASE, which is one of those at the end
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <map>
 
 #include "harness.h"
 
@@ -15,28 +14,6 @@ namespace {
 
 constexpr unsigned THREADS = 256;
 
-// Device memory with the values of a vector.
-template <typename T>
-class Buffer {
- public:
-  explicit Buffer(const std::vector<T>& values) : count_(values.size()) {
-    CHECK(cuMemAlloc_v2(&data_, count_ * sizeof(T)));
-    CHECK(cuMemcpyHtoD_v2(data_, values.data(), count_ * sizeof(T)));
-  }
-  ~Buffer() { cuMemFree_v2(data_); }
-
-  operator T*() const { return static_cast<T*>(data_); }
-  std::vector<T> values() const {
-    std::vector<T> values(count_);
-    CHECK(cuMemcpyDtoH_v2(values.data(), data_, count_ * sizeof(T)));
-    return values;
-  }
-
- private:
-  void* data_ = nullptr;
-  std::size_t count_;
-};
-
 std::vector<float> numbers(std::size_t count) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -44,7 +21,6 @@ std::vector<float> numbers(std::size_t count) {
   }
   return values;
 }
-
 
 
 struct Step {
@@ -138,15 +114,21 @@ void reverse(const Kernels& kernels, const char* kernel) {
   std::printf("%s\n", result != 0 ? name_of(result).c_str() : to.values() == std::vector<float>(in.rbegin(), in.rend()) ? "reversed" : "wrong");
 }
 
-void rotate(const Kernels& kernels) {
+void write_in_turns(const Kernels& kernels) {
   const Buffer<float> values(numbers(THREADS));
-  CHECK(kernels.launch<float*>("rotate_without_barrier", {1}, {THREADS}, nullptr, values));
-  double weighted = 0.0;
-  const std::vector<float> rotated = values.values();
-  for (std::size_t i = 0; i < rotated.size(); ++i) {
-    weighted += static_cast<double>(i) * rotated[i];
+  CHECK(kernels.launch<float*>("write_in_turns", {1}, {THREADS}, nullptr, values));
+  double sum = 0.0;
+  for (const float value : values.values()) {
+    sum += value;
   }
-  std::printf("rotated %a\n", weighted);
+  std::printf("%a\n", sum);
+}
+
+void add_parts(const Kernels& kernels, const char* kernel) {
+  const Buffer<float> parts(numbers(4 * THREADS)), out(numbers(1));
+  const Buffer<unsigned> ticket(std::vector<unsigned>{0});
+  const int result = kernels.launch<float*, unsigned*, float*>(kernel, {4}, {THREADS}, nullptr, parts, ticket, out);
+  std::printf("%s %g\n", name_of(result).c_str(), result == 0 ? out.values()[0] : 0.0f);
 }
 
 void fails(const Kernels& kernels, const char* kernel) {
@@ -186,6 +168,28 @@ void streams(const Kernels& kernels, bool waits) {
   CHECK(cuStreamSynchronize(second));
   CHECK(cuStreamSynchronize(first));
   std::puts("launched");
+}
+
+// A capture runs nothing; each replay runs the launch with the values that its parameters had.
+void graph(const Kernels& kernels) {
+  const Buffer<float> from(numbers(512)), to(std::vector<float>(512));
+  void *stream = nullptr, *captured = nullptr, *runnable = nullptr;
+  CHECK(cuStreamCreate(&stream, 1));
+  CHECK(cuStreamBeginCapture_v2(stream, 0));
+  CHECK(kernels.launch<const float*, float*>("copy", {1}, {THREADS}, stream, from, to, Step{256, 256}));
+  CHECK(cuStreamEndCapture(stream, &captured));
+  CHECK(cuGraphInstantiateWithFlags(&runnable, captured, 0));
+  expect(to.values() == std::vector<float>(512), "a capture runs nothing");
+  for (int again = 0; again < 2; ++again) {
+    std::vector<float> expected = numbers(512);
+    std::fill_n(expected.begin(), 256, 0.0f);
+    const std::vector<float> zeros(512);
+    CHECK(cuMemcpyHtoD_v2(to, zeros.data(), zeros.size() * sizeof(float)));
+    CHECK(cuGraphLaunch(runnable, stream));
+    CHECK(cuStreamSynchronize(stream));
+    expect(to.values() == expected, "a replay");
+  }
+  std::puts("replayed");
 }
 
 // What a driver refuses.
@@ -229,30 +233,29 @@ void compile_errors(const std::string& source) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  expect(count == 4, "usage: check PRELUDE KERNELS CASE");
-  const std::string source = contents(arguments[1]) + contents(arguments[2]);
-  if (std::strcmp(arguments[3], "compile_errors") == 0) {
-    compile_errors(source);
-    return 0;
-  }
+  const std::string source = prelude() + contents(CHECK_FOLDER "/check.cu");
   const std::string cubin = compile(source, {"-DELEMENT_HALF"});
   const Kernels kernels(cubin);
-  const std::map<std::string, std::function<void()>> cases = {
+  return run_case(count, arguments, {
       {"copy", [&] { copy(kernels); }},
       {"sum", [&] { sum(kernels); }},
       {"halves", [&] { halves(kernels); }},
       {"reverse", [&] { reverse(kernels, "reverse"); }},
       {"reverse_without_barrier", [&] { reverse(kernels, "reverse_without_barrier"); }},
-      {"rotate_without_barrier", [&] { rotate(kernels); }},
+      {"rotate_without_barrier", [&] { fails(kernels, "rotate_without_barrier"); }},
+      {"write_in_turns", [&] { write_in_turns(kernels); }},
+      {"add_parts_of_blocks", [&] { add_parts(kernels, "add_parts_of_blocks"); }},
+      {"add_parts_without_fence", [&] { add_parts(kernels, "add_parts_without_fence"); }},
+      {"add_parts_without_barrier", [&] { add_parts(kernels, "add_parts_without_barrier"); }},
+      {"add_parts_without_ticket", [&] { add_parts(kernels, "add_parts_without_ticket"); }},
       {"barrier_of_half_the_threads", [&] { fails(kernels, "barrier_of_half_the_threads"); }},
       {"barriers_at_two_places", [&] { fails(kernels, "barriers_at_two_places"); }},
       {"write_past_the_end", [&] { past_the_end(kernels); }},
       {"read_what_no_thread_wrote", [&] { unwritten(kernels); }},
       {"streams", [&] { streams(kernels, /*waits=*/true); }},
       {"streams_without_wait", [&] { streams(kernels, /*waits=*/false); }},
+      {"graph", [&] { graph(kernels); }},
       {"refusals", [&] { refusals(kernels, cubin); }},
-  };
-  const auto found = cases.find(arguments[3]);
-  expect(found != cases.end(), std::string("no case ") + arguments[3]);
-  found->second();
+      {"compile_errors", [&] { compile_errors(source); }},
+  });
 }
