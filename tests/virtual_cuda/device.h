@@ -13,9 +13,12 @@
 #define KERNEL(name)                                   \
   struct virtual_cuda_kernel_##name; /* nvrtc.cpp */ \
   static void name
+#define KERNEL_AT_ONCE(blocks, name) KERNEL(name)
 #define DEVICE static inline __attribute__((unused))
 // Of its own section, so that every block finds it without the values of the last one.
 #define __shared__ static __attribute__((section("virtual_cuda_shared")))
+// As large as the largest launch may ask for.
+#define SHARED_MEMORY(name, bytes) __shared__ __attribute__((aligned(128))) unsigned char name[bytes]
 #define __restrict__ __restrict
 // Threads that do not wait at the same place are an error: on a GPU they would hang.
 #define __syncthreads() virtual_cuda_barrier(__LINE__)

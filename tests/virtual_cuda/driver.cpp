@@ -23,6 +23,9 @@ namespace {
 
 // An int, because a newer driver has results that are not here.
 using Result = int;
+// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, and what a block of compute capability 9.0 has.
+constexpr int MAX_DYNAMIC_SHARED_SIZE_BYTES = 8, MOST_SHARED_BYTES = 227 * 1024;
+
 constexpr Result SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101,
                  INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600,
                  ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719;
@@ -232,8 +235,14 @@ Result cuModuleGetFunction(Function** function, Module* module, const char* name
   });
 }
 
-Result cuFuncSetAttribute(Function*, int, int) {
-  return guarded([] { return SUCCESS; });
+Result cuFuncSetAttribute(Function* function, int attribute, int value) {
+  return guarded([&] {
+    if (attribute != MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 || value > MOST_SHARED_BYTES) {
+      return INVALID_VALUE;
+    }
+    function->most_shared_bytes = value;
+    return SUCCESS;
+  });
 }
 
 Result cuLaunchKernel(
@@ -243,8 +252,8 @@ Result cuLaunchKernel(
     if (function == nullptr) {
       return INVALID_HANDLE;
     }
-    if (shared_bytes != 0 || extra != nullptr) {
-      throw LaunchError{INVALID_VALUE, "dynamic shared memory and packed parameters are not there"};
+    if (shared_bytes > function->most_shared_bytes || extra != nullptr) {
+      throw LaunchError{INVALID_VALUE, "more dynamic shared memory than the function has, or packed parameters, which are not there"};
     }
     Launch(*function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, parameters).run(stream);
     return SUCCESS;

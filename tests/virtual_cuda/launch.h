@@ -28,6 +28,8 @@ struct Function {
   // Lives as long as the process, as the machine wants it.
   const char* name;
   const Kernel* kernel;
+  // Dynamic shared memory that a launch may ask for: a GPU gives 48 KiB unless it is told otherwise.
+  unsigned most_shared_bytes = 48 * 1024;
 };
 
 // A cubin in the context of a device.
