@@ -165,25 +165,28 @@ struct BatchNormMaxPool : torch::autograd::Function<BatchNormMaxPool> {
     const auto& functions = *kernels::functions(x.scalar_type());
     const auto [dy, dy2] = incoming(gradients, x.scalar_type());
     const auto shape = saved_shape(context, x);
-    const auto grid = grid_of(x);
     const auto device = x.device();
     const int rows = shape_of(x).rows;
     const auto dx = at::empty_like(x), dweight = at::empty_like(weight), dbias = at::empty_like(weight);
-    const auto coefficients = floats(x, {3, x.size(1)}), partial = partial_sums(x, grid);
+    const auto coefficients = floats(x, {3, x.size(1)});
     auto* tickets = kernels::tickets(device);
+    const int patches = shape_of(dy).rows;
+    const auto patch_grid = grid_of(dy);
+    const auto partial = partial_sums(x, patch_grid);
     if (dy2.defined()) {
       kernels::launch(
-          functions.gradients_pool[1], grid, device, in(dy), in(dy2), in(index), in(x), in(weight), in(statistics),
-          out(dweight), out(dbias), out(coefficients), out(partial), tickets, rows, shape);
+          functions.gradients_pool[1], patch_grid, device, in(dy), in(dy2), in(index), in(x), in(weight), in(statistics),
+          out(dweight), out(dbias), out(coefficients), out(partial), tickets, rows, patches, shape);
       kernels::launch(
-          functions.input_gradient_pool[1], grid, device, in(dy), in(dy2), in(index), in(x), in(coefficients), out(dx), rows,
-          shape);
+          functions.input_gradient_pool[1], patch_grid, device, in(dy), in(dy2), in(index), in(x), in(coefficients), out(dx),
+          patches, shape);
     } else {
       kernels::launch(
-          functions.gradients_pool[0], grid, device, in(dy), in(index), in(x), in(weight), in(statistics), out(dweight),
-          out(dbias), out(coefficients), out(partial), tickets, rows, shape);
+          functions.gradients_pool[0], patch_grid, device, in(dy), in(index), in(x), in(weight), in(statistics),
+          out(dweight), out(dbias), out(coefficients), out(partial), tickets, rows, patches, shape);
       kernels::launch(
-          functions.input_gradient_pool[0], grid, device, in(dy), in(index), in(x), in(coefficients), out(dx), rows, shape);
+          functions.input_gradient_pool[0], patch_grid, device, in(dy), in(index), in(x), in(coefficients), out(dx), patches,
+          shape);
     }
     return {dx, dweight, dbias, at::Tensor(), at::Tensor(), at::Tensor()};
   }

@@ -68,8 +68,7 @@ impl BatchNorm {
         let Fork { first, second } =
             layers::pass_fork(&self.label, work, || self.normalized(images, after, is_fork, mode))?;
         match after {
-            // A row of its own in the layer profile.
-            After::ReluAndMaxPool(pool) if !has_kernels(images, mode) => {
+            After::ReluAndMaxPool(pool) if !(has_kernels(images, mode) && pool.is_of_stem()) => {
                 let pooled = pool.largest(&first)?;
                 Ok(Fork { second: pooled.shallow_clone(), first: pooled })
             }
@@ -113,7 +112,7 @@ impl BatchNorm {
         if has_kernels(images, mode) || is_for_one_pass(images, mode) {
             let vectors = self.vectors(&weight);
             return match after {
-                After::ReluAndMaxPool(pool) if images.device() != Device::Cpu => {
+                After::ReluAndMaxPool(pool) if images.device() != Device::Cpu && pool.is_of_stem() => {
                     shim::batch_norm_max_pool(images, &vectors, pool.window(), is_fork)
                 }
                 _ => shim::batch_norm(images, &vectors, shortcut, relu, is_fork),

@@ -44,6 +44,11 @@ impl Pool {
         })
     }
 
+    /// Returns true for the window that kernels compute together with the normalization before it.
+    pub fn is_of_stem(self) -> bool {
+        (self.kernel, self.stride, self.padding) == (3, 2, 1)
+    }
+
     /// The row in a layer profile of pooling that the layer before did in its own pass.
     pub fn done(self, pooled: &Tensor) -> Result<Tensor> {
         layers::pass_plain(LayerKind::Pool, MAX_POOL, pooled, || Ok(pooled.shallow_clone()))
