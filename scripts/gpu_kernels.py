@@ -8,6 +8,7 @@ Needs a Python with PyTorch for CUDA. Times are medians of replays of a CUDA gra
 """
 
 import argparse
+import concurrent.futures
 import ctypes
 import glob
 import json
@@ -32,7 +33,17 @@ class Module:
 
     driver = None
 
-    def __init__(self, name, kind, changes=()):
+    def __init__(self, name, kind, changes=(), image=None):
+        image = image or self.image(name, kind, changes)
+        if Module.driver is None:
+            Module.driver = ctypes.CDLL("libcuda.so.1")
+        self.module, self.functions = ctypes.c_void_p(), {}
+        status = self.driver.cuModuleLoadData(ctypes.byref(self.module), image)
+        assert status == 0, f"cuModuleLoadData: {status}"
+
+    @staticmethod
+    def image(name, kind, changes=()):
+        """The cubin; several can be compiled at the same time."""
         source = (KERNELS / "prelude.cuh").read_text() + (KERNELS / name).read_text()
         for old, new in changes:
             assert old in source, f"{old!r} is not in {name}"
@@ -57,30 +68,29 @@ class Module:
         library.nvrtcGetCUBINSize(program, ctypes.byref(size))
         image = ctypes.create_string_buffer(size.value)
         library.nvrtcGetCUBIN(program, image)
-        if Module.driver is None:
-            Module.driver = ctypes.CDLL("libcuda.so.1")
-        self.module, self.functions = ctypes.c_void_p(), {}
-        status = self.driver.cuModuleLoadData(ctypes.byref(self.module), image)
-        assert status == 0, f"cuModuleLoadData: {status}"
+        return image
 
-    def launch(self, name, grid, block, *arguments):
-        """Tensors are passed by address, lists of int as a structure, int and float as themselves (32 bits)."""
+    def launch(self, name, grid, block, *arguments, shared=0):
+        """Tensors are passed by address (None is null), lists of int as a structure, int and float as themselves (32 bits)."""
         function = self.functions.get(name)
         if function is None:
             function = self.functions[name] = ctypes.c_void_p()
             status = self.driver.cuModuleGetFunction(ctypes.byref(function), self.module, name.encode())
             assert status == 0, f"{name}: {status}"
+            # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            status = self.driver.cuFuncSetAttribute(function, 8, shared)
+            assert status == 0, f"{name}: cuFuncSetAttribute: {status}"
         values = []
         for argument in arguments:
-            if isinstance(argument, torch.Tensor):
-                values.append(ctypes.c_void_p(argument.data_ptr()))
+            if argument is None or isinstance(argument, torch.Tensor):
+                values.append(ctypes.c_void_p(None if argument is None else argument.data_ptr()))
             elif isinstance(argument, list):
                 values.append((ctypes.c_int * len(argument))(*argument))
             else:
                 values.append((ctypes.c_float if isinstance(argument, float) else ctypes.c_int)(argument))
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        status = self.driver.cuLaunchKernel(function, *grid, 1, *block, 1, 0, stream, addresses, None)
+        status = self.driver.cuLaunchKernel(function, *grid, 1, *block, 1, shared, stream, addresses, None)
         assert status == 0, f"{name}: cuLaunchKernel: {status}"
 
 
@@ -408,7 +418,241 @@ def compiled_step(results):
     training_step(results, kinds=(torch.float16,), batches=(256, 128), compiled=True)
 
 
-PARTS = [ceiling, batch_norm_is_right, batch_norm, linear_algebra, training_step, first_convolution, compiled_step, convolution]
+class Pointwise:
+    """Tensors and launches of a 1x1 convolution with batch normalization (pointwise.cu)."""
+
+    # Of each number of inputs: channels and rows of a tile, shared memory.
+    PLANS = {64: (256, 32, 98304), 128: (128, 32, 83968), 256: (128, 32, 100352)}
+
+    def __init__(self, module, kind, rows, inputs, channels, after="sum_relu", two=True, has_shortcut=True, blocks=2, plan=None):
+        self.module, self.rows, self.inputs, self.channels = module, rows, inputs, channels
+        self.after, self.two, self.has_shortcut = after, two, has_shortcut
+        self.plan = plan or self.PLANS[inputs]
+        self.shape, self.blocks = [rows, inputs, channels], blocks * torch.cuda.get_device_properties(0).multi_processor_count
+        new = lambda width: torch.randn(rows, width, device="cuda", dtype=kind)
+        self.x = (new(inputs) + 0.3).relu_()
+        self.w = torch.randn(channels, inputs, device="cuda").div_(inputs**0.5).to(kind)
+        self.z, self.dy, self.dy2 = new(channels), new(channels), new(channels)
+        self.y, self.dz = torch.empty_like(self.z), torch.empty_like(self.z)
+        self.d1, self.dx = torch.empty_like(self.x), torch.empty_like(self.x)
+        self.mask = torch.empty(rows * channels // 8, dtype=torch.uint8, device="cuda")
+        floats = lambda *sizes: torch.empty(*sizes, device="cuda")
+        vector = lambda value: torch.full((channels,), value, device="cuda") + torch.randn(channels, device="cuda") * 0.1
+        self.gamma, self.beta, self.running_mean, self.running_variance = vector(1.5), vector(0.25), vector(0.0), vector(1.0)
+        self.totals, self.weight_gram = floats(inputs + 1, inputs), floats(channels, inputs)
+        self.statistics, self.coefficients = floats(4, channels), floats(3, channels)
+        self.dgamma, self.dbeta, self.dw, self.row = floats(channels), floats(channels), torch.empty_like(self.w), floats(inputs)
+        self.matrix = torch.empty(inputs, inputs, device="cuda", dtype=kind)
+        self.partial = floats(self.blocks * (inputs + 1) * max(inputs, channels if inputs == 64 else 0))
+
+    def launch(self, name, grid, *arguments, shared=0):
+        self.module.launch(f"pointwise_{name}", grid, (256, 1), *arguments, shared=shared)
+
+    def parts(self, tile, slices=1):
+        return max(1, min(-(-self.rows // tile), self.blocks // slices))
+
+    def statistics_sums(self):
+        parts = self.parts(8192 // self.inputs)
+        self.launch(f"statistics_{self.inputs}", (parts, 1), self.x, self.partial, self.shape, shared=49152)
+        return parts
+
+    def statistics_finish(self, parts):
+        length = (self.inputs + 1) * self.inputs
+        if self.inputs <= 128:
+            self.launch("sum", (-(-length // 64), 1), self.partial, self.totals, parts, length)
+        self.launch("statistics_finish", (self.channels // 8, 1), self.totals, self.totals[self.inputs], self.w, self.gamma, self.beta,
+                    self.running_mean, self.running_variance, self.statistics, self.weight_gram, self.shape, 0.1, 1e-5)  # fmt: skip
+
+    def apply(self):
+        channels, rows, shared = self.plan
+        slices = -(-self.channels // channels)
+        added = [self.z] if self.after == "sum_relu" else []
+        mask = [self.mask] if self.after != "linear" else []
+        self.launch(f"apply_{self.after}_{self.inputs}", (slices, self.parts(rows, slices)), self.x, self.w, *added, self.statistics, self.y,
+                    *mask, self.shape, shared=shared)  # fmt: skip
+
+    def gradients(self):
+        parts = self.parts(32)
+        is_masked = self.after != "linear"
+        name = "gradients" + ("_relu" if is_masked else "") + ("_two" if self.two else "")
+        self.launch(name, (parts, 1), self.dy, self.dy2 if self.two else None, self.mask if is_masked else None, self.x, self.w,
+                    self.statistics, self.dz if self.has_shortcut else None, self.d1, self.partial, self.shape, shared=92160)  # fmt: skip
+        return parts
+
+    def gradient_finish(self, parts):
+        self.launch("gradient_finish", (self.channels // 2, 1), self.partial, parts, self.w, self.statistics, self.weight_gram,
+                    self.totals[self.inputs], self.dw, None, self.dgamma, self.dbeta, self.coefficients, self.shape)  # fmt: skip
+        self.launch("gradient_matrix", (self.inputs, 1), self.w, self.coefficients, self.matrix, self.row, self.shape)
+
+    def input_gradient(self):
+        self.launch("input_gradient", (1, self.parts(64)), self.d1, self.x, self.matrix, self.row, self.dx, self.shape, shared=58880)
+
+    def forward(self):
+        if self.inputs <= 128:
+            parts = self.statistics_sums()
+        else:
+            parts = 0
+            x = self.x.float()
+            self.totals[: self.inputs], self.totals[self.inputs] = x.t() @ x, x.sum(0)
+        self.statistics_finish(parts)
+        self.apply()
+
+    def backward(self):
+        self.gradient_finish(self.gradients())
+        self.input_gradient()
+
+    def outputs(self):
+        names = ["statistics", "running_mean", "running_variance", "weight_gram", "y"] + (["mask"] if self.after != "linear" else [])
+        if self.inputs == 64:
+            names += ["d1", "dgamma", "dbeta", "dw", "dx"] + (["dz"] if self.has_shortcut else [])
+        return {name: getattr(self, name) for name in names}
+
+    def reference(self):
+        """fp64, from the weights and inputs as they are; `expected_mask` is what the ReLU passes, but where it is close to zero."""
+        x, w = self.x.double(), self.w.double()
+        raw = x @ w.t()
+        mean, variance = raw.mean(0), raw.var(0, unbiased=False)
+        inverse_sigma = (variance + 1e-5).rsqrt()
+        slope = inverse_sigma * self.gamma
+        normal = (raw - mean) * inverse_sigma
+        y = normal * self.gamma + self.beta
+        if self.after == "sum_relu":
+            y += self.z
+        result = {
+            "gram": x.t() @ x, "statistics": torch.stack([mean, inverse_sigma, slope, self.beta - mean * slope]),
+            "weight_gram": w @ (x.t() @ x), "y": y if self.after == "linear" else y.relu(),
+        }  # fmt: skip
+        is_on = torch.ones_like(y, dtype=torch.bool)
+        if self.after != "linear":
+            bits = self.mask.view(self.rows, -1, 1) >> torch.arange(8, device="cuda", dtype=torch.uint8) & 1
+            is_on = bits.view(self.rows, self.channels).bool()
+            result["wrong_bits"] = ((is_on != (y > 0)) & (y.abs() > 1e-3)).sum().item()
+        if self.inputs == 64:
+            dz = (self.dy.float() + (self.dy2.float() if self.two else 0)).mul(is_on).to(self.dy.dtype).double()
+            dbeta, dgamma = dz.sum(0), (dz * normal).sum(0)
+            of_raw = slope * (dz - (dbeta + normal * dgamma) / self.rows)
+            result |= {"dz": dz, "dbeta": dbeta, "dgamma": dgamma, "d1": dz @ (w * slope[:, None]), "dx": of_raw @ w, "dw": of_raw.t() @ x}
+        return result
+
+
+POINTWISE_SHAPES = [
+    (4099, 64, 256, "sum_relu", True, True), (128 * 56 * 56 + 5, 64, 256, "sum_relu", True, True), (777, 64, 64, "relu", True, False),
+    (1000, 64, 192, "linear", False, False), (1001, 64, 128, "sum_relu", False, True), (515, 64, 256, "linear", True, True),
+    (1003, 128, 512, "sum_relu", True, True), (1003, 128, 192, "linear", True, True), (1003, 256, 1024, "sum_relu", True, True),
+    (77, 256, 64, "relu", True, True),
+]  # fmt: skip
+
+
+def pointwise_is_right(results, module, kind):
+    for rows, inputs, channels, after, two, has_shortcut in POINTWISE_SHAPES:
+        shape = dict(kind=str(kind), rows=rows, inputs=inputs, channels=channels, after=after, two=two)
+        try:
+            unit = Pointwise(module, kind, rows, inputs, channels, after, two, has_shortcut)
+            running = [unit.running_mean.clone(), unit.running_variance.clone()]
+
+            def run():
+                unit.running_mean.copy_(running[0]), unit.running_variance.copy_(running[1])
+                unit.forward()
+                if inputs == 64:
+                    unit.backward()
+                return {name: tensor.clone() for name, tensor in unit.outputs().items()}
+
+            first, second = run(), run()
+            expected = unit.reference()
+            different = [name for name in first if not torch.equal(first[name].view(torch.uint8), second[name].view(torch.uint8))]
+            means, inverse_sigma = expected["statistics"][:2]
+            variance = (1 / inverse_sigma**2 - 1e-5) * rows / (rows - 1)
+            expected["running_mean"] = running[0] + 0.1 * (means - running[0])
+            expected["running_variance"] = running[1] + 0.1 * (variance - running[1])
+            far = {"gram": unit.totals[:inputs], **first}
+            far = {name: ((far[name].double() - value).norm() / value.norm()).item() for name, value in expected.items() if name in far}
+            far = {name: float(f"{value:.2e}") for name, value in far.items()}
+            limit = 5e-4 if kind is torch.float16 else 4e-3
+            half = {"y", "d1", "dx", "dw", "dz"}
+            wrong = [name for name, value in far.items() if not value < (2 * limit if name in half else 2e-5)]
+            if expected.get("wrong_bits", 0):
+                wrong.append("mask")
+            results.add("pointwise_is_right", **shape, wrong=wrong, different_bits=different, far=far)
+        except Exception:
+            results.add("pointwise_is_right", **shape, error=traceback.format_exc()[-600:])
+
+
+def pointwise(results):
+    """Kernels of pointwise.cu: their results against fp64, then their times for the shapes of ResNet-50."""
+    text = (KERNELS / "pointwise.cu").read_text()
+    # The plan of 64 inputs alone, with other tiles: channels and rows of a tile, shared memory.
+    rest = [("POINTWISE_APPLY(128)\nPOINTWISE_APPLY(256)\n", ""), (text[text.index("// ---- Products over rows") :], "")]
+    usual = "Plan<64, 8, 2, 3, 4, true>"
+    plans = {usual: None}
+    for warps, blocks, stages, has_room in [(8, 1, 4, True), (8, 2, 3, False), (4, 1, 4, True)]:
+        channels, rows = 32 * warps, 16 * blocks * (8 // warps)
+        shared = channels * 128 + stages * rows * (128 + 2 * channels * has_room) + rows * channels // 4 + channels * 8
+        plans[f"Plan<64, {warps}, {blocks}, {stages}, 4, {str(has_room).lower()}>"] = (channels, rows, shared)
+    wanted = [(kind, usual, ()) for kind in (torch.float16, torch.bfloat16)]
+    wanted += [(torch.float16, plan, [(usual, plan), *rest]) for plan in plans if plan != usual]
+    modules = {}
+    with concurrent.futures.ThreadPoolExecutor(len(wanted)) as pool:
+        start = time.monotonic()
+        images = [(kind, plan, pool.submit(Module.image, "pointwise.cu", kind, changes)) for kind, plan, changes in wanted]
+        for kind, plan, image in images:
+            try:
+                modules[kind, plan] = Module("pointwise.cu", kind, image=image.result())
+            except Exception:
+                results.add("pointwise_module", kind=str(kind), plan=plan, error=traceback.format_exc()[-600:])
+        results.add("pointwise_module", count=len(modules), seconds=time.monotonic() - start)
+    for kind in (torch.float16, torch.bfloat16):
+        if (kind, usual) in modules:
+            pointwise_is_right(results, modules[kind, usual], kind)
+    for batch, size, inputs in [(128, 56, 64), (256, 56, 64), (128, 28, 128), (256, 28, 128), (128, 14, 256), (256, 14, 256)]:
+        for (kind, plan), module in modules.items():
+            if kind is not torch.float16 and (batch, inputs) != (128, 64) or plan != usual and inputs != 64:
+                continue
+            for blocks in (2, 1):
+                if results.is_late():
+                    return
+                try:
+                    time_pointwise(results, module, kind, plan, plans[plan], blocks, batch, size, inputs)
+                except Exception:
+                    results.add("pointwise", kind=str(kind), plan=plan, error=traceback.format_exc()[-600:])
+                torch.cuda.empty_cache()
+
+
+def time_pointwise(results, module, kind, plan, sizes, blocks, batch, size, inputs):
+    rows, channels = batch * size * size, 4 * inputs
+    count = max(1, min(3, int(5e8 / (rows * channels * 6))))
+    units = [Pointwise(module, kind, rows, inputs, channels, blocks=blocks, plan=sizes) for _ in range(count)]
+    x, y, mask = rows * inputs * 2, rows * channels * 2, rows * channels // 8
+    statistics_parts, gradient_parts = units[0].parts(8192 // inputs), units[0].parts(32)
+    calls = {"apply_sum_relu": (x + 2 * y + mask, lambda unit: unit.apply())}
+    if sizes is None:
+        calls["statistics_finish"] = (0, lambda unit: unit.statistics_finish(statistics_parts))
+        if inputs <= 128:
+            calls["statistics"] = (x, lambda unit: unit.statistics_sums())
+        if inputs == 64:
+            calls |= {
+                "gradients_relu_two": (2 * x + 3 * y + mask, lambda unit: unit.gradients()),
+                "gradient_finish": (0, lambda unit: unit.gradient_finish(gradient_parts)),
+                "input_gradient": (3 * x, lambda unit: unit.input_gradient()),
+                "forward": (2 * x + 2 * y + mask, lambda unit: unit.forward()),
+                "backward": (5 * x + 3 * y + mask, lambda unit: unit.backward()),
+            }
+    times = {}
+    for name, (amount, call) in calls.items():
+        # Calls that take little time need more of them between two events.
+        repeats = 4 if amount == 0 or amount < 2e8 else 1
+        ms = milliseconds([lambda unit=unit: call(unit) for unit in units] * repeats, 3) / count / repeats
+        times[name] = [round(ms, 5), round(amount / ms / 1e6)]
+    if sizes is None and inputs == 64:
+        # Without a mask, a second gradient and a shortcut: the convolution of the shortcut.
+        for unit in units:
+            unit.after, unit.two, unit.has_shortcut = "linear", False, False
+        for name, amount, call in [("apply_linear", x + y, lambda unit: unit.apply()), ("gradients", 2 * x + y, lambda unit: unit.gradients())]:
+            ms = milliseconds([lambda unit=unit: call(unit) for unit in units], 3) / count
+            times[name] = [round(ms, 5), round(amount / ms / 1e6)]
+    results.add("pointwise", kind=str(kind), batch=batch, inputs=inputs, plan=plan if inputs == 64 else "usual", blocks=blocks, columns="ms GB/s", **times)
+
+
+PARTS = [ceiling, batch_norm_is_right, batch_norm, pointwise, linear_algebra, training_step, first_convolution, compiled_step, convolution]
 
 
 def main():

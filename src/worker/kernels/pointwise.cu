@@ -27,7 +27,7 @@
 //     slices = ceil(channels / (K = 64: 256, else 128)); parts are those of one slice
 //   pointwise_gradients[_relu][_two](dy, dy2, mask, x, weight, statistics,         parts               92160      32
 //       dz, d1, partial, shape)
-//     relu: with a mask; two: with dy2. Arguments that are not used, and dz if nobody wants it, are null.
+//     relu: with a mask; two: with dy2. Unused arguments are null, and dz if there is no shortcut.
 //     partial: parts x 65 x channels floats
 //   pointwise_gradient_finish(partial, parts, weight, statistics, weight_gram,     channels / 2        -
 //       sums, dweight, dweight_float, dgamma, dbeta, coefficients, shape)
@@ -108,7 +108,7 @@ DEVICE void apply(
   // The last rows come first: the L2 cache still holds those of x.
   const auto first_row = [&](int tile) { return (tiles - 1 - tile) * P::ROWS; };
   const auto x_tile = [&](int stage) { return Tile{shared_elements(P::WEIGHT_BYTES + stage * P::STAGE_BYTES), X_PACKETS}; };
-  // Row in the tile of this thread's results, and its own place for the shortcut there: nobody else reads it.
+  // Row in the tile of this thread's results, and its own place for the shortcut there.
   const auto row_of = [&](int block, int half) { return (row_warp * P::ROW_BLOCKS + block) * 16 + half * 8 + lane / 4; };
   const auto shortcut_at = [&](int stage, int block, int half) {
     return shared_elements(P::WEIGHT_BYTES + stage * P::STAGE_BYTES + P::X_BYTES) + ((block * 2 + half) * THREADS + thread) * WIDTH;
@@ -388,7 +388,7 @@ DEVICE void gradients(
   const bool has_own = packet < packets;
   const Tile scaled = {shared_elements(0), X_PACKETS}, of_dz = {shared_elements(Gradients::DZ), GRADIENT_CHANNELS / WIDTH};
   const auto x_tile = [&](int buffer) { return Tile{shared_elements(Gradients::X + buffer * Gradients::X_BYTES), X_PACKETS}; };
-  // Place of a thread's own packet in pass u: nobody else reads it.
+  // Place of the packet in pass u, which only this thread writes and reads.
   const auto own = [&](int offset, int u) { return shared_elements(offset) + (u * THREADS + thread) * WIDTH; };
   const auto first_row = [&](int tile) { return (tiles - 1 - tile) * ROWS; };
 
