@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "graph.h"
 #include "threads.h"
@@ -50,7 +51,15 @@ class MemoryFile {
       left -= written;
     }
   }
-  ~MemoryFile() { close(descriptor_); }
+  ~MemoryFile() {
+    if (descriptor_ >= 0) {
+      close(descriptor_);
+    }
+  }
+  MemoryFile(const MemoryFile&) = delete;
+
+  // Gives the open file to the caller.
+  int release() { return std::exchange(descriptor_, -1); }
 
   std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
 
@@ -75,7 +84,8 @@ Order order() {
 }  // namespace
 
 Module::Module(const void* bytes, int device) : device(device) {
-  library = dlopen(MemoryFile(bytes).path().c_str(), RTLD_NOW | RTLD_LOCAL);
+  MemoryFile file(bytes);
+  library = dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     throw LaunchError{INVALID_IMAGE, dlerror()};
   }
@@ -84,9 +94,13 @@ Module::Module(const void* bytes, int device) : device(device) {
     dlclose(library);
     throw LaunchError{INVALID_IMAGE, "the image is of another version of the virtual GPUs: remove it from the cache"};
   }
+  descriptor = file.release();
 }
 
-Module::~Module() { dlclose(library); }
+Module::~Module() {
+  dlclose(library);
+  close(descriptor);
+}
 
 Function* Module::find(const std::string& name) {
   const auto* kernel = static_cast<const Kernel*>(dlsym(library, (KERNEL_SYMBOL_PREFIX + name).c_str()));

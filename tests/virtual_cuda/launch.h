@@ -45,6 +45,8 @@ struct Module {
   const int device;
   void* library;
   const Image* image;
+  // Open as long as the library: the loader takes two files of the same path for one.
+  int descriptor;
   std::map<std::string, Function> functions;
 };
 
