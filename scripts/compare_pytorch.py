@@ -106,8 +106,8 @@ class Case:
         # Of a round each: the limit, and ringmark's arithmetic where the network's is known.
         self.limits, self.gigaflops = [], []
 
-    def step_options(self):
-        iters = str(self.options.warmup + self.options.iters)
+    def step_options(self, dry=0):
+        iters = str(self.options.warmup + self.options.iters - dry)
         return [
             "--model", self.model, "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device, "--iters", iters,
             "--image-size", str(self.options.image_size or OWN_SIZES.get(self.model, 224)), "--threads", str(self.threads),
@@ -124,7 +124,9 @@ class Case:
         with tempfile.TemporaryDirectory() as folder:
             record, log = pathlib.Path(folder, f"{name}.jsonl"), pathlib.Path(folder, f"{name}.log")
             record.parent.mkdir()
-            command = [self.options.worker, benchmark, *self.step_options(), "--warmup", "0", "--record", record, *more]
+            # Dry passes load what a CUDA graph of later ones needs; dry steps are in a record, and are left out below.
+            dry = self.options.warmup if self.options.score else 0
+            command = [self.options.worker, benchmark, *self.step_options(dry), "--warmup", str(dry), "--record", record, *more]
             command += self.options.ringmark_options.split()
             if self.processes > 1:
                 command = [
@@ -135,10 +137,10 @@ class Case:
             of_an_image = None if more else self.gigaflop_of_an_image(folder)
         self.layout = lines[0]["config"]["layout"]
         if self.options.score:
-            steps = lines[0]["seconds"]
+            steps, warmup = lines[0]["seconds"], 0
         else:
-            steps = zip(*(line["step"] for line in lines if line["kind"] == "iteration"))
-        images_per_second = sum(speed(of_rank, self.batch, self.options.warmup) for of_rank in steps)
+            steps, warmup = zip(*(line["step"] for line in lines if line["kind"] == "iteration")), self.options.warmup
+        images_per_second = sum(speed(of_rank, self.batch, warmup) for of_rank in steps)
         if of_an_image:
             self.gigaflops.append(images_per_second * of_an_image)
         return images_per_second

@@ -8,6 +8,7 @@ use ringmark_record::benchmark::score::record::{SCHEMA, ScoreRecord};
 use ringmark_record::benchmark::{BenchmarkKind, Profile, Record};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::graphs::GraphChoice;
 use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{Bytes, Seconds, TeraflopsPerSecond};
@@ -51,6 +52,9 @@ pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
         seconds: vec![passes.collect(); ranks as usize],
         peak_memory: vec![Bytes(200_000_000 + 30_000_000 * u64::from(name.batch_size)); ranks as usize],
         matrix_product: vec![TeraflopsPerSecond(0.25); ranks as usize],
+        confidence: vec![0.125; ranks as usize],
+        rectified_convolutions: None,
+        no_graph: None,
         layers: None,
         host_use: Vec::new(),
         rank_use: Vec::new(),
@@ -224,9 +228,14 @@ fn devices_profiles_and_options_are_never_mixed() {
     let mut elsewhere = record("1n1g/rn50_b4_fp32", 4, 0.5);
     elsewhere.ranks[0].device_name = "Another".to_owned();
     folder.score(&elsewhere);
+    let mut graph = record("1n1g/rn50_b8_fp32", 2, 0.25);
+    graph.ranks[0].device = DeviceKind::Cuda;
+    graph.config.graphs = GraphChoice::On;
+    folder.score(&graph);
     let (status, stdout, stderr) = folder.ringmark("extract", &[]);
     assert_eq!(status, Some(0), "{stderr}");
-    assert_eq!(stdout.matches("\nnetwork").count(), 4, "{stdout}");
+    assert_eq!(stdout.matches("\nnetwork").count(), 5, "{stdout}");
+    assert_eq!(stdout.matches("nhwc, folded, one CUDA graph, 10 measured").count(), 1, "{stdout}");
     assert!(stdout.contains("- QUICK PROFILE\n") && stdout.contains("NOT TO BE QUOTED: quick profile, "), "{stdout}");
     assert!(stdout.contains("WARNING: different devices in one table: Another / Processor of a laptop"), "{stdout}");
 }

@@ -96,7 +96,8 @@ std::vector<at::Tensor> made(const torch::jit::Stack& stack, std::size_t results
 }
 
 // Keeps the operation for a replay, which leaves its results where the capture has them.
-void keep(Recording& recording, const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+void keep(Stream& stream, const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+  Recording& recording = *stream.recording;
   const c10::FunctionSchema& schema = operation.schema();
   const std::size_t results = schema.returns().size();
   const std::size_t first = stack->size() - schema.arguments().size();
@@ -116,7 +117,7 @@ void keep(Recording& recording, const c10::OperatorHandle& operation, torch::jit
     recording.undo.push_back(
         [place = places.back()] { std::memset(place.storage().mutable_data(), 0xff, place.storage().nbytes()); });
   }
-  recording.kernels.push_back([operation, results, arguments, places](Stream& stream) {
+  recording.add(stream, [operation, results, arguments, places](Stream& replayed) {
     torch::jit::Stack again = arguments;
     std::vector<Access> accesses = compute(operation, &again);
     const std::vector<at::Tensor> fresh = made(again, results, arguments);
@@ -124,7 +125,7 @@ void keep(Recording& recording, const c10::OperatorHandle& operation, torch::jit
       cpu_alias(places[index]).copy_(cpu_alias(fresh[index]));
       accesses.push_back(access_to(places[index], /*writes=*/true));
     }
-    Machine::get().run(stream, operation.schema().name().c_str(), accesses);
+    Machine::get().run(replayed, operation.schema().name().c_str(), accesses);
   });
 }
 
@@ -132,7 +133,7 @@ void fallback(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   Machine& machine = Machine::get();
   Stream& stream = machine.current_stream(machine.device());
   if (stream.recording != nullptr) {
-    keep(*stream.recording, operation, stack);
+    keep(stream, operation, stack);
     return;
   }
   const std::vector<Access> accesses = compute(operation, stack);

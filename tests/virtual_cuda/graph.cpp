@@ -1,4 +1,5 @@
-// at::cuda::CUDAGraph by the names that libtorch_cuda exports. What kernels are is known by those who give them to a stream.
+// at::cuda::CUDAGraph and at::cuda::sleep by the names that libtorch_cuda exports. What kernels are is known by those who
+// give them to a stream.
 
 #include "graph.h"
 
@@ -6,7 +7,70 @@
 #include <stdexcept>
 #include <utility>
 
-#include "machine.h"
+namespace virtual_cuda {
+
+void Recording::begin(Stream& origin) {
+  origin_ = &origin;
+  clocks_[&origin] = Clock();
+  origin.recording = this;
+}
+
+void Recording::end() {
+  for (const auto& [stream, clock] : clocks_) {
+    stream->recording = nullptr;
+  }
+  for (const auto& event : events_) {
+    event->recording = nullptr;
+  }
+  for (auto take_back = undo.rbegin(); take_back != undo.rend(); ++take_back) {
+    (*take_back)();
+  }
+  undo.clear();
+  if (is_broken) {
+    throw std::runtime_error("CUDA error: operation failed due to a previous error during capture\n");
+  }
+  for (const auto& [stream, clock] : clocks_) {
+    if (!clocks_[origin_].covers(clock)) {
+      throw std::runtime_error("CUDA error: capturing stream has unjoined work\n");
+    }
+  }
+}
+
+void Recording::replay(Stream& launch) {
+  Machine& machine = Machine::get();
+  machine.log("replay of %zu kernels on stream %lld", steps_.size(), static_cast<long long>(launch.id));
+  branches_[origin_] = &launch;
+  for (const Step& step : steps_) {
+    Stream*& branch = branches_[step.stream];
+    if (branch == nullptr) {
+      branch = &machine.new_stream(launch.device);
+    }
+    machine.set_current_stream(*branch);
+    step.work(*branch);
+  }
+  machine.set_current_stream(launch);
+}
+
+void Recording::add(Stream& stream, Work work) {
+  clocks_[&stream].advance(stream.number);
+  steps_.push_back({&stream, std::move(work)});
+}
+
+void Recording::record(Event& event, Stream& stream) {
+  const auto captured = std::make_shared<CapturedEvent>(CapturedEvent{this, clocks_[&stream], Event()});
+  events_.push_back(captured);
+  event.captured = captured;
+  event.device = stream.device;
+  add(stream, [captured](Stream& replayed) { Machine::get().record(captured->event, replayed); });
+}
+
+void Recording::wait(Stream& stream, CapturedEvent& event) {
+  stream.recording = this;
+  clocks_[&stream].join(event.clock);
+  add(stream, [&event](Stream& replayed) { Machine::get().wait(replayed, event.event); });
+}
+
+}  // namespace virtual_cuda
 
 // CUDA's, of which the name is in the exported one.
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
@@ -28,7 +92,6 @@ struct __attribute__((visibility("default"))) CUDAGraph {
 
  private:
   Recording recording_;
-  Stream* stream_ = nullptr;
   bool is_captured_ = false;
 };
 
@@ -45,20 +108,12 @@ void CUDAGraph::capture_begin(Pool pool, cudaStreamCaptureMode) {
   if (pool.first != 0 && pool.second != 0) {
     throw std::runtime_error("virtual CUDA: a pool of two numbers");
   }
-  stream_ = &stream;
-  stream.recording = &recording_;
   recording_.is_broken = machine.settings().breaks_captures;
+  recording_.begin(stream);
 }
 
 void CUDAGraph::capture_end() {
-  stream_->recording = nullptr;
-  for (auto undo = recording_.undo.rbegin(); undo != recording_.undo.rend(); ++undo) {
-    (*undo)();
-  }
-  recording_.undo.clear();
-  if (recording_.is_broken) {
-    throw std::runtime_error("CUDA error: operation failed due to a previous error during capture\n");
-  }
+  recording_.end();
   is_captured_ = true;
 }
 
@@ -67,16 +122,18 @@ void CUDAGraph::replay() {
     throw std::runtime_error("Called CUDAGraph::replay without a preceding successful capture.");
   }
   Machine& machine = Machine::get();
-  Stream& stream = machine.current_stream(machine.device());
-  machine.log("replay of %zu kernels on stream %lld", recording_.kernels.size(), static_cast<long long>(stream.id));
-  for (const auto& kernel : recording_.kernels) {
-    kernel(stream);
-  }
+  recording_.replay(machine.current_stream(machine.device()));
 }
 
 __attribute__((visibility("default"))) Pool graph_pool_handle() {
   static unsigned long long last = 0;
   return {0, ++last};
+}
+
+// Takes as long as any kernel.
+__attribute__((visibility("default"))) void sleep(std::int64_t) {
+  Machine& machine = Machine::get();
+  machine.run(machine.current_stream(machine.device()), "at::cuda::sleep", {});
 }
 
 }  // namespace at::cuda

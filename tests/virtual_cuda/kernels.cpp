@@ -60,24 +60,24 @@ void notice(std::vector<Access>& accesses, const at::Tensor& tensor, bool writes
 void spoil(const at::Tensor& tensor) { std::memset(tensor.mutable_data_ptr(), 0xff, tensor.nbytes()); }
 
 // Of a captured stream: it is done at once too, so that what comes later has the values that it asks for.
-void keep(Recording& recording, const at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
+void keep(Stream& stream, const at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
   const auto may_be_kept = [&](const at::Tensor& tensor) {
     return tensor.is_cuda() || (non_blocking && is_pinned(tensor.const_data_ptr()));
   };
   if (!destination.is_cuda() || !may_be_kept(source)) {
-    Machine::get().expect_no_capture(current_stream());
+    Machine::expect_no_capture(stream);
   }
   const at::Tensor to = kept(destination);
   const at::Tensor from = kept(source);
   const auto on_cpu = [](const at::Tensor& tensor) { return tensor.is_cuda() ? cpu_alias(tensor) : tensor; };
-  recording.undo.push_back([to, before = cpu_alias(to).clone()] { cpu_alias(to).copy_(before); });
+  stream.recording->undo.push_back([to, before = cpu_alias(to).clone()] { cpu_alias(to).copy_(before); });
   cpu_alias(to).copy_(on_cpu(from));
-  recording.kernels.push_back([to, from, on_cpu](Stream& stream) {
+  stream.recording->add(stream, [to, from, on_cpu](Stream& replayed) {
     cpu_alias(to).copy_(on_cpu(from));
     std::vector<Access> accesses;
     notice(accesses, from, /*writes=*/false);
     notice(accesses, to, /*writes=*/true);
-    Machine::get().run(stream, "aten::copy_", accesses);
+    Machine::get().run(replayed, "aten::copy_", accesses);
   });
 }
 
@@ -93,7 +93,7 @@ at::Tensor& copy(at::Tensor& destination, const at::Tensor& source, bool non_blo
   Stream& stream = current_stream();
 
   if (stream.recording != nullptr) {
-    keep(*stream.recording, destination, source, non_blocking);
+    keep(stream, destination, source, non_blocking);
     return destination;
   }
 

@@ -159,6 +159,15 @@ void Machine::expect_no_capture(const Stream& stream) {
   }
 }
 
+void Machine::expect_no_capture(const Event& event) {
+  if (event.captured != nullptr) {
+    if (event.captured->recording != nullptr) {
+      event.captured->recording->is_broken = true;
+    }
+    throw std::runtime_error("CUDA error: operation not permitted on an event last recorded in a capturing stream\n");
+  }
+}
+
 void Machine::go_on_from(std::uint64_t time_ns) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   for (const auto& stream : streams_) {
@@ -166,9 +175,13 @@ void Machine::go_on_from(std::uint64_t time_ns) {
   }
 }
 
-void Machine::record(Event& event, const Stream& stream) {
+void Machine::record(Event& event, Stream& stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  expect_no_capture(stream);
+  if (stream.recording != nullptr) {
+    stream.recording->record(event, stream);
+    return;
+  }
+  event.captured = nullptr;
   check(stream);
   if (!event.is_recorded) {
     event.number = ++events_;
@@ -192,6 +205,12 @@ void Machine::expect_device_of(const Event& event) {
 
 void Machine::wait(Stream& stream, const Event& event) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (event.captured != nullptr && event.captured->recording != nullptr &&
+      (stream.recording == nullptr || stream.recording == event.captured->recording)) {
+    event.captured->recording->wait(stream, *event.captured);
+    return;
+  }
+  expect_no_capture(event);
   expect_no_capture(stream);
   log("stream %" PRId64 " waits for event %" PRIu64, stream.id, event.number);
   if (++waits_ == settings_.ignored_wait || !event.is_recorded) {
@@ -203,6 +222,7 @@ void Machine::wait(Stream& stream, const Event& event) {
 
 bool Machine::is_done(Event& event) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  expect_no_capture(event);
   if (settings_.early_answers) {
     return true;
   }
@@ -219,6 +239,8 @@ bool Machine::is_done(Event& event) {
 
 double Machine::milliseconds(const Event& start, const Event& end) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  expect_no_capture(start);
+  expect_no_capture(end);
   if (!start.has_timing || !end.has_timing) {
     throw std::runtime_error("virtual CUDA: time between events without timing");
   }
@@ -236,6 +258,7 @@ void Machine::synchronize(const Stream& stream) {
 
 void Machine::synchronize(const Event& event) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  expect_no_capture(event);
   wait_on_host(event.clock);
 }
 

@@ -25,7 +25,8 @@
 
 namespace virtual_cuda {
 
-struct Recording;
+class Recording;
+struct CapturedEvent;
 
 struct Stream {
   StreamNumber number;
@@ -48,6 +49,8 @@ struct Event {
   int late_answers = 0;
   std::uint64_t at_ns = 0;
   Clock clock;
+  // Where it was recorded last in a captured stream.
+  std::shared_ptr<CapturedEvent> captured;
 };
 
 class Machine {
@@ -86,12 +89,14 @@ class Machine {
   // Throws where the device is lost, as CUDA fails every call then.
   void check(const Stream& stream);
   // Throws where the stream is captured, whose capture is then broken.
-  void expect_no_capture(const Stream& stream);
+  static void expect_no_capture(const Stream& stream);
+  // Throws where the event is no mark that anybody may ask for.
+  static void expect_no_capture(const Event& event);
   // All streams of this process go on from `time_ns`, no earlier.
   void go_on_from(std::uint64_t time_ns);
 
   // --- order -------------------------------------------------------------------------------------------------------
-  void record(Event& event, const Stream& stream);
+  void record(Event& event, Stream& stream);
   void wait(Stream& stream, const Event& event);
   bool is_done(Event& event);
   double milliseconds(const Event& start, const Event& end);

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "graph.h"
 #include "machine.h"
 #include "meeting.h"
 
@@ -336,6 +337,12 @@ Result ncclAllReduce(
     const char* input, char* output, std::size_t count, int type, int operation, Meeting* meeting, void* stream) {
   if (!is_known(type, operation)) {
     return unknown();
+  }
+  if (stream->recording != nullptr) {
+    stream->recording->add(*stream, [=](Stream& replayed) {
+      ncclAllReduce(input, output, count, type, operation, meeting, &replayed);
+    });
+    return SUCCESS;
   }
   Machine::get().log("sum %zu elements of type %d %s", count, type, input == output ? "in place" : "to another place");
   const std::size_t bytes = count * bytes_of(type);

@@ -4,6 +4,7 @@
 //
 // Every function that returns a message returns null where all is well.
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
@@ -74,6 +75,8 @@ char* ringmark_graph_pool(uint64_t* first, uint64_t* second) {
 // From now on the current stream, which is not the default one, keeps what this thread gives it and does not run it.
 char* ringmark_begin_capture(uint64_t first, uint64_t second, void** graph) {
   return guarded([&] {
+    // What other streams have left over, the graph's own memory may need.
+    c10::getDeviceAllocator(c10::DeviceType::CUDA)->emptyCache();
     auto* const made = new Graph();
     // Where it fails the graph stays: the allocator may ask it which stream it captures.
     members().capture_begin(made->memory, Pool(first, second), THREAD_LOCAL);
@@ -89,6 +92,11 @@ char* ringmark_end_capture(void* graph) {
 // In the current stream, whichever that is.
 char* ringmark_replay(void* graph) {
   return guarded([&] { members().replay(static_cast<Graph*>(graph)->memory); });
+}
+
+// A kernel of the current stream that ends after so many cycles of its clock.
+char* ringmark_hold(int64_t cycles) {
+  return guarded([&] { find<void(int64_t)>("_ZN2at4cuda5sleepEl")(cycles); });
 }
 
 void ringmark_destroy_graph(void* graph) { delete static_cast<Graph*>(graph); }

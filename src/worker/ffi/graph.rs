@@ -1,4 +1,5 @@
-//! CUDA graphs, of `graph.cpp`: what a stream is given, kept and run again at once, which takes the host one call.
+//! CUDA graphs, of `graph.cpp`: what a stream is given, kept and run again at once, which takes the host one call. And the
+//! kernel that holds a stream up, so that what comes behind it is there before it begins.
 
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
@@ -12,7 +13,15 @@ unsafe extern "C" {
     fn ringmark_begin_capture(first: u64, second: u64, graph: *mut *mut c_void) -> *mut c_char;
     fn ringmark_end_capture(graph: *mut c_void) -> *mut c_char;
     fn ringmark_replay(graph: *mut c_void) -> *mut c_char;
+    fn ringmark_hold(cycles: i64) -> *mut c_char;
     fn ringmark_destroy_graph(graph: *mut c_void);
+}
+
+/// Holds this thread's stream up for about two milliseconds.
+pub fn hold() -> Result<()> {
+    const CYCLES: i64 = 4_000_000;
+    // SAFETY: a plain number.
+    check(unsafe { ringmark_hold(CYCLES) })
 }
 
 /// Memory that several graphs use, which are replayed in the order in which they were captured.

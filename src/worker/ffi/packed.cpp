@@ -1,6 +1,6 @@
 // Convolutions and linear layers of inference: oneDNN's, with the weight in the kernel's own order, and what follows them
 // done on the way out. The operators that torch.compile puts in the place of the layers; they have no C++ header and are
-// found by name.
+// found by name. And cuDNN's convolutions that do so, with the weight as it is.
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -64,6 +64,20 @@ char* ringmark_packed_convolution(
           *sum, *images, *weight, optional(bias), paddings, {stride, stride}, {1, 1}, groups, "add", 1.0, after,
           Scalars(), ""));
     }
+  });
+}
+
+// Convolution, bias, the sum with `sum`, which stays as it is, and ReLU, in one kernel of cuDNN: an error where it has none.
+char* ringmark_rectified_convolution(
+    at::Tensor* images, at::Tensor* weight, at::Tensor* bias, at::Tensor* sum, const int64_t* padding, int64_t stride,
+    int64_t groups, at::Tensor** result) {
+  return guarded([&] {
+    const Sizes paddings(padding, 2);
+    *result = new at::Tensor(
+        sum == nullptr
+            ? at::cudnn_convolution_relu(*images, *weight, optional(bias), {stride, stride}, paddings, {1, 1}, groups)
+            : at::cudnn_convolution_add_relu(
+                  *images, *weight, *sum, 1.0, optional(bias), {stride, stride}, paddings, {1, 1}, groups));
   });
 }
 

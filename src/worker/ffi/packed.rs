@@ -1,4 +1,5 @@
-//! oneDNN's layers of inference, of `packed.cpp`: weights in the kernel's own order. Know no gradients.
+//! oneDNN's layers of inference, of `packed.cpp`: weights in the kernel's own order; and cuDNN's convolution with all that
+//! follows it. Know no gradients.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
@@ -27,6 +28,16 @@ unsafe extern "C" {
         stride: i64,
         groups: i64,
         relu: c_int,
+        result: *mut RawTensor,
+    ) -> *mut c_char;
+    fn ringmark_rectified_convolution(
+        images: RawTensor,
+        weight: RawTensor,
+        bias: RawTensor,
+        sum: RawTensor,
+        padding: *const i64,
+        stride: i64,
+        groups: i64,
         result: *mut RawTensor,
     ) -> *mut c_char;
     fn ringmark_pack_linear(weight: RawTensor, rows: i64, result: *mut RawTensor) -> *mut c_char;
@@ -87,6 +98,31 @@ pub fn packed_convolution(
             stride,
             groups,
             relu.into(),
+            result,
+        )
+    })
+}
+
+/// Convolution, bias, the sum with `sum`, which stays as it is, and ReLU in one kernel of cuDNN; an error where it has none.
+/// tch's own reads the error too late, and panics.
+pub fn rectified_convolution(
+    images: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    moves: Moves,
+    sum: Option<&Tensor>,
+) -> Result<Tensor> {
+    let Moves { padding, stride, groups } = moves;
+    // SAFETY: all tensors are alive, and the padding is two numbers.
+    made(|result| unsafe {
+        ringmark_rectified_convolution(
+            raw(images),
+            raw(weight),
+            bias.map_or(null_mut(), raw),
+            sum.map_or(null_mut(), raw),
+            padding.as_ptr(),
+            stride,
+            groups,
             result,
         )
     })

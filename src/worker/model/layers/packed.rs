@@ -6,7 +6,9 @@ use anyhow::Result;
 use ringmark_record::benchmark::score::record::RectifiedConvolutions;
 use tch::{Device, Kind, Tensor};
 
+use crate::ffi::graph;
 use crate::ffi::packed::{self, After, Moves};
+use crate::measure::mark::Mark;
 
 /// A convolution whose weight does not change.
 pub struct PackedConvolution {
@@ -45,25 +47,26 @@ impl PackedConvolution {
         if *is_packed {
             return packed::packed_convolution(&images, weight, bias.as_ref(), *moves, sum, relu);
         }
-        if relu && images.device().is_cuda() && self.is_fused(&images, sum)? {
+        if relu && images.device().is_cuda() && self.is_fused(&images, sum) {
             return self.fused(&images, sum);
         }
         self.plain(&images, sum, relu)
     }
 
-    fn is_fused(&self, images: &Tensor, sum: Option<&Tensor>) -> Result<bool> {
+    fn is_fused(&self, images: &Tensor, sum: Option<&Tensor>) -> bool {
         if let Some(known) = self.is_fused.get() {
-            return Ok(known);
+            return known;
         }
-        let found = self.can_fuse(images, sum)?;
+        // Whatever is wrong, memory for two results too few say, several kernels are asked next.
+        let found = self.can_fuse(images, sum).unwrap_or(false);
         self.is_fused.set(Some(found));
         let (fused, asked) = FUSED.get();
         FUSED.set((fused + u32::from(found), asked + 1));
-        Ok(found)
+        found
     }
 
-    /// Whether cuDNN has such a kernel for these images, and one that computes what several compute. Without a sum libtorch
-    /// hands it the result's own memory as one of weight 0, so that nothing that lies there, NaN say, may come through.
+    /// Whether cuDNN has such a kernel for these images, one that computes what several compute, and no slower. Without a sum
+    /// libtorch hands it the result's own memory as one of weight 0, so that nothing that lies there, NaN say, may come through.
     fn can_fuse(&self, images: &Tensor, sum: Option<&Tensor>) -> Result<bool> {
         /// Of the norms: several kernels round several times, in bf16 to 3 digits; another sum is apart by its own size.
         const TOLERANCE: f64 = 0.03;
@@ -72,7 +75,7 @@ impl PackedConvolution {
         tch::Cuda::cudnn_set_benchmark(false);
         let first = self.fused(images, sum);
         tch::Cuda::cudnn_set_benchmark(true);
-        let Ok(first) = first else { return Ok(false) };
+        let first = first?;
         // The allocator gives the block that was freed last to who wants one of its size.
         drop(plain.f_full_like(f64::NAN)?);
         let second = self.fused(images, sum)?;
@@ -85,19 +88,12 @@ impl PackedConvolution {
                 return Ok(false);
             }
         }
-        Ok(true)
+        let device = images.device();
+        Ok(device_time(device, || self.fused(images, sum))? <= device_time(device, || self.plain(images, sum, true))?)
     }
 
-    /// By one kernel of cuDNN, an error where it has none.
     fn fused(&self, images: &Tensor, sum: Option<&Tensor>) -> Result<Tensor> {
-        let PackedConvolution { weight, bias, moves: Moves { padding, stride, groups }, .. } = self;
-        let (bias, stride, dilation) = (bias.as_ref(), [*stride; 2], [1, 1]);
-        Ok(match sum {
-            None => images.f_cudnn_convolution_relu(weight, bias, stride, padding, dilation, *groups)?,
-            Some(sum) => {
-                images.f_cudnn_convolution_add_relu(weight, sum, 1.0, bias, stride, padding, dilation, *groups)?
-            }
-        })
+        packed::rectified_convolution(images, &self.weight, self.bias.as_ref(), self.moves, sum)
     }
 
     /// By a kernel each for convolution, bias, sum and ReLU.
@@ -112,6 +108,19 @@ impl PackedConvolution {
         }
         Ok(result)
     }
+}
+
+/// What the device takes for a few calls, whatever the host takes to give them.
+fn device_time(device: Device, call: impl Fn() -> Result<Tensor>) -> Result<f64> {
+    const CALLS: u32 = 8;
+    graph::hold()?;
+    let start = Mark::set(device)?;
+    for _ in 0..CALLS {
+        drop(call()?);
+    }
+    let end = Mark::set(device)?;
+    end.wait(|| Ok(()))?;
+    end.seconds_since(&start)
 }
 
 thread_local! {
