@@ -17,7 +17,8 @@
 # guard         libtorch's device guard and hooks
 # aliases       device tensors as CPU tensors for a kernel, and back
 # fallback      every operation: the CPU's kernel
-# graph         CUDA graphs: what a stream is given is kept and run again
+# recording     what captured streams are given, and its replay
+# graph         CUDA graphs by the names of libtorch_cuda
 # kernels       new tensors, views, copies between devices
 # meeting.h     shared memory of the ranks
 # nccl          libnccl.so.2
@@ -59,13 +60,13 @@ library() {
 cp device.h kernel_image.h "$folder"
 # Called for every access of a kernel.
 optimized=-O2
-for part in memory machine access_log threads launch driver; do
+for part in memory machine recording access_log threads launch driver; do
     object compile "$part"
 done
 compile -DHEADERS_CHECKSUM="$(cat device.h kernel_image.h nvrtc.cpp | cksum | cut -d ' ' -f 1)u" -c nvrtc.cpp -o "$folder/nvrtc.o"
 optimized=-O1
 # Of one process alone, whichever of the others it loads.
-library libvirtual_cuda.so memory.o machine.o access_log.o threads.o launch.o -ldl
+library libvirtual_cuda.so memory.o machine.o recording.o access_log.o threads.o launch.o -ldl
 library libcuda.so.1 driver.o -L. -lvirtual_cuda
 library libnvrtc.so.13 nvrtc.o -ldl
 [ "$libtorch" != --driver ] || exit 0

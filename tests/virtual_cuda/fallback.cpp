@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "aliases.h"
-#include "graph.h"
 #include "machine.h"
+#include "recording.h"
 
 namespace virtual_cuda {
 

@@ -16,8 +16,8 @@
 
 #include "aliases.h"
 #include "allocators.h"
-#include "graph.h"
 #include "machine.h"
+#include "recording.h"
 
 namespace virtual_cuda {
 

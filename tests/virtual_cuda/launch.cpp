@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "graph.h"
+#include "recording.h"
 #include "threads.h"
 
 namespace virtual_cuda {
@@ -143,7 +143,7 @@ void Launch::run(Stream& stream) const {
     throw LaunchError{INVALID_HANDLE, std::string(function_.name) + ": its module is loaded on another device"};
   }
   if (stream.recording != nullptr) {
-    stream.recording->kernels.push_back([launch = *this](Stream& stream) { launch.run(stream); });
+    stream.recording->add(stream, [launch = *this](Stream& replayed) { launch.run(replayed); });
     return;
   }
   // A module's blocks and shared memory are those of one launch.

@@ -1,6 +1,6 @@
 #include "machine.h"
 
-#include "graph.h"
+#include "recording.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>

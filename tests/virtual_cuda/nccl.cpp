@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "graph.h"
 #include "machine.h"
 #include "meeting.h"
+#include "recording.h"
 
 namespace {
 
@@ -338,8 +338,9 @@ Result ncclAllReduce(
   if (!is_known(type, operation)) {
     return unknown();
   }
-  if (stream->recording != nullptr) {
-    stream->recording->add(*stream, [=](Stream& replayed) {
+  Stream* const captured = Machine::get().stream_of(stream);
+  if (captured != nullptr && captured->recording != nullptr) {
+    captured->recording->add(*captured, [=](Stream& replayed) {
       ncclAllReduce(input, output, count, type, operation, meeting, &replayed);
     });
     return SUCCESS;
