@@ -124,7 +124,7 @@ class Case:
         with tempfile.TemporaryDirectory() as folder:
             record, log = pathlib.Path(folder, f"{name}.jsonl"), pathlib.Path(folder, f"{name}.log")
             record.parent.mkdir()
-            # Dry passes load what a CUDA graph of later ones needs; dry steps are in a record, and are left out below.
+            # Scoring needs warm-up passes before it captures a CUDA graph. Training records its warm-up steps, which are cut below.
             dry = self.options.warmup if self.options.score else 0
             command = [self.options.worker, benchmark, *self.step_options(dry), "--warmup", str(dry), "--record", record, *more]
             command += self.options.ringmark_options.split()

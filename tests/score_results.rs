@@ -235,7 +235,7 @@ fn devices_profiles_and_options_are_never_mixed() {
     let (status, stdout, stderr) = folder.ringmark("extract", &[]);
     assert_eq!(status, Some(0), "{stderr}");
     assert_eq!(stdout.matches("\nnetwork").count(), 5, "{stdout}");
-    assert_eq!(stdout.matches("nhwc, folded, one CUDA graph, 10 measured").count(), 1, "{stdout}");
+    assert_eq!(stdout.matches("nhwc, folded, CUDA graph, 10 measured").count(), 1, "{stdout}");
     assert!(stdout.contains("- QUICK PROFILE\n") && stdout.contains("NOT TO BE QUOTED: quick profile, "), "{stdout}");
     assert!(stdout.contains("WARNING: different devices in one table: Another / Processor of a laptop"), "{stdout}");
 }

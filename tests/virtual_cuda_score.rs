@@ -1,5 +1,4 @@
-//! `ringmark-worker score` on virtual GPUs: passes as CUDA graphs and kernel by kernel, convolutions that cuDNN computes in
-//! one kernel and in several. What it computes, and what it does where a GPU cannot; not for speed.
+//! Tests `ringmark-worker score` on virtual GPUs: results with and without a CUDA graph or fused convolutions, and fallbacks.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -16,30 +15,29 @@ use crate::sandbox::{run, words};
 use crate::virtual_cuda::libraries;
 use crate::{turn_of, worker};
 
-/// Of ResNet-18: in its stem, and two in each of eight blocks. Three shortcuts have one without ReLU.
+/// Convolutions of ResNet-18 with ReLU: one in the stem, two in each of eight blocks.
 const RECTIFIED: u32 = 17;
 
-/// Kernels of a pass of it: every convolution, maximum and mean of pixels, the linear layer, softmax.
+/// All convolutions of ResNet-18: three shortcuts have one without ReLU.
 const CONVOLUTIONS: u32 = RECTIFIED + 3;
 
-/// What a run left.
+/// Output of a sound run.
 struct Scored {
     log: String,
     record: ScoreRecord,
     races: u64,
-    /// A line for every kernel and replay.
+    /// One line for each kernel and replay.
     calls: Vec<String>,
 }
 
 impl Scored {
-    /// Lines of calls that begin with `name`.
+    /// Counts the calls of `name`.
     fn calls_of(&self, name: &str) -> usize {
         self.calls.iter().filter(|call| call.starts_with(&format!("{name} "))).count()
     }
 }
 
-/// `score` of ResNet-18, 2 dry passes and 3 timed ones, with such settings of the virtual GPUs: exit status, errors, and
-/// what else it left where it is sound.
+/// Runs `score` for ResNet-18 with 2 dry and 3 timed passes; returns exit status, standard error, and the output on success.
 fn score(options: &str, settings: &[(&str, &str)]) -> (Option<i32>, String, Option<Scored>) {
     let _turn = turn_of(1);
     let folder = tempfile::tempdir().expect("a folder");
@@ -69,7 +67,7 @@ fn score(options: &str, settings: &[(&str, &str)]) -> (Option<i32>, String, Opti
     (status, stderr, Some(Scored { log, record, races, calls }))
 }
 
-/// A run that counts, in which nothing raced.
+/// Runs `score` and asserts that the run is valid and free of races.
 fn sound(options: &str, settings: &[(&str, &str)]) -> Scored {
     let (_, stderr, scored) = score(options, settings);
     let scored = scored.unwrap_or_else(|| panic!("{options}: {stderr}"));
@@ -77,7 +75,6 @@ fn sound(options: &str, settings: &[(&str, &str)]) -> Scored {
     scored
 }
 
-/// As softmax of a thousand classes, the likeliest of each image.
 fn assert_same(actual: &Scored, expected: &Scored, tolerance: f64, what: &str) {
     let (actual, expected) = (actual.record.confidence[0], expected.record.confidence[0]);
     assert!(expected > 0.0 && (actual - expected).abs() <= tolerance * expected, "{what}: {actual}, not {expected}");
@@ -99,14 +96,13 @@ fn a_graph_computes_what_its_kernels_and_cpus_compute() {
         assert_eq!((cpu.record.config.graphs, cpu.record.no_graph.is_none()), (GraphChoice::Off, true));
         assert_same(&graph, &cpu, tolerance, options);
 
-        // One that is compared, three timed ones, one that is looked at.
+        // One replay checks the capture, three are timed, one checks the output.
         assert_eq!((graph.calls_of("replay"), kernels.calls_of("replay")), (5, 0), "{options}");
-        assert!(graph.log.contains("# every timed pass: a replay of one CUDA graph"), "{}", graph.log);
-        assert!(kernels.log.contains("# every timed pass: kernel by kernel"), "{}", kernels.log);
+        assert!(graph.log.contains("# timed passes: replayed CUDA graph"), "{}", graph.log);
+        assert!(kernels.log.contains("# timed passes: separate kernel launches"), "{}", kernels.log);
     }
 }
 
-/// Images and weights come to a replay as they are then: what it writes is not what the capture wrote.
 #[test]
 fn a_graph_holds_every_kernel_of_a_pass() {
     let scored = sound("--device cuda --graphs on --layout nhwc", &[]);
@@ -130,15 +126,15 @@ fn what_cannot_be_captured_runs_kernel_by_kernel() {
         assert!(scored.log.contains(&format!("# warning: {recorded}")), "{}", scored.log);
         assert_same(&scored, &expected, 1e-6, reason);
     };
-    let broken = "rank 0: libtorch: CUDA error: operation failed due to a previous error during capture";
+    let broken = "graph: libtorch: CUDA error: operation failed due to a previous error during capture";
     no_graph("", &[("BREAKS_CAPTURES", "1")], broken);
     no_graph("--warmup 0", &[], "--warmup is 0");
-    no_graph("--profile-layers", &[], "a replay has no layers to trace");
+    no_graph("--profile-layers", &[], "layers are traced, and a replay has none");
 
     let (status, stderr, _) = score("--device cuda --graphs on", &[("BREAKS_CAPTURES", "1")]);
-    assert!(status == Some(1) && stderr.contains("--graphs on cannot be met: no CUDA graph of the pass"), "{stderr}");
+    assert!(status == Some(1) && stderr.contains("--graphs on: rank 0 cannot capture a CUDA graph: "), "{stderr}");
     let (status, stderr, _) = score("--device cpu --graphs on", &[]);
-    assert!(status == Some(1) && stderr.contains("the processor computes"), "{stderr}");
+    assert!(status == Some(1) && stderr.contains("CUDA graphs need a GPU"), "{stderr}");
 }
 
 #[test]
@@ -150,16 +146,16 @@ fn cudnn_takes_relu_and_sum_into_a_convolution_where_it_can() {
     let kernels = |scored: &Scored| {
         scored.calls_of("aten::cudnn_convolution_relu") + scored.calls_of("aten::cudnn_convolution_add_relu")
     };
-    // Of 6 passes; before the first each is looked at twice, and timed with 8.
+    // 6 passes; the check before the first computes each twice and times 8 calls.
     assert_eq!(kernels(&fused) as u32, (6 + 2 + 8) * RECTIFIED);
-    let line = format!("# convolutions with ReLU that cuDNN computes in one kernel: {RECTIFIED} of {RECTIFIED}");
+    let line = format!("# convolutions with fused bias, sum and ReLU (cuDNN): {RECTIFIED} of {RECTIFIED}");
     assert!(fused.log.contains(&line), "{}", fused.log);
-    // One that has none is asked once, one that computes NaN twice.
+    // Without a kernel the call fails at once; NaN is found by the comparison.
     for (kind, asked) in [("none", 0), ("nan", 2 * RECTIFIED)] {
         let plain = run(kind);
         assert_eq!((plain.record.rectified_convolutions, kernels(&plain) as u32), (counted(0), asked), "{kind}");
         assert_same(&plain, &fused, 1e-5, kind);
     }
-    // Nothing is folded, so that nothing is asked.
+    // Only folded convolutions are fused.
     assert_eq!(sound("--device cuda --fold off", &[]).record.rectified_convolutions, None);
 }

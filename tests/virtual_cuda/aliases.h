@@ -18,7 +18,7 @@ Access access_to(const at::Tensor& tensor, bool writes);
 // A tensor of the CPU over the memory of `tensor`.
 at::Tensor cpu_alias(const at::Tensor& tensor);
 
-// `tensor` as it is now, which keeps its memory: sizes and strides of the other may change.
+// A snapshot of `tensor` that shares its memory and keeps it alive.
 at::Tensor kept(const at::Tensor& tensor);
 
 class Aliases {

@@ -17,8 +17,8 @@
 # guard         libtorch's device guard and hooks
 # aliases       device tensors as CPU tensors for a kernel, and back
 # fallback      every operation: the CPU's kernel
-# recording     what captured streams are given, and its replay
-# graph         CUDA graphs by the names of libtorch_cuda
+# recording     captured work and its replay
+# graph         CUDA graphs, under the names of libtorch_cuda
 # kernels       new tensors, views, copies between devices
 # meeting.h     shared memory of the ranks
 # nccl          libnccl.so.2

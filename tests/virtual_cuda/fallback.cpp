@@ -31,7 +31,7 @@ bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// Arguments of `operation` on the stack become its results; what the kernel touches.
+// Replaces the arguments on the stack by the results of the CPU kernel; returns the memory it accessed.
 std::vector<Access> compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = operation.schema();
   Aliases aliases(is_product(schema.name().c_str()));
@@ -76,7 +76,7 @@ c10::IValue kept_value(const c10::IValue& value) {
   return value;
 }
 
-// Results that are in memory of their own, in order.
+// Returns the results that do not share memory with an argument.
 std::vector<at::Tensor> made(const torch::jit::Stack& stack, std::size_t results, const torch::jit::Stack& arguments) {
   std::vector<at::Tensor> all;
   for (std::size_t index = stack.size() - results; index < stack.size(); ++index) {
@@ -95,7 +95,7 @@ std::vector<at::Tensor> made(const torch::jit::Stack& stack, std::size_t results
   return all;
 }
 
-// Keeps the operation for a replay, which leaves its results where the capture has them.
+// Adds the operation to the capture of the stream. A replay writes its results to the memory of the captured results.
 void keep(Stream& stream, const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   Recording& recording = *stream.recording;
   const c10::FunctionSchema& schema = operation.schema();

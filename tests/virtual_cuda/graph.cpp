@@ -1,5 +1,4 @@
-// at::cuda::CUDAGraph and at::cuda::sleep by the names that libtorch_cuda exports. What kernels are is known by those who
-// give them to a stream.
+// at::cuda::CUDAGraph and at::cuda::sleep, under the symbol names of libtorch_cuda.
 
 #include <cstdint>
 #include <stdexcept>
@@ -7,7 +6,7 @@
 
 #include "recording.h"
 
-// CUDA's, of which the name is in the exported one.
+// CUDA's enum, whose name is part of the mangled symbol.
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 
 namespace at::cuda {
@@ -65,7 +64,7 @@ __attribute__((visibility("default"))) Pool graph_pool_handle() {
   return {0, ++last};
 }
 
-// Takes as long as any kernel.
+// Takes the time of one kernel.
 __attribute__((visibility("default"))) void sleep(std::int64_t) {
   Machine& machine = Machine::get();
   machine.run(machine.current_stream(machine.device()), "at::cuda::sleep", {});

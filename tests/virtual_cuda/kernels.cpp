@@ -59,7 +59,7 @@ void notice(std::vector<Access>& accesses, const at::Tensor& tensor, bool writes
 // What the host may not have yet: NaN in every float.
 void spoil(const at::Tensor& tensor) { std::memset(tensor.mutable_data_ptr(), 0xff, tensor.nbytes()); }
 
-// Of a captured stream: it is done at once too, so that what comes later has the values that it asks for.
+// Adds a copy to the capture of the stream.
 void keep(Stream& stream, const at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
   const auto may_be_kept = [&](const at::Tensor& tensor) {
     return tensor.is_cuda() || (non_blocking && is_pinned(tensor.const_data_ptr()));
@@ -141,7 +141,7 @@ const at::Tensor& resize(const at::Tensor& tensor, c10::IntArrayRef size, std::o
 
 // --- cuDNN ----------------------------------------------------------------------------------------------------------
 
-// Of the CPU, which has none: what cuDNN's kernels compute that are handed a sum and ReLU too.
+// CPU implementation of cuDNN's fused convolutions.
 at::Tensor rectified_convolution(
     const at::Tensor& images, const at::Tensor& weight, const std::optional<at::Tensor>& sum, double alpha,
     const std::optional<at::Tensor>& bias, c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation,

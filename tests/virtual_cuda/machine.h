@@ -36,7 +36,7 @@ struct Stream {
   // Virtual time at which its work is done.
   std::uint64_t now_ns;
   Clock clock;
-  // Where its work goes, and is not done, while it is captured.
+  // Set while the stream is captured.
   Recording* recording = nullptr;
 };
 
@@ -49,7 +49,7 @@ struct Event {
   int late_answers = 0;
   std::uint64_t at_ns = 0;
   Clock clock;
-  // Where it was recorded last in a captured stream.
+  // Set if it was last recorded in a captured stream.
   std::shared_ptr<CapturedEvent> captured;
 };
 
@@ -88,9 +88,9 @@ class Machine {
   void hang(const Stream& stream);
   // Throws where the device is lost, as CUDA fails every call then.
   void check(const Stream& stream);
-  // Throws where the stream is captured, whose capture is then broken.
+  // Throws if the stream is captured, and breaks the capture.
   static void expect_no_capture(const Stream& stream);
-  // Throws where the event is no mark that anybody may ask for.
+  // Throws if the event was last recorded in a captured stream.
   static void expect_no_capture(const Event& event);
   // All streams of this process go on from `time_ns`, no earlier.
   void go_on_from(std::uint64_t time_ns);

@@ -1,4 +1,4 @@
-// What captured streams are given: kept, and run again in the same memory by whoever replays it.
+// Work of captured streams, which a replay runs again in the same memory.
 
 #pragma once
 
@@ -11,35 +11,35 @@
 
 namespace virtual_cuda {
 
-// An event that was recorded in a captured stream: an edge of the graph, and no mark that anybody else may ask for.
+// An event recorded in a captured stream: an edge of the graph, which cannot be queried.
 struct CapturedEvent {
-  // Null when the capture is over.
+  // Null after the capture.
   Recording* recording;
   Clock clock;
-  // Of a replay.
+  // Recorded anew by each replay.
   Event event;
 };
 
 class Recording {
  public:
-  // Its work, in the stream that replays it.
+  // Takes the stream of the replay.
   using Work = std::function<void(Stream&)>;
 
   void begin(Stream& origin);
-  // Throws where it cannot be replayed.
+  // Throws if the graph cannot be replayed.
   void end();
   void replay(Stream& launch);
 
   void add(Stream& stream, Work work);
   void record(Event& event, Stream& stream);
-  // The stream is captured from now on, if it was not.
+  // Adds the stream to the capture if it is not captured yet.
   void wait(Stream& stream, CapturedEvent& event);
   std::size_t size() const { return steps_.size(); }
 
-  // A capture runs nothing. To know what a kernel makes it is run all the same, so that each has this to take back what it
-  // wrote: to values from before, or to NaN.
+  // Kernels do run during the capture, because their outputs must be known. These functions restore the memory they wrote,
+  // or fill it with NaN, when the capture ends.
   std::vector<std::function<void()>> undo;
-  // Something was asked for that no graph can hold.
+  // True after an operation that cannot be captured.
   bool is_broken = false;
 
  private:
@@ -49,11 +49,11 @@ class Recording {
   };
 
   Stream* origin_ = nullptr;
-  // What comes before the next work of each captured stream.
+  // Work that precedes the next work of each captured stream.
   std::map<Stream*, Clock> clocks_;
   std::vector<Step> steps_;
   std::vector<std::shared_ptr<CapturedEvent>> events_;
-  // Streams of the replays, by those of the capture.
+  // Streams of the replay, by stream of the capture.
   std::map<Stream*, Stream*> branches_;
 };
 

@@ -91,9 +91,9 @@ struct Settings {
   std::uint64_t hanging_sum = count_of("VIRTUAL_CUDA_HANGING_SUM");
   // The kernel from which on a faulty GPU answers nothing but an error, from 1; 0 is none.
   std::uint64_t failing_kernel = count_of("VIRTUAL_CUDA_FAILING_KERNEL");
-  // Whether what is captured cannot be: to prove that the caller goes on without a graph.
+  // True to make every capture fail, to test the fallback.
   bool breaks_captures = setting("VIRTUAL_CUDA_BREAKS_CAPTURES", 0) != 0;
-  // What cuDNN has for a convolution with ReLU: a kernel, `none`, or one that adds `nan` that lay in the result's memory.
+  // cuDNN's convolution with ReLU: `kernel`, `none`, or `nan` for one that reads uninitialized output.
   std::string fused_convolution = text_setting("VIRTUAL_CUDA_FUSED_CONVOLUTION", "kernel");
   // Order of a kernel's threads between barriers, and of its blocks: forwards, backwards or shuffled.
   std::string threads = text_setting("VIRTUAL_CUDA_THREADS", "forwards");

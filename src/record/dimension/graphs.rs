@@ -1,26 +1,26 @@
-//! CUDA graphs: whether the kernels of a pass are kept and given to the device all at once.
+//! Use of CUDA graphs.
 
 use crate::keyword_enum;
 
 keyword_enum!(
-    /// What is asked for; a record has what it came to.
+    /// Requested use of CUDA graphs. A record contains `on` or `off`.
     GraphChoice {
-        /// A graph where there can be one.
+        /// Use a graph if the run allows it.
         Auto = "auto",
-        /// A graph, or an error.
+        /// Fail if no graph can be captured.
         On = "on",
-        /// Each kernel by itself.
+        /// Launch each kernel.
         Off = "off",
     }
 );
 
 impl GraphChoice {
-    /// What records say that are older than the choice.
+    /// Returns the value for records that predate the option.
     pub fn off() -> GraphChoice {
         GraphChoice::Off
     }
 
-    /// Whether each kernel is given by itself.
+    /// Returns true if each kernel is launched separately.
     pub fn is_off(&self) -> bool {
         *self == GraphChoice::Off
     }

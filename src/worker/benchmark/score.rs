@@ -1,8 +1,7 @@
 //! Scoring: inference alone, as MXNet's benchmark_score.py: dry passes, then timed ones, and after every pass the outputs
 //! are waited for. Normalization by running statistics, no gradients, softmax as the last layer, one synthetic batch that
 //! stays on the device. Nothing is exchanged: the ranks of a case compute beside each other, each a batch of its own.
-//! On GPUs a timed pass is the replay of a CUDA graph: one call in place of one a kernel, which for small batches take longer
-//! than the kernels.
+//! On GPUs a timed pass replays a CUDA graph, because launching each kernel takes longer than running it at small batch sizes.
 
 use std::time::Instant;
 
@@ -61,7 +60,7 @@ fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<O
         judge(&inference, &mut record, session)
     };
     match session.device() {
-        // A graph cannot be captured on the default stream.
+        // CUDA cannot capture the default stream.
         Device::Cuda(index) if config.graphs != GraphChoice::Off => Stream::run_beside(index, run)?,
         _ => run()?,
     }
@@ -82,11 +81,11 @@ struct Inference {
     model: PreparedModel,
     images: Tensor,
     mode: Mode,
-    /// In place of the layers, where there is one.
+    /// Replayed instead of running the layers.
     captured: Option<CapturedPass>,
 }
 
-/// The kernels of a pass, and where they leave the probabilities.
+/// A captured pass and its output tensor.
 struct CapturedPass {
     probabilities: Tensor,
     graph: Graph,
@@ -137,7 +136,7 @@ impl Inference {
         self.model.forward(&self.images, self.mode, |scores| Ok(scores.f_softmax(-1, Kind::Float)?))
     }
 
-    /// Later passes are replays of this one, which computes what the passes before did.
+    /// Captures a pass, which later passes replay. Fails if the replay computes other probabilities than the layers.
     fn capture(&mut self) -> Result<()> {
         const MOST_APART: f64 = 1e-3;
         let before = self.pass()?;
@@ -227,7 +226,7 @@ fn measure(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
     Ok(())
 }
 
-/// Makes a graph of the pass where one was asked for: on all ranks, or on none.
+/// Captures the pass if requested and possible, on all ranks or on none.
 fn capture(inference: &mut Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
     let ScoreConfig { graphs, warmup, ref trace, .. } = record.config;
     if graphs == GraphChoice::Off {
@@ -235,25 +234,25 @@ fn capture(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
     }
     let own = match (session.device(), trace.traced(0, record.config.iterations)) {
         (Device::Cuda(_), None) if warmup > 0 => inference.capture().map_err(|error| format!("{error:#}")),
-        (Device::Cuda(_), None) => Err("what a pass needs is loaded by a dry one, and --warmup is 0".to_owned()),
-        (Device::Cuda(_), Some(_)) => Err("a replay has no layers to trace".to_owned()),
-        _ => Err("the processor computes".to_owned()),
+        (Device::Cuda(_), None) => Err("--warmup is 0, and a capture needs a warm-up pass".to_owned()),
+        (Device::Cuda(_), Some(_)) => Err("layers are traced, and a replay has none".to_owned()),
+        _ => Err("CUDA graphs need a GPU".to_owned()),
     };
     let reasons = session.world.gather_text(own.as_ref().err().map_or("", |reason| reason));
     let Some((rank, reason)) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) else {
         record.config.graphs = GraphChoice::On;
         return Ok(());
     };
-    let reason = format!("no CUDA graph of the pass on rank {rank}: {}", reason.lines().next().unwrap_or_default());
+    let reason = format!("rank {rank} cannot capture a CUDA graph: {}", reason.lines().next().unwrap_or_default());
     if graphs == GraphChoice::On {
-        bail!("--graphs on cannot be met: {reason}");
+        bail!("--graphs on: {reason}");
     }
     inference.captured = None;
     (record.config.graphs, record.no_graph) = (GraphChoice::Off, Some(reason));
     Ok(())
 }
 
-/// Looks at what a pass computes. A run does not count where the probabilities of an image do not add up to 1, NaN included.
+/// Checks the output of a pass. The run is invalid if the probabilities of an image do not add up to 1, or are NaN.
 fn judge(inference: &Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
     const TOLERANCE: f64 = 1e-3;
     let probabilities = inference.pass()?;
@@ -307,12 +306,12 @@ fn result(record: &ScoreRecord) -> Vec<String> {
     let rates: Vec<f64> = record.matrix_product.iter().map(|rate| rate.0).collect();
     let layers = record.layers.iter().flat_map(|layers| layers.lines(summary::mean(&rates).map(TeraflopsPerSecond)));
     lines.extend(layers.map(|line| format!("# {line}")));
-    let arrangement = if config.graphs == GraphChoice::On { "a replay of one CUDA graph" } else { "kernel by kernel" };
+    let arrangement = if config.graphs == GraphChoice::On { "replayed CUDA graph" } else { "separate kernel launches" };
     if device == "gpu" {
-        lines.push(format!("# every timed pass: {arrangement}"));
+        lines.push(format!("# timed passes: {arrangement}"));
     }
     if let Some(RectifiedConvolutions { all, fused }) = record.rectified_convolutions {
-        lines.push(format!("# convolutions with ReLU that cuDNN computes in one kernel: {fused} of {all}"));
+        lines.push(format!("# convolutions with fused bias, sum and ReLU (cuDNN): {fused} of {all}"));
     }
     lines.extend(record.no_graph.iter().map(|reason| format!("# warning: {reason}")));
     lines.extend(record.warnings.iter().map(|warning| format!("# warning: {}", warning.text)));

@@ -1,8 +1,8 @@
-// CUDA graphs of libtorch, as C functions: at::cuda::CUDAGraph, whose header wants CUDA's own, so that its members are
-// looked up by name in the libtorch_cuda that this process has opened. With it come the allocator's pool for a graph, which
-// keeps the addresses of what is computed, and random numbers that go on from replay to replay.
+// C interface to at::cuda::CUDAGraph. Its header requires the CUDA headers, so its members are looked up by name in the
+// libtorch_cuda that this process has loaded. CUDAGraph also manages the allocator's private pool, which keeps the addresses
+// of a graph's tensors valid, and advances the random number generators on replay.
 //
-// Every function that returns a message returns null where all is well.
+// Functions that return a message return null on success.
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
@@ -16,18 +16,18 @@
 
 namespace {
 
-// c10::MempoolId_t: two numbers in registers, one of them 0.
+// c10::MempoolId_t, passed in two registers. One of the numbers is 0.
 using Pool = std::pair<unsigned long long, unsigned long long>;
 
-// cudaStreamCaptureModeThreadLocal: other threads may go on to ask for events and memory, as NCCL's and the heartbeat's do.
+// cudaStreamCaptureModeThreadLocal. In the global mode a cudaEventQuery by any other thread would invalidate the capture.
 constexpr int THREAD_LOCAL = 1;
 
-// More than a CUDAGraph has in libtorch 2.11: 104 bytes.
+// Upper bound of sizeof(CUDAGraph), which is 104 in libtorch 2.11.
 constexpr std::size_t GRAPH_BYTES = 1024;
 
 template <typename Function>
 Function* find(const char* name) {
-  // Opened already: by whatever path, it is found by its own name.
+  // Already loaded: RTLD_NOLOAD finds it by its soname.
   static void* const library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
   TORCH_CHECK(library != nullptr, "libtorch_cuda is not loaded");
   void* const function = dlsym(library, name);
@@ -35,7 +35,7 @@ Function* find(const char* name) {
   return reinterpret_cast<Function*>(function);
 }
 
-// The members, the object as their first argument.
+// Member functions, with the object as the first argument (Itanium C++ ABI).
 struct Members {
   void (*construct)(void*, bool keep_graph) = find<void(void*, bool)>("_ZN2at4cuda9CUDAGraphC1Eb");
   void (*destroy)(void*) = find<void(void*)>("_ZN2at4cuda9CUDAGraphD1Ev");
@@ -63,7 +63,7 @@ struct Graph {
 
 extern "C" {
 
-// Where graphs that are replayed in one order may share memory.
+// Creates a pool that graphs can share if they are replayed in the order of their capture.
 char* ringmark_graph_pool(uint64_t* first, uint64_t* second) {
   return guarded([&] {
     const Pool pool = find<Pool()>("_ZN2at4cuda17graph_pool_handleEv")();
@@ -72,29 +72,29 @@ char* ringmark_graph_pool(uint64_t* first, uint64_t* second) {
   });
 }
 
-// From now on the current stream, which is not the default one, keeps what this thread gives it and does not run it.
+// Starts to capture the current stream, which must not be the default stream.
 char* ringmark_begin_capture(uint64_t first, uint64_t second, void** graph) {
   return guarded([&] {
-    // What other streams have left over, the graph's own memory may need.
+    // The graph's pool cannot reuse memory that is cached for other streams.
     c10::getDeviceAllocator(c10::DeviceType::CUDA)->emptyCache();
     auto* const made = new Graph();
-    // Where it fails the graph stays: the allocator may ask it which stream it captures.
+    // Leaked on failure: the allocator may keep a callback that refers to the graph.
     members().capture_begin(made->memory, Pool(first, second), THREAD_LOCAL);
     *graph = made;
   });
 }
 
-// In the stream where it began. The graph of a capture that failed stays too.
+// Ends the capture on the stream where it began. On failure the graph must not be destroyed, for the same reason.
 char* ringmark_end_capture(void* graph) {
   return guarded([&] { members().capture_end(static_cast<Graph*>(graph)->memory); });
 }
 
-// In the current stream, whichever that is.
+// Launches the graph in the current stream, which may be any stream.
 char* ringmark_replay(void* graph) {
   return guarded([&] { members().replay(static_cast<Graph*>(graph)->memory); });
 }
 
-// A kernel of the current stream that ends after so many cycles of its clock.
+// Enqueues a kernel that spins for `cycles` clock cycles.
 char* ringmark_hold(int64_t cycles) {
   return guarded([&] { find<void(int64_t)>("_ZN2at4cuda5sleepEl")(cycles); });
 }

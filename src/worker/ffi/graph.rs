@@ -1,5 +1,4 @@
-//! CUDA graphs, of `graph.cpp`: what a stream is given, kept and run again at once, which takes the host one call. And the
-//! kernel that holds a stream up, so that what comes behind it is there before it begins.
+//! CUDA graphs: captured stream work that one host call launches again. Implemented in `graph.cpp`.
 
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
@@ -17,14 +16,14 @@ unsafe extern "C" {
     fn ringmark_destroy_graph(graph: *mut c_void);
 }
 
-/// Holds this thread's stream up for about two milliseconds.
+/// Blocks the current stream for about two milliseconds, so that the host can enqueue a batch of kernels ahead of the device.
 pub fn hold() -> Result<()> {
     const CYCLES: i64 = 4_000_000;
     // SAFETY: a plain number.
     check(unsafe { ringmark_hold(CYCLES) })
 }
 
-/// Memory that several graphs use, which are replayed in the order in which they were captured.
+/// Memory pool shared by graphs that are replayed in the order of their capture.
 #[derive(Debug, Clone, Copy)]
 pub struct GraphPool {
     first: u64,
@@ -32,7 +31,7 @@ pub struct GraphPool {
 }
 
 impl GraphPool {
-    /// A new one.
+    /// Creates an empty pool.
     pub fn new() -> Result<GraphPool> {
         let mut pool = GraphPool { first: 0, second: 0 };
         // SAFETY: the pointers are to live u64.
@@ -41,15 +40,14 @@ impl GraphPool {
     }
 }
 
-/// Work of a stream that can be run again. What it reads and writes stays where it was: it belongs to the graph, or must
-/// outlive it.
+/// A captured CUDA graph. Tensors that were allocated before the capture must outlive it.
 #[derive(Debug)]
 pub struct Graph(*mut c_void);
 
 impl Graph {
-    /// Keeps what `body` gives to this thread's stream, which is not the default one, and runs none of it. `body` has run
-    /// on that stream before, so that nothing is left to load or to search for. Where it waits for the device, or fails, there
-    /// is no graph.
+    /// Captures the work that `body` enqueues on the current stream without running it. The stream must not be the default
+    /// stream, and `body` must have run on it before: loading kernels and cuDNN's search cannot be captured. Fails if `body`
+    /// synchronizes with the device.
     pub fn capture<R>(pool: GraphPool, body: impl FnOnce() -> Result<R>) -> Result<(Graph, R)> {
         let mut graph = null_mut();
         // SAFETY: the pointer is to a live variable.
@@ -57,7 +55,8 @@ impl Graph {
         let result = body();
         // SAFETY: a graph whose capture has begun, and ends once.
         let ended = check(unsafe { ringmark_end_capture(graph) });
-        // What failed first says more. A graph whose capture did not end is never freed: see `graph.cpp`.
+        // The error of `body` comes first because it caused the other. If the capture did not end, the graph is leaked: see
+        // `graph.cpp`.
         match (result, ended) {
             (Ok(result), Ok(())) => Ok((Graph(graph), result)),
             (Err(error), Ok(())) => {
@@ -68,9 +67,9 @@ impl Graph {
         }
     }
 
-    /// Runs it in this thread's stream.
+    /// Launches the graph in the current stream.
     pub fn replay(&self) -> Result<()> {
-        // SAFETY: a captured graph; what it touches is the graph's, or outlives it.
+        // SAFETY: a captured graph; its memory is in its pool or outlives it.
         check(unsafe { ringmark_replay(self.0) })
     }
 }

@@ -1,6 +1,6 @@
 // Convolutions and linear layers of inference: oneDNN's, with the weight in the kernel's own order, and what follows them
 // done on the way out. The operators that torch.compile puts in the place of the layers; they have no C++ header and are
-// found by name. And cuDNN's convolutions that do so, with the weight as it is.
+// found by name. On CUDA, cuDNN's fused convolutions.
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -67,7 +67,7 @@ char* ringmark_packed_convolution(
   });
 }
 
-// Convolution, bias, the sum with `sum`, which stays as it is, and ReLU, in one kernel of cuDNN: an error where it has none.
+// Convolution, bias, optional sum and ReLU in one cuDNN kernel. Fails if cuDNN has no such kernel.
 char* ringmark_rectified_convolution(
     at::Tensor* images, at::Tensor* weight, at::Tensor* bias, at::Tensor* sum, const int64_t* padding, int64_t stride,
     int64_t groups, at::Tensor** result) {

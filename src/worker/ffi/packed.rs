@@ -1,5 +1,5 @@
-//! oneDNN's layers of inference, of `packed.cpp`: weights in the kernel's own order; and cuDNN's convolution with all that
-//! follows it. Know no gradients.
+//! Fused layers for inference, without gradients: oneDNN's with prepacked weights, and cuDNN's convolution with ReLU.
+//! Implemented in `packed.cpp`.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
@@ -103,8 +103,9 @@ pub fn packed_convolution(
     })
 }
 
-/// Convolution, bias, the sum with `sum`, which stays as it is, and ReLU in one kernel of cuDNN; an error where it has none.
-/// tch's own reads the error too late, and panics.
+/// Computes convolution, bias, optional sum and ReLU in one cuDNN kernel. Fails if cuDNN has no such kernel.
+///
+/// tch's binding panics on that error: it drops a `Scalar` before it reads the error.
 pub fn rectified_convolution(
     images: &Tensor,
     weight: &Tensor,

@@ -492,7 +492,7 @@ impl Stream {
         result
     }
 
-    /// Runs `body` on a new stream of `device`: after everything that the current one has, which goes on after it.
+    /// Runs `body` on a new stream of `device`, ordered after the earlier and before the later work of the current stream.
     pub fn run_beside<R>(device: usize, body: impl FnOnce() -> Result<R>) -> Result<R> {
         let current = Stream::current(device)?;
         let (own, _) = Stream::new(device)?;

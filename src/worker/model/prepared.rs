@@ -87,7 +87,7 @@ impl PreparedModel {
         self.flat.round()
     }
 
-    /// The folded convolutions that end in ReLU, on CUDA, after a pass.
+    /// Counts the folded convolutions with ReLU that ran on CUDA.
     pub fn rectified_convolutions(&self) -> Option<RectifiedConvolutions> {
         layers::rectified_convolutions()
     }

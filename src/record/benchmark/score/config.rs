@@ -36,7 +36,7 @@ pub struct ScoreConfig {
     /// Whether batch normalization is taken into the convolution before it; records said nothing before it was.
     #[serde(default = "Switch::off")]
     pub fold: Switch,
-    /// Whether a timed pass is the replay of one CUDA graph; in a record what it came to, and not there without a graph.
+    /// Use of a CUDA graph for the timed passes. A record contains the outcome; absent means off.
     #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
     pub graphs: GraphChoice,
     /// CPU threads of a rank; `None` divides the host's cores among its ranks.
@@ -74,10 +74,10 @@ impl ScoreConfig {
         ScoreConfig { layout, graphs, image_size: Some(self.image_size()), ..self.clone() }
     }
 
-    /// How the network is laid out, and what gives it to the device: `nhwc, folded, one CUDA graph`.
+    /// Formats layout, folding and graph use: `nhwc, folded, CUDA graph`.
     pub fn arrangement(&self) -> String {
         let folded = if self.fold == Switch::On { ", folded" } else { "" };
-        let graph = if self.graphs == GraphChoice::On { ", one CUDA graph" } else { "" };
+        let graph = if self.graphs == GraphChoice::On { ", CUDA graph" } else { "" };
         format!("{}{folded}{graph}", self.layout)
     }
 

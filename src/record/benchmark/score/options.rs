@@ -46,7 +46,7 @@ impl Options for ScoreConfig {
                 graphs,
                 "graphs",
                 "WHEN",
-                "On GPUs, keep the kernels of a pass as one CUDA graph, and replay it; auto does where it can"
+                "On GPUs, capture a pass as a CUDA graph and replay it; auto falls back to separate launches"
             ),
         ];
         options.extend(cores::options(

@@ -50,14 +50,13 @@ pub struct ScoreRecord {
     /// a rank had no memory for them, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_product: Vec<TeraflopsPerSecond>,
-    /// Of every rank the mean over its images of the probability of the likeliest class, after the timed passes: runs that
-    /// compute the same have the same. Empty in older records.
+    /// Mean probability of each image's top class, by rank. Equal computations give equal values. Empty in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub confidence: Vec<f64>,
-    /// On CUDA, with folding: convolutions that end in ReLU, of rank 0.
+    /// Fused convolutions of rank 0, if it ran folded on CUDA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rectified_convolutions: Option<RectifiedConvolutions>,
-    /// Why passes were not replays of a CUDA graph, where that was asked for on GPUs and left to the run.
+    /// Reason why `--graphs auto` did not use a CUDA graph on a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_graph: Option<String>,
     /// Time by layer in the passes that were traced, with `--profile-layers`.
@@ -73,12 +72,12 @@ pub struct ScoreRecord {
     pub failure: Option<String>,
 }
 
-/// Convolutions that end in ReLU, with or without a sum.
+/// Counts of convolutions followed by ReLU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RectifiedConvolutions {
-    /// All of them.
+    /// Convolutions followed by ReLU, with or without a sum.
     pub all: u32,
-    /// Those that one kernel computes, bias, sum and ReLU included.
+    /// Convolutions computed in one kernel with bias, sum and ReLU.
     pub fused: u32,
 }
 

@@ -17,7 +17,7 @@ pub struct PackedConvolution {
     bias: Option<Tensor>,
     moves: Moves,
     is_packed: bool,
-    /// Whether one kernel of cuDNN takes ReLU and the sum too: the first pass that ends in ReLU finds out.
+    /// True if cuDNN computes it with ReLU and sum in one kernel; `None` before the first pass with ReLU.
     is_fused: Cell<Option<bool>>,
 }
 
@@ -57,7 +57,7 @@ impl PackedConvolution {
         if let Some(known) = self.is_fused.get() {
             return known;
         }
-        // Whatever is wrong, memory for two results too few say, several kernels are asked next.
+        // Separate kernels also serve if the check itself fails, for lack of memory for example.
         let found = self.can_fuse(images, sum).unwrap_or(false);
         self.is_fused.set(Some(found));
         let (fused, asked) = FUSED.get();
@@ -65,24 +65,25 @@ impl PackedConvolution {
         found
     }
 
-    /// Whether cuDNN has such a kernel for these images, one that computes what several compute, and no slower. Without a sum
-    /// libtorch hands it the result's own memory as one of weight 0, so that nothing that lies there, NaN say, may come through.
+    /// Returns true if cuDNN has a fused kernel for these images that is correct and not slower than separate kernels.
+    ///
+    /// Without a sum libtorch passes the uninitialized output as a sum of weight 0, so the check includes an output full of NaN.
     fn can_fuse(&self, images: &Tensor, sum: Option<&Tensor>) -> Result<bool> {
-        /// Of the norms: several kernels round several times, in bf16 to 3 digits; another sum is apart by its own size.
+        /// Relative error of the norm. Separate kernels round several times, in bf16 to 3 digits.
         const TOLERANCE: f64 = 0.03;
         let plain = self.plain(images, sum, true)?;
-        // The one that cuDNN would choose. To time all of them, libtorch builds all of them, many at a second each.
+        // cuDNN's heuristics choose the engine. A benchmark would compile every candidate, at up to a second each.
         tch::Cuda::cudnn_set_benchmark(false);
         let first = self.fused(images, sum);
         tch::Cuda::cudnn_set_benchmark(true);
         let first = first?;
-        // The allocator gives the block that was freed last to who wants one of its size.
+        // The allocator reuses this block for the next tensor of its size.
         drop(plain.f_full_like(f64::NAN)?);
         let second = self.fused(images, sum)?;
         let plain = plain.f_to_kind(Kind::Float)?;
         let most = TOLERANCE * plain.f_norm()?.f_double_value(&[])?;
         for fused in [first, second] {
-            // NaN is no number up to any other.
+            // Also true for NaN.
             let apart = (fused.f_to_kind(Kind::Float)? - &plain).f_norm()?.f_double_value(&[])?;
             if !(apart <= most) {
                 return Ok(false);
@@ -96,7 +97,7 @@ impl PackedConvolution {
         packed::rectified_convolution(images, &self.weight, self.bias.as_ref(), self.moves, sum)
     }
 
-    /// By a kernel each for convolution, bias, sum and ReLU.
+    /// Computes it with separate kernels for convolution, bias, sum and ReLU.
     fn plain(&self, images: &Tensor, sum: Option<&Tensor>, relu: bool) -> Result<Tensor> {
         let PackedConvolution { weight, bias, moves: Moves { padding, stride, groups }, .. } = self;
         let mut result = images.f_conv2d(weight, bias.as_ref(), [*stride; 2], padding, [1, 1], *groups)?;
@@ -110,7 +111,7 @@ impl PackedConvolution {
     }
 }
 
-/// What the device takes for a few calls, whatever the host takes to give them.
+/// Measures the device time of a few calls, independent of the host's launch overhead.
 fn device_time(device: Device, call: impl Fn() -> Result<Tensor>) -> Result<f64> {
     const CALLS: u32 = 8;
     graph::hold()?;
@@ -124,11 +125,11 @@ fn device_time(device: Device, call: impl Fn() -> Result<Tensor>) -> Result<f64>
 }
 
 thread_local! {
-    /// Of this thread's convolutions that end in ReLU on CUDA: those that one kernel computes, and all.
+    /// Number of fused convolutions, and of all convolutions with ReLU, that this thread has computed on CUDA.
     static FUSED: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
 }
 
-/// The folded convolutions that end in ReLU and that this thread has computed on CUDA.
+/// Counts the folded convolutions with ReLU that this thread has computed on CUDA.
 pub fn rectified_convolutions() -> Option<RectifiedConvolutions> {
     let (fused, all) = FUSED.get();
     (all > 0).then_some(RectifiedConvolutions { all, fused })
@@ -148,7 +149,7 @@ impl PackedLinear {
         let is_packed = can_pack(features.device(), weight.kind())?;
         let rows = features.size().iter().rev().skip(1).product();
         let packed = if is_packed { packed::pack_linear(weight, rows)? } else { weight.shallow_clone() };
-        // oneDNN's kernel takes fp32; autocast would round it in every pass.
+        // Cast once: autocast would cast the bias in every pass. oneDNN's kernel takes it in fp32.
         let kind = |bias: &Tensor| if is_packed { bias.kind() } else { weight.kind() };
         let bias = bias.map(|bias| bias.f_to_kind(kind(bias))).transpose()?;
         Ok(PackedLinear { weight: packed, bias, is_packed })
