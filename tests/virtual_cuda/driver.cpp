@@ -5,9 +5,9 @@
 #include <cstring>
 #include <utility>
 
-#include "graph.h"
 #include "launch.h"
 #include "machine.h"
+#include "recording.h"
 #include "settings.h"
 
 using virtual_cuda::Event;
@@ -315,15 +315,19 @@ Result cuEventRecord(Event* event, void* stream) {
 
 Result cuStreamBeginCapture_v2(void* stream, int) {
   return guarded(stream, [](Stream& stream) {
-    stream.recording = new Recording();
+    (new Recording())->begin(stream);
     return SUCCESS;
   });
 }
 
 Result cuStreamEndCapture(void* stream, Recording** graph) {
   return guarded(stream, [&](Stream& stream) {
-    *graph = std::exchange(stream.recording, nullptr);
-    return *graph == nullptr ? INVALID_VALUE : SUCCESS;
+    *graph = stream.recording;
+    if (*graph == nullptr) {
+      return INVALID_VALUE;
+    }
+    (*graph)->end();
+    return SUCCESS;
   });
 }
 
@@ -334,9 +338,7 @@ Result cuGraphInstantiateWithFlags(Recording** runnable, Recording* graph, unsig
 
 Result cuGraphLaunch(Recording* runnable, void* stream) {
   return guarded(stream, [&](Stream& stream) {
-    for (const auto& kernel : runnable->kernels) {
-      kernel(stream);
-    }
+    runnable->replay(stream);
     return SUCCESS;
   });
 }
