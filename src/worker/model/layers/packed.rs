@@ -40,7 +40,7 @@ impl PackedConvolution {
         Ok(PackedConvolution { weight, bias, moves, is_packed, is_fused: Cell::new(None) })
     }
 
-    /// With `sum` added, whose memory the result may take, and ReLU if `relu`.
+    /// Computes the convolution, adds `sum`, whose memory the result may reuse, and applies ReLU if `relu`.
     pub fn forward(&self, images: &Tensor, sum: Option<&Tensor>, relu: bool) -> Result<Tensor> {
         let PackedConvolution { weight, bias, moves, is_packed, .. } = self;
         let images = images.f_to_kind(weight.kind())?;
