@@ -72,8 +72,6 @@ struct Plan {
 };
 
 typedef Plan<64, 8, 2, 3, 4, true> Apply64;
-typedef Plan<128, 4, 1, 3, 4, true> Apply128;
-typedef Plan<256, 4, 1, 2, 4, false> Apply256;
 typedef Plan<64, 2, 1, 3, 4, true> InputGradient;
 
 // The weights' rows are in such an order in shared memory that a thread's eight results of a row are neighboring channels:
@@ -227,12 +225,6 @@ DEVICE void apply(
     apply<Apply##K, NOTHING, false, true>(                                                                                  \
         x, weight, nullptr, slopes, slopes + shape.channels, y, nullptr, shape.rows, shape.channels);                       \
   }                                                                                                                         \
-  KERNEL_AT_ONCE(2, pointwise_apply_relu_##K)(                                                                              \
-      const Element* x, const Element* weight, const float* statistics, Element* y, u8* mask, Shape shape) {                \
-    const float* const slopes = statistics + 2 * shape.channels;                                                            \
-    apply<Apply##K, RELU, false, true>(                                                                                     \
-        x, weight, nullptr, slopes, slopes + shape.channels, y, mask, shape.rows, shape.channels);                          \
-  }                                                                                                                         \
   KERNEL_AT_ONCE(2, pointwise_apply_sum_relu_##K)(                                                                          \
       const Element* x, const Element* weight, const Element* shortcut, const float* statistics, Element* y, u8* mask,      \
       Shape shape) {                                                                                                        \
@@ -241,8 +233,6 @@ DEVICE void apply(
         x, weight, shortcut, slopes, slopes + shape.channels, y, mask, shape.rows, shape.channels);                         \
   }
 POINTWISE_APPLY(64)
-POINTWISE_APPLY(128)
-POINTWISE_APPLY(256)
 
 // dx = d1 + x M + row; the matrix M is symmetric.
 KERNEL_AT_ONCE(2, pointwise_input_gradient)(
@@ -360,7 +350,6 @@ DEVICE void statistics(const Element* x, float* partial, int rows) {
 }
 
 KERNEL_AT_ONCE(2, pointwise_statistics_64)(const Element* x, float* partial, Shape shape) { statistics<64>(x, partial, shape.rows); }
-KERNEL_AT_ONCE(2, pointwise_statistics_128)(const Element* x, float* partial, Shape shape) { statistics<128>(x, partial, shape.rows); }
 
 constexpr int GRADIENT_INPUTS = 64, GRADIENT_CHANNELS = 256, GRADIENT_ROWS = 32;
 constexpr int GRADIENT_PASSES = GRADIENT_ROWS * GRADIENT_CHANNELS / WIDTH / THREADS;
@@ -610,13 +599,7 @@ KERNEL(pointwise_statistics_finish)(
 #define FINISH(INPUTS)                                                                                                    \
   finish_statistics<INPUTS>(gram, sums, weight, gamma, beta, running_mean, running_variance, statistics, weight_gram, shape, \
                             momentum, epsilon, means, weights, products, shares)
-  if (shape.inputs == 64) {
-    FINISH(64);
-  } else if (shape.inputs == 128) {
-    FINISH(128);
-  } else {
-    FINISH(256);
-  }
+  FINISH(64);
 #undef FINISH
 }
 
