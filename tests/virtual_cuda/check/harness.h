@@ -4,7 +4,7 @@
 //
 // A test of its own for kernels: a program here that compiles `prelude() + kernel_file("x.cu")` with -DELEMENT_HALF, say,
 // makes `Kernels` of the cubin, then `Buffer`s, launches, and compares their values with those in fp64; and a test in
-// ../../virtual_kernels.rs that calls `assert_same_in_every_order("its file", "its case")`.
+// ../../virtual_kernels.rs that calls `compile` with its name and `assert_same_in_every_order` with each case.
 
 #pragma once
 
