@@ -20,6 +20,7 @@ fn compile(name: &str) -> PathBuf {
     compiler.args(["-std=c++17", "-O1", "-Wall", "-Werror"]).arg("-o").arg(&program);
     compiler.arg(format!("-DKERNELS=\"{}\"", root.join("src/worker/kernels").display()));
     compiler.arg(format!("-DCHECK_FOLDER=\"{}\"", check.display()));
+    compiler.arg(format!("-DKERNEL_CACHE=\"{}\"", env!("CARGO_TARGET_TMPDIR")));
     compiler.arg(check.join(format!("{name}.cpp")));
     compiler.args(["libcuda.so.1", "libnvrtc.so.13"].map(|library| libraries().join(library)));
     compiler.arg(format!("-Wl,-rpath,{}", libraries().display()));

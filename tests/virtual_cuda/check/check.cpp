@@ -234,7 +234,7 @@ void compile_errors(const std::string& source) {
 
 int main(int count, char** arguments) {
   const std::string source = prelude() + contents(CHECK_FOLDER "/check.cu");
-  const std::string cubin = compile(source, {"-DELEMENT_HALF"});
+  const std::string cubin = compile_once(source, {"-DELEMENT_HALF"});
   const Kernels kernels(cubin);
   return run_case(count, arguments, {
       {"copy", [&] { copy(kernels); }},
