@@ -241,6 +241,8 @@ int main(int count, char** arguments) {
       {"sum", [&] { sum(kernels); }},
       {"halves", [&] { halves(kernels); }},
       {"reverse", [&] { reverse(kernels, "reverse"); }},
+      {"reverse_by_copy", [&] { reverse(kernels, "reverse_by_copy"); }},
+      {"reverse_without_wait", [&] { reverse(kernels, "reverse_without_wait"); }},
       {"reverse_without_barrier", [&] { reverse(kernels, "reverse_without_barrier"); }},
       {"rotate_without_barrier", [&] { fails(kernels, "rotate_without_barrier"); }},
       {"write_in_turns", [&] { write_in_turns(kernels); }},
