@@ -135,19 +135,6 @@ VIRTUAL_CUDA_UNCHECKED static void wait_for_copies() {
 template <typename T>
 DEVICE T load_written(const T* place) { return *place; }
 
-// Asynchronous copies to shared memory, which arrive at once.
-template <int WORDS>
-DEVICE void virtual_cuda_copy(void* to, const void* from, bool is_there) {
-  for (int i = 0; i < WORDS; ++i) {
-    static_cast<unsigned*>(to)[i] = is_there ? static_cast<const unsigned*>(from)[i] : 0;
-  }
-}
-DEVICE void copy_16(void* to, const void* from, bool is_there) { virtual_cuda_copy<4>(to, from, is_there); }
-DEVICE void copy_8(void* to, const void* from, bool is_there) { virtual_cuda_copy<2>(to, from, is_there); }
-DEVICE void end_copies() {}
-template <int GROUPS>
-DEVICE void wait_for_copies() {}
-
 DEVICE float bits_to_float(unsigned bits) {
   float value;
   memcpy(&value, &bits, sizeof(value));
