@@ -22,8 +22,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "src/worker/kernels"
 WHEELS = {"12.6": "nvidia-cuda-nvrtc-cu12==12.6.85", "13.0": "nvidia-cuda-nvrtc==13.0.88"}
-# What the worker compiles them for, and the oldest GPU with it.
-ELEMENTS = {"HALF": 70, "BFLOAT16": 80, "FLOAT": 70}
+# What the worker compiles each set of kernels for, and the oldest GPU with it.
+ELEMENTS = {"Norm": {"HALF": 70, "BFLOAT16": 80, "FLOAT": 70}, "Pointwise": {"HALF": 80, "BFLOAT16": 80}}
 OLDEST = 70
 
 
@@ -36,13 +36,15 @@ def load_wheel(cuda):
     return next(folder.glob("nvidia/*/lib/libnvrtc.so.*")).parent
 
 
-def worker_source():
-    """Returns the text that the worker compiles: the files that it names, in its order."""
-    names = re.findall(r'include_str!\("\.\./kernels/([\w.]+)"\)', (ROOT / "src/worker/ffi/kernels.rs").read_text())
-    unused = {file.name for file in KERNELS.iterdir()} - set(names)
-    if unused or not names:
-        raise SystemExit(f"src/worker/ffi/kernels.rs does not include {', '.join(sorted(unused)) or 'any kernels'}")
-    return b"".join((KERNELS / name).read_bytes() for name in names)
+def worker_sources():
+    """Returns the text of each set of kernels, as the worker compiles it."""
+    text = (ROOT / "src/worker/ffi/kernels.rs").read_text()
+    included = re.compile(r'include_str!\("\.\./kernels/([\w.]+)"\)')
+    sets = {name: ["prelude.cuh", *included.findall(files)] for name, files in re.findall(r"KernelSet::(\w+) => &\[(.*?)\]", text, re.DOTALL)}
+    unused = {file.name for file in KERNELS.iterdir()} - {file for files in sets.values() for file in files}
+    if unused or sets.keys() != ELEMENTS.keys():
+        raise SystemExit(f"src/worker/ffi/kernels.rs has the sets {', '.join(sets)} and leaves out {', '.join(sorted(unused)) or 'nothing'}")
+    return {name: b"".join((KERNELS / file).read_bytes() for file in files) for name, files in sets.items()}
 
 
 class Nvrtc:
@@ -95,10 +97,10 @@ def uses(log):
         yield name, int(registers), int(stores) + int(loads)
 
 
-def check(nvrtc, source, architecture, element, limit):
+def check(nvrtc, name, source, architecture, element, limit):
     """Returns a line about this compilation, and whether it is as wanted."""
     begin = time.monotonic()
-    what = f"sm_{architecture} {element.lower()}"
+    what = f"{name} sm_{architecture} {element.lower()}"
     try:
         log = nvrtc.compile(source, architecture, element)
     except RuntimeError as error:
@@ -125,11 +127,11 @@ def main():
     nvrtc = Nvrtc(options.libraries or load_wheel(options.cuda))
     architectures = options.architectures or nvrtc.architectures()
     print(f"NVRTC {nvrtc.version()}, sm_{', sm_'.join(map(str, architectures))}", flush=True)
-    source = worker_source()
     wanted = [
-        (nvrtc, source, architecture, element, options.registers)
+        (nvrtc, name, source, architecture, element, options.registers)
+        for name, source in worker_sources().items()
         for architecture in architectures
-        for element, oldest in ELEMENTS.items()
+        for element, oldest in ELEMENTS[name].items()
         if architecture >= oldest
     ]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -20,6 +20,7 @@ fn compile(name: &str) -> PathBuf {
     compiler.args(["-std=c++17", "-O1", "-Wall", "-Werror"]).arg("-o").arg(&program);
     compiler.arg(format!("-DKERNELS=\"{}\"", root.join("src/worker/kernels").display()));
     compiler.arg(format!("-DCHECK_FOLDER=\"{}\"", check.display()));
+    compiler.arg(format!("-DKERNEL_CACHE=\"{}\"", env!("CARGO_TARGET_TMPDIR")));
     compiler.arg(check.join(format!("{name}.cpp")));
     compiler.args(["libcuda.so.1", "libnvrtc.so.13"].map(|library| libraries().join(library)));
     compiler.arg(format!("-Wl,-rpath,{}", libraries().display()));
@@ -61,6 +62,7 @@ fn kernels_compute_the_same_in_every_order_of_threads() {
         ("copy", "copied\n"),
         ("halves", "converted\n"),
         ("reverse", "reversed\n"),
+        ("reverse_by_copy", "reversed\n"),
         ("streams", "launched\n"),
         ("graph", "replayed\n"),
     ] {
@@ -91,6 +93,7 @@ fn mistakes_of_kernels_fail_their_launch() {
     let (stdout, stderr) = output(check(), "write_past_the_end", "forwards");
     assert_eq!(stdout, "CUDA_SUCCESS CUDA_ERROR_LAUNCH_FAILED\n");
     assert!(stderr.contains("thread 0 writes 4 bytes at 0x"), "{stderr}");
+    assert_eq!(output(check(), "reverse_without_wait", "forwards").0, "wrong\n");
     // Shared memory is NaN at the start of every block.
     assert_eq!(output(check(), "read_what_no_thread_wrote", "forwards").0, "nan nan\n");
 }

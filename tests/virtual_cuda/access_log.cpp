@@ -97,8 +97,10 @@ bool AccessLog::touch(std::uintptr_t address, std::size_t bytes, Touch touch, un
   for (std::size_t element = first; element <= last; ++element) {
     if (!note((*shadows)[element], touch, thread, since)) {
       const bool is_same_block = blocks_[other_phase_] == blocks_[phase_];
-      error_ = std::string(is_same_block ? "threads " : "thread ") + std::to_string(other_) +
-               (is_same_block ? " and " : " of another block and thread ") + std::to_string(thread) + " touch " +
+      // Of several readers, the last is known, which may be this thread.
+      const bool is_unknown = is_same_block && other_ == thread;
+      error_ = (is_unknown ? "other threads" : "thread " + std::to_string(other_)) +
+               (is_same_block ? "" : " of another block") + " and thread " + std::to_string(thread) + " touch " +
                (is_shared ? "byte " : "element ") + std::to_string(element) +
                (is_shared ? " of the shared memory" : " of the same tensor") +
                ", one of them writing, in no order; the second one after " +

@@ -74,21 +74,66 @@ VIRTUAL_CUDA_UNCHECKED static T atomicAdd(T* place, T value) {
   return before;
 }
 
+// Copies to shared memory that a thread has begun, by groups. They are done when it waits for them, no earlier, and may be
+// done as soon as they begin: others must not touch the place from then on.
+struct VirtualCudaCopies {
+  struct Copy {
+    void* to;
+    // Null for zeros.
+    const void* from;
+    unsigned bytes;
+    int group;
+  };
+  static constexpr int MOST = 128;
+
+  int count, group;
+  Copy copies[MOST];
+};
+static VirtualCudaCopies virtual_cuda_copies[1024];
+
+VIRTUAL_CUDA_UNCHECKED static VirtualCudaCopies& virtual_cuda_own_copies() {
+  return virtual_cuda_copies[(threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x];
+}
+
+VIRTUAL_CUDA_UNCHECKED static void virtual_cuda_begin_copy(void* to, const void* from, unsigned bytes, bool is_there) {
+  VirtualCudaCopies& own = virtual_cuda_own_copies();
+  if (own.count == VirtualCudaCopies::MOST) {
+    __builtin_trap();
+  }
+  virtual_cuda_hooks.touch(to, bytes, virtual_cuda::Touch::WRITE);
+  if (is_there) {
+    virtual_cuda_hooks.touch(from, bytes, virtual_cuda::Touch::READ);
+  }
+  own.copies[own.count++] = {to, is_there ? from : nullptr, bytes, own.group};
+}
+
+DEVICE void copy_16(void* shared, const void* place, bool is_there) { virtual_cuda_begin_copy(shared, place, 16, is_there); }
+DEVICE void copy_8(void* shared, const void* place, bool is_there) { virtual_cuda_begin_copy(shared, place, 8, is_there); }
+
+VIRTUAL_CUDA_UNCHECKED static inline void end_copies() { ++virtual_cuda_own_copies().group; }
+
+template <int GROUPS>
+VIRTUAL_CUDA_UNCHECKED static void wait_for_copies() {
+  VirtualCudaCopies& own = virtual_cuda_own_copies();
+  int left = 0;
+  for (int i = 0; i < own.count; ++i) {
+    const VirtualCudaCopies::Copy copy = own.copies[i];
+    if (copy.group >= own.group - GROUPS) {
+      own.copies[left++] = copy;
+      continue;
+    }
+    virtual_cuda_hooks.touch(copy.to, copy.bytes, virtual_cuda::Touch::WRITE);
+    if (copy.from != nullptr) {
+      memcpy(copy.to, copy.from, copy.bytes);
+    } else {
+      memset(copy.to, 0, copy.bytes);
+    }
+  }
+  own.count = left;
+}
+
 template <typename T>
 DEVICE T load_written(const T* place) { return *place; }
-
-// Asynchronous copies to shared memory, which arrive at once.
-template <int WORDS>
-DEVICE void virtual_cuda_copy(void* to, const void* from, bool is_there) {
-  for (int i = 0; i < WORDS; ++i) {
-    static_cast<unsigned*>(to)[i] = is_there ? static_cast<const unsigned*>(from)[i] : 0;
-  }
-}
-DEVICE void copy_16(void* to, const void* from, bool is_there) { virtual_cuda_copy<4>(to, from, is_there); }
-DEVICE void copy_8(void* to, const void* from, bool is_there) { virtual_cuda_copy<2>(to, from, is_there); }
-DEVICE void end_copies() {}
-template <int GROUPS>
-DEVICE void wait_for_copies() {}
 
 DEVICE float bits_to_float(unsigned bits) {
   float value;
@@ -152,7 +197,10 @@ struct Exported;
 
 template <typename... P, void (*FUNCTION)(P...)>
 struct Exported<FUNCTION> {
-  VIRTUAL_CUDA_UNCHECKED static void call(void* const* values) { call(values, std::index_sequence_for<P...>()); }
+  VIRTUAL_CUDA_UNCHECKED static void call(void* const* values) {
+    virtual_cuda_own_copies().count = virtual_cuda_own_copies().group = 0;
+    call(values, std::index_sequence_for<P...>());
+  }
 
   static constexpr Parameter PARAMETERS[sizeof...(P)] = {Described<P>::value...};
   static constexpr int COUNT = sizeof...(P);

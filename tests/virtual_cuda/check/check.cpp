@@ -234,13 +234,15 @@ void compile_errors(const std::string& source) {
 
 int main(int count, char** arguments) {
   const std::string source = prelude() + contents(CHECK_FOLDER "/check.cu");
-  const std::string cubin = compile(source, {"-DELEMENT_HALF"});
+  const std::string cubin = compile_once(source, {"-DELEMENT_HALF"});
   const Kernels kernels(cubin);
   return run_case(count, arguments, {
       {"copy", [&] { copy(kernels); }},
       {"sum", [&] { sum(kernels); }},
       {"halves", [&] { halves(kernels); }},
       {"reverse", [&] { reverse(kernels, "reverse"); }},
+      {"reverse_by_copy", [&] { reverse(kernels, "reverse_by_copy"); }},
+      {"reverse_without_wait", [&] { reverse(kernels, "reverse_without_wait"); }},
       {"reverse_without_barrier", [&] { reverse(kernels, "reverse_without_barrier"); }},
       {"rotate_without_barrier", [&] { fails(kernels, "rotate_without_barrier"); }},
       {"write_in_turns", [&] { write_in_turns(kernels); }},

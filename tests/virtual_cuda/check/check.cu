@@ -64,6 +64,26 @@ KERNEL(reverse)(const float* in, float* out) {
   out[threadIdx.x] = values[blockDim.x - 1 - threadIdx.x];
 }
 
+// Through a copy that runs beside the threads.
+KERNEL(reverse_by_copy)(const float* in, float* out) {
+  __shared__ __attribute__((aligned(16))) float values[256];
+  if (threadIdx.x < blockDim.x / 4) copy_16(values + 4 * threadIdx.x, in + 4 * threadIdx.x, true);
+  end_copies();
+  wait_for_copies<0>();
+  __syncthreads();
+  out[threadIdx.x] = values[blockDim.x - 1 - threadIdx.x];
+}
+
+// What has not arrived is NaN.
+KERNEL(reverse_without_wait)(const float* in, float* out) {
+  __shared__ __attribute__((aligned(16))) float values[256];
+  if (threadIdx.x < blockDim.x / 4) copy_16(values + 4 * threadIdx.x, in + 4 * threadIdx.x, true);
+  end_copies();
+  wait_for_copies<1>();
+  __syncthreads();
+  out[threadIdx.x] = values[blockDim.x - 1 - threadIdx.x];
+}
+
 KERNEL(reverse_without_barrier)(const float* in, float* out) {
   __shared__ float values[256];
   values[threadIdx.x] = in[threadIdx.x];

@@ -1,12 +1,14 @@
 // Runs kernels by the driver's and NVRTC's own functions, for tests in C++ that ../../virtual_kernels.rs compiles and runs.
-// They define KERNELS, the folder of the worker's kernels, and CHECK_FOLDER, this one. Every function ends the program with a
-// message if a call fails.
+// It defines KERNELS, the folder of the worker's kernels, CHECK_FOLDER, this one, and KERNEL_CACHE. Every function ends the
+// program with a message if a call fails.
 //
 // A test of its own for kernels: a program here that compiles `prelude() + kernel_file("x.cu")` with -DELEMENT_HALF, say,
 // makes `Kernels` of the cubin, then `Buffer`s, launches, and compares their values with those in fp64; and a test in
-// ../../virtual_kernels.rs that calls `assert_same_in_every_order("its file", "its case")`.
+// ../../virtual_kernels.rs that calls `compile` with its name and `assert_same_in_every_order` with each case.
 
 #pragma once
+
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +20,7 @@
 #include <vector>
 
 extern "C" {
+int nvrtcVersion(int*, int*);
 int nvrtcCreateProgram(void**, const char*, const char*, int, const char* const*, const char* const*);
 int nvrtcCompileProgram(void*, int, const char* const*);
 int nvrtcGetProgramLogSize(void*, std::size_t*);
@@ -101,6 +104,24 @@ inline std::string compile(const std::string& source, std::vector<const char*> o
     expect(result == 0, std::string(nvrtcGetErrorString(result)) + "\n" + text);
   }
   return result == 0 ? cubin : "";
+}
+
+// The same, kept in the folder KERNEL_CACHE: a compilation takes seconds, and every case of a program is a process.
+inline std::string compile_once(const std::string& source, const std::vector<const char*>& options) {
+  int major = 0, minor = 0;
+  CHECK(nvrtcVersion(&major, &minor));
+  std::string key = source + std::to_string(minor);
+  for (const char* option : options) {
+    key += option;
+  }
+  const std::string file = KERNEL_CACHE "/" + std::to_string(std::hash<std::string>()(key)) + ".cubin";
+  if (std::ifstream(file).good()) {
+    return contents(file);
+  }
+  const std::string cubin = compile(source, options), unfinished = file + "." + std::to_string(getpid());
+  std::ofstream(unfinished, std::ios::binary) << cubin;
+  expect(std::rename(unfinished.c_str(), file.c_str()) == 0, "cannot write " + file);
+  return cubin;
 }
 
 struct Grid {
