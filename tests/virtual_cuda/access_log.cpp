@@ -154,7 +154,7 @@ bool AccessLog::is_before(Phase phase, unsigned other, unsigned thread, bool is_
   if (!is_released || !is_acquired || !is_read_after_write) {
     return is_released && is_acquired;
   }
-  // By whoever wrote, or after a barrier by whoever released; then by whoever reads.
+  // First the writers, or after a barrier those that released; then the readers.
   const bool is_visible = released.fences[other] >= phase || released.fences[released.thread] > phase;
   return is_visible && fence_numbers_[thread] > acquired.number;
 }

@@ -48,7 +48,7 @@ class AccessLog {
   // From one barrier of a block to the next, counted over all blocks from 1; 0 is before the launch.
   using Phase = std::uint32_t;
 
-  // Who touched an element last.
+  // Last accesses to an element.
   struct Shadow {
     Phase write_phase = 0;
     Phase read_phase = 0;

@@ -1,4 +1,4 @@
-// Between a compiled kernel and who launches it: what a "cubin" of the virtual GPUs exports.
+// Interface between a compiled kernel and its launch: the exports of a "cubin" of the virtual GPUs.
 
 #pragma once
 
@@ -32,7 +32,7 @@ struct Hooks {
   Dim3* block;
   Dim3* block_size;
   Dim3* grid_size;
-  // Set by whoever runs a kernel of the image. `touch` is called before every access to memory.
+  // Set before a kernel of the image runs. `touch` is called before every access to memory.
   void (*barrier)(int line);
   void (*fence)();
   void (*touch)(const void* address, unsigned long bytes, Touch touch);

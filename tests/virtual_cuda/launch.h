@@ -28,7 +28,7 @@ struct Function {
   // Lives as long as the process, as the machine wants it.
   const char* name;
   const Kernel* kernel;
-  // Dynamic shared memory that a launch may ask for: a GPU gives 48 KiB unless it is told otherwise.
+  // Limit of a launch's dynamic shared memory: 48 KiB unless cuFuncSetAttribute raises it.
   unsigned most_shared_bytes = 48 * 1024;
 };
 

@@ -49,7 +49,7 @@ std::string contents(const std::filesystem::path& file) {
   return text.str();
 }
 
-// device.h lies beside this library.
+// The folder of this library contains device.h.
 std::filesystem::path own_folder() {
   Dl_info info{};
   dladdr(reinterpret_cast<const void*>(&own_folder), &info);

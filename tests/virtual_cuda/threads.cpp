@@ -136,7 +136,7 @@ std::string Threads::run(
   for (const Dim3& place : blocks) {
     *image.hooks->block = place;
     if (image.shared_begin != nullptr) {
-      // NaN in every float: nobody may read what this block has not written.
+      // NaN in every float: reading what this block has not written is an error.
       std::memset(image.shared_begin, 0xff, image.shared_end - image.shared_begin);
     }
     log.begin_block(block.x * block.y * block.z);

@@ -57,7 +57,7 @@ impl Element {
 /// NVRTC, opened.
 pub type CompilerLibrary = &'static Library;
 
-/// What a compilation depends on.
+/// A compilation that has not run yet.
 pub struct Compilation {
     compiler: Compiler,
     source: String,

@@ -246,7 +246,7 @@ pub struct Fork {
 fn made_fork(is_fork: bool, call: impl FnOnce(*mut RawTensor, *mut RawTensor) -> *mut c_char) -> Result<Fork> {
     let (mut first, mut second) = (null_mut(), null_mut());
     check(call(&raw mut first, if is_fork { &raw mut second } else { null_mut() }))?;
-    // SAFETY: tensors on the heap that nobody else owns.
+    // SAFETY: tensors on the heap, owned by the caller alone.
     let first = unsafe { Tensor::from_ptr(first.cast()) };
     let second = if is_fork { unsafe { Tensor::from_ptr(second.cast()) } } else { first.shallow_clone() };
     Ok(Fork { first, second })

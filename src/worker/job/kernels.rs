@@ -18,13 +18,19 @@ use crate::job::session::Session;
 pub struct PendingKernels {
     element: Element,
     /// Each compiles or reads the cache.
-    images: Vec<(KernelSet, JoinHandle<Result<Vec<u8>>>)>,
+    images: Vec<(KernelSet, JoinHandle<Result<CachedImage>>)>,
+}
+
+/// Machine code and its file in the cache.
+struct CachedImage {
+    bytes: Vec<u8>,
+    path: Option<PathBuf>,
 }
 
 /// The kernels that layers use.
 #[derive(Debug, Default)]
 pub struct ChosenKernels {
-    /// What `auto` came to; still `auto` on the CPU.
+    /// The resolved choice; `auto` stays `auto` on the CPU.
     pub choice: KernelsChoice,
     /// The reason for libtorch's kernels if the default could not be met.
     pub remark: Option<String>,
@@ -61,9 +67,12 @@ pub fn finish(pending: Option<PendingKernels>, choice: KernelsChoice, session: &
     let Some(device) = session.own.device_index() else { return Ok(ChosenKernels::default()) };
     let libtorch = |remark| ChosenKernels { choice: KernelsChoice::Libtorch, remark };
     let Some(PendingKernels { element, images }) = pending else { return Ok(libtorch(None)) };
-    let load = |(set, image): (KernelSet, JoinHandle<Result<Vec<u8>>>)| {
-        let image = image.join().map_err(|_| anyhow!("the thread of the compiler panicked"))??;
-        LoadedKernels::new(&image, set, element, device)
+    let load = |(set, image): (KernelSet, JoinHandle<Result<CachedImage>>)| {
+        let CachedImage { bytes, path } = image.join().map_err(|_| anyhow!("the thread of the compiler panicked"))??;
+        LoadedKernels::new(&bytes, set, element, device).inspect_err(|_| {
+            // The next start compiles again if the cached file is damaged.
+            let _ = path.map(fs::remove_file);
+        })
     };
     let loaded = images.into_iter().map(load).collect::<Result<Vec<LoadedKernels>>>();
     // One rank with slower kernels would hold up all.
@@ -88,27 +97,24 @@ fn image(
     set: KernelSet,
     element: Element,
     capability: (i32, i32),
-) -> Result<Vec<u8>> {
+) -> Result<CachedImage> {
     let compiler = compiler.context("there is no NVRTC (libnvrtc.so of CUDA)")?;
     let compilation = Compilation::new(compiler, set, element, capability)?;
-    let cached = cache_folder().map(|folder| {
-        let name = format!("{}.cubin", sha256::of_text(&compilation.identity()?));
-        anyhow::Ok(folder.join(name))
-    });
-    let cached = cached.transpose()?;
-    if let Some(image) = cached.as_ref().and_then(|path| fs::read(path).ok()) {
-        return Ok(image);
+    let name = format!("{}.cubin", sha256::of_text(&compilation.identity()?));
+    let path = cache_folder().map(|folder| folder.join(name));
+    if let Some(bytes) = path.as_ref().and_then(|path| fs::read(path).ok()) {
+        return Ok(CachedImage { bytes, path });
     }
-    let image = compilation.compile()?;
-    if let Some(path) = cached {
+    let bytes = compilation.compile()?;
+    if let Some(path) = &path {
         // A cache that cannot be written costs the next start a compilation, and nothing else.
         let _ = path.parent().map(fs::create_dir_all);
-        let _ = whole_file::replace(&path, &image);
+        let _ = whole_file::replace(path, &bytes);
     }
-    Ok(image)
+    Ok(CachedImage { bytes, path })
 }
 
-/// The user's own folder (XDG base directory specification), which nobody else can write to.
+/// Cache folder of the user (XDG base directory specification).
 fn cache_folder() -> Option<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;

@@ -153,7 +153,7 @@ KERNEL(barriers_at_two_places)(float* values) {
 
 KERNEL(write_past_the_end)(float* values, int n) { values[n + threadIdx.x] = 1.0f; }
 
-// Nobody may find the values of the block before.
+// Values of the block before must not be found.
 KERNEL(read_what_no_thread_wrote)(float* out) {
   __shared__ float value;
   out[blockIdx.x] = value;

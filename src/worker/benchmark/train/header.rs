@@ -13,7 +13,7 @@ use crate::host::facts;
 use crate::job::kernels::ChosenKernels;
 use crate::job::session::{AskedLabel, Session};
 
-/// What was decided before the first iteration.
+/// Decisions made before the first iteration.
 pub struct Prepared {
     pub division: Option<WorkDivision>,
     pub tuning: Option<Tuning>,

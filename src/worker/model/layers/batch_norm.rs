@@ -24,7 +24,7 @@ impl BatchNormKind {
     pub const PYTORCH: BatchNormKind = BatchNormKind { epsilon: 1e-5, fixed_scale: false };
 }
 
-/// How far a batch moves the running statistics.
+/// Weight of the batch in the running statistics.
 const MOMENTUM: f64 = 0.1;
 
 /// Batch normalization with the sum and the ReLU that follow it.
@@ -138,7 +138,7 @@ impl BatchNorm {
     }
 }
 
-/// What follows a normalization in the same pass.
+/// Operation fused behind a normalization.
 #[derive(Debug, Clone, Copy)]
 pub enum After<'a> {
     Nothing,
@@ -149,7 +149,7 @@ pub enum After<'a> {
 }
 
 impl<'a> After<'a> {
-    /// What is added before the ReLU.
+    /// The tensor added before the ReLU.
     pub fn shortcut(self) -> Option<&'a Tensor> {
         match self {
             After::SumAndRelu(shortcut) => Some(shortcut),

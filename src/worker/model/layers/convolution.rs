@@ -200,22 +200,22 @@ impl ConvolutionNorm {
         }
     }
 
-    /// With ReLU.
+    /// Convolves, normalizes and rectifies.
     pub fn rectified(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
         Ok(self.forward(images, After::Relu, false, mode)?.first)
     }
 
-    /// Without ReLU.
+    /// Convolves and normalizes.
     pub fn linear(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
         Ok(self.forward(images, After::Nothing, false, mode)?.first)
     }
 
-    /// Plus `shortcut`, with ReLU, for two readers. The result may be in the shortcut's memory.
+    /// Convolves, normalizes, adds `shortcut` and rectifies, for two readers. The result may be in the shortcut's memory.
     pub fn added(&self, images: &Tensor, shortcut: &Tensor, mode: Mode) -> Result<Fork> {
         self.forward(images, After::SumAndRelu(shortcut), true, mode)
     }
 
-    /// With ReLU and max pooling, for two readers.
+    /// Convolves, normalizes, rectifies and pools, for two readers.
     pub fn pooled(&self, images: &Tensor, pool: Pool, mode: Mode) -> Result<Fork> {
         self.forward(images, After::ReluAndMaxPool(pool), true, mode)
     }
