@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 const TORCH_VERSION: &str = "2.11.0";
-const SOURCES: [&str; 7] = [
-    "ffi/shim.cpp",
+const SOURCES: [&str; 8] = [
     "ffi/batch_norm.cpp",
     "ffi/batch_norm_cuda.cpp",
     "ffi/graph.cpp",
     "ffi/kernels.cpp",
     "ffi/packed.cpp",
     "ffi/pointwise_cuda.cpp",
+    "ffi/shim.cpp",
+    "ffi/update_cuda.cpp",
 ];
 
 fn main() {

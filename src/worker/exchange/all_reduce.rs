@@ -38,14 +38,17 @@ impl AllReduce {
     /// Connects the ranks and hooks into backward of `parameters`; called by all ranks together. The backend makes the
     /// memory of the gradients, because where it lies decides how fast it is.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<AllReduce> {
-        let Parameters { weights, tensors, ready_from } = parameters;
+        let Parameters { weights, rounded, tensors, ready_from } = parameters;
         let Path { name, sum_dtype, sums, in_place, sink } = path(request, &weights, &tensors, session)?;
         let ranks = session.world.ranks();
         let summed = if name == "none" { 1 } else { ranks };
         let counts = RankCounts { all: ranks, summed, averaged: summed };
         let (result, optimizer) = match request.rule.assigns() {
             true => (sums, None),
-            false => (weights.shallow_clone(), Some(Optimizer::new(&request.rule, counts, weights, sums)?)),
+            false => {
+                let optimizer = Optimizer::new(&request.rule, counts, weights.shallow_clone(), sums)?.with_rounded(rounded);
+                (weights, Some(optimizer))
+            }
         };
         let reducer = GradientReducer::new(request.overlap, &request.exchange, (tensors, ready_from), sink)?;
         let (wire, rank) = (request.exchange.wire, session.world.rank());
@@ -121,6 +124,10 @@ impl GradientExchange for AllReduce {
 
     fn update(&mut self, update: u32) -> Result<()> {
         self.optimizer.as_mut().map_or(Ok(()), |optimizer| optimizer.step(update))
+    }
+
+    fn rounds_weights(&self) -> bool {
+        self.optimizer.as_ref().is_some_and(Optimizer::has_rounded)
     }
 
     fn loss_scaler(&self) -> Option<&LossScaler> {

@@ -40,6 +40,8 @@ use crate::measure::step_timer::InBackward;
 pub struct Parameters {
     /// Every weight in one flat fp32 tensor, in the order in which backward finishes their gradients.
     pub weights: Tensor,
+    /// Copy of them in the type of convolutions and products, if that is not fp32.
+    pub rounded: Option<Tensor>,
     /// The model's own tensors in that order: leaves of autograd, one after the other in flat memory of their own type.
     pub tensors: Vec<Tensor>,
     /// Who says that a gradient is ready.
@@ -98,6 +100,11 @@ pub trait GradientExchange {
 
     /// Update number `update`, from 1; skipped where the loss scaler found an overflow.
     fn update(&mut self, update: u32) -> Result<()>;
+
+    /// Returns true if [`update`](GradientExchange::update) leaves the rounded copy of the weights current.
+    fn rounds_weights(&self) -> bool {
+        false
+    }
 
     /// What the loss is multiplied by before backward, where that is not 1.
     fn loss_scaler(&self) -> Option<&LossScaler> {

@@ -13,7 +13,7 @@ use tch::{Device, Tensor};
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory;
 use crate::exchange::request::{RankCounts, UpdateRule};
-use crate::ffi::shim::{self, SgdStep};
+use crate::ffi::shim::{self, FlatUpdate, SgdStep};
 
 /// The flat tensors of the update, all fp32, and its constants.
 pub struct Optimizer {
@@ -24,6 +24,8 @@ pub struct Optimizer {
     gradients: Tensor,
     /// Zero at first; none where the rule has no momentum.
     momenta: Tensor,
+    /// Copy of the weights that the update keeps current if it can.
+    rounded: Option<Tensor>,
     /// Only fp16 has one.
     loss_scaler: Option<LossScaler>,
 }
@@ -40,15 +42,39 @@ impl Optimizer {
             loss_scaler: rule.loss_scale().map(|scale| LossScaler::new(scale, weights.device())).transpose()?,
             weights,
             gradients,
+            rounded: None,
         })
+    }
+
+    /// Adds the copy of the weights in the type of convolutions and products.
+    pub fn with_rounded(self, rounded: Option<Tensor>) -> Optimizer {
+        Optimizer { rounded, ..self }
+    }
+
+    /// Returns true if [`step`](Optimizer::step) writes that copy too.
+    pub fn has_rounded(&self) -> bool {
+        self.rounded.is_some() && self.flat().has_kernel()
+    }
+
+    fn flat(&self) -> FlatUpdate<'_> {
+        let Optimizer { weights, gradients, momenta, rounded, .. } = self;
+        FlatUpdate { weights, gradients, momenta, rounded: rounded.as_ref() }
     }
 
     /// Update number `update`, from 1, or the assignment that stands in its place; skipped on the device where the loss scaler found an overflow.
     pub fn step(&mut self, update: u32) -> Result<()> {
-        if let Some(scaler) = &mut self.loss_scaler {
-            scaler.unscale(&self.gradients)?;
+        match self.rule.step(update, self.ranks) {
+            Some(step) if self.flat().has_kernel() => {
+                let scaler = self.loss_scaler.as_ref().map(|scaler| (&scaler.scale, &scaler.found_inf));
+                self.flat().run(step, scaler)?;
+            }
+            _ => {
+                if let Some(scaler) = &mut self.loss_scaler {
+                    scaler.unscale(&self.gradients)?;
+                }
+                self.step_of(0..self.weights.numel(), update)?;
+            }
         }
-        self.step_of(0..self.weights.numel(), update)?;
         if let Some(scaler) = &mut self.loss_scaler {
             scaler.update()?;
         }

@@ -139,6 +139,8 @@ char* ringmark_set_kernels(
     }
     functions.max_pool = get("max_pool");
     functions.max_pool_gradient = get("max_pool_gradient");
+    functions.update_check = get("update_check");
+    functions.update = get("update");
     loaded[type] = functions;
   });
 }

@@ -22,6 +22,8 @@ struct Functions {
   void* input_gradient_pool[2];
   void* max_pool;
   void* max_pool_gradient;
+  void* update_check;
+  void* update;
 };
 
 // The kernels for elements of `type`, or null if they were not loaded.

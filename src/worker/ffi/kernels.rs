@@ -16,7 +16,7 @@ const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
 /// Kernels that are compiled and loaded together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelSet {
-    /// Batch normalization and max pooling.
+    /// Batch normalization, max pooling and the update of the weights.
     Norm,
     /// 1x1 convolutions with their batch normalization, by tensor cores: fp16 and bf16, compute capability 8.0.
     Pointwise,
@@ -25,7 +25,11 @@ pub enum KernelSet {
 impl KernelSet {
     fn sources(self) -> &'static [&'static str] {
         match self {
-            KernelSet::Norm => &[include_str!("../kernels/batch_norm.cu"), include_str!("../kernels/pool.cu")],
+            KernelSet::Norm => &[
+                include_str!("../kernels/batch_norm.cu"),
+                include_str!("../kernels/pool.cu"),
+                include_str!("../kernels/update.cu"),
+            ],
             KernelSet::Pointwise => &[include_str!("../kernels/pointwise.cu")],
         }
     }

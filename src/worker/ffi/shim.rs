@@ -32,6 +32,23 @@ unsafe extern "C" {
         weight_decay: f64,
         found_inf: RawTensor,
     ) -> *mut c_char;
+    fn ringmark_has_update_kernel(
+        weights: RawTensor,
+        gradients: RawTensor,
+        momenta: RawTensor,
+        rounded: RawTensor,
+    ) -> c_int;
+    fn ringmark_update(
+        weights: RawTensor,
+        gradients: RawTensor,
+        momenta: RawTensor,
+        rounded: RawTensor,
+        scale: RawTensor,
+        found_inf: RawTensor,
+        rate: f64,
+        momentum: f64,
+        decay: f64,
+    ) -> *mut c_char;
     fn ringmark_unscale(gradients: RawTensor, found_inf: RawTensor, inverse_scale: RawTensor) -> *mut c_char;
     fn ringmark_batch_norm(
         images: RawTensor,
@@ -211,6 +228,44 @@ pub fn sgd(
             found_inf.map_or(null_mut(), raw),
         )
     })
+}
+
+/// The flat tensors of an update on a GPU: of one length, fp32 but for the copy.
+pub struct FlatUpdate<'a> {
+    pub weights: &'a Tensor,
+    pub gradients: &'a Tensor,
+    pub momenta: &'a Tensor,
+    /// Copy of the weights in the type of convolutions and products, if that is not fp32.
+    pub rounded: Option<&'a Tensor>,
+}
+
+impl FlatUpdate<'_> {
+    /// Returns true if kernels were put into use that update these tensors.
+    pub fn has_kernel(&self) -> bool {
+        let rounded = self.rounded.map_or(null_mut(), raw);
+        // SAFETY: all tensors are alive; null stands for no copy.
+        unsafe { ringmark_has_update_kernel(raw(self.weights), raw(self.gradients), raw(self.momenta), rounded) != 0 }
+    }
+
+    /// One Nesterov step of weights, momenta and copy in one pass. With a loss `scale`, sets `found_inf` to 1 and changes nothing
+    /// else if a gradient is not finite.
+    pub fn run(&self, step: SgdStep, scale_and_found_inf: Option<(&Tensor, &Tensor)>) -> Result<()> {
+        let (scale, found_inf) = scale_and_found_inf.map_or((null_mut(), null_mut()), |(a, b)| (raw(a), raw(b)));
+        // SAFETY: all tensors are alive and fit each other, see `has_kernel`; null stands for no copy and no loss scaling.
+        check(unsafe {
+            ringmark_update(
+                raw(self.weights),
+                raw(self.gradients),
+                raw(self.momenta),
+                self.rounded.map_or(null_mut(), raw),
+                scale,
+                found_inf,
+                step.learning_rate,
+                step.momentum,
+                step.weight_decay,
+            )
+        })
+    }
 }
 
 /// Multiplies `gradients` by `inverse_scale` and sets `found_inf` to 1 where one of them is not finite.

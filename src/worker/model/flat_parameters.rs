@@ -3,6 +3,8 @@
 //!
 //! The model's parameters become views of the flat weights, with the strides of the run's memory layout.
 
+use std::cell::Cell;
+
 use anyhow::Result;
 use ringmark_record::dimension::layout::Layout;
 use tch::{Kind, Tensor};
@@ -16,7 +18,9 @@ pub struct FlatParameters {
     /// The model's own tensors in backward order.
     pub parameters: Vec<Tensor>,
     /// Every weight in the type that convolutions and products compute in, where that is not fp32.
-    rounded: Option<Tensor>,
+    pub rounded: Option<Tensor>,
+    /// Set if the copy is current already.
+    is_current: Cell<bool>,
 }
 
 impl FlatParameters {
@@ -33,7 +37,12 @@ impl FlatParameters {
         let (length, device) = (tensors.elements() as i64, tensors.device());
         let zeros = |kind| Tensor::f_zeros([length], (kind, device));
         let mut flat =
-            FlatParameters { weights: zeros(Kind::Float)?, rounded: compute.map(zeros).transpose()?, parameters };
+            FlatParameters {
+                weights: zeros(Kind::Float)?,
+                rounded: compute.map(zeros).transpose()?,
+                is_current: Cell::new(false),
+                parameters,
+            };
         let exact = flat.views(&flat.weights, layout)?;
         let rounded = flat.rounded.as_ref().map(|rounded| flat.views(rounded, layout)).transpose()?;
         for (index, (named, view)) in tensors.parameters.iter_mut().rev().zip(exact).enumerate() {
@@ -49,10 +58,15 @@ impl FlatParameters {
 
     /// Rounds the weights for the next forward pass, where it computes in another type than fp32.
     pub fn round(&self) -> Result<()> {
-        if let Some(rounded) = &self.rounded {
+        if let Some(rounded) = self.rounded.as_ref().filter(|_| !self.is_current.take()) {
             rounded.shallow_clone().f_copy_(&self.weights)?;
         }
         Ok(())
+    }
+
+    /// Leaves out the next [`round`](FlatParameters::round): the update has written the copy.
+    pub fn skip_next_rounding(&self) {
+        self.is_current.set(true);
     }
 
     /// Every parameter's place in `flat`, strided for `layout`.

@@ -80,7 +80,7 @@ impl<'a> GradientBench<'a> {
             OptimizerChoice::Sgd => Some(CopiedWeights::new(&values, LEARNING_RATE, place.1)?),
         };
         heartbeat::enter(Stage::Connecting);
-        let parameters = Parameters { weights, tensors, ready_from: ReadyFrom::Caller };
+        let parameters = Parameters { weights, rounded: None, tensors, ready_from: ReadyFrom::Caller };
         let exchange = strategy::new(&request(config), parameters, session)?;
         Ok(GradientBench { config, session, exchange, arrays: lengths.len(), elements, values, copy })
     }

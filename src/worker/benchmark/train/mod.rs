@@ -138,6 +138,7 @@ fn prepare(
     let division = work_load::divide(config, session, &model)?;
     let parameters = Parameters {
         weights: model.flat.weights.shallow_clone(),
+        rounded: model.flat.rounded.as_ref().map(Tensor::shallow_clone),
         tensors: model.flat.parameters.iter().map(Tensor::shallow_clone).collect(),
         ready_from: ReadyFrom::Backward,
     };

@@ -95,6 +95,9 @@ impl Step {
 
         heartbeat::enter(Stage::Optimizer);
         self.exchange.update(iteration)?;
+        if self.exchange.rounds_weights() {
+            self.model.flat.skip_next_rounding();
+        }
         marks.end_of(Phase::Optimizer)?;
 
         let (loss_scale, found_inf) = match self.exchange.loss_scaler() {

@@ -93,7 +93,7 @@ struct Exchange {
 impl Owners {
     /// Connects the ranks and hooks into backward; all ranks call it together.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Owners> {
-        let Parameters { weights, tensors, ready_from } = parameters;
+        let Parameters { weights, tensors, ready_from, .. } = parameters;
         let (world, kv_store) = (session.world, request.kv_store.kv_store);
         let shape = Shape::gradients(weights.numel(), request.exchange.wire);
         let is_on_host = kv_store == KvStore::Local && session.device() != Device::Cpu;

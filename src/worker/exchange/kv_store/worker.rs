@@ -52,7 +52,7 @@ pub struct WithServers {
 impl WithServers {
     /// Connects to the servers and hooks into backward; every worker and server of the job comes here together.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<WithServers> {
-        let Parameters { weights, tensors, ready_from } = parameters;
+        let Parameters { weights, tensors, ready_from, .. } = parameters;
         let (world, device) = (session.world, session.device());
         let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
         let codec = Codec::new(request.compression);
