@@ -78,9 +78,10 @@ void launch(void* function, const Grid& grid, at::Device device, void** argument
 }
 
 uint32_t* tickets(at::Device device) {
-  // A stream runs one kernel after the other; ranks compute on one stream.
-  static const at::Tensor zeros = at::zeros({kMostSlices}, at::TensorOptions(device).dtype(at::kInt));
-  return static_cast<uint32_t*>(zeros.mutable_data_ptr());
+  // A stream runs one kernel after the other; ranks compute on one stream. Never freed: the driver may be gone when the process
+  // ends.
+  static const auto* zeros = new at::Tensor(at::zeros({kMostSlices}, at::TensorOptions(device).dtype(at::kInt)));
+  return static_cast<uint32_t*>(zeros->mutable_data_ptr());
 }
 
 }  // namespace kernels
