@@ -185,6 +185,23 @@ fn a_sweep_does_not_start_on_a_host_that_is_not_well() {
 }
 
 #[test]
+fn a_host_that_no_case_uses_is_named_and_checked() {
+    let sandbox = Sandbox::new("exit 127");
+    let said = "nobody.invalid: no case uses it; add 2n1g to --cases, or remove it from --hosts\n";
+    let sweep = |options: &str| {
+        let mut command = ringmark("sweep --cases 1n1g --hosts localhost:1,nobody.invalid:1 --device cpu");
+        run(command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")))
+    };
+    let (status, stdout, stderr) = sweep("");
+    assert_eq!((status, stdout.as_str()), (Some(1), said), "{stderr}");
+    let is_named = |line: &str| line.starts_with("error: nobody.invalid, ") && line.contains("its name is unknown here");
+    assert!(stderr.lines().any(is_named), "{stderr}");
+    let (status, stdout, stderr) = sweep("--dry-run");
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains(&format!("# {said}")), "{stdout}");
+}
+
+#[test]
 fn a_sweep_does_not_start_without_its_data() {
     let _turn = turn_of(1);
     let sandbox = Sandbox::real();

@@ -30,7 +30,7 @@ use crate::launch::sweep::plan::{Axes, BatchSizes};
 pub struct AxesOptions {
     /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g
     /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts, on several hosts of fewer slots all slots of 1,
-    /// 2, 4, .. of them; of scoring 1n1g, one rank with all cores]
+    /// 2, 4, .. of them, then all slots of all hosts; of scoring 1n1g, one rank with all cores]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
     /// Networks, instead of --model: each runs with every precision, batch size and case
@@ -90,7 +90,7 @@ pub(super) fn one_batch_size(typed: Option<&str>, batch_size: u32) -> BatchSizes
 
 /// What an axis holds where its option names no values.
 pub(super) struct AxisDefaults {
-    pub(super) cases: fn(&Hosts) -> Vec<Case>,
+    pub(super) cases: fn(&Hosts, DeviceKind) -> Vec<Case>,
     pub(super) models: Vec<Model>,
     pub(super) dtype: Dtype,
     pub(super) batch_sizes: BatchSizes,
@@ -132,7 +132,7 @@ impl AxesOptions {
             dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
             batch_sizes: self.batch_sizes.map_or(defaults.batch_sizes, BatchSizes::Each),
             kv_stores: defaults.kv_stores,
-            cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts)),
+            cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts, defaults.device)),
             runs: self.runs.unwrap_or(defaults.profile.runs()),
         };
         refuse_repeated("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;

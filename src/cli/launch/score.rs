@@ -61,7 +61,7 @@ impl ScoreOptions {
         let typed = self.score.typed("batch-size");
         let is_one_size = profile == SweepProfile::Quick || typed.is_some();
         let defaults = AxisDefaults {
-            cases: |_| vec![Case::SINGLE],
+            cases: |_, _| vec![Case::SINGLE],
             models: vec![score.model],
             dtype: score.dtype,
             batch_sizes: match is_one_size {

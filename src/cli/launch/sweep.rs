@@ -12,6 +12,7 @@ use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::learning::LearningConfig;
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::file::run_name::{Point, RunName};
 use ringmark_record::options::option_table::{self, Launched, keyword};
 use ringmark_record::options::usage::usage;
@@ -66,17 +67,23 @@ Examples:
 
 Exit status 1 says that a run failed or that the doctor found an error, 2 a usage error or that --out is in use.";
 
-/// DLPerf's cases that fit. Where none of them takes several hosts, all slots of 1, 2, 4, .. hosts besides.
-fn dlperf_cases(hosts: &Hosts) -> Vec<Case> {
+/// DLPerf's cases that fit, all slots of 1, 2, 4, .. hosts if none of them takes several hosts, then all slots of all hosts.
+fn dlperf_cases(hosts: &Hosts, device: DeviceKind) -> Vec<Case> {
     let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| hosts.fit(*case)).collect();
     let all = hosts.all();
+    let whole = hosts.whole();
     if all.len() > 1 && cases.iter().all(|case| case.nodes == 1) {
-        let slots = hosts.whole().gpus_per_node;
+        let slots = whole.gpus_per_node;
         let nodes = (0..).map(|power| 1_u32 << power).take_while(|nodes| *nodes as usize <= all.len());
         let more = nodes.map(|nodes| Case { nodes, gpus_per_node: slots });
         cases.extend(more.filter(|case| hosts.fit(*case)).collect::<Vec<Case>>());
         cases.sort_by_key(|case| (case.ranks(), case.nodes));
         cases.dedup();
+    }
+    // The slots of this machine's CPU are its cores, which the ranks of any case share.
+    let has_cores_only = hosts.is_default() && device == DeviceKind::Cpu;
+    if !has_cores_only && !cases.contains(&whole) {
+        cases.push(whole);
     }
     cases
 }
@@ -306,16 +313,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_hosts_are_used_whatever_their_slots() {
+    fn the_default_cases_end_with_all_slots() {
         let cases = |hosts: &str| {
-            let cases = dlperf_cases(&Hosts::parse_list(hosts).expect("a list"));
+            let cases = dlperf_cases(&Hosts::parse_list(hosts).expect("a list"), DeviceKind::Cpu);
             cases.iter().map(Case::to_string).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(cases("a:8,b:8,c:8,d:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g");
-        assert_eq!(cases("a:8,b:8,c:8"), "1n1g 1n2g 1n4g 1n8g 2n8g");
-        assert_eq!(cases("localhost:16"), "1n1g 1n2g 1n4g 1n8g");
+        assert_eq!(cases("a:8,b:8,c:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 3n8g");
+        assert_eq!(cases("a:8,b:8,c:8,d:8,e:8,f:8,g:8,h:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g 8n8g");
+        assert_eq!(cases("a:8,b:8,c:4"), "1n1g 1n2g 1n4g 1n8g 2n8g 3n4g");
+        assert_eq!(cases("localhost:16"), "1n1g 1n2g 1n4g 1n8g 1n16g");
+        assert_eq!(cases("localhost:8"), "1n1g 1n2g 1n4g 1n8g");
         assert_eq!(cases("a:1,b:1"), "1n1g 2n1g");
-        assert_eq!(cases("a:4,b:4,c:4,d:4,e:4"), "1n1g 1n2g 1n4g 2n4g 4n4g");
+        assert_eq!(cases("a:1,b:1,c:1"), "1n1g 2n1g 3n1g");
+        assert_eq!(cases("a:4,b:4,c:4,d:4,e:4"), "1n1g 1n2g 1n4g 2n4g 4n4g 5n4g");
         assert_eq!(cases("a:6,b:6"), "1n1g 1n2g 1n4g 1n6g 2n6g");
+    }
+
+    #[test]
+    fn the_default_cases_use_all_gpus_of_this_machine_and_do_not_divide_its_cores_further() {
+        let largest = |slots, device| dlperf_cases(&Hosts::this_machine(slots), device).last().map(Case::to_string);
+        assert_eq!(largest(16, DeviceKind::Cuda).as_deref(), Some("1n16g"));
+        assert_eq!(largest(64, DeviceKind::Cpu).as_deref(), Some("1n8g"));
+        assert_eq!(largest(1, DeviceKind::Cpu).as_deref(), Some("1n1g"));
     }
 }

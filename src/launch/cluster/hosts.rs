@@ -8,6 +8,12 @@ use ringmark_record::dimension::case::Case;
 /// What the source of hosts begins with that come from a file.
 pub const HOSTFILE: &str = "the hostfile";
 
+/// Source of the hosts if none are given.
+const DEFAULT: &str = "the default (this machine)";
+
+/// Number of host names in a message; the others are counted.
+const NAMED: usize = 3;
+
 /// One machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
@@ -41,11 +47,7 @@ pub struct Hosts {
 impl Hosts {
     /// This machine alone, under the name that mpirun never asks ssh for.
     pub fn this_machine(slots: u32) -> Hosts {
-        Hosts {
-            source: "the default (this machine)".to_owned(),
-            request: None,
-            hosts: vec![Host { name: "localhost".to_owned(), slots }],
-        }
+        Hosts { source: DEFAULT.to_owned(), request: None, hosts: vec![Host { name: "localhost".to_owned(), slots }] }
     }
 
     /// Those of `source`, as error messages call it, of which none may come twice.
@@ -83,6 +85,31 @@ impl Hosts {
             );
         }
         Ok(())
+    }
+
+    /// True if the user named no host.
+    pub fn is_default(&self) -> bool {
+        self.source == DEFAULT
+    }
+
+    /// Names the hosts that have neither ranks of `cases` nor servers, with the case that would use them: `c: no case uses it;
+    /// add 3n8g to --cases, or remove it from --hosts`.
+    pub fn unused_line(&self, cases: &[Case], server_hosts: &[String]) -> Option<String> {
+        let used = cases.iter().map(|case| self.of(*case).len()).max().unwrap_or(0);
+        let unused = self.hosts[used..].iter().filter(|host| !server_hosts.contains(&host.name));
+        let unused: Vec<&str> = unused.map(|host| host.name.as_str()).collect();
+        let (names, them) = match unused.len() {
+            0 => return None,
+            1 => (unused[0].to_owned(), "it"),
+            2..=NAMED => (unused.join(", "), "them"),
+            several => (format!("{} and {} more hosts", unused[..NAMED].join(", "), several - NAMED), "them"),
+        };
+        // A scheduler's hosts are not the user's to remove.
+        let removal = match self.request {
+            None => format!(", or remove {them} from {}", self.source),
+            Some(_) => String::new(),
+        };
+        Some(format!("{names}: no case uses {them}; add {} to --cases{removal}", self.whole()))
     }
 
     /// Every host.
@@ -216,6 +243,28 @@ mod tests {
         for (case, fit) in [("1n8g", true), ("2n8g", true), ("3n4g", true), ("3n8g", false), ("4n1g", false)] {
             assert_eq!(hosts.fit(case.parse().expect("a case")), fit, "{case}");
         }
+    }
+
+    #[test]
+    fn hosts_without_ranks_or_servers_are_named_in_one_line() {
+        let line = |hosts: &str, list: &str, servers: &[&str]| {
+            let servers: Vec<String> = servers.iter().map(|name| (*name).to_owned()).collect();
+            Hosts::parse_list(hosts).expect("a list").unused_line(&cases(list), &servers)
+        };
+        assert_eq!(line("a:8,b:8", "1n1g,2n8g", &[]), None);
+        assert_eq!(
+            line("a:8,b:8,c:8", "1n1g,2n8g", &[]).expect("a line"),
+            "c: no case uses it; add 3n8g to --cases, or remove it from --hosts"
+        );
+        assert_eq!(line("a:8,b:8,c:8", "1n1g,2n8g", &["c"]), None);
+        assert_eq!(
+            line("a:1,b:1,c:1,d:1,e:1,f:1", "1n1g", &[]).expect("a line"),
+            "b, c, d and 2 more hosts: no case uses them; add 6n1g to --cases, or remove them from --hosts"
+        );
+        let allocated = Hosts::parse_list("a:8,b:8").expect("a list").hosts;
+        let allocated = Hosts::allocated("the allocation".to_owned(), "ask for more", allocated).expect("hosts");
+        let line = allocated.unused_line(&cases("1n8g"), &[]).expect("a line");
+        assert_eq!(line, "b: no case uses it; add 2n8g to --cases");
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub struct Launcher<'a> {
     /// On this machine.
     worker: PathBuf,
     sync: Option<Sync>,
-    /// Those of the largest case, which have those of the others among them, and the servers' own.
+    /// All hosts that were given, and the servers' own.
     hosts: Vec<Host>,
 }
 
@@ -114,8 +114,7 @@ impl Launcher<'_> {
         }
         let worker = find_worker(config.worker.as_deref(), &environment)?;
         let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
-        let hosts = cases.iter().map(|case| config.hosts.of(*case)).max_by_key(|hosts| hosts.len()).unwrap_or_default();
-        let hosts = hosts::with_server_hosts(hosts, &config.server_hosts);
+        let hosts = hosts::with_server_hosts(config.hosts.all(), &config.server_hosts);
         Ok(Launcher { config, options: config.options.clone(), environment, worker, sync, hosts })
     }
 
@@ -182,7 +181,7 @@ impl Launcher<'_> {
         self.sync.as_ref().map(|sync| sync.command_lines(hosts, &config.ssh, environment)).unwrap_or_default()
     }
 
-    /// Copies the worker to the hosts of all cases where `--sync` asks for it; `report` gets a line for each host.
+    /// Copies the worker to all hosts where `--sync` asks for it; `report` gets a line for each host.
     pub fn copy_worker(
         &self,
         interrupt: &Interrupt,

@@ -28,13 +28,17 @@ pub const BATCH_SIZE: u32 = 32;
 /// GPUs of a machine in PyTorch's suite.
 const FULL: u32 = 8;
 
-/// PyTorch's groups that fit: 1, 2 and 4 ranks of the first host, then all of its ranks (at most 8) on 1, 2, .. hosts.
-pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
+/// PyTorch's groups that fit: 1, 2 and 4 ranks of the first host, then all of its ranks (at most 8) on 1, 2, .. hosts. Smaller
+/// hosts after them are used by one more case of all hosts.
+pub fn default_cases(hosts: &Hosts, _: DeviceKind) -> Vec<Case> {
     let full = hosts.all().first().map_or(1, |host| host.slots.min(FULL));
     let small = [1, 2, 4].map(|gpus_per_node| Case { nodes: 1, gpus_per_node });
     let large = (1..).zip(hosts.all()).map(|(nodes, _)| Case { nodes, gpus_per_node: full });
     let mut cases: Vec<Case> = small.into_iter().chain(large).filter(|case| hosts.fit(*case)).collect();
     cases.dedup();
+    if cases.iter().all(|case| hosts.of(*case).len() < hosts.all().len()) {
+        cases.push(hosts.whole());
+    }
     cases
 }
 
@@ -124,7 +128,7 @@ mod tests {
     use super::*;
 
     fn cases(hosts: &str) -> String {
-        let cases = default_cases(&Hosts::parse_list(hosts).expect("a list"));
+        let cases = default_cases(&Hosts::parse_list(hosts).expect("a list"), DeviceKind::Cuda);
         cases.iter().map(Case::to_string).collect::<Vec<_>>().join(" ")
     }
 
@@ -135,7 +139,7 @@ mod tests {
         assert_eq!(cases("localhost:2"), "1n1g 1n2g");
         assert_eq!(cases("localhost:64"), "1n1g 1n2g 1n4g 1n8g");
         assert_eq!(cases("a:4,b:4"), "1n1g 1n2g 1n4g 2n4g");
-        assert_eq!(cases("a:8,b:8,c:4"), "1n1g 1n2g 1n4g 1n8g 2n8g");
+        assert_eq!(cases("a:8,b:8,c:4"), "1n1g 1n2g 1n4g 1n8g 2n8g 3n4g");
         assert_eq!(cases("a:1,b:1"), "1n1g 2n1g");
     }
 

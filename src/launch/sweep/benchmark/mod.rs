@@ -185,6 +185,11 @@ pub trait Benchmark {
     /// Lines before the first job.
     fn start(&self, context: PlanContext) -> Vec<String>;
 
+    /// True if it precedes the jobs that were asked for.
+    fn is_trial(&self) -> bool {
+        false
+    }
+
     /// A line before each job.
     fn announce(&self, job: &JobPlan) -> Option<String> {
         let _ = job;

@@ -80,9 +80,8 @@ impl<B: Benchmark> Session<'_, B> {
         if launch.doctor && self.launcher.hosts().len() > 1 && launch.options.interface.is_none() {
             print_line("# and, unless --no-doctor, arguments for the network that the doctor finds");
         }
-        if let Some(caution) = self.benchmark.caution() {
-            print_line(&format!("# {caution}"));
-        }
+        let lines = self.unused_hosts().into_iter().chain(self.benchmark.caution().map(str::to_owned));
+        lines.for_each(|line| print_line(&format!("# {line}")));
         agenda.estimate.iter().for_each(|line| print_line(&format!("# {line}")));
         for job in agenda.missing() {
             print_line(&self.runner().launch_of(job).command_line());
@@ -101,6 +100,7 @@ impl<B: Benchmark> Session<'_, B> {
         let mut agenda = self.agenda()?;
         self.check_memory(&agenda)?;
         let interrupt = Interrupt::install()?;
+        self.unused_hosts().iter().for_each(|line| self.printer.line(line));
         self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
         let must_fit = agenda.must_fit(self.benchmark.expects_shortage());
         let needed = estimate::memory_by_host(must_fit, &self.config.launch.hosts);
@@ -129,6 +129,12 @@ impl<B: Benchmark> Session<'_, B> {
             }
             None => error,
         })
+    }
+
+    /// Names the hosts that were given and are not used; a trial uses the hosts it needs.
+    fn unused_hosts(&self) -> Option<String> {
+        let LaunchConfig { hosts, server_hosts, .. } = self.config.launch;
+        (!self.benchmark.is_trial()).then(|| hosts.unused_line(self.config.cases, server_hosts)).flatten()
     }
 
     /// Refuses a job that is to run and needs more memory than this machine has, where its ranks run.

@@ -106,6 +106,10 @@ impl<R: Record, F> Benchmark for Trial<'_, R, F> {
         Vec::new()
     }
 
+    fn is_trial(&self) -> bool {
+        true
+    }
+
     fn follow(&self, _: &JobPlan) -> Unfollowed {
         Unfollowed
     }
