@@ -5,10 +5,16 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::input::record::InputRecord;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::file::run_name::{INPUT_LOG, INPUT_RECORD, LOCK, MANIFEST, PROGRESS};
 use ringmark_record::file::whole_file;
+use ringmark_record::manifest;
 use ringmark_record::options::usage::usage;
 use serde::Serialize;
+use serde_json::Value;
 
 /// What `--json` says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -39,12 +45,13 @@ impl Json {
         *self == Json::Instead
     }
 
-    /// Refuses a file whose folder is not there, before work is done for it.
-    pub fn check(&self) -> anyhow::Result<()> {
+    /// Refuses, before work is done for it, a file whose folder does not exist, one of the `inputs`, and a file of a sweep.
+    pub fn check(&self, inputs: &[&Path]) -> anyhow::Result<()> {
         let Json::File(path) = self else { return Ok(()) };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = path.parent().map_or(Path::new("."), if_empty);
         let check = ensure_folder(folder).with_context(|| format!("--json {} cannot be written", path.display()));
-        check.map_err(usage)
+        check.map_err(usage)?;
+        check_target("--json", path, inputs)
     }
 
     /// Removes an answer from before: where there will be none, it must not be taken for one.
@@ -74,6 +81,51 @@ impl Json {
         }
         Ok(self.is_instead())
     }
+}
+
+/// Refuses to replace a file that the command reads, one of `inputs`, or that belongs to a sweep. `option` is the option that
+/// names `path`.
+pub fn check_target(option: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
+    // The link itself is what a new file would replace.
+    let place = path.parent().and_then(|folder| fs::canonicalize(if_empty(folder)).ok()).zip(path.file_name());
+    let place = place.map(|(folder, name)| folder.join(name));
+    let target = fs::canonicalize(path).ok().filter(|target| target.is_file());
+    let Some((target, place)) = target.zip(place) else { return Ok(()) };
+    let is_input = |input: &&Path| fs::canonicalize(input).is_ok_and(|input| input == target);
+    let what = if inputs.iter().any(is_input) {
+        "is an input of this command"
+    } else if is_of_sweep(&target) || is_of_sweep(&place) {
+        "belongs to a sweep"
+    } else {
+        return Ok(());
+    };
+    Err(usage(anyhow!("{option} {} {what} and is not overwritten: choose another file", path.display())))
+}
+
+/// Returns true for an existing file that a sweep or another measuring command wrote: whatever lies in the folder of a case, and
+/// the files of the whole.
+fn is_of_sweep(path: &Path) -> bool {
+    let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let is_in_case = path.parent().and_then(name).is_some_and(|folder| folder.parse::<Case>().is_ok());
+    let is_whole = || match name(path).as_deref() {
+        Some(LOCK | PROGRESS) => true,
+        Some(MANIFEST) => is_of_kind(path, manifest::KIND),
+        Some(INPUT_RECORD) => is_of_kind(path, InputRecord::KIND),
+        Some(INPUT_LOG) => path.with_file_name(INPUT_RECORD).exists(),
+        _ => false,
+    };
+    is_in_case || is_whole()
+}
+
+/// Returns false only if the file is another JSON file of ringmark's.
+fn is_of_kind(path: &Path, kind: &str) -> bool {
+    let read: Option<Value> = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let other = read.as_ref().and_then(|value| value["kind"].as_str());
+    other.is_none_or(|other| other == kind)
+}
+
+fn if_empty(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
 fn ensure_folder(folder: &Path) -> anyhow::Result<()> {

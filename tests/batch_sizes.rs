@@ -68,7 +68,7 @@ fn from<'a>(text: &'a str, word: &str) -> &'a str {
 #[test]
 fn extract_ends_with_a_table_by_batch_size_where_a_network_has_several() {
     let folder = training_folder();
-    let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()));
+    let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(folder.path()));
     assert_eq!(status, Some(0), "{stderr}");
     assert_golden("batch_sizes/training.txt", from(&stdout, "Training by batch size"));
     let markdown = fs::read_to_string(folder.path().join("first_result.md")).expect("written");

@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use ringmark_record::manifest::{Manifest, RunState};
+use ringmark_record::benchmark::{BenchmarkKind, Profile};
+use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
+use crate::runs::{Folder, record};
 use crate::sandbox::{Sandbox, refused, ringmark, run};
 
 const OPTIONS: &str = "--cases 1n1g,1n2g --runs 2";
@@ -117,6 +119,60 @@ fn figures_that_are_not_those_of_the_logs_are_named() {
     result["rows"][0]["images_per_second"] = 29.0.into();
     fs::write(&json, result.to_string()).expect("written");
     assert!(only(&sandbox, "unedited").starts_with("out_result.json: it is not what"));
+}
+
+#[test]
+fn every_committed_result_that_the_documents_check_passes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let documents = fs::read_dir(root.join("docs")).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let texts = documents.filter(|path| path.is_file()).chain([root.join("README.md")]);
+    let text: String = texts.map(|path| fs::read_to_string(path).expect("read")).collect();
+    let shown = text.split("ringmark check results/").skip(1);
+    let is_end = |letter: char| letter.is_whitespace() || letter == '`';
+    let shown = shown.map(|rest| root.join("results").join(rest.split(is_end).next().unwrap_or_default()));
+    let committed: Vec<_> = shown.filter(|folder| folder.exists()).collect();
+    assert!(!committed.is_empty());
+    for folder in committed {
+        let (status, stdout, stderr) = run(ringmark("check").arg(&folder));
+        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    }
+}
+
+#[test]
+fn a_result_of_an_earlier_ringmark_is_read_and_its_hashes_are_unknown() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/suite-2-cores");
+    let (status, stdout, stderr) = run(ringmark("check").arg(folder));
+    assert_eq!(status, Some(1), "{stderr}");
+    let states: Vec<&str> = stdout.lines().filter(|line| !line.starts_with(' ')).map(|line| &line[..15]).collect();
+    assert_eq!(states, ["ok    complete ", "?     unedited ", "ok    rules    ", "ok    quotable "], "{stdout}");
+}
+
+#[test]
+fn a_finding_of_several_points_is_there_once_and_names_them() {
+    let folder = Folder::new();
+    let mut manifest = Manifest::new(BenchmarkKind::Train, Vec::new(), Conditions::default());
+    for (batch_size, profile) in [(8, Profile::Quick), (16, Profile::Quick), (32, Profile::Full)] {
+        for case in ["1n1g", "1n2g"] {
+            let mut record = record(case, 1, 0.5);
+            (record.header.config.batch_size, record.header.profile) = (batch_size, profile);
+            folder.run(&record);
+            let run = format!("{case}/rn50_b{batch_size}_fp32_1.log");
+            manifest.run(run.parse().expect("a name")).state = RunState::Finished;
+        }
+    }
+    manifest.write(&folder.path()).expect("written");
+    let (_, stdout, stderr) = run(ringmark("check --json -").arg(folder.path()));
+    let answer: Value = serde_json::from_str(&stdout).expect(&stderr);
+    let checks = answer["checks"].as_array().expect("checks");
+    let check = checks.iter().find(|check| check["name"] == "quotable").expect("a check");
+    let quick = "quick profile, a first look: measure again with another profile";
+    let names = "rn50_b8_fp32_cpu_quick, rn50_b16_fp32_cpu_quick";
+    assert_eq!(check["findings"], serde_json::json!([format!("{names}: {quick}")]), "{check}");
+    // A prediction has a table for each of them, and one warning.
+    let (_, stdout, stderr) = run(ringmark("predict").arg(folder.path()));
+    let text = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(text.matches(&format!("WARNING: {names}: not to be quoted: {quick}")).count(), 1, "{stdout}{stderr}");
+    assert_eq!(text.matches("a first look").count(), 1, "{stdout}");
 }
 
 #[test]

@@ -194,7 +194,8 @@ fn a_host_that_no_case_uses_is_named_and_checked() {
     };
     let (status, stdout, stderr) = sweep("");
     assert_eq!((status, stdout.as_str()), (Some(1), said), "{stderr}");
-    let is_named = |line: &str| line.starts_with("error: nobody.invalid, ") && line.contains("its name is unknown here");
+    let is_named =
+        |line: &str| line.starts_with("error: nobody.invalid, ") && line.contains("its name is unknown here");
     assert!(stderr.lines().any(is_named), "{stderr}");
     let (status, stdout, stderr) = sweep("--dry-run");
     assert_eq!(status, Some(0), "{stderr}");

@@ -53,7 +53,10 @@ impl Extract for Folder {
 }
 
 fn extract(folder: &Path, options: &[&str]) -> (Option<i32>, String, String) {
-    run(ringmark("extract").arg(folder).args(options))
+    // Of logs that no sweep wrote, files are written where the command is told.
+    let is_told = options.iter().any(|option| ["--out", "-o"].contains(option));
+    let out = (!is_told).then(|| [Path::new("--out"), folder]);
+    run(ringmark("extract").arg(folder).args(options).args(out.into_iter().flatten()))
 }
 
 /// `count` speeds, 20 slow ones, then pairs around `mean`.

@@ -35,6 +35,7 @@ mod kv_store_faults;
 mod kv_stores;
 mod load_check;
 mod operations;
+mod output_files;
 mod pack;
 mod predict;
 mod predict_kv_stores;

@@ -107,7 +107,9 @@ impl Score for Folder {
     }
 
     fn ringmark(&self, command: &str, options: &[&str]) -> (Option<i32>, String, String) {
-        run(ringmark(command).arg(self.path()).args(options))
+        // Of runs that no sweep wrote, extract writes files where it is told.
+        let out = (command == "extract").then(|| [PathBuf::from("--out"), self.path()]);
+        run(ringmark(command).arg(self.path()).args(options).args(out.into_iter().flatten()))
     }
 
     fn result(&self) -> Value {

@@ -462,6 +462,18 @@ fn every_host_of_a_case_gets_its_part_of_the_ranks() {
 }
 
 #[test]
+fn a_session_folder_that_mpirun_cannot_create_is_named_with_the_fix() {
+    let sandbox = Sandbox::sound();
+    // Not even root makes a folder there.
+    let (status, _, stderr) = run(sandbox.short_sweep("--cases 1n1g --runs 1").env("TMPDIR", "/proc/none"));
+    assert_eq!(status, Some(1), "{stderr}");
+    let failure = sandbox.failure("1n1g/rn50_b8_fp32_1.log");
+    assert!(failure.starts_with("Open MPI cannot create its session folder /proc/none"), "{failure}");
+    assert!(failure.ends_with(": set TMPDIR to a writable folder, on every host"), "{failure}");
+    assert!(stderr.contains(&failure), "{stderr}");
+}
+
+#[test]
 fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
     // mpirun says nothing of a rank that ends before the others run.
     let both = "until [ -e \"$folder/started\" ]; do sleep 0.1; done";

@@ -45,8 +45,8 @@ pub struct ExtractOptions {
     /// Folder that holds CASE/MODEL_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) beside each
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Folder for NAME_result.json, .csv, .md and NAME_dlperf.json, NAME being the last part of FOLDER [default: FOLDER]; with
-    /// --format prometheus and influx a file, with mlflow and mllog a folder, for that alone
+    /// Folder for NAME_result.json, .csv, .md and NAME_dlperf.json, NAME being the last part of FOLDER [default: FOLDER of a sweep;
+    /// none with --format or --json]; with --format prometheus and influx a file, with mlflow and mllog a folder, for that alone
     #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
@@ -59,9 +59,9 @@ pub struct ExtractOptions {
     /// 2.49/gpu-hour
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
-    /// What to print; the files are written in any case, but with prometheus, influx, mlflow and mllog, which export alone
-    #[arg(long, default_value = "table", conflicts_with = "json", value_parser = keyword_of_either::<Format, ExportFormat, FormatOption>())]
-    format: FormatOption,
+    /// What to print, instead of the table and the files
+    #[arg(long, conflicts_with = "json", value_parser = keyword_of_either::<Format, ExportFormat, FormatOption>())]
+    format: Option<FormatOption>,
     /// For programs.
     #[command(flatten)]
     json: JsonOption,
@@ -98,19 +98,24 @@ impl ExtractOptions {
     /// Takes what was typed as it is; whether the folder is there is found out by reading it.
     pub fn into_request(self) -> anyhow::Result<ExtractRequest> {
         let ExtractOptions { folder, out, warmup, published, price, format, json } = self;
-        match format {
-            FormatOption::Figures(format) => {
+        let (format, export) = match format {
+            None => (None, None),
+            Some(FormatOption::Figures(format)) => (Some(format), None),
+            Some(FormatOption::Export(format)) => (None, Some(format)),
+        };
+        match export {
+            None => {
                 let json = json.into_json();
                 let config = ExtractConfig { folder, out, warmup, published, price, format, json };
                 Ok(ExtractRequest::Figures(config))
             }
-            FormatOption::Export(format) if published => Err(usage(anyhow!(
+            Some(format) if published => Err(usage(anyhow!(
                 "--published: --format {format} has no place for what others measured: leave it out"
             ))),
-            FormatOption::Export(format) if price.is_some() => {
+            Some(format) if price.is_some() => {
                 Err(usage(anyhow!("--price: --format {format} exports what was measured: leave it out")))
             }
-            FormatOption::Export(format) => Ok(ExtractRequest::Export(ExportConfig { folder, out, warmup, format })),
+            Some(format) => Ok(ExtractRequest::Export(ExportConfig { folder, out, warmup, format })),
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct CheckConfig {
 
 /// Checks and prints; an error where a check is not passed.
 pub fn run(config: &CheckConfig) -> anyhow::Result<()> {
-    config.json.check()?;
+    config.json.check(&[&config.folder])?;
     config.json.forget()?;
     let checked = check(&config.folder)?;
     if !config.json.write(&checked)? {

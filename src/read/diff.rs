@@ -73,7 +73,7 @@ keyword_enum!(
 /// Compares and prints. An error after everything else was printed where either side is not complete, or where that was
 /// found which the exit status is to report.
 pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
-    config.json.check()?;
+    config.json.check(&inputs(config).iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     let base = read_side(&config.base).context("BASE")?;
     let test = read_side(&config.test).context("TEST")?;
     let pairing = pairing::pair([&base, &test], config.force)?;
@@ -96,6 +96,19 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     failures.extend(incomplete.map(|error| error.to_string()));
     ensure!(failures.is_empty(), "{}", failures.join("; "));
     Ok(())
+}
+
+/// Files that are read beside those of sweeps: the sides, or the results of benchmarks in their folders.
+fn inputs(config: &DiffConfig) -> Vec<PathBuf> {
+    let is_read = |file: &PathBuf| content_of(file).is_ok_and(|content| content.is_some());
+    let of_side = |side: &PathBuf| match side.is_dir() {
+        true => files_below(side, 2).into_iter().filter(is_read).collect(),
+        false => vec![side.clone()],
+    };
+    match &config.json {
+        Json::File(path) if path.exists() => [&config.base, &config.test].into_iter().flat_map(of_side).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Whether both paths lead to one folder or file.

@@ -93,6 +93,7 @@ fn put(out: Option<&Path>, text: &str) -> anyhow::Result<()> {
     if path.is_dir() {
         return Err(usage(anyhow!("--out {} is a folder: name a file in it", path.display())));
     }
+    output::check_target("--out", path, &[])?;
     whole_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
     eprintln!("wrote {}", path.display());
     Ok(())

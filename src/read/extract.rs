@@ -3,9 +3,12 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use anyhow::{Context, anyhow};
 use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::file::run_name::MANIFEST;
 use ringmark_record::file::whole_file;
 use ringmark_record::keyword_enum;
 use ringmark_record::options::usage::{UsageError, usage};
@@ -23,13 +26,14 @@ use crate::read::score;
 use crate::read::score::figures::{ScoreExtraction, ScoreTable};
 use crate::read::score::json::ScoreResult;
 use crate::read::show::extraction::{csv, dlperf, json, pytorch_ddp, text};
+use crate::read::show::once::once;
 
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExtractConfig {
     /// Folder that holds `<case>/<model>_b<batch>_<dtype>_<run>.log`.
     pub folder: PathBuf,
-    /// Where the files go; `None` is the folder itself.
+    /// Folder for the files. `None` writes them beside the runs of a sweep, unless something else is asked for.
     pub out: Option<PathBuf>,
     /// First iterations to leave out, instead of what records (or DLPerf) say.
     pub warmup: Option<u32>,
@@ -37,14 +41,14 @@ pub struct ExtractConfig {
     pub published: bool,
     /// What training costs at which price, printed too.
     pub price: Option<Price>,
-    /// What is printed.
-    pub format: Format,
+    /// What is printed; `None` is the table, with the files.
+    pub format: Option<Format>,
     /// Where JSON goes besides.
     pub json: Json,
 }
 
 keyword_enum!(
-    /// What is printed; the files are written in any case.
+    /// What is printed.
     Format {
         /// Aligned columns for a terminal.
         Table = "table",
@@ -76,7 +80,7 @@ type Render<'a> = dyn Fn(Format) -> anyhow::Result<String> + 'a;
 
 /// Extracts, prints and writes; an error where anything was left out, after everything else was printed and written.
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
-    config.json.check()?;
+    config.json.check(&[])?;
     match read_any(&config.folder, config.warmup)? {
         AnyExtraction::Scoring(_) if config.price.is_some() => Err(usage(anyhow!(
             "--price is of training, and {} holds a sweep of scoring: leave it out",
@@ -169,12 +173,18 @@ fn finish(
     written: &Render,
 ) -> anyhow::Result<()> {
     if !config.json.write_text(|| printed(Format::Json))? {
-        output::print(&printed(config.format)?)?;
+        output::print(&printed(config.format.unwrap_or(Format::Table))?)?;
     }
     let left_out = problems.iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", config.folder.display()), left_out);
-    let files = write(config, files, written)?;
-    eprintln!("wrote {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
+    let folder = &config.folder;
+    match &config.out {
+        Some(out) => write(folder, out, files, written)?,
+        // What is printed in a format is all that was asked for.
+        None if config.format.is_some() || config.json != Json::No => {}
+        None if folder.join(MANIFEST).exists() => write(folder, folder, files, written)?,
+        None => eprintln!("no files written, for {} is no folder of a sweep: choose one by --out", folder.display()),
+    }
     complete
 }
 
@@ -195,18 +205,26 @@ pub fn extracted(folder: &Path, found: Found) -> anyhow::Result<Extracted> {
         let file = |(ending, format): &(&str, Format)| Ok((PathBuf::from(name.clone() + ending), render(*format)?));
         files.iter().map(file).collect::<anyhow::Result<Vec<(PathBuf, String)>>>()
     };
-    let (objections, files, problems): (Vec<Objection>, _, _) = if found.benchmark(folder)? == BenchmarkKind::Score {
-        let extraction = of_scoring(folder, found)?;
-        let objections = extraction.tables.iter().flat_map(ScoreTable::all_objections).collect();
-        let files = texts(&FILES[..3], &|format| render_scoring(&extraction, format))?;
-        (objections, files, extraction.problems)
-    } else {
-        let extraction = of_training(folder, found, None)?;
-        let objections = extraction.groups.iter().flat_map(Group::all_objections).collect();
-        let files = texts(&FILES, &|format| render(&extraction, format, None))?;
-        (objections, files, extraction.problems)
-    };
-    Ok(Extracted { problems, objections: objections.iter().map(Objection::to_string).collect(), files })
+    let texts_of = |objections: Vec<Objection>| objections.iter().map(Objection::to_string).collect::<Vec<String>>();
+    let (objections, files, problems): (Vec<(String, Vec<String>)>, _, _) =
+        if found.benchmark(folder)? == BenchmarkKind::Score {
+            let extraction = of_scoring(folder, found)?;
+            let named = |table: &ScoreTable| {
+                let models = score::figures::models(slice::from_ref(table));
+                let models: Vec<String> = models.iter().map(Model::to_string).collect();
+                (models.join(", "), texts_of(table.all_objections()))
+            };
+            let objections = extraction.tables.iter().map(named).collect();
+            let files = texts(&FILES[..3], &|format| render_scoring(&extraction, format))?;
+            (objections, files, extraction.problems)
+        } else {
+            let extraction = of_training(folder, found, None)?;
+            let named = |group: &Group| (group.label.clone(), texts_of(group.all_objections()));
+            let objections = extraction.groups.iter().map(named).collect();
+            let files = texts(&FILES, &|format| render(&extraction, format, None))?;
+            (objections, files, extraction.problems)
+        };
+    Ok(Extracted { problems, objections: once(&objections), files })
 }
 
 /// Finds and reads every run of training below `folder` and works out the figures; prints and writes nothing. Refuses a
@@ -296,10 +314,9 @@ pub fn name_of(folder: &Path) -> anyhow::Result<String> {
     Ok(last.to_string_lossy().into_owned())
 }
 
-/// Writes `files` into the folder, which is made where it is not there: endings of their names, and what is in them.
-fn write(config: &ExtractConfig, files: &[(&str, Format)], render: &Render) -> anyhow::Result<Vec<PathBuf>> {
-    let out = config.out.as_ref().unwrap_or(&config.folder);
-    let name = name_of(&config.folder)?;
+/// Writes the `files` of `folder`, endings of names and formats, into `out`, which is created if needed.
+fn write(folder: &Path, out: &Path, files: &[(&str, Format)], render: &Render) -> anyhow::Result<()> {
+    let name = name_of(folder)?;
     let advice = || format!("cannot write the result into {}: choose another folder by --out", out.display());
     fs::create_dir_all(out).with_context(advice)?;
     let mut written = Vec::new();
@@ -307,7 +324,8 @@ fn write(config: &ExtractConfig, files: &[(&str, Format)], render: &Render) -> a
         let path = out.join(name.clone() + ending);
         let text = render(*format)?;
         whole_file::write(&path, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
-        written.push(path);
+        written.push(path.display().to_string());
     }
-    Ok(written)
+    eprintln!("wrote {}", written.join(", "));
+    Ok(())
 }

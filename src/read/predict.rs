@@ -46,7 +46,7 @@ pub struct PredictConfig {
 
 /// Reads, predicts, prints; an error where something that was asked cannot be predicted.
 pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
-    config.json.check()?;
+    config.json.check(&[])?;
     let outlooks: Vec<Outlook> =
         evidence(config)?.into_iter().map(|(evidence, caveat)| outlook(config, evidence, caveat)).collect();
     if !config.json.write(&json::json(&outlooks))? {

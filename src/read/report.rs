@@ -76,7 +76,8 @@ impl Format {
 
 /// Reads, writes and prints; an error where anything was left out, after everything else was written.
 pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
-    config.json.check()?;
+    config.json.check(&[])?;
+    config.out.as_ref().map_or(Ok(()), |out| output::check_target("--out", out, &[]))?;
     let format = config.format.map_or_else(|| Format::of_file(config.out.as_deref()), Ok)?;
     let mut results = read(&config.folders, config.warmup)?;
     results.iter_mut().for_each(|result| result.price = config.price.clone());

@@ -51,7 +51,7 @@ pub struct DoctorConfig {
 
 /// Looks, shows what was found; an error where a job would fail.
 pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
-    config.json.check()?;
+    config.json.check(&[])?;
     let environment = LaunchEnvironment::read();
     let worker = find_worker(config.worker.as_deref(), &environment)?;
     let results = config.out.as_deref().map(absolute_out).transpose()?;

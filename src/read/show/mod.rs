@@ -13,6 +13,7 @@
 //! | [`check`] | the checks of a result |
 //! | [`comparison`] | a comparison of two results |
 //! | [`prediction`] | a prediction of larger cases |
+//! | [`once`] | warnings of several points, each once |
 //! | [`page`] | a report: charts on a page, the same as text, and its figures for programs |
 
 pub mod batch_sizes;
@@ -22,6 +23,7 @@ pub mod comparison;
 pub mod economy;
 pub mod export;
 pub mod extraction;
+pub mod once;
 pub mod page;
 pub mod prediction;
 pub mod sections;

@@ -91,7 +91,7 @@ impl Benchmark for BandwidthSweep {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        self.json.check()
+        self.json.check(&[])
     }
 
     fn printer(&self) -> Printer {

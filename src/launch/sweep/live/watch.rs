@@ -34,7 +34,7 @@ pub struct WatchConfig {
 
 /// Shows the command until it ends, or says once where it is; an error where it failed, or is there no more.
 pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
-    config.json.check()?;
+    config.json.check(&[])?;
     let folder = &config.folder;
     let progress = Progress::read_in(folder).map_err(|error| {
         usage(anyhow!(

@@ -35,6 +35,7 @@ use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::session_progress::SessionProgress;
 pub use crate::launch::sweep::session::execute::failure_of;
 use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
+use crate::output;
 
 /// What a session is asked to do, whatever the benchmark.
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +88,7 @@ impl<B: Benchmark> Session<'_, B> {
             print_line(&self.runner().launch_of(job).command_line());
         }
         if let Some(SavedConfig { path, text }) = &launch.save_config {
+            output::check_target("--save-config", path, &[])?;
             whole_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
             print_line(&format!("# wrote the options to {}", path.display()));
         }

@@ -102,7 +102,7 @@ fn line_text(level: &str, line: &Line) -> String {
 pub fn warnings(outlook: &Outlook) -> Vec<String> {
     let evidence = &outlook.evidence;
     let mut warnings = evidence.warnings.clone();
-    warnings.extend(outlook.caveat.map(|caveat| format!("{}: {caveat}", evidence.label)));
+    warnings.extend(outlook.caveat.map(str::to_owned));
     let most = evidence.cases.iter().map(|case| case.case.ranks()).max().unwrap_or(1);
     let far = |case: &Case| case.ranks() > FAR * most;
     let cases = outlook.predictions.iter().flatten().map(|prediction| prediction.case);

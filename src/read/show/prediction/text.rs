@@ -10,6 +10,7 @@ use crate::read::analyse::prediction::outlook::Outlook;
 use crate::read::analyse::prediction::parts::Limit;
 use crate::read::analyse::prediction::search::{Backtest, Under};
 use crate::read::show::columns::{Columns, aligned};
+use crate::read::show::once::once;
 use crate::read::show::prediction::notes::{assumptions, warnings};
 
 /// Every outlook as tables, and what it rests on.
@@ -31,10 +32,11 @@ pub fn text(outlooks: &[Outlook]) -> String {
             paragraphs.push(wrapped(&[backtest_text(&outlook.evidence, backtest)]));
         }
         paragraphs.push(wrapped(&assumptions(outlook)));
-        let warnings: Vec<String> = warnings(outlook).iter().map(|warning| format!("WARNING: {warning}")).collect();
-        if !warnings.is_empty() {
-            paragraphs.push(wrapped(&warnings));
-        }
+    }
+    let of_outlooks = outlooks.iter().map(|outlook| (outlook.evidence.label.clone(), warnings(outlook)));
+    let warnings = once(&of_outlooks.collect::<Vec<_>>());
+    if !warnings.is_empty() {
+        paragraphs.push(wrapped(&warnings.iter().map(|warning| format!("WARNING: {warning}")).collect::<Vec<_>>()));
     }
     paragraphs.join("\n\n") + "\n"
 }
