@@ -1,4 +1,4 @@
-//! What mpirun and srun say of a rank that ended, which its parent alone knows.
+//! Messages of mpirun and srun about a rank that ended, which its parent alone knows, and about a job that never started.
 
 use nix::sys::signal::Signal;
 
@@ -18,6 +18,8 @@ pub enum Cause {
 pub struct StarterOutput {
     /// Of Open MPI's `Process name: [[61218,1],3]`.
     process: Option<u32>,
+    /// Open MPI's session folder that could not be created, and the error.
+    session: Option<(String, String)>,
 }
 
 impl StarterOutput {
@@ -33,7 +35,31 @@ impl StarterOutput {
         if let Some(code) = line.trim_start().strip_prefix("Exit code:") {
             return Some((self.process.take()?, Cause::Exit(leading_number(code.trim_start())?)));
         }
+        self.find_session(line.trim());
         in_one_line(line)
+    }
+
+    /// Open MPI, on any host: `A call to mkdir was unable to create the desired directory:`, then `Directory: /tmp/ompi.b.0` and
+    /// `Error:     Read-only file system`.
+    fn find_session(&mut self, line: &str) {
+        if line.starts_with("A call to mkdir was unable to create") {
+            self.session.get_or_insert_default();
+        }
+        let Some((folder, error)) = &mut self.session else { return };
+        for (name, value) in [("Directory:", folder), ("Error:", error)] {
+            if let Some(text) = line.strip_prefix(name).filter(|_| value.is_empty()) {
+                *value = text.trim().to_owned();
+            }
+        }
+    }
+
+    /// Why Open MPI started no rank, if it could not create its session folder.
+    pub fn session_failure(&self) -> Option<String> {
+        let (folder, error) =
+            self.session.as_ref().filter(|(folder, error)| !folder.is_empty() && !error.is_empty())?;
+        Some(format!(
+            "Open MPI cannot create its session folder {folder}: {error}: set TMPDIR to a writable folder, on every host"
+        ))
     }
 }
 
@@ -114,6 +140,25 @@ mod tests {
         let killed =
             output.death_in("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).");
         assert_eq!(killed, Some((1, Cause::Signal("9 (SIGKILL)".to_owned()))));
+    }
+
+    #[test]
+    fn a_session_folder_that_cannot_be_created_is_named_once_it_is_whole() {
+        let mut output = StarterOutput::default();
+        output.death_in("  Directory: /data");
+        output.death_in("A call to mkdir was unable to create the desired directory:\n");
+        output.death_in("\n");
+        output.death_in("  Directory: /tmp/ompi.b.0\n");
+        assert_eq!(output.session_failure(), None);
+        output.death_in("  Error:     Read-only file system\n");
+        output.death_in("  Directory: /tmp/ompi.c.0\n");
+        assert_eq!(
+            output.session_failure().as_deref(),
+            Some(
+                "Open MPI cannot create its session folder /tmp/ompi.b.0: Read-only file system: set TMPDIR to a writable \
+                 folder, on every host"
+            )
+        );
     }
 
     #[test]

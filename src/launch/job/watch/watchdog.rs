@@ -193,7 +193,7 @@ impl Watchdog {
                 Some(format!("{} ended with exit status {status}{}", self.name(*number), self.last_place(*number)))
             }
             _ => {
-                let number = self.first_lost()?;
+                let Some(number) = self.first_lost() else { return self.starter_output.session_failure() };
                 Some(format!("{} died without a word{}", self.name(number), self.last_place(number)))
             }
         }
