@@ -6,10 +6,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use ringmark_record::dimension::model_facts::ModelFacts;
 use ringmark_record::file::whole_file;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
+
+use ::safetensors::SafeTensorError;
 
 use crate::model::named_tensors::{Named, NamedTensors};
 
@@ -71,7 +73,7 @@ pub fn save(path: &Path, tensors: &NamedTensors, beside: &Beside) -> Result<()> 
             file.push((format!("{layer}{BATCH_COUNT}"), Tensor::from(*batches)));
         }
     }
-    whole_file::write_by_name(path, |part| Ok(Tensor::write_safetensors(&file, part)?)).context("weights")
+    whole_file::write_by_name(path, |part| Tensor::write_safetensors(&file, part).map_err(plain)).context("weights")
 }
 
 /// Every tensor of a safetensors file by name, in host memory.
@@ -83,12 +85,34 @@ pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
          (often torch.load(..)[\"model\"] or [\"state_dict\"])",
         file = path.display().to_string()
     );
-    let file =
-        Tensor::read_safetensors(path).with_context(|| format!("{} cannot be read as safetensors", path.display()))?;
+    let file = Tensor::read_safetensors(path)
+        .map_err(plain)
+        .with_context(|| format!("{} cannot be read as safetensors", path.display()))?;
     for (name, tensor) in &file {
         ensure!(tensor.kind() != Kind::Double, "{name} in {} is fp64: save it as fp32", path.display());
     }
     Ok(file)
+}
+
+/// The error as a sentence: the library prints its own as Rust's debug text.
+fn plain(error: TchError) -> anyhow::Error {
+    let TchError::SafeTensorError { err, .. } = error else { return error.into() };
+    match err {
+        SafeTensorError::IoError(error) => error.into(),
+        SafeTensorError::JsonError(error) => anyhow!("its header is not JSON: {error}"),
+        SafeTensorError::InvalidHeader => anyhow!("its header is not UTF-8"),
+        SafeTensorError::InvalidHeaderStart => anyhow!("its header does not begin with a brace"),
+        SafeTensorError::InvalidHeaderDeserialization => anyhow!("its header is not a JSON list of tensors"),
+        SafeTensorError::HeaderTooLarge => anyhow!("its header is larger than 100 MB"),
+        SafeTensorError::HeaderTooSmall => anyhow!("it is shorter than the 8 bytes that begin a safetensors file"),
+        SafeTensorError::InvalidHeaderLength => anyhow!("its header is longer than the file"),
+        SafeTensorError::TensorNotFound(name) => anyhow!("it has no tensor {name}"),
+        SafeTensorError::TensorInvalidInfo => anyhow!("shape, type and size of a tensor disagree"),
+        SafeTensorError::InvalidOffset(name) => anyhow!("tensor {name} lies outside the file or over another"),
+        SafeTensorError::InvalidTensorView(_, shape, bytes) => anyhow!("a tensor of shape {shape:?} has {bytes} bytes"),
+        SafeTensorError::MetadataIncompleteBuffer => anyhow!("its tensors do not fill the file, which may be cut off"),
+        SafeTensorError::ValidationOverflow => anyhow!("the size of a tensor exceeds 64 bits"),
+    }
 }
 
 /// Whether the file begins as `torch.save` does: an archive of zip since PyTorch 1.6, a bare pickle before.
@@ -103,7 +127,35 @@ fn is_pickle(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_record::dimension::model_facts::Source;
+
     use super::*;
+
+    #[test]
+    fn no_message_shows_the_library_s_debug_text() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let message = |error: anyhow::Error| format!("{error:#}");
+        let place = folder.path().display();
+        let error = message(read(folder.path()).expect_err("a folder"));
+        assert!(error.starts_with(&format!("{place} cannot be read as safetensors: ")), "{error}");
+        assert!(!error.contains("IoError") && !error.contains("Os {"), "{error}");
+        let from_library = |path: &Path| message(Tensor::read_safetensors(path).map_err(plain).expect_err("refused"));
+        assert_eq!(from_library(folder.path()), "Is a directory (os error 21)");
+        let file = folder.path().join("weights.safetensors");
+        for (bytes, reason) in [
+            (&b""[..], "it is shorter than the 8 bytes that begin a safetensors file"),
+            (b"\xff\xff\x00\x00\x00\x00\x00\x00{}", "its header is longer than the file"),
+            (b"\x02\x00\x00\x00\x00\x00\x00\x00{]", "its header is not a JSON list of tensors"),
+            (b"\x02\x00\x00\x00\x00\x00\x00\x00{}more", "its tensors do not fill the file, which may be cut off"),
+        ] {
+            std::fs::write(&file, bytes).expect("written");
+            assert_eq!(from_library(&file), reason);
+        }
+        let missing = folder.path().join("none/weights.safetensors");
+        let tensors = NamedTensors::new(Source::Torchvision, Device::Cpu);
+        let error = message(save(&missing, &tensors, &Beside::default()).expect_err("no folder"));
+        assert!(error.ends_with("No such file or directory (os error 2)") && !error.contains("IoError"), "{error}");
+    }
 
     #[test]
     fn pickles_are_told_from_safetensors_of_the_same_first_bytes() {
