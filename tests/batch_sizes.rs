@@ -187,7 +187,7 @@ fn a_first_look_is_grey_in_every_chart_of_speed() {
     let page = page(&folder.path());
     let [grey, coloured] = ["doubtful", "s0"].map(|class| drawn(&page, &format!("<path class=\"dot {class}\"")));
     assert_eq!((grey, coloured), (3, 3), "speed is grey, memory is not");
-    for text in ["Not to be quoted", "quick profile, a first look", "images/s, not to be quoted<", "<td>(", "(quick)"] {
+    for text in ["Unreliable", "quick profile, a first look", "images/s, unreliable<", "<td>(", "(quick)"] {
         assert!(page.contains(text), "no {text:?} in {page}");
     }
 }

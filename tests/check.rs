@@ -110,7 +110,14 @@ fn figures_that_are_not_those_of_the_logs_are_named() {
     // An earlier ringmark knew fewer keys, and its text for people was another.
     let json = sandbox.path("out/out_result.json");
     let mut result: Value = serde_json::from_slice(&fs::read(&json).expect("read")).expect("JSON");
-    result["rows"][0].as_object_mut().expect("a row").remove("is_quotable").expect("a key");
+    result["rows"][0].as_object_mut().expect("a row").remove("is_reliable").expect("a key");
+    // And called others otherwise.
+    result["rows"].as_array_mut().expect("rows").iter_mut().for_each(|row| {
+        let row = row.as_object_mut().expect("a row");
+        let warnings = row.remove("reliability_warnings").expect("a key");
+        row.insert("objections".to_owned(), warnings);
+    });
+    result["schema"] = 3.into();
     fs::write(&json, result.to_string()).expect("written");
     change(&sandbox.path("out/out_result.md"), "speedup", "faster by");
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
@@ -144,7 +151,7 @@ fn a_result_of_an_earlier_ringmark_is_read_and_its_hashes_are_unknown() {
     let (status, stdout, stderr) = run(ringmark("check").arg(folder));
     assert_eq!(status, Some(1), "{stderr}");
     let states: Vec<&str> = stdout.lines().filter(|line| !line.starts_with(' ')).map(|line| &line[..15]).collect();
-    assert_eq!(states, ["ok    complete ", "?     unedited ", "ok    rules    ", "ok    quotable "], "{stdout}");
+    assert_eq!(states, ["ok    complete ", "?     unedited ", "ok    rules    ", "ok    reliable "], "{stdout}");
 }
 
 #[test]
@@ -164,14 +171,14 @@ fn a_finding_of_several_points_is_there_once_and_names_them() {
     let (_, stdout, stderr) = run(ringmark("check --json -").arg(folder.path()));
     let answer: Value = serde_json::from_str(&stdout).expect(&stderr);
     let checks = answer["checks"].as_array().expect("checks");
-    let check = checks.iter().find(|check| check["name"] == "quotable").expect("a check");
+    let check = checks.iter().find(|check| check["name"] == "reliable").expect("a check");
     let quick = "quick profile, a first look: measure again with another profile";
     let names = "rn50_b8_fp32_cpu_quick, rn50_b16_fp32_cpu_quick";
     assert_eq!(check["findings"], serde_json::json!([format!("{names}: {quick}")]), "{check}");
     // A prediction has a table for each of them, and one warning.
     let (_, stdout, stderr) = run(ringmark("predict").arg(folder.path()));
     let text = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(text.matches(&format!("WARNING: {names}: not to be quoted: {quick}")).count(), 1, "{stdout}{stderr}");
+    assert_eq!(text.matches(&format!("WARNING: {names}: unreliable: {quick}")).count(), 1, "{stdout}{stderr}");
     assert_eq!(text.matches("a first look").count(), 1, "{stdout}");
 }
 
@@ -283,7 +290,7 @@ fn a_quick_sweep_is_not_quotable_and_an_older_manifest_tells_nothing_of_edits() 
     sandbox.hook(quick);
     let (status, _, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --quick"));
     assert_eq!(status, Some(0), "{stderr}");
-    let findings = only(&sandbox, "quotable");
+    let findings = only(&sandbox, "reliable");
     assert!(findings.starts_with("quick profile, a first look: measure again with another profile"), "{findings}");
 
     let sandbox = swept();

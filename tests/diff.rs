@@ -201,15 +201,30 @@ fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
     let mut newer: Value =
         serde_json::from_str(&json::json(&extract::read(&runs.path(), None).expect("runs"), None).expect("numbers"))
             .expect("JSON");
-    newer["schema"] = json!(4);
+    newer["schema"] = json!(5);
     let files = Folder::new();
     files.write("newer.json", newer.to_string());
     let refused = diff(files.path().join("newer.json"), runs.path(), &[]);
     assert!(
-        refused.stderr.contains("result of ringmark extract format 4 where this ringmark reads up to 3"),
+        refused.stderr.contains("result of ringmark extract format 5 where this ringmark reads up to 4"),
         "{}",
         refused.stderr
     );
+}
+
+#[test]
+fn a_result_of_version_3_has_the_same_warnings_under_other_names() {
+    let quick = sweep(&["1n1g"], 0.5, |record| record.header.profile = Profile::Quick);
+    let text = json::json(&extract::read(&quick.path(), None).expect("runs"), None).expect("numbers");
+    let old = text.replace("\"reliability_warnings\"", "\"objections\"").replace("\"is_reliable\"", "\"is_quotable\"");
+    let old = old.replacen("\"schema\": 4", "\"schema\": 3", 1);
+    assert!(old.contains("\"objections\"") && old.contains("\"schema\": 3"), "{old}");
+    let files = Folder::new();
+    files.write("old.json", old);
+    let compared = diff(files.path().join("old.json"), quick.path(), &["--fail-on", "unquotable"]);
+    let said = "WARNING (unreliable): BASE: 1n1g: quick profile, a first look";
+    assert!(compared.status == 1 && compared.stdout.contains(said), "{}{}", compared.stdout, compared.stderr);
+    assert!(compared.stderr.contains("unreliable: 1n1g"), "{}", compared.stderr);
 }
 
 #[test]
@@ -398,18 +413,18 @@ fn what_is_wrong_with_the_runs_is_told() {
     let base = sweep(&["1n1g"], 0.5, |run| run.header.profile = Profile::Quick);
     let test = sweep(&["1n1g"], 0.5, |run| run.header.config.inject = Some(Fault::Slow { rank: 0, percent: 50 }));
     let words = [
-        "NOT TO BE QUOTED: BASE: 1n1g: quick profile, a first look: measure again with another profile",
-        "NOT TO BE QUOTED: TEST: 1n1g: a fault was put in on purpose, slow:0:50: sweep again without --inject",
-        "1 case: 1 without a difference; 1 not to be quoted",
+        "WARNING (unreliable): BASE: 1n1g: quick profile, a first look: measure again with another profile",
+        "WARNING (unreliable): TEST: 1n1g: a fault was put in on purpose, slow:0:50: sweep again without --inject",
+        "1 case: 1 without a difference; 1 unreliable",
         "(No difference)",
         "  profile: quick -> full",
         "  inject: not set -> slow:0:50",
     ];
     diff(base.path(), test.path(), &[]).tells(&words);
     diff(base.path(), test.path(), &["--format", "markdown"])
-        .tells(&["**Not to be quoted:** BASE: 1n1g: quick profile"]);
-    let gated = diff(base.path(), test.path(), &["--fail-on", "unquotable"]);
-    assert!(gated.status == 1 && gated.stderr.contains("not to be quoted: 1n1g"), "{}", gated.stderr);
+        .tells(&["**Warning (unreliable):** BASE: 1n1g: quick profile"]);
+    let gated = diff(base.path(), test.path(), &["--fail-on", "unreliable"]);
+    assert!(gated.status == 1 && gated.stderr.contains("unreliable: 1n1g"), "{}", gated.stderr);
 }
 
 #[test]

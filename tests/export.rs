@@ -121,7 +121,7 @@ fn prometheus_gets_the_figures_of_the_json() {
             let figure = |family: &str| sample(&samples, family, &labels);
             assert_eq!(figure("ringmark_images_per_second"), number("images_per_second"));
             assert_eq!(figure("ringmark_runs_counted"), number("runs_counted"));
-            assert_eq!(figure("ringmark_quotable") == 1.0, row["is_quotable"] == true);
+            assert_eq!(figure("ringmark_reliable") == 1.0, row["is_reliable"] == true);
             if trained {
                 assert_eq!(figure("ringmark_efficiency_ratio"), number("efficiency"));
                 let optimizer = [labels.clone(), vec!["phase=\"optimizer\""]].concat();
@@ -201,7 +201,7 @@ fn influx_gets_a_line_a_case_run_and_message() {
     assert!(matches!(field("iterations"), FieldValue::I64(25)));
     assert!(matches!(field("device_name"), FieldValue::String(name) if name.as_str() == "AMD EPYC"));
     let case = lines.iter().find(|line| line.series.measurement == "ringmark_case").expect("a case");
-    assert!(matches!(case.field_value("quotable"), Some(FieldValue::Boolean(true))));
+    assert!(matches!(case.field_value("reliable"), Some(FieldValue::Boolean(true))));
 }
 
 #[test]

@@ -525,7 +525,7 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
     // The folder as it lies now: it may have been moved since.
     let resume = format!("ringmark sweep --out {} --resume", folder.path().display());
     let again = format!("repeat 1n1g: {resume} --repeat 1n1g");
-    let objections = [
+    let reliability_warnings = [
         format!(
             "1n1g: processes and virtual machines beside it took 70.0 % of the core time of host a in run 3, and more than \
              25.0 % in 3 of 3 runs: stop them, then {again}"
@@ -534,26 +534,23 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
             "1n2g: an efficiency of 222.2 % (more than 105.0 %): its base 1n1g was disturbed, or had less of the machine for \
              a rank: {again}"
         ),
-        format!("1n2g: its base 1n1g is not to be quoted: {again}"),
+        format!("1n2g: its base 1n1g is unreliable: {again}"),
         format!("1n4g: its runs differ by 22.8 % (CV, more than 10.0 %): repeat 1n4g: {resume} --repeat 1n4g"),
     ];
     let markdown = folder.printed(&["--format", "markdown"]);
-    for objection in &objections {
-        assert!(table.contains(&format!("\nNOT TO BE QUOTED: {objection}\n")), "{objection}\n{table}");
-        assert!(markdown.contains(&format!("\n**Not to be quoted:** {objection}\n")), "{objection}\n{markdown}");
+    for warning in &reliability_warnings {
+        assert!(table.contains(&format!("\nWARNING (unreliable): {warning}\n")), "{warning}\n{table}");
+        assert!(markdown.contains(&format!("\n**Warning (unreliable):** {warning}\n")), "{warning}\n{markdown}");
     }
-    assert!(
-        table.ends_with("\nIn parentheses: not to be quoted; the lines above say why, and what to do.\n"),
-        "{table}"
-    );
+    assert!(table.ends_with("\nIn parentheses: unreliable; the warnings above say why, and what to do.\n"), "{table}");
 
     let result = &folder.result()["rn50"];
-    assert_eq!((&result["1n2g"]["is_quotable"], &result["1n1g"]["is_quotable"]), (&false.into(), &false.into()));
+    assert_eq!((&result["1n2g"]["is_reliable"], &result["1n1g"]["is_reliable"]), (&false.into(), &false.into()));
     // The third is that two ranks of so many threads take turns on two cores.
-    assert_eq!(result["1n2g"]["objections"].as_array().map(Vec::len), Some(3));
-    let third = result["1n2g"]["objections"][2]["reason"].as_str().expect("a reason");
+    assert_eq!(result["1n2g"]["reliability_warnings"].as_array().map(Vec::len), Some(3));
+    let third = result["1n2g"]["reliability_warnings"][2]["reason"].as_str().expect("a reason");
     assert!(third.starts_with("its ranks take turns on the cores of a host"), "{third}");
-    assert_eq!(result["1n2g"]["objections"][0]["fix"], again);
+    assert_eq!(result["1n2g"]["reliability_warnings"][0]["fix"], again);
     assert!((result["1n1g"]["runs"][2]["foreign_load"].as_f64().expect("a share") - 0.7).abs() < 1e-9);
     let csv = folder.printed(&["--format", "csv"]);
     assert!(csv.lines().skip(1).all(|line| line.contains(",false,")), "{csv}");
@@ -563,7 +560,7 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
     (1..=3).for_each(|run| sound.run(&disturbed(record("1n1g", run, 1.0), 0.25)));
     let (_, table, _) = sound.extract(&[]);
     assert!(!table.contains("QUOTED") && !table.contains("(1"), "{table}");
-    assert_eq!(sound.result()["rn50"]["1n1g"]["is_quotable"], true);
+    assert_eq!(sound.result()["rn50"]["1n1g"]["is_reliable"], true);
 }
 
 #[test]

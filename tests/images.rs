@@ -226,7 +226,7 @@ fn a_sweep_by_epochs_is_one_result_with_its_course() {
     let (_, table, _) = run(ringmark("extract --format csv").arg(&result));
     let rows: Vec<&str> = table.lines().skip(1).collect();
     assert!(rows.len() == 2 && rows[0].split(',').next() == rows[1].split(',').next(), "{table}");
-    // Whether figures of milliseconds may be quoted is the machine's affair.
+    // Whether figures of milliseconds are reliable is the machine's affair.
     let (_, stdout, stderr) = run(ringmark("check").arg(&result));
     for check in ["complete", "unedited", "rules"] {
         assert!(stdout.lines().any(|line| line.starts_with("ok") && line.contains(check)), "{check}: {stdout}{stderr}");

@@ -271,7 +271,7 @@ fn what_is_not_to_be_quoted_is_grey_in_bars_and_lines_alike() {
         let page = page(&folder.path());
         let [grey, coloured] = ["doubtful\"", "s0\""].map(|class| drawn(&page, &format!("{marks}{class}")));
         assert_eq!((grey, coloured), (3 * cases.len(), 0), "{cases:?}");
-        assert!(page.contains("</svg> not to be quoted") && page.contains("images/s, not to be quoted<"), "{cases:?}");
+        assert!(page.contains("</svg> unreliable") && page.contains("images/s, unreliable<"), "{cases:?}");
     }
 }
 
@@ -633,8 +633,8 @@ fn little_and_odd_results_have_a_page_too() {
     for (folder, words) in [
         (&logs, &["device unknown", "DLPerf V100 FP32 b128 (published)", "one run of a case has no spread"][..]),
         (&one_run, &["There is one case alone", "no run of 1n1g counts", "Every rank"]),
-        (&nothing_counts, &["no run counts", "Not to be quoted"]),
-        (&quick, &["quick profile, a first look", "Not to be quoted"]),
+        (&nothing_counts, &["no run counts", "Unreliable"]),
+        (&quick, &["quick profile, a first look", "Unreliable"]),
         (&instant, &["Where the time of a step goes"]),
         (&bandwidth_alone, &["Bus bandwidth of all-reduce by size", "every result is right", "1n4g/bandwidth.json"]),
     ] {

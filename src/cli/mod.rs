@@ -95,7 +95,7 @@ pub enum Command {
     Doctor(DoctorOptions),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
-    /// Check a result: is it complete, unedited, within its own rules, quotable
+    /// Check a result: is it complete, unedited, within its own rules, reliable
     Check(CheckOptions),
     /// Compare two results: what differs, by how much, and how sure that is
     Diff(DiffOptions),

@@ -123,7 +123,7 @@ impl ExtractOptions {
 const CHECK_EXAMPLES: &str = "\
 Examples:
   ringmark check results/rack7
-      is this result complete, unedited, within its own rules, quotable?
+      is this result complete, unedited, within its own rules, reliable?
   ringmark check results/rack7 --json check.json
       the same for CI
 

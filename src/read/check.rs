@@ -57,12 +57,12 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     let runs = manifest.runs.iter().filter_map(|run| read(root, run.name, &manifest.conditions.options));
     let runs: Vec<SweepRun> = runs.collect();
     let integrity = Integrity::read(root, &manifest, &folder::logs(root)?);
-    let Extracted { problems, objections, files } = extract::extracted(root, found)?;
+    let Extracted { problems, reliability_warnings, files } = extract::extracted(root, found)?;
     let checks = vec![
         checks::complete(&manifest, &problems, &runs),
         checks::unedited(&integrity, &Outputs::read(root, &files)),
         checks::rules(&runs),
-        checks::quotable(objections),
+        checks::reliable(reliability_warnings),
     ];
     Ok(CheckedResult::new(root.display().to_string(), benchmark, checks))
 }

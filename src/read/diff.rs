@@ -55,8 +55,8 @@ keyword_enum!(
         Noisy = "noisy",
         /// BASE has a case that TEST has not.
         Missing = "missing",
-        /// There is an objection to the figures of a case, on either side.
-        Unquotable = "unquotable",
+        /// The figures of a case are unreliable, on either side.
+        Unreliable = "unreliable" | "unquotable",
     }
 );
 
@@ -123,13 +123,13 @@ fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
             outcome.cases().filter(|(_, case)| case.verdict == verdict).map(|(table, case)| outcome.name(table, case));
         cases.collect::<Vec<_>>().join(", ")
     };
-    let unquotable = || {
-        let cases = outcome.cases().filter(|(_, case)| !case.is_quotable());
+    let unreliable = || {
+        let cases = outcome.cases().filter(|(_, case)| !case.is_reliable());
         cases.map(|(table, case)| outcome.name(table, case)).collect::<Vec<_>>().join(", ")
     };
     let asked = |what: FailOn| {
         let (what, cases) = match what {
-            FailOn::Unquotable => ("not to be quoted", unquotable()),
+            FailOn::Unreliable => ("unreliable", unreliable()),
             FailOn::Slower => ("slower", of(Verdict::Slower)),
             FailOn::Noisy => ("too noisy to tell", of(Verdict::TooNoisy)),
             FailOn::Missing => ("not in TEST", outcome.only_in_base.join(", ")),

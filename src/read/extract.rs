@@ -17,7 +17,7 @@ use crate::output::{self, Json};
 use crate::read::analyse::conclusion;
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::{self, Extraction, Group};
-use crate::read::analyse::quotable::Objection;
+use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
@@ -192,8 +192,8 @@ fn finish(
 pub struct Extracted {
     /// What is not in the figures, and why.
     pub problems: Vec<Problem>,
-    /// Why figures are not to be quoted.
-    pub objections: Vec<String>,
+    /// Why figures are unreliable.
+    pub reliability_warnings: Vec<String>,
     /// The files that it would write into the folder: names and contents.
     pub files: Vec<(PathBuf, String)>,
 }
@@ -205,26 +205,28 @@ pub fn extracted(folder: &Path, found: Found) -> anyhow::Result<Extracted> {
         let file = |(ending, format): &(&str, Format)| Ok((PathBuf::from(name.clone() + ending), render(*format)?));
         files.iter().map(file).collect::<anyhow::Result<Vec<(PathBuf, String)>>>()
     };
-    let texts_of = |objections: Vec<Objection>| objections.iter().map(Objection::to_string).collect::<Vec<String>>();
-    let (objections, files, problems): (Vec<(String, Vec<String>)>, _, _) =
+    let texts_of = |reliability_warnings: Vec<ReliabilityWarning>| {
+        reliability_warnings.iter().map(ReliabilityWarning::to_string).collect::<Vec<String>>()
+    };
+    let (reliability_warnings, files, problems): (Vec<(String, Vec<String>)>, _, _) =
         if found.benchmark(folder)? == BenchmarkKind::Score {
             let extraction = of_scoring(folder, found)?;
             let named = |table: &ScoreTable| {
                 let models = score::figures::models(slice::from_ref(table));
                 let models: Vec<String> = models.iter().map(Model::to_string).collect();
-                (models.join(", "), texts_of(table.all_objections()))
+                (models.join(", "), texts_of(table.all_reliability_warnings()))
             };
-            let objections = extraction.tables.iter().map(named).collect();
+            let reliability_warnings = extraction.tables.iter().map(named).collect();
             let files = texts(&FILES[..3], &|format| render_scoring(&extraction, format))?;
-            (objections, files, extraction.problems)
+            (reliability_warnings, files, extraction.problems)
         } else {
             let extraction = of_training(folder, found, None)?;
-            let named = |group: &Group| (group.label.clone(), texts_of(group.all_objections()));
-            let objections = extraction.groups.iter().map(named).collect();
+            let named = |group: &Group| (group.label.clone(), texts_of(group.all_reliability_warnings()));
+            let reliability_warnings = extraction.groups.iter().map(named).collect();
             let files = texts(&FILES, &|format| render(&extraction, format, None))?;
-            (objections, files, extraction.problems)
+            (reliability_warnings, files, extraction.problems)
         };
-    Ok(Extracted { problems, objections: once(&objections), files })
+    Ok(Extracted { problems, reliability_warnings: once(&reliability_warnings), files })
 }
 
 /// Finds and reads every run of training below `folder` and works out the figures; prints and writes nothing. Refuses a

@@ -8,7 +8,7 @@
 //! | [`score`] | scoring sweeps, over what the three above have for every benchmark; the pages of `show` show them too |
 //! | [`extract`] | the command: a folder of runs as a table, JSON, CSV and Markdown |
 //! | [`export`] | the same command: the figures in the formats of Prometheus, InfluxDB, MLflow, MLPerf |
-//! | [`check`] | the command: whether a result is complete, unedited, by the rules, quotable |
+//! | [`check`] | the command: whether a result is complete, unedited, by the rules, reliable |
 //! | [`diff`] | the command: two results against each other |
 //! | [`report`] | the command: a page, a picture, or tables with bars, of one result or several |
 //! | [`input`] | what a result of training needs of reading and decoding |

@@ -77,12 +77,12 @@ impl HostFacts {
         Some((self.probe.as_ref()?.load?, self.inspection.as_ref()?.cores))
     }
 
-    /// That figures made there now would not be quotable; `None` where little else runs.
+    /// That figures made there now would be unreliable; `None` where little else runs.
     pub fn load_note(&self) -> Option<String> {
         let (load, cores) = self.load().filter(|(load, cores)| *load > HEAVY_FOREIGN_LOAD * f64::from(*cores))?;
         Some(format!(
             "note: {}: a load of {load:.1} on {cores} cores: what else runs there will disturb a sweep, and its figures \
-             will not be quotable: stop it first",
+             will be unreliable: stop it first",
             self.host
         ))
     }

@@ -63,7 +63,7 @@ pub struct BatchPoint {
     pub outcome: Result<BatchFigures, Missing>,
     /// Whether its runs have warnings.
     pub is_warned: bool,
-    /// Whether its speed is not to be quoted.
+    /// Whether its speed is unreliable.
     pub is_doubtful: bool,
 }
 
@@ -257,7 +257,7 @@ fn point(group: &Group, case: &CaseRuns, batch_size: u32) -> BatchPoint {
         batch_size,
         outcome: figures.ok_or(Missing::NoRun),
         is_warned: !case.warnings.is_empty(),
-        is_doubtful: group.speed_objections(case).next().is_some(),
+        is_doubtful: group.speed_reliability_warnings(case).next().is_some(),
     }
 }
 

@@ -22,8 +22,8 @@ keyword_enum!(
         Unedited = "unedited",
         /// Runs did what was asked, one after the other, on the same hosts and devices.
         Rules = "rules",
-        /// No figure has an objection.
-        Quotable = "quotable",
+        /// No figure is unreliable.
+        Reliable = "reliable" | "quotable",
     }
 );
 
@@ -147,9 +147,13 @@ pub fn rules(runs: &[SweepRun]) -> Check {
     Check { notes: repeated.collect(), ..check }
 }
 
-/// Whether all figures may be quoted.
-pub fn quotable(objections: Vec<String>) -> Check {
-    Check::new(CheckName::Quotable, "load, spread, efficiency and profile of every case".to_owned(), objections)
+/// Whether all figures are reliable.
+pub fn reliable(reliability_warnings: Vec<String>) -> Check {
+    Check::new(
+        CheckName::Reliable,
+        "load, spread, efficiency and profile of every case".to_owned(),
+        reliability_warnings,
+    )
 }
 
 fn or_none(value: &str) -> &str {

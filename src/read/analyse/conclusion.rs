@@ -11,7 +11,7 @@ use crate::read::analyse::scaling_loss::{self, CaseLoss};
 /// `1n2g: 1.85x of 2, 92 %; most of the loss is waiting for rank 1 on host b`.
 pub fn of_group(group: &Group) -> Option<String> {
     let (case, figures) = group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))?;
-    let doubt = if group.is_quotable(case) { "" } else { " (not to be quoted)" };
+    let doubt = if group.is_reliable(case) { "" } else { " (unreliable)" };
     let speed = speed(case, figures) + doubt;
     let Some(base) = group.base.filter(|base| *base != case.case) else { return Some(speed) };
     let times = f64::from(case.case.ranks()) / f64::from(base.ranks());

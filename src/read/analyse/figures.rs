@@ -14,9 +14,9 @@ use ringmark_record::file::run_name::RunName;
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
 
-use crate::read::analyse::caution::{self, CountedRun};
 use crate::read::analyse::grouping::{self, Conditions};
-use crate::read::analyse::quotable::{self, Objection};
+use crate::read::analyse::reliability::{self, ReliabilityWarning};
+use crate::read::analyse::run_warnings::{self, CountedRun};
 use crate::read::load::folder::{Shortage, SweepFacts};
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::problem::Problem;
@@ -61,8 +61,8 @@ pub struct Group {
     pub cases: Vec<CaseRuns>,
     /// What a reader of the figures must know.
     pub warnings: Vec<String>,
-    /// Why none of its figures is to be quoted.
-    pub objections: Vec<Objection>,
+    /// Why none of its figures is reliable.
+    pub reliability_warnings: Vec<ReliabilityWarning>,
 }
 
 /// One case of a group.
@@ -76,10 +76,10 @@ pub struct CaseRuns {
     pub figures: Option<Figures>,
     /// What was seen in its counted runs, once each however many runs have it; the gravest first.
     pub warnings: Vec<String>,
-    /// Why its speed, and all that is made of it, is not to be quoted.
-    pub speed_objections: Vec<Objection>,
-    /// Why its speedup and efficiency alone are not to be quoted.
-    pub scaling_objections: Vec<Objection>,
+    /// Why its speed, and all that is made of it, is unreliable.
+    pub speed_reliability_warnings: Vec<ReliabilityWarning>,
+    /// Why its speedup and efficiency alone are unreliable.
+    pub scaling_reliability_warnings: Vec<ReliabilityWarning>,
     /// The same ranks without communication, its figures relative to the same base; `None` where no such run was found.
     pub baseline: Option<Box<CaseRuns>>,
 }
@@ -123,8 +123,8 @@ impl CaseRuns {
             warnings: case_warnings(&runs),
             runs,
             figures: None,
-            speed_objections: Vec::new(),
-            scaling_objections: Vec::new(),
+            speed_reliability_warnings: Vec::new(),
+            scaling_reliability_warnings: Vec::new(),
             baseline: None,
         }
     }
@@ -144,20 +144,20 @@ impl CaseRuns {
         self.counted().filter_map(|run| run.peak_memory).max_by_key(|bytes| bytes.0)
     }
 
-    fn object_to_speed(&mut self, asked: &SweepFacts) {
+    fn warn_of_speed(&mut self, asked: &SweepFacts) {
         let counted = self.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
         let loads: Vec<_> = counted.map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
         let cv = self.figures.as_ref().and_then(|figures| figures.cv);
-        self.speed_objections = quotable::to_speed(self.case, cv, &loads, asked);
+        self.speed_reliability_warnings = reliability::to_speed(self.case, cv, &loads, asked);
     }
 
-    fn object_to_scaling(&mut self, base: Case, is_base_quotable: bool, asked: &SweepFacts) {
+    fn warn_of_scaling(&mut self, base: Case, is_base_reliable: bool, asked: &SweepFacts) {
         let Some(figures) = &self.figures else { return };
-        self.scaling_objections.extend(quotable::to_efficiency(figures.efficiency, base, asked));
-        self.scaling_objections.extend((!is_base_quotable).then(|| quotable::to_base(base, asked)));
+        self.scaling_reliability_warnings.extend(reliability::to_efficiency(figures.efficiency, base, asked));
+        self.scaling_reliability_warnings.extend((!is_base_reliable).then(|| reliability::to_base(base, asked)));
         let is_oversubscribed = |run: &Measured| run.warnings.iter().any(|it| it.kind == WarningKind::Oversubscribed);
         let is_oversubscribed = self.counted().any(is_oversubscribed);
-        self.scaling_objections.extend(is_oversubscribed.then(quotable::to_oversubscribed));
+        self.scaling_reliability_warnings.extend(is_oversubscribed.then(reliability::to_oversubscribed));
     }
 
     /// How much longer its step is than that of its baseline, as a share; `None` unless both have records.
@@ -205,34 +205,41 @@ impl Group {
         self.cases.iter().find(|case| case.case == wanted)
     }
 
-    /// Whether its speedup and efficiency, and so all its figures, may be quoted.
-    pub fn is_quotable(&self, case: &CaseRuns) -> bool {
-        case.figures.is_some() && self.scaling_objections(case).next().is_none()
+    /// Whether its speedup and efficiency, and so all its figures, are reliable.
+    pub fn is_reliable(&self, case: &CaseRuns) -> bool {
+        case.figures.is_some() && self.scaling_reliability_warnings(case).next().is_none()
     }
 
-    /// Why the speed of a case is not to be quoted.
-    pub fn speed_objections<'a>(&'a self, case: &'a CaseRuns) -> impl Iterator<Item = &'a Objection> {
-        self.objections.iter().chain(&case.speed_objections)
+    /// Why the speed of a case is unreliable.
+    pub fn speed_reliability_warnings<'a>(
+        &'a self,
+        case: &'a CaseRuns,
+    ) -> impl Iterator<Item = &'a ReliabilityWarning> {
+        self.reliability_warnings.iter().chain(&case.speed_reliability_warnings)
     }
 
     /// Why its speedup and efficiency are not.
-    pub fn scaling_objections<'a>(&'a self, case: &'a CaseRuns) -> impl Iterator<Item = &'a Objection> {
-        self.speed_objections(case).chain(&case.scaling_objections)
+    pub fn scaling_reliability_warnings<'a>(
+        &'a self,
+        case: &'a CaseRuns,
+    ) -> impl Iterator<Item = &'a ReliabilityWarning> {
+        self.speed_reliability_warnings(case).chain(&case.scaling_reliability_warnings)
     }
 
-    /// Every objection once; its reason names the case that it is to. Those to the whole table say enough.
-    pub fn all_objections(&self) -> Vec<Objection> {
-        if !self.objections.is_empty() {
-            return self.objections.clone();
+    /// Every warning once; its reason names the case that it is to. Those to the whole table say enough.
+    pub fn all_reliability_warnings(&self) -> Vec<ReliabilityWarning> {
+        if !self.reliability_warnings.is_empty() {
+            return self.reliability_warnings.clone();
         }
         let of_case = |case: &CaseRuns| {
-            let own = case.speed_objections.iter().chain(&case.scaling_objections);
-            let own = own.map(|objection| objection.to(case.case));
+            let own = case.speed_reliability_warnings.iter().chain(&case.scaling_reliability_warnings);
+            let own = own.map(|warning| warning.to(case.case));
             let baseline = case.baseline.iter();
-            let baseline = baseline.flat_map(|it| it.speed_objections.iter().chain(&it.scaling_objections));
+            let baseline =
+                baseline.flat_map(|it| it.speed_reliability_warnings.iter().chain(&it.scaling_reliability_warnings));
             // The same base speaks against both.
-            let baseline = baseline.filter(|objection| !case.scaling_objections.contains(objection));
-            let baseline = baseline.map(|objection| objection.to(format!("{} without communication", case.case)));
+            let baseline = baseline.filter(|warning| !case.scaling_reliability_warnings.contains(warning));
+            let baseline = baseline.map(|warning| warning.to(format!("{} without communication", case.case)));
             own.chain(baseline).collect::<Vec<_>>()
         };
         self.cases.iter().flat_map(of_case).collect()
@@ -261,18 +268,18 @@ impl Group {
 
     /// Of all cases, once their figures are there.
     fn object(&mut self, asked: &SweepFacts) {
-        self.objections.extend(self.is_quick().then(quotable::to_quick));
+        self.reliability_warnings.extend(self.is_quick().then(reliability::to_quick));
         let inject = self.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject);
-        self.objections.extend(inject.map(quotable::to_fault));
+        self.reliability_warnings.extend(inject.map(reliability::to_fault));
         for case in &mut self.cases {
-            case.object_to_speed(asked);
-            case.baseline.iter_mut().for_each(|baseline| baseline.object_to_speed(asked));
+            case.warn_of_speed(asked);
+            case.baseline.iter_mut().for_each(|baseline| baseline.warn_of_speed(asked));
         }
         let Some(base) = self.base else { return };
-        let is_base_quotable = self.base_case().is_none_or(|case| case.speed_objections.is_empty());
+        let is_base_reliable = self.base_case().is_none_or(|case| case.speed_reliability_warnings.is_empty());
         for case in self.cases.iter_mut().filter(|case| case.case != base) {
-            case.object_to_scaling(base, is_base_quotable, asked);
-            case.baseline.iter_mut().for_each(|baseline| baseline.object_to_scaling(base, is_base_quotable, asked));
+            case.warn_of_scaling(base, is_base_reliable, asked);
+            case.baseline.iter_mut().for_each(|baseline| baseline.warn_of_scaling(base, is_base_reliable, asked));
         }
     }
 }
@@ -366,7 +373,7 @@ fn of_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
         common_base: None,
         cases,
         warnings: Vec::new(),
-        objections: Vec::new(),
+        reliability_warnings: Vec::new(),
     };
     group.warnings = warnings(&group, &software);
     group
@@ -444,11 +451,11 @@ fn case_warnings(runs: &[Run]) -> Vec<String> {
         Some(CountedRun { run: run.found.name.run, warnings })
     });
     let what = runs.first().map(|run| run.found.name.what()).unwrap_or_default();
-    caution::of_runs(&what, &counted.collect::<Vec<_>>())
+    run_warnings::of_runs(&what, &counted.collect::<Vec<_>>())
 }
 
 fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
-    let mut warnings: Vec<String> = caution::of_mixture(&group.device_names, software).into_iter().collect();
+    let mut warnings: Vec<String> = run_warnings::of_mixture(&group.device_names, software).into_iter().collect();
     if group.timed.len() > 1 {
         let lengths: Vec<String> = group.timed.iter().map(usize::to_string).collect();
         let unit = unit(group.conditions.tool.is_some());

@@ -5,10 +5,10 @@
 //! | [`grouping`] | which runs may stand in one table, and what tables are called |
 //! | [`figures`] | groups of runs into cases, speedup and efficiency |
 //! | [`batch_sizes`] | speed and memory by batch size, of training and of scoring |
-//! | [`caution`] | what a reader of a table must know of the runs in it |
+//! | [`run_warnings`] | what a reader of a table must know of the runs in it |
 //! | [`conclusion`] | the last word about a group of runs |
-//! | [`quotable`] | why figures are not to be quoted, and what to do |
-//! | [`checks`] | whether a result holds: complete, unedited, by the rules, quotable |
+//! | [`reliability`] | why figures are unreliable, and what to do |
+//! | [`checks`] | whether a result holds: complete, unedited, by the rules, reliable |
 //! | [`title`] | what a group of runs measured, on what and how, in a few lines |
 //! | [`utilisation`] | how much of a device a network's arithmetic takes |
 //! | [`energy`] | what it takes of electric power |
@@ -24,7 +24,6 @@
 //! | [`published`] | rows that others published, with their sources |
 
 pub mod batch_sizes;
-pub mod caution;
 pub mod checks;
 pub mod comparison;
 pub mod conclusion;
@@ -37,8 +36,9 @@ pub mod input_ceiling;
 pub mod input_demand;
 pub mod prediction;
 pub mod published;
-pub mod quotable;
+pub mod reliability;
 pub mod results;
+pub mod run_warnings;
 pub mod scaling_loss;
 pub mod title;
 pub mod utilisation;

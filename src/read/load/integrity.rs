@@ -85,11 +85,21 @@ impl Outputs {
     }
 }
 
+/// Keys of JSON that were called otherwise: old name, new name.
+const RENAMED: [(&str, &str); 2] = [("is_quotable", "is_reliable"), ("objections", "reliability_warnings")];
+
+/// Version of the format, which is another where keys were renamed.
+const SCHEMA: &str = "schema";
+
 /// Whether all that `old` says is in `new`.
 fn is_within(old: &Value, new: &Value) -> bool {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
-            old.iter().all(|(key, value)| new.get(key).is_some_and(|other| is_within(value, other)))
+            let renamed = |key: &str| RENAMED.iter().find(|(old, _)| *old == key).and_then(|(_, name)| new.get(*name));
+            let is_in_new = |(key, value): (&String, &Value)| {
+                key == SCHEMA || new.get(key).or_else(|| renamed(key)).is_some_and(|other| is_within(value, other))
+            };
+            old.iter().all(is_in_new)
         }
         (Value::Array(old), Value::Array(new)) => {
             old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_within(old, new))

@@ -14,9 +14,9 @@ use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::summary::{coefficient_of_variation, median};
 use serde_json::Value;
 
-use crate::read::analyse::caution::{self, CountedRun};
 use crate::read::analyse::grouping;
-use crate::read::analyse::quotable::{self, Objection};
+use crate::read::analyse::reliability::{self, ReliabilityWarning};
+use crate::read::analyse::run_warnings::{self, CountedRun};
 use crate::read::analyse::utilisation::Utilisation;
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::every_record::DeviceRates;
@@ -48,8 +48,8 @@ pub struct ScoreTable {
     pub points: Vec<ScorePoint>,
     /// What a reader of the figures must know.
     pub warnings: Vec<String>,
-    /// Why none of its figures is to be quoted.
-    pub objections: Vec<Objection>,
+    /// Why none of its figures is reliable.
+    pub reliability_warnings: Vec<ReliabilityWarning>,
 }
 
 /// A point of the axes, in the order of a table: rows are network, precision and case, columns are batch sizes.
@@ -78,8 +78,8 @@ pub struct ScorePoint {
     pub figures: Option<ScoreFigures>,
     /// What was seen in its counted runs.
     pub warnings: Vec<String>,
-    /// Why its images/s are not to be quoted.
-    pub objections: Vec<Objection>,
+    /// Why its images/s are unreliable.
+    pub reliability_warnings: Vec<ReliabilityWarning>,
 }
 
 /// Figures of a point over its counted runs.
@@ -128,10 +128,10 @@ impl ScorePoint {
         let case = key.case;
         let what = key.title();
         let loads: Vec<_> = counted.iter().map(|(run, measured)| (*run, measured.foreign_load.as_ref())).collect();
-        let objections = quotable::to_speed(case, figures.and_then(|figures| figures.cv), &loads, asked);
+        let reliability_warnings = reliability::to_speed(case, figures.and_then(|figures| figures.cv), &loads, asked);
         let counted = counted.iter().map(|(run, measured)| CountedRun { run: *run, warnings: &measured.warnings });
-        let warnings = caution::of_runs(&what, &counted.collect::<Vec<_>>());
-        ScorePoint { key, runs, figures, warnings, objections }
+        let warnings = run_warnings::of_runs(&what, &counted.collect::<Vec<_>>());
+        ScorePoint { key, runs, figures, warnings, reliability_warnings }
     }
 
     /// Runs that count.
@@ -181,10 +181,10 @@ impl ScoreTable {
             points.entry(PointKey::of(&run)).or_default().push(run);
         }
         let points = points.into_iter().map(|(key, runs)| ScorePoint::new(key, runs, asked)).collect();
-        let mut table = ScoreTable { conditions, points, warnings: Vec::new(), objections: Vec::new() };
+        let mut table = ScoreTable { conditions, points, warnings: Vec::new(), reliability_warnings: Vec::new() };
         let software = table.recorded().map(|recorded| recorded.software.clone()).collect();
-        table.objections.extend(table.is_quick().then(quotable::to_quick));
-        table.warnings = caution::of_mixture(&table.device_names(), &software);
+        table.reliability_warnings.extend(table.is_quick().then(reliability::to_quick));
+        table.warnings = run_warnings::of_mixture(&table.device_names(), &software);
         table
     }
 
@@ -215,9 +215,9 @@ impl ScoreTable {
         self.conditions.as_ref().map(|conditions| conditions.device)
     }
 
-    /// Whether the images/s of one of its points are not to be quoted.
+    /// Whether the images/s of one of its points are unreliable.
     pub fn is_doubtful(&self, point: &ScorePoint) -> bool {
-        !(self.objections.is_empty() && point.objections.is_empty())
+        !(self.reliability_warnings.is_empty() && point.reliability_warnings.is_empty())
     }
 
     /// Its own, then those of its points' runs.
@@ -225,11 +225,11 @@ impl ScoreTable {
         self.warnings.iter().chain(self.points.iter().flat_map(|point| &point.warnings))
     }
 
-    /// Every objection once; its reason names the point that it is to.
-    pub fn all_objections(&self) -> Vec<Objection> {
+    /// Every warning once; its reason names the point that it is to.
+    pub fn all_reliability_warnings(&self) -> Vec<ReliabilityWarning> {
         let of_points =
-            self.points.iter().flat_map(|point| point.objections.iter().map(|own| own.to(point.key.title())));
-        self.objections.iter().cloned().chain(of_points).collect()
+            self.points.iter().flat_map(|point| point.reliability_warnings.iter().map(|own| own.to(point.key.title())));
+        self.reliability_warnings.iter().cloned().chain(of_points).collect()
     }
 
     /// Whether its runs were a first look and not a measurement.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::read::analyse::grouping;
-use crate::read::analyse::quotable::Objection;
+use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::analyse::utilisation::Utilisation;
 use crate::read::load::content::SCORE_RESULT;
 use crate::read::load::environment::EnvironmentText;
@@ -27,7 +27,7 @@ use crate::read::score::published::PublishedRate;
 use crate::read::score::run::ScoreRun;
 
 /// Version of this file format.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// A whole result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -80,12 +80,12 @@ pub struct ScoreRow {
     /// `null` where no record says it.
     #[serde(default)]
     pub arithmetic: Option<Utilisation>,
-    /// Whether nothing speaks against quoting it; not in version 1.
-    #[serde(default)]
-    pub is_quotable: bool,
+    /// Whether no warning says that it is unreliable; not in version 1.
+    #[serde(default, alias = "is_quotable")]
+    pub is_reliable: bool,
     /// What does, and what to do.
-    #[serde(default)]
-    pub objections: Vec<Objection>,
+    #[serde(default, alias = "objections")]
+    pub reliability_warnings: Vec<ReliabilityWarning>,
     /// Runs in the figures.
     pub runs_counted: usize,
     /// Of the table, then of the point's runs.
@@ -188,8 +188,8 @@ fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
         cv: point.figures.and_then(|figures| figures.cv),
         peak_memory_bytes: point.peak_memory(),
         arithmetic: table.utilisation(point),
-        is_quotable: point.figures.is_some() && !table.is_doubtful(point),
-        objections: table.objections.iter().chain(&point.objections).cloned().collect(),
+        is_reliable: point.figures.is_some() && !table.is_doubtful(point),
+        reliability_warnings: table.reliability_warnings.iter().chain(&point.reliability_warnings).cloned().collect(),
         runs_counted: point.counted().count(),
         warnings: table.warnings.iter().chain(&point.warnings).cloned().collect(),
         runs: point.runs.iter().map(row_run).collect(),

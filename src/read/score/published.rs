@@ -171,5 +171,5 @@ pub fn sections(extraction: &ScoreExtraction) -> Vec<Section> {
 }
 
 fn section(title: Vec<String>, blocks: Vec<Block>) -> Section {
-    Section { title, blocks, objections: Vec::new(), warnings: Vec::new() }
+    Section { title, blocks, reliability_warnings: Vec::new(), warnings: Vec::new() }
 }

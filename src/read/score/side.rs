@@ -30,7 +30,7 @@ pub fn take_result(side: &mut Side, input: impl Read) -> anyhow::Result<()> {
         side.started.extend(counted.filter_map(|run| moment(run.started_unix_seconds?)));
         let case = side.set(table(&row)).case(&name);
         (case.runs, case.environment) = (runs, row.environment);
-        (case.warnings, case.objections) = (row.warnings, row.objections);
+        (case.warnings, case.reliability_warnings) = (row.warnings, row.reliability_warnings);
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ pub fn markdown(extraction: &ScoreExtraction, published: Vec<Section>) -> String
 
 fn legend(extraction: &ScoreExtraction, word: &str) -> Vec<String> {
     let is_marked = extraction.tables.iter().flat_map(|table| &table.points).any(|point| !point.warnings.is_empty());
-    let is_doubtful = extraction.tables.iter().any(|table| !table.all_objections().is_empty());
+    let is_doubtful = extraction.tables.iter().any(|table| !table.all_reliability_warnings().is_empty());
     let marks = is_marked.then(|| sections::mark_legend(word)).into_iter();
     LEGEND
         .map(str::to_owned)
@@ -48,7 +48,7 @@ fn all(extraction: &ScoreExtraction, side_by_side: usize) -> Vec<Section> {
         Section {
             title: title(table),
             blocks: tables.into_iter().map(Block::first).chain(Block::of_shortages(&by_size.shortages)).collect(),
-            objections: table.all_objections().iter().map(ToString::to_string).collect(),
+            reliability_warnings: table.all_reliability_warnings().iter().map(ToString::to_string).collect(),
             warnings: table.all_warnings().cloned().collect(),
         }
     };

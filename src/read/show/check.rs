@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::read::analyse::checks::{Check, CheckState};
 
-/// Version of the JSON.
-const SCHEMA: u32 = 1;
+/// Version of the JSON. Version 1 called the check `reliable` `quotable`.
+const SCHEMA: u32 = 2;
 
 /// All that was checked of one folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

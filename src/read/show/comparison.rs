@@ -5,7 +5,7 @@ use ringmark_record::stats::comparison::{POWER, Verdict, for_all};
 use crate::read::analyse::comparison::side::{ConditionDifference, SideKind};
 use crate::read::analyse::comparison::verdicts::{ComparedCase, ComparedResults, ComparedSide, ComparedTable, Row};
 use crate::read::show::columns::{Columns, aligned, piped};
-use crate::read::show::sections::{self, NOT_TO_QUOTE, marked};
+use crate::read::show::sections::{self, UNRELIABLE, marked};
 
 /// Columns of a terminal that everything is made for.
 const WIDTH: usize = 80;
@@ -66,8 +66,11 @@ fn show(outcome: &ComparedResults, look: Look) -> String {
         }
     }
     for (name, side) in [("BASE", &outcome.base), ("TEST", &outcome.test)] {
-        let objections = side.objections.iter().map(|it| look.objection(&look.foreign(&format!("{name}: {it}"))));
-        paragraphs.extend(objections);
+        let reliability_warnings = side
+            .reliability_warnings
+            .iter()
+            .map(|it| look.reliability_warning(&look.foreign(&format!("{name}: {it}"))));
+        paragraphs.extend(reliability_warnings);
         paragraphs
             .extend(side.warnings.iter().map(|warning| look.warning(&look.foreign(&format!("{name}: {warning}")))));
     }
@@ -133,11 +136,11 @@ fn rows(table: &ComparedTable, case: &ComparedCase, look: Look) -> Vec<Vec<Strin
         vec![name, figure(row.base), figure(row.test), interval(row), verdict, smallest]
     };
     let smallest = case.throughput.smallest.map_or_else(|| "-".to_owned(), |share| percent(share).replace('+', ""));
-    let verdict = marked(verdict_text(case.verdict).to_owned(), !case.is_quotable());
+    let verdict = marked(verdict_text(case.verdict).to_owned(), !case.is_reliable());
     let verdict = look.strong(&verdict, case.verdict);
     let mut first = row(look.foreign(&case.name), &case.throughput, 1.0, verdict, smallest);
-    for (place, is_quotable) in [(1, case.base_is_quotable), (2, case.test_is_quotable)] {
-        first[place] = marked(std::mem::take(&mut first[place]), !is_quotable);
+    for (place, is_reliable) in [(1, case.base_is_reliable), (2, case.test_is_reliable)] {
+        first[place] = marked(std::mem::take(&mut first[place]), !is_reliable);
     }
     let mut rows = vec![first];
     if has_iterations(table) {
@@ -225,7 +228,7 @@ fn legend(outcome: &ComparedResults, look: Look) -> String {
         true => format!(" {MARK}: these runs count, but read the warnings."),
         false => String::new(),
     };
-    let doubtful = match outcome.cases().all(|(_, case)| case.is_quotable()) {
+    let doubtful = match outcome.cases().all(|(_, case)| case.is_reliable()) {
         true => String::new(),
         false => format!(" {}", sections::doubtful_legend("below")),
     };
@@ -309,8 +312,12 @@ impl Look {
         if self == Look::Markdown { format!("**Warning:** {text}") } else { format!("WARNING: {text}") }
     }
 
-    fn objection(self, text: &str) -> String {
-        if self == Look::Markdown { format!("**Not to be quoted:** {text}") } else { format!("{NOT_TO_QUOTE}: {text}") }
+    fn reliability_warning(self, text: &str) -> String {
+        if self == Look::Markdown {
+            format!("**Warning (unreliable):** {text}")
+        } else {
+            format!("{UNRELIABLE}: {text}")
+        }
     }
 
     fn lines(self, lines: impl IntoIterator<Item = String>) -> String {

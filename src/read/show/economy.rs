@@ -40,7 +40,7 @@ pub fn columns(group: &Group, price: Option<&Price>) -> Option<(Columns, Vec<&'s
     let headers: Vec<(&str, &str)> =
         [("case", "")].into_iter().chain(of_energy).chain(of_cost.into_iter().filter(|_| has_cost)).collect();
     let row = |(case, energy, cost): &(&CaseRuns, Option<Energy>, Option<Cost>)| {
-        let is_doubtful = group.speed_objections(case).next().is_some();
+        let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
         let cell = |value: Option<f64>| value.map_or("-".to_owned(), |value| marked(three_digits(value), is_doubtful));
         let energy = energy.as_ref();
         let energy = [

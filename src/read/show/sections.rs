@@ -7,10 +7,10 @@ use crate::read::show::columns::{Columns, aligned, escaped, piped};
 /// Behind a figure of runs with warnings.
 pub const MARK: &str = "!";
 
-/// Before an objection on a terminal.
-pub const NOT_TO_QUOTE: &str = "NOT TO BE QUOTED";
+/// Before a reliability warning on a terminal.
+pub const UNRELIABLE: &str = "WARNING (unreliable)";
 
-/// A figure that is not to be quoted.
+/// A figure that is unreliable.
 pub fn doubtful(figure: &str) -> String {
     format!("({figure})")
 }
@@ -26,8 +26,8 @@ pub struct Section {
     pub title: Vec<String>,
     /// In the order in which they are shown.
     pub blocks: Vec<Block>,
-    /// Why figures in it are not to be quoted.
-    pub objections: Vec<String>,
+    /// Why figures in it are unreliable.
+    pub reliability_warnings: Vec<String>,
     /// What a reader must know: of all its runs.
     pub warnings: Vec<String>,
 }
@@ -73,13 +73,13 @@ pub fn mark_legend(word: &str) -> String {
 
 /// What [`doubtful`] figures mean; the lines that say why stand `above` or `below`.
 pub fn doubtful_legend(place: &str) -> String {
-    format!("In parentheses: not to be quoted; the lines {place} say why, and what to do.")
+    format!("In parentheses: unreliable; the warnings {place} say why, and what to do.")
 }
 
 /// Aligned columns; the lines of `legend` end them.
 pub fn terminal(sections: &[Section], legend: &[String]) -> String {
     let mut paragraphs = Vec::new();
-    for Section { title, blocks, objections, warnings } in sections {
+    for Section { title, blocks, reliability_warnings, warnings } in sections {
         paragraphs.push(title.join("\n"));
         for block in blocks {
             match block {
@@ -91,7 +91,7 @@ pub fn terminal(sections: &[Section], legend: &[String]) -> String {
                 }
             }
         }
-        for (word, lines) in [(NOT_TO_QUOTE, objections), ("WARNING", warnings)] {
+        for (word, lines) in [(UNRELIABLE, reliability_warnings), ("WARNING", warnings)] {
             if !lines.is_empty() {
                 paragraphs.push(lines.iter().map(|line| format!("{word}: {line}")).collect::<Vec<_>>().join("\n"));
             }
@@ -104,11 +104,11 @@ pub fn terminal(sections: &[Section], legend: &[String]) -> String {
 /// A heading for each section below one for `name`, then what was left out.
 pub fn markdown(name: &str, sections: &[Section], legend: &[String], problems: &[Problem]) -> String {
     let mut paragraphs = vec![format!("# {}", escaped(name))];
-    for Section { title, blocks, objections, warnings } in sections {
+    for Section { title, blocks, reliability_warnings, warnings } in sections {
         let title: Vec<String> = title.iter().map(|line| escaped(line)).collect();
         paragraphs.push(format!("## {}", title[0]));
         paragraphs.push(title[1..].join("; "));
-        for (word, lines) in [("Not to be quoted", objections), ("Warning", warnings)] {
+        for (word, lines) in [("Warning (unreliable)", reliability_warnings), ("Warning", warnings)] {
             paragraphs.extend(lines.iter().map(|line| format!("**{word}:** {}", escaped(line))));
         }
         for block in blocks {

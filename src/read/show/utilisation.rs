@@ -24,7 +24,7 @@ pub fn columns(group: &Group) -> Option<Columns> {
     let headers = pairs.flat_map(|(_, name)| [(name, "TFLOP/s"), ("share", "%")]);
     let headers: Vec<(&str, &str)> = [("case", ""), ("network", "TFLOP/s")].into_iter().chain(headers).collect();
     let row = |(case, it): &(&CaseRuns, Utilisation)| {
-        let is_doubtful = group.speed_objections(case).next().is_some();
+        let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
         let rate = |rate: Option<TeraflopsPerSecond>| rate.map_or("-".to_owned(), teraflops);
         let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| marked(percent(share), is_doubtful));
         let products = [rate(it.matrix_product_teraflops_per_second), share(it.share_of_matrix_product)];

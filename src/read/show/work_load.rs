@@ -30,11 +30,11 @@ pub const HEADERS: [(&str, &str); 9] = [
     ("left", "%"),
 ];
 
-/// Of the cases of which it is known, with whether their speed is not to be quoted.
+/// Of the cases of which it is known, with whether their speed is unreliable.
 pub fn rows(group: &Group) -> Vec<(Vec<String>, bool)> {
     let row = |case: &CaseRuns| {
         let cost = work_load::of_case(group, case)?;
-        let is_doubtful = group.speed_objections(case).next().is_some();
+        let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
         Some((cells(case, &cost, is_doubtful), is_doubtful))
     };
     group.cases.iter().filter_map(row).collect()

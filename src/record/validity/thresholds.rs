@@ -1,4 +1,4 @@
-//! Every threshold of a warning, and of figures that are not to be quoted, with its reason; those for stragglers are in
+//! Every threshold of a warning, and of figures that are unreliable, with its reason; those for stragglers are in
 //! [`crate::stats::straggler`]. They are meant to be silent on a machine that is left alone: a warning that comes in every
 //! run is read by nobody.
 

@@ -203,14 +203,14 @@ impl AxesSweep {
     }
 
     /// What is said before and after the runs of a quick profile.
-    pub fn caution(&self) -> Option<&'static str> {
+    pub fn warning(&self) -> Option<&'static str> {
         (self.profile == SweepProfile::Quick).then_some(QUICK)
     }
 
     /// Lines after the last run; `next` is the command that makes most of them.
     pub fn end(&self, next: &str) -> Vec<String> {
         let next = format!("all runs are in {}; next: {next}", self.out.display());
-        self.caution().map(str::to_owned).into_iter().chain([next]).collect()
+        self.warning().map(str::to_owned).into_iter().chain([next]).collect()
     }
 
     /// Iterations in the log of a finished run, which is there and does not say that the run failed; or what is wrong.

@@ -328,9 +328,7 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
     }
     if has_doubtful {
         let most = HEAVY_FOREIGN_LOAD * 100.0;
-        table.push(format!(
-            "in parentheses: not to be quoted, others took more than {most} %: stop them and measure again"
-        ));
+        table.push(format!("in parentheses: unreliable, others took more than {most} %: stop them and measure again"));
     }
     table.join("\n")
 }
@@ -469,7 +467,7 @@ mod tests {
     1n8g        8    (17.50)     (17.50)    1000000000        50.0  -
     2n8g       16      18.75       18.75    1000000000           -  too slow
     4n8g       32          -           -             -           -  mpirun ended with exit status 7
-in parentheses: not to be quoted, others took more than 25 %: stop them and measure again"
+in parentheses: unreliable, others took more than 25 %: stop them and measure again"
         );
     }
 

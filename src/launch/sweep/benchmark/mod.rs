@@ -178,7 +178,7 @@ pub trait Benchmark {
     fn conditions(&self, context: PlanContext) -> Option<BTreeMap<String, String>>;
 
     /// What a dry run says before the commands, and a session with [`start`](Benchmark::start) too.
-    fn caution(&self) -> Option<&'static str> {
+    fn warning(&self) -> Option<&'static str> {
         None
     }
 

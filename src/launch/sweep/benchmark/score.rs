@@ -88,8 +88,8 @@ impl Benchmark for ScoreSweep {
         Some(self.sweep.conditions(context, option_table::settings(&score)))
     }
 
-    fn caution(&self) -> Option<&'static str> {
-        self.sweep.caution()
+    fn warning(&self) -> Option<&'static str> {
+        self.sweep.warning()
     }
 
     fn start(&self, context: PlanContext) -> Vec<String> {

@@ -181,8 +181,8 @@ impl Benchmark for TrainSweep {
         Some(conditions)
     }
 
-    fn caution(&self) -> Option<&'static str> {
-        self.sweep.caution()
+    fn warning(&self) -> Option<&'static str> {
+        self.sweep.warning()
     }
 
     fn start(&self, context: PlanContext) -> Vec<String> {

@@ -81,7 +81,7 @@ impl<B: Benchmark> Session<'_, B> {
         if launch.doctor && self.launcher.hosts().len() > 1 && launch.options.interface.is_none() {
             print_line("# and, unless --no-doctor, arguments for the network that the doctor finds");
         }
-        let lines = self.unused_hosts().into_iter().chain(self.benchmark.caution().map(str::to_owned));
+        let lines = self.unused_hosts().into_iter().chain(self.benchmark.warning().map(str::to_owned));
         lines.for_each(|line| print_line(&format!("# {line}")));
         agenda.estimate.iter().for_each(|line| print_line(&format!("# {line}")));
         for job in agenda.missing() {
@@ -158,7 +158,7 @@ impl<B: Benchmark> Session<'_, B> {
         let context = PlanContext { environment, begun: begun.as_ref().map(|manifest| &manifest.conditions) };
         let plan = self.benchmark.plan(context)?;
         let mut start: Vec<String> = self.benchmark.start(context);
-        start.extend(self.benchmark.caution().map(str::to_owned));
+        start.extend(self.benchmark.warning().map(str::to_owned));
         let Some(options) = self.benchmark.conditions(context) else {
             refuse_used_files(out, &plan)?;
             return Ok(Agenda { plan, ledger: None, start, estimate: Vec::new(), notes: Vec::new() });

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;
-use crate::read::analyse::quotable::{self, Objection};
+use crate::read::analyse::reliability::{self, ReliabilityWarning};
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::formats::nccl_tests::{self, Message, NcclTests, VERSIONS};
 
@@ -64,7 +64,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     settings.insert(PROGRAM.to_owned(), "ringmark bandwidth".to_owned());
     settings.extend(nccl_variables(&record.environment.variables));
     let warnings: Vec<String> = record.warnings.iter().map(|warning| warning.text.clone()).collect();
-    let objections = quotable::to_bandwidth(case_of(ranks, hosts.len()), &record);
+    let reliability_warnings = reliability::to_bandwidth(case_of(ranks, hosts.len()), &record);
     let gradients = match record.config.messages {
         Messages::Sizes { .. } => String::new(),
         Messages::Gradients(model) => format!(" of {model}"),
@@ -88,7 +88,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
             ..SideTable::default()
         };
         let message = format!("{}{gradients}", size(result.bytes));
-        let seen = Seen { environment: &around, warnings: &warnings, objections: &objections };
+        let seen = Seen { environment: &around, warnings: &warnings, reliability_warnings: &reliability_warnings };
         let figures = |timing: &Option<Timing>| Some(of_record(result, timing.as_ref()?, record.bus()));
         let figures = [figures(&result.out_of_place), figures(&result.in_place)];
         take_message(side, set, file, (&message, places), figures, seen);
@@ -107,7 +107,7 @@ fn case_of(ranks: u32, hosts: usize) -> Case {
 struct Seen<'a> {
     environment: &'a EnvironmentText,
     warnings: &'a [String],
-    objections: &'a [Objection],
+    reliability_warnings: &'a [ReliabilityWarning],
 }
 
 /// Takes in what was measured of one message, out of place and in place.
@@ -129,7 +129,7 @@ fn take_message(
                 let case = set.case(&message);
                 case.environment.clone_from(seen.environment);
                 case.warnings.extend_from_slice(seen.warnings);
-                case.objections.extend_from_slice(seen.objections);
+                case.reliability_warnings.extend_from_slice(seen.reliability_warnings);
                 case.runs.push(figures);
             }
             Some(Err(why)) => left_out.push(format!("{}: {message}: {why}", file.display())),
@@ -210,7 +210,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
             figures(|message| message.out_of_place.as_ref(), |message| message.out_of_place_per_iter.as_ref()),
             figures(|message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
         ];
-        let seen = Seen { environment: &around, warnings: &notes, objections: &[] };
+        let seen = Seen { environment: &around, warnings: &notes, reliability_warnings: &[] };
         take_message(side, set, file, (&size(Bytes(message.size)), PLACES), figures, seen);
     }
     Ok(())

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;
-use crate::read::analyse::quotable::{self, Objection};
+use crate::read::analyse::reliability::{self, ReliabilityWarning};
 use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult};
 
 /// Keys of a file that are compared as conditions or results, not as settings.
@@ -35,7 +35,7 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
     let image_size = file.ours.as_ref().map(|ours| ours.image_size.clone()).filter(|size| !size.contains('/'));
     let device = if file.cuda_version.is_some() { DeviceKind::Cuda } else { DeviceKind::Cpu };
     let is_quick = file.ours.as_ref().is_some_and(|ours| ours.profile.contains("quick"));
-    let objections: Vec<Objection> = is_quick.then(quotable::to_quick).into_iter().collect();
+    let reliability_warnings: Vec<ReliabilityWarning> = is_quick.then(reliability::to_quick).into_iter().collect();
     let mut seen = Vec::new();
     for model in &file.benchmark_results {
         let mut settings = settings.clone();
@@ -77,7 +77,7 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
                 Some(figures) => {
                     let case = set.case(name);
                     case.runs.push(figures);
-                    case.objections.clone_from(&objections);
+                    case.reliability_warnings.clone_from(&reliability_warnings);
                 }
                 None => {
                     left_out.push(format!("{} with {name} has iterations of {mean} s, which is no time", model.model));

@@ -8,7 +8,7 @@ use ringmark_record::stats::summary::STEP_PERCENTS;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::read::analyse::quotable::Objection;
+use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::load::environment::EnvironmentText;
 
 /// BASE or TEST.
@@ -91,8 +91,8 @@ pub struct SideCase {
     pub environment: EnvironmentText,
     /// What was seen in its runs.
     pub warnings: Vec<String>,
-    /// Why its figures are not to be quoted.
-    pub objections: Vec<Objection>,
+    /// Why its figures are unreliable.
+    pub reliability_warnings: Vec<ReliabilityWarning>,
 }
 
 /// One run.
@@ -157,7 +157,7 @@ impl Side {
                 let known = known.case(&case.name);
                 known.runs.extend(case.runs);
                 known.warnings.extend(case.warnings);
-                known.objections.extend(case.objections);
+                known.reliability_warnings.extend(case.reliability_warnings);
                 for (name, values) in case.environment {
                     known.environment.entry(name).or_default().extend(values);
                 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Side, SideTable};
 use crate::read::analyse::figures;
-use crate::read::analyse::quotable::Objection;
+use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::load::content::{RESULT, model_of};
 use crate::read::load::environment::{EnvironmentText, moment};
 use crate::read::show::extraction::json;
@@ -53,8 +53,8 @@ struct ResultCase {
     base: Option<Case>,
     #[serde(default)]
     warnings: Vec<String>,
-    #[serde(default)]
-    objections: Vec<Objection>,
+    #[serde(default, alias = "objections")]
+    reliability_warnings: Vec<ReliabilityWarning>,
     #[serde(default)]
     runs: Vec<ResultRun>,
     #[serde(default)]
@@ -68,8 +68,8 @@ struct ResultCase {
 struct ResultBaseline {
     runs: Vec<ResultRun>,
     warnings: Vec<String>,
-    #[serde(default)]
-    objections: Vec<Objection>,
+    #[serde(default, alias = "objections")]
+    reliability_warnings: Vec<ReliabilityWarning>,
 }
 
 #[derive(Deserialize)]
@@ -220,12 +220,13 @@ fn take_case(side: &mut Side, set: &mut SideTable, name: Case, case: ResultCase)
     // No speedup is shown, so nobody needs to know what it would be relative to.
     let of_no_interest = case.base.and_then(figures::missing_base);
     let warnings = case.warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref());
-    let mut parts = vec![(name.to_string(), case.runs, warnings.collect(), case.objections)];
+    let mut parts = vec![(name.to_string(), case.runs, warnings.collect(), case.reliability_warnings)];
     parts.extend(
-        case.without_communication
-            .map(|baseline| (format!("{name} no-comm"), baseline.runs, baseline.warnings, baseline.objections)),
+        case.without_communication.map(|baseline| {
+            (format!("{name} no-comm"), baseline.runs, baseline.warnings, baseline.reliability_warnings)
+        }),
     );
-    for (name, runs, warnings, objections) in parts {
+    for (name, runs, warnings, reliability_warnings) in parts {
         let mut figures = Vec::new();
         for run in runs {
             match (&run.left_out, of_run(&run, images)) {
@@ -237,7 +238,8 @@ fn take_case(side: &mut Side, set: &mut SideTable, name: Case, case: ResultCase)
         }
         if !figures.is_empty() {
             let taken = set.case(&name);
-            taken.objections = objections.into_iter().filter(|it| !it.is_of_scaling_alone).collect();
+            taken.reliability_warnings =
+                reliability_warnings.into_iter().filter(|it| !it.is_of_scaling_alone).collect();
             (taken.runs, taken.warnings, taken.environment) = (figures, warnings, case.environment.clone());
         }
     }

@@ -15,7 +15,8 @@ use crate::read::analyse::cost::Price;
 const KIND: &str = "ringmark-diff";
 
 /// Version of the JSON. Version 1 had neither kind nor version, and `base`, `test` and `difference` were of geometric means.
-const SCHEMA: u32 = 2;
+/// Version 2 called `base_is_reliable` `base_is_quotable`, and `reliability_warnings` `objections`.
+const SCHEMA: u32 = 3;
 
 /// All of it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -51,8 +52,8 @@ pub struct ComparedSide {
     pub runs: usize,
     /// When the first and the last run began, where that is known: UTC, of nccl-tests local time.
     pub started: Option<(String, String)>,
-    /// Why figures of it are not to be quoted.
-    pub objections: Vec<String>,
+    /// Why figures of it are unreliable.
+    pub reliability_warnings: Vec<String>,
     /// What a reader of its figures must know.
     pub warnings: Vec<String>,
     /// What is not in its figures, and why.
@@ -90,10 +91,10 @@ pub struct ComparedCase {
     pub base_is_warned: bool,
     /// As of BASE.
     pub test_is_warned: bool,
-    /// Whether there is an objection to its figures: see those of the side.
-    pub base_is_quotable: bool,
+    /// Whether its figures are reliable: see the warnings of the side.
+    pub base_is_reliable: bool,
     /// As of BASE.
-    pub test_is_quotable: bool,
+    pub test_is_reliable: bool,
     /// Why there could be no other verdict, or why it is not to be trusted.
     pub note: Option<String>,
     /// Of the runs; positive differences are better.
@@ -187,7 +188,7 @@ impl ComparedResults {
         if self.tables.len() > 1 { format!("{}: {}", table.title, case.name) } else { case.name.clone() }
     }
 
-    /// `3 cases: 1 slower, 2 too noisy to tell; 1 of them not to be quoted`.
+    /// `3 cases: 1 slower, 2 too noisy to tell; 1 of them unreliable`.
     pub fn summary(&self) -> String {
         let count = |what: &dyn Fn(&ComparedCase) -> bool| self.cases().filter(|(_, case)| what(case)).count();
         let verdicts = [
@@ -199,9 +200,9 @@ impl ComparedResults {
         let verdicts = verdicts.map(|(verdict, text)| (count(&|case| case.verdict == verdict), text));
         let verdicts = verdicts.iter().filter(|(count, _)| *count > 0).map(|(count, text)| format!("{count} {text}"));
         let verdicts = verdicts.collect::<Vec<_>>().join(", ");
-        let doubtful = match count(&|case| !case.is_quotable()) {
+        let doubtful = match count(&|case| !case.is_reliable()) {
             0 => String::new(),
-            doubtful => format!("; {doubtful} not to be quoted"),
+            doubtful => format!("; {doubtful} unreliable"),
         };
         let cases = if count(&|_| true) == 1 { "case" } else { "cases" };
         format!("{} {cases}: {verdicts}{doubtful}", count(&|_| true))
@@ -215,7 +216,7 @@ impl ComparedResults {
 
 impl ComparedSide {
     fn of(side: &Side, pairs: &[Pair], place: usize) -> ComparedSide {
-        let mut objections: Vec<String> = Vec::new();
+        let mut reliability_warnings: Vec<String> = Vec::new();
         let mut warnings: Vec<String> = Vec::new();
         for pair in pairs {
             let of_cases = pair.cases.iter().flat_map(|case| case[place].warnings.clone());
@@ -226,14 +227,15 @@ impl ComparedSide {
             }
         }
         for case in pairs.iter().flat_map(|pair| &pair.cases).map(|case| case[place]) {
-            for objection in &case.objections {
-                let text = objection.to(&case.name).to_string();
-                let is_said = objections.contains(&text) || objections.contains(&objection.to_string());
-                objections.extend((!is_said).then_some(text));
+            for warning in &case.reliability_warnings {
+                let text = warning.to(&case.name).to_string();
+                let is_said =
+                    reliability_warnings.contains(&text) || reliability_warnings.contains(&warning.to_string());
+                reliability_warnings.extend((!is_said).then_some(text));
             }
         }
         ComparedSide {
-            objections,
+            reliability_warnings,
             path: side.path.display().to_string(),
             runs: side.runs(),
             started: side.started.first().cloned().zip(side.started.last().cloned()),
@@ -257,9 +259,9 @@ impl ComparedTable {
 }
 
 impl ComparedCase {
-    /// Whether there is no objection to either side.
-    pub fn is_quotable(&self) -> bool {
-        self.base_is_quotable && self.test_is_quotable
+    /// Whether no warning says that either side is unreliable.
+    pub fn is_reliable(&self) -> bool {
+        self.base_is_reliable && self.test_is_reliable
     }
 
     /// `None` without runs, which no reader lets through.
@@ -296,8 +298,8 @@ impl ComparedCase {
             verdict: speeds.verdict(thresholds.noise),
             base_is_warned: !base.warnings.is_empty(),
             test_is_warned: !test.warnings.is_empty(),
-            base_is_quotable: base.objections.is_empty(),
-            test_is_quotable: test.objections.is_empty(),
+            base_is_reliable: base.reliability_warnings.is_empty(),
+            test_is_reliable: test.reliability_warnings.is_empty(),
             note: note(base.runs.len(), test.runs.len(), &times).or_else(|| throughput.skew()),
             throughput,
             mean_seconds: Row::of(mean, times)?,

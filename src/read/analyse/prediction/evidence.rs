@@ -51,7 +51,7 @@ pub struct Evidence {
     pub base: Case,
     /// By ranks; each has a run.
     pub cases: Vec<CaseEvidence>,
-    /// What a reader must know of the runs, objections to quoting them first.
+    /// What a reader must know of the runs, reliability warnings first.
     pub warnings: Vec<String>,
     /// Whom the others waited for in the largest case, as its warning names it; `None` where nobody is named.
     pub straggler: Option<String>,
@@ -308,9 +308,9 @@ impl Evidence {
 }
 
 fn warnings(group: &Group) -> Vec<String> {
-    let objections = group.all_objections().into_iter().map(|objection| objection.warning());
+    let reliability_warnings = group.all_reliability_warnings().into_iter().map(|warning| warning.warning());
     let of_cases = group.cases.iter().flat_map(|case| &case.warnings);
-    objections.chain(group.warnings.iter().chain(of_cases).cloned()).collect()
+    reliability_warnings.chain(group.warnings.iter().chain(of_cases).cloned()).collect()
 }
 
 fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseEvidence> {

@@ -74,7 +74,7 @@ mod tests {
     use ringmark_record::dimension::units::Seconds;
 
     use super::*;
-    use crate::read::show::export::figure::{IMAGES_PER_SECOND, PHASE, QUOTABLE, RANKS};
+    use crate::read::show::export::figure::{IMAGES_PER_SECOND, PHASE, RANKS, RELIABLE};
 
     #[test]
     fn tags_are_in_order_and_fields_have_types() {
@@ -83,9 +83,9 @@ mod tests {
         series.add(&IMAGES_PER_SECOND, Some(12.5));
         series.add_part(&PHASE, Some(("phase", "forward")), Some(0.25));
         series.add(&RANKS, Some(2_u32));
-        series.add(&QUOTABLE, Some(false));
+        series.add(&RELIABLE, Some(false));
         series.details.push(("host", "\"x\"\n".to_owned()));
-        let expected = r#"ringmark_run,case=1n1g,result=a\ b\,c\=/ images_per_second=12.5,phase_forward_seconds=0.25,ranks=2i,quotable=false,host="\"x\" " 1700000000000000000
+        let expected = r#"ringmark_run,case=1n1g,result=a\ b\,c\=/ images_per_second=12.5,phase_forward_seconds=0.25,ranks=2i,reliable=false,host="\"x\" " 1700000000000000000
 "#;
         let (text, problems) = lines(&[series.clone()]);
         assert_eq!((text.as_str(), problems), (expected, Vec::new()));

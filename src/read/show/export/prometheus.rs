@@ -59,14 +59,14 @@ fn sample(series: &Series, figure: &Figure) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::show::export::figure::{IMAGES_PER_SECOND, QUOTABLE};
+    use crate::read::show::export::figure::{IMAGES_PER_SECOND, RELIABLE};
 
     #[test]
     fn samples_of_a_family_stand_together_and_every_label_is_whole() {
         let series = |result: &str| {
             let mut series = Series::new(Scope::Case, vec![("result", result.to_owned())], None);
             series.add(&IMAGES_PER_SECOND, Some(12.5));
-            series.add(&QUOTABLE, Some(true));
+            series.add(&RELIABLE, Some(true));
             series
         };
         let expected = r#"# HELP ringmark_info What it ran on, as labels, and the value is 1.
@@ -78,10 +78,10 @@ ringmark_info{result="\"\\\n"} 1
 # UNIT ringmark_images_per_second images_per_second
 ringmark_images_per_second{result="a"} 12.5
 ringmark_images_per_second{result="\"\\\n"} 12.5
-# HELP ringmark_quotable Whether nothing speaks against quoting the figures, 1 or 0.
-# TYPE ringmark_quotable gauge
-ringmark_quotable{result="a"} 1
-ringmark_quotable{result="\"\\\n"} 1
+# HELP ringmark_reliable Whether no warning says that the figures are unreliable, 1 or 0.
+# TYPE ringmark_reliable gauge
+ringmark_reliable{result="a"} 1
+ringmark_reliable{result="\"\\\n"} 1
 # EOF
 "#;
         assert_eq!(text(&[series("a"), series("\"\\\n")]), expected);

@@ -72,7 +72,7 @@ fn of_point(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> 
     series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(figures.speed.0 / f64::from(point.key.case.ranks())));
     series.add(&figure::RANKS, Some(point.key.case.ranks()));
     series.add(&figure::CV, figures.cv);
-    series.add(&figure::QUOTABLE, Some(!table.is_doubtful(point)));
+    series.add(&figure::RELIABLE, Some(!table.is_doubtful(point)));
     add_arithmetic(&mut series, table.utilisation(point));
     series.add(&figure::PEAK_MEMORY, point.peak_memory().map(|peak| peak.0));
     series.add(&figure::RUNS_COUNTED, Some(point.counted().count()));

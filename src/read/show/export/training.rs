@@ -76,7 +76,7 @@ fn of_case(name: &str, group: &Group, case: &CaseRuns, communicates: bool) -> Op
                 series.add_part(&figure::SCALING_LOSS, Some(("part", part.key())), Some(lost.seconds));
             }
         }
-        series.add(&figure::QUOTABLE, Some(group.is_quotable(case)));
+        series.add(&figure::RELIABLE, Some(group.is_reliable(case)));
         add_arithmetic(&mut series, utilisation::of_training(group, case));
         let energy = energy::of_case(case);
         series.add(&figure::POWER, energy.as_ref().map(|energy| energy.watts));

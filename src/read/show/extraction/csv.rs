@@ -80,9 +80,9 @@ fn columns() -> Vec<Column> {
     columns.extend(arithmetic());
     columns.push(column("kv_store", |line| line.group.conditions.kv_store.to_string()));
     columns.push(column("base_kv_store", |line| text(line.group.base_kv_store())));
-    columns.push(column("is_quotable", |line| line.group.is_quotable(line.case).to_string()));
-    columns.push(column("objections", |line| {
-        line.group.scaling_objections(line.case).map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    columns.push(column("is_reliable", |line| line.group.is_reliable(line.case).to_string()));
+    columns.push(column("reliability_warnings", |line| {
+        line.group.scaling_reliability_warnings(line.case).map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }));
     columns.push(column("warnings", |line| line.group.warnings.join("; ")));
     columns.push(column("run_warnings", |line| line.case.warnings.len().to_string()));

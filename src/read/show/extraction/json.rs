@@ -21,7 +21,7 @@ use crate::read::analyse::cost::{Cost, Price};
 use crate::read::analyse::energy::{self, Energy};
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::grouping::settings;
-use crate::read::analyse::quotable::Objection;
+use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::analyse::work_load::{self, WorkCost};
@@ -32,8 +32,8 @@ use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::record::{Measured, Run};
 
 /// Version of this file format. Versions 1 and 2 had no kind: they were DLPerf's JSON, cases by name in groups by name, with
-/// our fields in each case.
-pub const SCHEMA: u32 = 3;
+/// our fields in each case. Version 3 called `is_reliable` `is_quotable`, and `reliability_warnings` `objections`.
+pub const SCHEMA: u32 = 4;
 
 /// A whole result.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -98,10 +98,10 @@ pub struct JsonRow {
     /// With `--price` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<Cost>,
-    /// Whether nothing speaks against quoting these figures.
-    is_quotable: bool,
+    /// Whether no warning says that these figures are unreliable.
+    is_reliable: bool,
     /// What does, and what to do.
-    objections: Vec<Objection>,
+    reliability_warnings: Vec<ReliabilityWarning>,
     runs_counted: usize,
     seconds_per_iteration: Option<JsonTimes>,
     /// What `--work-load` cost and saved; not there without it.
@@ -140,7 +140,7 @@ struct JsonBaseline {
     speedup_over_base: Option<f64>,
     efficiency: Option<f64>,
     cv: Option<f64>,
-    objections: Vec<Objection>,
+    reliability_warnings: Vec<ReliabilityWarning>,
     /// The case's step / this step - 1.
     communication_cost: Option<f64>,
     runs_counted: usize,
@@ -266,8 +266,8 @@ fn row(group: &Group, case: &CaseRuns, price: Option<&Price>) -> JsonRow {
         arithmetic: utilisation::of_training(group, case),
         energy: energy::of_case(case),
         cost: price.and_then(|price| price.of_case(group, case)),
-        is_quotable: group.is_quotable(case),
-        objections: group.scaling_objections(case).cloned().collect(),
+        is_reliable: group.is_reliable(case),
+        reliability_warnings: group.scaling_reliability_warnings(case).cloned().collect(),
         runs_counted: case.counted().count(),
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
         work_load: work_load::of_case(group, case),
@@ -293,7 +293,7 @@ fn json_baseline(case: &CaseRuns, baseline: &CaseRuns) -> JsonBaseline {
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
         cv: figures.and_then(|figures| figures.cv),
-        objections: baseline.speed_objections.clone(),
+        reliability_warnings: baseline.speed_reliability_warnings.clone(),
         communication_cost: case.communication_cost(),
         runs_counted: baseline.counted().count(),
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),

@@ -22,7 +22,7 @@ pub fn sections(groups: &[Group]) -> Vec<Section> {
     tables.iter().filter(|table| table.len() > 1).map(|table| section(table)).collect()
 }
 
-/// Each objection and warning stands with the table of its own kv-store.
+/// Each warning stands with the table of its own kv-store.
 fn section(groups: &[&Group]) -> Section {
     let conditions = &groups[0].conditions;
     let (model, dtype, batch_size) = (conditions.model.facts().title, conditions.dtype, conditions.batch_size);
@@ -51,7 +51,7 @@ fn section(groups: &[&Group]) -> Section {
             "backward did not hide".to_owned(),
         ],
         blocks: vec![Block::first(columns)],
-        objections: Vec::new(),
+        reliability_warnings: Vec::new(),
         warnings: Vec::new(),
     }
 }
@@ -61,8 +61,8 @@ fn row(group: &Group, case: &CaseRuns, ring: Option<&CaseRuns>) -> Vec<String> {
     let Some(Figures { speed, speedup, efficiency, times, .. }) = &case.figures else {
         return name.into_iter().chain(vec!["-".to_owned(); 6]).collect();
     };
-    let is_speed_doubtful = group.speed_objections(case).next().is_some();
-    let is_ring_doubtful = ring.is_some_and(|ring| !ring.speed_objections.is_empty());
+    let is_speed_doubtful = group.speed_reliability_warnings(case).next().is_some();
+    let is_ring_doubtful = ring.is_some_and(|ring| !ring.speed_reliability_warnings.is_empty());
     let nothing = || "-".to_owned();
     let of_ring = ring.and_then(|ring| Some(100.0 * speed.0 / ring.figures.as_ref()?.speed.0));
     let of_ring = of_ring.map(|share| marked(format!("{share:.1}"), is_speed_doubtful || is_ring_doubtful));
@@ -70,8 +70,8 @@ fn row(group: &Group, case: &CaseRuns, ring: Option<&CaseRuns>) -> Vec<String> {
     let figures = [
         marked(format!("{:.2}", speed.0), is_speed_doubtful),
         of_ring.unwrap_or_else(nothing),
-        marked(format!("{speedup:.2}"), !group.is_quotable(case)),
-        marked(format!("{:.1}", 100.0 * efficiency), !group.is_quotable(case)),
+        marked(format!("{speedup:.2}"), !group.is_reliable(case)),
+        marked(format!("{:.1}", 100.0 * efficiency), !group.is_reliable(case)),
         times.map_or_else(nothing, |times| milliseconds(times.step.0)),
         times.map_or_else(nothing, |times| milliseconds(times.phases[Phase::ExposedAllreduce].0)),
     ];

@@ -39,7 +39,7 @@ pub fn columns(group: &Group) -> Option<Columns> {
     let parts: Vec<Part> = all_parts().into_iter().filter(is_shown).collect();
     let of_parts = parts.iter().map(|part| header(*part));
     let headers: Vec<(&str, &str)> = [("case", ""), ("", ""), ("lost", "")].into_iter().chain(of_parts).collect();
-    let is_doubtful = |loss: &CaseLoss| group.case(loss.case).is_some_and(|case| !group.is_quotable(case));
+    let is_doubtful = |loss: &CaseLoss| group.case(loss.case).is_some_and(|case| !group.is_reliable(case));
     let rows = losses.iter().flat_map(|loss| rows(loss, &parts, is_doubtful(loss))).collect();
     (!losses.is_empty()).then(|| Columns::new(&headers, rows))
 }

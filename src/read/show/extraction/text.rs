@@ -51,7 +51,7 @@ fn all(
     extraction.groups.iter().map(|group| section(group, price)).chain(by_kv_store).chain(by_size).collect()
 }
 
-/// Its objections and warnings stand above, with the tables of its groups.
+/// Its warnings stand above, with the tables of its groups.
 fn section_by_batch_size(table: &BatchTable, side_by_side: usize) -> Section {
     let quick = if table.is_quick { " - QUICK PROFILE" } else { "" };
     let device = table.device.map_or("device unknown".to_owned(), |device| format!("{device}: {}", table.devices));
@@ -60,7 +60,7 @@ fn section_by_batch_size(table: &BatchTable, side_by_side: usize) -> Section {
     Section {
         title: vec![format!("{BY_BATCH_SIZE}{quick}"), device, table.pixels() + &kv_store],
         blocks: tables.into_iter().map(Block::first).chain(Block::of_shortages(&table.shortages)).collect(),
-        objections: Vec::new(),
+        reliability_warnings: Vec::new(),
         warnings: Vec::new(),
     }
 }
@@ -100,7 +100,7 @@ fn section(group: &Group, price: Option<&Price>) -> Section {
     Section {
         title: title(group),
         blocks: [speeds].into_iter().chain(note).chain(tables_below.into_iter().flatten()).collect(),
-        objections: group.all_objections().iter().map(ToString::to_string).collect(),
+        reliability_warnings: group.all_reliability_warnings().iter().map(ToString::to_string).collect(),
         warnings: warnings(group).cloned().collect(),
     }
 }
@@ -114,7 +114,7 @@ fn warnings(group: &Group) -> impl Iterator<Item = &String> {
 fn legend(extraction: &Extraction, has_sizes: bool, word: &str) -> Vec<String> {
     let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
     let mark = extraction.groups.iter().any(is_marked).then(|| sections::mark_legend(word));
-    let is_doubtful = extraction.groups.iter().any(|group| !group.all_objections().is_empty());
+    let is_doubtful = extraction.groups.iter().any(|group| !group.all_reliability_warnings().is_empty());
     let doubtful = is_doubtful.then(|| sections::doubtful_legend("above"));
     let peak = has_sizes.then(|| PEAK_LEGEND.to_owned());
     LEGEND.map(str::to_owned).into_iter().chain(peak).chain(mark).chain(doubtful).collect()
@@ -138,8 +138,8 @@ fn speeds(group: &Group) -> Columns {
 }
 
 fn speed_row(group: &Group, case: &CaseRuns) -> Vec<String> {
-    let speed_is_doubtful = group.speed_objections(case).next().is_some();
-    let scaling_is_doubtful = group.scaling_objections(case).next().is_some();
+    let speed_is_doubtful = group.speed_reliability_warnings(case).next().is_some();
+    let scaling_is_doubtful = group.scaling_reliability_warnings(case).next().is_some();
     let speed = |speed: ImagesPerSecond| marked(format!("{:.2}", speed.0), speed_is_doubtful);
     let name = [case.case.to_string(), case.case.ranks().to_string(), runs(case)];
     let figures = match &case.figures {
@@ -163,7 +163,7 @@ fn runs(case: &CaseRuns) -> String {
 
 /// `None` where no case has a baseline.
 fn costs(group: &Group) -> Option<Columns> {
-    let is_doubtful = |case: &CaseRuns| group.speed_objections(case).next().is_some();
+    let is_doubtful = |case: &CaseRuns| group.speed_reliability_warnings(case).next().is_some();
     let step = |case: &CaseRuns| {
         let step = case.figures.as_ref()?.times?.step;
         Some(marked(format!("{:.2}", step.0 * 1e3), is_doubtful(case)))
@@ -195,7 +195,7 @@ fn times(group: &Group) -> Option<Columns> {
 
 fn time_row(group: &Group, case: &CaseRuns, phases: &[Phase]) -> Option<Vec<String>> {
     let times = case.figures.as_ref()?.times?;
-    let is_doubtful = group.speed_objections(case).next().is_some();
+    let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
     let milliseconds = |time: Seconds| marked(format!("{:.2}", time.0 * 1e3), is_doubtful);
     let mut row = vec![case.case.to_string(), milliseconds(times.step)];
     for phase in phases {

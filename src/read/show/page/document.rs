@@ -63,7 +63,7 @@ pub struct Figure {
     pub note: String,
     /// What it is made of, for a bar and its key; may be empty.
     pub parts: Vec<Share>,
-    /// Whether it is not to be quoted.
+    /// Whether it is unreliable.
     pub is_doubtful: bool,
 }
 
@@ -90,7 +90,7 @@ impl Figure {
     }
 }
 
-/// Whether figures may be quoted.
+/// Whether figures are reliable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// Nothing speaks against them.
@@ -98,7 +98,7 @@ pub enum Trust {
     /// Something does: see the reasons.
     WithCare,
     /// A first look, a test, or no result at all.
-    NotToQuote,
+    Unreliable,
 }
 
 impl Trust {
@@ -107,7 +107,7 @@ impl Trust {
         match self {
             Trust::Sound => "Sound",
             Trust::WithCare => "With care",
-            Trust::NotToQuote => "Not to be quoted",
+            Trust::Unreliable => "Unreliable",
         }
     }
 }
@@ -217,7 +217,7 @@ pub struct Row {
     pub style: Option<Style>,
     /// Whether it stands out from the others.
     pub is_marked: bool,
-    /// Whether its figures are not to be quoted.
+    /// Whether its figures are unreliable.
     pub is_doubtful: bool,
 }
 

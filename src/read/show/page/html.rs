@@ -84,7 +84,7 @@ fn headline(headline: &Headline) -> Markup {
     let trust = match headline.trust {
         Trust::Sound => ("sound", "\u{2713}"),
         Trust::WithCare => ("care", "!"),
-        Trust::NotToQuote => ("not", "\u{2715}"),
+        Trust::Unreliable => ("not", "\u{2715}"),
     };
     html! {
         section class={ "headline " (style::colour(headline.style)) } aria-label=(headline.name) {

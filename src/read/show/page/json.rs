@@ -25,8 +25,8 @@ use crate::read::show::page::content::input;
 pub const KIND: &str = "ringmark-report";
 
 /// Version of this document. Version 1 did not say so, and called `backend` `collective`; version 2 had no kind, and cases by
-/// name in groups by name.
-pub const SCHEMA: u32 = 3;
+/// name in groups by name; version 3 called `is_reliable` `is_quotable`, and `reliability_warnings` `objections`.
+pub const SCHEMA: u32 = 4;
 
 /// The whole document.
 #[derive(Serialize, JsonSchema)]

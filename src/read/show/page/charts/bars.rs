@@ -72,7 +72,7 @@ pub struct Bar {
     pub runs: Vec<(f64, String)>,
     /// What is shown under the pointer.
     pub tip: String,
-    /// Whether it is not to be quoted: in grey.
+    /// Whether it is unreliable: in grey.
     pub is_doubtful: bool,
 }
 
@@ -259,6 +259,6 @@ mod tests {
         }
         let doubtful = Bar { is_doubtful: true, ..bar(0, 1.0, &[1.0]) };
         let drawn = chart(vec![vec![doubtful]]).drawing().figure().into_string();
-        assert!(drawn.contains("bar doubtful") && drawn.contains("not to be quoted") && !drawn.contains("bar s0"));
+        assert!(drawn.contains("bar doubtful") && drawn.contains("unreliable") && !drawn.contains("bar s0"));
     }
 }

@@ -169,9 +169,9 @@ pub fn run_entry() -> KeyEntry {
     (sample, "one run".to_owned())
 }
 
-/// Of what is grey because its figures are not to be quoted.
+/// Of what is grey because its figures are unreliable.
 pub fn doubtful_entry() -> KeyEntry {
-    (area_sample("doubtful"), "not to be quoted".to_owned())
+    (area_sample("doubtful"), "unreliable".to_owned())
 }
 
 #[cfg(test)]

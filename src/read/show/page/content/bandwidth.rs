@@ -12,7 +12,7 @@ use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::stats::busbw::{Bus, busbw};
 use ringmark_record::stats::summary::percentile;
 
-use crate::read::analyse::quotable;
+use crate::read::analyse::reliability;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::show::columns::percent;
 use crate::read::show::page::charts::Chart;
@@ -132,7 +132,7 @@ fn device_of(record: &BandwidthRecord) -> DeviceKind {
 }
 
 fn sides<'a>(colour: usize, name: &str, case: Case, record: &'a BandwidthRecord) -> Vec<Line<'a>> {
-    let is_doubtful = !quotable::to_bandwidth(case, record).is_empty();
+    let is_doubtful = !reliability::to_bandwidth(case, record).is_empty();
     let mut lines: Vec<Line> = Vec::new();
     for message in &record.results {
         for (side, timing) in message.sides() {
@@ -176,7 +176,7 @@ fn block(device: DeviceKind, exchanged: Exchanged, lines: &[Line]) -> Block {
             };
             let [low, high] = [time(5.0).min(time(95.0)), time(5.0).max(time(95.0))];
             let y = value(line.record.bus(), message.bytes, timing.mean().map_or(f64::NAN, |mean| mean.0));
-            let doubt = if line.is_doubtful { ", not to be quoted" } else { "" };
+            let doubt = if line.is_doubtful { ", unreliable" } else { "" };
             let tip = format!(
                 "{}, {}: {y:.3} {unit}, nine tenths of the samples {low:.3} to {high:.3}{doubt}",
                 line.name,

@@ -137,7 +137,7 @@ fn title(series: &BatchSeries) -> String {
 fn tip(line: &ChartLine, point: &BatchPoint, quantity: &Quantity, value: f64, what: &str) -> String {
     let BatchSeries { dtype, case, .. } = line.series;
     let result = line.result.as_ref().map(|result| format!("{result}, ")).unwrap_or_default();
-    let doubt = if (quantity.is_doubtful)(point) { ", not to be quoted" } else { "" };
+    let doubt = if (quantity.is_doubtful)(point) { ", unreliable" } else { "" };
     let (model, text, size) = (title(line.series), (quantity.text)(value), point.batch_size);
     format!("{result}{model}, {dtype}, {case}, batch size {size}{what}: {text}{doubt}")
 }

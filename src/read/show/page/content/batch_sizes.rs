@@ -24,7 +24,7 @@ use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Ta
 
 const NOTE: &str = "Images/s are of all ranks, the median over runs; CV is the runs' standard deviation by their mean; peak GB is the \
                     memory of the fullest rank: on a GPU what tensors held, on the CPU what was resident. Runs of a figure with ! have \
-                    warnings; one in parentheses is not to be quoted.";
+                    warnings; one in parentheses is unreliable.";
 
 /// What was done with the images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

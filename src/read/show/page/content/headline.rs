@@ -14,7 +14,7 @@ use crate::read::analyse::conclusion;
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::energy;
 use crate::read::analyse::figures::{CaseRuns, Figures, Group};
-use crate::read::analyse::quotable::{self, Objection};
+use crate::read::analyse::reliability::{self, ReliabilityWarning};
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::analyse::title;
@@ -108,7 +108,7 @@ fn gain(table: &BatchTable) -> Option<String> {
         [first, .., last] => format!("{} to {}", text(first, WHAT), text(last, "")),
     };
     let is_doubtful = table.series.iter().flat_map(|series| &series.points).any(|point| point.is_doubtful);
-    let doubt = if is_doubtful { " (not to be quoted)" } else { "" };
+    let doubt = if is_doubtful { " (unreliable)" } else { "" };
     Some(format!("batch size {} against {}: {told}{doubt}", widest[1], widest[0]))
 }
 
@@ -117,9 +117,9 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     let (largest_case, _) = result.bandwidth.last()?;
     // Of its operations the first, which is the all-reduce where that was measured.
     let (case, record) = result.bandwidth.iter().find(|(case, _)| case == largest_case)?;
-    let objections: Vec<Objection> =
-        result.bandwidth.iter().flat_map(|(case, record)| quotable::to_bandwidth(*case, record)).collect();
-    let is_doubtful = !objections.is_empty();
+    let reliability_warnings: Vec<ReliabilityWarning> =
+        result.bandwidth.iter().flat_map(|(case, record)| reliability::to_bandwidth(*case, record)).collect();
+    let is_doubtful = !reliability_warnings.is_empty();
     let figure = |label: &str, (size, rate): (Bytes, GigabytesPerSecond)| Figure {
         label: label.to_owned(),
         value: big(rate.0),
@@ -139,11 +139,11 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     reasons.extend((!result.problems.is_empty()).then(|| count(result.problems.len(), "problem") + " in the folder"));
     let warnings = result.bandwidth.iter().map(|(_, record)| record.warnings.len()).sum::<usize>();
     reasons.extend((warnings > 0).then(|| count(warnings, "warning")));
-    reasons.splice(0..0, objections.into_iter().map(|objection| objection.reason));
+    reasons.splice(0..0, reliability_warnings.into_iter().map(|warning| warning.reason));
     let trust = match (wrong, result.problems.is_empty() && warnings == 0) {
-        _ if is_doubtful => Trust::NotToQuote,
+        _ if is_doubtful => Trust::Unreliable,
         (Some(0), true) => Trust::Sound,
-        (Some(1..), _) => Trust::NotToQuote,
+        (Some(1..), _) => Trust::Unreliable,
         _ => Trust::WithCare,
     };
     let devices: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.device_name.as_str()).collect();
@@ -204,8 +204,9 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     };
     let name = case.case;
     let per_process = format!("{} a {}", big(figures.per_rank.0), title::process(group));
-    let of_speed = |figure: Figure| Figure { is_doubtful: group.speed_objections(case).next().is_some(), ..figure };
-    let of_scaling = |figure: Figure| Figure { is_doubtful: !group.is_quotable(case), ..figure };
+    let of_speed =
+        |figure: Figure| Figure { is_doubtful: group.speed_reliability_warnings(case).next().is_some(), ..figure };
+    let of_scaling = |figure: Figure| Figure { is_doubtful: !group.is_reliable(case), ..figure };
     let mut shown = vec![of_speed(figure(format!("Speed of {name}"), big(figures.speed.0), "images/s", per_process))];
     if let Some(times) = figures.times {
         let exposed = format!("{} % of it communication without computing", percent(times.exposed_share()));
@@ -239,7 +240,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     shown.push(of_scaling(figure(format!("Efficiency of {name}"), percent(figures.efficiency), "%", speedup)));
     let lost = 1.0 - figures.efficiency;
     let label = if lost < 0.0 { "Gained" } else { "Lost" };
-    let split = scaling_loss::of_case(group, case).filter(|_| group.is_quotable(case));
+    let split = scaling_loss::of_case(group, case).filter(|_| group.is_reliable(case));
     let parts = split.map(|loss| parts(&loss)).unwrap_or_default();
     let note = if figures.times.is_none() { "only records tell where" } else { "" }.to_owned();
     let loss = figure(format!("{label} by {name}"), percent(lost.abs()), "%", note);

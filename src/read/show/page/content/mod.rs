@@ -51,7 +51,7 @@ use std::collections::BTreeSet;
 use ringmark_record::dimension::model::Model;
 
 use crate::read::analyse::figures::Group;
-use crate::read::analyse::quotable;
+use crate::read::analyse::reliability;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::load::environment::moment;
 use crate::read::score::figures::ScoreTable;
@@ -165,18 +165,22 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
         let of_input = of_input.map(|warning| format!("input: {}", warning.text));
         let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_warnings).cloned();
         let warnings = warnings.chain(of_scoring).chain(of_bandwidth).chain(of_input);
-        let objections = result.groups.iter().flat_map(|group| {
+        let reliability_warnings = result.groups.iter().flat_map(|group| {
             group
-                .all_objections()
+                .all_reliability_warnings()
                 .into_iter()
-                .map(move |objection| of_group(group, &objection.to_string()))
+                .map(move |warning| of_group(group, &warning.to_string()))
                 .collect::<Vec<_>>()
         });
-        let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| quotable::to_bandwidth(*case, record));
-        let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_objections);
-        let others = of_scoring.chain(of_bandwidth).map(|objection| objection.to_string());
-        let objections = objections.chain(others).collect();
-        findings.push(Findings { title: of_result("Not to be quoted"), lines: objections, is_grave: true });
+        let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| reliability::to_bandwidth(*case, record));
+        let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_reliability_warnings);
+        let others = of_scoring.chain(of_bandwidth).map(|warning| warning.to_string());
+        let reliability_warnings = reliability_warnings.chain(others).collect();
+        findings.push(Findings {
+            title: of_result("Warnings: unreliable figures"),
+            lines: reliability_warnings,
+            is_grave: true,
+        });
         findings.push(Findings { title: of_result("Not in the figures"), lines: problems, is_grave: true });
         findings.push(Findings { title: of_result("Warnings"), lines: warnings.collect(), is_grave: false });
     }

@@ -92,7 +92,7 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
                 cells,
                 bar,
                 style: Some(series.style),
-                is_doubtful: !series.group.is_quotable(case),
+                is_doubtful: !series.group.is_reliable(case),
                 ..Row::default()
             });
         }
@@ -135,11 +135,11 @@ fn cells(group: &Group, case: &CaseRuns) -> Vec<String> {
         return cells;
     };
     let [low, high] = extent(case.counted().map(|run| run.speed.0)).unwrap_or([f64::NAN; 2]);
-    let speed_is_doubtful = group.speed_objections(case).next().is_some();
+    let speed_is_doubtful = group.speed_reliability_warnings(case).next().is_some();
     let speeds = [speed.0, low, high, per_rank.0].map(|value| marked(format!("{value:.2}"), speed_is_doubtful));
     cells.extend(speeds);
     let scaling = [format!("{speedup:.2}"), percent(*efficiency)];
-    cells.extend(scaling.map(|figure| marked(figure, !group.is_quotable(case))));
+    cells.extend(scaling.map(|figure| marked(figure, !group.is_reliable(case))));
     cells.push(cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)));
     cells.push(marked(format!("{:.2}", dlperf.median_speed.0), speed_is_doubtful));
     cells

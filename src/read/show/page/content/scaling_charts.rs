@@ -111,8 +111,8 @@ pub fn measured(series: &Series) -> Option<Measurements> {
             case: case.case,
             median: case.figures.as_ref()?.speed.0,
             runs: counted.collect(),
-            is_speed_doubtful: group.speed_objections(case).next().is_some(),
-            is_scaling_doubtful: !group.is_quotable(case),
+            is_speed_doubtful: group.speed_reliability_warnings(case).next().is_some(),
+            is_scaling_doubtful: !group.is_reliable(case),
         })
     };
     let cases: Vec<Speeds> = group.cases.iter().filter_map(of_case).collect();
@@ -175,7 +175,7 @@ impl Measurements {
     fn tip(&self, quantity: &Quantity, case: &Speeds, speed: f64, what: &str) -> String {
         let value = (quantity.value)(self, case.case, speed);
         let speed = if value == speed { String::new() } else { format!(" ({speed:.2} images/s)") };
-        let doubt = if (quantity.is_doubtful)(case) { ", not to be quoted" } else { "" };
+        let doubt = if (quantity.is_doubtful)(case) { ", unreliable" } else { "" };
         format!("{}, {}, {what}: {}{speed}{doubt}", self.name, case.case, (quantity.text)(value))
     }
 

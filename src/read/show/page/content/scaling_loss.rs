@@ -121,7 +121,7 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
                 cells,
                 bar: Some(loss.loss.total.seconds.max(0.0)),
                 style: Some(series.style),
-                is_doubtful: !series.group.case(loss.case).is_some_and(|case| series.group.is_quotable(case)),
+                is_doubtful: !series.group.case(loss.case).is_some_and(|case| series.group.is_reliable(case)),
                 ..Row::default()
             }
         })

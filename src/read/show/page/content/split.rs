@@ -52,7 +52,7 @@ fn steps<'a>(series: &Series<'a>) -> Vec<Step<'a>> {
     };
     let of_case = |case: &'a CaseRuns| {
         let step = |label: String, runs: &'a CaseRuns| {
-            let is_doubtful = series.group.speed_objections(runs).next().is_some();
+            let is_doubtful = series.group.speed_reliability_warnings(runs).next().is_some();
             Some(Step { label, times: times(runs)?, is_doubtful })
         };
         let own = step(case.case.to_string(), case);

@@ -3,7 +3,7 @@
 use ringmark_record::validity::thresholds::WIDE_SPREAD;
 
 use crate::read::analyse::figures::Group;
-use crate::read::analyse::quotable::Objection;
+use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::score::figures::ScoreTable;
 use crate::read::show::columns::percent;
@@ -19,8 +19,8 @@ pub struct Evidence {
     runs: usize,
     /// Those that count.
     counted: usize,
-    /// Why figures are not to be quoted.
-    objections: Vec<Objection>,
+    /// Why figures are unreliable.
+    reliability_warnings: Vec<ReliabilityWarning>,
     /// Whether logs stand without records.
     lacks_records: bool,
     warnings: usize,
@@ -39,14 +39,14 @@ impl Evidence {
             group.warnings.len() + group.with_baselines().map(|case| case.warnings.len()).sum::<usize>()
         };
         let several = groups.len() > 1;
-        let objections = |group: &&Group| {
-            let named = |objection: Objection| if several { objection.to(&group.label) } else { objection };
-            group.all_objections().into_iter().map(named).collect::<Vec<_>>()
+        let reliability_warnings = |group: &&Group| {
+            let named = |warning: ReliabilityWarning| if several { warning.to(&group.label) } else { warning };
+            group.all_reliability_warnings().into_iter().map(named).collect::<Vec<_>>()
         };
         Evidence {
             runs: cases().map(|case| case.runs.len()).sum(),
             counted: cases().map(|case| case.counted().count()).sum(),
-            objections: groups.iter().flat_map(objections).collect(),
+            reliability_warnings: groups.iter().flat_map(reliability_warnings).collect(),
             // Of several those may lack them of which no run counts.
             lacks_records: groups.iter().any(|it| it.conditions.recorded.is_none() && (!several || it.base.is_some())),
             warnings: groups.iter().map(warnings).sum(),
@@ -61,7 +61,7 @@ impl Evidence {
         Evidence {
             runs: points().map(|point| point.runs.len()).sum(),
             counted: points().map(|point| point.counted().count()).sum(),
-            objections: table.all_objections(),
+            reliability_warnings: table.all_reliability_warnings(),
             // Without a record no scoring run counts.
             lacks_records: false,
             warnings: table.all_warnings().count(),
@@ -76,17 +76,17 @@ impl Evidence {
         let mut trust = Trust::Sound;
         let mut reasons = Vec::new();
         let mut lower = |to: Trust, reason: String| {
-            trust = if trust == Trust::NotToQuote { trust } else { to };
+            trust = if trust == Trust::Unreliable { trust } else { to };
             reasons.push(reason);
         };
         if counted == 0 {
-            lower(Trust::NotToQuote, "no run counts".to_owned());
+            lower(Trust::Unreliable, "no run counts".to_owned());
         }
-        for objection in self.objections.iter().take(FEW) {
-            lower(Trust::NotToQuote, objection.reason.clone());
+        for warning in self.reliability_warnings.iter().take(FEW) {
+            lower(Trust::Unreliable, warning.reason.clone());
         }
-        if self.objections.len() > FEW {
-            lower(Trust::NotToQuote, format!("{} more objections", self.objections.len() - FEW));
+        if self.reliability_warnings.len() > FEW {
+            lower(Trust::Unreliable, format!("{} more warnings of this kind", self.reliability_warnings.len() - FEW));
         }
         if self.lacks_records {
             lower(Trust::WithCare, "logs without records: nothing but speed can be judged".to_owned());

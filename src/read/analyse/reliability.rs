@@ -1,4 +1,4 @@
-//! Why figures are not to be quoted, and what to do about it. Thresholds and their reasons are in
+//! Why figures are unreliable, and what to do about it. Thresholds and their reasons are in
 //! [`ringmark_record::validity::thresholds`]. Not for what a reader should know of figures that stand: those are warnings.
 
 use std::fmt;
@@ -12,35 +12,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::read::load::folder::SweepFacts;
 
-/// Why a figure is not to be quoted.
+/// Why a figure is unreliable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Objection {
+pub struct ReliabilityWarning {
     /// What was seen, with its value.
     pub reason: String,
     /// What to do.
     pub fix: String,
-    /// Whether it is to speedup and efficiency alone, and the speed may be quoted.
+    /// Whether it is to speedup and efficiency alone, and the speed is reliable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_of_scaling_alone: bool,
 }
 
-impl Objection {
-    fn new(reason: String, fix: String) -> Objection {
-        Objection { reason, fix, is_of_scaling_alone: false }
+impl ReliabilityWarning {
+    fn new(reason: String, fix: String) -> ReliabilityWarning {
+        ReliabilityWarning { reason, fix, is_of_scaling_alone: false }
     }
 
     /// The same, its reason with what it is to.
-    pub fn to(&self, what: impl fmt::Display) -> Objection {
-        Objection { reason: format!("{what}: {}", self.reason), ..self.clone() }
+    pub fn to(&self, what: impl fmt::Display) -> ReliabilityWarning {
+        ReliabilityWarning { reason: format!("{what}: {}", self.reason), ..self.clone() }
     }
 
     /// Among warnings, where there is no other place for it.
     pub fn warning(&self) -> String {
-        format!("not to be quoted: {self}")
+        format!("unreliable: {self}")
     }
 }
 
-impl fmt::Display for Objection {
+impl fmt::Display for ReliabilityWarning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.reason, self.fix)
     }
@@ -60,7 +60,7 @@ pub fn to_speed(
     cv: Option<f64>,
     loads: &[(u32, Option<&ForeignLoad>)],
     asked: &SweepFacts,
-) -> Vec<Objection> {
+) -> Vec<ReliabilityWarning> {
     let share = |load: &&ForeignLoad| load.share;
     let heavy = |load: &&ForeignLoad| load.share > HEAVY_FOREIGN_LOAD;
     let loaded: Vec<(u32, &ForeignLoad)> =
@@ -76,55 +76,58 @@ pub fn to_speed(
             loaded.len(),
             loads.len()
         );
-        Objection::new(reason, format!("stop them, then {}", repeat(asked, case)))
+        ReliabilityWarning::new(reason, format!("stop them, then {}", repeat(asked, case)))
     });
     let spread = cv.filter(|cv| *cv > WILD_SPREAD).map(|cv| {
         let reason = format!("its runs differ by {} (CV, more than {})", percent(cv), percent(WILD_SPREAD));
-        Objection::new(reason, repeat(asked, case))
+        ReliabilityWarning::new(reason, repeat(asked, case))
     });
     load.into_iter().chain(spread).collect()
 }
 
 /// To the bandwidths of a case, by what else its hosts did; the reason names the case.
-pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<Objection> {
+pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<ReliabilityWarning> {
     let load = validity::foreign_load(&record.observed());
-    let objections = to_speed(case, None, &[(1, load.as_ref())], &SweepFacts::default());
-    objections.iter().map(|objection| objection.to(case)).collect()
+    let reliability_warnings = to_speed(case, None, &[(1, load.as_ref())], &SweepFacts::default());
+    reliability_warnings.iter().map(|warning| warning.to(case)).collect()
 }
 
 /// To the efficiency of ranks that have less of the machine each than their base has.
-pub fn to_oversubscribed() -> Objection {
+pub fn to_oversubscribed() -> ReliabilityWarning {
     let reason = "its ranks take turns on the cores of a host: its efficiency is that of fewer cores a rank";
     let fix = "choose cases of as many ranks as there are cores for, or fewer --threads for all";
-    Objection { is_of_scaling_alone: true, ..Objection::new(reason.to_owned(), fix.to_owned()) }
+    ReliabilityWarning { is_of_scaling_alone: true, ..ReliabilityWarning::new(reason.to_owned(), fix.to_owned()) }
 }
 
 /// To an efficiency that no cluster has.
-pub fn to_efficiency(efficiency: f64, base: Case, asked: &SweepFacts) -> Option<Objection> {
+pub fn to_efficiency(efficiency: f64, base: Case, asked: &SweepFacts) -> Option<ReliabilityWarning> {
     (efficiency > IMPOSSIBLE_EFFICIENCY).then(|| {
         let reason = format!(
             "an efficiency of {} (more than {}): its base {base} was disturbed, or had less of the machine for a rank",
             percent(efficiency),
             percent(IMPOSSIBLE_EFFICIENCY)
         );
-        Objection { is_of_scaling_alone: true, ..Objection::new(reason, repeat(asked, base)) }
+        ReliabilityWarning { is_of_scaling_alone: true, ..ReliabilityWarning::new(reason, repeat(asked, base)) }
     })
 }
 
-/// To figures that are relative to a base which is not to be quoted.
-pub fn to_base(base: Case, asked: &SweepFacts) -> Objection {
-    let objection = Objection::new(format!("its base {base} is not to be quoted"), repeat(asked, base));
-    Objection { is_of_scaling_alone: true, ..objection }
+/// To figures that are relative to a base which is unreliable.
+pub fn to_base(base: Case, asked: &SweepFacts) -> ReliabilityWarning {
+    let warning = ReliabilityWarning::new(format!("its base {base} is unreliable"), repeat(asked, base));
+    ReliabilityWarning { is_of_scaling_alone: true, ..warning }
 }
 
 /// To the figures of a table of the quick profile.
-pub fn to_quick() -> Objection {
-    Objection::new("quick profile, a first look".to_owned(), "measure again with another profile".to_owned())
+pub fn to_quick() -> ReliabilityWarning {
+    ReliabilityWarning::new("quick profile, a first look".to_owned(), "measure again with another profile".to_owned())
 }
 
 /// To figures of runs that a fault was put into.
-pub fn to_fault(fault: impl fmt::Display) -> Objection {
-    Objection::new(format!("a fault was put in on purpose, {fault}"), "sweep again without --inject".to_owned())
+pub fn to_fault(fault: impl fmt::Display) -> ReliabilityWarning {
+    ReliabilityWarning::new(
+        format!("a fault was put in on purpose, {fault}"),
+        "sweep again without --inject".to_owned(),
+    )
 }
 
 fn percent(share: f64) -> String {
