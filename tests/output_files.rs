@@ -1,4 +1,4 @@
-//! Files that commands write: none that is an input or belongs to a sweep, none that nobody asked for, and on a disk with
+//! Output files: commands replace neither an input nor a file of a sweep, write none without a request, and on a disk with
 //! faults either the whole file or the one from before.
 
 use std::collections::BTreeMap;
