@@ -53,7 +53,7 @@ impl Extract for Folder {
 }
 
 fn extract(folder: &Path, options: &[&str]) -> (Option<i32>, String, String) {
-    // Of logs that no sweep wrote, files are written where the command is told.
+    // Outside of a sweep's folder files are written with --out alone.
     let is_told = options.iter().any(|option| ["--out", "-o"].contains(option));
     let out = (!is_told).then(|| [Path::new("--out"), folder]);
     run(ringmark("extract").arg(folder).args(options).args(out.into_iter().flatten()))

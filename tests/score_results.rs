@@ -107,7 +107,7 @@ impl Score for Folder {
     }
 
     fn ringmark(&self, command: &str, options: &[&str]) -> (Option<i32>, String, String) {
-        // Of runs that no sweep wrote, extract writes files where it is told.
+        // Outside of a sweep's folder extract writes files with --out alone.
         let out = (command == "extract").then(|| [PathBuf::from("--out"), self.path()]);
         run(ringmark(command).arg(self.path()).args(options).args(out.into_iter().flatten()))
     }

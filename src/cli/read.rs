@@ -59,7 +59,7 @@ pub struct ExtractOptions {
     /// 2.49/gpu-hour
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
-    /// What to print, instead of the table and the files
+    /// Format to print, instead of the table and the files
     #[arg(long, conflicts_with = "json", value_parser = keyword_of_either::<Format, ExportFormat, FormatOption>())]
     format: Option<FormatOption>,
     /// For programs.

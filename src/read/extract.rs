@@ -41,14 +41,14 @@ pub struct ExtractConfig {
     pub published: bool,
     /// What training costs at which price, printed too.
     pub price: Option<Price>,
-    /// What is printed; `None` is the table, with the files.
+    /// Format to print; `None` is the table, with the files.
     pub format: Option<Format>,
     /// Where JSON goes besides.
     pub json: Json,
 }
 
 keyword_enum!(
-    /// What is printed.
+    /// Formats to print.
     Format {
         /// Aligned columns for a terminal.
         Table = "table",

@@ -63,7 +63,7 @@ pub struct BatchPoint {
     pub outcome: Result<BatchFigures, Missing>,
     /// Whether its runs have warnings.
     pub is_warned: bool,
-    /// Whether its speed is unreliable.
+    /// True if its speed is unreliable.
     pub is_doubtful: bool,
 }
 

@@ -147,7 +147,7 @@ pub fn rules(runs: &[SweepRun]) -> Check {
     Check { notes: repeated.collect(), ..check }
 }
 
-/// Whether all figures are reliable.
+/// True if all figures are reliable.
 pub fn reliable(reliability_warnings: Vec<String>) -> Check {
     Check::new(
         CheckName::Reliable,

@@ -205,7 +205,7 @@ impl Group {
         self.cases.iter().find(|case| case.case == wanted)
     }
 
-    /// Whether its speedup and efficiency, and so all its figures, are reliable.
+    /// True if its speedup and efficiency, and so all its figures, are reliable.
     pub fn is_reliable(&self, case: &CaseRuns) -> bool {
         case.figures.is_some() && self.scaling_reliability_warnings(case).next().is_none()
     }

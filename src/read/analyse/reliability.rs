@@ -19,7 +19,7 @@ pub struct ReliabilityWarning {
     pub reason: String,
     /// What to do.
     pub fix: String,
-    /// Whether it is to speedup and efficiency alone, and the speed is reliable.
+    /// True if it is about speedup and efficiency alone, and the speed is reliable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_of_scaling_alone: bool,
 }

@@ -215,7 +215,7 @@ impl ScoreTable {
         self.conditions.as_ref().map(|conditions| conditions.device)
     }
 
-    /// Whether the images/s of one of its points are unreliable.
+    /// True if the images/s of one of its points are unreliable.
     pub fn is_doubtful(&self, point: &ScorePoint) -> bool {
         !(self.reliability_warnings.is_empty() && point.reliability_warnings.is_empty())
     }

@@ -80,7 +80,7 @@ pub struct ScoreRow {
     /// `null` where no record says it.
     #[serde(default)]
     pub arithmetic: Option<Utilisation>,
-    /// Whether no warning says that it is unreliable; not in version 1.
+    /// True unless it is unreliable; not in version 1.
     #[serde(default, alias = "is_quotable")]
     pub is_reliable: bool,
     /// What does, and what to do.

@@ -44,7 +44,7 @@ pub struct GridRow {
     pub cells: Vec<String>,
     /// Number of its line.
     pub line: usize,
-    /// Whether none of its figures is reliable.
+    /// True if none of its figures is reliable.
     pub is_doubtful: bool,
 }
 

@@ -91,7 +91,7 @@ pub struct ComparedCase {
     pub base_is_warned: bool,
     /// As of BASE.
     pub test_is_warned: bool,
-    /// Whether its figures are reliable: see the warnings of the side.
+    /// True if its figures are reliable: see the warnings of the side.
     pub base_is_reliable: bool,
     /// As of BASE.
     pub test_is_reliable: bool,
@@ -259,7 +259,7 @@ impl ComparedTable {
 }
 
 impl ComparedCase {
-    /// Whether no warning says that either side is unreliable.
+    /// True unless either side is unreliable.
     pub fn is_reliable(&self) -> bool {
         self.base_is_reliable && self.test_is_reliable
     }

@@ -51,7 +51,7 @@ pub struct Evidence {
     pub base: Case,
     /// By ranks; each has a run.
     pub cases: Vec<CaseEvidence>,
-    /// What a reader must know of the runs, reliability warnings first.
+    /// Warnings about the runs, those about reliability first.
     pub warnings: Vec<String>,
     /// Whom the others waited for in the largest case, as its warning names it; `None` where nobody is named.
     pub straggler: Option<String>,

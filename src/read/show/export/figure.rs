@@ -90,7 +90,7 @@ figures! {
     PEAK_SHARE = ("published_peak_share", "ratio"), "Arithmetic of the network over the published peak of the devices, which is model FLOPs utilization";
     POWER = ("power", "watts"), "Mean power of devices, processors and memory on all hosts after warm-up, as far as it is read";
     ENERGY = ("", "joules_per_image"), "The same over the images per second";
-    RELIABLE = ("reliable", ""), "Whether no warning says that the figures are unreliable, 1 or 0";
+    RELIABLE = ("reliable", ""), "1 if the figures are reliable, 0 if a warning marks them as unreliable";
     RUNS_COUNTED = ("runs_counted", ""), "Runs that the figures are of";
     RUNS_FOUND = ("runs_found", ""), "Runs that were found, those that do not count included";
     WARNINGS = ("warnings", ""), "Warnings, which extract prints";

@@ -78,7 +78,7 @@ ringmark_info{result="\"\\\n"} 1
 # UNIT ringmark_images_per_second images_per_second
 ringmark_images_per_second{result="a"} 12.5
 ringmark_images_per_second{result="\"\\\n"} 12.5
-# HELP ringmark_reliable Whether no warning says that the figures are unreliable, 1 or 0.
+# HELP ringmark_reliable 1 if the figures are reliable, 0 if a warning marks them as unreliable.
 # TYPE ringmark_reliable gauge
 ringmark_reliable{result="a"} 1
 ringmark_reliable{result="\"\\\n"} 1

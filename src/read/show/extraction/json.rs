@@ -98,7 +98,7 @@ pub struct JsonRow {
     /// With `--price` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<Cost>,
-    /// Whether no warning says that these figures are unreliable.
+    /// True unless these figures are unreliable.
     is_reliable: bool,
     /// What does, and what to do.
     reliability_warnings: Vec<ReliabilityWarning>,

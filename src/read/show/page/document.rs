@@ -63,7 +63,7 @@ pub struct Figure {
     pub note: String,
     /// What it is made of, for a bar and its key; may be empty.
     pub parts: Vec<Share>,
-    /// Whether it is unreliable.
+    /// True if it is unreliable.
     pub is_doubtful: bool,
 }
 
@@ -90,7 +90,7 @@ impl Figure {
     }
 }
 
-/// Whether figures are reliable.
+/// True if figures are reliable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// Nothing speaks against them.
@@ -217,7 +217,7 @@ pub struct Row {
     pub style: Option<Style>,
     /// Whether it stands out from the others.
     pub is_marked: bool,
-    /// Whether its figures are unreliable.
+    /// True if its figures are unreliable.
     pub is_doubtful: bool,
 }
 

@@ -72,7 +72,7 @@ pub struct Bar {
     pub runs: Vec<(f64, String)>,
     /// What is shown under the pointer.
     pub tip: String,
-    /// Whether it is unreliable: in grey.
+    /// True if it is unreliable: in grey.
     pub is_doubtful: bool,
 }
 

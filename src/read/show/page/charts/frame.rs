@@ -169,7 +169,7 @@ pub fn run_entry() -> KeyEntry {
     (sample, "one run".to_owned())
 }
 
-/// Of what is grey because its figures are unreliable.
+/// Legend entry of the bars that are grey because their figures are unreliable.
 pub fn doubtful_entry() -> KeyEntry {
     (area_sample("doubtful"), "unreliable".to_owned())
 }

@@ -87,7 +87,7 @@ pub struct Point {
     pub y: f64,
     /// What is shown under the pointer.
     pub tip: String,
-    /// Whether it is unreliable: in grey.
+    /// True if it is unreliable: in grey.
     pub is_doubtful: bool,
 }
 
