@@ -284,7 +284,7 @@ fn what_is_said_of_servers_is_asked_of_kv_stores_that_have_some() {
 }
 
 #[test]
-fn a_quick_sweep_is_not_quotable_and_an_older_manifest_tells_nothing_of_edits() {
+fn a_quick_sweep_is_not_reliable_and_an_older_manifest_tells_nothing_of_edits() {
     let sandbox = Sandbox::sound();
     let quick = "if [ $name = 1n1g_1 ]; then sed -i 's/\"full\"/\"quick\"/' \"$folder\"/ranks_*.jsonl; fi";
     sandbox.hook(quick);

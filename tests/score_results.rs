@@ -241,7 +241,10 @@ fn devices_profiles_and_options_are_never_mixed() {
     assert_eq!(status, Some(0), "{stderr}");
     assert_eq!(stdout.matches("\nnetwork").count(), 5, "{stdout}");
     assert_eq!(stdout.matches("nhwc, folded, CUDA graph, 10 measured").count(), 1, "{stdout}");
-    assert!(stdout.contains("- QUICK PROFILE\n") && stdout.contains("WARNING (unreliable): quick profile, "), "{stdout}");
+    assert!(
+        stdout.contains("- QUICK PROFILE\n") && stdout.contains("WARNING (unreliable): quick profile, "),
+        "{stdout}"
+    );
     assert!(stdout.contains("WARNING: different devices in one table: Another / Processor of a laptop"), "{stdout}");
 }
 

@@ -93,7 +93,8 @@ fn baseline(number: u32, step: f64) -> RunRecord {
 
 /// Exit status 0, the standard output.
 fn extract(folder: &Path, options: &str) -> String {
-    let (status, stdout, stderr) = run(ringmark("extract").arg(folder).args(words(options)));
+    let mut command = ringmark("extract");
+    let (status, stdout, stderr) = run(command.arg(folder).args(words(options)).arg("--out").arg(folder));
     assert_eq!(status, Some(0), "{stderr}");
     stdout
 }

@@ -176,7 +176,7 @@ fn extract_says_what_the_division_cost() {
     let mut alone = record("1n1g", 1, 0.5);
     alone.header.config.work_load = uneven().header.config.work_load;
     folder.run(&alone);
-    let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()));
+    let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(folder.path()));
     assert_eq!(status, Some(0), "{stderr}");
     // 30 and 120 ms an image: even parts of 4 take 480 ms, 8 / (1 / 30 + 1 / 120) = 192 ms all together.
     let expected = "

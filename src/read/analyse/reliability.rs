@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_each_threshold_there_is_an_objection_and_at_it_none() {
+    fn beyond_each_threshold_there_is_a_warning_and_at_it_none() {
         let asked = SweepFacts {
             resume_command: Some("ringmark sweep --resume".to_owned()),
             device: None,
