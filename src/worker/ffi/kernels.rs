@@ -78,7 +78,11 @@ impl Compilation {
     ) -> Result<Compilation> {
         let options = [&format!("--gpu-architecture=sm_{major}{minor}"), "--std=c++17", "-default-device"];
         let options = options.into_iter().chain([element.definition()]).map(str::to_owned).collect();
-        Ok(Compilation { compiler: Compiler::new(compiler)?, source: PRELUDE.to_owned() + &set.sources().concat(), options })
+        Ok(Compilation {
+            compiler: Compiler::new(compiler)?,
+            source: PRELUDE.to_owned() + &set.sources().concat(),
+            options,
+        })
     }
 
     /// Text that differs whenever the result may differ.
@@ -325,8 +329,7 @@ extern "C" fn kernel_by_name(module: *mut c_void, name: *const c_char, shared_by
     // SAFETY: a loaded module and a NUL-terminated name; the function is used only if the driver found it.
     unsafe {
         let is_ready = (driver.get_function)(&raw mut function, module, name) == 0
-            && (shared_bytes == 0
-                || (driver.set_attribute)(function, MOST_SHARED_BYTES, shared_bytes as c_int) == 0);
+            && (shared_bytes == 0 || (driver.set_attribute)(function, MOST_SHARED_BYTES, shared_bytes as c_int) == 0);
         if is_ready { function } else { null_mut() }
     }
 }

@@ -269,8 +269,14 @@ mod tests {
             let weight = random(&[24, 16, 1, 1]).set_requires_grad(true);
             let images = random(&[2, size, size, 16]).permute([0, 3, 1, 2]).detach().set_requires_grad(true);
             let label = LayerLabel::new(LayerKind::Convolution, "conv");
-            let unit =
-                Convolution { weight: weight.shallow_clone(), bias: None, shape, packed: OnceCell::new(), padded: RefCell::default(), label };
+            let unit = Convolution {
+                weight: weight.shallow_clone(),
+                bias: None,
+                shape,
+                packed: OnceCell::new(),
+                padded: RefCell::default(),
+                label,
+            };
             let of = |result: Tensor| {
                 let gradients =
                     Tensor::run_backward(&[result.square().sum(Kind::Float)], &[&images, &weight], false, false);
