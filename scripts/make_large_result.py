@@ -11,6 +11,7 @@ the parts of a step fit together. The same arguments make the same files.
 """
 
 import argparse
+import collections
 import json
 import multiprocessing
 import os
@@ -45,10 +46,9 @@ def host(rank):
 
 def end(lines, ranks, iterations, wall):
     line = json.loads(lines[-1])
-    hosts = sorted({host(rank) for rank in range(ranks)})
+    here = collections.Counter(host(rank) for rank in range(ranks))
     use = {**line["host_use"][0], "cores": RANKS_A_HOST, "cores_of_ranks": RANKS_A_HOST, "elapsed": wall, "steal": 0.0}
-    here = {name: sum(host(rank) == name for rank in range(ranks)) for name in hosts}
-    host_use = [{**use, "host": name, "machine": name, "busy": 0.98 * wall * here[name]} for name in hosts]
+    host_use = [{**use, "host": name, "machine": name, "busy": 0.98 * wall * count} for name, count in here.items()]
     rank_use = [{**line["rank_use"][0], "core_time": 0.975 * wall}] * ranks
     checksums, memory = line["parameter_checksums"][:1] * ranks, line["peak_memory"][:1] * ranks
     line.update(iterations=iterations, wall=wall, host_use=host_use, rank_use=rank_use)

@@ -120,7 +120,7 @@ fn figures(found: &FoundRun, record: &ScoreRecord) -> Result<ScoreMeasured, Stri
     let speed = record.speed().ok_or("no timed pass, or all of them of 0 s: repeat the run")?;
     every_record::check_speed(speed)?;
     let images = f64::from(batch_size) * f64::from(found.name.case.ranks());
-    let seen = Observed { ranks: &record.ranks, host_use: &record.host_use, rank_use: &record.rank_use, iterations };
+    let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, iterations);
     Ok(ScoreMeasured {
         speed,
         mean_pass: Seconds(images / speed.0),

@@ -30,6 +30,7 @@
 //! median is 100, q = 1.02: not slow.
 
 use std::cell::LazyCell;
+use std::cmp::Ordering;
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
@@ -174,17 +175,29 @@ fn is_once(slow: &[usize], iterations: usize) -> bool {
     is_one_stretch && slow.len() <= (iterations / 10).max(1)
 }
 
-/// For every rank, of every iteration: `[rank][iteration]`, as the times are. All ranks of an iteration are sorted once.
+/// For every rank, of every iteration: `[rank][iteration]`, as the times are. In linear time: the median of the others is
+/// among the values in the middle of all.
 fn medians_of_others(times: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let mut medians = vec![Vec::with_capacity(times[0].len()); times.len()];
-    let mut order: Vec<usize> = (0..times.len()).collect();
+    let mut values = Vec::with_capacity(times.len());
     for iteration in 0..times[0].len() {
-        order.sort_by(|one, other| times[*one][iteration].total_cmp(&times[*other][iteration]));
-        for (place, rank) in order.iter().enumerate() {
-            // In the order without this rank.
-            let at = |middle: usize| times[order[middle + usize::from(middle >= place)]][iteration];
-            let others = times.len() - 1;
-            medians[*rank].push((at((others - 1) / 2) + at(others / 2)) / 2.0);
+        values.clear();
+        values.extend(times.iter().map(|times| times[iteration]));
+        let others = values.len() - 1;
+        let first = (others - 1) / 2;
+        let (_, _, above) = values.select_nth_unstable_by(first, f64::total_cmp);
+        if above.len() > 1 {
+            let (_, _, above) = above.select_nth_unstable_by(0, f64::total_cmp);
+            above.select_nth_unstable_by(0, f64::total_cmp);
+        }
+        let sorted = &values[..values.len().min(first + 3)];
+        for (times, medians) in times.iter().zip(&mut medians) {
+            // In the order without this rank: its own value moves all above it down by one.
+            let at = |middle: usize| match times[iteration].total_cmp(&sorted[middle]) {
+                Ordering::Greater => sorted[middle],
+                _ => sorted[middle + 1],
+            };
+            medians.push((at(first) + at(others / 2)) / 2.0);
         }
     }
     medians

@@ -1,28 +1,21 @@
 //! What else hosts did while the run went on: too many threads, quotas, heat, memory, other processes, other machines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::device::DeviceKind;
 use crate::host::environment::RankPlace;
 use crate::host::resource_use::HostUse;
-use crate::validity::observed::Observed;
-use crate::validity::subject::{host_of, name, percent, subjects, warning};
+use crate::validity::observed::{Observed, RankSums};
+use crate::validity::subject::{name, percent, subjects, warning};
 use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, OTHER_LOAD, QUOTA, SHORTEST, STEAL};
 
 /// Hosts whose ranks have more threads than cores: who computes how long is then what the scheduler makes of it. Counts for
 /// a host what it may use, and for a machine of several hosts (containers) what all of them share.
 pub(super) fn crowded_hosts(seen: &Observed) -> BTreeMap<String, Warning> {
-    let ranks = seen.ranks;
-    let threads = |is_meant: &dyn Fn(&str) -> bool| -> u64 {
-        let computing = ranks.iter().filter(|place| place.device == DeviceKind::Cpu && is_meant(&place.host));
-        computing.map(|place| u64::from(place.threads)).sum()
-    };
     let crowded = |host: &HostUse| {
-        let own = threads(&|name| name == host.host);
-        let is_neighbour =
-            |name: &str| seen.host_use.iter().any(|other| other.host == name && other.machine == host.machine);
-        let together = threads(&is_neighbour);
+        let RankSums { ranks, threads: own, .. } = seen.on_host(host);
+        let together = seen.on_machine(&host.machine).threads;
         let (cores_of_ranks, cores) = (u64::from(host.cores_of_ranks), u64::from(host.cores));
         let (what, threads, cores) = if own > cores_of_ranks {
             ("", own, cores_of_ranks)
@@ -31,8 +24,7 @@ pub(super) fn crowded_hosts(seen: &Observed) -> BTreeMap<String, Warning> {
         } else {
             return None;
         };
-        let ranks = ranks.iter().filter(|place| place.host == host.host).count().max(1) as u64;
-        let fewer = match cores.saturating_mul(own) / threads / ranks {
+        let fewer = match cores.saturating_mul(own) / threads / ranks.max(1) {
             0 => String::new(),
             fitting => format!(", or --threads {fitting}"),
         };
@@ -49,7 +41,7 @@ pub(super) fn crowded_hosts(seen: &Observed) -> BTreeMap<String, Warning> {
 pub(super) fn quotas(seen: &Observed) -> Vec<Warning> {
     let ranks = seen.ranks;
     let held_back = |rank: usize| {
-        let elapsed = host_of(&ranks[rank], seen)?.elapsed;
+        let elapsed = seen.host_of(&ranks[rank])?.elapsed;
         let throttled = seen.rank_use[rank].throttled?;
         let possible = elapsed.0 * f64::from(ranks[rank].threads.max(1));
         (elapsed >= SHORTEST && throttled.0 >= QUOTA * possible).then_some((throttled, elapsed))
@@ -70,7 +62,7 @@ pub(super) fn heat(seen: &Observed) -> Vec<Warning> {
     let ranks = seen.ranks;
     let mut found = Vec::new();
     for (place, used) in ranks.iter().zip(seen.rank_use) {
-        let Some((gpu, host)) = used.gpu.as_ref().zip(host_of(place, seen)) else { continue };
+        let Some((gpu, host)) = used.gpu.as_ref().zip(seen.host_of(place)) else { continue };
         let slowed = gpu.slowed_for_heat.filter(|slowed| slowed.0 >= HEAT * host.elapsed.0);
         let reasons = gpu.reasons[1] & GPU_TROUBLE;
         let how = match slowed {
@@ -102,7 +94,7 @@ pub(super) fn memory(seen: &Observed) -> Vec<Warning> {
     let ranks = seen.ranks;
     // Pages of programs come from a disk as well, once: only where the host reads back swap is memory short.
     let is_short = |rank: usize| {
-        let swaps = host_of(&ranks[rank], seen).is_some_and(|host| host.swapped_in.0 > 0);
+        let swaps = seen.host_of(&ranks[rank]).is_some_and(|host| host.swapped_in.0 > 0);
         swaps && seen.rank_use[rank].major_faults >= u64::from(seen.iterations)
     };
     let warn = |(about, members): (String, Vec<usize>)| {
@@ -118,22 +110,17 @@ pub(super) fn memory(seen: &Observed) -> Vec<Warning> {
 
 /// One host of every machine: the counters of its neighbours are the same.
 fn machines<'a>(seen: &Observed<'a>) -> impl Iterator<Item = &'a HostUse> {
-    let is_first =
-        |(index, host): &(usize, &HostUse)| seen.host_use[..*index].iter().all(|known| known.machine != host.machine);
-    let judged = seen.host_use.iter().enumerate().filter(is_first).map(|(_, host)| host);
-    judged.filter(|host| host.cores > 0 && host.elapsed >= SHORTEST)
+    let mut known = HashSet::new();
+    let first = seen.host_use.iter().filter(move |host| known.insert(host.machine.as_str()));
+    first.filter(|host| host.cores > 0 && host.elapsed >= SHORTEST)
 }
 
 /// Cores that processes which are not the run's kept busy.
 fn other_cores(machine: &HostUse, seen: &Observed) -> f64 {
-    let ranks = seen.ranks;
-    if seen.rank_use.len() != ranks.len() {
+    if seen.rank_use.len() != seen.ranks.len() {
         return 0.0;
     }
-    let is_here = |place: &RankPlace| host_of(place, seen).is_some_and(|host| host.machine == machine.machine);
-    let here = ranks.iter().zip(seen.rank_use).filter(|(place, _)| is_here(place));
-    let own: f64 = here.map(|(_, used)| used.core_time.0).sum();
-    (machine.busy.0 - own).max(0.0) / machine.elapsed.0
+    (machine.busy.0 - seen.on_machine(&machine.machine).core_time).max(0.0) / machine.elapsed.0
 }
 
 /// Share of the machine's core time.
@@ -165,7 +152,7 @@ pub(super) fn is_loaded(place: &RankPlace, seen: &Observed) -> bool {
         let share = other_cores(host, seen) / f64::from(host.cores);
         host.elapsed >= SHORTEST && (share >= OTHER_LOAD || stolen(host) >= STEAL)
     };
-    place.device == DeviceKind::Cpu && host_of(place, seen).is_some_and(is_loaded)
+    place.device == DeviceKind::Cpu && seen.host_of(place).is_some_and(is_loaded)
 }
 
 pub(super) fn other_load(seen: &Observed) -> Vec<Warning> {

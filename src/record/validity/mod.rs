@@ -73,7 +73,7 @@ pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
 /// Every warning of a run of reading and decoding, the gravest first.
 pub fn input_warnings(record: &InputRecord) -> Vec<Warning> {
     let InputRecord { ranks, host_use, rank_use, passes, .. } = record;
-    let mut found = host_warnings(&Observed { ranks, host_use, rank_use, iterations: passes.len() as u32 });
+    let mut found = host_warnings(&Observed::new(ranks, host_use, rank_use, passes.len() as u32));
     found.extend(slow_hosts(record));
     found.sort_by_key(|warning| warning.kind);
     found

@@ -1,11 +1,14 @@
 //! What warnings of any benchmark are judged by.
 
+use std::collections::HashMap;
+
 use crate::benchmark::train::record::RunRecord;
+use crate::dimension::device::DeviceKind;
 use crate::host::environment::RankPlace;
 use crate::host::resource_use::{HostUse, RankUse};
 
 /// What ranks and hosts were seen to do while the iterations of any benchmark ran.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Observed<'a> {
     /// Every rank.
     pub ranks: &'a [RankPlace],
@@ -15,18 +18,73 @@ pub struct Observed<'a> {
     pub rank_use: &'a [RankUse],
     /// Iterations that ran.
     pub iterations: u32,
+    /// Use and ranks of a host by its name: a search through the hosts for every rank is what 8,192 hosts have no time for.
+    hosts: HashMap<&'a str, (&'a HostUse, RankSums)>,
+    /// Ranks of all hosts of a machine, by its name.
+    machines: HashMap<&'a str, RankSums>,
+}
+
+/// Sums over the ranks of a host or a machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RankSums {
+    /// Number of ranks.
+    pub ranks: u64,
+    /// Threads of ranks that compute on cores.
+    pub threads: u64,
+    /// Core time in seconds; 0 if the record has no use of every rank.
+    pub core_time: f64,
+}
+
+impl RankSums {
+    fn add(&mut self, place: &RankPlace, used: Option<&RankUse>) {
+        self.ranks += 1;
+        self.threads += if place.device == DeviceKind::Cpu { u64::from(place.threads) } else { 0 };
+        self.core_time += used.map_or(0.0, |used| used.core_time.0);
+    }
 }
 
 impl<'a> Observed<'a> {
+    /// Sums up the ranks of every host and machine.
+    pub fn new(
+        ranks: &'a [RankPlace],
+        host_use: &'a [HostUse],
+        rank_use: &'a [RankUse],
+        iterations: u32,
+    ) -> Observed<'a> {
+        let mut hosts: HashMap<&str, (&HostUse, RankSums)> = HashMap::with_capacity(host_use.len());
+        for host in host_use {
+            hosts.entry(&host.host).or_insert((host, RankSums::default()));
+        }
+        let mut machines: HashMap<&str, RankSums> = HashMap::new();
+        let rank_use_or_none = if rank_use.len() == ranks.len() { rank_use } else { &[] };
+        for (rank, place) in ranks.iter().enumerate() {
+            let Some((host, sums)) = hosts.get_mut(place.host.as_str()) else { continue };
+            sums.add(place, rank_use_or_none.get(rank));
+            machines.entry(&host.machine).or_default().add(place, rank_use_or_none.get(rank));
+        }
+        Observed { ranks, host_use, rank_use, iterations, hosts, machines }
+    }
+
     /// Of a training run; `None` where it did not end.
     pub fn of_training(record: &'a RunRecord) -> Option<Observed<'a>> {
         let end = record.end.as_ref()?;
-        Some(Observed {
-            ranks: &record.header.ranks,
-            host_use: &end.host_use,
-            rank_use: &end.rank_use,
-            // They were counted since it was taken up, where it was.
-            iterations: end.iterations.saturating_sub(record.header.iterations_before()),
-        })
+        // They were counted since it was taken up, where it was.
+        let iterations = end.iterations.saturating_sub(record.header.iterations_before());
+        Some(Observed::new(&record.header.ranks, &end.host_use, &end.rank_use, iterations))
+    }
+
+    /// Use of the host of a rank.
+    pub(super) fn host_of(&self, place: &RankPlace) -> Option<&'a HostUse> {
+        self.hosts.get(place.host.as_str()).map(|(host, _)| *host)
+    }
+
+    /// Sums over the ranks of a host.
+    pub(super) fn on_host(&self, host: &HostUse) -> RankSums {
+        self.hosts.get(host.host.as_str()).map(|(_, sums)| *sums).unwrap_or_default()
+    }
+
+    /// Sums over the ranks of all hosts of a machine.
+    pub(super) fn on_machine(&self, machine: &str) -> RankSums {
+        self.machines.get(machine).copied().unwrap_or_default()
     }
 }

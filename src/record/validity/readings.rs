@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn seen(host_use: &[HostUse]) -> Observed<'_> {
-        Observed { ranks: &[], host_use, rank_use: &[], iterations: 40 }
+        Observed::new(&[], host_use, &[], 40)
     }
 
     /// From iteration 11 on, those that are meant longer than the others.

@@ -1,5 +1,6 @@
 //! Stragglers, by own compute time.
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 
 use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
@@ -48,37 +49,82 @@ pub(super) fn slow_ranks(
             };
             let of_even_parts: Vec<Vec<f64>> = judged.iter().zip(&own).map(of_even_part).collect();
             let waited_for = straggler::stragglers(&own, &exposed, &steps);
+            let waited_for: BTreeSet<usize> = waited_for.iter().map(|straggler| straggler.rank).collect();
             let mut found = straggler::stragglers(&of_even_parts, &exposed, &steps);
-            found.retain(|straggler| waited_for.iter().any(|other| other.rank == straggler.rank));
+            found.retain(|straggler| waited_for.contains(&straggler.rank));
             found
         }
     };
     found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
     // Single slow iterations on a host with other load are that load's doing, and it is named.
     found.retain(|straggler| straggler.kind == Kind::Chronic || !is_loaded(&ranks[straggler.rank], seen));
-    let of_kind = |kind: Kind, rank: usize| found.iter().find(|found| (found.kind, found.rank) == (kind, rank));
+    // They are in the order of their ranks, each once.
+    let of_kind = |kind: Kind, rank: usize| {
+        let place = found.binary_search_by_key(&rank, |found| found.rank).ok()?;
+        Some(&found[place]).filter(|found| found.kind == kind)
+    };
 
+    let totals = LazyCell::new(|| Totals::new(record, counted));
     let mut warnings = Vec::new();
     for kind in [Kind::Chronic, Kind::Occasional, Kind::Once] {
         for (about, members) in subjects(ranks, |rank| of_kind(kind, rank).is_some()) {
             let members: Vec<&Straggler> = members.into_iter().filter_map(|rank| of_kind(kind, rank)).collect();
-            warnings.push(slow(record, kind, about, &members, counted));
+            warnings.push(slow(record, kind, about, &members, counted, &totals));
         }
     }
     warnings
 }
 
+/// Sums over all ranks, from which the sum over the others is that of the slow ranks away: for every slow rank all others
+/// would have to be added up again.
+struct Totals {
+    /// Time for input and own compute time of every iteration.
+    input: Vec<f64>,
+    own: Vec<f64>,
+    /// Reading, decoding and images of the run; `None` if no images were read.
+    stages: Option<StageTimes>,
+}
+
+impl Totals {
+    fn new(record: &RunRecord, counted: &[Iteration]) -> Totals {
+        let sums = |times: fn(&Iteration) -> &[Seconds]| -> Vec<f64> {
+            counted.iter().map(|iteration| times(iteration).iter().map(|time| time.0).sum()).collect()
+        };
+        let input = record.end.as_ref().and_then(|end| end.input.as_ref());
+        Totals {
+            input: sums(input_times),
+            own: sums(own_times),
+            stages: input.map(|input| StageTimes::of(input.ranks.iter())),
+        }
+    }
+}
+
+fn input_times(iteration: &Iteration) -> &[Seconds] {
+    &iteration.phases[Phase::Input]
+}
+
+fn own_times(iteration: &Iteration) -> &[Seconds] {
+    &iteration.before_allreduce
+}
+
 /// One warning for a rank, or for all ranks of a host.
-fn slow(record: &RunRecord, kind: Kind, about: String, members: &[&Straggler], counted: &[Iteration]) -> Warning {
+fn slow(
+    record: &RunRecord,
+    kind: Kind,
+    about: String,
+    members: &[&Straggler],
+    counted: &[Iteration],
+    totals: &Totals,
+) -> Warning {
     let exchanges = record.header.exchanges();
     let (whose, instead) = match record.header.work_division {
         Some(_) => ("own compute time of an image", "give it less (--work-load)"),
         None => ("own compute time", "leave it out"),
     };
-    let late = late_for_input(members, counted);
+    let late = late_for_input(members, counted, totals);
     // Times of stages are means over the run: they tell nothing of single iterations.
     let is_chronic = kind == Kind::Chronic && late.is_some();
-    let stage = is_chronic.then(|| late_stage(record.end.as_ref()?.input.as_ref()?, members)).flatten();
+    let stage = is_chronic.then(|| late_stage(record.end.as_ref()?.input.as_ref()?, members, totals.stages?)).flatten();
     let waits = late.map(|more| {
         let stage = stage.map(|stage| stage.text()).unwrap_or_default();
         format!("; {} of it were waiting for images{stage}", milliseconds(more))
@@ -139,19 +185,18 @@ fn slow(record: &RunRecord, kind: Kind, about: String, members: &[&Straggler], c
 
 /// What these ranks waited longer for images than the others, in the mean over the iterations in which they were slow; `None`
 /// where that is not the larger part of what they took longer until they joined the exchange, or there are no others.
-fn late_for_input(members: &[&Straggler], counted: &[Iteration]) -> Option<Seconds> {
+fn late_for_input(members: &[&Straggler], counted: &[Iteration], totals: &Totals) -> Option<Seconds> {
     let slow: BTreeSet<usize> = members.iter().flat_map(|member| member.iterations.iter().copied()).collect();
-    let longer = |times: fn(&Iteration) -> &[Seconds]| -> Option<f64> {
-        let of = |is_meant: bool| {
-            let meant = |(rank, _): &(usize, &Seconds)| members.iter().any(|member| member.rank == *rank) == is_meant;
-            let of_iteration =
-                |place: &usize| times(&counted[*place]).iter().enumerate().filter(meant).map(|(_, time)| time.0);
-            mean(&slow.iter().flat_map(of_iteration).collect::<Vec<f64>>())
-        };
-        Some(of(true)? - of(false)?)
+    let others = own_times(counted.first()?).len().checked_sub(members.len()).filter(|others| *others > 0)?;
+    let longer = |times: fn(&Iteration) -> &[Seconds], totals: &[f64]| -> Option<f64> {
+        let of_iteration =
+            |place: &usize| -> f64 { members.iter().map(|member| times(&counted[*place])[member.rank].0).sum() };
+        let there: f64 = slow.iter().map(of_iteration).sum();
+        let all: f64 = slow.iter().map(|place| totals[*place]).sum();
+        let iterations = slow.len() as f64;
+        (!slow.is_empty()).then(|| there / (iterations * members.len() as f64) - (all - there) / (iterations * others as f64))
     };
-    let (input, all) =
-        (longer(|iteration| &iteration.phases[Phase::Input])?, longer(|iteration| &iteration.before_allreduce)?);
+    let (input, all) = (longer(input_times, &totals.input)?, longer(own_times, &totals.own)?);
     (input > 0.0 && input > LATE_FOR_INPUT * all).then_some(Seconds(input))
 }
 
@@ -171,20 +216,44 @@ impl LateStage {
     }
 }
 
+/// What threads of some ranks took for their images, in seconds.
+#[derive(Debug, Clone, Copy)]
+struct StageTimes {
+    read: f64,
+    /// With all that follows it.
+    decode: f64,
+    images: u64,
+}
+
+impl StageTimes {
+    fn of<'a>(ranks: impl Iterator<Item = &'a RankImageInput>) -> StageTimes {
+        ranks.fold(StageTimes { read: 0.0, decode: 0.0, images: 0 }, |sum, rank| StageTimes {
+            read: sum.read + rank.read.0,
+            decode: sum.decode + rank.decode.0 + rank.augment.0,
+            images: sum.images.saturating_add(rank.images),
+        })
+    }
+
+    fn without(self, part: StageTimes) -> StageTimes {
+        StageTimes {
+            read: self.read - part.read,
+            decode: self.decode - part.decode,
+            images: self.images.saturating_sub(part.images),
+        }
+    }
+}
+
 /// Where these ranks lose more time than the others; `None` where that is little, or there are no others.
-fn late_stage(input: &ImageInputUse, members: &[&Straggler]) -> Option<LateStage> {
-    let of_image = |is_meant: bool, time: fn(&RankImageInput) -> f64| {
-        let is_member = |rank: usize| members.iter().any(|member| member.rank == rank);
-        let meant = input.ranks.iter().enumerate().filter(|(rank, _)| is_member(*rank) == is_meant);
-        let (time, images) = meant.fold((0.0, 0), |(sum, images), (_, rank)| (sum + time(rank), images + rank.images));
-        (images > 0).then_some(time / images as f64)
+fn late_stage(input: &ImageInputUse, members: &[&Straggler], total: StageTimes) -> Option<LateStage> {
+    let there = StageTimes::of(members.iter().filter_map(|member| input.ranks.get(member.rank)));
+    let elsewhere = total.without(there);
+    let stage = |is_reading: bool, time: fn(StageTimes) -> f64| -> Option<LateStage> {
+        let of_image =
+            |times: StageTimes| (times.images > 0).then(|| Seconds(time(times) / times.images as f64));
+        Some(LateStage { is_reading, there: of_image(there)?, elsewhere: of_image(elsewhere)? })
     };
-    let stage = |is_reading: bool, time: fn(&RankImageInput) -> f64| -> Option<LateStage> {
-        let (there, elsewhere) = (Seconds(of_image(true, time)?), Seconds(of_image(false, time)?));
-        Some(LateStage { is_reading, there, elsewhere })
-    };
-    let reading = stage(true, |rank| rank.read.0)?;
-    let decoding = stage(false, |rank| rank.decode.0 + rank.augment.0)?;
+    let reading = stage(true, |times| times.read)?;
+    let decoding = stage(false, |times| times.decode)?;
     let longer = |stage: &LateStage| stage.there.0 - stage.elsewhere.0;
     let worst = if longer(&reading) > longer(&decoding) { reading } else { decoding };
     (longer(&worst) > LONGER_STAGE * worst.elsewhere.0).then_some(worst)

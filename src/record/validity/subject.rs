@@ -1,10 +1,10 @@
 //! Whom a warning is about, and how it says a number.
 
+use std::collections::HashMap;
+
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::units::Seconds;
 use crate::host::environment::RankPlace;
-use crate::host::resource_use::HostUse;
-use crate::validity::observed::Observed;
 
 /// About what no rank or host is to blame for.
 pub(super) const RUN: &str = "the run";
@@ -21,8 +21,7 @@ pub(super) fn name(place: &RankPlace) -> String {
 /// What is said of all ranks of a host is said of the host: names, each with its ranks as places in the list.
 pub(super) fn subjects(ranks: &[RankPlace], is_meant: impl Fn(usize) -> bool) -> Vec<(String, Vec<usize>)> {
     let mut subjects = Vec::new();
-    for host in hosts(ranks) {
-        let here: Vec<usize> = (0..ranks.len()).filter(|rank| ranks[*rank].host == host).collect();
+    for (host, here) in by_host(ranks) {
         if here.len() > 1 && here.iter().all(|rank| is_meant(*rank)) {
             subjects.push((format!("host {host}"), here));
         } else {
@@ -33,19 +32,18 @@ pub(super) fn subjects(ranks: &[RankPlace], is_meant: impl Fn(usize) -> bool) ->
     subjects
 }
 
-/// In the order of their first ranks.
-pub(super) fn hosts(ranks: &[RankPlace]) -> Vec<&str> {
-    let mut hosts: Vec<&str> = Vec::new();
-    for place in ranks {
-        if !hosts.contains(&place.host.as_str()) {
-            hosts.push(&place.host);
-        }
+/// Hosts in the order of their first ranks, each with its ranks as places in the list.
+fn by_host(ranks: &[RankPlace]) -> Vec<(&str, Vec<usize>)> {
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut hosts: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (rank, place) in ranks.iter().enumerate() {
+        let host = *places.entry(&place.host).or_insert_with(|| {
+            hosts.push((&place.host, Vec::new()));
+            hosts.len() - 1
+        });
+        hosts[host].1.push(rank);
     }
     hosts
-}
-
-pub(super) fn host_of<'a>(place: &RankPlace, seen: &Observed<'a>) -> Option<&'a HostUse> {
-    seen.host_use.iter().find(|host| host.host == place.host)
 }
 
 pub(super) fn percent(share: f64) -> String {

@@ -65,12 +65,8 @@ fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<O
         _ => run()?,
     }
     record.matrix_product = matrix_product::rates(session.world, session.device(), config.dtype, record.elapsed());
-    record.warnings = validity::host_warnings(&Observed {
-        ranks: &record.ranks,
-        host_use: &record.host_use,
-        rank_use: &record.rank_use,
-        iterations: config.iterations,
-    });
+    let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, config.iterations);
+    record.warnings = validity::host_warnings(&seen);
     session.print(&result(&record));
     session.write(config.record.as_deref(), |output| record.write(output))?;
     Ok(record.failure)

@@ -194,12 +194,7 @@ impl BandwidthRecord {
 
     /// What warnings are judged by.
     pub fn observed(&self) -> Observed<'_> {
-        Observed {
-            ranks: &self.ranks,
-            host_use: &self.host_use,
-            rank_use: &self.rank_use,
-            iterations: self.config.iterations,
-        }
+        Observed::new(&self.ranks, &self.host_use, &self.rank_use, self.config.iterations)
     }
 
     /// Writes the document and a newline.
