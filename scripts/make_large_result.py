@@ -36,8 +36,9 @@ def header(lines, case, ranks, run, iterations):
         {**template, "rank": rank, "local_rank": rank % RANKS_A_HOST, "host": host(rank), "process": 1000 + rank}
         for rank in range(ranks)
     ]
-    collective = "solo" if ranks == 1 else "mpi"
-    return {**line, "case": case, "run": run, "started": 1.7e9 + 3600 * run, "collective": collective, "ranks": places}
+    # The key's name depends on the version of the template.
+    backend = {"backend" if "backend" in line else "collective": "solo" if ranks == 1 else "mpi"}
+    return {**line, "case": case, "run": run, "started": 1.7e9 + 3600 * run, **backend, "ranks": places}
 
 
 def host(rank):
@@ -88,11 +89,27 @@ def single_precision(value):
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
+def case_of(ranks):
+    hosts = -(-ranks // RANKS_A_HOST)
+    return f"{hosts}n{ranks // hosts}g"
+
+
+def write_manifest(logs, options):
+    """What `ringmark check` knows the runs by."""
+    manifest = json.loads((TEMPLATE.parent.parent / "sweep.json").read_text())
+    hosts = list(dict.fromkeys(host(rank) for rank in range(max(options.ranks))))
+    asked, ran_on = manifest["conditions"], manifest["ran_on" if "ran_on" in manifest else "found"]
+    asked["hosts"] = hosts
+    asked["options"].update({"--iters": str(options.iterations), "--warmup": str(min(WARMUP, options.iterations // 2))})
+    ran_on["hosts"] = [{"name": name, "devices": ran_on["hosts"][0]["devices"][:1] * RANKS_A_HOST} for name in hosts]
+    manifest["runs"] = [{"log": str(log.relative_to(options.out)), "state": "finished"} for log in logs]
+    (pathlib.Path(options.out) / "sweep.json").write_text(json.dumps(manifest, indent=2) + "\n")
+
+
 def make(ranks, run, options):
     lines = TEMPLATE.read_text().splitlines()
     head = [line for line in TEMPLATE.with_suffix(".log").read_text().splitlines() if line[0] in "+#"]
-    hosts = -(-ranks // RANKS_A_HOST)
-    case = f"{hosts}n{ranks // hosts}g"
+    case = case_of(ranks)
     folder = pathlib.Path(options.out) / case
     folder.mkdir(parents=True, exist_ok=True)
     noise = random.Random(f"{options.seed} {ranks} {run}")
@@ -113,6 +130,7 @@ def make(ranks, run, options):
         last = end(lines, ranks, options.iterations, wall)
         record.write(encode(last) + "\n")
         log.write(f"# {options.iterations} iterations in {wall:.3f} s, 0 skipped, weights {last['parameter_checksums'][0]}\n")
+    return path.with_suffix(".log")
 
 
 def straggler(text):
@@ -135,7 +153,7 @@ def main():
         parser.error("RUNS and ITERATIONS: at least 1")
     work = [(ranks, run, options) for ranks in options.ranks for run in range(1, options.runs + 1)]
     with multiprocessing.Pool(len(os.sched_getaffinity(0))) as pool:
-        pool.starmap(make, work, chunksize=1)
+        write_manifest(pool.starmap(make, work, chunksize=1), options)
 
 
 if __name__ == "__main__":

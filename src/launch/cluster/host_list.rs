@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
+use ringmark_record::host::host_list;
 
 use crate::launch::cluster::hosts::{HOSTFILE, Host, Hosts};
 
@@ -24,10 +25,10 @@ struct TypedHost {
 }
 
 impl HostList {
-    /// Reads the list `a:8,b:8`, or `a,b`.
+    /// Reads the list `a:8,b:8`, or `a,b`; `node[01-64]:8` is 64 hosts.
     pub fn parse(text: &str) -> anyhow::Result<HostList> {
-        let hosts = text.split(',').map(|host| parse_host(host.trim())).collect::<anyhow::Result<_>>()?;
-        Ok(HostList { source: "--hosts".to_owned(), hosts })
+        let hosts = host_list::items(text).map(|host| parse_host(host.trim())).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(HostList { source: "--hosts".to_owned(), hosts: hosts.concat() })
     }
 
     /// Reads a hostfile: `host slots=8` as Open MPI has it, `host:8`, or `host`, one a line; `#` begins a comment.
@@ -40,7 +41,7 @@ impl HostList {
         for (index, line) in text.lines().enumerate() {
             let content = line.split('#').next().unwrap_or_default().trim();
             if !content.is_empty() {
-                hosts.push(parse_line(content).with_context(|| format!("{source}, line {}", index + 1))?);
+                hosts.extend(parse_line(content).with_context(|| format!("{source}, line {}", index + 1))?);
             }
         }
         ensure!(!hosts.is_empty(), "{source} names no host: write a line such as `a slots=8` for each");
@@ -69,15 +70,20 @@ impl HostList {
 }
 
 /// `a:8`, or `a`.
-fn parse_host(text: &str) -> anyhow::Result<TypedHost> {
+fn parse_host(text: &str) -> anyhow::Result<Vec<TypedHost>> {
     match text.rsplit_once(':') {
-        Some((name, slots)) => host(name, Some(slots)),
-        None => host(text, None),
+        Some((name, slots)) => expand(name, Some(slots)),
+        None => expand(text, None),
     }
 }
 
+/// One host, or all that a name with brackets stands for.
+fn expand(name: &str, slots: Option<&str>) -> anyhow::Result<Vec<TypedHost>> {
+    host_list::expand(name)?.iter().map(|name| host(name, slots)).collect()
+}
+
 /// `a slots=8`, `a:8` or `a`, with or without Open MPI's upper limit, which a case that fits never reaches.
-fn parse_line(text: &str) -> anyhow::Result<TypedHost> {
+fn parse_line(text: &str) -> anyhow::Result<Vec<TypedHost>> {
     let mut fields = text.split_whitespace();
     let name = fields.next().unwrap_or_default();
     let mut slots = None;
@@ -89,7 +95,7 @@ fn parse_line(text: &str) -> anyhow::Result<TypedHost> {
         }
     }
     match slots {
-        Some(slots) => host(name, Some(slots)),
+        Some(slots) => expand(name, Some(slots)),
         None => parse_host(name),
     }
 }
@@ -129,6 +135,17 @@ mod tests {
         assert_eq!(list.all()[1], Host { name: "10.11.0.3".to_owned(), slots: 4 });
         let text = "# two nodes\n\na   slots=8 max_slots=16 # the first\n10.11.0.3:4\n";
         assert_eq!(file(text).expect("a hostfile").all(), list.all());
+    }
+
+    #[test]
+    fn ranges_in_brackets_are_hosts() {
+        let names =
+            |hosts: &Hosts| hosts.all().iter().map(|host| format!("{}:{}", host.name, host.slots)).collect::<Vec<_>>();
+        let list = Hosts::parse_list("n[08-10,12]:8,b:4").expect("a list");
+        assert_eq!(names(&list), ["n08:8", "n09:8", "n10:8", "n12:8", "b:4"]);
+        assert_eq!(names(&file("n[08-10,12] slots=8\nb:4\n").expect("a hostfile")), names(&list));
+        assert_eq!(list_error("n[2-1]:8"), "\"n[2-1]\" counts down from 2 to 1: write the smaller number first");
+        assert_eq!(Hosts::parse_list("node[1-8192]:8").expect("a list").all().len(), 8192);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The machines of a sweep and how many ranks each takes. Not for reaching them: that is mpirun's business.
 
+use std::collections::{HashMap, HashSet};
 use std::process::Command;
 
 use anyhow::{bail, ensure};
 use ringmark_record::dimension::case::Case;
+use ringmark_record::host::host_list::compact;
 
 /// What the source of hosts begins with that come from a file.
 pub const HOSTFILE: &str = "the hostfile";
@@ -25,13 +27,9 @@ pub struct Host {
 
 /// `hosts`, and those of `server_hosts` that are not among them: they take no ranks.
 pub fn with_server_hosts(hosts: &[Host], server_hosts: &[String]) -> Vec<Host> {
-    let mut all = hosts.to_vec();
-    for name in server_hosts {
-        if all.iter().all(|host| host.name != *name) {
-            all.push(Host { name: name.clone(), slots: 0 });
-        }
-    }
-    all
+    let mut known: HashSet<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+    let others = server_hosts.iter().filter(|name| known.insert(name));
+    hosts.iter().cloned().chain(others.map(|name| Host { name: name.clone(), slots: 0 })).collect()
 }
 
 /// The machines of a sweep in the order they are used; no name comes twice.
@@ -52,8 +50,9 @@ impl Hosts {
 
     /// Those of `source`, as error messages call it, of which none may come twice.
     pub fn named(source: String, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
-        for (index, host) in hosts.iter().enumerate() {
-            if hosts[..index].iter().any(|earlier| earlier.name == host.name) {
+        let mut known = HashSet::new();
+        for host in &hosts {
+            if !known.insert(host.name.as_str()) {
                 bail!("{source} names host {} twice: name it once, with all its slots", host.name);
             }
         }
@@ -69,12 +68,12 @@ impl Hosts {
     /// Refuses hosts that `allocation` has not, and more slots than it has there.
     pub fn check_within(&self, allocation: &Hosts) -> anyhow::Result<()> {
         let (source, given) = (&self.source, &allocation.source);
+        let there: HashMap<&str, &Host> = allocation.hosts.iter().map(|host| (host.name.as_str(), host)).collect();
         for Host { name, slots } in &self.hosts {
-            let Some(there) = allocation.hosts.iter().find(|host| host.name == *name) else {
-                let names: Vec<&str> = allocation.hosts.iter().map(|host| host.name.as_str()).collect();
+            let Some(there) = there.get(name.as_str()) else {
                 bail!(
                     "{source} names host {name}, {given} has {}: leave {source} out, or choose of these",
-                    names.join(", ")
+                    compact(allocation.hosts.iter().map(|host| host.name.as_str()))
                 );
             };
             ensure!(

@@ -1,6 +1,8 @@
 //! The last word about a group of runs: what its largest case reached, and where most of the rest is lost. Not for figures of
 //! its own.
 
+use std::collections::HashMap;
+
 use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::scaling_loss::{Difference, Part};
@@ -68,8 +70,9 @@ pub fn straggler(case: &CaseRuns) -> Option<String> {
     let named = |kind: WarningKind| {
         let warnings = case.counted().flat_map(|run| &run.warnings).filter(move |warning| warning.kind == kind);
         let abouts: Vec<&str> = warnings.map(|warning| warning.about.as_str()).collect();
-        let count = |about: &str| abouts.iter().filter(|other| **other == about).count();
-        abouts.iter().max_by_key(|about| count(about)).map(|about| (*about).to_owned())
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        abouts.iter().for_each(|about| *counts.entry(about).or_default() += 1);
+        abouts.iter().max_by_key(|about| counts[**about]).map(|about| (*about).to_owned())
     };
     let slow = WarningKind::ALL.iter().take_while(|kind| **kind != WarningKind::Oversubscribed);
     slow.copied().find_map(named)

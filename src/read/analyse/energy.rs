@@ -1,6 +1,6 @@
 //! What a case takes of electric power, and what an image costs of it. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::host::resource_use::HostUse;
@@ -10,7 +10,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::read::analyse::figures::CaseRuns;
-use crate::read::load::iteration_times::RankTimes;
 use crate::read::load::record::Measured;
 
 /// Of all hosts of a case, over the iterations after warm-up. 8 GPUs that take 600 W each and two packages of 150 W take
@@ -53,12 +52,16 @@ pub fn joules_per_image(run: &Measured) -> Option<f64> {
 fn watts(run: &Measured) -> Option<f64> {
     let warmup = run.iterations().map_or(0, |[_, warmup]| warmup as u32);
     let mut sum = 0.0;
-    for (index, host) in run.host_use.iter().enumerate() {
+    let mut machines = HashSet::new();
+    let mut gpus: HashMap<&str, usize> = HashMap::new();
+    for rank in run.ranks.iter().filter(|rank| rank.place.device == DeviceKind::Cuda) {
+        *gpus.entry(&rank.place.host).or_default() += 1;
+    }
+    for host in &run.host_use {
         let telemetry = host.telemetry.as_ref()?;
-        let is_known = run.host_use[..index].iter().any(|other| other.machine == host.machine);
+        let is_known = !machines.insert(host.machine.as_str());
         // Each container reads the GPUs of its own ranks.
-        let of_host = |rank: &&RankTimes| rank.place.host == host.host && rank.place.device == DeviceKind::Cuda;
-        let gpus = run.ranks.iter().filter(of_host).count();
+        let gpus = gpus.get(host.host.as_str()).copied().unwrap_or(0);
         let read = telemetry.of(Quantity::Power).filter(|series| series.is_of_gpu()).count();
         if gpus != read {
             return None;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::benchmark::warning::Warning;
+use ringmark_record::benchmark::warning::{self, Warning};
 
 /// A run that counts.
 #[derive(Debug, Clone, Copy)]
@@ -14,15 +14,20 @@ pub struct CountedRun<'a> {
 }
 
 /// Warnings of the counted runs of `what`, once each however many runs have it, as the first of them has it; the gravest
-/// first.
+/// first. Of many of one kind those that the runs name first.
 pub fn of_runs(what: &str, counted: &[CountedRun]) -> Vec<String> {
     let mut seen: BTreeMap<_, Vec<(u32, &Warning)>> = BTreeMap::new();
+    // In the order in which runs name them.
+    let mut order: BTreeMap<_, usize> = BTreeMap::new();
     for CountedRun { run, warnings } in counted {
         for warning in *warnings {
-            seen.entry((warning.kind, &warning.about)).or_default().push((*run, warning));
+            let key = (warning.kind, &warning.about);
+            let next = order.len();
+            order.entry(key).or_insert(next);
+            seen.entry(key).or_default().push((*run, warning));
         }
     }
-    let text = |seen: Vec<(u32, &Warning)>| {
+    let text = |seen: &[(u32, &Warning)]| {
         let (run, first) = seen[0];
         let how_often = match (seen.len(), counted.len()) {
             (_, 1) => String::new(),
@@ -31,7 +36,19 @@ pub fn of_runs(what: &str, counted: &[CountedRun]) -> Vec<String> {
         };
         format!("{what}{how_often}: {}", first.text)
     };
-    seen.into_values().map(text).collect()
+    let seen: Vec<_> = seen.into_iter().collect();
+    let mut texts = Vec::new();
+    for of_kind in seen.chunk_by(|one, other| one.0.0 == other.0.0) {
+        let mut shown: Vec<_> = of_kind.iter().collect();
+        let left_out = warning::left_out(of_kind[0].0.0, of_kind.len());
+        if left_out.is_some() {
+            shown.sort_by_key(|(key, _)| order[key]);
+            shown.truncate(warning::SHOWN);
+        }
+        texts.extend(shown.into_iter().map(|(_, seen)| text(seen)));
+        texts.extend(left_out.map(|left_out| format!("{what}: {left_out}")));
+    }
+    texts
 }
 
 /// Different devices or different software in one table.

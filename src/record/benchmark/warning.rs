@@ -1,5 +1,7 @@
 //! What a reader of a run's figures should know, though the run counts. [`crate::validity`] works them out.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -56,4 +58,40 @@ pub struct Warning {
     pub about: String,
     /// What was seen, the value, what to do.
     pub text: String,
+}
+
+/// Texts of one kind in a list for readers: what thousands of hosts have is not read host by host.
+pub const SHOWN: usize = 16;
+
+/// Returns the text of each warning; of many of one kind the first, and how many more there are.
+pub fn texts(warnings: &[Warning]) -> Vec<String> {
+    let mut numbers: BTreeMap<WarningKind, usize> = BTreeMap::new();
+    let mut texts = Vec::new();
+    for warning in warnings {
+        let number = numbers.entry(warning.kind).or_default();
+        *number += 1;
+        texts.extend((*number <= SHOWN).then(|| warning.text.clone()));
+    }
+    texts.extend(numbers.into_iter().filter_map(|(kind, number)| left_out(kind, number)));
+    texts
+}
+
+/// Says how many of `number` warnings of a kind are not in a list; `None` if all are.
+pub fn left_out(kind: WarningKind, number: usize) -> Option<String> {
+    (number > SHOWN).then(|| format!("{} more warnings of the kind {kind}: the record has all", number - SHOWN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_warnings_of_a_kind_the_first_are_shown() {
+        let warning = |kind, host: u32| Warning { kind, about: String::new(), text: format!("host {host}") };
+        let mut warnings: Vec<Warning> = (0..8192).map(|host| warning(WarningKind::Heat, host)).collect();
+        warnings.push(warning(WarningKind::Drift, 7));
+        let texts = texts(&warnings);
+        assert_eq!(texts.len(), SHOWN + 2);
+        assert_eq!(texts[SHOWN..], ["host 7", "8176 more warnings of the kind heat: the record has all"]);
+    }
 }

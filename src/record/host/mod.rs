@@ -10,11 +10,13 @@
 //! | [`memory`] | memory that this process may take, on this host and in its control groups |
 //! | [`memory_shortage`] | a batch that a device has no memory for |
 //! | [`control_group`] | where this process's control groups are |
+//! | [`host_list`] | lists of hosts in Slurm's compact form |
 //! | [`kernel_file`] | (the files in which the kernel says it) |
 
 pub mod control_group;
 pub mod environment;
 pub mod heartbeat;
+pub mod host_list;
 pub mod inspection;
 pub mod kernel_file;
 pub mod memory;

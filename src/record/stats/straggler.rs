@@ -230,6 +230,24 @@ mod tests {
         judged(&own)
     }
 
+    /// Of each rank's others, by a sort.
+    #[test]
+    fn medians_of_others_are_those_of_a_sort() {
+        let mut random = Random(7);
+        for ranks in 2..12 {
+            let times: Vec<Vec<f64>> =
+                (0..ranks).map(|_| (0..40).map(|_| (random.normal() * 3.0).round()).collect()).collect();
+            let found = medians_of_others(&times);
+            for rank in 0..ranks {
+                for iteration in 0..40 {
+                    let others = (0..ranks).filter(|other| *other != rank).map(|other| times[other][iteration]);
+                    let expected = median(&others.collect::<Vec<f64>>()).expect("others");
+                    assert_eq!(found[rank][iteration], expected, "rank {rank} of {ranks}, iteration {iteration}");
+                }
+            }
+        }
+    }
+
     fn judged(own: &[Vec<f64>]) -> Vec<Straggler> {
         let slowest: Vec<f64> =
             (0..own[0].len()).map(|index| own.iter().map(|times| times[index]).fold(0.0, f64::max)).collect();

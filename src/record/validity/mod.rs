@@ -461,6 +461,30 @@ mod tests {
         assert_eq!(only(&gpus).1, "rank 3 on host d");
     }
 
+    /// With a search through the hosts for every rank of every host this takes hours.
+    #[test]
+    fn thousands_of_hosts_are_judged_in_linear_time() {
+        let names: Vec<String> = (0..2048).map(|host| format!("node{host}")).collect();
+        let hosts: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 8)).collect();
+        let mut large = record(&hosts);
+        end(&mut large).host_use.iter_mut().for_each(|host| (host.cores, host.cores_of_ranks) = (8, 8));
+        slow_down(&mut large, &[9], 1.93, |_| true);
+        end(&mut large).host_use[7].cores_of_ranks = 4;
+        let of_ranks: Vec<usize> = (8192..12288).collect();
+        slow_down(&mut large, &of_ranks, 2.0, |iteration| iteration == 57);
+        slow_down(&mut large, &[8195], 2.0, |iteration| iteration == 57);
+        let found = warnings(&large, 10);
+        let about = |kind: WarningKind| -> Vec<&str> {
+            found.iter().filter(|warning| warning.kind == kind).map(|warning| warning.about.as_str()).collect()
+        };
+        assert_eq!(about(WarningKind::Straggler), ["rank 9 on host node1"]);
+        assert_eq!(about(WarningKind::Oversubscribed), ["host node7"]);
+        assert_eq!(about(WarningKind::SlowOnce).len(), 512);
+        let text = "host node1024 was slow once (ranks 8192, 8193, ";
+        assert!(about(WarningKind::SlowOnce)[0] == "host node1024", "{:?}", found[1]);
+        assert!(found.iter().any(|warning| warning.text.starts_with(text)));
+    }
+
     #[test]
     fn what_hosts_did_besides_is_warned_of() {
         type Change = fn(&mut RunEnd);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::record::RunRecord;
-use crate::benchmark::warning::{Warning, WarningKind};
+use crate::benchmark::warning::{SHOWN, Warning, WarningKind};
 use crate::dimension::device::DeviceKind;
 use crate::dimension::phase::Phase;
 use crate::dimension::units::Seconds;
@@ -67,8 +67,17 @@ pub(super) fn slow_ranks(
     let totals = LazyCell::new(|| Totals::new(record, counted));
     let mut warnings = Vec::new();
     for kind in [Kind::Chronic, Kind::Occasional, Kind::Once] {
-        for (about, members) in subjects(ranks, |rank| of_kind(kind, rank).is_some()) {
+        let named = subjects(ranks, |rank| of_kind(kind, rank).is_some()).into_iter().map(|(about, members)| {
             let members: Vec<&Straggler> = members.into_iter().filter_map(|rank| of_kind(kind, rank)).collect();
+            (about, members)
+        });
+        let mut named: Vec<(String, Vec<&Straggler>)> = named.collect();
+        // Of thousands a list shows the first: those that the others waited for longest.
+        let longest = |members: &[&Straggler]| members.iter().map(|one| one.wait).fold(0.0, f64::max);
+        if named.len() > SHOWN {
+            named.sort_by(|one, other| longest(&other.1).total_cmp(&longest(&one.1)));
+        }
+        for (about, members) in named {
             warnings.push(slow(record, kind, about, &members, counted, &totals));
         }
     }
@@ -194,7 +203,8 @@ fn late_for_input(members: &[&Straggler], counted: &[Iteration], totals: &Totals
         let there: f64 = slow.iter().map(of_iteration).sum();
         let all: f64 = slow.iter().map(|place| totals[*place]).sum();
         let iterations = slow.len() as f64;
-        (!slow.is_empty()).then(|| there / (iterations * members.len() as f64) - (all - there) / (iterations * others as f64))
+        (!slow.is_empty())
+            .then(|| there / (iterations * members.len() as f64) - (all - there) / (iterations * others as f64))
     };
     let (input, all) = (longer(input_times, &totals.input)?, longer(own_times, &totals.own)?);
     (input > 0.0 && input > LATE_FOR_INPUT * all).then_some(Seconds(input))
@@ -248,8 +258,7 @@ fn late_stage(input: &ImageInputUse, members: &[&Straggler], total: StageTimes) 
     let there = StageTimes::of(members.iter().filter_map(|member| input.ranks.get(member.rank)));
     let elsewhere = total.without(there);
     let stage = |is_reading: bool, time: fn(StageTimes) -> f64| -> Option<LateStage> {
-        let of_image =
-            |times: StageTimes| (times.images > 0).then(|| Seconds(time(times) / times.images as f64));
+        let of_image = |times: StageTimes| (times.images > 0).then(|| Seconds(time(times) / times.images as f64));
         Some(LateStage { is_reading, there: of_image(there)?, elsewhere: of_image(elsewhere)? })
     };
     let reading = stage(true, |times| times.read)?;

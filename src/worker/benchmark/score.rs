@@ -10,6 +10,7 @@ use ringmark_record::benchmark::exchange::Switch;
 use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::{RectifiedConvolutions, SCHEMA, ScoreRecord};
+use ringmark_record::benchmark::warning;
 use ringmark_record::benchmark::{Record, RunLabel, SweepRecord, measured_and_warmup};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
@@ -310,7 +311,7 @@ fn result(record: &ScoreRecord) -> Vec<String> {
         lines.push(format!("# convolutions with fused bias, sum and ReLU (cuDNN): {fused} of {all}"));
     }
     lines.extend(record.no_graph.iter().map(|reason| format!("# warning: {reason}")));
-    lines.extend(record.warnings.iter().map(|warning| format!("# warning: {}", warning.text)));
+    lines.extend(warning::texts(&record.warnings).into_iter().map(|text| format!("# warning: {text}")));
     lines
 }
 

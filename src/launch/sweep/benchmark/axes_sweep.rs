@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{anyhow, bail, ensure};
-use ringmark_record::benchmark::warning::Warning;
+use ringmark_record::benchmark::warning::{self, Warning};
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
@@ -258,7 +258,7 @@ impl AxesSweep {
             true => self.rows(ended, *speed, warnings.len()),
             false => vec![format!("{}: {speed:.2}{note}, {:.0} s", job.title, took.as_secs_f64())],
         };
-        lines.extend(warnings.iter().map(|warning| format!("    warning: {}", warning.text)));
+        lines.extend(warning::texts(warnings).into_iter().map(|text| format!("    warning: {text}")));
         lines
     }
 

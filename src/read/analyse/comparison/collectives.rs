@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::config::{Messages, OptimizerChoice};
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::benchmark::warning;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::units::{Bytes, Seconds};
@@ -63,7 +64,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     let optimizer = settings.remove("optimizer").filter(|optimizer| *optimizer != OptimizerChoice::None.to_string());
     settings.insert(PROGRAM.to_owned(), "ringmark bandwidth".to_owned());
     settings.extend(nccl_variables(&record.environment.variables));
-    let warnings: Vec<String> = record.warnings.iter().map(|warning| warning.text.clone()).collect();
+    let warnings: Vec<String> = warning::texts(&record.warnings);
     let reliability_warnings = reliability::to_bandwidth(case_of(ranks, hosts.len()), &record);
     let gradients = match record.config.messages {
         Messages::Sizes { .. } => String::new(),

@@ -2,8 +2,12 @@
 //! units: seconds, bytes, ratios from 0 to 1.
 
 use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::host_list::compact;
 
 use crate::read::load::environment::{EnvironmentText, NCCL_CHOSE, NONE};
+
+/// Names of so many hosts are written as a compact list: InfluxDB takes no string above 64 KB.
+const MOST_HOSTS: usize = 65;
 
 /// What is measured: `phase` in `seconds`.
 #[derive(Debug, PartialEq, Eq)]
@@ -182,8 +186,15 @@ impl Series {
             ("nccl_chose", NCCL_CHOSE),
         ];
         for (label, name) in DETAILS {
-            let words = environment.get(name).into_iter().flatten().map(String::as_str).filter(|word| *word != NONE);
-            let text = words.collect::<Vec<_>>().join(", ");
+            let mut words: Vec<&str> =
+                environment.get(name).into_iter().flatten().map(String::as_str).filter(|word| *word != NONE).collect();
+            let text = match words.len() {
+                MOST_HOSTS.. if name == "host" => {
+                    words.sort_by_key(|word| (word.len(), *word));
+                    compact(words)
+                }
+                _ => words.join(", "),
+            };
             self.details.extend(Some((label, text)).filter(|(_, text)| !text.is_empty()));
         }
     }

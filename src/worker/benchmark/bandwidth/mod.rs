@@ -16,6 +16,7 @@ use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::benchmark::measured_and_warmup;
+use ringmark_record::benchmark::warning;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::host::heartbeat::LauncherAddress;
@@ -153,7 +154,7 @@ fn closing(record: &BandwidthRecord) -> Vec<String> {
         closing.extend(lines::network_card(&record.results, nodes, ranks));
     }
     closing.extend(record.nccl.iter().map(|line| format!("# NCCL: {line}")));
-    closing.extend(record.warnings.iter().map(|warning| format!("# warning: {}", warning.text)));
+    closing.extend(warning::texts(&record.warnings).into_iter().map(|text| format!("# warning: {text}")));
     closing
 }
 

@@ -12,6 +12,7 @@ use ringmark_record::benchmark::input::config::{InputConfig, PageCache, ThreadCo
 use ringmark_record::benchmark::input::lines;
 use ringmark_record::benchmark::input::pass::{HostPass, InputPass};
 use ringmark_record::benchmark::input::record::{InputRecord, SCHEMA};
+use ringmark_record::benchmark::warning;
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
 use ringmark_record::validity;
@@ -163,6 +164,6 @@ fn announced(cache: PageCache) -> &'static str {
 }
 
 fn closing(record: &InputRecord) -> Vec<String> {
-    let warnings = record.warnings.iter().map(|warning| format!("warning: {}", warning.text));
+    let warnings = warning::texts(&record.warnings).into_iter().map(|text| format!("warning: {text}"));
     lines::ceilings(record).into_iter().chain(warnings).map(|line| format!("# {line}")).collect()
 }

@@ -7,6 +7,7 @@ use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::learning::EpochEnd;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
+use ringmark_record::benchmark::warning;
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::{Bytes, Seconds, TeraflopsPerSecond};
 use ringmark_record::host::environment::RankPlace;
@@ -223,7 +224,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let rate = summary::mean(&rates_of_products).map(TeraflopsPerSecond);
     let layers = end.layers.iter().flat_map(|layers| layers.lines(rate));
     let nccl = end.nccl.iter().map(|line| format!("NCCL: {line}"));
-    let warnings = end.warnings.iter().map(|warning| format!("warning: {}", warning.text));
+    let warnings = warning::texts(&end.warnings).into_iter().map(|text| format!("warning: {text}"));
     [length]
         .into_iter()
         .chain(joined)

@@ -1,7 +1,7 @@
 //! On what it ran, how it was asked, and how the hosts differ. Only what the records hold.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::environment::Environment;
@@ -15,7 +15,7 @@ use crate::read::score;
 use crate::read::score::figures::{ScorePoint, ScoreTable};
 use crate::read::score::run::ScoreRecorded;
 use crate::read::show::columns::percent;
-use crate::read::show::page::content::numbers::list;
+use crate::read::show::page::content::numbers::{count, list};
 use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
 
 /// A fact's name and every value that it has in one result.
@@ -23,6 +23,15 @@ type Facts = Vec<(String, BTreeSet<String>)>;
 
 /// When.
 const MEASURED: &str = "measured";
+
+/// A table of more hosts is cut: a page has to stay small.
+const MOST_HOSTS: usize = 128;
+
+/// Hosts that are shown of it.
+const HOSTS_SHOWN: usize = 64;
+
+/// Hosts whose differences are told in a sentence each.
+const SENTENCES: usize = 16;
 
 /// What a rank alone sums with.
 const SOLO: &str = "solo";
@@ -271,21 +280,34 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
         Column::numbers("stolen", "% of cores").minor(),
     ];
     let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
-    let sentences = rows.iter().filter_map(|row| {
+    let different: Vec<&Vec<String>> = rows.iter().filter(|row| !differs(row).is_empty()).collect();
+    let sentences = different.iter().take(SENTENCES).map(|row| {
         let what = differs(row)
             .into_iter()
             .map(|column| format!("{} {} where most have {}", names[column], row[column], usual[column]));
         let what: Vec<String> = what.collect();
-        (!what.is_empty()).then(|| format!("{}: {}", row[0], list(&what)))
+        format!("{}: {}", row[0], list(&what))
     });
+    let more = different.len().saturating_sub(SENTENCES);
+    let sentences = sentences.chain((more > 0).then(|| format!("and {} more", count(more, "host"))));
     let sentences: Vec<String> = sentences.collect();
-    let note = match (rows.len(), sentences.is_empty()) {
+    let mut note = match (rows.len(), sentences.is_empty()) {
         (1, _) => String::new(),
         (_, true) => format!("All {} hosts are alike in ranks, devices, threads and cores.", rows.len()),
         (_, false) => format!("Hosts differ. {}.", sentences.join("; ")),
     };
-    let rows =
-        rows.iter().map(|cells| Row { is_marked: !differs(cells).is_empty(), cells: cells.clone(), ..Row::default() });
+    // The marked ones first, if not all are shown.
+    let mut shown: Vec<&Vec<String>> = rows.iter().collect();
+    if rows.len() > MOST_HOSTS {
+        shown.sort_by_key(|row| differs(row).is_empty());
+        shown.truncate(HOSTS_SHOWN);
+        note += &format!(" Shown are {HOSTS_SHOWN}, those that differ first; the records have all.");
+    }
+    let rows = shown.into_iter().map(|cells| Row {
+        is_marked: !differs(cells).is_empty(),
+        cells: cells.clone(),
+        ..Row::default()
+    });
     let rows = rows.collect();
     Some(Block { table: Some(Table { columns, rows, bars: None }), ..Block::new(title, note) })
 }
@@ -316,15 +338,11 @@ fn cells(name: &str, host: &Host) -> Vec<String> {
 
 /// The value that most have; the first of several.
 fn usual<'a>(values: impl Iterator<Item = &'a str>) -> &'a str {
-    let mut counts: Vec<(&str, usize)> = Vec::new();
-    for value in values {
-        match counts.iter_mut().find(|(known, _)| *known == value) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((value, 1)),
-        }
+    let mut counts: HashMap<&str, (usize, Reverse<usize>)> = HashMap::new();
+    for (index, value) in values.enumerate() {
+        counts.entry(value).or_insert((0, Reverse(index))).0 += 1;
     }
-    let most = counts.iter().map(|(_, count)| *count).max();
-    counts.iter().find(|(_, count)| Some(*count) == most).map_or("", |(value, _)| value)
+    counts.into_iter().max_by_key(|(_, order)| *order).map_or("", |(value, _)| value)
 }
 
 /// As `nvidia-smi topo -m` or hwloc has it, of the first run that has one.

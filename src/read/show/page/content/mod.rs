@@ -48,6 +48,7 @@ pub mod work_load;
 
 use std::collections::BTreeSet;
 
+use ringmark_record::benchmark::warning;
 use ringmark_record::dimension::model::Model;
 
 use crate::read::analyse::figures::Group;
@@ -159,10 +160,10 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
             lines.map(move |line| of_group(group, line))
         });
         let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| {
-            record.warnings.iter().map(move |warning| format!("bandwidth of {case}: {}", warning.text))
+            warning::texts(&record.warnings).into_iter().map(move |text| format!("bandwidth of {case}: {text}"))
         });
-        let of_input = result.input.iter().flat_map(|record| &record.warnings);
-        let of_input = of_input.map(|warning| format!("input: {}", warning.text));
+        let of_input = result.input.iter().flat_map(|record| warning::texts(&record.warnings));
+        let of_input = of_input.map(|text| format!("input: {text}"));
         let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_warnings).cloned();
         let warnings = warnings.chain(of_scoring).chain(of_bandwidth).chain(of_input);
         let reliability_warnings = result.groups.iter().flat_map(|group| {

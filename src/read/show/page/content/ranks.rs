@@ -1,7 +1,7 @@
 //! The spread of every rank: its own compute time, until it joins the first all-reduce, over the iterations of all runs.
 //! Who is slow here is whom the runs' warnings name: nothing is judged a second time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use ringmark_record::benchmark::warning::{Warning, WarningKind};
 use ringmark_record::dimension::case::Case;
@@ -32,7 +32,12 @@ struct Rank<'a> {
 /// The ranks of one case.
 struct CaseRanks<'a> {
     case: Case,
+    /// Those that are shown: all, or those of the hosts with the slowest ranks, worst first.
     ranks: Vec<Rank<'a>>,
+    /// Of all ranks and hosts of the case, if some are not shown.
+    all: Option<[usize; 2]>,
+    /// Median of the medians of all ranks, milliseconds.
+    usual: f64,
     /// Ranks and hosts that the warnings of its runs name as slow, the gravest first.
     slow: BTreeSet<(WarningKind, &'a str)>,
 }
@@ -40,6 +45,15 @@ struct CaseRanks<'a> {
 const NOTE: &str = "Own compute time of every rank: from the start of an iteration until it joins the first all-reduce, so \
                     that no wait for another is in it. Slow is whom the warnings name: they compare the ranks in every \
                     iteration, so that a rank near the limit can be slow in one case and not in another.";
+
+/// A case with more ranks is shown by its slowest hosts: a chart has no more space, and a page has to stay small.
+const MOST_RANKS: usize = 512;
+
+/// Ranks that are shown of it.
+const RANKS_SHOWN: usize = 256;
+
+/// Names of slow ranks and hosts in a sentence.
+const NAMES_SHOWN: usize = 16;
 
 const READING: &str = "Axes begin near the fastest rank, not at 0.";
 
@@ -64,7 +78,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     Some(Block {
         charts: vec![cases.iter().map(|case| chart(series, case)).collect()],
         table: Some(table(series, &cases)),
-        ..Block::new(title, verdict(&cases))
+        ..Block::new(title, verdict(&cases) + &left_out(&cases))
     })
 }
 
@@ -73,7 +87,44 @@ fn case_ranks(case: &CaseRuns) -> CaseRanks<'_> {
     let slow =
         warnings.filter(|warning| how(warning.kind).is_some()).map(|Warning { kind, about, .. }| (*kind, &**about));
     let slow: BTreeSet<(WarningKind, &str)> = slow.collect();
-    CaseRanks { case: case.case, ranks: ranks(case, &slow), slow }
+    let ranks = ranks(case, &slow);
+    let usual = median(&ranks.iter().map(|rank| rank.own.middle).collect::<Vec<f64>>()).unwrap_or(f64::INFINITY);
+    let (ranks, all) = slowest_hosts(ranks);
+    CaseRanks { case: case.case, ranks, all, usual, slow }
+}
+
+/// The ranks of the slowest hosts, worst first, and the numbers of all ranks and hosts; all ranks of a small case.
+fn slowest_hosts(ranks: Vec<Rank>) -> (Vec<Rank>, Option<[usize; 2]>) {
+    if ranks.len() <= MOST_RANKS {
+        return (ranks, None);
+    }
+    let number = ranks.len();
+    let mut hosts: BTreeMap<&str, Vec<Rank>> = BTreeMap::new();
+    ranks.into_iter().for_each(|rank| hosts.entry(&rank.place.host).or_default().push(rank));
+    let mut hosts: Vec<Vec<Rank>> = hosts.into_values().collect();
+    let of_all = [number, hosts.len()];
+    let slowness = |host: &Vec<Rank>| {
+        (host.iter().any(|rank| rank.is_slow), host.iter().map(|rank| rank.own.middle).fold(0.0, f64::max))
+    };
+    hosts.sort_by(|one, other| {
+        let (one, other) = (slowness(one), slowness(other));
+        other.0.cmp(&one.0).then(other.1.total_cmp(&one.1))
+    });
+    (hosts.into_iter().flatten().take(RANKS_SHOWN).collect(), Some(of_all))
+}
+
+/// What is not shown of large cases.
+fn left_out(cases: &[CaseRanks]) -> String {
+    let sentence = |case: &CaseRanks| {
+        let [ranks, hosts] = case.all?;
+        Some(format!(
+            " {}: shown are {} of {ranks} ranks, those of the slowest of {}, worst first; the records have all.",
+            case.case,
+            case.ranks.len(),
+            count(hosts, "host")
+        ))
+    };
+    cases.iter().filter_map(sentence).collect()
 }
 
 /// The text about warnings that name a slow rank or host.
@@ -97,7 +148,12 @@ fn verdict(cases: &[CaseRanks]) -> String {
     let slow = slow
         .into_iter()
         .filter_map(|((kind, about), cases)| Some(format!("{about} {} ({})", how(kind)?, cases.join(", "))));
-    let slow: Vec<String> = slow.collect();
+    let mut slow: Vec<String> = slow.collect();
+    if slow.len() > NAMES_SHOWN {
+        let more = slow.len() - NAMES_SHOWN;
+        slow.truncate(NAMES_SHOWN);
+        slow.push(format!("{more} more"));
+    }
     if slow.is_empty() { "No warning names a rank as slow.".to_owned() } else { format!("Slow: {}.", list(&slow)) }
 }
 
@@ -128,6 +184,7 @@ fn chart(series: &Series, case: &CaseRanks) -> Chart {
 
 /// In rank order. A rank that ran on several hosts is one on each.
 fn ranks<'a>(case: &'a CaseRuns, slow: &BTreeSet<(WarningKind, &str)>) -> Vec<Rank<'a>> {
+    let named: HashSet<&str> = slow.iter().map(|(_, about)| *about).collect();
     let mut runs: BTreeMap<(u32, &str), Vec<&RankTimes>> = BTreeMap::new();
     for rank in case.counted().flat_map(|run| &run.ranks) {
         runs.entry((rank.place.rank, &rank.place.host)).or_default().push(rank);
@@ -150,15 +207,10 @@ fn ranks<'a>(case: &'a CaseRuns, slow: &BTreeSet<(WarningKind, &str)>) -> Vec<Ra
                 step: over(&runs, |rank| Some(rank.times.step.0))?,
                 waiting: over(&runs, |rank| Some(rank.times.waiting.0))?,
                 exposed: over(&runs, |rank| Some(rank.times.phases[Phase::ExposedAllreduce].0))?,
-                is_slow: slow.iter().any(|(_, about)| names.iter().any(|name| name == about)),
+                is_slow: names.iter().any(|name| named.contains(name.as_str())),
             })
         })
         .collect()
-}
-
-/// Median of the ranks' medians.
-fn usual(ranks: &[Rank]) -> f64 {
-    median(&ranks.iter().map(|rank| rank.own.middle).collect::<Vec<f64>>()).unwrap_or(f64::INFINITY)
 }
 
 fn table(series: &Series, cases: &[CaseRanks]) -> Table {
@@ -177,14 +229,13 @@ fn table(series: &Series, cases: &[CaseRanks]) -> Table {
     ];
     let mut rows = Vec::new();
     for case in cases {
-        let usual = usual(&case.ranks);
         for rank in &case.ranks {
             let Spread { low, middle, high } = rank.own;
             let place = rank.place;
             let mut cells = vec![case.case.to_string(), place.rank.to_string()];
             cells.extend([place.host.clone(), place.device_name.clone()]);
             cells.extend([low, middle, high].map(|time| format!("{time:.2}")));
-            cells.push(percent(middle / usual));
+            cells.push(percent(middle / case.usual));
             cells.extend([rank.step, rank.waiting, rank.exposed].map(|time| format!("{time:.2}")));
             rows.push(Row {
                 cells,
@@ -196,4 +247,42 @@ fn table(series: &Series, cases: &[CaseRanks]) -> Table {
         }
     }
     Table { columns, rows, bars: Some("own p50") }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::dimension::device::DeviceKind;
+
+    use super::*;
+
+    #[test]
+    fn of_a_large_case_the_slowest_hosts_are_shown_worst_first() {
+        let place = |rank: u32| RankPlace {
+            rank,
+            local_rank: rank % 8,
+            host: format!("n{}", rank / 8),
+            device: DeviceKind::Cpu,
+            device_name: String::new(),
+            threads: 1,
+            process: 0,
+        };
+        let places: Vec<RankPlace> = (0..4096).map(place).collect();
+        let rank = |place: &'static RankPlace| {
+            let middle = match place.rank {
+                1000 => 9.0,
+                2000 => 8.0,
+                _ => 1.0 + f64::from(place.rank) * 1e-6,
+            };
+            let own = Spread { low: middle, middle, high: middle };
+            Rank { place, own, step: 1.0, waiting: 0.0, exposed: 0.0, is_slow: place.rank == 2000 }
+        };
+        let places: &'static [RankPlace] = places.leak();
+        let (shown, all) = slowest_hosts(places.iter().map(rank).collect());
+        assert_eq!((shown.len(), all), (RANKS_SHOWN, Some([4096, 512])));
+        // Whom a warning names comes first, then the longest time.
+        let hosts: Vec<&str> = shown.iter().step_by(8).map(|rank| rank.place.host.as_str()).collect();
+        assert_eq!(hosts[..4], ["n250", "n125", "n511", "n510"]);
+        let small = slowest_hosts(places[..512].iter().map(rank).collect());
+        assert_eq!((small.0.len(), small.1), (512, None));
+    }
 }

@@ -1,7 +1,7 @@
 //! What hosts and GPUs were like while the iterations ran, over the same axis as the iterations themselves: a slow stretch and
 //! the clock that fell are seen one below the other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::host::telemetry::{Quantity, Series as Readings, Telemetry, throttle_reasons};
 
@@ -17,6 +17,12 @@ use crate::read::show::page::document::{Block, Column, Row, Table};
 const NOTE: &str = "One reading a second on every host, beside the run. A point is a mean over some iterations, warm-up included; of \
                     several devices of a host the lowest clock, the highest temperature, the sum of power and of what network \
                     cards sent, the mean of the time with work.";
+
+/// Of more hosts some are shown: neither a drawing nor the page has space for all.
+const MOST_HOSTS: usize = 64;
+
+/// Hosts that are shown of them.
+const HOSTS_SHOWN: usize = 16;
 
 /// Points of a line: what a drawing has space for.
 const POINTS: usize = 32;
@@ -50,8 +56,18 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
 fn block(setting: &Setting, series: &Series) -> Option<Block> {
     let cases = series.group.cases.iter().rev();
     let (case, run, measured) = cases.filter_map(|case| slowest(case).map(|(run, it)| (case, run, it))).next()?;
-    let hosts: Vec<(&str, &Telemetry)> =
+    let mut hosts: Vec<(&str, &Telemetry)> =
         measured.host_use.iter().filter_map(|host| Some((host.host.as_str(), host.telemetry.as_ref()?))).collect();
+    let number = hosts.len();
+    if number > MOST_HOSTS {
+        let slowest = slowest_hosts(measured);
+        hosts.retain(|(host, _)| slowest.contains(host));
+    }
+    let left_out = if number > hosts.len() {
+        format!(" Shown are the {} of {number} hosts with the slowest ranks.", hosts.len())
+    } else {
+        String::new()
+    };
     let what = setting.named(series, format!("{}, run {run}", case.case));
     let which = if case.counted().count() > 1 { ", the slowest" } else { "" };
     let charts: Vec<Chart> = [iterations(measured)]
@@ -65,9 +81,22 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     Some(Block {
         charts: charts.chunks(2).map(<[Chart]>::to_vec).collect(),
         table: Some(table(&hosts, measured)),
-        reading: format!("{NOTE}{missing}"),
+        reading: format!("{NOTE}{left_out}{missing}"),
         ..Block::new(format!("Clocks, heat, power and network of {what}{which}"), "")
     })
+}
+
+/// Hosts that are shown of many: those whose slowest rank computes longest.
+fn slowest_hosts(measured: &Measured) -> BTreeSet<&str> {
+    let mut hosts: BTreeMap<&str, f64> = BTreeMap::new();
+    for rank in &measured.ranks {
+        let own = rank.own_compute.map_or(rank.times.compute().0, |own| own.middle);
+        let longest = hosts.entry(&rank.place.host).or_default();
+        *longest = longest.max(own);
+    }
+    let mut hosts: Vec<(&str, f64)> = hosts.into_iter().collect();
+    hosts.sort_by(|one, other| other.1.total_cmp(&one.1));
+    hosts.into_iter().take(HOSTS_SHOWN).map(|(host, _)| host).collect()
 }
 
 fn slowest(case: &CaseRuns) -> Option<(u32, &Measured)> {

@@ -1,0 +1,158 @@
+//! Lists of hosts in Slurm's compact form: `node[001-512,600],login`.
+
+use anyhow::{Context, ensure};
+
+/// Most hosts that one list may name: a typing error in a range must not fill the memory.
+const MOST: usize = 1 << 20;
+
+/// Digits of a number in a name that is counted up: a longer one is part of the name.
+const MOST_DIGITS: usize = 9;
+
+/// Joins names with commas, and those that count up with brackets. Keeps their order.
+///
+/// `node01, node02, node03, node07, login` is `node[01-03,07],login`.
+pub fn compact<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut groups: Vec<Group> = Vec::new();
+    for name in names {
+        if !groups.last_mut().is_some_and(|last| last.extend(name)) {
+            groups.push(Group::new(name));
+        }
+    }
+    groups.iter().map(Group::text).collect::<Vec<_>>().join(",")
+}
+
+/// Splits a list at the commas outside brackets.
+pub fn items(list: &str) -> impl Iterator<Item = &str> {
+    let mut is_inside = false;
+    list.split(move |character| {
+        is_inside = match character {
+            '[' => true,
+            ']' => false,
+            _ => is_inside,
+        };
+        character == ',' && !is_inside
+    })
+}
+
+/// Returns the names that one item of a list stands for: itself, or one for each number in its brackets.
+///
+/// `node[01-03,07]` is node01, node02, node03 and node07.
+pub fn expand(item: &str) -> anyhow::Result<Vec<String>> {
+    // What begins with a bracket is an address.
+    let Some((prefix, rest)) = item.split_once('[').filter(|(prefix, _)| !prefix.is_empty()) else {
+        return Ok(vec![item.to_owned()]);
+    };
+    let fix = || format!("{item:?} is no list of hosts: write node[001-008,010]");
+    let (ranges, suffix) = rest.split_once(']').with_context(fix)?;
+    ensure!(!suffix.contains(['[', ']']), fix());
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.len() <= MOST_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse::<usize>().ok()).flatten().with_context(fix)
+    };
+    let mut names = Vec::new();
+    for range in ranges.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (from, to) = (number(first)?, number(last)?);
+        ensure!(from <= to, "{item:?} counts down from {first} to {last}: write the smaller number first");
+        ensure!(to - from < MOST - names.len(), "{item:?} names more than {MOST} hosts");
+        names.extend((from..=to).map(|number| format!("{prefix}{number:0width$}{suffix}", width = first.len())));
+    }
+    Ok(names)
+}
+
+/// Names one after the other that differ in the number at their end.
+struct Group<'a> {
+    prefix: &'a str,
+    /// First and last of each range, as they are written. Empty if the name ends in no number.
+    ranges: Vec<[&'a str; 2]>,
+}
+
+impl<'a> Group<'a> {
+    fn new(name: &'a str) -> Group<'a> {
+        match split(name) {
+            Some((prefix, digits)) => Group { prefix, ranges: vec![[digits; 2]] },
+            None => Group { prefix: name, ranges: Vec::new() },
+        }
+    }
+
+    /// Adds a name; returns false if it is of another group.
+    fn extend(&mut self, name: &'a str) -> bool {
+        let Some((_, digits)) = split(name).filter(|(prefix, _)| *prefix == self.prefix) else { return false };
+        let Some([first, last]) = self.ranges.last_mut() else { return false };
+        // As `expand` writes it.
+        let next = last.parse::<u64>().map(|last| format!("{:0width$}", last + 1, width = first.len()));
+        match next.is_ok_and(|next| next == digits) {
+            true => *last = digits,
+            false => self.ranges.push([digits; 2]),
+        }
+        true
+    }
+
+    fn text(&self) -> String {
+        let range =
+            |[first, last]: &[&str; 2]| if first == last { (*first).to_owned() } else { format!("{first}-{last}") };
+        let ranges: Vec<String> = self.ranges.iter().map(range).collect();
+        match &self.ranges[..] {
+            [] => self.prefix.to_owned(),
+            [[first, last]] if first == last => format!("{}{first}", self.prefix),
+            _ => format!("{}[{}]", self.prefix, ranges.join(",")),
+        }
+    }
+}
+
+/// Splits a name before the number at its end. An address is a name without a number, and one in brackets as well.
+fn split(name: &str) -> Option<(&str, &str)> {
+    let prefix = name.trim_end_matches(|character: char| character.is_ascii_digit());
+    let digits = &name[prefix.len()..];
+    let can_count =
+        prefix.ends_with(|character: char| character.is_ascii_alphabetic() || matches!(character, '-' | '_'));
+    (can_count && !prefix.contains(['[', ']', ':']) && (1..=MOST_DIGITS).contains(&digits.len()))
+        .then_some((prefix, digits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(list: &str) -> Vec<String> {
+        items(list).flat_map(|item| expand(item).expect(item)).collect()
+    }
+
+    #[test]
+    fn names_that_count_up_are_joined_and_come_back() {
+        for (names, list) in [
+            ("node01 node02 node03 node07 login", "node[01-03,07],login"),
+            ("n8 n9 n10 n11", "n[8-11]"),
+            ("n08 n09 n10 n100", "n[08-10,100]"),
+            ("n2 n1", "n[2,1]"),
+            ("a1 b1 a2", "a1,b1,a2"),
+            ("10.0.0.1 10.0.0.2", "10.0.0.1,10.0.0.2"),
+            ("rack1-node1 rack1-node2 rack2-node1", "rack1-node[1-2],rack2-node1"),
+            ("n09 n9", "n[09,9]"),
+            ("n99999999999 n1", "n99999999999,n1"),
+            ("localhost", "localhost"),
+        ] {
+            let names: Vec<&str> = names.split(' ').collect();
+            assert_eq!(compact(names.iter().copied()), list);
+            assert_eq!(expanded(list), names, "{list}");
+        }
+    }
+
+    #[test]
+    fn eight_thousand_hosts_are_one_item() {
+        let names: Vec<String> = (1..=8192).map(|number| format!("gpu-partition-rack-node{number:05}")).collect();
+        let list = compact(names.iter().map(String::as_str));
+        assert_eq!(list, "gpu-partition-rack-node[00001-08192]");
+        assert_eq!(expanded(&list), names);
+    }
+
+    #[test]
+    fn a_bad_item_names_the_fix() {
+        let error = |item: &str| expand(item).expect_err(item).to_string();
+        for item in ["n[1-", "n[1-2", "n[]", "n[a-b]", "n[1-2]x[3]", "n[1-9999999999]"] {
+            assert_eq!(error(item), format!("{item:?} is no list of hosts: write node[001-008,010]"));
+        }
+        assert_eq!(error("n[3-1]"), "\"n[3-1]\" counts down from 3 to 1: write the smaller number first");
+        assert_eq!(error("n[1-99999999]"), "\"n[1-99999999]\" names more than 1048576 hosts");
+    }
+}
