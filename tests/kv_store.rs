@@ -183,7 +183,11 @@ fn launcher() -> (String, Receiver<(u32, Heartbeat)>) {
             thread::spawn(move || report(connection, &sender));
         }
     });
-    (LauncherAddress { token: "known".to_owned(), patience: Seconds(60.0), addresses }.to_string(), reports)
+    (
+        LauncherAddress { token: "known".to_owned(), patience: Seconds(60.0), interval: Seconds(1.0), addresses }
+            .to_string(),
+        reports,
+    )
 }
 
 /// How long no process of a job may be silent.

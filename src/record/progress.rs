@@ -1,7 +1,9 @@
 //! Where a command is while it runs: a small file in its folder, replaced once a second, by which others watch it. No
 //! result, and no figure is computed from it.
 
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
+use std::mem;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -12,6 +14,7 @@ use crate::dimension::case::Case;
 use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use crate::file::run_name::{PROGRESS, RunName};
 use crate::file::{schema, whole_file};
+use crate::host::heartbeat;
 
 /// Version of this file format.
 pub const SCHEMA: u32 = 1;
@@ -92,9 +95,35 @@ pub struct JobProgress {
     pub mean_images_per_second: Option<ImagesPerSecond>,
     /// Half-width of that mean's 95 % confidence interval, as a share of it.
     pub margin: Option<f64>,
-    /// Each rank that has reported, servers last.
+    /// Time between two reports of a rank; longer in jobs of many ranks.
+    #[serde(default = "JobProgress::first_interval")]
+    pub report_interval: Seconds,
+    /// Each rank that has reported, servers last; of a large job those of the hosts that are silent or slowest.
     pub ranks: Vec<RankProgress>,
+    /// All ranks together, if `ranks` does not have all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_ranks: Option<AllRanks>,
 }
+
+/// All ranks of a large job together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AllRanks {
+    /// Ranks and servers that have reported.
+    pub ranks: usize,
+    /// Their hosts.
+    pub hosts: usize,
+    /// The lowest and the highest iteration of a rank.
+    pub iterations: [u32; 2],
+    /// Number of ranks in each stage.
+    pub stages: BTreeMap<String, usize>,
+    /// Ranks that wait for others.
+    pub waiting: usize,
+    /// Ranks that have missed several reports.
+    pub silent: usize,
+}
+
+/// A rank is silent once it has missed so many reports.
+const MISSED_REPORTS: f64 = 5.0;
 
 /// A rank on its way, by its last report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -116,13 +145,64 @@ pub struct RankProgress {
     /// Of that, what came before its first all-reduce, in which it waits for no other rank; all of it where nothing is
     /// exchanged, and `null` where nothing else is done.
     pub before_allreduce: Option<Seconds>,
-    /// Since its last report, of which one is due every second.
+    /// Since its last report, of which one is due every `report_interval`.
     pub unheard: Seconds,
     /// Memory that its host has left.
     pub available_memory: Option<Bytes>,
 }
 
 impl JobProgress {
+    /// What files have that do not name it.
+    fn first_interval() -> Seconds {
+        heartbeat::INTERVAL
+    }
+
+    /// Time without a report from which a rank is silent.
+    pub fn silence(&self) -> Seconds {
+        Seconds(MISSED_REPORTS * self.report_interval.0)
+    }
+
+    /// Of more than `most` ranks keeps those of the hosts that are silent or slowest, and what all ranks have together: what
+    /// is written once a second must not grow with the job.
+    pub fn keep_slowest_hosts(&mut self, most: usize) {
+        if self.ranks.len() <= most {
+            return;
+        }
+        let silence = self.silence();
+        let workers = || self.ranks.iter().filter(|rank| !rank.is_server).map(|rank| rank.iteration);
+        let mut stages: BTreeMap<String, usize> = BTreeMap::new();
+        // Longest silence and longest own time of each host.
+        let mut hosts: HashMap<&str, (f64, f64)> = HashMap::new();
+        for rank in &self.ranks {
+            *stages.entry(rank.stage.clone()).or_default() += 1;
+            let slowness = hosts.entry(&rank.host).or_default();
+            slowness.0 = slowness.0.max(if rank.unheard.0 > silence.0 { rank.unheard.0 } else { 0.0 });
+            slowness.1 = slowness.1.max(rank.before_allreduce.map_or(0.0, |time| time.0));
+        }
+        let all = AllRanks {
+            ranks: self.ranks.len(),
+            hosts: hosts.len(),
+            iterations: [workers().min().unwrap_or(0), workers().max().unwrap_or(0)],
+            stages,
+            waiting: self.ranks.iter().filter(|rank| rank.is_waiting).count(),
+            silent: self.ranks.iter().filter(|rank| rank.unheard.0 > silence.0).count(),
+        };
+        let mut order: Vec<(&str, (f64, f64))> = hosts.into_iter().collect();
+        order.sort_by(|(one_name, one), (other_name, other)| {
+            other.0.total_cmp(&one.0).then(other.1.total_cmp(&one.1)).then(one_name.cmp(other_name))
+        });
+        // No more hosts than ranks are kept.
+        let kept: HashMap<String, usize> =
+            order.into_iter().take(most).enumerate().map(|(place, (host, _))| (host.to_owned(), place)).collect();
+        let place = |rank: &RankProgress| kept.get(&rank.host).copied();
+        let mut ranks: Vec<RankProgress> = mem::take(&mut self.ranks);
+        ranks.retain(|rank| place(rank).is_some());
+        ranks.sort_by_key(place);
+        ranks.truncate(most);
+        ranks.sort_by_key(|rank| (rank.is_server, rank.rank));
+        (self.ranks, self.all_ranks) = (ranks, Some(all));
+    }
+
     /// The rank that needs most time of its own, in which it waits for nobody; `None` of fewer than two that have said so.
     pub fn slowest<'a>(ranks: impl IntoIterator<Item = &'a RankProgress>) -> Option<(&'a RankProgress, Seconds)> {
         let timed: Vec<(&RankProgress, Seconds)> =
@@ -200,7 +280,9 @@ mod tests {
             images_per_second: Some(ImagesPerSecond(20.5)),
             mean_images_per_second: None,
             margin: None,
+            report_interval: Seconds(1.0),
             ranks: vec![rank(0, Some(0.25), Some(0.5))],
+            all_ranks: None,
         };
         let begun = Progress::begin(BenchmarkKind::Train, "a".to_owned(), 7, Seconds(1.7e9));
         let end = Some(CommandEnd { failure: Some("interrupted".to_owned()) });
@@ -210,6 +292,42 @@ mod tests {
         assert_eq!(Progress::read(text.as_bytes()).expect("one of ours"), progress);
         let error = Progress::read(&b"{\"kind\":\"ringmark-sweep\",\"schema\":2}"[..]).expect_err("a manifest");
         assert!(format!("{error:#}").contains("a progress file is of kind"), "{error:#}");
+    }
+
+    #[test]
+    fn a_large_job_has_its_slowest_hosts_and_what_all_have_together() {
+        let mut job = JobProgress {
+            title: String::new(),
+            run: None,
+            case: "8192n8g".parse().expect("a case"),
+            elapsed: Seconds(2.5),
+            iteration: 3,
+            iterations: None,
+            warmup: 0,
+            stage: None,
+            images_per_second: None,
+            mean_images_per_second: None,
+            margin: None,
+            report_interval: Seconds(16.0),
+            ranks: (0..65_536)
+                .map(|number| RankProgress { host: format!("n{}", number / 8), ..rank(number, Some(0.1), Some(0.5)) })
+                .collect(),
+            all_ranks: None,
+        };
+        // A report that is not due is no silence.
+        job.ranks[80].unheard = Seconds(40.0);
+        job.ranks[65_000].unheard = Seconds(100.0);
+        job.ranks[40_000].before_allreduce = Some(Seconds(0.2));
+        job.ranks[7].iteration = 2;
+        let mut all = job.clone();
+        job.keep_slowest_hosts(24);
+        let numbers: Vec<u32> = job.ranks.iter().map(|rank| rank.rank).collect();
+        assert_eq!(numbers, (0..8).chain(40_000..40_008).chain(65_000..65_008).collect::<Vec<u32>>());
+        let stages = BTreeMap::from([("forward".to_owned(), 65_536)]);
+        let together = AllRanks { ranks: 65_536, hosts: 8192, iterations: [2, 3], stages, waiting: 0, silent: 1 };
+        assert_eq!(job.all_ranks, Some(together));
+        all.keep_slowest_hosts(65_536);
+        assert_eq!((all.ranks.len(), all.all_ranks), (65_536, None));
     }
 
     #[test]

@@ -25,7 +25,7 @@ const SAVE_CONFIG: &str = "save-config";
 const OF_ONE_START: [&str; 5] = [CONFIG, SAVE_CONFIG, "dry-run", "resume", "repeat"];
 
 /// Options that are not written: where results go and who watches is of one start too, and others say what two of them say.
-const NOT_SAVED: [&str; 6] = ["out", "json", "quick", "hostfile", "metrics-port", "metrics-bind"];
+const NOT_SAVED: [&str; 7] = ["out", "json", "quick", "hostfile", "metrics-port", "metrics-bind", "watch-ranks"];
 
 /// In a file, the command that its options are of.
 const COMMAND: &str = "command";

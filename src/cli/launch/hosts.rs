@@ -91,6 +91,7 @@ impl HostOptions {
             // Slurm and Grid Engine start ranks where ssh may not lead.
             doctor: starter == Starter::Mpirun,
             metrics: None,
+            watched_ranks: WATCHED_RANKS,
         })
     }
 }
@@ -123,7 +124,14 @@ pub struct LaunchOptions {
     /// reaches it may read them
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), requires = "metrics_port")]
     metrics_bind: IpAddr,
+    /// Ranks that `ringmark watch` and the metrics show one by one; of a larger job those of silent and slow hosts, beside
+    /// sums over all; 0 shows all
+    #[arg(long, value_name = "RANKS", default_value_t = WATCHED_RANKS)]
+    watch_ranks: usize,
 }
+
+/// Keeps progress file and metrics below 200 kB.
+const WATCHED_RANKS: usize = 512;
 
 impl LaunchOptions {
     /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
@@ -134,6 +142,7 @@ impl LaunchOptions {
             stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),
             dry_run: self.dry_run,
             doctor: config.doctor && !self.no_doctor,
+            watched_ranks: if self.watch_ranks > 0 { self.watch_ranks } else { usize::MAX },
             metrics: self.metrics_port.map(|port| SocketAddr::new(self.metrics_bind, port)),
             ..config
         })

@@ -57,6 +57,8 @@ pub struct LaunchConfig {
     pub doctor: bool,
     /// Where the running job's metrics are served, if they are.
     pub metrics: Option<SocketAddr>,
+    /// Ranks that have a place of their own in progress file and metrics.
+    pub watched_ranks: usize,
 }
 
 impl LaunchConfig {

@@ -114,6 +114,9 @@ impl PlannedJob {
         let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
         writeln!(log, "+ {}", self.command_line()).map_err(|error| self.log_not_written(error))?;
         let mut watch = Watch::open(self.ranks, &self.servers, &self.addresses, limits.stall_timeout, ask)?;
+        if let Some(lack) = watch.lack() {
+            print_error(&format!("warning: {lack}"));
+        }
         let command = self.starter.passing(&self.command, LAUNCHER_VARIABLE);
         let launch = Launch { starter: self.starter, command: &command, timeout: limits.timeout };
         let ended = process::run(&launch, interrupt, &mut watch, |heard| {

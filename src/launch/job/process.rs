@@ -12,11 +12,10 @@ use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid};
-use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress, Stage};
-use ringmark_record::progress::RankProgress;
+use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress};
 
 use crate::launch::job::starter::Starter;
-use crate::launch::job::watch::Watch;
+use crate::launch::job::watch::{Watch, WatchedRanks};
 use crate::launch::local::child::{ChildProcess, EndPolicy};
 use crate::launch::local::interrupt::{Interrupt, TICK};
 
@@ -86,8 +85,8 @@ impl Ended {
 pub enum Heard<'a> {
     /// What it wrote on either stream, in whole lines, each with its newline; a very long one comes in parts.
     Block(&'a [u8]),
-    /// Where the ranks are, every half a second: the place of the one that is furthest behind, and each that has reported.
-    Ranks(Option<(u32, Stage)>, Vec<RankProgress>),
+    /// Where the ranks are, every half a second, or less often in a large job.
+    Ranks(WatchedRanks),
 }
 
 /// Runs a job to its end, under the eyes of `watch`. `each` gets all that is heard of it, as it comes; an error of `each`
@@ -119,9 +118,9 @@ pub fn run(
         if let Some(reason) = watch.verdict() {
             break Ended::Stopped(reason);
         }
-        if looked.elapsed() >= LOOK {
+        if looked.elapsed() >= LOOK.max(2 * watch.interval_of_looks()) {
             looked = Instant::now();
-            each(Heard::Ranks(watch.place(), watch.ranks()))?;
+            each(Heard::Ranks(watch.ranks()))?;
         }
         if let Some((limit, _)) = deadline.filter(|(_, end)| Instant::now() >= *end) {
             break Ended::TimedOut(limit, watch.whereabouts());

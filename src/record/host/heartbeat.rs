@@ -12,8 +12,21 @@ use crate::dimension::operation::Operation;
 use crate::dimension::units::{Bytes, Seconds};
 use crate::host::memory_shortage::MemoryShortage;
 
-/// Between two reports of a rank.
+/// Between two reports of a rank, at least.
 pub const INTERVAL: Seconds = Seconds(1.0);
+
+/// Reports that the launcher takes in a second: ranks of a larger job report less often.
+const REPORTS_A_SECOND: f64 = 4096.0;
+
+/// Reports that are due until a job hangs.
+const REPORTS_IN_PATIENCE: f64 = 6.0;
+
+/// Time between two reports of each of `ranks` ranks of a job that hangs after `patience` without progress.
+///
+/// 65,536 ranks report every 16 s, with a patience of 60 s every 10 s.
+pub fn interval(ranks: u32, patience: Seconds) -> Seconds {
+    Seconds((f64::from(ranks) / REPORTS_A_SECOND).min(patience.0 / REPORTS_IN_PATIENCE).max(INTERVAL.0))
+}
 
 /// The environment variable that gives a rank its [`LauncherAddress`]: command lines are seen by every user of a host.
 pub const LAUNCHER_VARIABLE: &str = "RINGMARK_LAUNCHER";
@@ -21,13 +34,15 @@ pub const LAUNCHER_VARIABLE: &str = "RINGMARK_LAUNCHER";
 /// What the launcher answers to the first line of a rank that it expects.
 pub const WELCOME: &str = "welcome";
 
-/// Where the launcher of a job listens: `token@seconds@address:port,address:port`.
+/// Where the launcher of a job listens: `token@seconds@seconds@address:port,address:port`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LauncherAddress {
     /// Known to this job alone, so that no other process is taken for one of its ranks.
     pub token: String,
     /// How long a rank looks for a launcher that its network has lost before it ends; one that has closed is gone at once.
     pub patience: Seconds,
+    /// Between two reports of a rank.
+    pub interval: Seconds,
     /// In the order in which a rank tries them: from another host not each may lead here.
     pub addresses: Vec<SocketAddr>,
 }
@@ -35,7 +50,7 @@ pub struct LauncherAddress {
 impl fmt::Display for LauncherAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
-        write!(formatter, "{}@{}@{}", self.token, self.patience.0, addresses.join(","))
+        write!(formatter, "{}@{}@{}@{}", self.token, self.patience.0, self.interval.0, addresses.join(","))
     }
 }
 
@@ -43,14 +58,19 @@ impl FromStr for LauncherAddress {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<LauncherAddress> {
-        let mut parts = text.splitn(3, '@');
-        let (Some(token), Some(patience), Some(addresses)) = (parts.next(), parts.next(), parts.next()) else {
-            bail!("{text:?} is not of the form token@seconds@address:port");
+        let parts: Vec<&str> = text.splitn(4, '@').collect();
+        let [token, patience, interval, addresses] = parts[..] else {
+            bail!("{text:?} is not of the form token@seconds@seconds@address:port");
+        };
+        let seconds = |text: &str| match text.parse() {
+            Ok(seconds) if (0.0..=f64::from(u32::MAX)).contains(&seconds) => Ok(Seconds(seconds)),
+            _ => bail!("{text:?} are no seconds"),
         };
         let address = |text: &str| text.parse().with_context(|| format!("{text:?} is no address:port"));
         Ok(LauncherAddress {
             token: token.to_owned(),
-            patience: Seconds(patience.parse().with_context(|| format!("{patience:?} are no seconds"))?),
+            patience: seconds(patience)?,
+            interval: seconds(interval)?,
             addresses: addresses.split(',').map(address).collect::<anyhow::Result<_>>()?,
         })
     }
@@ -271,11 +291,21 @@ mod tests {
     }
 
     #[test]
+    fn ranks_of_large_jobs_report_less_often() {
+        let interval = |ranks, patience| interval(ranks, Seconds(patience)).0;
+        assert_eq!([interval(8, 300.0), interval(4096, 300.0), interval(65_536, 300.0)], [1.0, 1.0, 16.0]);
+        // A job that may be silent for little longer is not taken for one that hangs.
+        assert_eq!([interval(65_536, 60.0), interval(65_536, 1.0)], [10.0, 1.0]);
+    }
+
+    #[test]
     fn the_launcher_s_addresses_are_read_as_they_were_written() {
-        let text = "12ab@60@10.77.0.1:4000,[::1]:4000";
+        let text = "12ab@60@1.5@10.77.0.1:4000,[::1]:4000";
         let launcher: LauncherAddress = text.parse().expect("one of ours");
         assert_eq!((launcher.addresses.len(), launcher.to_string().as_str()), (2, text));
-        for text in ["10.77.0.1:4000", "t@60@host:1", "t@60@", "t@10.0.0.1:1", "t@x@10.0.0.1:1"] {
+        for text in
+            ["10.77.0.1:4000", "t@60@1@host:1", "t@60@1@", "t@1@10.0.0.1:1", "t@x@1@10.0.0.1:1", "t@60@-1@10.0.0.1:1"]
+        {
             assert!(text.parse::<LauncherAddress>().is_err(), "{text}");
         }
     }

@@ -19,9 +19,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, getppid};
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{
-    Heartbeat, INTERVAL, LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME,
-};
+use ringmark_record::host::heartbeat::{Heartbeat, LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME};
 use ringmark_record::host::memory;
 
 use crate::host::facts;
@@ -33,6 +31,9 @@ const LINK_PATIENCE: Duration = Duration::from_secs(8);
 
 /// Between two tries to find a launcher that the network has lost.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Between two reports, whatever the launcher asks for.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
 /// For one of the launcher's addresses to answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
@@ -199,7 +200,7 @@ pub fn end(message: &Message) {
 
 /// A connection to a launcher that knows this job; others may listen at the same address.
 fn find(launcher: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
-    launcher.addresses.iter().find_map(|address| connect(*address, hello))
+    launcher.addresses.iter().find_map(|address| connect(*address, launcher, hello))
 }
 
 /// The same after the network has lost it: a link that is down for a moment must not end a run.
@@ -214,14 +215,16 @@ fn find_again(launcher: &LauncherAddress, hello: &Message) -> Option<TcpStream> 
     None
 }
 
-fn connect(address: SocketAddr, hello: &Message) -> Option<TcpStream> {
+fn connect(address: SocketAddr, launcher: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE).ok()?;
     stream.set_read_timeout(Some(CONNECT_PATIENCE)).ok()?;
     stream.write_all(hello.line().as_bytes()).ok()?;
     let mut answer = [0; WELCOME.len() + 1];
     stream.read_exact(&mut answer).ok()?;
     setsockopt(&stream, sockopt::TcpUserTimeout, &(LINK_PATIENCE.as_millis() as u32)).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs_f64(INTERVAL.0))).ok()?;
+    // A timeout of 0 is none.
+    let interval = Duration::from_secs_f64(launcher.interval.0).max(SHORTEST_INTERVAL);
+    stream.set_read_timeout(Some(interval)).ok()?;
     (answer.strip_suffix(b"\n") == Some(WELCOME.as_bytes())).then_some(stream)
 }
 

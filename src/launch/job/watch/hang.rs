@@ -3,10 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use ringmark_record::host::host_list::compact;
+
 use crate::launch::job::watch::rank::Rank;
 
 /// Ranks that a message names one by one.
 pub const NAMED: usize = 8;
+
+/// Ranges of ranks in a list.
+const SPANS: usize = 32;
 
 /// A job in which nobody makes progress.
 pub struct Hang<'a> {
@@ -58,7 +63,9 @@ impl Hang<'_> {
         {
             return vec![self.describe_all_waiting(stuck)];
         }
-        let mut parts = self.silent_hosts(stuck);
+        let silent_hosts = self.silent_hosts(stuck);
+        let mut parts: Vec<String> =
+            silent_hosts.iter().map(|(host, ranks)| self.describe_silent_host(host, ranks)).collect();
         for number in stuck {
             let Some(rank) = self.live.get(number) else {
                 parts.push(format!(
@@ -73,7 +80,7 @@ impl Hang<'_> {
                 parts.push(format!(
                     "{name} makes no progress in {place}: see what it does there (py-spy, gdb -p, dmesg)"
                 ));
-            } else if !self.is_silent_host(&rank.host) {
+            } else if !silent_hosts.contains_key(rank.host.as_str()) {
                 let silence = (self.now - rank.heard).as_secs();
                 parts.push(format!(
                     "{name} has not been heard for {silence} s, last in {}: it is stopped, or its host or link is down",
@@ -112,7 +119,7 @@ impl Hang<'_> {
             }
             _ => format!(
                 "look at the network between {} (ringmark doctor measures it), or choose another by --interface",
-                hosts.join(", ")
+                if hosts.len() > NAMED { compact(hosts.iter().copied()) } else { hosts.join(", ") }
             ),
         };
         let of_what = if self.servers > 0 { "processes" } else { "ranks" };
@@ -122,34 +129,26 @@ impl Hang<'_> {
         )
     }
 
-    /// Hosts of several ranks that all fell silent: one cause, and not the ranks'.
-    fn silent_hosts(&self, stuck: &BTreeSet<u32>) -> Vec<String> {
-        let hosts: BTreeSet<&str> =
-            stuck.iter().filter_map(|number| self.live.get(number)).map(|rank| rank.host.as_str()).collect();
-        let silent = hosts.into_iter().filter(|host| self.is_silent_host(host));
-        silent
-            .map(|host| {
-                let of_host: Vec<(u32, &Rank)> = self
-                    .live
-                    .iter()
-                    .filter(|(_, rank)| rank.host == host)
-                    .map(|(number, rank)| (*number, *rank))
-                    .collect();
-                let silence = of_host.iter().map(|(_, rank)| (self.now - rank.heard).as_secs()).min().unwrap_or(0);
-                let numbers: Vec<u32> = of_host.iter().map(|(number, _)| *number).collect();
-                let place = of_host.first().map_or_else(String::new, |(_, rank)| rank.place());
-                format!(
-                    "host {host} with {} has not been heard for {silence} s, last in {place}: it or its link is down",
-                    self.processes(&numbers)
-                )
-            })
-            .collect()
+    /// Hosts of several ranks that all fell silent, each with its ranks: one cause, and not the ranks'.
+    fn silent_hosts(&self, stuck: &BTreeSet<u32>) -> BTreeMap<&str, Vec<u32>> {
+        let mut hosts: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        for (number, rank) in &self.live {
+            hosts.entry(&rank.host).or_default().push(*number);
+        }
+        let several = hosts.len() > 1;
+        let is_silent = |number: &u32| stuck.contains(number) && self.live[number].is_silent(self.now);
+        hosts.retain(|_, ranks| several && ranks.len() > 1 && ranks.iter().all(is_silent));
+        hosts
     }
 
-    fn is_silent_host(&self, host: &str) -> bool {
-        let of_host: Vec<&&Rank> = self.live.values().filter(|rank| rank.host == host).collect();
-        let hosts: BTreeSet<&str> = self.live.values().map(|rank| rank.host.as_str()).collect();
-        hosts.len() > 1 && of_host.len() > 1 && of_host.iter().all(|rank| rank.is_silent(self.now))
+    fn describe_silent_host(&self, host: &str, ranks: &[u32]) -> String {
+        let of_host = || ranks.iter().filter_map(|number| self.live.get(number));
+        let silence = of_host().map(|rank| (self.now - rank.heard).as_secs()).min().unwrap_or(0);
+        let place = of_host().next().map_or_else(String::new, |rank| rank.place());
+        format!(
+            "host {host} with {} has not been heard for {silence} s, last in {place}: it or its link is down",
+            self.processes(ranks)
+        )
     }
 
     fn describe_waiting(&self, waiting: &[u32], stuck: usize) -> Option<String> {
@@ -194,7 +193,10 @@ fn list(what: &str, numbers: &[u32]) -> String {
         .into_iter()
         .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
         .collect();
-    format!("{what}{} {}", if numbers.len() == 1 { "" } else { "s" }, spans.join(", "))
+    let more = spans.len().saturating_sub(SPANS);
+    let spans = spans[..spans.len() - more].join(", ");
+    let more = if more > 0 { format!(" and {more} more ranges") } else { String::new() };
+    format!("{what}{} {spans}{more}", if numbers.len() == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -205,6 +207,9 @@ mod tests {
     fn lists_of_ranks_are_short() {
         assert_eq!(list("rank", &[3]), "rank 3");
         assert_eq!(list("rank", &[0, 2, 3, 4, 9]), "ranks 0, 2-4, 9");
+        let odd: Vec<u32> = (0..65_536).filter(|rank| rank % 2 == 1).collect();
+        let text = list("rank", &odd);
+        assert!(text.starts_with("ranks 1, 3, ") && text.ends_with(", 63 and 32736 more ranges"), "{text}");
     }
 
     #[test]

@@ -1,18 +1,22 @@
 //! The ranks' connections, all of them on one thread.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::mem;
+use std::iter;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::poll::PollFlags;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{Heartbeat, LauncherAddress, Message, OutOfMemory, WELCOME};
+use ringmark_record::host::heartbeat::{self, Heartbeat, LauncherAddress, Message, OutOfMemory, WELCOME};
 use ringmark_record::host::memory_shortage::MemoryShortage;
 
 use crate::launch::local::acceptor::{Accepted, Acceptor, AcceptorThread, Closed};
@@ -29,6 +33,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections that may be there besides one for each rank before they have said anything; of more, the oldest closes.
 /// A rank speaks at once.
 const STRANGERS: usize = 64;
+
+/// Connections that are read at one turn.
+const READY_CONNECTIONS: usize = 1024;
+
+/// From so many connections on there is a rest after each turn.
+const MANY_CONNECTIONS: usize = 1024;
+
+/// How long it is.
+const REST: Duration = Duration::from_millis(10);
+
+/// Descriptors that this program needs besides one for each rank.
+const OTHER_DESCRIPTORS: u64 = 256;
 
 /// Events that wait to be heard; then the ranks' kernels hold the rest.
 pub const WAITING_EVENTS: usize = 4096;
@@ -94,7 +110,9 @@ impl Listener {
         let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let addresses = if addresses.is_empty() { &local } else { addresses };
         let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
-        let address = LauncherAddress { token: token()?, patience, addresses };
+        let interval = heartbeat::interval(ranks, patience);
+        let address = LauncherAddress { token: token()?, patience, interval, addresses };
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("no epoll for the ranks' connections")?;
         let (sender, events) = mpsc::sync_channel(WAITING_EVENTS);
         let token = address.token.clone();
         let serve = move |acceptor: Acceptor| {
@@ -103,8 +121,10 @@ impl Listener {
                 token,
                 acceptor,
                 events: sender,
+                epoll,
                 accepted: 0,
-                connections: VecDeque::new(),
+                connections: BTreeMap::new(),
+                silent: BTreeSet::new(),
                 speakers: BTreeMap::new(),
             };
             server.run();
@@ -129,6 +149,18 @@ impl Drop for Listener {
         // The thread may wait for room there.
         self.events = None;
     }
+}
+
+/// Lets this program have a connection to each of `ranks` ranks, as far as the hard limit goes: soft limits are often 1024.
+/// Returns the limit if it is too low for them.
+pub fn raise_descriptor_limit(ranks: u32) -> Option<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    let wanted = u64::from(ranks) + OTHER_DESCRIPTORS;
+    let limit = wanted.min(hard);
+    if soft < limit && setrlimit(Resource::RLIMIT_NOFILE, limit, hard).is_err() {
+        return Some(soft);
+    }
+    (hard < wanted).then_some(hard)
 }
 
 /// 128 bits of the kernel's random numbers: nobody guesses them.
@@ -157,16 +189,10 @@ struct Connection {
     /// What came after the last whole line.
     rest: Vec<u8>,
     /// There once it has said who it is, and has the token.
-    speaker: Option<Speaker>,
+    speaker: Option<Arc<Speaker>>,
     /// Whether it has said more than that. A rank that found the welcome too late speaks on another connection, and never
     /// on this one.
     has_joined: bool,
-}
-
-impl Connection {
-    fn is_overdue(&self) -> bool {
-        self.speaker.is_none() && self.since.elapsed() >= PATIENCE
-    }
 }
 
 /// What the thread has.
@@ -175,12 +201,16 @@ struct Server {
     token: String,
     acceptor: Acceptor,
     events: SyncSender<(u32, Event)>,
+    /// Of all connections, so that a wait costs what is ready and not what is there.
+    epoll: Epoll,
     /// Connections so far.
     accepted: u64,
-    /// Oldest first.
-    connections: VecDeque<Connection>,
+    /// By number: oldest first.
+    connections: BTreeMap<u64, Connection>,
+    /// Numbers of those that have not joined.
+    silent: BTreeSet<u64>,
     /// Who spoke for a rank first speaks for it to the end; on which connection at the moment.
-    speakers: BTreeMap<u32, (Speaker, u64)>,
+    speakers: BTreeMap<u32, (Arc<Speaker>, u64)>,
 }
 
 impl Server {
@@ -190,26 +220,43 @@ impl Server {
 
     /// Waits until there is something to do, and does it.
     fn turn(&mut self) -> Result<(), Closed> {
-        let oldest_stranger = self.connections.iter().find(|connection| connection.speaker.is_none());
-        let wake = oldest_stranger.map(|stranger| stranger.since + PATIENCE);
-        let waiting = self.connections.iter().map(|connection| (connection.stream.as_fd(), PollFlags::POLLIN));
-        let ready = self.acceptor.wait(waiting, wake)?;
-        for (connection, is_ready) in mem::take(&mut self.connections).into_iter().zip(ready.connections) {
-            let keeps = if is_ready { self.read(connection)? } else { Some(connection) };
-            self.connections.extend(keeps);
-        }
-        // The network may have lost a rank that speaks on another connection now.
-        let is_current = |connection: &Connection| match (&connection.speaker, connection.has_joined) {
-            (Some(speaker), true) => {
-                self.speakers.get(&speaker.rank).is_some_and(|(_, number)| *number == connection.number)
+        let wake = self.strangers().next().map(|stranger| stranger.since + PATIENCE);
+        let ready = self.acceptor.wait(iter::once((self.epoll.0.as_fd(), PollFlags::POLLIN)), wake)?;
+        if ready.connections[0] {
+            let mut events = [EpollEvent::empty(); READY_CONNECTIONS];
+            // Interrupted: they are ready at the next turn.
+            let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+            for event in &events[..count] {
+                let Some(connection) = self.connections.remove(&event.data()) else { continue };
+                match self.read(connection)? {
+                    Some(connection) => drop(self.connections.insert(connection.number, connection)),
+                    None => drop(self.silent.remove(&event.data())),
+                }
             }
-            _ => !connection.is_overdue(),
-        };
-        self.connections.retain(is_current);
+        }
+        let overdue = self.strangers().take_while(|stranger| stranger.since.elapsed() >= PATIENCE);
+        for number in overdue.map(|stranger| stranger.number).collect::<Vec<_>>() {
+            self.close(number);
+        }
         if ready.may_accept {
             self.accept();
         }
+        if self.connections.len() > MANY_CONNECTIONS {
+            // Many small reports at once cost less than a wake for each.
+            thread::sleep(REST);
+        }
         Ok(())
+    }
+
+    /// Connections that have not said who they are, oldest first.
+    fn strangers(&self) -> impl Iterator<Item = &Connection> {
+        let silent = self.silent.iter().filter_map(|number| self.connections.get(number));
+        silent.filter(|connection| connection.speaker.is_none())
+    }
+
+    fn close(&mut self, number: u64) {
+        self.connections.remove(&number);
+        self.silent.remove(&number);
     }
 
     /// Takes all who connect.
@@ -220,10 +267,14 @@ impl Server {
                     let number = self.accepted;
                     self.accepted += 1;
                     let (since, rest) = (Instant::now(), Vec::new());
+                    // Where the kernel has no memory for it, it is closed.
+                    if self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, number)).is_err() {
+                        continue;
+                    }
                     let new = Connection { number, stream, since, rest, speaker: None, has_joined: false };
-                    self.connections.push_back(new);
-                    let silent = self.connections.iter().filter(|connection| !connection.has_joined).count();
-                    if silent > STRANGERS + self.ranks as usize {
+                    self.connections.insert(number, new);
+                    self.silent.insert(number);
+                    if self.silent.len() > STRANGERS + self.ranks as usize {
                         self.close_oldest_stranger();
                     }
                 }
@@ -238,8 +289,8 @@ impl Server {
     }
 
     fn close_oldest_stranger(&mut self) {
-        if let Some(oldest) = self.connections.iter().position(|connection| !connection.has_joined) {
-            self.connections.remove(oldest);
+        if let Some(oldest) = self.silent.pop_first() {
+            self.close(oldest);
         }
     }
 
@@ -274,6 +325,10 @@ impl Server {
                 return Ok(false);
             }
         }
+        if connection.rest.is_empty() {
+            // Of many connections what a long line took would stay for ever.
+            connection.rest = Vec::new();
+        }
         let longest = if connection.speaker.is_some() { LONGEST_LINE } else { LONGEST_HELLO };
         Ok(connection.rest.len() < longest)
     }
@@ -287,7 +342,7 @@ impl Server {
             if token != self.token || !self.may_speak(&speaker) {
                 return Ok(false);
             }
-            connection.speaker = Some(speaker);
+            connection.speaker = Some(Arc::new(speaker));
             return Ok(connection.stream.write_all(format!("{WELCOME}\n").as_bytes()).is_ok());
         };
         let event = match message {
@@ -302,9 +357,13 @@ impl Server {
                 return Ok(false);
             }
             connection.has_joined = true;
-            let Speaker { host, process, out_of_memory, .. } = speaker.clone();
+            self.silent.remove(&connection.number);
+            let Speaker { host, process, out_of_memory, .. } = Speaker::clone(&speaker);
             self.send(rank, Event::Joined(Joined { connection: connection.number, host, process, out_of_memory }))?;
-            self.speakers.insert(rank, (speaker, connection.number));
+            if let Some((_, lost)) = self.speakers.insert(rank, (speaker, connection.number)) {
+                // The network has lost it.
+                self.close(lost);
+            }
         }
         self.send(rank, event)?;
         Ok(true)
@@ -312,7 +371,7 @@ impl Server {
 
     /// A rank of this job, and nobody else spoke for it before.
     fn may_speak(&self, speaker: &Speaker) -> bool {
-        speaker.rank < self.ranks && self.speakers.get(&speaker.rank).is_none_or(|(known, _)| known == speaker)
+        speaker.rank < self.ranks && self.speakers.get(&speaker.rank).is_none_or(|(known, _)| **known == *speaker)
     }
 
     fn send(&self, rank: u32, event: Event) -> Result<(), Closed> {

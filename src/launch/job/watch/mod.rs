@@ -19,12 +19,12 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
+use ringmark_record::host::heartbeat::{INTERVAL, LauncherAddress, Stage};
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::progress::RankProgress;
 
 use crate::launch::job::request::ServerRanks;
-use crate::launch::job::watch::listener::{Listener, WAITING_EVENTS};
+use crate::launch::job::watch::listener::{Listener, WAITING_EVENTS, raise_descriptor_limit};
 use crate::launch::job::watch::watchdog::Watchdog;
 
 /// How long a rank looks for a launcher that never gives up on it.
@@ -33,8 +33,29 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// Between two looks there is no more than the writing of a line; after so long something else was between them.
 const ABSENCE: Duration = Duration::from_secs(2);
 
+/// Looks at every rank, as a part of the time by which its reports are further apart than of a small job.
+const LOOKS_IN_INTERVAL: f64 = 1.0 / 16.0;
+
 /// What a command prints on the host of a rank; `None` where it cannot be asked.
 pub type Ask<'a> = &'a dyn Fn(u32, &[&str]) -> Option<String>;
+
+/// Where the ranks of a job are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WatchedRanks {
+    /// The place of the rank that is furthest behind, for whom the others wait; `None` before any has reported.
+    pub place: Option<(u32, Stage)>,
+    /// Between two reports of a rank.
+    pub interval: Seconds,
+    /// Each rank that has reported, servers last.
+    pub ranks: Vec<RankProgress>,
+}
+
+impl WatchedRanks {
+    /// Before any has reported.
+    pub fn none() -> WatchedRanks {
+        WatchedRanks { place: None, interval: INTERVAL, ranks: Vec::new() }
+    }
+}
 
 /// The eyes on one job.
 pub struct Watch<'a> {
@@ -43,8 +64,12 @@ pub struct Watch<'a> {
     watchdog: Watchdog,
     /// When it was last looked.
     looked: Instant,
+    /// When every rank was last judged.
+    judged: Option<Instant>,
     /// The rank that the job has to be ended for, of whose death nothing was known yet.
     lost: Option<u32>,
+    /// Why not all ranks can be watched.
+    lack: Option<String>,
 }
 
 impl<'a> Watch<'a> {
@@ -59,14 +84,32 @@ impl<'a> Watch<'a> {
     ) -> anyhow::Result<Watch<'a>> {
         let patience = Seconds(stall_timeout.unwrap_or(PATIENCE).as_secs_f64());
         let now = Instant::now();
+        let lack = raise_descriptor_limit(ranks + servers.number).map(|limit| {
+            format!(
+                "this machine lets a program open {limit} files, and each of {} ranks has a connection: a hang of the                  others will not be named: raise the limit (ulimit -Hn, LimitNOFILE=)",
+                ranks + servers.number
+            )
+        });
         let listener = Listener::open(ranks + servers.number, addresses, patience)?;
-        let watchdog = Watchdog::with_servers(ranks, servers, stall_timeout, now);
-        Ok(Watch { ask, listener, watchdog, looked: now, lost: None })
+        let interval = listener.address().interval;
+        let watchdog = Watchdog::with_servers(ranks, servers, stall_timeout, interval, now);
+        Ok(Watch { ask, listener, watchdog, looked: now, judged: None, lost: None, lack })
     }
 
     /// What the ranks need to reach us.
     pub fn address(&self) -> &LauncherAddress {
         self.listener.address()
+    }
+
+    /// Time after which every rank is looked at again: nothing of a job whose ranks report every second, and 0.9 s of one
+    /// whose ranks report every 16 s.
+    pub fn interval_of_looks(&self) -> Duration {
+        Duration::from_secs_f64((self.address().interval.0 - INTERVAL.0) * LOOKS_IN_INTERVAL)
+    }
+
+    /// Why not all ranks can be watched, if so.
+    pub fn lack(&self) -> Option<&str> {
+        self.lack.as_deref()
     }
 
     /// Takes the next line of the job's output.
@@ -83,6 +126,11 @@ impl<'a> Watch<'a> {
         }
         self.looked = now;
         self.hear();
+        // Of a large job, whose ranks report less often, not with every line that it prints.
+        if self.judged.is_some_and(|judged| now - judged < self.interval_of_looks()) {
+            return None;
+        }
+        self.judged = Some(now);
         self.watchdog.verdict(now)?;
         self.look_for_want_of_memory();
         self.lost = self.watchdog.first_lost();
@@ -118,14 +166,10 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Where the rank is that is furthest behind, for whom the others wait; `None` before any has said.
-    pub fn place(&self) -> Option<(u32, Stage)> {
-        self.watchdog.place()
-    }
-
-    /// Each rank that has reported, servers last.
-    pub fn ranks(&self) -> Vec<RankProgress> {
-        self.watchdog.ranks(Instant::now())
+    /// Where the ranks are.
+    pub fn ranks(&self) -> WatchedRanks {
+        let interval = self.address().interval;
+        WatchedRanks { place: self.watchdog.place(), interval, ranks: self.watchdog.ranks(Instant::now()) }
     }
 
     /// Where the ranks are, for a job that takes too long.

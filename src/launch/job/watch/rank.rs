@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{Heartbeat, INTERVAL, OutOfMemory, Stage};
+use ringmark_record::host::heartbeat::{Heartbeat, OutOfMemory, Stage};
 use ringmark_record::progress::RankProgress;
 
 use crate::launch::job::watch::listener::RankFailure;
@@ -24,6 +24,8 @@ pub struct Rank {
     pub process: u32,
     /// How often memory was short before it began.
     pub out_of_memory: OutOfMemory,
+    /// Time between two of its reports.
+    pub interval: Seconds,
     /// Number of its last connection.
     pub connection: u64,
     /// Its last report.
@@ -52,7 +54,7 @@ impl Rank {
         let has_moved = self.at.is_none_or(|last| {
             let work = next.processor_time.0 - last.processor_time.0;
             let time = (now - self.heard).as_secs_f64();
-            let works = !next.is_waiting && work >= WORKING * time.max(INTERVAL.0 / 2.0);
+            let works = !next.is_waiting && work >= WORKING * time.max(self.interval.0 / 2.0);
             works || (next.iteration, next.phase, next.chunks) != (last.iteration, last.phase, last.chunks)
         });
         if has_moved {
@@ -69,7 +71,7 @@ impl Rank {
 
     /// Whether it has missed its reports.
     pub fn is_silent(&self, now: Instant) -> bool {
-        (now - self.heard).as_secs_f64() > MISSED_REPORTS * INTERVAL.0
+        (now - self.heard).as_secs_f64() > MISSED_REPORTS * self.interval.0
     }
 
     /// Whether it says that it waits for others.

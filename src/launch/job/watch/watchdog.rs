@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ringmark_record::host::heartbeat::{OutOfMemory, OutOfMemoryCount, Stage};
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::heartbeat::{INTERVAL, OutOfMemory, OutOfMemoryCount, Stage};
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::progress::RankProgress;
 
@@ -35,6 +36,8 @@ pub struct Watchdog {
     /// Whether the others go on when a rank dies that is no server.
     may_lose_ranks: bool,
     limit: Option<Duration>,
+    /// Between two reports of a rank.
+    interval: Seconds,
     started: Instant,
     known: BTreeMap<u32, Rank>,
     /// A line of the job's output came.
@@ -55,6 +58,7 @@ impl Watchdog {
             servers: 0,
             may_lose_ranks: false,
             limit,
+            interval: INTERVAL,
             started: now,
             known: BTreeMap::new(),
             last_line: now,
@@ -65,10 +69,16 @@ impl Watchdog {
         }
     }
 
-    /// The same of ranks and of the servers that follow them.
-    pub fn with_servers(ranks: u32, servers: &ServerRanks, limit: Option<Duration>, now: Instant) -> Watchdog {
+    /// The same of ranks and of the servers that follow them, each of which reports every `interval`.
+    pub fn with_servers(
+        ranks: u32,
+        servers: &ServerRanks,
+        limit: Option<Duration>,
+        interval: Seconds,
+        now: Instant,
+    ) -> Watchdog {
         let ServerRanks { number, may_lose_ranks, .. } = *servers;
-        Watchdog { servers: number, may_lose_ranks, ..Watchdog::new(ranks + number, limit, now) }
+        Watchdog { servers: number, may_lose_ranks, interval, ..Watchdog::new(ranks + number, limit, now) }
     }
 
     /// Forgets how long nothing was heard: nobody listened.
@@ -82,7 +92,9 @@ impl Watchdog {
     /// Takes a rank's report.
     pub fn hear(&mut self, rank: u32, event: Event, now: Instant) {
         if let Event::Joined(Joined { connection, host, process, out_of_memory }) = event.clone() {
-            let new = Rank { host, process, out_of_memory, connection, at: None, heard: now, moved: now, end: None };
+            let interval = self.interval;
+            let (at, heard, moved, end) = (None, now, now, None);
+            let new = Rank { host, process, out_of_memory, interval, connection, at, heard, moved, end };
             let known = self.known.entry(rank).or_insert(new);
             known.connection = connection;
             // The network had lost it.
@@ -276,10 +288,9 @@ impl Watchdog {
     /// Who hangs and who waits for it, where nobody has made progress for too long.
     fn hang(&self, now: Instant) -> Option<String> {
         let limit = self.limit?;
-        let live: BTreeMap<u32, &Rank> =
-            self.known.iter().filter(|(_, rank)| rank.end.is_none()).map(|(number, rank)| (*number, rank)).collect();
-        let unheard: Vec<u32> = (0..self.ranks).filter(|number| !self.known.contains_key(number)).collect();
-        if live.is_empty() && unheard.is_empty() {
+        let live = || self.known.iter().filter(|(_, rank)| rank.end.is_none());
+        let is_complete = self.known.len() == self.ranks as usize;
+        if is_complete && live().next().is_none() {
             let last = self.known.values().filter_map(|rank| Some(rank.end.as_ref()?.0)).max()?;
             let who = "all ranks are done, and what started them does not end: a host or its link may be down";
             return (now - last >= limit).then(|| format!("no progress for {} s: {who}", (now - last).as_secs()));
@@ -289,15 +300,17 @@ impl Watchdog {
             return None;
         }
         // A rank that cannot reach us may work all the same, and then something is printed.
-        let printed = if unheard.is_empty() { self.started } else { self.last_line };
-        let moved = live.values().map(|rank| rank.moved).fold(self.started.max(printed), Instant::max);
+        let printed = if is_complete { self.started } else { self.last_line };
+        let moved = live().map(|(_, rank)| rank.moved).fold(self.started.max(printed), Instant::max);
         let is_outside = |rank: &Rank| rank.at.is_none_or(|at| at.is_outside_loop());
-        let patience = if live.values().all(|rank| is_outside(rank)) { limit * OUTSIDE_FACTOR } else { limit };
+        let patience = if live().all(|(_, rank)| is_outside(rank)) { limit * OUTSIDE_FACTOR } else { limit };
         // Without an exchange nobody waits for a rank that has stopped.
-        let is_lost = |rank: &&Rank| now - rank.heard >= patience;
-        if now - moved < patience && !live.values().any(is_lost) {
+        let is_lost = |rank: &Rank| now - rank.heard >= patience;
+        if now - moved < patience && !live().any(|(_, rank)| is_lost(rank)) {
             return None;
         }
+        let live: BTreeMap<u32, &Rank> = live().map(|(number, rank)| (*number, rank)).collect();
+        let unheard: Vec<u32> = (0..self.ranks).filter(|number| !self.known.contains_key(number)).collect();
         let time = (now - moved).max(patience).as_secs();
         let who = Hang { ranks: self.ranks, servers: self.servers, live, unheard, patience, now }.describe();
         Some(format!("no progress for {time} s: {who} (if it is only slow, raise --stall-timeout)"))

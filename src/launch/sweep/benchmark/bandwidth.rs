@@ -394,6 +394,7 @@ mod tests {
                 save_config: None,
                 doctor: false,
                 metrics: None,
+                watched_ranks: 512,
             },
             out: "out".into(),
             json: Json::No,

@@ -1,17 +1,14 @@
 //! A command on its way as lines of a terminal: which run, how fast, the slowest rank, where the ranks of each host are. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::progress::{JobProgress, Progress, RankProgress};
+use ringmark_record::progress::{AllRanks, JobProgress, Progress, RankProgress};
 
 use crate::output::strip_control_characters;
 
 /// Hosts that have a line; of more, those with the slowest ranks.
 const HOSTS: usize = 16;
-
-/// A rank that has not been heard for so long, in seconds, has missed several reports.
-const SILENCE: f64 = 5.0;
 
 /// A part of a line, and when it is left out where there is no room: the largest number first, 0 never.
 type Part = (u32, String);
@@ -21,6 +18,7 @@ pub fn lines(progress: &Progress, columns: usize, rows: usize) -> Vec<String> {
     let mut lines = vec![headline(progress, columns)];
     if let (Some(job), None) = (&progress.job, &progress.end) {
         lines.extend(figures(job, columns));
+        lines.extend(job.all_ranks.as_ref().map(|all| all_ranks(all, columns)));
         // The last row is the cursor's.
         let room = rows.saturating_sub(lines.len() + 1).min(HOSTS);
         lines.extend(hosts(job, columns, room));
@@ -78,20 +76,40 @@ fn figures(job: &JobProgress, columns: usize) -> Option<String> {
     (!parts.is_empty()).then(|| format!("  {}", fitted(parts, " - ", columns.saturating_sub(2))))
 }
 
+/// `  all 65536 ranks on 8192 hosts  iteration 12-13  all-reduce 65528, backward 8  1 not heard`.
+fn all_ranks(all: &AllRanks, columns: usize) -> String {
+    let [first, last] = all.iterations;
+    let mut stages: Vec<(&String, &usize)> = all.stages.iter().collect();
+    stages.sort_by(|one, other| other.1.cmp(one.1));
+    let stages: Vec<String> = stages.into_iter().map(|(stage, ranks)| format!("{stage} {ranks}")).collect();
+    let mut parts = vec![
+        (0, format!("all {} ranks on {} hosts", all.ranks, all.hosts)),
+        (2, format!("iteration {first}-{last}")),
+        (3, stages.join(", ")),
+    ];
+    parts.extend((all.silent > 0).then(|| (1, format!("{} not heard", all.silent))));
+    format!("  {}", fitted(parts, "  ", columns.saturating_sub(2)))
+}
+
 /// A line for each host, in the order of its ranks.
 fn hosts(job: &JobProgress, columns: usize, room: usize) -> Vec<String> {
+    let silence = job.silence();
+    let mut places: HashMap<&str, usize> = HashMap::new();
     let mut hosts: Vec<(&str, Vec<&RankProgress>)> = Vec::new();
     for rank in &job.ranks {
-        match hosts.iter_mut().find(|(host, _)| *host == rank.host) {
-            Some((_, ranks)) => ranks.push(rank),
-            None => hosts.push((&rank.host, vec![rank])),
-        }
+        let place = *places.entry(&rank.host).or_insert_with(|| {
+            hosts.push((&rank.host, Vec::new()));
+            hosts.len() - 1
+        });
+        hosts[place].1.push(rank);
     }
+    let others = job.all_ranks.as_ref().map_or(0, |all| all.hosts.saturating_sub(hosts.len()));
     let width = hosts.iter().map(|(host, _)| host.chars().count()).max().unwrap_or_default();
-    let left_out = if hosts.len() > room { hosts.len() - room.saturating_sub(1) } else { 0 };
+    let is_full = hosts.len() > room || others > 0;
+    let left_out = if is_full { hosts.len().saturating_sub(room.saturating_sub(1)) } else { 0 };
     if left_out > 0 {
         let slowness = |(_, ranks): &(&str, Vec<&RankProgress>)| {
-            let unheard = ranks.iter().map(|rank| rank.unheard.0).filter(|unheard| *unheard > SILENCE);
+            let unheard = ranks.iter().map(|rank| rank.unheard.0).filter(|unheard| *unheard > silence.0);
             let own = ranks.iter().filter_map(|rank| rank.before_allreduce).map(|time| time.0);
             (unheard.fold(0.0, f64::max), own.fold(0.0, f64::max))
         };
@@ -103,15 +121,16 @@ fn hosts(job: &JobProgress, columns: usize, room: usize) -> Vec<String> {
         let mut index = 0..;
         hosts.retain(|_| index.next().is_some_and(|index| slowest.contains(&index)));
     }
-    let mut lines: Vec<String> = hosts.iter().map(|(host, ranks)| host_line(host, width, ranks, columns)).collect();
-    if left_out > 0 && room > 0 {
-        lines.push(format!("  and {left_out} more hosts"));
+    let mut lines: Vec<String> =
+        hosts.iter().map(|(host, ranks)| host_line(host, width, ranks, silence, columns)).collect();
+    if left_out + others > 0 && room > 0 {
+        lines.push(format!("  and {} more hosts", left_out + others));
     }
     lines
 }
 
 /// `  b  8 ranks  iteration 12-13  backward 5, all-reduce 3  slowest rank 11, 381 ms`.
-fn host_line(host: &str, width: usize, ranks: &[&RankProgress], columns: usize) -> String {
+fn host_line(host: &str, width: usize, ranks: &[&RankProgress], silence: Seconds, columns: usize) -> String {
     let (servers, workers): (Vec<&RankProgress>, Vec<&RankProgress>) = ranks.iter().partition(|rank| rank.is_server);
     let count = |number: usize, what: &str| match number {
         0 => None,
@@ -138,7 +157,7 @@ fn host_line(host: &str, width: usize, ranks: &[&RankProgress], columns: usize) 
     let slowest = JobProgress::slowest(workers.iter().copied());
     parts.extend(slowest.map(|(rank, time)| (1, format!("slowest rank {}, {}", rank.rank, milliseconds(time)))));
     let silent = ranks.iter().max_by(|one, other| one.unheard.0.total_cmp(&other.unheard.0));
-    parts.extend(silent.filter(|rank| rank.unheard.0 > SILENCE).map(|rank| {
+    parts.extend(silent.filter(|rank| rank.unheard.0 > silence.0).map(|rank| {
         let kind = if rank.is_server { "server" } else { "rank" };
         (0, format!("{kind} {} not heard for {:.0} s", rank.rank, rank.unheard.0))
     }));
@@ -212,6 +231,8 @@ pub(super) mod tests {
             images_per_second: Some(ImagesPerSecond(80.5)),
             mean_images_per_second: Some(ImagesPerSecond(79.0)),
             margin: Some(0.04),
+            report_interval: Seconds(1.0),
+            all_ranks: None,
             ranks: vec![
                 rank(0, 12, "all-reduce", 0.2),
                 rank(1, 12, "all-reduce", 0.25),
@@ -292,6 +313,24 @@ pub(super) mod tests {
         assert!(shown.iter().any(|line| line.starts_with("  h17 ")), "{shown:?}");
         let names: Vec<&str> = shown[..15].iter().map(|line| &line[2..5]).collect();
         assert!(names.is_sorted(), "{names:?}");
+    }
+
+    #[test]
+    fn of_a_large_job_all_ranks_have_a_line_and_the_worst_hosts_theirs() {
+        let mut job = job();
+        let one = job.ranks[0].clone();
+        job.ranks =
+            (0..4096).map(|rank| RankProgress { rank, host: format!("h{}", rank / 8), ..one.clone() }).collect();
+        (job.report_interval, job.ranks[4000].unheard) = (Seconds(16.0), Seconds(90.0));
+        job.ranks[9].unheard = Seconds(15.0);
+        job.keep_slowest_hosts(32);
+        let shown = lines(&Progress { job: Some(job), ..progress() }, 120, 24);
+        assert_eq!(shown[2], "  all 4096 ranks on 512 hosts  iteration 12-12  all-reduce 4096  1 not heard");
+        assert_eq!(
+            shown[6],
+            "  h500  8 ranks  iteration 12  all-reduce  slowest rank 4007, 200 ms  rank 4000 not heard for 90 s"
+        );
+        assert_eq!(shown[7], "  and 508 more hosts");
     }
 
     #[test]

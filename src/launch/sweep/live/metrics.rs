@@ -2,7 +2,7 @@
 
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::line::prometheus::{MetricFamily, MetricKind, Sample};
-use ringmark_record::progress::{JobProgress, Progress, RankProgress};
+use ringmark_record::progress::{AllRanks, JobProgress, Progress, RankProgress};
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -62,6 +62,7 @@ fn of_job(job: &JobProgress) -> Vec<MetricFamily> {
     };
     let speed = |speed: Option<ImagesPerSecond>| speed.map(|speed| speed.0);
     let seconds = |seconds: Option<Seconds>| seconds.map(|seconds| seconds.0);
+    let of_all = |name, help, value: &dyn Fn(&AllRanks) -> f64| of_run(name, help, job.all_ranks.as_ref().map(value));
     let stages = job.ranks.iter().map(|rank| Sample {
         labels: [&labels[..], &of_rank(rank), &[("stage", rank.stage.clone())]].concat(),
         value: 1.0,
@@ -88,6 +89,20 @@ fn of_job(job: &JobProgress) -> Vec<MetricFamily> {
             "Iterations that the run under way will have, warm-up included.",
             job.iterations.map(f64::from),
         ),
+        of_run(
+            "ringmark_job_report_interval_seconds",
+            "Between two reports of a rank; longer in jobs of many ranks.",
+            Some(job.report_interval.0),
+        ),
+        of_all(
+            "ringmark_job_ranks",
+            "Ranks that have reported; there if not each of them has metrics of its own.",
+            &|all| all.ranks as f64,
+        ),
+        of_all("ringmark_job_ranks_waiting", "Of these, ranks that wait for others.", &|all| all.waiting as f64),
+        of_all("ringmark_job_ranks_silent", "Of these, ranks that have missed several reports.", &|all| {
+            all.silent as f64
+        }),
         of_ranks("ringmark_rank_iteration", "Iteration under way; 0 before the first.", &|rank| {
             Some(rank.iteration.into())
         }),
@@ -104,7 +119,7 @@ fn of_job(job: &JobProgress) -> Vec<MetricFamily> {
         ),
         of_ranks(
             "ringmark_rank_unheard_seconds",
-            "Since the rank's last report, of which one is due every second.",
+            "Since the rank's last report; the time between two is ringmark_job_report_interval_seconds.",
             &|rank| Some(rank.unheard.0),
         ),
         of_ranks("ringmark_rank_host_available_memory_bytes", "Memory that the rank's host has left.", &|rank| {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::Stage;
-use ringmark_record::progress::{JobCounts, JobProgress, RankProgress};
+use ringmark_record::progress::{JobCounts, JobProgress};
 
+use crate::launch::job::watch::WatchedRanks;
 use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan};
 
 /// How far a session is when a job starts.
@@ -56,8 +56,9 @@ impl SessionProgress {
     }
 }
 
-/// What is known of a job by its ranks alone; `place` is that of the one that is furthest behind.
-pub fn seen(job: &JobPlan, elapsed: Duration, place: Option<(u32, Stage)>, ranks: Vec<RankProgress>) -> JobProgress {
+/// What is known of a job by its ranks alone.
+pub fn seen(job: &JobPlan, elapsed: Duration, watched: WatchedRanks) -> JobProgress {
+    let WatchedRanks { place, interval, ranks } = watched;
     JobProgress {
         title: job.title.clone(),
         run: job.run,
@@ -70,7 +71,9 @@ pub fn seen(job: &JobPlan, elapsed: Duration, place: Option<(u32, Stage)>, ranks
         images_per_second: None,
         mean_images_per_second: None,
         margin: None,
+        report_interval: interval,
         ranks,
+        all_ranks: None,
     }
 }
 

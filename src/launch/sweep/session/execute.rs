@@ -11,6 +11,7 @@ use crate::launch::job::launcher::{LaunchConfig, Launcher, WorkerCall};
 use crate::launch::job::planned::{JobEnd, JobLimits, PlannedJob};
 use crate::launch::job::process::{Ended, Heard, lines_of};
 use crate::launch::job::starter::Starter;
+use crate::launch::job::watch::WatchedRanks;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobCheckpoint, JobOutcome, JobPlan};
@@ -55,10 +56,11 @@ impl<B: Benchmark> JobRunner<'_, B> {
         let LaunchConfig { timeout, stall_timeout, .. } = *self.launch;
         let mut follower = self.benchmark.follow(job);
         let display = Display::new(self.printer.to_error, start);
-        let look = |follower: &mut B::Follower, place, ranks| {
+        let look = |follower: &mut B::Follower, ranks| {
             let now = Instant::now();
-            let mut seen = seen(job, now - start, place, ranks);
+            let mut seen = seen(job, now - start, ranks);
             let left = follower.look(&mut seen, now);
+            seen.keep_slowest_hosts(self.launch.watched_ranks);
             let is_followed = seen.iterations.is_some();
             let left = progress.left(now - start, left);
             let progress = self.live.say(progress.counts, left, Some(seen));
@@ -66,7 +68,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
                 print_line(&line);
             }
         };
-        look(&mut follower, None, Vec::new());
+        look(&mut follower, WatchedRanks::none());
         let ask = |rank: u32, line: &[&str]| self.launcher.ask((job.case, &job.servers), rank, line, interrupt);
         let limits = JobLimits { timeout, stall_timeout };
         let end = launch.run(limits, interrupt, &ask, |heard| match heard {
@@ -74,8 +76,8 @@ impl<B: Benchmark> JobRunner<'_, B> {
                 let mut follow = || lines_of(block).try_for_each(|line| follower.line(line));
                 if self.benchmark.shows_output() { display.above(follow) } else { follow() }
             }
-            Heard::Ranks(place, ranks) => {
-                look(&mut follower, place, ranks);
+            Heard::Ranks(ranks) => {
+                look(&mut follower, ranks);
                 Ok(())
             }
         });

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Processor time and memory of the launcher while ranks report to it, from 512 to 65,536 simulated ranks.
+
+    scripts/measure_launcher.py [--ranks 512,4096,16384] [--seconds 40] [--program target/release/ringmark]
+
+The launcher runs a sweep of one case. The mpirun that it finds is this script: it speaks for every rank as ringmark-worker
+does, over one connection each, and stops to speak for the last rank but one when the seconds are over. Prints a Markdown
+table: part of a core, memory, size of the progress file, reports a second, and how long after that the rank was named. A
+connection needs a descriptor of the launcher: beyond `ulimit -Hn` ranks are left out.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+RANKS_A_HOST = 8
+RANKS_A_PROCESS = 4096
+STALL = 60
+
+
+def host(rank):
+    return f"simulated-node{rank // RANKS_A_HOST + 1:05}"
+
+
+def speak(first, last, stopped, seconds, address):
+    """Speaks for some ranks until the launcher closes their connections."""
+    token, _, interval, addresses = address.split("@")
+    interval, port = float(interval), int(addresses.rsplit(":", 1)[1])
+    begin = time.monotonic()
+    connections = {}
+    for rank in range(first, last):
+        connection = socket.socket()
+        # One address has no more than 28,000 ports.
+        connection.bind((f"127.0.1.{1 + rank // 16384}", 0))
+        connection.connect(("127.0.0.1", port))
+        hello = {"kind": "hello", "token": token, "rank": rank, "host": host(rank), "process": 1000 + rank}
+        connection.sendall((json.dumps(hello) + "\n").encode())
+        connections[rank] = connection
+    due = {rank: interval * (rank - first) / (last - first) for rank in connections}
+    while True:
+        now = time.monotonic() - begin
+        iteration = 1 + int(now / 2)
+        line = {"kind": "at", "iteration": iteration, "phase": "forward", "is_waiting": False, "chunks": 3 * iteration}
+        line |= {"processor_time": now, "available_memory": 10**10, "step": 2.0, "before_allreduce": 1.5}
+        line = (json.dumps(line) + "\n").encode()
+        waits = line.replace(b'"forward"', b'{"exchange":{"operation":"all-reduce","bucket":1}}')
+        waits = re.sub(rb'"chunks": \d+', b'"chunks": 1', waits.replace(b'"is_waiting": false', b'"is_waiting": true'))
+        waits = re.sub(rb'"iteration": \d+', b'"iteration": %d' % (1 + int(seconds / 2)), waits)
+        is_over = now >= seconds
+        for rank, time_of in due.items():
+            if time_of <= now and not (is_over and rank == stopped):
+                due[rank] = time_of + interval
+                try:
+                    connections[rank].sendall(waits if is_over else line)
+                except OSError:
+                    return
+        time.sleep(0.05)
+
+
+def mpirun():
+    """Stands in for mpirun."""
+    words = os.environ["SIMULATION"].split()
+    ranks, seconds, mark = int(words[0]), float(words[1]), pathlib.Path(words[2])
+    children = []
+    for first in range(0, ranks, RANKS_A_PROCESS):
+        if (child := os.fork()) == 0:
+            speak(first, min(first + RANKS_A_PROCESS, ranks), ranks - 2, seconds, os.environ["RINGMARK_LAUNCHER"])
+            os._exit(0)
+        children.append(child)
+    mark.touch()
+    for child in children:
+        os.waitpid(child, 0)
+
+
+def used(process):
+    """Processor seconds of the process alone, and its peak memory in bytes."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    status = pathlib.Path(f"/proc/{process}/status").read_text()
+    peak = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) * 1024
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), peak
+
+
+def measure(ranks, options):
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        programs = folder / "bin"
+        programs.mkdir()
+        (programs / "mpirun").symlink_to(pathlib.Path(__file__).resolve())
+        hosts = -(-ranks // RANKS_A_HOST)
+        slots = min(ranks, RANKS_A_HOST)
+        (folder / "hosts").write_text("".join(f"{host(8 * number)} slots={slots}\n" for number in range(hosts)))
+        environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+        environment["SIMULATION"] = f"{ranks} {options.seconds} {folder / 'begun'}"
+        words = ["sweep", "--no-doctor", "--worker", shutil.which("true"), "--hostfile", str(folder / "hosts")]
+        words += ["--cases", f"{hosts}n{slots}g", "--runs", "1", "--no-baseline", "--stall-timeout", str(STALL)]
+        words += ["--out", str(folder / "out")]
+        words = [word for word in words if word != "--no-baseline"]
+        with open(folder / "log", "wb") as log:
+            process = subprocess.Popen([options.program, *words], env=environment, stdout=log, stderr=log)
+            while not (folder / "begun").exists():
+                if process.poll() is not None:
+                    sys.exit((folder / "log").read_text()[-2000:])
+                time.sleep(0.05)
+            begun = time.monotonic()
+            # Connecting is not counted.
+            time.sleep(options.seconds / 2)
+            before, since = used(process.pid)[0], time.monotonic()
+            time.sleep(begun + options.seconds - time.monotonic())
+            after, memory = used(process.pid)
+            share = (after - before) / (time.monotonic() - since)
+            progress = folder / "out/.ringmark.progress.json"
+            size = progress.stat().st_size
+            stopped = time.monotonic()
+            process.wait()
+            named = time.monotonic() - stopped
+        said = (folder / "log").read_text()
+        pattern = rf"rank {ranks - 2} of {ranks} on host {host(ranks - 2)} \(process {998 + ranks}\) has not been heard"
+        if not re.search(pattern, said):
+            sys.exit(f"{ranks} ranks: the stopped rank was not named: {said[-2000:]}")
+        interval = max(1.0, min(ranks / 4096, STALL / 6))
+        print(
+            f"| {ranks:,} | {100 * share:.1f} % | {memory / 1e6:.0f} MB | {memory / 1e3 / ranks:.1f} kB | "
+            f"{size / 1e3:.0f} kB | {ranks / interval:.0f} | {named:.0f} s |",
+            flush=True,
+        )
+
+
+def main():
+    if pathlib.Path(sys.argv[0]).name == "mpirun":
+        return mpirun()
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--ranks", default="512,4096,16384,65536")
+    options.add_argument("--seconds", type=float, default=40)
+    options.add_argument("--program", default="target/release/ringmark")
+    options = options.parse_args()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    print("| ranks | of a core | memory | per rank | progress file | reports a second | stopped rank named after |")
+    print("|---|---|---|---|---|---|---|")
+    for ranks in [int(word) for word in options.ranks.split(",")]:
+        if ranks + 512 > limit:
+            print(f"| {ranks:,} | not run: ulimit -Hn is {limit} | | | | | |")
+        else:
+            measure(ranks, options)
+
+
+if __name__ == "__main__":
+    main()
