@@ -26,35 +26,42 @@ RANKS_A_HOST = 8
 RANKS_A_PROCESS = 4096
 STALL = 60
 
+encode = json.JSONEncoder(separators=(",", ":")).encode
+
 
 def host(rank):
     return f"simulated-node{rank // RANKS_A_HOST + 1:05}"
 
 
-def speak(first, last, stopped, seconds, address):
+def speak(first, last, stopped, seconds, address, begun):
     """Speaks for some ranks until the launcher closes their connections."""
     token, _, interval, addresses = address.split("@")
     interval, port = float(interval), int(addresses.rsplit(":", 1)[1])
-    begin = time.monotonic()
     connections = {}
+    place = {"iteration": 0, "phase": "starting", "is_waiting": False, "chunks": 0, "processor_time": 0.1}
+    place = encode({"kind": "at", **place, "available_memory": 10**10})
     for rank in range(first, last):
         connection = socket.socket()
         # One address has no more than 28,000 ports.
         connection.bind((f"127.0.1.{1 + rank // 16384}", 0))
         connection.connect(("127.0.0.1", port))
         hello = {"kind": "hello", "token": token, "rank": rank, "host": host(rank), "process": 1000 + rank}
-        connection.sendall((json.dumps(hello) + "\n").encode())
+        connection.sendall(f"{encode(hello)}\n{place}\n".encode())
         connections[rank] = connection
+    begun.with_suffix(f".{first}").touch()
+    while not begun.exists():
+        time.sleep(0.05)
+    begin = time.monotonic()
     due = {rank: interval * (rank - first) / (last - first) for rank in connections}
     while True:
         now = time.monotonic() - begin
         iteration = 1 + int(now / 2)
         line = {"kind": "at", "iteration": iteration, "phase": "forward", "is_waiting": False, "chunks": 3 * iteration}
         line |= {"processor_time": now, "available_memory": 10**10, "step": 2.0, "before_allreduce": 1.5}
-        line = (json.dumps(line) + "\n").encode()
+        line = (encode(line) + "\n").encode()
         waits = line.replace(b'"forward"', b'{"exchange":{"operation":"all-reduce","bucket":1}}')
-        waits = re.sub(rb'"chunks": \d+', b'"chunks": 1', waits.replace(b'"is_waiting": false', b'"is_waiting": true'))
-        waits = re.sub(rb'"iteration": \d+', b'"iteration": %d' % (1 + int(seconds / 2)), waits)
+        waits = re.sub(rb'"chunks":\d+', b'"chunks":1', waits.replace(b'"is_waiting":false', b'"is_waiting":true'))
+        waits = re.sub(rb'"iteration":\d+', b'"iteration":%d' % (1 + int(seconds / 2)), waits)
         is_over = now >= seconds
         for rank, time_of in due.items():
             if time_of <= now and not (is_over and rank == stopped):
@@ -69,15 +76,18 @@ def speak(first, last, stopped, seconds, address):
 def mpirun():
     """Stands in for mpirun."""
     words = os.environ["SIMULATION"].split()
-    ranks, seconds, mark = int(words[0]), float(words[1]), pathlib.Path(words[2])
-    children = []
+    ranks, seconds, begun = int(words[0]), float(words[1]), pathlib.Path(words[2])
+    children = {}
     for first in range(0, ranks, RANKS_A_PROCESS):
         if (child := os.fork()) == 0:
-            speak(first, min(first + RANKS_A_PROCESS, ranks), ranks - 2, seconds, os.environ["RINGMARK_LAUNCHER"])
+            last, address = min(first + RANKS_A_PROCESS, ranks), os.environ["RINGMARK_LAUNCHER"]
+            speak(first, last, ranks - 2, seconds, address, begun)
             os._exit(0)
-        children.append(child)
-    mark.touch()
-    for child in children:
+        children[first] = child
+    while not all(begun.with_suffix(f".{first}").exists() for first in children):
+        time.sleep(0.05)
+    begun.touch()
+    for child in children.values():
         os.waitpid(child, 0)
 
 
@@ -101,9 +111,8 @@ def measure(ranks, options):
         environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
         environment["SIMULATION"] = f"{ranks} {options.seconds} {folder / 'begun'}"
         words = ["sweep", "--no-doctor", "--worker", shutil.which("true"), "--hostfile", str(folder / "hosts")]
-        words += ["--cases", f"{hosts}n{slots}g", "--runs", "1", "--no-baseline", "--stall-timeout", str(STALL)]
+        words += ["--cases", f"{hosts}n{slots}g", "--runs", "1", "--stall-timeout", str(STALL)]
         words += ["--out", str(folder / "out")]
-        words = [word for word in words if word != "--no-baseline"]
         with open(folder / "log", "wb") as log:
             process = subprocess.Popen([options.program, *words], env=environment, stdout=log, stderr=log)
             while not (folder / "begun").exists():

@@ -1,6 +1,7 @@
 //! Which network the hosts use among themselves: what the user may name, and what is chosen where nothing was named.
 //! Pure; whether the hosts really reach each other there is measured elsewhere.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
@@ -190,8 +191,8 @@ fn are_named(hosts: &[HostNetworks], places: &[Place]) -> bool {
 
 /// Two hosts, by their numbers, that have one address.
 fn shared_address(places: &[Place]) -> Option<(usize, usize)> {
-    let pairs = (0..places.len()).flat_map(|second| (0..second).map(move |first| (first, second)));
-    pairs.into_iter().find(|(first, second)| places[*first].address == places[*second].address)
+    let mut known: HashMap<Ipv4Addr, usize> = HashMap::new();
+    places.iter().enumerate().find_map(|(second, place)| Some((known.insert(place.address, second)?, second)))
 }
 
 /// The network that the user named, or for every host that is not in it why, with what there is to choose from.

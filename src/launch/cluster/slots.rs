@@ -1,10 +1,9 @@
 //! How many ranks a host takes where nobody said it: one a GPU, or one a core where there is none, as on this machine. A
 //! host is asked by the ssh that the doctor and mpirun use.
 
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{bail, ensure};
 use ringmark_record::dimension::device::DeviceChoice;
 
 use crate::launch::cluster::hosts::{Host, count_gpus};
@@ -13,6 +12,7 @@ use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::ssh_failure;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::side_by_side::{PROGRAMS, side_by_side};
 
 /// What a host says of itself.
 const SCRIPT: &str = "nvidia-smi -L 2>/dev/null; echo \"cores=$(nproc)\"";
@@ -34,15 +34,9 @@ pub struct SlotsRequest<'a> {
 }
 
 impl SlotsRequest<'_> {
-    /// What each host takes, asked of all at once. An error names every host that does not say it.
+    /// What each host takes, asked of many at a time. An error names every host that does not say it.
     pub fn ask(&self, names: &[&str]) -> anyhow::Result<Vec<u32>> {
-        let answers: Vec<anyhow::Result<u32>> = thread::scope(|scope| {
-            let asked: Vec<_> = names.iter().map(|name| scope.spawn(|| self.ask_one(name))).collect();
-            asked
-                .into_iter()
-                .map(|asked| asked.join().unwrap_or_else(|_| Err(anyhow!("internal error while asking a host"))))
-                .collect()
-        });
+        let answers = side_by_side(PROGRAMS, names, |name| self.ask_one(name));
         let (found, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
         let failed: Vec<String> =
             failed.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();

@@ -10,10 +10,9 @@ use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::options::usage::usage;
 
@@ -24,6 +23,7 @@ use crate::launch::cluster::ssh_failure::{self, SshFailure};
 use crate::launch::local::child::{self, Answer, Call, EndPolicy};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::side_by_side::{PROGRAMS, side_by_side};
 
 /// What every worker links that is not of its host.
 const TORCH: &str = "libtorch_cpu.so";
@@ -94,13 +94,7 @@ impl Sync {
             }
             outcome
         };
-        let outcomes: Vec<anyhow::Result<String>> = thread::scope(|scope| {
-            let copies: Vec<_> = hosts.iter().map(|host| scope.spawn(|| copy(host))).collect();
-            copies
-                .into_iter()
-                .map(|copy| copy.join().unwrap_or_else(|_| Err(anyhow!("internal error while copying"))))
-                .collect()
-        });
+        let outcomes = side_by_side(PROGRAMS, hosts, copy);
         ensure!(!interrupt.asked(), "interrupted while copying to the hosts");
         let failures: Vec<String> =
             outcomes.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();

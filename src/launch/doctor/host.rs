@@ -1,9 +1,7 @@
 //! One host visited: the script first, then the agent, each under its limit. What was found, without judging it.
 
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringmark_record::dimension::device::DeviceChoice;
@@ -22,9 +20,7 @@ use crate::launch::doctor::probe::{Gpus, Probe, SCRIPT, WorkerFile};
 use crate::launch::job::request::{NeededMemory, StarterOptions};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
-
-/// Hosts that are visited at a time.
-const AT_ONCE: usize = 64;
+use crate::launch::local::side_by_side::{PROGRAMS, side_by_side};
 
 /// The script's limit: ssh's own, and that of nvidia-smi in it.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(14);
@@ -115,7 +111,7 @@ pub struct Visit<'a> {
 impl Visit<'_> {
     /// All of `hosts`, side by side, in their order; with each the agent, where it runs.
     pub fn all(&self, hosts: &[Host]) -> Vec<(HostFacts, Option<Agent>)> {
-        hosts.chunks(AT_ONCE).flat_map(|some| side_by_side(some, |host| self.one(host))).collect()
+        side_by_side(PROGRAMS, hosts, |host| self.one(host))
     }
 
     fn one(&self, host: &Host) -> (HostFacts, Option<Agent>) {
@@ -195,13 +191,4 @@ fn clock_ahead(agent: &mut Agent) -> Option<Seconds> {
 
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
-/// Does `work` for every one of `items`, each on a thread of its own; the results in their order.
-pub fn side_by_side<I: Sync, T: Send>(items: &[I], work: impl Fn(&I) -> T + Sync) -> Vec<T> {
-    let work = &work;
-    thread::scope(|scope| {
-        let threads: Vec<_> = items.iter().map(|item| scope.spawn(move || work(item))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-    })
 }

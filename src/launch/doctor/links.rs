@@ -1,6 +1,7 @@
 //! The links between the hosts: which agent measures which link and when, and which host is to blame for what is missing
 //! or slow.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,14 +14,18 @@ use serde::Serialize;
 
 use crate::launch::cluster::interface::CommonNetwork;
 use crate::launch::doctor::agent::Agent;
-use crate::launch::doctor::host::side_by_side;
 use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::side_by_side::{AGENTS, side_by_side};
 
 /// How long a pair sends in each direction.
 const SEND: Seconds = Seconds(0.3);
 
-/// Rounds at most, which is every pair of 32 hosts; of more hosts each meets 31 others.
+/// Rounds at most, which is every pair of 32 hosts; of more hosts each meets 31 others, and beyond 1024 fewer: the agents
+/// that are waited for at a time make each round longer.
 const ROUNDS: usize = 31;
+
+/// Rounds at least.
+const FEWEST_ROUNDS: usize = 4;
 
 /// Slow links are measured again, all of them and again, until there were so many measurements.
 const AGAIN: usize = 24;
@@ -112,7 +117,7 @@ impl<'a> LinkMeter<'a> {
         interrupt: &'a Interrupt,
     ) -> Result<LinkMeter<'a>, Vec<(usize, String)>> {
         let numbers: Vec<usize> = (0..agents.len()).collect();
-        let answers = side_by_side(&numbers, |number| {
+        let answers = side_by_side(AGENTS, &numbers, |number| {
             let order = Order::Listen(network.places[*number].address);
             match lock(&agents[*number]).ask(&order, Duration::ZERO) {
                 Ok(Reply::Listening(port)) => Ok(port),
@@ -129,18 +134,19 @@ impl<'a> LinkMeter<'a> {
 
     /// Whether each reaches the next.
     pub fn reach_next(&self) -> Vec<Link> {
-        side_by_side(&ring(self.ports.len()), |(from, to)| self.measure(*from, *to, None))
+        side_by_side(AGENTS, &ring(self.ports.len()), |(from, to)| self.measure(*from, *to, None))
     }
 
     /// Every pair in both directions, no host twice at a time; what is slow again, with nobody beside it: the best counts,
     /// because hosts that do something else as well make a link slow now and then, and a bad cable always does.
     pub fn measure_all(&self) -> Vec<Link> {
         let mut links = Vec::new();
-        for round in rounds(self.ports.len(), ROUNDS) {
+        let at_most = (ROUNDS * AGENTS / self.ports.len().max(AGENTS)).max(FEWEST_ROUNDS);
+        for round in rounds(self.ports.len(), at_most) {
             if self.interrupt.asked() {
                 return links;
             }
-            let both = side_by_side(&round, |(first, second)| {
+            let both = side_by_side(AGENTS, &round, |(first, second)| {
                 [self.measure(*first, *second, Some(SEND)), self.measure(*second, *first, Some(SEND))]
             });
             links.extend(both.into_iter().flatten());
@@ -199,24 +205,33 @@ pub fn slow(links: &[Link]) -> Vec<usize> {
 /// common; of equals the one that is named last, since the first is where people look anyway. Each with its links, by
 /// their place in `links`.
 pub fn blame(links: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
-    let mut left: Vec<usize> = (0..links.len()).collect();
+    let mut of_hosts: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for (number, (from, to)) in links.iter().enumerate() {
+        for host in [from, to] {
+            of_hosts.entry(*host).or_default().insert(number);
+        }
+    }
+    // How many are left, and the host.
+    let mut order: BTreeSet<(usize, usize)> = of_hosts.iter().map(|(host, its)| (its.len(), *host)).collect();
     let mut blamed = Vec::new();
-    while !left.is_empty() {
-        let touches = |host: usize, link: &usize| links[*link].0 == host || links[*link].1 == host;
-        let count = |host: usize| left.iter().filter(|link| touches(host, link)).count();
-        let hosts = left.iter().flat_map(|link| [links[*link].0, links[*link].1]);
-        let Some(host) = hosts.max_by_key(|host| (count(*host), *host)) else { break };
-        let (its, others) = left.iter().partition(|link| touches(host, link));
-        left = others;
-        blamed.push((host, its));
+    while let Some((1.., host)) = order.pop_last() {
+        let its = of_hosts.remove(&host).unwrap_or_default();
+        for number in &its {
+            let (from, to) = links[*number];
+            let other = if from == host { to } else { from };
+            if let Some(left) = of_hosts.get_mut(&other) {
+                order.remove(&(left.len(), other));
+                left.remove(number);
+                order.insert((left.len(), other));
+            }
+        }
+        blamed.push((host, its.into_iter().collect()));
     }
     blamed
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[test]

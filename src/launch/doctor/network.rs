@@ -34,7 +34,7 @@ pub struct NetworkFacts {
     pub others: Vec<String>,
     /// Interfaces that lead into a host and not out of it.
     pub left_out: Vec<String>,
-    /// The hosts that `chosen` has places for, by their numbers: those whose worker answered.
+    /// The hosts that `chosen` has places for, by their numbers, in order: those whose worker answered.
     pub present: Vec<usize>,
     /// The links that were measured, by the hosts' numbers.
     pub links: Vec<Link>,
@@ -46,7 +46,7 @@ pub struct NetworkFacts {
 impl NetworkFacts {
     /// A host's place in the network.
     pub fn place(&self, number: usize) -> Option<&Place> {
-        let index = self.present.iter().position(|present| *present == number)?;
+        let index = self.present.binary_search(&number).ok()?;
         self.chosen.as_ref()?.places.get(index)
     }
 

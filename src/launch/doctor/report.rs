@@ -1,13 +1,17 @@
 //! What the doctor found, for people: a table with a line for each host, then every finding with its fix. Pure.
 
+use std::collections::HashMap;
+use std::hash::Hash;
+
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::host_list::compact;
 
 use crate::launch::doctor::checks::finding::{Check, Finding, Severity, megabytes};
 use crate::launch::doctor::examination::Examination;
 use crate::launch::doctor::host::HostFacts;
-use crate::launch::doctor::links::LinkState;
+use crate::launch::doctor::links::{Link, LinkState};
 use crate::launch::doctor::probe::{Gpus, Port};
 
 /// Longest name of a GPU in a cell.
@@ -33,10 +37,14 @@ const COLUMNS: [Check; 16] = [
     Check::Infiniband,
 ];
 
+/// Hosts of a finding that are named one by one.
+const NAMED: usize = 16;
+
 /// Host x check, in as many tables below each other as it takes not to be wider than `width`.
 pub fn table(examination: &Examination, width: usize) -> String {
+    let known = Known::of(examination);
     let column = |check: &Check| {
-        let cells = (0..examination.hosts.len()).map(|number| cell(examination, number, *check));
+        let cells = (0..examination.hosts.len()).map(|number| known.cell(number, *check));
         let mut column = vec![check.name().to_owned()];
         column.extend(cells);
         column
@@ -77,18 +85,42 @@ fn aligned(columns: &[Vec<String>]) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// `FAIL` or `warn` where there is a finding, `?` where nothing is known.
-fn cell(examination: &Examination, number: usize, check: Check) -> String {
-    let own = |finding: &&Finding| finding.number == number && finding.check == check;
-    let mut severities = examination.findings.iter().filter(own).map(|finding| finding.severity);
-    match severities.clone().find(|severity| *severity == Severity::Error).or_else(|| severities.next()) {
-        Some(Severity::Error) => "FAIL".to_owned(),
-        Some(Severity::Warning) => "warn".to_owned(),
-        None => value(examination, number, check).unwrap_or_else(|| "?".to_owned()),
+/// What an examination says of each host, by its number: a table of thousands of hosts has no time to look for it.
+struct Known<'a> {
+    examination: &'a Examination,
+    /// Checks with a finding, and whether one is an error.
+    findings: HashMap<(usize, Check), bool>,
+    /// Links from and to each host.
+    links: Vec<Vec<&'a Link>>,
+}
+
+impl<'a> Known<'a> {
+    fn of(examination: &'a Examination) -> Known<'a> {
+        let mut findings: HashMap<(usize, Check), bool> = HashMap::new();
+        for Finding { number, check, severity, .. } in &examination.findings {
+            *findings.entry((*number, *check)).or_default() |= *severity == Severity::Error;
+        }
+        let mut links: Vec<Vec<&Link>> = vec![Vec::new(); examination.hosts.len()];
+        for link in &examination.network.links {
+            links[link.from].push(link);
+            if link.to != link.from {
+                links[link.to].push(link);
+            }
+        }
+        Known { examination, findings, links }
+    }
+
+    /// `FAIL` or `warn` where there is a finding, `?` where nothing is known.
+    fn cell(&self, number: usize, check: Check) -> String {
+        match self.findings.get(&(number, check)) {
+            Some(true) => "FAIL".to_owned(),
+            Some(false) => "warn".to_owned(),
+            None => value(self.examination, number, &self.links[number], check).unwrap_or_else(|| "?".to_owned()),
+        }
     }
 }
 
-fn value(examination: &Examination, number: usize, check: Check) -> Option<String> {
+fn value(examination: &Examination, number: usize, links: &[&Link], check: Check) -> Option<String> {
     let host = &examination.hosts[number];
     let probe = host.probe.as_ref();
     let inspection = host.inspection.as_ref();
@@ -119,7 +151,7 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
             Some(format!("{} {}", place.interface, place.address))
         }
         Check::Links => {
-            let from_here = || examination.network.links.iter().filter(|link| link.from == number);
+            let from_here = || links.iter().filter(|link| link.from == number);
             let open = from_here().filter(|link| link.is_open()).count();
             match from_here().count() {
                 0 if examination.hosts.len() == 1 => Some("-".to_owned()),
@@ -128,7 +160,7 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
             }
         }
         Check::Speed if examination.hosts.len() == 1 => Some("-".to_owned()),
-        Check::Speed => slowest(examination, number),
+        Check::Speed => slowest(links),
         Check::Infiniband => probe.map(|probe| match probe.ports.len() {
             0 => "none".to_owned(),
             all => format!("{} of {all} up", probe.ports.iter().filter(|port| Port::is_up(port)).count()),
@@ -163,9 +195,9 @@ fn clock(ahead: Seconds) -> String {
 }
 
 /// What the slowest link from or to a host carries, and the longest latency; that alone where no speed was measured.
-fn slowest(examination: &Examination, number: usize) -> Option<String> {
+fn slowest(links: &[&Link]) -> Option<String> {
     let (mut least, mut longest) = (None, None);
-    for link in examination.network.links.iter().filter(|link| link.from == number || link.to == number) {
+    for link in links {
         if let LinkState::Open { latency, speed, .. } = &link.state {
             let is_more = |other: &Seconds| latency.0 > other.0;
             longest = Some(longest.filter(|other| !is_more(other)).unwrap_or(*latency));
@@ -186,18 +218,16 @@ pub fn findings(findings: &[Finding]) -> Vec<String> {
     // A sort that keeps the order of equals.
     order.sort_by_key(|finding| finding.severity == Severity::Warning);
     let mut paragraphs = Vec::new();
-    for (severity, check, fix) in distinct(order.iter().map(|finding| (finding.severity, finding.check, &finding.fix)))
-    {
-        let is_one = |finding: &&&Finding| (finding.severity, finding.check, &finding.fix) == (severity, check, fix);
-        let these: Vec<&&Finding> = order.iter().filter(is_one).collect();
+    let order = order.into_iter().map(|finding| ((finding.severity, finding.check, &finding.fix), finding));
+    for ((severity, check, fix), these) in grouped(order) {
         let word = match severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
         let mut lines = Vec::new();
-        for what in distinct(these.iter().map(|finding| &finding.what)) {
-            let hosts = these.iter().filter(|finding| finding.what == *what).map(|finding| finding.host.as_str());
-            lines.push(format!("{word}: {}, {}: {what}", hosts.collect::<Vec<_>>().join(" "), check.name()));
+        for (what, hosts) in grouped(these.into_iter().map(|finding| (&finding.what, finding.host.as_str()))) {
+            let hosts = if hosts.len() > NAMED { compact(hosts) } else { hosts.join(" ") };
+            lines.push(format!("{word}: {hosts}, {}: {what}", check.name()));
         }
         lines.push(format!("    fix: {fix}"));
         paragraphs.push(lines.join("\n"));
@@ -205,15 +235,18 @@ pub fn findings(findings: &[Finding]) -> Vec<String> {
     paragraphs
 }
 
-/// Each once, where it came first.
-fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
-    for item in items {
-        if !kept.contains(&item) {
-            kept.push(item);
-        }
+/// Each key once, where it came first, with all of its values.
+fn grouped<K: Clone + Eq + Hash, V>(items: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut places: HashMap<K, usize> = HashMap::new();
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in items {
+        let place = *places.entry(key.clone()).or_insert_with(|| {
+            groups.push((key, Vec::new()));
+            groups.len() - 1
+        });
+        groups[place].1.push(value);
     }
-    kept
+    groups
 }
 
 /// `4 hosts: 1 error, 2 warnings`.

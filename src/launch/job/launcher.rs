@@ -128,7 +128,9 @@ impl Launcher<'_> {
         // At least one: the case was found to fit.
         let hosts = self.config.hosts.of(case);
         let (options, ssh_port) = (&self.options, self.config.ssh.port);
-        let request = JobRequest { case, hosts, options, ssh_port, threads, servers: servers.clone(), program };
+        let (servers_of_job, hostfile) = (servers.clone(), files.log.with_extension("hosts"));
+        let request =
+            JobRequest { case, hosts, options, ssh_port, threads, servers: servers_of_job, program, hostfile };
         let starter = self.config.starter;
         PlannedJob {
             files: files.clone(),
@@ -138,6 +140,7 @@ impl Launcher<'_> {
             addresses: self.addresses_for(&request),
             starter,
             command: starter.command_line(&request, &self.environment),
+            hostfile: request.hostfile_text().filter(|_| starter.reads_hostfile()).map(|text| (request.hostfile, text)),
         }
     }
 

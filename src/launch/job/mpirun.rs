@@ -24,15 +24,22 @@ pub fn command_line(job: &JobRequest, shell: RemoteShell, environment: &LaunchEn
     let mut line: Vec<String> = Vec::new();
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
 
-    let slots: Vec<String> = hosts.iter().map(|host| format!("{}:{}", host.name, case.gpus_per_node)).collect();
+    let hostfile = job.hostfile.display().to_string();
+    let on_hosts = |list: &dyn Fn() -> Vec<String>| match job.hostfile_text() {
+        None => ["-H".to_owned(), list().join(",")],
+        Some(_) => ["--hostfile".to_owned(), hostfile.clone()],
+    };
+    let slots = || hosts.iter().map(|host| format!("{}:{}", host.name, case.gpus_per_node)).collect();
     add(&["mpirun", "--allow-run-as-root", "--oversubscribe"]);
     match &job.servers {
         ServerRanks { number: 0, .. } => {
-            add(&["-np", &case.ranks().to_string(), "-H", &slots.join(","), "--bind-to", "none", "--map-by", "slot"]);
+            let [option, value] = on_hosts(&slots);
+            add(&["-np", &case.ranks().to_string(), &option, &value, "--bind-to", "none", "--map-by", "slot"]);
         }
         ServerRanks { number, may_lose_ranks, .. } => {
             // Host by host: Open MPI would put servers on the ranks' hosts among these, and number them so.
-            add(&["-np", &(case.ranks() + number).to_string(), "-H", &job.hosts_of_all().join(",")]);
+            let [option, value] = on_hosts(&|| job.hosts_of_all().into_iter().map(str::to_owned).collect());
+            add(&["-np", &(case.ranks() + number).to_string(), &option, &value]);
             add(&["--bind-to", "none", "--map-by", "seq"]);
             if *may_lose_ranks {
                 add(&["--continuous"]);
@@ -100,6 +107,7 @@ mod tests {
             threads: None,
             servers: ServerRanks::default(),
             program,
+            hostfile: "run.hosts".into(),
         };
         command_line(&job, RemoteShell::Ssh, environment).join(" ")
     }
@@ -121,7 +129,16 @@ mod tests {
         let line = |servers: ServerRanks| {
             let options = StarterOptions::default();
             let (hosts, options, program) = (hosts.of(case), &options, vec!["/opt/worker".to_owned()]);
-            let job = JobRequest { case, hosts, options, ssh_port: 22, threads: None, servers, program };
+            let job = JobRequest {
+                case,
+                hosts,
+                options,
+                ssh_port: 22,
+                threads: None,
+                servers,
+                program,
+                hostfile: "run.hosts".into(),
+            };
             command_line(&job, RemoteShell::Ssh, &environment()).join(" ")
         };
         let shared = line(ServerRanks { number: 3, ..ServerRanks::default() });
@@ -129,6 +146,37 @@ mod tests {
         let own = ["s".to_owned(), "t".to_owned()].to_vec();
         let own = line(ServerRanks { number: 3, hosts: own, may_lose_ranks: true, ..ServerRanks::default() });
         assert!(own.contains(" -np 7 -H b,b,c,c,s,t,s --bind-to none --map-by seq --continuous "), "{own}");
+    }
+
+    #[test]
+    fn many_hosts_are_named_in_a_file() {
+        let list = (1..=8192).map(|host| format!("gpu-partition-rack7-node{host:05}:8")).collect::<Vec<_>>().join(",");
+        let hosts = Hosts::parse_list(&list).expect("hosts");
+        let (case, options) = ("8192n8g".parse().expect("a case"), StarterOptions::default());
+        let (program, hostfile) = (vec!["/opt/worker".to_owned()], "/results/8192n8g/run.hosts".into());
+        let servers = ServerRanks::default();
+        let hosts = hosts.of(case);
+        let mut job =
+            JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, servers, program, hostfile };
+        let line = command_line(&job, RemoteShell::Ssh, &environment());
+        assert!(line.iter().all(|argument| argument.len() < 1 << 12), "no argument grows with the hosts");
+        let line = line.join(" ");
+        assert!(
+            line.contains(" -np 65536 --hostfile /results/8192n8g/run.hosts --bind-to none --map-by slot "),
+            "{line}"
+        );
+        let text = job.hostfile_text().expect("many hosts");
+        assert_eq!(text.lines().next(), Some("gpu-partition-rack7-node00001 slots=8"));
+        assert_eq!(text.lines().count(), 8192);
+        job.servers.number = 2;
+        let line = command_line(&job, RemoteShell::Ssh, &environment()).join(" ");
+        assert!(
+            line.contains(" -np 65538 --hostfile /results/8192n8g/run.hosts --bind-to none --map-by seq "),
+            "{line}"
+        );
+        assert_eq!(job.hostfile_text().expect("many hosts").lines().count(), 65_538);
+        let few = JobRequest { hosts: &hosts[..256], case: "256n8g".parse().expect("a case"), ..job };
+        assert_eq!(few.hostfile_text(), None);
     }
 
     #[test]
@@ -162,6 +210,7 @@ mod tests {
             threads: Some(3),
             servers: ServerRanks::default(),
             program,
+            hostfile: "run.hosts".into(),
         };
         assert!(command_line(&job, RemoteShell::Ssh, &environment()).contains(&"OMP_NUM_THREADS=3".to_owned()));
         let job = JobRequest { ssh_port: 2222, ..job };

@@ -1,13 +1,13 @@
 //! A planned job: runs it with its log, reads its record, and writes down that it failed. Not for what a job measures,
 //! nor for which jobs there are.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use ringmark_record::file::{run_name, whole_file};
 use ringmark_record::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_record::host::memory_shortage::MemoryShortage;
@@ -77,6 +77,8 @@ pub struct PlannedJob {
     pub starter: Starter,
     /// The starter's command line.
     pub command: Vec<String>,
+    /// The file that it reads its hosts from, and what that has to hold; `None` if the command line names them.
+    pub hostfile: Option<(PathBuf, String)>,
 }
 
 impl PlannedJob {
@@ -113,6 +115,9 @@ impl PlannedJob {
     ) -> anyhow::Result<JobEnd> {
         let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
         writeln!(log, "+ {}", self.command_line()).map_err(|error| self.log_not_written(error))?;
+        if let Some((path, text)) = &self.hostfile {
+            fs::write(path, text).with_context(|| format!("the hostfile {} cannot be written", path.display()))?;
+        }
         let mut watch = Watch::open(self.ranks, &self.servers, &self.addresses, limits.stall_timeout, ask)?;
         if let Some(lack) = watch.lack() {
             print_error(&format!("warning: {lack}"));
@@ -205,6 +210,7 @@ mod tests {
             addresses: Vec::new(),
             starter: Starter::Mpirun,
             command: vec!["mpirun".to_owned(), "a b".to_owned()],
+            hostfile: None,
         }
     }
 

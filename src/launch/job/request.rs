@@ -1,6 +1,8 @@
 //! What is to be launched: one job's shape, hosts and program, and what the user set for every job. Not for how: each
 //! starter has its own command line.
 
+use std::path::PathBuf;
+
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::inspection::INTERFACE_VARIABLE;
@@ -64,12 +66,30 @@ pub struct JobRequest<'a> {
     pub servers: ServerRanks,
     /// What each rank runs: program and arguments.
     pub program: Vec<String>,
+    /// File for the hosts of a job that has too many for a command line.
+    pub hostfile: PathBuf,
 }
+
+/// Hosts that a command line names. One argument may not pass 128 KiB, which some 4,000 hosts with long names would, and
+/// nobody reads so many.
+pub const HOSTS_ON_LINE: usize = 256;
 
 impl JobRequest<'_> {
     /// The host of every process: the ranks, host by host, then the servers.
     pub fn hosts_of_all(&self) -> Vec<&str> {
         hosts_of_all(self.hosts, self.case, &self.servers)
+    }
+
+    /// What the hostfile has to hold, in Open MPI's form; `None` if the command line names the hosts.
+    pub fn hostfile_text(&self) -> Option<String> {
+        if self.hosts.len() + self.servers.hosts.len() <= HOSTS_ON_LINE {
+            return None;
+        }
+        Some(match self.servers.number {
+            0 => self.hosts.iter().map(|host| format!("{} slots={}\n", host.name, self.case.gpus_per_node)).collect(),
+            // A line for each process, in their order.
+            _ => self.hosts_of_all().into_iter().map(|host| format!("{host}\n")).collect(),
+        })
     }
 
     /// Whether all processes run on this machine.

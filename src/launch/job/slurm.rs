@@ -6,11 +6,12 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::host::host_list::compact;
 use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::job::mpirun::TRANSPORTS;
-use crate::launch::job::request::{JobRequest, ServerRanks, nccl_interface};
+use crate::launch::job::request::{HOSTS_ON_LINE, JobRequest, ServerRanks, nccl_interface};
 use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
 /// What the allocation was asked for by task, core, GPU and memory, which srun would ask for again. A case has its own
@@ -144,7 +145,11 @@ pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvi
     match &job.servers {
         ServerRanks { number: 0, .. } => {
             let tasks_a_host = format!("--ntasks-per-node={}", case.gpus_per_node);
-            add(&[&tasks_a_host, &format!("--nodelist={}", names.join(",")), "--distribution=block"]);
+            let list = match names.len() {
+                ..=HOSTS_ON_LINE => names.join(","),
+                _ => compact(names.iter().copied()),
+            };
+            add(&[&tasks_a_host, &format!("--nodelist={list}"), "--distribution=block"]);
         }
         // A host for each process, in their order.
         _ => add(&[&format!("--nodelist={}", processes.join(",")), "--distribution=arbitrary"]),
@@ -299,7 +304,16 @@ mod tests {
         change(&mut options);
         let program = vec!["/opt/worker".to_owned(), "train".to_owned()];
         let hosts = hosts.of(case);
-        let job = JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, servers, program };
+        let job = JobRequest {
+            case,
+            hosts,
+            options: &options,
+            ssh_port: 22,
+            threads: None,
+            servers,
+            program,
+            hostfile: "run.hosts".into(),
+        };
         command_line(&job, gpus, environment).join(" ")
     }
 
@@ -315,6 +329,19 @@ mod tests {
         assert!(line("1n1g", GpusOfStep::None, &LaunchEnvironment::default(), |_| ()).contains(" --gres=none --kill"));
         let unknown = line("1n1g", GpusOfStep::Unknown, &LaunchEnvironment::default(), |_| ());
         assert!(unknown.contains(" --mem=0 --kill"), "{unknown}");
+    }
+
+    #[test]
+    fn many_hosts_are_a_compact_list() {
+        let list = (1..=8192).map(|host| format!("rack-node{host:04}:8")).collect::<Vec<_>>().join(",");
+        let hosts = Hosts::parse_list(&list).expect("hosts");
+        let (case, options) = ("8192n8g".parse().expect("a case"), StarterOptions::default());
+        let (servers, program) = (ServerRanks::default(), vec!["/opt/worker".to_owned()]);
+        let (hosts, hostfile) = (hosts.of(case), "run.hosts".into());
+        let job =
+            JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, servers, program, hostfile };
+        let line = command_line(&job, GpusOfStep::OneARank, &LaunchEnvironment::default()).join(" ");
+        assert!(line.contains(" --ntasks=65536 --ntasks-per-node=8 --nodelist=rack-node[0001-8192] "), "{line}");
     }
 
     #[test]

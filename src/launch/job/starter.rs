@@ -110,6 +110,11 @@ impl Starter {
         Ok(())
     }
 
+    /// Whether it takes many hosts from a file; Slurm takes a compact list.
+    pub fn reads_hostfile(self) -> bool {
+        self.program() == "mpirun"
+    }
+
     /// Whether it reaches other hosts by ssh, and so may we.
     pub fn uses_ssh(self) -> bool {
         self == Starter::Mpirun

@@ -11,6 +11,7 @@
 //! | [`out`] | the folder of results: its name and path |
 //! | [`worker`] | where the worker is |
 //! | [`print`] | lines on the standard output and the standard error |
+//! | [`side_by_side`] | the same work for many hosts, some of them at a time |
 
 pub mod acceptor;
 pub mod child;
@@ -19,4 +20,5 @@ pub mod environment;
 pub mod interrupt;
 pub mod out;
 pub mod print;
+pub mod side_by_side;
 pub mod worker;

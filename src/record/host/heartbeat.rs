@@ -253,7 +253,11 @@ impl Message {
 
     /// Reads a line.
     pub fn parse(line: &str) -> anyhow::Result<Message> {
-        Ok(serde_json::from_str(line)?)
+        // Nearly all lines: which kind a line is serde knows only when it has taken it apart once.
+        match line.starts_with(r#"{"kind":"at","#) {
+            true => Ok(Message::At(serde_json::from_str(line)?)),
+            false => Ok(serde_json::from_str(line)?),
+        }
     }
 }
 

@@ -61,15 +61,15 @@ fn described(ports: &[Port]) -> String {
 pub fn of_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize], links: &[Link]) -> Vec<Finding> {
     let mut findings = Findings { hosts, found: Vec::new() };
     let name = |number: usize| hosts[number].host.as_str();
-    let place = |number: usize| present.iter().position(|other| *other == number).map(|index| &network.places[index]);
+    let place = |number: usize| present.binary_search(&number).ok().map(|index| &network.places[index]);
     let interface = |number: usize| place(number).map_or("", |place| place.interface.as_str());
 
-    let rates = values(hosts, |host| {
-        let number = hosts.iter().position(|other| std::ptr::eq(other, host))?;
+    let rate = |(number, host): (usize, &HostFacts)| {
         let name = interface(number);
         let interfaces = &host.inspection.as_ref()?.interfaces;
-        interfaces.iter().find(|interface| interface.name == name)?.link_megabits
-    });
+        Some((number, interfaces.iter().find(|interface| interface.name == name)?.link_megabits?))
+    };
+    let rates: Vec<(usize, _)> = hosts.iter().enumerate().filter_map(rate).collect();
     for OddOne { number, own, usual, most } in odd_ones(&rates) {
         let what = format!("its link on {} runs at {own} Mbit/s, {most} have {usual}", interface(number));
         let fix = "change cable and switch port, then see what they agree on: ethtool";

@@ -600,7 +600,7 @@ mod tests {
         let story_of = |may_lose_ranks| {
             let mut story = Story::new(&["a", "b", "c"]);
             let servers = ServerRanks { number: 1, may_lose_ranks, ..ServerRanks::default() };
-            story.watchdog = Watchdog::with_servers(2, &servers, Some(Duration::from_secs(60)), story.now());
+            story.watchdog = Watchdog::with_servers(2, &servers, Some(Duration::from_secs(60)), INTERVAL, story.now());
             for (rank, host) in [(0, "a"), (1, "b"), (2, "c")] {
                 story.say(rank, joined(0, host));
             }

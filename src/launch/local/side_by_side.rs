@@ -1,0 +1,47 @@
+//! The same work for many hosts, some of them at a time.
+
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Programs such as ssh that are started at a time: thousands at once would take this machine's processes and memory.
+pub const PROGRAMS: usize = 64;
+
+/// Agents that are waited for at a time: a thread that waits costs little.
+pub const AGENTS: usize = 1024;
+
+/// Does `work` for every one of `items`, at most `limit` at a time, each on a thread of its own; the results in their order.
+pub fn side_by_side<I: Sync, T: Send>(limit: usize, items: &[I], work: impl Fn(&I) -> T + Sync) -> Vec<T> {
+    let (work, next) = (&work, &AtomicUsize::new(0));
+    let take_turns = move || -> Vec<(usize, T)> {
+        let numbers =
+            std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < items.len()));
+        numbers.map(|number| (number, work(&items[number]))).collect()
+    };
+    let mut results: Vec<(usize, T)> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..items.len().min(limit)).map(|_| scope.spawn(take_turns)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    results.sort_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_limit_work_at_a_time_and_results_keep_their_order() {
+        let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let numbers: Vec<usize> = (0..8192).collect();
+        let doubled = side_by_side(16, &numbers, |number| {
+            most.fetch_max(working.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::yield_now();
+            working.fetch_sub(1, Ordering::SeqCst);
+            2 * number
+        });
+        assert!(doubled.iter().enumerate().all(|(number, double)| *double == 2 * number) && doubled.len() == 8192);
+        assert!(most.into_inner() <= 16);
+        assert_eq!(side_by_side(16, &[] as &[u32], |number| *number), [] as [u32; 0]);
+    }
+}
