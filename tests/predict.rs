@@ -19,9 +19,10 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::{Phase, Phases};
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::units::{Bytes, Seconds, thousands};
 use ringmark_record::host::environment::Environment;
 use ringmark_record::stats::allreduce_model::{Cost, Exchange};
+use ringmark_record::stats::exchange_growth::Servers;
 use ringmark_record::stats::summary::median;
 use serde_json::Value;
 
@@ -238,6 +239,64 @@ fn eight_hosts_are_predicted_from_one_to_four() {
         }
     }
     assert!(f64::from(inside) >= 0.95 * f64::from(all), "{inside} of {all}");
+}
+
+/// The table of docs/scale.md, and the step that follows from it, far beyond what was measured.
+#[test]
+fn the_exchange_of_65_536_ranks_is_that_on_paper() {
+    let document = include_str!("../docs/scale.md");
+    let (large, gradients) = (case("8192n8g"), BUCKETS.iter().sum::<u64>() as f64);
+    let buckets = BUCKETS.map(Bytes);
+    let mut rows = Vec::new();
+    for (backend, names, whose, formula) in [
+        ("nccl", "`nccl` (ring), `mpi`", "a rank: 2 (n-1)/n S", "2 (n-1) a bucket"),
+        ("shared-memory", "`shared-memory`", "a host: 2 (H-1)/H S", "2 (H-1) a bucket"),
+    ] {
+        let Cost { steps, bytes } = Exchange::of_backend(backend, Bytes(0)).cost(large, &buckets);
+        let steps = thousands(steps, ',');
+        rows.push(format!("| {names} | {:.1} MB {whose} | {steps}: {formula} |", bytes / 1e6));
+    }
+    let others = f64::from(large.ranks() - 1);
+    let largest = *BUCKETS.iter().max().expect("buckets") as f64;
+    for (what, bytes) in [("at the owner", others * largest), ("at rank 0", others * gradients)] {
+        rows.push(format!("{} GB in, {what}", units_of_ten(bytes / 1e9)));
+    }
+    let servers = Servers {
+        rank_hosts: large.nodes,
+        pushers_per_host: 1,
+        on_one_host: 1,
+        is_rank_host: false,
+        share: 1.0 / 128.0,
+        parts: 0,
+        parts_of_server: 0,
+        pushed: gradients,
+        pulled: gradients,
+    };
+    rows.push(format!("| `dist_sync`, 128 servers | {:.1} GB in, at each server", servers.busiest_link() / 1e9));
+    for row in rows {
+        assert!(document.contains(&row), "docs/scale.md has no {row:?}");
+    }
+    for backend in ["nccl", "shared-memory"] {
+        for between in [(20e-6, 12e9), (5e-6, 50e9)] {
+            let cluster = Cluster { backend, between, jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+            let truth = cluster.iteration(large, 1, 1.0, &mut Random(1)).step[0].0;
+            let sweep = cluster.sweep(&["1n1g", "1n8g", "2n8g", "4n8g"], 1);
+            let result = Folder::new();
+            cluster.write_bandwidth(&result, &["1n8g", "2n8g", "4n8g"], 1);
+            let Prediction { step, .. } =
+                predict(&evidence(&sweep, Some(&result)), large).expect("both levels are there");
+            assert!(
+                (0.999 * step.low..=1.001 * step.high).contains(&truth),
+                "{backend}, {between:?}: {truth} in {step:?}"
+            );
+        }
+    }
+}
+
+/// `1,720.6`.
+fn units_of_ten(value: f64) -> String {
+    let tenths = (10.0 * value).round() as u64;
+    format!("{}.{}", thousands((tenths / 10) as f64, ','), tenths % 10)
 }
 
 /// Clusters whose cost grows by laws that the model does not have, seen by the bandwidth of one case of several hosts.

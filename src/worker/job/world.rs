@@ -300,6 +300,30 @@ impl World {
         all.chunks(values.len()).map(<[f64]>::to_vec).collect()
     }
 
+    /// The same on the first rank alone, in one list; empty elsewhere, where it would take as much memory on each rank.
+    pub fn gather_on_rank_0(&self, values: &[f64]) -> Vec<f64> {
+        let _waiting = heartbeat::wait();
+        let communicator = self.communicator.borrow();
+        let first = communicator.process_at_rank(0);
+        if communicator.rank() > 0 {
+            first.gather_into(values);
+            return Vec::new();
+        }
+        let mut all = vec![0.0; values.len() * communicator.size() as usize];
+        first.gather_into_root(values, &mut all[..]);
+        all
+    }
+
+    /// The text of the first rank, on every rank.
+    pub fn text_of_rank_0(&self, text: String) -> String {
+        let mut bytes = text.into_bytes();
+        let mut length = [bytes.len() as u64];
+        self.broadcast(&mut length);
+        bytes.resize(length[0] as usize, 0);
+        self.broadcast(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// Every rank's text, in rank order.
     pub fn gather_text(&self, text: &str) -> Vec<String> {
         texts(&self.communicator.borrow(), text)

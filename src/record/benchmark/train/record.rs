@@ -212,11 +212,16 @@ impl Line {
     fn parse(text: &[u8]) -> serde_json::Result<Line> {
         // Nearly all lines, and the only ones whose time is felt: which kind a line is serde knows only when it has taken
         // it apart once, so that the numbers would be read twice.
-        match text.starts_with(br#"{"kind":"iteration","#) {
+        match is_iteration(text) {
             true => serde_json::from_slice(text).map(Line::Iteration),
             false => serde_json::from_slice(text),
         }
     }
+}
+
+/// Whether a line is an iteration, as we write it.
+fn is_iteration(text: &[u8]) -> bool {
+    text.starts_with(br#"{"kind":"iteration","#)
 }
 
 /// A whole record. `end` is `None` where the file stops before its last line.
@@ -280,6 +285,8 @@ impl Record for RunRecord {
             if number == 1 {
                 let check = schema::check(text.trim_ascii_end(), RunRecord::KIND, SCHEMA, "run record");
                 check.map_err(|error| in_line(&error)).context("line 1")?;
+            } else if !is_iteration(&text) {
+                schema::check_texts(&text).with_context(|| format!("line {number}"))?;
             }
             let line = match Line::parse(text.trim_ascii_end()) {
                 Ok(line) => line,
