@@ -122,6 +122,8 @@ def measure(ranks, options):
             begun = time.monotonic()
             # Connecting is not counted.
             time.sleep(options.seconds / 2)
+            if process.poll() is not None:
+                sys.exit((folder / "log").read_text()[-2000:])
             before, since = used(process.pid)[0], time.monotonic()
             time.sleep(begun + options.seconds - time.monotonic())
             after, memory = used(process.pid)

@@ -15,6 +15,7 @@ use anyhow::Context;
 use nix::poll::PollFlags;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{Backlog, listen};
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{self, Heartbeat, LauncherAddress, Message, OutOfMemory, WELCOME};
 use ringmark_record::host::memory_shortage::MemoryShortage;
@@ -106,6 +107,8 @@ impl Listener {
             }
         };
         let socket = bound.context("no port to listen on for the ranks' reports")?;
+        // Thousands of ranks connect at once; what the queue has no room for the kernel tries again seconds later.
+        listen(&socket, Backlog::MAXCONN).context("the port cannot be listened on")?;
         let port = socket.local_addr()?.port();
         let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let addresses = if addresses.is_empty() { &local } else { addresses };
