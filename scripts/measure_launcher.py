@@ -137,7 +137,7 @@ def measure(ranks, options):
         pattern = rf"rank {ranks - 2} of {ranks} on host {host(ranks - 2)} \(process {998 + ranks}\) has not been heard"
         if not re.search(pattern, said):
             sys.exit(f"{ranks} ranks: the stopped rank was not named: {said[-2000:]}")
-        interval = max(1.0, min(ranks / 4096, STALL / 6))
+        interval = max(1.0, min(ranks / 4096, STALL / 4))
         print(
             f"| {ranks:,} | {100 * share:.1f} % | {memory / 1e6:.0f} MB | {memory / 1e3 / ranks:.1f} kB | "
             f"{size / 1e3:.0f} kB | {ranks / interval:.0f} | {named:.0f} s |",

@@ -122,9 +122,6 @@ pub struct AllRanks {
     pub silent: usize,
 }
 
-/// A rank is silent once it has missed so many reports.
-const MISSED_REPORTS: f64 = 5.0;
-
 /// A rank on its way, by its last report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankProgress {
@@ -159,7 +156,7 @@ impl JobProgress {
 
     /// Time without a report from which a rank is silent.
     pub fn silence(&self) -> Seconds {
-        Seconds(MISSED_REPORTS * self.report_interval.0)
+        heartbeat::silence(self.report_interval)
     }
 
     /// Of more than `most` ranks keeps those of the hosts that are silent or slowest, and what all ranks have together: what

@@ -79,7 +79,7 @@ mod tests {
         let document = |length: usize| format!(r#"{{"kind":"a","b\\\"":["{}","c"],"d":"\""}}"#, "x".repeat(length));
         assert!(check_texts(document(LONGEST_TEXT).as_bytes()).is_ok());
         let error = check_texts(document(LONGEST_TEXT + 1).as_bytes()).expect_err("too long").to_string();
-        assert_eq!(error, "a text of 1048577 bytes at byte 21: no text is longer than 1048576");
+        assert_eq!(error, "a text of 1048577 bytes at byte 22: no text is longer than 1048576");
         assert!(check_texts(format!("[{}]", vec![r#""text""#; 500_000].join(",")).as_bytes()).is_ok());
         for damaged in ["\"", "\"\\", "{\"a", ""] {
             assert!(check_texts(damaged.as_bytes()).is_ok(), "a parser says what is wrong with {damaged}");

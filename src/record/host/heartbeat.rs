@@ -19,11 +19,24 @@ pub const INTERVAL: Seconds = Seconds(1.0);
 const REPORTS_A_SECOND: f64 = 4096.0;
 
 /// Reports that are due until a job hangs.
-const REPORTS_IN_PATIENCE: f64 = 6.0;
+const REPORTS_IN_PATIENCE: f64 = 4.0;
+
+/// A rank that has missed so many reports is silent, but not before [`SHORTEST_SILENCE`].
+const MISSED_REPORTS: f64 = 3.0;
+
+/// A report may be late by as much on a busy host.
+const SHORTEST_SILENCE: Seconds = Seconds(5.0);
+
+/// Time without a report after which a rank that reports every `interval` is silent.
+///
+/// 5 s with an interval of 1 s, 45 s with one of 15 s.
+pub fn silence(interval: Seconds) -> Seconds {
+    Seconds((MISSED_REPORTS * interval.0).max(SHORTEST_SILENCE.0))
+}
 
 /// Time between two reports of each of `ranks` ranks of a job that hangs after `patience` without progress.
 ///
-/// 65,536 ranks report every 16 s, with a patience of 60 s every 10 s.
+/// 65,536 ranks report every 16 s, with a patience of 60 s every 15 s.
 pub fn interval(ranks: u32, patience: Seconds) -> Seconds {
     Seconds((f64::from(ranks) / REPORTS_A_SECOND).min(patience.0 / REPORTS_IN_PATIENCE).max(INTERVAL.0))
 }
@@ -299,7 +312,8 @@ mod tests {
         let interval = |ranks, patience| interval(ranks, Seconds(patience)).0;
         assert_eq!([interval(8, 300.0), interval(4096, 300.0), interval(65_536, 300.0)], [1.0, 1.0, 16.0]);
         // A job that may be silent for little longer is not taken for one that hangs.
-        assert_eq!([interval(65_536, 60.0), interval(65_536, 1.0)], [10.0, 1.0]);
+        assert_eq!([interval(65_536, 60.0), interval(65_536, 1.0)], [15.0, 1.0]);
+        assert_eq!([1.0, 15.0].map(|interval| silence(Seconds(interval)).0), [5.0, 45.0]);
     }
 
     #[test]

@@ -4,13 +4,10 @@
 use std::time::{Duration, Instant};
 
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{Heartbeat, OutOfMemory, Stage};
+use ringmark_record::host::heartbeat::{self, Heartbeat, OutOfMemory, Stage};
 use ringmark_record::progress::RankProgress;
 
 use crate::launch::job::watch::listener::RankFailure;
-
-/// A rank that has missed so many reports is silent.
-const MISSED_REPORTS: f64 = 5.0;
 
 /// Part of a processor that a rank uses at least while it works: on the CPU a phase may be longer than any patience, and
 /// many ranks may share a core. One that is stopped or waits for its device uses less.
@@ -71,7 +68,7 @@ impl Rank {
 
     /// Whether it has missed its reports.
     pub fn is_silent(&self, now: Instant) -> bool {
-        (now - self.heard).as_secs_f64() > MISSED_REPORTS * self.interval.0
+        (now - self.heard).as_secs_f64() > heartbeat::silence(self.interval).0
     }
 
     /// Whether it says that it waits for others.
