@@ -34,7 +34,7 @@ pub struct SlotsRequest<'a> {
 }
 
 impl SlotsRequest<'_> {
-    /// What each host takes, asked of many at a time. An error names every host that does not say it.
+    /// Asks many hosts at a time for their number of ranks. An error names every host without an answer.
     pub fn ask(&self, names: &[&str]) -> anyhow::Result<Vec<u32>> {
         let answers = side_by_side(PROGRAMS, names, |name| self.ask_one(name));
         let (found, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);

@@ -85,7 +85,7 @@ fn aligned(columns: &[Vec<String>]) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// What an examination says of each host, by its number: a table of thousands of hosts has no time to look for it.
+/// Index of an examination by host number: a search for each cell takes too long for thousands of hosts.
 struct Known<'a> {
     examination: &'a Examination,
     /// Checks with a finding, and whether one is an error.

@@ -85,7 +85,7 @@ impl Ended {
 pub enum Heard<'a> {
     /// What it wrote on either stream, in whole lines, each with its newline; a very long one comes in parts.
     Block(&'a [u8]),
-    /// Where the ranks are, every half a second, or less often in a large job.
+    /// Places of the ranks, every half a second, or less often in a large job.
     Ranks(WatchedRanks),
 }
 

@@ -70,8 +70,7 @@ pub struct JobRequest<'a> {
     pub hostfile: PathBuf,
 }
 
-/// Hosts that a command line names. One argument may not pass 128 KiB, which some 4,000 hosts with long names would, and
-/// nobody reads so many.
+/// Hosts that a command line names. One argument may not pass 128 KiB, which some 4,000 hosts with long names would.
 pub const HOSTS_ON_LINE: usize = 256;
 
 impl JobRequest<'_> {
@@ -80,7 +79,7 @@ impl JobRequest<'_> {
         hosts_of_all(self.hosts, self.case, &self.servers)
     }
 
-    /// What the hostfile has to hold, in Open MPI's form; `None` if the command line names the hosts.
+    /// Returns the text of the hostfile in Open MPI's form; `None` if the command line names the hosts.
     pub fn hostfile_text(&self) -> Option<String> {
         if self.hosts.len() + self.servers.hosts.len() <= HOSTS_ON_LINE {
             return None;

@@ -110,7 +110,7 @@ impl Starter {
         Ok(())
     }
 
-    /// Whether it takes many hosts from a file; Slurm takes a compact list.
+    /// Returns true if it takes many hosts from a file; Slurm takes a compact list.
     pub fn reads_hostfile(self) -> bool {
         self.program() == "mpirun"
     }

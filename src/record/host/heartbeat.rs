@@ -47,7 +47,7 @@ pub const LAUNCHER_VARIABLE: &str = "RINGMARK_LAUNCHER";
 /// What the launcher answers to the first line of a rank that it expects.
 pub const WELCOME: &str = "welcome";
 
-/// Where the launcher of a job listens: `token@seconds@seconds@address:port,address:port`.
+/// Addresses of a job's launcher: `token@seconds@seconds@address:port,address:port`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LauncherAddress {
     /// Known to this job alone, so that no other process is taken for one of its ranks.

@@ -38,10 +38,10 @@ const STRANGERS: usize = 64;
 /// Connections that are read at one turn.
 const READY_CONNECTIONS: usize = 1024;
 
-/// From so many connections on there is a rest after each turn.
+/// Number of connections above which there is a rest after each turn.
 const MANY_CONNECTIONS: usize = 1024;
 
-/// How long it is.
+/// Length of the rest.
 const REST: Duration = Duration::from_millis(10);
 
 /// Descriptors that this program needs besides one for each rank.
@@ -107,7 +107,7 @@ impl Listener {
             }
         };
         let socket = bound.context("no port to listen on for the ranks' reports")?;
-        // Thousands of ranks connect at once; what the queue has no room for the kernel tries again seconds later.
+        // Thousands of ranks connect at once; a connection beyond the queue is retried only seconds later.
         listen(&socket, Backlog::MAXCONN).context("the port cannot be listened on")?;
         let port = socket.local_addr()?.port();
         let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
@@ -204,11 +204,11 @@ struct Server {
     token: String,
     acceptor: Acceptor,
     events: SyncSender<(u32, Event)>,
-    /// Of all connections, so that a wait costs what is ready and not what is there.
+    /// Set of all connections: the cost of a wait depends on the ready ones alone.
     epoll: Epoll,
     /// Connections so far.
     accepted: u64,
-    /// By number: oldest first.
+    /// Connections by number, oldest first.
     connections: BTreeMap<u64, Connection>,
     /// Numbers of those that have not joined.
     silent: BTreeSet<u64>,
@@ -251,7 +251,7 @@ impl Server {
         Ok(())
     }
 
-    /// Connections that have not said who they are, oldest first.
+    /// Connections without a hello, oldest first.
     fn strangers(&self) -> impl Iterator<Item = &Connection> {
         let silent = self.silent.iter().filter_map(|number| self.connections.get(number));
         silent.filter(|connection| connection.speaker.is_none())

@@ -39,10 +39,10 @@ const LOOKS_IN_INTERVAL: f64 = 1.0 / 16.0;
 /// What a command prints on the host of a rank; `None` where it cannot be asked.
 pub type Ask<'a> = &'a dyn Fn(u32, &[&str]) -> Option<String>;
 
-/// Where the ranks of a job are.
+/// Places of the ranks of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchedRanks {
-    /// The place of the rank that is furthest behind, for whom the others wait; `None` before any has reported.
+    /// Place of the rank that is furthest behind; `None` before any has reported.
     pub place: Option<(u32, Stage)>,
     /// Between two reports of a rank.
     pub interval: Seconds,
@@ -166,7 +166,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Where the ranks are.
+    /// Returns the places of the ranks.
     pub fn ranks(&self) -> WatchedRanks {
         let interval = self.address().interval;
         WatchedRanks { place: self.watchdog.place(), interval, ranks: self.watchdog.ranks(Instant::now()) }

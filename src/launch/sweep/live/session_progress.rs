@@ -56,7 +56,7 @@ impl SessionProgress {
     }
 }
 
-/// What is known of a job by its ranks alone.
+/// Returns the progress of a job by its ranks alone.
 pub fn seen(job: &JobPlan, elapsed: Duration, watched: WatchedRanks) -> JobProgress {
     let WatchedRanks { place, interval, ranks } = watched;
     JobProgress {

@@ -219,7 +219,7 @@ impl Line {
     }
 }
 
-/// Whether a line is an iteration, as we write it.
+/// Returns true if a line is an iteration, as we write it.
 fn is_iteration(text: &[u8]) -> bool {
     text.starts_with(br#"{"kind":"iteration","#)
 }

@@ -30,7 +30,7 @@ const MOST_HOSTS: usize = 128;
 /// Hosts that are shown of it.
 const HOSTS_SHOWN: usize = 64;
 
-/// Hosts whose differences are told in a sentence each.
+/// Hosts whose differences have a sentence each.
 const SENTENCES: usize = 16;
 
 /// What a rank alone sums with.

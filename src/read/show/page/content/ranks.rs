@@ -32,9 +32,9 @@ struct Rank<'a> {
 /// The ranks of one case.
 struct CaseRanks<'a> {
     case: Case,
-    /// Those that are shown: all, or those of the hosts with the slowest ranks, worst first.
+    /// Shown ranks: all, or those of the hosts with the slowest ranks, worst first.
     ranks: Vec<Rank<'a>>,
-    /// Of all ranks and hosts of the case, if some are not shown.
+    /// Numbers of all ranks and hosts of the case, if some are not shown.
     all: Option<[usize; 2]>,
     /// Median of the medians of all ranks, milliseconds.
     usual: f64,
@@ -113,7 +113,7 @@ fn slowest_hosts(ranks: Vec<Rank>) -> (Vec<Rank>, Option<[usize; 2]>) {
     (hosts.into_iter().flatten().take(RANKS_SHOWN).collect(), Some(of_all))
 }
 
-/// What is not shown of large cases.
+/// Says how many ranks of large cases are not shown.
 fn left_out(cases: &[CaseRanks]) -> String {
     let sentence = |case: &CaseRanks| {
         let [ranks, hosts] = case.all?;
@@ -279,7 +279,7 @@ mod tests {
         let places: &'static [RankPlace] = places.leak();
         let (shown, all) = slowest_hosts(places.iter().map(rank).collect());
         assert_eq!((shown.len(), all), (RANKS_SHOWN, Some([4096, 512])));
-        // Whom a warning names comes first, then the longest time.
+        // Hosts that a warning names come first, then those with the longest times.
         let hosts: Vec<&str> = shown.iter().step_by(8).map(|rank| rank.place.host.as_str()).collect();
         assert_eq!(hosts[..4], ["n250", "n125", "n511", "n510"]);
         let small = slowest_hosts(places[..512].iter().map(rank).collect());

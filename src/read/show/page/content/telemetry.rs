@@ -18,7 +18,7 @@ const NOTE: &str = "One reading a second on every host, beside the run. A point 
                     several devices of a host the lowest clock, the highest temperature, the sum of power and of what network \
                     cards sent, the mean of the time with work.";
 
-/// Of more hosts some are shown: neither a drawing nor the page has space for all.
+/// Most hosts that are all shown: neither a drawing nor the page has space for more.
 const MOST_HOSTS: usize = 64;
 
 /// Hosts that are shown of them.
