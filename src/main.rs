@@ -6,7 +6,6 @@ use clap::CommandFactory;
 use ringmark::cli::read::ExtractRequest;
 use ringmark::cli::{Cli, Command};
 use ringmark::launch::local::print::print_error;
-use ringmark::output::strip_control_characters;
 use ringmark::{launch, read};
 use ringmark_record::options::usage::UsageError;
 
@@ -45,7 +44,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            print_error(&strip_control_characters(&format!("ringmark: {error:#}")));
+            print_error(&format!("ringmark: {error:#}"));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

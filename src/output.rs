@@ -13,6 +13,7 @@ use ringmark_record::file::run_name::{INPUT_LOG, INPUT_RECORD, LOCK, MANIFEST, P
 use ringmark_record::file::whole_file;
 use ringmark_record::manifest;
 use ringmark_record::options::usage::usage;
+use ringmark_record::untrusted_text::printable_lines;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -135,12 +136,17 @@ fn ensure_folder(folder: &Path) -> anyhow::Result<()> {
 
 /// Without what a terminal obeys: names that were read from files may hold anything.
 pub fn strip_control_characters(text: &str) -> String {
-    text.replace(|letter: char| letter.is_control() && !['\n', '\t'].contains(&letter), " ")
+    printable_lines(text).into_owned()
 }
 
 /// To the standard output, made [`strip_control_characters`]. A closed pipe (`| head`) is no failure.
 pub fn print(text: &str) -> anyhow::Result<()> {
     print_raw(&strip_control_characters(text))
+}
+
+/// Prints a line beside the answer on the standard error, without control characters. A closed pipe is no failure.
+pub fn print_note(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
 /// To the standard output, as it is.

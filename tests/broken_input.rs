@@ -326,13 +326,13 @@ fn names_with_markup_and_control_characters_are_names() {
     let folder = folder();
     folder.write(RECORD, text_of(&named));
     let problem = only_problem(&folder);
-    assert_eq!(problem, format!("{RECORD}: the run failed: two lines [2J: repeat it"));
+    assert_eq!(problem, format!("{RECORD}: the run failed: two lines\u{fffd}[2J: repeat it"));
     named.end.as_mut().expect("an end").failure = None;
     folder.write(RECORD, text_of(&named));
     let output =
         Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(folder.path()).output().expect("it starts");
     let stdout = String::from_utf8(output.stdout).expect("UTF-8");
-    assert!(stdout.contains("<script>alert(1)</script> [2J | `x`"), "{stdout}");
+    assert!(stdout.contains("<script>alert(1)</script>\u{fffd}[2J | `x`"), "{stdout}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::image_input::Augmentation;
 use ringmark_record::dimension::phase::Phase;
+use ringmark_record::untrusted_text::is_unprintable;
 
 use crate::safetensors::{self, Stored, Tensors};
 use crate::sandbox::{compile_library, ringmark, run, write_program};
@@ -415,6 +416,33 @@ fn batches_follow_from_the_seed_alone() {
     let line = "# input: 5 images of a folder of 2 classes without 1 file that is no image or in no class, augmentation imagenet; rank 0: ";
     assert!(output.contains(line), "{output}");
     assert!(record.iterations.iter().all(|iteration| iteration.phases[Phase::Input][0].0 > 0.0));
+}
+
+/// A strip of one row, and names that command a terminal or turn text around.
+#[test]
+fn an_image_beyond_the_limits_is_named_by_printable_text() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let class = folder.path().join("\u{1b}[31mcat");
+    fs::create_dir(&class).expect("made");
+    let path = class.join("\u{202e}gnp.png");
+    let mut encoder = png::Encoder::new(BufWriter::new(File::create(path).expect("created")), 2_000_000, 1);
+    encoder.set_depth(png::BitDepth::One);
+    let row = vec![0; 250_000];
+    encoder.write_header().and_then(|mut writer| writer.write_image_data(&row)).expect("written");
+    let refused = |options: &str| {
+        let options = format!("--iters 1 --batch-size 1 --decode-threads 1 --augmentation mxnet-3 {options}");
+        let error = resnet(1, folder.path(), &options).refused(1);
+        assert!(error.contains("\u{fffd}[31mcat/\u{fffd}gnp.png: "), "{error}");
+        assert!(error.chars().all(|letter| letter == '\n' || !is_unprintable(letter)), "{error:?}");
+        error
+    };
+    let aspect = "its header names 2000000 x 1 pixels, an aspect ratio of 2000000; the limit is 100: raise it with \
+                  --image-limits aspect=2000000";
+    assert!(refused("").contains(aspect), "{}", refused(""));
+    let error = refused("--image-limits aspect=2000000");
+    let resized =
+        "resizing 2000000 x 1 pixels to 448000000 x 224 makes 100352000000 pixels; the limit is 50000000: raise it";
+    assert!(error.contains(resized), "{error}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::Item;
 use ringmark_input::decode;
 use ringmark_input::shard::Part;
+use ringmark_record::dimension::image_limits::ImageLimits;
 
 use crate::sandbox::{refused, ringmark, run, wait_until};
 
@@ -117,7 +118,7 @@ fn images_are_made_smaller_and_encoded_by_any_number_of_threads_alike() {
         fs::write(folder.path().join("images").join(name), golden(picture)).expect("written");
     }
     let record_file = [folder.path().join("out.rec")];
-    let size = |item: &Item| decode::header(item.bytes()).expect("an image").size();
+    let size = |item: &Item| decode::header(item.bytes(), &ImageLimits::default()).expect("an image").size();
     for (options, said, width, first) in [
         ("--resize 18 --quality 90", "as JPEG of quality 90, shorter edge 18 pixels", 24, &[0xff, 0xd8][..]),
         ("--center-crop --resize 18", "as JPEG of quality 95, the centre square at 18 x 18 pixels", 18, &[0xff, 0xd8]),

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::BufReader;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -14,7 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
@@ -351,6 +353,20 @@ fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
 
     let error = refused();
     assert!(error.contains("bad.safetensors cannot be read as safetensors"), "{error}");
+    // The pipe has no writer, and the device has no end.
+    mkfifo(&path, Mode::S_IRWXU).expect("made");
+    let no_file = "bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file";
+    let error = refused();
+    assert!(error.contains(no_file), "{error}");
+    for option in ["--from-checkpoint", "--data"] {
+        let error = Run::alone("--iters 1").file(option, &path).refused(1);
+        assert!(error.contains(no_file), "{option}: {error}");
+    }
+    fs::remove_file(&path).expect("there");
+    symlink("/dev/zero", &path).expect("linked");
+    let error = refused();
+    assert!(error.contains(no_file), "{error}");
+    fs::remove_file(&path).expect("there");
     // torch.save's, and how it wrote before PyTorch 1.6.
     for head in [&b"PK\x03\x04\x00\x00"[..], b"\x80\x02\x8a\x0al"] {
         fs::write(&path, head).expect("written");

@@ -9,6 +9,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint, value_parser};
 use ringmark_input::convert::{Conversion, Encoding};
 use ringmark_input::pack::{PackConfig, Packed, Progress, SEED, pack};
+use ringmark_record::dimension::image_limits::ImageLimits;
 use ringmark_record::options::usage::usage;
 
 use crate::launch::local::interrupt::Interrupt;
@@ -69,6 +70,9 @@ pub struct PackOptions {
     /// Encode images as JPEG or PNG files; .jpg by default
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(Encoding::NAMES))]
     encoding: Option<String>,
+    /// Refuse an image beyond these limits: pixels, aspect (longer edge to shorter), scans of a JPEG, and bytes
+    #[arg(long, value_name = "LIMITS", default_value_t)]
+    image_limits: ImageLimits,
     /// Threads that read and encode; the files do not depend on it. One for each core by default
     #[arg(long, alias = "num-thread", value_name = "N", value_parser = value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -81,11 +85,11 @@ impl PackOptions {
     /// Packs, and says what.
     pub fn run(self) -> anyhow::Result<()> {
         let conversion = self.conversion().map_err(usage)?;
-        let PackOptions { folder, output, list, shuffle, no_shuffle, threads, force, .. } = self;
+        let PackOptions { folder, output, list, shuffle, no_shuffle, image_limits: limits, threads, force, .. } = self;
         let shuffle = (!no_shuffle && list.is_none()).then_some(shuffle);
         let cores = || thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = threads.map_or_else(cores, usize::from);
-        let config = PackConfig { folder, output, list, shuffle, conversion, threads, force };
+        let config = PackConfig { folder, output, list, shuffle, conversion, limits, threads, force };
         let interrupt = Interrupt::install()?;
         let start = Instant::now();
         let mut reported = start;
@@ -125,7 +129,7 @@ fn under_way(Progress { images, of, bytes }: Progress, took: Duration) -> String
 }
 
 fn summary(config: &PackConfig, packed: &Packed) -> String {
-    let Packed { images, classes, bytes, left_out, took, files: [record_file, index, list] } = packed;
+    let Packed { images, classes, bytes, left_out, repeated, took, files: [record_file, index, list] } = packed;
     let plural = |count: &u64, one: &str, many: &str| format!("{count} {}", if *count == 1 { one } else { many });
     let order = match (&config.list, config.shuffle) {
         (Some(list), _) => format!("in the order of {}", list.display()),
@@ -145,6 +149,12 @@ fn summary(config: &PackConfig, packed: &Packed) -> String {
     if *left_out > 0 {
         let files = plural(left_out, "file", "files");
         text += &format!("left out: {files} that no class has, or without the ending of an image\n");
+    }
+    if *repeated > 0 {
+        text += &format!(
+            "left out: {}\n",
+            plural(repeated, "link to a folder", "links to folders") + " that the class has already"
+        );
     }
     text
 }

@@ -2,11 +2,12 @@
 //! file: a file that shrinks, or a disk that fails, is then a message and not a signal that ends the process.
 
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use ringmark_record::dimension::image_limits::{ImageLimit, ImageLimits};
 use ringmark_record::file::whole_file;
 
 use crate::place::Place;
@@ -58,22 +59,46 @@ impl ByteSource {
         fill(buffer, offset, &self.bytes, &self.name, self.length)
     }
 
-    /// All its bytes, into the front of `buffer`, which grows where it must; how many they are.
-    pub fn read_all(&self, buffer: &mut Vec<u8>) -> Result<usize> {
-        fill_all(buffer, &self.bytes, &self.name, self.length)
+    /// Its bytes from the first on, in pieces.
+    pub fn reader(&self) -> impl Read {
+        ReadInOrder { source: self, offset: 0 }
+    }
+
+    /// Fails if the file has become shorter since it was opened: what a buffer still holds of it is then refused too.
+    pub fn ensure_not_shortened(&self) -> Result<()> {
+        let Bytes::File(file) = &self.bytes else { return Ok(()) };
+        let length = file.metadata().with_context(|| format!("{} cannot be read", self.name.display()))?.len();
+        ensure!(length >= self.length, "{}", shortened(&self.name, length, self.length));
+        Ok(())
     }
 }
 
-/// Reads a file as [`ByteSource::open`] and [`ByteSource::read_all`] do, without memory for its name.
-pub fn read_file(path: &Path, buffer: &mut Vec<u8>) -> Result<usize> {
-    let length = read_file_or_nothing(path, buffer)?;
-    check_not_empty(path, length as u64)?;
-    Ok(length)
+/// Reads a source from its first byte to its last.
+struct ReadInOrder<'a> {
+    source: &'a ByteSource,
+    offset: u64,
 }
 
-/// The same of a file that may have no byte.
-pub fn read_file_or_nothing(path: &Path, buffer: &mut Vec<u8>) -> Result<usize> {
+impl Read for ReadInOrder<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let size = (self.source.length - self.offset).min(buffer.len() as u64) as usize;
+        self.source.read_at(&mut buffer[..size], self.offset).map_err(std::io::Error::other)?;
+        self.offset += size as u64;
+        Ok(size)
+    }
+}
+
+/// Reads a file as [`ByteSource::open`] does, into the front of `buffer`, without memory for its name.
+pub fn read_file(path: &Path, buffer: &mut Vec<u8>) -> Result<usize> {
     let (bytes, length) = open(path)?;
+    check_not_empty(path, length)?;
+    fill_all(buffer, &bytes, path, length)
+}
+
+/// Reads an image file, which may have no byte, within its limit.
+pub fn read_image(path: &Path, limits: &ImageLimits, buffer: &mut Vec<u8>) -> Result<usize> {
+    let (bytes, length) = open(path)?;
+    limits.check(ImageLimit::Bytes, length, || format!("{} has {length} bytes", path.display()))?;
     fill_all(buffer, &bytes, path, length)
 }
 
@@ -86,7 +111,8 @@ fn open(path: &Path) -> Result<(Bytes, u64)> {
     open().with_context(|| format!("{} cannot be opened", path.display()))
 }
 
-fn check_not_empty(path: &Path, length: u64) -> Result<()> {
+/// Refuses a file without a byte.
+pub fn check_not_empty(path: &Path, length: u64) -> Result<()> {
     ensure!(length > 0, "{} is empty (0 bytes): make it anew, or take it away", path.display());
     Ok(())
 }
@@ -122,15 +148,19 @@ fn fill(buffer: &mut [u8], offset: u64, bytes: &Bytes, name: &Path, length: u64)
             }
         };
         if count == 0 {
-            bail!(
-                "{}: the file ends here, and had {length} bytes when it was opened: it was changed while it was read; read a \
-                 file that nobody writes",
-                Place::byte(name, here)
-            );
+            bail!(shortened(name, here, length));
         }
         done += count;
     }
     Ok(())
+}
+
+fn shortened(name: &Path, end: u64, length: u64) -> String {
+    format!(
+        "{}: the file ends here, and had {length} bytes when it was opened: it was changed while it was read; read a file that \
+         nobody writes",
+        Place::byte(name, end)
+    )
 }
 
 /// Makes `buffer` at least so long; an error where this machine has not the memory.

@@ -16,9 +16,10 @@ use anyhow::{Context, Result, bail, ensure};
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, SamplingFactor};
 use png::{BitDepth, DeflateCompression, Filter};
 use ringmark_record::dimension::image_input::{DecoderChoice, Interpolation, Scaling};
+use ringmark_record::dimension::image_limits::ImageLimits;
 
-use crate::decode::{self, Decoder, MAX_PIXELS, Pixels, Size};
-use crate::resize::{Part, Resizer};
+use crate::decode::{self, Decoder, Pixels, Size};
+use crate::resize::{self, Part, Resizer};
 
 /// What an image becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,19 +119,21 @@ pub struct Converter {
     pixels: Pixels,
     resizer: Resizer,
     resized: Vec<u8>,
+    limits: ImageLimits,
 }
 
 impl Converter {
     /// # Errors
     ///
     /// None: its decoder is part of the program.
-    pub fn new(conversion: Conversion) -> Result<Converter> {
+    pub fn new(conversion: Conversion, limits: ImageLimits) -> Result<Converter> {
         Ok(Converter {
             conversion,
             decoder: Decoder::new(DecoderChoice::Zune, Scaling::Off)?,
             pixels: Pixels::default(),
             resizer: Resizer::default(),
             resized: Vec::new(),
+            limits,
         })
     }
 
@@ -138,9 +141,9 @@ impl Converter {
     ///
     /// # Errors
     ///
-    /// Where `file` is no image that can be decoded whole, or would have too many pixels.
+    /// Where `file` is no image that can be decoded whole, or would become one beyond the limits.
     pub fn convert(&mut self, file: &[u8], converted: &mut Vec<u8>) -> Result<()> {
-        let header = decode::header(file)?;
+        let header = decode::header(file, &self.limits)?;
         self.decoder.decode(file, &header, None, &mut self.pixels)?;
         let image = self.pixels.size();
         let (part, size) = self.conversion.plan(image);
@@ -148,13 +151,7 @@ impl Converter {
         if size == image {
             return encoding.write(self.pixels.rgb(), size, converted);
         }
-        let Size { width, height } = size;
-        ensure!(
-            width.saturating_mul(height) <= MAX_PIXELS,
-            "{} x {} pixels would become {width} x {height}, and more than {MAX_PIXELS} are not made: choose a smaller edge",
-            image.width,
-            image.height
-        );
+        resize::check(part, size, &self.limits)?;
         let bytes = 3 * size.pixels();
         if self.resized.len() < bytes {
             self.resized.resize(bytes, 0);
@@ -170,6 +167,7 @@ mod tests {
     use fast_image_resize::images::{TypedImage, TypedImageRef};
     use fast_image_resize::pixels::U8x3;
     use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
+    use ringmark_record::dimension::image_limits::ImageLimit;
     use zune_core::bytestream::ZCursor;
     use zune_core::colorspace::ColorSpace;
     use zune_core::options::DecoderOptions;
@@ -182,7 +180,10 @@ mod tests {
 
     fn converted(file: &[u8], conversion: Conversion) -> Vec<u8> {
         let mut output = b"before".to_vec();
-        Converter::new(conversion).expect("a decoder").convert(file, &mut output).expect("an image");
+        Converter::new(conversion, ImageLimits::default())
+            .expect("a decoder")
+            .convert(file, &mut output)
+            .expect("an image");
         output
     }
 
@@ -324,7 +325,8 @@ mod tests {
     #[test]
     fn what_cannot_be_converted_is_said() {
         let refused = |file: &[u8], conversion| {
-            let converted = Converter::new(conversion).expect("a decoder").convert(file, &mut Vec::new());
+            let limits = ImageLimits::default().with(ImageLimit::Aspect, 3000);
+            let converted = Converter::new(conversion, limits).expect("a decoder").convert(file, &mut Vec::new());
             format!("{:#}", converted.expect_err("refused"))
         };
         let plain = conversion(false, None, JPEG);
@@ -332,7 +334,10 @@ mod tests {
         let cut = &golden("baseline.jpg")[..900];
         assert!(refused(cut, plain).contains("at byte 900: it was cut"), "{}", refused(cut, plain));
         let large = refused(&golden("source.png"), conversion(false, Some(65_000), JPEG));
-        assert!(large.starts_with("36 x 27 pixels would become 86666 x 65000, and more than 89478485"), "{large}");
+        assert!(
+            large.starts_with("resizing 36 x 27 pixels to 86666 x 65000 makes 5633290000 pixels; the limit"),
+            "{large}"
+        );
         // One pixel high, so that a JPEG's edge is too long before its pixels are too many.
         let mut flat = Vec::new();
         let mut encoder = png::Encoder::new(&mut flat, 3000, 1);

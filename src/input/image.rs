@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use ringmark_record::dimension::image_input::{DecoderChoice, Scaling};
+use ringmark_record::dimension::image_limits::ImageLimits;
 
 use crate::augment::{Augmenter, Generator, Plan, Recipe};
 use crate::decode::{self, Decoder, Pixels};
@@ -11,15 +12,16 @@ pub struct ImagePipeline {
     decoder: Decoder,
     pixels: Pixels,
     augmenter: Augmenter,
+    limits: ImageLimits,
 }
 
 impl ImagePipeline {
     /// # Errors
     ///
     /// As [`Decoder::new`].
-    pub fn new(decoder: DecoderChoice, scaling: Scaling) -> Result<ImagePipeline> {
+    pub fn new(decoder: DecoderChoice, scaling: Scaling, limits: ImageLimits) -> Result<ImagePipeline> {
         let decoder = Decoder::new(decoder, scaling)?;
-        Ok(ImagePipeline { decoder, pixels: Pixels::default(), augmenter: Augmenter::default() })
+        Ok(ImagePipeline { decoder, pixels: Pixels::default(), augmenter: Augmenter::default(), limits })
     }
 
     /// The decoder that it has, for its name.
@@ -31,10 +33,11 @@ impl ImagePipeline {
     ///
     /// # Errors
     ///
-    /// Where the file is no image that can be decoded whole.
+    /// Where the file is no image that can be decoded whole, or a step of the plan is beyond the limits.
     pub fn decode(&mut self, file: &[u8], recipe: &Recipe, generator: &mut Generator) -> Result<Plan> {
-        let header = decode::header(file)?;
+        let header = decode::header(file, &self.limits)?;
         let plan = recipe.plan(header.size(), generator);
+        plan.check(&self.limits)?;
         self.decoder.decode(file, &header, plan.wanted(), &mut self.pixels)?;
         Ok(plan)
     }

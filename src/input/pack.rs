@@ -5,18 +5,17 @@
 //! the list. So the files are the same whatever their number, and no thread is more than a few images ahead.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ringmark_record::file::whole_file;
+use ringmark_record::dimension::image_limits::ImageLimits;
+use ringmark_record::file::whole_file::{self, PreparedFile};
 use ringmark_record::options::usage::usage;
 
-use crate::byte_source::read_file;
+use crate::byte_source::{check_not_empty, read_image};
 use crate::convert::{Conversion, Converter};
 use crate::format::image_folder::ImageFolder;
 use crate::format::index_file::Entry;
@@ -43,6 +42,8 @@ pub struct PackConfig {
     pub shuffle: Option<u64>,
     /// What images become; `None` stores their files as they are.
     pub conversion: Option<Conversion>,
+    /// Limits of an image.
+    pub limits: ImageLimits,
     /// That read and convert. The files do not depend on it.
     pub threads: usize,
     /// Whether files that are there already are replaced.
@@ -71,6 +72,8 @@ pub struct Packed {
     pub bytes: u64,
     /// Files of the folder that are no images by their endings, or lie in no class.
     pub left_out: u64,
+    /// Links to folders that their class has already.
+    pub repeated: u64,
     /// From the first look at the folder until all files had their names.
     pub took: Duration,
     /// Record file, index and list.
@@ -85,43 +88,31 @@ pub fn pack(config: &PackConfig, watch: &mut dyn FnMut(Progress) -> Result<()>) 
     let keeps_list = config.list.as_ref().is_some_and(|list| is_same(list, &files[2]));
     check(config, &files[..if keeps_list { 2 } else { 3 }]).map_err(usage)?;
 
-    let (images, left_out) = images(config)?;
+    let Images { images, left_out, repeated } = images(config)?;
     let classes: BTreeSet<u32> = images.iter().filter_map(|image| Some(image.labels.first()?.to_bits())).collect();
     let mut entries = Vec::with_capacity(images.len());
     let mut bytes = 0;
-    let mut named = Vec::new();
     let [record_file, index, list] = &files;
-    let written = whole_file::write(record_file, |output| {
+    let records = PreparedFile::new(record_file, |output| {
         for_each_record(config, &images, |image, next_record| {
             watch(Progress { images: entries.len() as u64, of: images.len() as u64, bytes })?;
             entries.push(Entry { key: image.id, offset: bytes });
             let size = next_record().and_then(|record| record_io::write_record(&record, output));
             bytes += size.with_context(|| said(config, image))?;
             Ok(())
-        })?;
-        // A disk that is full says so before the other two have their names.
-        output.flush()?;
-        output.get_ref().sync_all()?;
-        whole_file::write(index, |output| index_file::write(&entries, output))?;
-        named.push(index);
-        if !keeps_list {
-            whole_file::write(list, |output| list_file::write(&images, output))?;
-            named.push(list);
-        }
-        Ok(())
-    });
-    if written.is_err() {
-        // They belong to a file that is not there.
-        for file in named {
-            let _ = fs::remove_file(file);
-        }
+        })
+    })?;
+    let mut prepared = vec![records, PreparedFile::new(index, |output| index_file::write(&entries, output))?];
+    if !keeps_list {
+        prepared.push(PreparedFile::new(list, |output| list_file::write(&images, output))?);
     }
-    written?;
+    whole_file::publish_together(&prepared)?;
     Ok(Packed {
         images: images.len() as u64,
         classes: classes.len() as u64,
         bytes,
         left_out,
+        repeated,
         took: start.elapsed(),
         files,
     })
@@ -149,10 +140,16 @@ fn check(config: &PackConfig, files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// In the order of writing, and how many files are none.
-fn images(config: &PackConfig) -> Result<(Vec<ListedImage>, u64)> {
+/// Images in the order of writing, and counts of the files and links that are none.
+struct Images {
+    images: Vec<ListedImage>,
+    left_out: u64,
+    repeated: u64,
+}
+
+fn images(config: &PackConfig) -> Result<Images> {
     if let Some(list) = &config.list {
-        return Ok((list_file::read(list)?, 0));
+        return Ok(Images { images: list_file::read(list)?, left_out: 0, repeated: 0 });
     }
     let folder = ImageFolder::open(&config.folder)?;
     ensure!(
@@ -168,7 +165,7 @@ fn images(config: &PackConfig) -> Result<(Vec<ListedImage>, u64)> {
     if let Some(seed) = config.shuffle {
         PythonRandom::new(seed).shuffle(&mut images);
     }
-    Ok((images, folder.left_out()))
+    Ok(Images { images, left_out: folder.left_out(), repeated: folder.repeated() })
 }
 
 /// Which image it was: by its list where the user made one.
@@ -211,19 +208,22 @@ fn for_each_record(
 struct RecordMaker<'a> {
     folder: &'a Path,
     converter: Option<Converter>,
+    limits: ImageLimits,
     file: Vec<u8>,
     converted: Vec<u8>,
 }
 
 impl RecordMaker<'_> {
     fn new(config: &PackConfig) -> Result<RecordMaker<'_>> {
-        let converter = config.conversion.map(Converter::new).transpose()?;
-        Ok(RecordMaker { folder: &config.folder, converter, file: Vec::new(), converted: Vec::new() })
+        let converter = config.conversion.map(|conversion| Converter::new(conversion, config.limits)).transpose()?;
+        let limits = config.limits;
+        Ok(RecordMaker { folder: &config.folder, converter, limits, file: Vec::new(), converted: Vec::new() })
     }
 
     fn make(&mut self, image: &ListedImage) -> Result<Vec<u8>> {
         let path = self.folder.join(&image.path);
-        let length = read_file(&path, &mut self.file)?;
+        let length = read_image(&path, &self.limits, &mut self.file)?;
+        check_not_empty(&path, length as u64)?;
         let stored = match &mut self.converter {
             None => &self.file[..length],
             Some(converter) => {
@@ -240,6 +240,8 @@ impl RecordMaker<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use anyhow::bail;
 
     use super::*;
@@ -264,6 +266,7 @@ mod tests {
             list: None,
             shuffle: Some(SEED),
             conversion: None,
+            limits: ImageLimits::default(),
             threads: 2,
             force: false,
         };
@@ -317,7 +320,10 @@ mod tests {
         for (index, id, labels, image) in [(0, 5, &[2.0, 7.5][..], "baseline.jpg"), (1, 9, &[0.0], "source.png")] {
             dataset.read(index, &mut item).expect("read");
             let mut expected = Vec::new();
-            Converter::new(conversion).expect("a decoder").convert(&golden(image), &mut expected).expect("an image");
+            Converter::new(conversion, config.limits)
+                .expect("a decoder")
+                .convert(&golden(image), &mut expected)
+                .expect("an image");
             assert_eq!((item.id, item.labels.as_slice(), item.bytes()), (id, labels, expected.as_slice()));
         }
         let text = fs::read_to_string(root.path().join("out.lst")).expect("written");
@@ -382,6 +388,22 @@ mod tests {
             "{error}"
         );
         assert_eq!(fs::read(&config.output).expect("written"), before);
+        assert_eq!(names(root.path()), ["images", "out.idx", "out.lst", "out.rec"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_all_three() {
+        let (root, config) = folder();
+        pack(&config, &mut go_on).expect("packed");
+        let list = root.path().join("out.lst");
+        fs::remove_file(&list).expect("there");
+        fs::create_dir(&list).expect("made");
+        let read = || ["rec", "idx"].map(|ending| fs::read(config.output.with_extension(ending)).ok());
+        let before = read();
+        let forced = PackConfig { force: true, shuffle: None, ..config.clone() };
+        let error = format!("{:#}", pack(&forced, &mut go_on).expect_err("a folder"));
+        assert_eq!(error, format!("{} cannot be written: it is there, and no file", list.display()));
+        assert!(before == read() && before.iter().all(Option::is_some));
         assert_eq!(names(root.path()), ["images", "out.idx", "out.lst", "out.rec"]);
     }
 

@@ -13,6 +13,7 @@ use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
 use ringmark_record::dimension::image_input::Interpolation;
+use ringmark_record::dimension::image_limits::{ImageLimit, ImageLimits};
 
 use crate::decode::Size;
 
@@ -58,6 +59,22 @@ impl Part {
         let [top, height] = edges(self.top, self.height, size.height);
         [left, top, width, height]
     }
+}
+
+/// Refuses to resize `part` to `output` where the result, or the rows between the vertical pass and the horizontal one, would
+/// be beyond the limit of pixels.
+///
+/// # Errors
+///
+/// With both sizes and the limit.
+pub fn check(part: Part, output: Size, limits: &ImageLimits) -> Result<()> {
+    let Part { width, height, .. } = part;
+    let rows = (width.ceil() as usize).saturating_mul(output.height);
+    let pixels = rows.max(output.width.saturating_mul(output.height));
+    limits.check(ImageLimit::Pixels, pixels as u64, || {
+        let Size { width: wide, height: high } = output;
+        format!("resizing {width:.0} x {height:.0} pixels to {wide} x {high} makes {pixels} pixels")
+    })
 }
 
 /// Resizes, and keeps its memory for the next image.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringmark_record::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
+use ringmark_record::dimension::image_limits::ImageLimits;
 
 use crate::augment::{Generator, Recipe};
 use crate::image::ImagePipeline;
@@ -43,7 +44,7 @@ fn speed() {
     for round in 0..ROUNDS {
         // The sides take turns within a round.
         for (side, &(decoder, scaling, augmentation)) in sides.iter().enumerate() {
-            let Ok(mut pipeline) = ImagePipeline::new(decoder, scaling) else { continue };
+            let Ok(mut pipeline) = ImagePipeline::new(decoder, scaling, ImageLimits::default()) else { continue };
             let recipe = match augmentation {
                 Augmentation::None => Recipe::validation(Augmentation::Imagenet, 224),
                 _ => Recipe::training(augmentation, 224),

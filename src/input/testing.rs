@@ -7,6 +7,7 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ringmark_record::dimension::image_input::{DecoderChoice, Scaling};
+use ringmark_record::dimension::image_limits::ImageLimits;
 use serde_json::Value;
 
 use crate::decode::{self, Decoder, Pixels, Size};
@@ -49,7 +50,7 @@ pub fn decoders() -> Vec<Decoder> {
 /// Decodes a whole file, or says why not.
 pub fn decode(decoder: &mut Decoder, file: &[u8]) -> Result<Pixels, String> {
     let mut pixels = Pixels::default();
-    let header = decode::header(file).map_err(|error| format!("{error:#}"))?;
+    let header = decode::header(file, &ImageLimits::default()).map_err(|error| format!("{error:#}"))?;
     decoder.decode(file, &header, None, &mut pixels).map_err(|error| format!("{error:#}"))?;
     Ok(pixels)
 }

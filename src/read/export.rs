@@ -95,7 +95,7 @@ fn put(out: Option<&Path>, text: &str) -> anyhow::Result<()> {
     }
     output::check_target("--out", path, &[])?;
     whole_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
-    eprintln!("wrote {}", path.display());
+    output::print_note(&format!("wrote {}", path.display()));
     Ok(())
 }
 
@@ -154,7 +154,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
     }
     let Some(first) = begins.iter().copied().reduce(f64::min) else { return Ok(()) };
     write_below(out, &experiment.file(Seconds(first))).with_context(advice)?;
-    eprintln!("wrote {} runs for MLflow into {}", begins.len(), out.display());
+    output::print_note(&format!("wrote {} runs for MLflow into {}", begins.len(), out.display()));
     Ok(())
 }
 
@@ -194,7 +194,7 @@ fn write_mllog(result: &ResultFolder, folder: &Path, out: Option<&Path>) -> anyh
         ))),
         (Some(out), logs) => {
             logs.iter().try_for_each(|log| write_below(out, log))?;
-            eprintln!("wrote {} logs into {}", logs.len(), out.display());
+            output::print_note(&format!("wrote {} logs into {}", logs.len(), out.display()));
             Ok(())
         }
     }

@@ -183,7 +183,10 @@ fn finish(
         // What is printed in a format is all that was asked for.
         None if config.format.is_some() || config.json != Json::No => {}
         None if folder.join(MANIFEST).exists() => write(folder, folder, files, written)?,
-        None => eprintln!("no files written, for {} is no folder of a sweep: choose one by --out", folder.display()),
+        None => output::print_note(&format!(
+            "no files written, for {} is no folder of a sweep: choose one by --out",
+            folder.display()
+        )),
     }
     complete
 }
@@ -328,6 +331,6 @@ fn write(folder: &Path, out: &Path, files: &[(&str, Format)], render: &Render) -
         whole_file::write(&path, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
         written.push(path.display().to_string());
     }
-    eprintln!("wrote {}", written.join(", "));
+    output::print_note(&format!("wrote {}", written.join(", ")));
     Ok(())
 }

@@ -57,7 +57,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
         [] => Ok(()),
         [one] => bail!("{one}"),
         several => {
-            several.iter().for_each(|refused| eprintln!("{refused}"));
+            several.iter().for_each(|refused| output::print_note(&refused.to_string()));
             bail!("not all that was asked can be predicted: see the {} messages above", several.len())
         }
     }
@@ -78,7 +78,7 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     if records.iter().any(is_all_reduce) {
         records.retain(is_all_reduce);
     }
-    problems.iter().for_each(|problem| eprintln!("not used: {problem}"));
+    problems.iter().for_each(|problem| output::print_note(&format!("not used: {problem}")));
     let evidence = evidence_of(config, sweep, &extraction.groups)?;
     ensure!(
         records.is_empty() || evidence.iter().any(|evidence| evidence.kv_store.is_ring()),
@@ -126,7 +126,7 @@ fn evidence_of(config: &PredictConfig, sweep: &Path, groups: &[Group]) -> anyhow
     if let (true, [first, ..]) = (evidence.is_empty(), &unread[..]) {
         bail!(usage(anyhow!("{first}")));
     }
-    unread.iter().for_each(|unread| eprintln!("not used: {unread}"));
+    unread.iter().for_each(|unread| output::print_note(&format!("not used: {unread}")));
     ensure!(!evidence.is_empty(), "no run of {} counts: see the messages above", sweep.display());
     Ok(evidence)
 }

@@ -108,7 +108,7 @@ pub fn render(document: &Document, format: Format, width: usize) -> String {
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     whole_file::write(path, |output| Ok(output.write_all(text.as_bytes())?))?;
-    eprintln!("wrote {}", path.display());
+    output::print_note(&format!("wrote {}", path.display()));
     Ok(())
 }
 

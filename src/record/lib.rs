@@ -17,6 +17,7 @@
 //! | [`line`] | lines of other benchmarks, writers and parsers |
 //! | [`validity`] | what a reader should be warned of, worked out from a record alone |
 //! | [`trace`] | what went on inside an iteration: spans of all ranks on one clock, and the files that show them |
+//! | [`untrusted_text`] | text of others, made fit for a terminal, a log or a page |
 //! | [`stats`] | summaries, speedup, scaling efficiency, stragglers: pure functions, each with its formula |
 
 pub mod benchmark;
@@ -30,4 +31,5 @@ pub mod progress;
 pub mod schemas;
 pub mod stats;
 pub mod trace;
+pub mod untrusted_text;
 pub mod validity;

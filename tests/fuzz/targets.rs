@@ -52,6 +52,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
+use ringmark_record::dimension::image_limits::ImageLimits;
 use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::ImagesPerSecond;
@@ -354,7 +355,8 @@ fn record_io(bytes: &[u8]) {
     let mut reader = RecordReader::of_file(&source);
     let (mut buffer, mut written) = (Vec::new(), Vec::new());
     while let Ok(Some(record)) = reader.next_record() {
-        let range = container::read_record(&source, record.offset, 0, &mut buffer).expect("it was read in turn");
+        let range = container::read_record(&source, record.offset, 0, &ImageLimits::default(), &mut buffer)
+            .expect("it was read in turn");
         assert_eq!(&buffer[range], record.bytes);
         assert_eq!(container::next_record_start(&source, record.offset).expect("it is one"), record.offset);
         written.clear();
@@ -374,7 +376,7 @@ fn record_io(bytes: &[u8]) {
         && found < source.length()
     {
         assert!(found >= start);
-        let _ = container::read_record(&source, found, u64::MAX, &mut buffer);
+        let _ = container::read_record(&source, found, u64::MAX, &ImageLimits::default(), &mut buffer);
         start = found + 4;
     }
 }
@@ -417,7 +419,7 @@ fn image(bytes: &[u8]) {
     let decoder = [DecoderChoice::Zune, DecoderChoice::Turbojpeg][bytes.len() / 4 % 2];
     let scaling = [Scaling::Off, Scaling::Allowed][bytes.len() / 8 % 2];
     // Not every machine has turbojpeg.
-    let Ok(mut pipeline) = ImagePipeline::new(decoder, scaling) else { return };
+    let Ok(mut pipeline) = ImagePipeline::new(decoder, scaling, ImageLimits::default()) else { return };
     let mut generator = Generator::of_image(0, 0, bytes.len() as u64);
     let Ok(plan) = pipeline.decode(bytes, &recipe, &mut generator) else { return };
     let mut slot = vec![0; recipe.bytes()];
@@ -425,7 +427,7 @@ fn image(bytes: &[u8]) {
     let encoding =
         if bytes.len().is_multiple_of(3) { Encoding::Png(1) } else { Encoding::Jpeg(bytes.len() as u8 % 101) };
     let conversion = Conversion { is_cropped: bytes.len().is_multiple_of(2), shorter_edge: Some(16), encoding };
-    let mut converter = Converter::new(conversion).expect("it is part of the program");
+    let mut converter = Converter::new(conversion, ImageLimits::default()).expect("it is part of the program");
     let mut converted = Vec::new();
     // A long strip can become too long.
     if converter.convert(bytes, &mut converted).is_ok() {

@@ -1,13 +1,15 @@
 //! What is done to one image, from its size and its random numbers alone.
 
+use anyhow::Result;
 use ringmark_record::dimension::image_input::{Augmentation, Interpolation};
+use ringmark_record::dimension::image_limits::ImageLimits;
 
 use super::generator::Generator;
 use super::hls::HlsShift;
 use super::recipe::{Recipe, Resize};
 use super::warp::Distortion;
 use crate::decode::{Size, Wanted};
-use crate::resize::Part;
+use crate::resize::{self, Part};
 
 /// Of torchvision's RandomResizedCrop: the part of the image's area, the ratio of width to height, how often it tries.
 const AREA: [f64; 2] = [0.08, 1.0];
@@ -131,6 +133,19 @@ fn random_resized_crop(image: Size, generator: &mut Generator) -> Part {
 }
 
 impl Plan {
+    /// Refuses a plan that would make an image beyond the limits on its way.
+    ///
+    /// # Errors
+    ///
+    /// With both sizes and the limit.
+    pub fn check(&self, limits: &ImageLimits) -> Result<()> {
+        let (part, output) = match &self.geometry {
+            Geometry::Part(part) => (*part, Size { width: self.size, height: self.size }),
+            Geometry::Warp { resized, .. } => (Part::whole(self.image), *resized),
+        };
+        resize::check(part, output, limits)
+    }
+
     /// What it needs of the image, where it needs less than every pixel of it.
     pub fn wanted(&self) -> Option<Wanted> {
         match self.geometry {

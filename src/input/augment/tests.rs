@@ -1,11 +1,13 @@
 //! Plans by their distributions, what is made of them by OpenCV's numbers.
 
 use ringmark_record::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
+use ringmark_record::dimension::image_limits::ImageLimits;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use super::*;
 use crate::decode::{Pixels, Size};
 use crate::image::ImagePipeline;
+use crate::resize::Part;
 use crate::testing::{cases, difference, golden, numbers, png};
 
 const IMAGE: Size = Size { width: 500, height: 375 };
@@ -216,7 +218,7 @@ fn a_plan_is_carried_out_in_its_order() {
 fn every_recipe_fills_its_slot_from_any_image() {
     for decoder in [DecoderChoice::Zune, DecoderChoice::Auto] {
         for scaling in [Scaling::Off, Scaling::Allowed] {
-            let mut pipeline = ImagePipeline::new(decoder, scaling).expect("one of them");
+            let mut pipeline = ImagePipeline::new(decoder, scaling, ImageLimits::default()).expect("one of them");
             for augmentation in Augmentation::ALL {
                 let training = Recipe::training(*augmentation, 8);
                 let shorter = Recipe { resize: Resize::ShorterEdge(11), ..training };
@@ -240,7 +242,7 @@ fn every_recipe_fills_its_slot_from_any_image() {
 fn only_libraries_allocate() {
     let file = golden("baseline.jpg");
     let count = |decoder, augmentation, stage: fn(&mut ImagePipeline, &[u8], &Recipe, &mut [u8])| {
-        let mut pipeline = ImagePipeline::new(decoder, Scaling::Off).ok()?;
+        let mut pipeline = ImagePipeline::new(decoder, Scaling::Off, ImageLimits::default()).ok()?;
         let recipe = Recipe::training(augmentation, 16);
         let mut slot = vec![0; recipe.bytes()];
         stage(&mut pipeline, &file, &recipe, &mut slot);
@@ -272,3 +274,30 @@ fn only_libraries_allocate() {
 // For an output of 16 x 16: those for each of its pixels' weights grow with its edges.
 const RESIZE_ALLOCATIONS: u64 = 60;
 const ZUNE_ALLOCATIONS: u64 = 30;
+
+#[test]
+fn no_step_of_a_recipe_makes_an_image_beyond_the_limit() {
+    let limits = ImageLimits::default();
+    // Within every limit as it is stored; 224 rows of it are 15.7 million pixels, and 2,240 are 157 million.
+    let strip = Size { width: 70_000, height: 700 };
+    strip.check(&limits, "it has").expect("within the limits");
+    for augmentation in Augmentation::ALL {
+        let plan = |size, resize| {
+            let recipe = Recipe { resize, ..Recipe::training(*augmentation, size) };
+            recipe.plan(strip, &mut Generator::of_image(0, 0, 0)).check(&limits).map_err(|error| error.to_string())
+        };
+        assert_eq!(plan(224, Resize::OnlyIfSmaller), Ok(()), "{augmentation}");
+        // RandomResizedCrop cuts a part of the image as it is stored, and no other recipe makes more than its output.
+        let enlarged = plan(224, Resize::ShorterEdge(2240));
+        if *augmentation == Augmentation::Mxnet3 {
+            let expected = "resizing 70000 x 700 pixels to 224000 x 2240 makes 501760000 pixels; the limit is 50000000: raise \
+                            it with --image-limits pixels=501760000";
+            assert_eq!(enlarged, Err(expected.to_owned()));
+        } else {
+            assert_eq!(enlarged, Ok(()), "{augmentation}");
+        }
+    }
+    let thin = Part::whole(Size { width: 1_000_000, height: 10 });
+    let rows = crate::resize::check(thin, Size { width: 224, height: 224 }, &limits).expect_err("rows in between");
+    assert!(rows.to_string().starts_with("resizing 1000000 x 10 pixels to 224 x 224 makes 224000000 pixels"), "{rows}");
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::dataset::item::{Form, Item};
-use crate::format::idx_array::IdxArray;
+use crate::format::idx_array::{self, IdxArray};
 
 /// Images, and a label each.
 #[derive(Debug)]
@@ -42,29 +42,30 @@ fn labels_of(images: &Path) -> Result<PathBuf> {
 impl Mnist {
     /// Opens the images, and the labels beside them.
     pub fn open(images: &Path) -> Result<Mnist> {
-        let labels = IdxArray::open(&labels_of(images)?)?;
-        let images = IdxArray::open(images)?;
-        let &[_, height, width] = images.shape() else {
+        let labels = labels_of(images)?;
+        // Compared before either file takes memory.
+        let (shape, shape_of_labels) = (idx_array::shape(images)?, idx_array::shape(&labels)?);
+        let &[count, height, width] = shape.as_slice() else {
             anyhow::bail!(
                 "{} has {} dimensions, where images have 3: name the file of images",
-                images.name().display(),
-                images.shape().len()
+                images.display(),
+                shape.len()
+            );
+        };
+        let &[count_of_labels] = shape_of_labels.as_slice() else {
+            anyhow::bail!(
+                "{} has {} dimensions, where labels have 1: put the labels there",
+                labels.display(),
+                shape_of_labels.len()
             );
         };
         ensure!(
-            labels.shape().len() == 1,
-            "{} has {} dimensions, where labels have 1: put the labels there",
-            labels.name().display(),
-            labels.shape().len()
+            count == count_of_labels,
+            "{} has {count} images, {} has {count_of_labels} labels: they do not belong together; copy both anew",
+            images.display(),
+            labels.display()
         );
-        ensure!(
-            images.length() == labels.length(),
-            "{} has {} images, {} has {} labels: they do not belong together; copy both anew",
-            images.name().display(),
-            images.length(),
-            labels.name().display(),
-            labels.length()
-        );
+        let (images, labels) = (IdxArray::open(images)?, IdxArray::open(&labels)?);
         let (mut classes, mut label) = (Vec::new(), Vec::new());
         for index in 0..labels.length() {
             labels.read(index, &mut label)?;

@@ -13,8 +13,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use ringmark_record::dimension::image_limits::ImageLimits;
 
-use crate::byte_source::{ByteSource, read_file_or_nothing};
+use crate::byte_source::{ByteSource, read_image};
 use crate::dataset::item::{Form, Item};
 use crate::dataset::mnist::Mnist;
 use crate::dataset::record_files::{RecordFiles, RecordStream};
@@ -26,7 +27,10 @@ use crate::shard::Part;
 
 /// Items with labels; any thread may read any of them.
 #[derive(Debug)]
-pub struct Dataset(Kind);
+pub struct Dataset {
+    kind: Kind,
+    limits: ImageLimits,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -36,12 +40,17 @@ enum Kind {
 }
 
 impl Dataset {
-    /// What lies at one path, or at several, which must be `.rec` files.
+    /// Opens the data at one path, or at several, which must be `.rec` files, with the default limits of an image.
     pub fn open(paths: &[PathBuf]) -> Result<Dataset> {
+        Dataset::open_within(paths, ImageLimits::default())
+    }
+
+    /// As [`open`](Dataset::open), with other limits.
+    pub fn open_within(paths: &[PathBuf], limits: ImageLimits) -> Result<Dataset> {
         let kind = match paths {
             [] => bail!("no file and no folder of data is named"),
-            [folder] if folder.is_dir() => open_folder(folder)?,
-            [file] => open_file(file)?,
+            [folder] if folder.is_dir() => open_folder(folder, limits)?,
+            [file] => open_file(file, limits)?,
             several => {
                 for file in several {
                     ensure!(
@@ -50,15 +59,15 @@ impl Dataset {
                         file.display()
                     );
                 }
-                Kind::Records(RecordFiles::open(several)?)
+                Kind::Records(RecordFiles::open(several, limits)?)
             }
         };
-        Ok(Dataset(kind))
+        Ok(Dataset { kind, limits })
     }
 
     /// Items, where that is known: not of RecordIO files without an index.
     pub fn length(&self) -> Option<u64> {
-        match &self.0 {
+        match &self.kind {
             Kind::Records(files) => files.length(),
             Kind::Folder(folder) => Some(folder.length()),
             Kind::Mnist(arrays) => Some(arrays.length()),
@@ -67,7 +76,7 @@ impl Dataset {
 
     /// What its items are: of image files each has a size of its own.
     pub fn form(&self) -> Form {
-        match &self.0 {
+        match &self.kind {
             Kind::Records(_) | Kind::Folder(_) => Form::Encoded,
             Kind::Mnist(arrays) => arrays.form(),
         }
@@ -75,7 +84,7 @@ impl Dataset {
 
     /// Names of the classes by their labels; empty where only numbers are known.
     pub fn classes(&self) -> &[String] {
-        match &self.0 {
+        match &self.kind {
             Kind::Folder(folder) => folder.classes(),
             Kind::Records(_) | Kind::Mnist(_) => &[],
         }
@@ -83,7 +92,7 @@ impl Dataset {
 
     /// What it is, for people: `2 RecordIO files without index`.
     pub fn what(&self) -> String {
-        match &self.0 {
+        match &self.kind {
             Kind::Records(files) => {
                 let plural = if files.files() == 1 { "" } else { "s" };
                 let index = if files.length().is_some() { "with" } else { "without" };
@@ -96,20 +105,22 @@ impl Dataset {
 
     /// As [`what`](Dataset::what), and what else was found and left out, which may differ from host to host.
     pub fn what_and_left_out(&self) -> String {
-        let left_out = match &self.0 {
-            Kind::Folder(folder) => folder.left_out(),
-            _ => 0,
+        let Kind::Folder(folder) = &self.kind else { return self.what() };
+        let left_out = match folder.left_out() {
+            0 => String::new(),
+            1 => " without 1 file that is no image or in no class".to_owned(),
+            files => format!(" without {files} files that are no image or in no class"),
         };
-        match left_out {
-            0 => self.what(),
-            1 => format!("{} without 1 file that is no image or in no class", self.what()),
-            files => format!("{} without {files} files that are no image or in no class", self.what()),
-        }
+        let repeated = match folder.repeated() {
+            0 => "",
+            _ => ", each folder once although several links lead to one",
+        };
+        format!("{}{left_out}{repeated}", self.what())
     }
 
     /// Files that hold the images.
     pub fn paths(&self) -> Box<dyn Iterator<Item = PathBuf> + '_> {
-        match &self.0 {
+        match &self.kind {
             Kind::Records(files) => Box::new(files.paths().map(Path::to_owned)),
             Kind::Folder(folder) => {
                 let images = (0..folder.length()).filter_map(|index| folder.image(index));
@@ -121,10 +132,10 @@ impl Dataset {
 
     /// Reads item `index` into `item`, in the memory that it has.
     pub fn read(&self, index: u64, item: &mut Item) -> Result<()> {
-        match &self.0 {
+        match &self.kind {
             Kind::Records(files) => files.read(index, item),
             Kind::Mnist(arrays) => arrays.read(index, item),
-            Kind::Folder(folder) => read_image(folder, index, item),
+            Kind::Folder(folder) => read_item(folder, index, &self.limits, item),
         }
     }
 
@@ -134,7 +145,7 @@ impl Dataset {
     ///
     /// For data that can be read by number, and where no record begins behind the part's bytes although bytes are left.
     pub fn records(&self, part: Part) -> Result<RecordStream> {
-        match &self.0 {
+        match &self.kind {
             Kind::Records(files) if files.length().is_none() => files.stream(part),
             _ => bail!("{} can be read by number: take its items in an order of training", self.what()),
         }
@@ -142,7 +153,7 @@ impl Dataset {
 
     /// The items of a part in the order in which they are stored.
     pub fn stream(&self, part: Part) -> Result<Stream<'_>> {
-        let way = match (&self.0, self.length()) {
+        let way = match (&self.kind, self.length()) {
             (Kind::Records(files), None) => Way::ByBytes(files.stream(part)?),
             (_, length) => Way::ByNumber(self, part.of_items(length.unwrap_or_default())),
         };
@@ -171,13 +182,13 @@ impl Stream<'_> {
     }
 }
 
-fn read_image(folder: &ImageFolder, index: u64, item: &mut Item) -> Result<()> {
+fn read_item(folder: &ImageFolder, index: u64, limits: &ImageLimits, item: &mut Item) -> Result<()> {
     let image = folder.image(index);
     let (name, label) = image.with_context(|| format!("there is no image {index}, but {}", folder.length()))?;
     item.place.set(folder.root(), Position::Whole);
     item.place.file.push(name);
     // One without a byte is an image that cannot be decoded, as an empty record is.
-    let length = read_file_or_nothing(&item.place.file, &mut item.buffer)?;
+    let length = read_image(&item.place.file, limits, &mut item.buffer)?;
     item.content = 0..length;
     item.form = Form::Encoded;
     item.id = index;
@@ -194,10 +205,10 @@ fn first_bytes(file: &Path) -> Result<[u8; 4]> {
     Ok(first)
 }
 
-fn open_file(file: &Path) -> Result<Kind> {
+fn open_file(file: &Path, limits: ImageLimits) -> Result<Kind> {
     let first = first_bytes(file)?;
     if first == MAGIC {
-        return Ok(Kind::Records(RecordFiles::open(&[file.to_owned()])?));
+        return Ok(Kind::Records(RecordFiles::open(&[file.to_owned()], limits)?));
     }
     ensure!(
         is_idx(&first),
@@ -213,7 +224,7 @@ fn open_file(file: &Path) -> Result<Kind> {
 }
 
 /// A folder of `.rec` files, of MNIST's arrays, or of classes.
-fn open_folder(folder: &Path) -> Result<Kind> {
+fn open_folder(folder: &Path, limits: ImageLimits) -> Result<Kind> {
     let list = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>();
     let mut found = list().with_context(|| format!("the folder {} cannot be read", folder.display()))?;
     found.sort();
@@ -228,7 +239,7 @@ fn open_folder(folder: &Path) -> Result<Kind> {
         records[0].display()
     );
     match (records.as_slice(), images.as_slice()) {
-        ([_, ..], _) => Ok(Kind::Records(RecordFiles::open(&records)?)),
+        ([_, ..], _) => Ok(Kind::Records(RecordFiles::open(&records, limits)?)),
         ([], []) => Ok(Kind::Folder(ImageFolder::open(folder)?)),
         ([], [one]) => Ok(Kind::Mnist(Mnist::open(one)?)),
         ([], several) => {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use ringmark_record::dimension::image_limits::ImageLimits;
 
 use crate::byte_source::ByteSource;
 use crate::dataset::item::{Form, Item};
@@ -20,6 +21,7 @@ pub struct RecordFiles {
     files: Vec<Arc<ByteSource>>,
     /// Where each record begins, where every file has an index.
     index: Option<Vec<Located>>,
+    limits: ImageLimits,
 }
 
 /// A record by its index.
@@ -37,7 +39,7 @@ pub fn index_of(file: &Path) -> PathBuf {
 
 impl RecordFiles {
     /// Opens them, and their indices; one that is missing where another is there is an error.
-    pub fn open(paths: &[PathBuf]) -> Result<RecordFiles> {
+    pub fn open(paths: &[PathBuf], limits: ImageLimits) -> Result<RecordFiles> {
         let open = |path: &PathBuf| record_io::open(path).map(Arc::new);
         let files: Vec<Arc<ByteSource>> = paths.iter().map(open).collect::<Result<_>>()?;
         let with = paths.iter().find(|path| index_of(path).exists());
@@ -53,13 +55,13 @@ impl RecordFiles {
             (Some(_), None) => Some(read_indices(&files)?),
             (None, _) => None,
         };
-        Ok(RecordFiles { files, index })
+        Ok(RecordFiles { files, index, limits })
     }
 
     /// Files of bytes that are in memory, without an index.
     #[cfg(test)]
     fn of(files: Vec<ByteSource>) -> RecordFiles {
-        RecordFiles { files: files.into_iter().map(Arc::new).collect(), index: None }
+        RecordFiles { files: files.into_iter().map(Arc::new).collect(), index: None, limits: ImageLimits::default() }
     }
 
     /// Records, where an index says it.
@@ -98,7 +100,8 @@ impl RecordFiles {
         let source = &self.files[file as usize];
         let next = index.get(place + 1).filter(|next| next.file == file).map_or(source.length(), |next| next.offset);
         let Item { buffer, .. } = item;
-        let range = record_io::read_record(source, offset, next - offset, buffer)
+        source.ensure_not_shortened()?;
+        let range = record_io::read_record(source, offset, next - offset, &self.limits, buffer)
             .with_context(|| format!("key {key} of {}", index_of(source.name()).display()))?;
         take(item, source, offset, range)
     }
@@ -117,7 +120,7 @@ impl RecordFiles {
             }
             begin += file.length();
         }
-        let mut stream = RecordStream { all, rest: Vec::new(), now: None };
+        let mut stream = RecordStream { all, rest: Vec::new(), now: None, limits: self.limits };
         stream.restart(0)?;
         Ok(stream)
     }
@@ -169,6 +172,7 @@ pub struct RecordStream {
     rest: Vec<Span>,
     /// With where its file begins in all of them.
     now: Option<(u64, RecordReader<Arc<ByteSource>>)>,
+    limits: ImageLimits,
 }
 
 /// What a part has of a file.
@@ -185,6 +189,10 @@ impl RecordStream {
     /// Reads the next record; where it begins in all files, one behind the other, or `None` behind the last.
     pub fn next(&mut self, item: &mut Item) -> Result<Option<u64>> {
         loop {
+            if let Some((_, reader)) = &self.now {
+                // Its buffer may hold records that are not there any more.
+                reader.source().ensure_not_shortened()?;
+            }
             if let Some((begin, reader)) = &mut self.now
                 && let Some(Record { offset, bytes }) = reader.next_record()?
             {
@@ -198,7 +206,7 @@ impl RecordStream {
             // The buffer of a file that ended serves the next one.
             let reader = match self.now.take() {
                 Some((_, reader)) => reader.on(file, range),
-                None => RecordReader::new(file, range),
+                None => RecordReader::new(file, range, self.limits),
             };
             self.now = Some((begin, reader));
         }

@@ -1,5 +1,7 @@
 //! Datasets of every kind as files on the disk, sound and damaged.
 
+use ringmark_record::dimension::image_limits::{ImageLimit, OverLimit};
+
 use super::*;
 use crate::testing::{self, gzip};
 
@@ -192,7 +194,8 @@ fn a_file_that_changes_while_it_is_read_is_said() {
     file.set_len(offsets[99] + 12).expect("cut");
     let error = format!("{:#}", dataset.read(99, &mut item).expect_err("cut"));
     assert!(error.contains(&format!("byte {}: the file ends here, and had", offsets[99] + 12)), "{error}");
-    dataset.read(98, &mut item).expect("the others are there");
+    // The other records may have changed too.
+    dataset.read(98, &mut item).expect_err("of a file that was cut");
     fs::remove_file(path.with_extension("idx")).expect("removed");
     let dataset = open(&path).expect("opened");
     file.set_len(offsets[50]).expect("cut");
@@ -230,4 +233,62 @@ fn nothing_is_allocated_for_an_item_once_the_largest_was_read() {
         });
         assert_eq!(allocated.count_total, 0, "{}: {allocated:?}", path.display());
     }
+}
+
+#[test]
+fn counts_are_compared_before_a_gz_is_decompressed() {
+    let folder = temporary();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).expect("written");
+    // Behind its header nothing can be decompressed.
+    let mut damaged = gzip(&array(&[5, 28, 28], &vec![7; 5 * 28 * 28]));
+    damaged.truncate(damaged.len() - 8);
+    write("train-images-idx3-ubyte.gz", &damaged);
+    write("train-labels-idx1-ubyte", &array(&[16], &[1; 16]));
+    let error = refused(folder.path());
+    assert!(error.contains("has 5 images") && error.contains("has 16 labels: they do not belong together"), "{error}");
+    write("train-labels-idx1-ubyte", &array(&[5], &[1; 5]));
+    assert!(refused(folder.path()).contains("it cannot be decompressed"), "{}", refused(folder.path()));
+    write("train-images-idx3-ubyte.gz", &gzip(&array(&[5, 28_000, 28_000], &[])));
+    let error = refused(folder.path());
+    assert!(error.contains("has 3920000000 bytes, and a .gz is decompressed into memory up to 2000000000"), "{error}");
+}
+
+#[test]
+fn records_of_a_file_that_was_cut_are_refused_at_the_next_read() {
+    let folder = temporary();
+    let path = folder.path().join("a.rec");
+    for with_index in [false, true] {
+        write_records(&path, 0..10, with_index);
+        let dataset = open(&path).expect("opened");
+        let mut items = dataset.stream(Part::new(0, 1).expect("a part")).expect("records");
+        let mut item = Item::default();
+        assert!(items.next(&mut item).expect("read"));
+        // The next records are in the stream's buffer, or before the cut.
+        let length = fs::metadata(&path).expect("there").len();
+        fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(length - 4).expect("cut");
+        let error = format!("{:#}", items.next(&mut item).expect_err("cut"));
+        let expected = format!(
+            "{}, byte {}: the file ends here, and had {length} bytes when it was opened",
+            path.display(),
+            length - 4
+        );
+        assert!(error.starts_with(&expected), "{error}");
+    }
+}
+
+#[test]
+fn an_image_file_beyond_its_limit_is_refused() {
+    let folder = temporary();
+    fs::create_dir(folder.path().join("a")).expect("made");
+    fs::write(folder.path().join("a/1.jpg"), [7; 40]).expect("written");
+    fs::write(folder.path().join("a/2.jpg"), [7; 41]).expect("written");
+    let limits = ImageLimits::default().with(ImageLimit::Bytes, 40);
+    let dataset = Dataset::open_within(&[folder.path().to_owned()], limits).expect("opened");
+    let mut item = Item::default();
+    dataset.read(0, &mut item).expect("at its limit");
+    let error = dataset.read(1, &mut item).expect_err("beyond it");
+    assert!(error.is::<OverLimit>());
+    assert!(
+        error.to_string().ends_with("a/2.jpg has 41 bytes; the limit is 40: raise it with --image-limits bytes=41")
+    );
 }

@@ -3,14 +3,12 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memchr;
+use ringmark_record::dimension::image_limits::{ImageLimit, ImageLimits};
 
 use super::pixels::Size;
 
 /// SOI, and the first byte of the next marker.
 pub const START: [u8; 3] = [0xff, 0xd8, 0xff];
-
-/// More scans than this are no photograph, but a file made to keep a decoder busy. Progressive files have about 10.
-const MAX_SCANS: usize = 100;
 
 /// What the components of a pixel are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,9 +40,9 @@ pub struct JpegHeader {
 ///
 /// # Errors
 ///
-/// Where it is cut, with the byte and what stands there; where it is of a kind that is not decoded; where it names more
-/// pixels than are decoded, or than its bytes can hold.
-pub fn header(file: &[u8]) -> Result<JpegHeader> {
+/// If it is cut, with the byte; if it is of a kind that is not decoded, is beyond the limits, or names more pixels than its bytes
+/// can hold.
+pub fn header(file: &[u8], limits: &ImageLimits) -> Result<JpegHeader> {
     let mut frame: Option<Frame> = None;
     let mut adobe = None;
     let mut scans = 0;
@@ -80,12 +78,12 @@ pub fn header(file: &[u8]) -> Result<JpegHeader> {
                 match marker {
                     0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
                         ensure!(frame.is_none(), "JPEG has a second frame at byte {}: only one is decoded", behind - 2);
-                        frame = Some(Frame::read(marker, segment, file.len())?);
+                        frame = Some(Frame::read(marker, segment, file.len(), limits)?);
                     }
                     0xda => {
                         ensure!(frame.is_some(), "JPEG has a scan at byte {} before its frame", behind - 2);
                         scans += 1;
-                        ensure!(scans <= MAX_SCANS, "JPEG has more than {MAX_SCANS} scans: no photograph has");
+                        limits.check(ImageLimit::Scans, scans as u64, || format!("JPEG has at least {scans} scans"))?;
                     }
                     0xee if segment.starts_with(b"Adobe") => adobe = segment.get(11).copied(),
                     _ => {}
@@ -135,7 +133,7 @@ struct Frame {
 
 impl Frame {
     /// `bytes` are those of the whole file.
-    fn read(marker: u8, segment: &[u8], bytes: usize) -> Result<Frame> {
+    fn read(marker: u8, segment: &[u8], bytes: usize, limits: &ImageLimits) -> Result<Frame> {
         let process = match marker {
             0xc0..=0xc2 => None,
             0xc3 | 0xc7 | 0xcb | 0xcf => Some("lossless"),
@@ -151,7 +149,7 @@ impl Frame {
         ensure!(precision == 8, "JPEG has {precision} bits a sample: 8 are decoded");
         let [width, height] = [[w1, w0], [h1, h0]].map(|edge| usize::from(u16::from_be_bytes(edge)));
         let size = Size { width, height };
-        size.check()?;
+        size.check(limits, "its header names")?;
         // One bit at least for the first coefficient of each 8 x 8 pixels.
         ensure!(
             size.pixels() / 512 <= bytes,

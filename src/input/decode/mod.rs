@@ -34,9 +34,10 @@ mod tests;
 
 use anyhow::{Context, Result, bail};
 use ringmark_record::dimension::image_input::{DecoderChoice, Scaling};
+use ringmark_record::dimension::image_limits::ImageLimits;
 
 pub use self::jpeg::JpegHeader;
-pub use self::pixels::{MAX_PIXELS, Pixels, Size};
+pub use self::pixels::{Pixels, Size};
 pub use self::scaling::Wanted;
 
 /// What the beginning of a file says.
@@ -62,13 +63,13 @@ impl Header {
 ///
 /// # Errors
 ///
-/// Where it is neither JPEG nor PNG, is cut, too large, or of a kind that is not decoded.
-pub fn header(file: &[u8]) -> Result<Header> {
+/// Where it is neither JPEG nor PNG, is cut, beyond the limits, or of a kind that is not decoded.
+pub fn header(file: &[u8], limits: &ImageLimits) -> Result<Header> {
     if file.starts_with(&jpeg::START) {
-        return jpeg::header(file).map(Header::Jpeg).context("not a JPEG that can be decoded");
+        return jpeg::header(file, limits).map(Header::Jpeg).context("not a JPEG that can be decoded");
     }
     if file.starts_with(&png_file::SIGNATURE) {
-        return png_file::size(file).map(Header::Png).context("not a PNG that can be decoded");
+        return png_file::size(file, limits).map(Header::Png).context("not a PNG that can be decoded");
     }
     if file.is_empty() {
         bail!("no image: the file is empty");

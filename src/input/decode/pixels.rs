@@ -1,10 +1,7 @@
 //! Sizes of images, and where their pixels go.
 
-use anyhow::{Result, bail};
-
-/// More pixels than this are refused before memory is taken: 256 MiB of RGB, where Pillow begins to warn of a
-/// "decompression bomb". The largest image of ImageNet has 12 million.
-pub const MAX_PIXELS: usize = 89_478_485;
+use anyhow::{Result, ensure};
+use ringmark_record::dimension::image_limits::{ImageLimit, ImageLimits};
 
 /// Width and height in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,14 +23,14 @@ impl Size {
         self.width.min(self.height)
     }
 
-    /// Whether it is decoded at all.
-    pub(super) fn check(self) -> Result<()> {
+    /// Refuses an image without pixels, and one beyond the limits; `what` names it before its size.
+    pub fn check(self, limits: &ImageLimits, what: &str) -> Result<()> {
         let Size { width, height } = self;
-        match width.checked_mul(height) {
-            Some(0) => bail!("its header names {width} x {height} pixels"),
-            Some(pixels) if pixels <= MAX_PIXELS => Ok(()),
-            _ => bail!("its header names {width} x {height} pixels, and more than {MAX_PIXELS} are not decoded"),
-        }
+        let named = || format!("{what} {width} x {height} pixels");
+        ensure!(width > 0 && height > 0, "{}", named());
+        limits.check(ImageLimit::Pixels, width.saturating_mul(height) as u64, named)?;
+        let aspect = width.max(height).div_ceil(width.min(height));
+        limits.check(ImageLimit::Aspect, aspect as u64, || format!("{}, an aspect ratio of {aspect}", named()))
     }
 }
 

@@ -4,20 +4,24 @@ use std::io::Cursor;
 
 use anyhow::{Context, Result, bail, ensure};
 use png::{ColorType, DecodeOptions, Decoder, Limits, Reader, Transformations};
+use ringmark_record::dimension::image_limits::ImageLimits;
 
-use super::pixels::{MAX_PIXELS, Pixels, Size};
+use super::pixels::{Pixels, Size};
 
 pub const SIGNATURE: [u8; 8] = [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n'];
 
+/// Memory for what the png crate keeps beside rows.
+const TABLE_BYTES: usize = 64 << 20;
+
 /// From IHDR, the first chunk of every PNG.
-pub fn size(file: &[u8]) -> Result<Size> {
+pub fn size(file: &[u8], limits: &ImageLimits) -> Result<Size> {
     let Some(&[w3, w2, w1, w0, h3, h2, h1, h0]) = file.get(16..24).and_then(|edges| edges.first_chunk()) else {
         bail!("PNG ends in its header, at byte {}: it was cut", file.len())
     };
     ensure!(&file[12..16] == b"IHDR", "PNG does not begin with IHDR: it is damaged");
     let [width, height] = [[w3, w2, w1, w0], [h3, h2, h1, h0]].map(|edge| u32::from_be_bytes(edge) as usize);
     let size = Size { width, height };
-    size.check()?;
+    size.check(limits, "its header names")?;
     // DEFLATE packs at most 1,032 bytes into one, and a byte has at most 8 pixels.
     ensure!(
         size.pixels() / (1_032 * 8) <= file.len(),
@@ -33,8 +37,8 @@ pub fn decode(file: &[u8], size: Size, pixels: &mut Pixels) -> Result<()> {
     options.set_ignore_text_chunk(true);
     options.set_ignore_iccp_chunk(true);
     let mut decoder = Decoder::new_with_options(Cursor::new(file), options);
-    // For rows and tables: the image has a place.
-    decoder.set_limits(Limits { bytes: 4 * MAX_PIXELS });
+    // For tables and two rows of at most 8 bytes a pixel: the image has a place.
+    decoder.set_limits(Limits { bytes: TABLE_BYTES + 16 * size.width });
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
     let mut reader = decoder.read_info().with_context(|| of(file))?;
     if reader.info().color_type == ColorType::Indexed {

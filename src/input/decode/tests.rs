@@ -5,6 +5,7 @@ use std::path::Path;
 
 use png::{BitDepth, ColorType};
 use ringmark_record::dimension::image_input::{DecoderChoice, Scaling};
+use ringmark_record::dimension::image_limits::{ImageLimit, ImageLimits};
 
 use super::*;
 use crate::testing::{decode, decoders, difference, golden, png};
@@ -145,7 +146,7 @@ fn a_file_that_is_cut_is_an_error_wherever_it_is_cut() {
             );
         }
         for bytes in 0..file.len() {
-            header(&file[..bytes])
+            header(&file[..bytes], &ImageLimits::default())
                 .and_then(|header| {
                     let mut pixels = Pixels::default();
                     decoders().swap_remove(0).decode(&file[..bytes], &header, None, &mut pixels)
@@ -226,13 +227,18 @@ fn a_header_cannot_ask_for_more_memory_than_its_bytes_can_fill() {
         })
     };
     let refused = refusal(&sized(65535, 65535));
-    assert!(refused.contains("names 65535 x 65535 pixels, and more than 89478485 are not decoded"), "{refused}");
+    assert!(
+        refused.contains(
+            "names 65535 x 65535 pixels; the limit is 50000000: raise it with --image-limits pixels=4294836225"
+        ),
+        "{refused}"
+    );
     let refused = refusal(&sized(5000, 5000));
     assert!(refused.contains("names 5000 x 5000 pixels, which 1075 bytes cannot hold"), "{refused}");
     assert!(refusal(&sized(0, 7)).contains("names 0 x 7 pixels"));
     let mut png = golden("source.png");
     png[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
-    assert!(refusal(&png).contains("names 65536 x 65536 pixels, and more"));
+    assert!(refusal(&png).contains("names 65536 x 65536 pixels; the limit is"));
 }
 
 #[test]
@@ -253,7 +259,7 @@ fn a_damaged_byte_never_panics_and_never_changes_the_size() {
             let mut file = file.clone();
             file[place] ^= 0x55;
             for mut decoder in decoders() {
-                let Ok(header) = header(&file) else { continue };
+                let Ok(header) = header(&file, &ImageLimits::default()) else { continue };
                 let mut pixels = Pixels::default();
                 if decoder.decode(&file, &header, None, &mut pixels).is_ok() {
                     assert_eq!(pixels.size(), header.size());
@@ -286,7 +292,7 @@ fn a_scaled_image_looks_like_the_image() {
     let Ok(mut decoder) = Decoder::new(DecoderChoice::Turbojpeg, Scaling::Allowed) else { return };
     assert!(decoder.scales());
     let file = golden("full.jpg");
-    let header = header(&file).expect("a JPEG");
+    let header = header(&file, &ImageLimits::default()).expect("a JPEG");
     let mut pixels = Pixels::default();
     let wanted = Wanted { part: [36.0, 27.0], output: [18, 13] };
     decoder.decode(&file, &header, Some(wanted), &mut pixels).expect("a smaller one");
@@ -313,4 +319,42 @@ fn decoders_have_names_with_versions() {
             assert!(error.to_string().contains("install Debian's package libturbojpeg0"), "{error}");
         }
     }
+}
+
+#[test]
+fn an_image_beyond_a_limit_is_refused_by_its_header() {
+    let limits = ImageLimits::default();
+    let refused =
+        |file: &[u8], limits: &ImageLimits| format!("{:#}", header(file, limits).expect_err("beyond a limit"));
+    let strip = png_of(89_000_000, 1);
+    assert_eq!(
+        refused(&strip, &limits),
+        "not a PNG that can be decoded: its header names 89000000 x 1 pixels; the limit is 50000000: raise it with \
+         --image-limits pixels=89000000"
+    );
+    let raised = limits.with(ImageLimit::Pixels, 89_000_000);
+    assert!(
+        refused(&strip, &raised).ends_with("raise it with --image-limits aspect=89000000"),
+        "{}",
+        refused(&strip, &raised)
+    );
+    header(&strip, &raised.with(ImageLimit::Aspect, 89_000_000)).expect("within these limits");
+
+    let progressive = golden("progressive.jpg");
+    let Header::Jpeg(JpegHeader { scans, .. }) = header(&progressive, &limits).expect("a JPEG") else {
+        panic!("it is a JPEG")
+    };
+    header(&progressive, &limits.with(ImageLimit::Scans, scans as u64)).expect("at its limit");
+    let refused = refused(&progressive, &limits.with(ImageLimit::Scans, scans as u64 - 1));
+    assert!(refused.contains(&format!("at least {scans} scans; the limit is {}", scans - 1)), "{refused}");
+}
+
+/// The header of a PNG of one bit a pixel, and bytes enough for it.
+fn png_of(width: u32, height: u32) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
+    encoder.set_depth(BitDepth::One);
+    drop(encoder.write_header().expect("a header"));
+    file.resize((width as usize * height as usize).div_ceil(1_032 * 8), 0);
+    file
 }

@@ -1,7 +1,7 @@
 //! MNIST's arrays, `train-images-idx3-ubyte` and their like, `.gz` too: `00 00 type dimensions`, a big-endian u32 a
 //! dimension, then the values, the last dimension fastest. Only u8 (type 08) is read, which is what data sets of this form hold.
 
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -14,6 +14,9 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Dimensions at most: images, height, width, channels.
 const MOST_DIMENSIONS: usize = 4;
+
+/// Bytes that a `.gz` may hold: it is decompressed into memory, and all of EMNIST takes 0.6 GB.
+const MOST_DECOMPRESSED: u64 = 2_000_000_000;
 
 /// An array of u8, whose first dimension counts items.
 #[derive(Debug)]
@@ -30,6 +33,16 @@ pub struct IdxArray {
 /// Whether a file with these first bytes is such an array, or may be one in a `.gz`.
 pub fn is_idx(first: &[u8]) -> bool {
     first.starts_with(&GZIP) || first.starts_with(&[0, 0])
+}
+
+/// The sizes of an array by its header alone: of a `.gz` no more than that is decompressed.
+pub fn shape(path: &Path) -> Result<Vec<u32>> {
+    let source = ByteSource::open(path)?;
+    let mut first = [0; 2];
+    let size = source.length().min(2) as usize;
+    source.read_at(&mut first[..size], 0)?;
+    let read = if first == GZIP { header(&mut decompressed(&source)) } else { header(&mut source.reader()) };
+    Ok(read.with_context(|| path.display().to_string())?.shape)
 }
 
 impl IdxArray {
@@ -152,10 +165,15 @@ fn of_plain(data: ByteSource) -> Result<IdxArray> {
 }
 
 fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
-    let mut compressed = Vec::new();
-    source.read_all(&mut compressed)?;
-    let mut decoder = MultiGzDecoder::new(compressed.as_slice());
+    let mut decoder = decompressed(source);
     let header = header(&mut decoder)?;
+    ensure!(
+        header.values <= MOST_DECOMPRESSED,
+        "an idx array of {} has {} bytes, and a .gz is decompressed into memory up to {MOST_DECOMPRESSED}: decompress the file \
+         with gunzip",
+        by(&header.shape),
+        header.values
+    );
     // Memory follows what is there and not what the header says; one more byte tells a longer file.
     let mut values = Vec::new();
     let cut = "it cannot be decompressed: it was cut off or is damaged; copy it anew";
@@ -164,6 +182,11 @@ fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
     ensure_values(&header, values.len() as u64, more)?;
     let Header { shape, item_size, begin: header_size, .. } = header;
     Ok(IdxArray { data: ByteSource::of_memory(source.name(), values), begin: 0, header_size, shape, item_size })
+}
+
+/// Decompresses a file in pieces.
+fn decompressed(source: &ByteSource) -> impl Read {
+    MultiGzDecoder::new(BufReader::with_capacity(1 << 16, source.reader()))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A folder a class, as torchvision's ImageFolder takes it: classes are the folders of the first level, numbered in the order
 //! of their names; images are the files below them with the ending of an image, in the order of folders and names. Links are
-//! followed.
+//! followed, and a class has each folder once.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +25,16 @@ pub struct ImageFolder {
     ends: Vec<u64>,
     labels: Vec<u32>,
     left_out: u64,
+    /// Links to folders that their class has already.
+    repeated: u64,
+}
+
+/// Folders of a class, each by device and number.
+#[derive(Default)]
+struct Visited {
+    /// Folders from the class down to the current one.
+    above: Vec<(u64, u64)>,
+    all: HashSet<(u64, u64)>,
 }
 
 /// Whether the name ends as that of an image.
@@ -42,6 +53,7 @@ impl ImageFolder {
             ends: Vec::new(),
             labels: Vec::new(),
             left_out: 0,
+            repeated: 0,
         };
         let Listed { folders, files } = list(root)?;
         folder.left_out = files.len() as u64;
@@ -71,7 +83,7 @@ impl ImageFolder {
     fn add_class(&mut self, class: &OsStr) -> Result<()> {
         let label = u32::try_from(self.classes.len()).context("more classes than a label can say")?;
         let mut found = Vec::new();
-        self.walk(Path::new(class), &mut Vec::new(), &mut found)?;
+        self.walk(Path::new(class), &mut Visited::default(), &mut found)?;
         found.sort_by(|a, b| a.0.as_os_str().as_bytes().cmp(b.0.as_os_str().as_bytes()));
         for (folder, files) in found {
             for file in files {
@@ -88,24 +100,27 @@ impl ImageFolder {
         Ok(())
     }
 
-    /// `above` are the folders that lead here, by device and number, so that a link in a circle is found.
-    fn walk(
-        &self,
-        folder: &Path,
-        above: &mut Vec<(u64, u64)>,
-        found: &mut Vec<(PathBuf, Vec<OsString>)>,
-    ) -> Result<()> {
+    /// Visits each folder once, whatever links lead to it, and refuses a link in a circle.
+    fn walk(&mut self, folder: &Path, visited: &mut Visited, found: &mut Vec<(PathBuf, Vec<OsString>)>) -> Result<()> {
         let path = self.root.join(folder);
         let facts = fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?;
         let itself = (facts.dev(), facts.ino());
-        ensure!(!above.contains(&itself), "{} leads back to a folder above it: take that link away", path.display());
-        above.push(itself);
+        ensure!(
+            !visited.above.contains(&itself),
+            "{} leads back to a folder above it: take that link away",
+            path.display()
+        );
+        if !visited.all.insert(itself) {
+            self.repeated += 1;
+            return Ok(());
+        }
+        visited.above.push(itself);
         let Listed { folders, files } = list(&path)?;
         found.push((folder.to_owned(), files));
         for inner in folders {
-            self.walk(&folder.join(inner), above, found)?;
+            self.walk(&folder.join(inner), visited, found)?;
         }
-        above.pop();
+        visited.above.pop();
         Ok(())
     }
 
@@ -127,6 +142,11 @@ impl ImageFolder {
     /// Files that have no image's ending, or lie in no class.
     pub fn left_out(&self) -> u64 {
         self.left_out
+    }
+
+    /// Links to folders that their class has already, whose images count once.
+    pub fn repeated(&self) -> u64 {
+        self.repeated
     }
 
     /// Path below the root and label of an image; `None` beyond the last.
@@ -223,6 +243,28 @@ mod tests {
         let error = ImageFolder::open(folder.path()).expect_err("empty").to_string();
         let class = folder.path().join("b");
         assert!(error.starts_with(&format!("no images of {}: an image ends with .jpg", class.display())), "{error}");
+    }
+
+    #[test]
+    fn a_class_has_each_folder_once_whatever_links_lead_to_it() {
+        // 20 levels with two links to the next: 2^20 paths to the last.
+        let folder = folder(&["a/0.jpg", "20/1.jpg", "b/2.jpg"]);
+        for level in (0..20).rev() {
+            let here = folder.path().join(if level == 0 { "a".to_owned() } else { level.to_string() });
+            fs::create_dir_all(&here).expect("made");
+            for link in ["left", "right"] {
+                symlink(folder.path().join((level + 1).to_string()), here.join(link)).expect("linked");
+            }
+        }
+        let root = tempfile::tempdir().expect("a folder");
+        for class in ["a", "b"] {
+            symlink(folder.path().join(class), root.path().join(class)).expect("linked");
+        }
+        let found = ImageFolder::open(root.path()).expect("read");
+        let deepest = format!("a/{}1.jpg", "left/".repeat(20));
+        let expected = [("a/0.jpg", 0), (deepest.as_str(), 0), ("b/2.jpg", 1)];
+        assert_eq!(images(&found), expected.map(|(path, label)| (path.to_owned(), label)));
+        assert_eq!(found.repeated(), 20);
     }
 
     #[test]

@@ -10,6 +10,9 @@ use crate::format::record_io::ALIGNMENT;
 use crate::format::text_lines;
 use crate::place::Place;
 
+/// Bytes of a line, its end included.
+const LONGEST_LINE: u64 = 44;
+
 /// A line of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
@@ -21,7 +24,9 @@ pub struct Entry {
 
 /// Reads the index `path` of a `.rec` file of `length` bytes: by offset, as MXNet sorts it, whatever the order of the lines.
 pub fn read(path: &Path, length: u64) -> Result<Vec<Entry>> {
-    parse(&text_lines::read(path)?, path, length)
+    // A record has 8 bytes at least, and a line two numbers of at most 20 digits.
+    let most = (length / 8 + 1) * LONGEST_LINE;
+    parse(&text_lines::read_within(path, most)?, path, length)
 }
 
 /// As [`read`], of bytes that came from `path`. Whether a record begins at an offset is found out by reading there.
@@ -90,6 +95,17 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&text), "3\t0\n0\t16\n1\t64\n");
         assert_eq!(parsed("3\t0\n0\t16\n1\t64\n").expect("read"), entries);
         assert_eq!(parsed("1\t64\r\n\n0\t16\n3\t0").expect("read"), entries);
+    }
+
+    #[test]
+    fn an_index_longer_than_its_records_allow_is_not_read() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "0\t0\n").expect("written");
+        assert_eq!(read(file.path(), 8).expect("an index"), [Entry { key: 0, offset: 0 }]);
+        // Of a file without blocks on the disk.
+        file.as_file().set_len(1 << 40).expect("a sparse file");
+        let error = read(file.path(), 8).expect_err("too long").to_string();
+        assert!(error.contains("has 1099511627776 bytes, more than the 88 of an index of every record"), "{error}");
     }
 
     #[test]

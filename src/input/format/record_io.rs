@@ -9,7 +9,8 @@
 use std::io::Write;
 use std::ops::{Deref, Range};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use ringmark_record::dimension::image_limits::{ImageLimit, ImageLimits};
 
 use crate::byte_source::{ByteSource, grow};
 
@@ -188,6 +189,12 @@ fn join(raw: &mut [u8]) -> Result<Range<usize>> {
     Ok(HEAD..end)
 }
 
+/// Refuses a record that needs more bytes than its limit, before there is memory for them.
+fn ensure_in_limits(needed: usize, limits: &ImageLimits, source: &ByteSource, offset: u64) -> Result<()> {
+    let named = || format!("the record here has at least {needed} bytes");
+    limits.check(ImageLimit::Bytes, needed as u64, named).with_context(|| source.place(offset).to_string())
+}
+
 /// Refuses a record that needs more bytes than the file has behind its beginning.
 fn ensure_in_file(needed: usize, source: &ByteSource, offset: u64) -> Result<()> {
     let remaining = source.length() - offset;
@@ -202,7 +209,13 @@ fn ensure_in_file(needed: usize, source: &ByteSource, offset: u64) -> Result<()>
 
 /// Reads the record at `offset` into `buffer`, which grows to the largest record; where in it the record's bytes are.
 /// `expected` bytes are read at once: those up to the next record, where they are known.
-pub fn read_record(source: &ByteSource, offset: u64, expected: u64, buffer: &mut Vec<u8>) -> Result<Range<usize>> {
+pub fn read_record(
+    source: &ByteSource,
+    offset: u64,
+    expected: u64,
+    limits: &ImageLimits,
+    buffer: &mut Vec<u8>,
+) -> Result<Range<usize>> {
     let remaining = source.length().saturating_sub(offset);
     ensure!(
         remaining >= HEAD as u64,
@@ -217,9 +230,13 @@ pub fn read_record(source: &ByteSource, offset: u64, expected: u64, buffer: &mut
         source.read_at(&mut buffer[have..wanted], offset + have as u64)?;
         have = wanted;
         match extent(&buffer[..have], source, offset)? {
-            Extent::Known(size) => return join(&mut buffer[..size]),
+            Extent::Known(size) => {
+                ensure_in_limits(size, limits, source, offset)?;
+                return join(&mut buffer[..size]);
+            }
             Extent::AtLeast(needed) => {
                 ensure_in_file(needed, source, offset)?;
+                ensure_in_limits(needed, limits, source, offset)?;
                 // More than is needed, so that a record of many parts is not asked for part by part.
                 wanted = (needed.max(have + have / 2) as u64).min(remaining) as usize;
             }
@@ -240,6 +257,7 @@ pub struct Record<'a> {
 #[derive(Debug)]
 pub struct RecordReader<Source> {
     source: Source,
+    limits: ImageLimits,
     /// No record begins here or behind it.
     end: u64,
     buffer: Vec<u8>,
@@ -251,22 +269,22 @@ pub struct RecordReader<Source> {
 
 impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
     /// From the record at the beginning of `range` on; of those that begin in it.
-    pub fn new(source: Source, range: Range<u64>) -> RecordReader<Source> {
+    pub fn new(source: Source, range: Range<u64>, limits: ImageLimits) -> RecordReader<Source> {
         let end = range.end.min(source.length());
-        RecordReader { source, end, buffer: Vec::new(), offset: range.start, at: 0 }
+        RecordReader { source, limits, end, buffer: Vec::new(), offset: range.start, at: 0 }
     }
 
     /// The same for another file, in the memory that this one has.
     pub fn on(self, source: Source, range: Range<u64>) -> RecordReader<Source> {
-        let RecordReader { mut buffer, .. } = self;
+        let RecordReader { mut buffer, limits, .. } = self;
         buffer.clear();
-        RecordReader { buffer, ..RecordReader::new(source, range) }
+        RecordReader { buffer, ..RecordReader::new(source, range, limits) }
     }
 
-    /// All of a file.
+    /// All of a file, within the default limits.
     pub fn of_file(source: Source) -> RecordReader<Source> {
         let length = source.length();
-        RecordReader::new(source, 0..length)
+        RecordReader::new(source, 0..length, ImageLimits::default())
     }
 
     /// What it reads from.
@@ -279,7 +297,7 @@ impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
         self.end = 0;
     }
 
-    /// The next record, `None` behind the last.
+    /// Reads the next record, `None` at the end. A record beyond the limits is an error, and is skipped.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>> {
         let offset = self.offset + self.at as u64;
         if offset >= self.end {
@@ -287,7 +305,10 @@ impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
         }
         let size = loop {
             match extent(&self.buffer[self.at..], &self.source, offset)? {
-                Extent::Known(size) => break size,
+                Extent::Known(size) => {
+                    self.ensure_in_limits(size)?;
+                    break size;
+                }
                 Extent::AtLeast(needed) => self.fill(needed)?,
             }
         };
@@ -297,10 +318,24 @@ impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
         Ok(Some(Record { offset, bytes: &raw[bytes] }))
     }
 
+    /// Goes on behind the record that begins here where it is beyond the limits.
+    fn ensure_in_limits(&mut self, needed: usize) -> Result<()> {
+        let offset = self.offset + self.at as u64;
+        let outcome = ensure_in_limits(needed, &self.limits, &self.source, offset);
+        if outcome.is_err() {
+            let mut heads = RecordHeads::new(&self.source, offset..self.end);
+            heads.pass()?;
+            (self.offset, self.at) = (heads.offset(), 0);
+            self.buffer.clear();
+        }
+        outcome
+    }
+
     /// Reads on, so that at least so many bytes of the record are in the buffer.
     fn fill(&mut self, needed: usize) -> Result<()> {
         let offset = self.offset + self.at as u64;
         ensure_in_file(needed, &self.source, offset)?;
+        self.ensure_in_limits(needed)?;
         let have = self.buffer.len() - self.at;
         self.buffer.copy_within(self.at.., 0);
         (self.offset, self.at) = (offset, 0);

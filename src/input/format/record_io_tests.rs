@@ -1,7 +1,10 @@
 //! Bytes as dmlc-core writes them, records read back, and damage of every kind.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
+
+use ringmark_record::dimension::image_limits::OverLimit;
 
 use super::*;
 
@@ -50,7 +53,8 @@ fn refused(bytes: &[u8]) -> String {
     let by_heads = format!("{:#}", starts(&source).expect_err("damaged"));
 
     let in_turn = format!("{:#}", all(&source).expect_err("damaged"));
-    let by_offset = read_record(&source, 0, u64::MAX, &mut Vec::new()).map_err(|error| format!("{error:#}"));
+    let by_offset = read_record(&source, 0, u64::MAX, &ImageLimits::default(), &mut Vec::new())
+        .map_err(|error| format!("{error:#}"));
     assert!(by_offset.is_ok() || by_offset == Err(in_turn.clone()), "{in_turn}, {by_offset:?}");
     assert_eq!(by_heads, in_turn);
     in_turn
@@ -100,7 +104,7 @@ fn every_record_is_read_back_in_turn_and_by_its_offset() {
     for (number, (offset, bytes)) in found.iter().enumerate() {
         let end = found.get(number + 1).map_or(source.length(), |next| next.0);
         for expected in [0, end - offset, u64::MAX] {
-            let range = read_record(&source, *offset, expected, &mut buffer).expect("read");
+            let range = read_record(&source, *offset, expected, &ImageLimits::default(), &mut buffer).expect("read");
             assert_eq!(&buffer[range], bytes);
         }
         assert_eq!(next_record_start(&source, *offset).expect("found"), *offset);
@@ -121,7 +125,7 @@ fn records_larger_than_a_buffer_and_at_its_edges_are_whole() {
         assert!(found.iter().map(|(_, bytes)| bytes.as_slice()).eq(records), "{edge}");
         let mut buffer = Vec::new();
         for ((offset, _), record) in found.iter().zip(records) {
-            let range = read_record(&source, *offset, 0, &mut buffer).expect("read");
+            let range = read_record(&source, *offset, 0, &ImageLimits::default(), &mut buffer).expect("read");
             assert_eq!(&buffer[range], record);
         }
     }
@@ -228,10 +232,53 @@ fn speed_of_reading_from_the_page_cache() {
         let start = Instant::now();
         let mut buffer = Vec::new();
         for offset in &offsets {
-            bytes -= read_record(&source, *offset, 110_008, &mut buffer).expect("read").len();
+            bytes -= read_record(&source, *offset, 110_008, &ImageLimits::default(), &mut buffer).expect("read").len();
         }
         assert_eq!(bytes, 0);
         let by_offset = 0.99 / start.elapsed().as_secs_f64();
         println!("round {round}: 0.99 GB of records, {in_turn:.2} GB/s in turn, {by_offset:.2} GB/s by offset");
     }
+}
+
+#[test]
+fn a_record_beyond_its_limit_is_refused_before_it_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.rec");
+    let file = std::fs::File::create(&path).expect("made");
+    // A record of 4 GB in 8 parts, of which the disk has the heads alone, and a small one behind it.
+    let length = LONGEST_RECORD & !3;
+    for part in 0..8 {
+        let flag = if part == 0 {
+            Flag::First
+        } else if part == 7 {
+            Flag::Last
+        } else {
+            Flag::Middle
+        };
+        let head = Head { flag, length };
+        file.write_all_at(&head.bytes(), part * head.size() as u64).expect("written");
+    }
+    let end = 8 * (HEAD + length) as u64;
+    file.write_all_at(&written(&[b"next"]), end).expect("written");
+    let source = open(&path).expect("opened");
+    let mut buffer = Vec::new();
+    let by_offset = read_record(&source, 0, end, &ImageLimits::default(), &mut buffer).expect_err("too large");
+    let mut reader = RecordReader::of_file(&source);
+    let in_turn = reader.next_record().expect_err("too large");
+    for error in [by_offset, in_turn] {
+        assert!(error.is::<OverLimit>());
+        let expected = format!(
+            "{}, byte 0: the record here has at least {} bytes; the limit is 100000000: raise it with --image-limits bytes={1}",
+            path.display(),
+            HEAD + length
+        );
+        assert_eq!(format!("{error:#}"), expected);
+    }
+    assert!(buffer.capacity() <= FIRST_READ, "{}", buffer.capacity());
+    // The stream goes on behind it.
+    assert_eq!(reader.next_record().expect("read"), Some(Record { offset: end, bytes: b"next" }));
+    assert!(reader.next_record().expect("read").is_none());
+    let limits = ImageLimits::default().with(ImageLimit::Bytes, 11);
+    read_record(&source, end, u64::MAX, &limits, &mut buffer).expect_err("12 bytes");
+    RecordReader::new(&source, end..end + 12, limits).next_record().expect_err("12 bytes");
 }

@@ -2,14 +2,28 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use crate::byte_source::read_file;
+use crate::byte_source::{ByteSource, read_file};
 
 /// All bytes of a file of text.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     read_file(path, &mut text)?;
+    Ok(text)
+}
+
+/// The same of a file that has at most so many bytes.
+pub fn read_within(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let source = ByteSource::open(path)?;
+    ensure!(
+        source.length() <= most,
+        "{} has {} bytes, more than the {most} of an index of every record: it is another file; make it anew",
+        path.display(),
+        source.length()
+    );
+    let mut text = vec![0; source.length() as usize];
+    source.read_at(&mut text, 0)?;
     Ok(text)
 }
 

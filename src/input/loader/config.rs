@@ -1,6 +1,7 @@
 //! How batches are made: what a rank is asked.
 
 use ringmark_record::dimension::image_input::{BadImage, DecoderChoice, Scaling};
+use ringmark_record::dimension::image_limits::ImageLimits;
 
 use crate::augment::Recipe;
 
@@ -27,6 +28,8 @@ pub struct LoaderConfig {
     pub ahead: usize,
     /// What is done where an image is none.
     pub on_bad_image: BadImage,
+    /// Limits of an image.
+    pub limits: ImageLimits,
 }
 
 impl LoaderConfig {

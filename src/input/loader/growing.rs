@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result};
 use bytes::BytesMut;
 use ringmark_record::dimension::image_input::BadImage;
+use ringmark_record::dimension::image_limits::OverLimit;
 
 /// Pixels and labels of one step.
 #[derive(Debug)]
@@ -56,6 +57,13 @@ pub(super) enum Fault {
     Image(Error),
     /// It cannot be read, or does not suit the network: so it may be with any other.
     Data(Error),
+}
+
+impl Fault {
+    /// Classifies a failed read: an item beyond the limits does not concern the others.
+    pub(super) fn of_read(error: Error) -> Fault {
+        if error.is::<OverLimit>() { Fault::Image(error) } else { Fault::Data(error) }
+    }
 }
 
 /// A batch whose images are made, or are still to be.

@@ -203,7 +203,7 @@ impl Shared {
     fn make(&self, number: u32, worker: &mut Worker) {
         let _end = EndOfThread(self);
         while let Some((mut ticket, read)) = self.read(worker) {
-            let made = read.map_err(Fault::Data).and_then(|draw| worker.make(draw, &mut ticket.place));
+            let made = read.map_err(Fault::of_read).and_then(|draw| worker.make(draw, &mut ticket.place));
             if let Some(observer) = self.observer.get() {
                 observer(number, worker.stages());
             }

@@ -6,10 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use ringmark_record::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
+use ringmark_record::dimension::image_limits::{ImageLimit, ImageLimits};
 
 use super::*;
 use crate::augment::Recipe;
 use crate::loader::order::Share;
+use crate::shard::Part;
 use crate::testing::{self, golden, idx_array};
 
 /// `count` records with their index, of image files in turn; the label is the number of the record.
@@ -31,6 +33,7 @@ pub(super) fn config(augmentation: Augmentation, images: u64, threads: usize) ->
         threads,
         ahead: 2,
         on_bad_image: BadImage::Fail,
+        limits: ImageLimits::default(),
     }
 }
 
@@ -98,6 +101,33 @@ fn ranks_have_together_what_one_has_and_every_record_once_an_epoch() {
     let labels = alone.iter().flat_map(|(_, labels)| labels).take(50);
     labels.for_each(|label| *times.entry(*label).or_default() += 1);
     assert!(times.len() == 50 && times.values().all(|times| *times == 1), "{times:?}");
+}
+
+#[test]
+fn a_record_beyond_the_limit_is_skipped_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let large = vec![7; 5 << 20];
+    let files = [golden("baseline.jpg"), large, golden("grayscale.jpg")];
+    drop(records(folder.path(), 3, &files));
+    let path = folder.path().join("train.rec");
+    let limits = ImageLimits::default().with(ImageLimit::Bytes, 1 << 20);
+    let open = || Dataset::open_within(std::slice::from_ref(&path), limits).expect("records");
+    let skipping = LoaderConfig { on_bad_image: BadImage::Skip, ..config(Augmentation::None, 3, 2) };
+    let in_order = Order::new(3, None, Share { joined: 3, first: 0, images: 3 }).expect("a share");
+    let by_number = Loader::start(Arc::new(open()), in_order, skipping, 0).expect("it starts");
+    fs::remove_file(path.with_extension("idx")).expect("removed");
+    let dataset = open();
+    let turn = Turn::of(&dataset, Part::new(0, 1).expect("a part"), 3).expect("records");
+    let in_turn = Loader::start_in_turn(&dataset, turn, skipping, 0).expect("it starts");
+    for mut loader in [by_number, in_turn] {
+        let batch = loader.next_batch().expect("two are sound");
+        assert_eq!(batch.labels, [0, 2, 2]);
+        let [error] = batch.skipped.as_slice() else { panic!("{:?}", batch.skipped) };
+        assert!(
+            format!("{error:#}").contains("; the limit is 1048576: raise it with --image-limits bytes="),
+            "{error:#}"
+        );
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(config: LoaderConfig) -> Result<Worker> {
-        let pipeline = ImagePipeline::new(config.decoder, config.scaling)?;
+        let pipeline = ImagePipeline::new(config.decoder, config.scaling, config.limits)?;
         Ok(Worker { pipeline, item: Item::default(), config, stages: Vec::new(), bytes: 0 })
     }
 

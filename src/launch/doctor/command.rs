@@ -81,7 +81,7 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
         let lines = examination.network.line().into_iter().chain(report::findings(&examination.findings));
         let notes = examination.hosts.iter().filter_map(HostFacts::load_note);
         lines.chain(notes).for_each(|line| text += &(line + "\n"));
-        output::print_raw(&coloured(&output::strip_control_characters(&text)))?;
+        output::print_raw(&coloured(&text))?;
     }
     let summary = report::summary(&examination);
     ensure!(!examination.has_errors(), "{summary}: a job on these hosts would fail");

@@ -5,6 +5,7 @@
 use std::io::{self, Write};
 
 use console::{Color, Style};
+use ringmark_record::untrusted_text::printable_lines;
 
 /// Words that are verdicts, with their colours.
 const VERDICTS: [(&str, Color); 6] = [
@@ -55,8 +56,9 @@ pub fn coloured(text: &str) -> String {
 }
 
 fn with_colours(text: &str, are_shown: bool) -> String {
+    let text = &printable_lines(text);
     if !are_shown {
-        return text.to_owned();
+        return text.to_string();
     }
     let piece = |piece: &str| {
         let word = piece.trim_end_matches([' ', '\n']);

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use ringmark_record::line::remark::Remark;
+use ringmark_record::untrusted_text::printable;
+
+use crate::output;
 
 /// One finding; prints as `1n2g/rn50_b128_fp32_2.log:57: what is wrong: what to do`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,12 +35,11 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // One line, whatever a file had in it or was called, and nothing that a terminal obeys.
-        let plain = |text: &str| text.replace(char::is_control, " ");
-        write!(formatter, "{}", plain(&self.path.to_string_lossy()))?;
+        write!(formatter, "{}", printable(&self.path.to_string_lossy()))?;
         if let Some(line) = self.line {
             write!(formatter, ":{line}")?;
         }
-        write!(formatter, ": {}", plain(&self.what))
+        write!(formatter, ": {}", printable(&self.what))
     }
 }
 
@@ -46,7 +48,7 @@ impl fmt::Display for Problem {
 pub fn check_complete(what: &str, left_out: impl IntoIterator<Item = String>) -> anyhow::Result<()> {
     let mut count = 0;
     for line in left_out {
-        eprintln!("{line}");
+        output::print_note(&line);
         count += 1;
     }
     match count {

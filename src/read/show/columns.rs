@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
 use comfy_table::{CellAlignment, LineStyle, Table};
+use ringmark_record::untrusted_text::printable;
 
 /// A column's name, and its unit where it has one (a speedup's is its base, where that is not 1n1g).
 type Header = (String, String);
@@ -79,12 +80,11 @@ pub fn piped(columns: &Columns) -> String {
 /// For Markdown, as text and nothing else: names come from files, and may be made to look like a picture or like HTML.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
+    for letter in printable(text).chars() {
         match letter {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '\\' | '`' | '*' | '[' | '|' => escaped.extend(['\\', letter]),
-            letter if letter.is_control() => escaped.push(' '),
             letter => escaped.push(letter),
         }
     }

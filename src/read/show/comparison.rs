@@ -1,6 +1,7 @@
 //! A comparison for people: what differs, then a line for each case, in a terminal or in Markdown. Not for arithmetic.
 
 use ringmark_record::stats::comparison::{POWER, Verdict, for_all};
+use ringmark_record::untrusted_text::printable;
 
 use crate::read::analyse::comparison::side::{ConditionDifference, SideKind};
 use crate::read::analyse::comparison::verdicts::{ComparedCase, ComparedResults, ComparedSide, ComparedTable, Row};
@@ -287,10 +288,10 @@ fn wrapped(text: &str) -> String {
 impl Look {
     /// Text that others wrote: nothing in it may move the cursor, break a table or be taken for HTML.
     fn foreign(self, text: &str) -> String {
-        let seen = text.chars().map(|sign| if sign.is_control() { '\u{fffd}' } else { sign });
+        let seen = printable(text);
         match self {
-            Look::Terminal => seen.collect(),
-            Look::Markdown => seen.fold(String::new(), |mut escaped, sign| {
+            Look::Terminal => seen.into_owned(),
+            Look::Markdown => seen.chars().fold(String::new(), |mut escaped, sign| {
                 if matches!(sign, '|' | '<' | '>' | '`' | '*' | '[' | '\\') {
                     escaped.push('\\');
                 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::exchange::Switch;
 use crate::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
+use crate::dimension::image_limits::ImageLimits;
 use crate::dimension::units::{Bytes, Seconds};
 use crate::option;
 use crate::options::option_table::{OptionSpec, OptionValue, Options, settings};
@@ -70,6 +71,16 @@ impl From<DataFiles> for Option<String> {
     }
 }
 
+impl OptionValue for ImageLimits {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn parse(text: &str) -> Result<ImageLimits> {
+        text.parse()
+    }
+}
+
 impl OptionValue for DataFiles {
     fn text(&self) -> String {
         self.0.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(",")
@@ -109,6 +120,9 @@ pub struct ImageInputConfig {
     pub shuffle: Switch,
     /// What is done where an image is none.
     pub on_bad_image: BadImage,
+    /// Limits of an image; `None` for the defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_limits: Option<ImageLimits>,
 }
 
 impl Default for ImageInputConfig {
@@ -123,6 +137,7 @@ impl Default for ImageInputConfig {
             prefetch: 4,
             shuffle: Switch::On,
             on_bad_image: BadImage::Fail,
+            image_limits: None,
         }
     }
 }
@@ -174,6 +189,13 @@ impl Options for ImageInputConfig {
                 "FAIL|SKIP",
                 "End the run where an image cannot be decoded, or put another of the batch in its place and count it"
             ),
+            option!(
+                image_limits,
+                "image-limits",
+                "LIMITS",
+                "Refuse an image beyond these limits: pixels, aspect (longer edge to shorter), scans of a JPEG, and bytes"
+            )
+            .default_is("pixels=50000000,aspect=100,scans=32,bytes=100000000"),
         ]
     }
 }
@@ -182,6 +204,11 @@ impl ImageInputConfig {
     /// Whether nothing was typed.
     pub fn is_default(&self) -> bool {
         *self == ImageInputConfig::default()
+    }
+
+    /// Limits of an image.
+    pub fn limits(&self) -> ImageLimits {
+        self.image_limits.unwrap_or_default()
     }
 
     /// The seed of the order in which images come; `None` is the order in which they are stored.

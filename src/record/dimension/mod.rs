@@ -14,6 +14,7 @@
 //! | [`device_peak`] | what is published of a device's speed |
 //! | [`case`] | nodes and ranks a node: `1n8g` |
 //! | [`image_input`] | decoder, interpolation, augmentation |
+//! | [`image_limits`] | limits of an image that is read |
 //! | [`operation`] | what ranks do together with their arrays |
 //! | [`phase`] | the parts of an iteration |
 //! | [`units`] | bytes, seconds, images/s, GB/s, TFLOP/s |
@@ -24,6 +25,7 @@ pub mod device_peak;
 pub mod dtype;
 pub mod graphs;
 pub mod image_input;
+pub mod image_limits;
 pub mod kernels;
 pub mod kv_store;
 pub mod layout;

@@ -83,14 +83,87 @@ pub fn write_by_name(path: &Path, content: impl FnOnce(&Path) -> Result<()>) -> 
     write().with_context(|| format!("{} cannot be written", path.display()))
 }
 
+/// A file that is complete and on the disk, under another name: removed unless [`publish_together`] names it.
+#[derive(Debug)]
+pub struct PreparedFile {
+    part: PathBuf,
+    path: PathBuf,
+}
+
+impl PreparedFile {
+    /// Lets `content` write what is to become `path`, over a file that may be there.
+    pub fn new(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<PreparedFile> {
+        let write = || -> Result<PreparedFile> {
+            ensure!(!path.metadata().is_ok_and(|found| !found.is_file()), "it is there, and no file");
+            let part = part_of(path).context("this is no name of a file")?;
+            let prepared = PreparedFile { part, path: path.to_owned() };
+            let mut output = BufWriter::new(File::create(&prepared.part)?);
+            content(&mut output)?;
+            output.into_inner().map_err(IntoInnerError::into_error)?.sync_all()?;
+            Ok(prepared)
+        };
+        write().with_context(|| format!("{} cannot be written", path.display()))
+    }
+
+    /// Name of the replaced file until all new files have theirs.
+    fn old(&self) -> PathBuf {
+        self.part.with_extension("old")
+    }
+
+    /// Gives the file its name, and keeps one that was there.
+    fn publish(&self) -> io::Result<()> {
+        match fs::rename(&self.path, self.old()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => fs::rename(&self.part, &self.path),
+        }
+    }
+
+    /// Undoes [`publish`](Self::publish), however far it got.
+    fn take_back(&self) {
+        // Each of the two may never have been done.
+        let _ = fs::rename(&self.path, &self.part);
+        let _ = fs::rename(self.old(), &self.path);
+    }
+}
+
+impl Drop for PreparedFile {
+    fn drop(&mut self) {
+        // There is none once it has its name.
+        let _ = fs::remove_file(&self.part);
+    }
+}
+
+/// Gives all `files` of one folder their names, or, when one fails, none: the files that were there stay.
+pub fn publish_together(files: &[PreparedFile]) -> Result<()> {
+    for (index, file) in files.iter().enumerate() {
+        if let Err(error) = file.publish() {
+            file.take_back();
+            files[..index].iter().rev().for_each(PreparedFile::take_back);
+            return Err(error).with_context(|| format!("{} cannot be written", file.path.display()));
+        }
+    }
+    for file in files {
+        // There is none where the name was new.
+        let _ = fs::remove_file(file.old());
+    }
+    if let Some(file) = files.first() {
+        synchronize_folder(&file.path);
+    }
+    Ok(())
+}
+
 /// Gives `part`, which is complete, its name `path` in the same folder. After it not even a power cut takes it back,
 /// where the file system can promise that.
 pub fn publish(part: &Path, path: &Path) -> io::Result<()> {
     fs::rename(part, path)?;
+    synchronize_folder(path);
+    Ok(())
+}
+
+fn synchronize_folder(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The file is there whole by now or was before: a folder that cannot be synchronized takes nothing from it.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
-    Ok(())
 }
 
 /// Whether this is the name of a part file, which only a writer that was killed leaves.
@@ -228,6 +301,57 @@ mod tests {
             check(&path).expect("it can be written");
         }
         assert_eq!(folder.names(), Vec::<OsString>::new());
+    }
+
+    #[test]
+    fn files_get_their_names_together_or_not_at_all() {
+        let folder = Folder::new();
+        let paths = ["a", "b", "c"].map(|name| folder.0.join(name));
+        let prepare = |content: &str| {
+            paths.each_ref().map(|path| {
+                PreparedFile::new(path, |output| Ok(output.write_all(content.as_bytes())?)).expect("prepared")
+            })
+        };
+        let read = || paths.each_ref().map(|path| fs::read_to_string(path).ok());
+        let all = |content: &str| [(); 3].map(|()| Some(content.to_owned()));
+        for content in ["first", "second"] {
+            publish_together(&prepare(content)).expect("published");
+            assert_eq!(read(), all(content));
+            assert_eq!(folder.names().len(), 3);
+        }
+        // The third lost its content, after the first two have their names.
+        let third = prepare("third");
+        fs::remove_file(&third[2].part).expect("there");
+        let error = format!("{:#}", publish_together(&third).expect_err("it fails"));
+        assert!(error.starts_with(&format!("{} cannot be written: ", paths[2].display())), "{error}");
+        drop(third);
+        assert_eq!(read(), all("second"));
+        assert_eq!(folder.names().len(), 3);
+        for (index, path) in paths.iter().enumerate() {
+            fs::remove_file(path).expect("there");
+            let new = prepare("new");
+            fs::remove_file(&new[index].part).expect("there");
+            publish_together(&new).expect_err("it fails");
+            drop(new);
+            assert_eq!(folder.names().len(), 2 - index, "what was not there is not there afterwards");
+        }
+        let failed = PreparedFile::new(&paths[0], |_| bail!("no number")).expect_err("it failed");
+        assert_eq!(format!("{failed:#}"), format!("{} cannot be written: no number", paths[0].display()));
+        assert_eq!(folder.names(), Vec::<OsString>::new());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_without_waiting() {
+        let folder = Folder::new();
+        let link = folder.0.join("link");
+        std::os::unix::fs::symlink("/dev/zero", &link).expect("linked");
+        let (_reader, writer) = std::io::pipe().expect("a pipe");
+        let pipe = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer)));
+        for path in [&pipe, &link, Path::new("/dev/null")] {
+            let error = open(path).expect_err("no file").to_string();
+            assert_eq!(error, "it is a pipe, socket or device, and no file", "{}", path.display());
+        }
+        assert_eq!(open(&folder.0).expect_err("a folder").to_string(), "it is a folder");
     }
 
     #[test]

@@ -183,6 +183,7 @@ pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSp
         threads: batches.threads as usize,
         ahead: config.prefetch as usize,
         on_bad_image: config.on_bad_image,
+        limits: config.limits(),
     }
 }
 

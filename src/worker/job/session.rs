@@ -16,6 +16,7 @@ use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::whole_file;
 use ringmark_record::host::environment::{Environment, RankPlace};
 use ringmark_record::host::heartbeat::LauncherAddress;
+use ringmark_record::untrusted_text::printable_lines;
 use tch::Device;
 
 use crate::exchange::backend::nccl_log;
@@ -132,7 +133,7 @@ impl Session<'_> {
     /// Prints on rank 0, which speaks for all.
     pub fn print(&self, lines: &[String]) {
         if self.world.rank() == 0 {
-            lines.iter().for_each(|line| println!("{line}"));
+            lines.iter().for_each(|line| println!("{}", printable_lines(line)));
         }
     }
 

@@ -2,8 +2,10 @@
 
 use std::io::Write;
 
+use ringmark_record::untrusted_text::printable_lines;
+
 /// Writes a line at once: parts of lines would mix with those of other ranks.
 pub fn emit(line: &str) {
     // There is nowhere left to say that this failed.
-    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("{}\n", printable_lines(line)).as_bytes());
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ringmark_record::dimension::model_facts::ModelFacts;
-use ringmark_record::file::whole_file;
+use ringmark_record::file::{safetensors, whole_file};
+use ringmark_record::host::memory;
 use tch::{Device, Kind, TchError, Tensor};
 
 use ::safetensors::SafeTensorError;
@@ -78,6 +79,9 @@ pub fn save(path: &Path, tensors: &NamedTensors, beside: &Beside) -> Result<()> 
 
 /// Every tensor of a safetensors file by name, in host memory.
 pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
+    let unreadable = || format!("{} cannot be read as safetensors", path.display());
+    // Before anything waits for a pipe.
+    whole_file::open(path).with_context(unreadable)?;
     ensure!(
         !is_pickle(path),
         "{file} is a PyTorch pickle, not safetensors: convert it in Python by \
@@ -85,9 +89,8 @@ pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
          (often torch.load(..)[\"model\"] or [\"state_dict\"])",
         file = path.display().to_string()
     );
-    let file = Tensor::read_safetensors(path)
-        .map_err(plain)
-        .with_context(|| format!("{} cannot be read as safetensors", path.display()))?;
+    safetensors::check(path, memory::available()).with_context(unreadable)?;
+    let file = Tensor::read_safetensors(path).map_err(plain).with_context(unreadable)?;
     for (name, tensor) in &file {
         ensure!(tensor.kind() != Kind::Double, "{name} in {} is fp64: save it as fp32", path.display());
     }

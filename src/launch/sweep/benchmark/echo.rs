@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
+use ringmark_record::untrusted_text::printable_lines;
 
 use crate::launch::sweep::benchmark::Follower;
 
@@ -18,6 +19,10 @@ impl Follower for Echo {
             return Ok(());
         }
         let mut output = io::stdout().lock();
-        output.write_all(line).and_then(|()| output.flush()).context("cannot write to the standard output")
+        let line = String::from_utf8_lossy(line);
+        output
+            .write_all(printable_lines(&line).as_bytes())
+            .and_then(|()| output.flush())
+            .context("cannot write to the standard output")
     }
 }

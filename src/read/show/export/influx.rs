@@ -1,6 +1,8 @@
 //! InfluxDB's line protocol, `measurement,tags fields time` (<https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/>):
 //! a line a case, run and message size. Times are nanoseconds since 1970 UTC, of the run's begin.
 
+use ringmark_record::untrusted_text::is_unprintable;
+
 use crate::read::load::problem::Problem;
 use crate::read::show::export::figure::{Figure, Scope, Series, Value};
 
@@ -57,7 +59,7 @@ fn escaped(value: &str) -> String {
         match letter {
             ',' | '=' | ' ' => text.extend(['\\', letter]),
             '\\' => text.push('/'),
-            letter if letter.is_control() => text.push('_'),
+            letter if is_unprintable(letter) => text.push('_'),
             letter => text.push(letter),
         }
     }
@@ -66,7 +68,7 @@ fn escaped(value: &str) -> String {
 
 /// The value of a field that is a text.
 fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace(char::is_control, " "))
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace(is_unprintable, " "))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::sha256;
+use ringmark_record::untrusted_text::printable;
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -172,7 +173,7 @@ fn tag_name(name: &str) -> String {
 
 /// A text in YAML, on one line.
 fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace(char::is_control, " ").replace('\'', "''"))
+    format!("'{}'", printable(text).replace('\'', "''"))
 }
 
 /// `file:///a/b%20c` of an absolute path.

@@ -2,6 +2,7 @@
 //! choice of light or dark, and fits a phone. Whatever comes from a file is text here, never markup: maud escapes it.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use ringmark_record::untrusted_text::printable_lines;
 
 use crate::read::show::page::charts::{Chart, frame, style};
 use crate::read::show::page::document::{Block, Column, Document, Findings, Headline, Row, Section, Table, Trust};
@@ -64,7 +65,8 @@ pub fn html(document: &Document) -> String {
             }
         }
     };
-    page.into_string()
+    // Of all its names at once: maud escapes markup, and neither control characters nor what turns text around.
+    printable_lines(&page.into_string()).into_owned()
 }
 
 /// What drawings refer to.

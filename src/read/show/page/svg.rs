@@ -2,6 +2,7 @@
 //! a script. For a README; the page has all charts, this has the one that sums them up.
 
 use maud::{Markup, PreEscaped, html};
+use ringmark_record::untrusted_text::printable;
 
 use crate::read::show::page::charts::frame::{Drawing, KeyEntry, px};
 use crate::read::show::page::document::{Document, Figure, Headline, Section};
@@ -146,12 +147,6 @@ fn wrapped(text: &str, letters: usize) -> Vec<String> {
         }
     }
     lines
-}
-
-/// Names come from files, and XML has no place for some characters, not even as an entity.
-fn printable(text: &str) -> String {
-    let is_none = |letter: &char| letter.is_control() || ['\u{fffe}', '\u{ffff}'].contains(letter);
-    text.chars().map(|letter| if is_none(&letter) { '\u{fffd}' } else { letter }).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The report without charts: Markdown, and tables for a terminal, with a bar behind each row.
 
+use ringmark_record::untrusted_text::printable;
+
 use crate::output::strip_control_characters;
 use crate::read::show::columns::{Columns, aligned, escaped, piped};
 use crate::read::show::page::document::{Block, Column, Document, Figure, Headline, Link, Row, Table};
@@ -155,10 +157,7 @@ fn columns(table: &Table, wanted: fn(&Column) -> bool, bars: Option<f64>, cell: 
 
 /// Names come from files: none may break a table, or look like markup.
 fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
-        .collect::<String>()
-        .replace('|', "\u{2502}")
+    printable(text).replace('|', "\u{2502}")
 }
 
 /// `share` of so many columns, to an eighth of one; something is shown of everything above 0.

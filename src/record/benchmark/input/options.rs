@@ -130,6 +130,7 @@ mod tests {
                 prefetch: 2,
                 shuffle: Switch::Off,
                 on_bad_image: BadImage::Skip,
+                image_limits: "pixels=7,aspect=3".parse().ok(),
             },
             record: Some("c.json".into()),
             trace: TraceConfig { iterations: "3-4".parse().ok(), ..TraceConfig::default() },

@@ -356,6 +356,7 @@ mod tests {
                 prefetch: 2,
                 shuffle: Switch::Off,
                 on_bad_image: BadImage::Skip,
+                image_limits: "pixels=7,aspect=3".parse().ok(),
             },
             init: None,
             save: Some("c.safetensors".into()),

@@ -48,7 +48,7 @@ impl Source {
     /// Where they cannot be read, or do not suit the network.
     pub fn open(config: &InputConfig) -> Result<Source> {
         let DataSource::Images(files) = config.data.source() else { return Err(anyhow!("--data names no images")) };
-        let dataset = Dataset::open(files)?;
+        let dataset = Dataset::open_within(files, config.images.limits())?;
         let seed = config.seed as u64;
         let recipe = training_recipe(&config.images, &dataset, config.image_size())?;
         let batches = BatchSpec { model: config.model, images: config.batch_size, seed, threads: 1 };
@@ -183,7 +183,7 @@ impl Source {
         }
         let mut sum = StoredImages { looked_at: 0, bytes: 0.0, pixels: 0.0, shorter_edge: 0.0, aspect: 0.0 };
         self.look_at_some(|item| {
-            let Ok(header) = decode::header(item.bytes()) else { return };
+            let Ok(header) = decode::header(item.bytes(), &self.loader.limits) else { return };
             let (pixels, shorter) = (header.size().pixels() as f64, header.size().shorter() as f64);
             sum.looked_at += 1;
             sum.bytes += item.bytes().len() as f64;

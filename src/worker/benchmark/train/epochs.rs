@@ -85,7 +85,7 @@ impl Epochs {
 /// Where they cannot be read, or are not those of rank 0.
 pub fn deal(files: &[PathBuf], config: &TrainConfig, session: &Session) -> Result<Deal> {
     let world = session.world;
-    let dataset = Dataset::open(files)?;
+    let dataset = Dataset::open_within(files, config.input.limits())?;
     let items = dataset.length().map_or_else(|| "records in turn".to_owned(), |items| format!("{items} images"));
     let all = world.gather_text(&format!("{}: {items}", dataset.what()));
     let own = &all[world.rank() as usize];

@@ -9,6 +9,7 @@ use ringmark_record::benchmark::train::record::{RunHeader, TakenUp, Trial, Tunin
 use ringmark_record::benchmark::{RunLabel, measured_and_warmup};
 use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::line::dlperf;
+use ringmark_record::untrusted_text::printable_lines;
 
 use crate::job::environment;
 use crate::job::world::World;
@@ -32,14 +33,14 @@ impl Progress {
             return Progress { speaks, images, iterations_before, bar: None };
         }
         for line in environment_lines(header) {
-            println!("# {line}");
+            println!("# {}", printable_lines(&line));
         }
         for Iteration { iteration, step, loss, .. } in before {
             println!("{}", dlperf::write(*iteration, ImagesPerSecond(images / step[0].0), loss[0]));
         }
         if let Some(TakenUp { behind, changes, .. }) = header.taken_up.last() {
             println!("{}", dlperf::write_taken_up(*behind));
-            changes.iter().for_each(|change| println!("# {change}"));
+            changes.iter().for_each(|change| println!("# {}", printable_lines(change)));
         }
         // mpirun gives ranks a terminal of its own for standard output, and none for errors.
         let bar = (stdout().is_terminal() && stderr().is_terminal()).then(|| {
@@ -74,6 +75,7 @@ impl Progress {
     }
 
     fn line(&self, line: &str) {
+        let line = printable_lines(line);
         match &self.bar {
             Some(bar) => bar.suspend(|| println!("{line}")),
             None => println!("{line}"),

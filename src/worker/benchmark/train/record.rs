@@ -13,6 +13,7 @@ use ringmark_record::dimension::units::{Bytes, Seconds, TeraflopsPerSecond};
 use ringmark_record::host::environment::RankPlace;
 use ringmark_record::stats::summary;
 use ringmark_record::trace::layer_profile::LayerProfile;
+use ringmark_record::untrusted_text::printable_lines;
 use ringmark_record::validity;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
@@ -108,7 +109,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         if let Some(end) = &mut record.end {
             end.warnings = warnings;
         }
-        summary_lines(&record).iter().for_each(|line| println!("# {line}"));
+        summary_lines(&record).iter().for_each(|line| println!("# {}", printable_lines(line)));
         session.write(record.header.config.record.as_deref(), |output| record.write(output))?;
     }
     world.barrier();

@@ -1,7 +1,7 @@
 //! A server's side of a worker's connection: a thread that reads what the worker pushes, and one that sends what is meant for it.
 
-use std::collections::BTreeMap;
-use std::io::{BufReader, Write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use anyhow::{Context, Error, Result, bail, ensure};
 
 use crate::exchange::kv_store::held_part::HeldPart;
-use crate::exchange::kv_store::protocol::{self, FrameKind, Header, LostWorker, ServerReport};
+use crate::exchange::kv_store::protocol::{self, FrameKind, FrameReader, Header, LostWorker, Problem, ServerReport};
 use crate::ffi::host_array::HostArray;
 
 /// The parts of this server by their numbers.
@@ -48,45 +48,107 @@ pub enum Heard {
     Farewell,
     /// The connection broke, and how.
     Lost(String),
+    /// A frame that is incomplete, or is not due: what the worker did.
+    Faulty(String),
     /// Of this server itself: an update failed.
     Failed,
 }
 
-/// Reads all that a worker sends, until its connection ends.
-pub fn read(connection: &TcpStream, pusher: usize, parts: &Parts, heard: &Sender<(usize, Heard)>) {
+/// State of a worker's frames, which decides what may come next.
+struct Conversation<'a> {
+    pusher: usize,
+    parts: &'a Parts,
+    /// Parts of which it sent the first values.
+    initial: BTreeSet<u32>,
+    sends_initial: bool,
+    pushes: u64,
+    has_ended: bool,
+}
+
+/// Reads all that a worker sends, until its connection ends. `sends_initial` is true of the worker with the first weights; read
+/// time-outs of the connection end a frame that has begun.
+pub fn read(
+    connection: &TcpStream,
+    (pusher, sends_initial): (usize, bool),
+    parts: &Parts,
+    heard: &Sender<(usize, Heard)>,
+) {
     let mut input = BufReader::with_capacity(1 << 16, connection);
+    let mut conversation =
+        Conversation { pusher, parts, initial: BTreeSet::new(), sends_initial, pushes: 0, has_ended: false };
     loop {
-        let event = read_frame(&mut input, pusher, parts).unwrap_or_else(|error| Heard::Lost(format!("{error:#}")));
-        let is_last = matches!(event, Heard::Lost(_) | Heard::Farewell);
+        let event = conversation.read_frame(&mut input);
+        let is_last = matches!(event, Heard::Lost(_) | Heard::Faulty(_) | Heard::Farewell);
         if heard.send((pusher, event)).is_err() || is_last {
             return;
         }
     }
 }
 
-fn read_frame(input: &mut BufReader<&TcpStream>, pusher: usize, parts: &Parts) -> Result<Heard> {
-    let header = Header::read(input)?;
-    let Header { kind, part, iteration, bytes } = header;
-    let expected = |expected: usize| -> Result<()> {
-        ensure!(bytes == expected as u64, "part {part} comes in {bytes} bytes, not {expected}");
+impl Conversation<'_> {
+    fn read_frame(&mut self, input: &mut BufReader<&TcpStream>) -> Heard {
+        if let Err(error) = protocol::wait_for_frame(input) {
+            return Heard::Lost(error.to_string());
+        }
+        let mut frame = FrameReader::new(input);
+        let event = Header::read(&mut frame).map_err(Error::from).and_then(|header| {
+            frame.begin(&header);
+            self.check_due(&header)?;
+            self.read_payload(&header, &mut frame)
+        });
+        event.unwrap_or_else(|error| match frame.problem(&error) {
+            Problem::Closed(how) => Heard::Lost(how),
+            Problem::Faulty(what) => Heard::Faulty(what),
+        })
+    }
+
+    /// Refuses a frame that is out of turn, before its payload goes anywhere.
+    fn check_due(&mut self, Header { kind, part, .. }: &Header) -> Result<()> {
+        match kind {
+            FrameKind::Initial => ensure!(
+                self.sends_initial && self.pushes == 0 && !self.has_ended && self.initial.insert(*part),
+                "it sent first weights of part {part} that are not due"
+            ),
+            FrameKind::Push => {
+                ensure!(!self.has_ended, "it pushed part {part} after its end");
+                let is_there = self.parts.get(*part)?.is_there(self.pusher);
+                ensure!(!is_there, "it pushed part {part} again before it was answered");
+                self.pushes += 1;
+            }
+            FrameKind::End => {
+                let rest = self.pushes % (self.parts.0.len() as u64).max(1);
+                ensure!(!self.has_ended, "it ended a second time");
+                ensure!(rest == 0, "it ended after {rest} of {} parts of an iteration", self.parts.0.len());
+                self.has_ended = true;
+            }
+            FrameKind::Farewell => {}
+            other => bail!("it sent {other:?}, which no worker sends to a server that it has greeted"),
+        }
         Ok(())
-    };
-    match kind {
-        FrameKind::Initial => {
-            let held = parts.get(part)?;
-            expected(held.answer_bytes())?;
-            held.receive_weights(input)?;
-            Ok(Heard::Initial)
+    }
+
+    fn read_payload(&self, header: &Header, frame: &mut impl Read) -> Result<Heard> {
+        let &Header { kind, part, iteration, bytes } = header;
+        let expected = |expected: usize| -> Result<()> {
+            ensure!(bytes == expected as u64, "it sent part {part} in {bytes} bytes, not {expected}");
+            Ok(())
+        };
+        match kind {
+            FrameKind::Initial => {
+                let held = self.parts.get(part)?;
+                expected(held.answer_bytes())?;
+                held.receive_weights(frame)?;
+                Ok(Heard::Initial)
+            }
+            FrameKind::Push => {
+                let held = self.parts.get(part)?;
+                expected(held.pushed_bytes())?;
+                held.receive_push(self.pusher, frame)?;
+                Ok(Heard::Push { part, iteration })
+            }
+            FrameKind::End => Ok(Heard::End),
+            _ => Ok(Heard::Farewell),
         }
-        FrameKind::Push => {
-            let held = parts.get(part)?;
-            expected(held.pushed_bytes())?;
-            held.receive_push(pusher, input)?;
-            Ok(Heard::Push { part, iteration })
-        }
-        FrameKind::End => Ok(Heard::End),
-        FrameKind::Farewell => Ok(Heard::Farewell),
-        other => bail!("a worker sent {other:?}"),
     }
 }
 
@@ -105,6 +167,85 @@ pub fn write(mut connection: &TcpStream, incoming: Receiver<Outgoing>) {
         if sent.is_err() {
             // The reader learns of it too, and says so.
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tch::Kind;
+
+    use super::*;
+    use crate::exchange::kv_store::held_part::{AnswerForm, Forms, PushForm};
+    use crate::exchange::kv_store::protocol::HEADER_BYTES;
+
+    /// Reads `sent` as a server of two parts of two weights, from a worker that then stays silent.
+    fn events(sends_initial: bool, sent: &[u8]) -> Vec<String> {
+        let forms = Forms { push: PushForm::Values(Kind::Float), answer: AnswerForm::Weights, has_momenta: false };
+        let held = |part| (part, HeldPart::new(2, forms, 1).expect("memory"));
+        let parts = Parts([held(0), held(1)].into());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut worker = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        worker.write_all(sent).expect("the kernel takes it");
+        let (connection, _) = listener.accept().expect("a connection");
+        // Whatever is sent is there: a longer time-out changes nothing.
+        connection.set_read_timeout(Some(Duration::from_millis(10))).expect("a time-out");
+        let (sender, heard) = mpsc::channel();
+        read(&connection, (0, sends_initial), &parts, &sender);
+        heard
+            .try_iter()
+            .map(|(_, event)| match event {
+                Heard::Initial => "initial".to_owned(),
+                Heard::Push { part, iteration } => format!("push of part {part} in iteration {iteration}"),
+                Heard::End => "end".to_owned(),
+                Heard::Farewell => "farewell".to_owned(),
+                Heard::Lost(how) | Heard::Faulty(how) => how,
+                Heard::Failed => "failed".to_owned(),
+            })
+            .collect()
+    }
+
+    fn frame(kind: FrameKind, part: u32, values: usize) -> Vec<u8> {
+        let header = Header { kind, part, iteration: 1, bytes: 4 * values as u64 };
+        [&header.encode()[..], &vec![0; 4 * values]].concat()
+    }
+
+    #[test]
+    fn a_frame_that_stops_or_is_out_of_turn_is_told() {
+        use FrameKind::{End, Farewell, Hello, Initial, Push};
+        let initial = [frame(Initial, 0, 2), frame(Initial, 1, 2)].concat();
+        let push = [frame(Push, 0, 2), frame(Push, 1, 2)].concat();
+        let bare = |kind| Header::bare(kind).encode().to_vec();
+        let whole = [initial.clone(), push.clone(), bare(End), bare(Farewell)].concat();
+        let pushed = "push of part 0 in iteration 1";
+        let all = ["initial", "initial", pushed, "push of part 1 in iteration 1", "end", "farewell"];
+        assert_eq!(events(true, &whole), all);
+        for (sends_initial, sent, last) in [
+            (
+                true,
+                frame(Push, 1, 2)[..HEADER_BYTES + 3].to_vec(),
+                "it stopped after 3 of 8 bytes of the frame Push of part 1",
+            ),
+            (true, frame(Push, 1, 2)[..7].to_vec(), "it stopped after 7 of the 24 bytes of a header"),
+            (false, initial.clone(), "it sent first weights of part 0 that are not due"),
+            (
+                true,
+                [frame(Initial, 1, 2), frame(Initial, 1, 2)].concat(),
+                "it sent first weights of part 1 that are not due",
+            ),
+            (true, [push.clone(), initial].concat(), "it sent first weights of part 0 that are not due"),
+            (true, [frame(Push, 0, 2), bare(End)].concat(), "it ended after 1 of 2 parts of an iteration"),
+            (true, [bare(End), push].concat(), "it pushed part 0 after its end"),
+            (true, frame(Push, 0, 3), "it sent part 0 in 12 bytes, not 8"),
+            (true, frame(Push, 7, 2), "part 7 lies on another server"),
+            (true, bare(Hello), "it sent Hello, which no worker sends to a server that it has greeted"),
+            (true, vec![9; HEADER_BYTES], "151587081 is no kind of frame"),
+        ] {
+            assert_eq!(events(sends_initial, &sent).last().map(String::as_str), Some(last));
         }
     }
 }

@@ -196,6 +196,11 @@ impl HeldPart {
         Ok(push.receive(0..push.tensor().numel(), input)?)
     }
 
+    /// True if a worker's push of this round is there. Asynchronous updates have no rounds.
+    pub fn is_there(&self, pusher: usize) -> bool {
+        self.own().is_there[pusher]
+    }
+
     /// Counts a worker's push of this round; how many are there.
     pub fn count(&self, pusher: usize) -> usize {
         let mut own = self.own();

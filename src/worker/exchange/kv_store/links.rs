@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use ringmark_record::trace::span::Lane;
 
 use crate::exchange::coded::Coded;
@@ -19,7 +19,7 @@ use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::meeting::{self, ServerFacts};
 use crate::exchange::kv_store::plan::PlannedPart;
 use crate::exchange::kv_store::protocol::{
-    self, FrameKind, HEADER_BYTES, Header, LONGEST_REPORT, LostWorker, ServerReport,
+    self, FrameKind, FrameReader, HEADER_BYTES, Header, LONGEST_REPORT, LostWorker, Problem, ServerReport,
 };
 use crate::exchange::kv_store::push_codes::PushCodes;
 use crate::exchange::kv_store::turns::{Turns, UNSENT};
@@ -139,12 +139,14 @@ impl Links {
             }
         }
         let (mut orders, mut senders) = (Vec::new(), Vec::new());
+        let timeout = meeting::read_timeout()?;
         for (number, (connection, server)) in connections.into_iter().zip(servers).enumerate() {
             let name = format!("server {number} of {} on host {}", servers.len(), server.host);
             let (sender, incoming) = mpsc::channel();
             orders.push(sender);
             let (sending, receiving) = (shared.clone(), shared.clone());
             socket::limit_unsent(&connection, UNSENT)?;
+            connection.set_read_timeout(Some(timeout))?;
             let (output, name_of_output) = (connection.try_clone()?, name.clone());
             let send = move || sending.report(&name_of_output, sending.send(number, &output, &incoming));
             senders.push(thread::Builder::new().spawn(send)?);
@@ -326,47 +328,59 @@ impl Shared {
         let mut input = BufReader::with_capacity(1 << 16, connection);
         let mut packed = Vec::new();
         loop {
-            let header = Header::read(&mut input)?;
-            match header.kind {
-                FrameKind::Answer => {
-                    let part = self.parts.get(header.part as usize).filter(|part| part.server == number);
-                    let part = part.with_context(|| format!("it sent part {}", header.part))?;
-                    let span = self.span(Lane::Pull(number as u32), PULL, part);
-                    let elements = part.elements.clone();
-                    let bytes = self.answer.bytes(elements.len());
-                    ensure!(header.bytes == bytes as u64, "part {} came in {} bytes", header.part, header.bytes);
-                    match self.answer {
-                        AnswerForm::Weights => self.pulled.receive(elements, &mut input)?,
-                        AnswerForm::Sums(sums) => {
-                            packed.resize(bytes, 0);
-                            input.read_exact(&mut packed)?;
-                            sums.unpack(&packed, floats_mut(&mut self.pulled.tensor().shallow_clone(), &elements)?);
-                        }
-                    }
-                    self.received.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
-                    heartbeat::count_progress();
-                    span.into_iter().for_each(OpenSpan::end);
-                    let mut state = self.state();
-                    state.arrived += 1;
-                    state.fresh.push_back(header.part);
-                }
-                FrameKind::Report => {
-                    let report = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;
-                    self.state().reports[number] = Some(report);
-                }
-                FrameKind::WorkerLost => {
-                    let loss = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;
-                    let mut state = self.state();
-                    state.lost_workers.push(loss);
-                    let is_gathering = state.link != LinkState::Pushing;
-                    if let Some(loss) = state.unforeseen_lost_worker().filter(|_| is_gathering) {
-                        drop(state);
-                        self.fail(&loss);
-                    }
-                }
-                other => bail!("it sent {other:?}"),
-            }
+            protocol::wait_for_frame(&mut input)?;
+            let mut frame = FrameReader::new(&mut input);
+            let taken = Header::read(&mut frame).map_err(Error::from).and_then(|header| {
+                frame.begin(&header);
+                self.take(&header, number, &mut frame, &mut packed)
+            });
+            taken.map_err(|error| match frame.problem(&error) {
+                Problem::Closed(how) | Problem::Faulty(how) => anyhow!(how),
+            })?;
             self.changed.notify_all();
         }
+    }
+
+    fn take(&self, header: &Header, number: usize, frame: &mut impl Read, packed: &mut Vec<u8>) -> Result<()> {
+        match header.kind {
+            FrameKind::Answer => {
+                let part = self.parts.get(header.part as usize).filter(|part| part.server == number);
+                let part = part.with_context(|| format!("it sent part {}", header.part))?;
+                let span = self.span(Lane::Pull(number as u32), PULL, part);
+                let elements = part.elements.clone();
+                let bytes = self.answer.bytes(elements.len());
+                ensure!(header.bytes == bytes as u64, "part {} came in {} bytes", header.part, header.bytes);
+                match self.answer {
+                    AnswerForm::Weights => self.pulled.receive(elements, frame)?,
+                    AnswerForm::Sums(sums) => {
+                        packed.resize(bytes, 0);
+                        frame.read_exact(packed)?;
+                        sums.unpack(packed, floats_mut(&mut self.pulled.tensor().shallow_clone(), &elements)?);
+                    }
+                }
+                self.received.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
+                heartbeat::count_progress();
+                span.into_iter().for_each(OpenSpan::end);
+                let mut state = self.state();
+                state.arrived += 1;
+                state.fresh.push_back(header.part);
+            }
+            FrameKind::Report => {
+                let report = protocol::read_message(header, frame, LONGEST_REPORT)?;
+                self.state().reports[number] = Some(report);
+            }
+            FrameKind::WorkerLost => {
+                let loss = protocol::read_message(header, frame, LONGEST_REPORT)?;
+                let mut state = self.state();
+                state.lost_workers.push(loss);
+                let is_gathering = state.link != LinkState::Pushing;
+                if let Some(loss) = state.unforeseen_lost_worker().filter(|_| is_gathering) {
+                    drop(state);
+                    self.fail(&loss);
+                }
+            }
+            other => bail!("it sent {other:?}"),
+        }
+        Ok(())
     }
 }

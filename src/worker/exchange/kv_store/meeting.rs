@@ -11,7 +11,7 @@ use ringmark_record::host::inspection::Interface;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::kv_store::callers;
-use crate::exchange::kv_store::protocol::{self, FrameKind, Header, Hello, LONGEST_GREETING};
+use crate::exchange::kv_store::protocol::{self, FrameKind, Header, Hello, LONGEST_GREETING, TIMEOUTS};
 use crate::host::{facts, network};
 use crate::job::heartbeat;
 use crate::job::world::{self, World};
@@ -21,6 +21,18 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// For a new connection to say who it is.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Between two bytes of a frame, where no launcher says how long it waits for a job that stands still.
+const FRAME_PATIENCE: Duration = Duration::from_secs(48);
+
+/// Part of the launcher's patience: an incomplete frame is named before the launcher ends the job without a cause.
+const SHARE_OF_PATIENCE: f64 = 0.8;
+
+/// The read time-out of a connection, of which several end a frame that stands still.
+pub fn read_timeout() -> Result<Duration> {
+    let patience = heartbeat::launcher()?.map(|launcher| launcher.patience.0 * SHARE_OF_PATIENCE);
+    Ok(patience.map_or(FRAME_PATIENCE, Duration::from_secs_f64) / TIMEOUTS)
+}
 
 /// What a rank says of itself before there is any connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,9 +1,9 @@
 //! What workers and servers say to each other: frames of a header of fixed length and a payload, little-endian. Not for
 //! when who says what.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, ErrorKind, Read, Write};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -95,6 +95,85 @@ impl Header {
     }
 }
 
+/// Returns once the next frame begins, or the connection has ended. Between frames a read time-out means nothing.
+pub fn wait_for_frame(input: &mut impl BufRead) -> io::Result<()> {
+    loop {
+        match input.fill_buf() {
+            Err(error) if is_timeout(&error) => {}
+            outcome => return outcome.map(drop),
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// Read time-outs in a row that end a frame. Several, because a job that was suspended finds one of them over when it goes on.
+pub const TIMEOUTS: u32 = 8;
+
+/// Reads one frame, and counts its bytes.
+pub struct FrameReader<Input> {
+    input: Input,
+    /// `None` until it was read.
+    header: Option<Header>,
+    bytes: u64,
+}
+
+/// Why a frame was not read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// The connection ended.
+    Closed(String),
+    /// The other end sent what it must not, or stopped in the middle.
+    Faulty(String),
+}
+
+impl<Input: Read> FrameReader<Input> {
+    /// Before a frame.
+    pub fn new(input: Input) -> FrameReader<Input> {
+        FrameReader { input, header: None, bytes: 0 }
+    }
+
+    /// Its header was read.
+    pub fn begin(&mut self, header: &Header) {
+        (self.header, self.bytes) = (Some(*header), 0);
+    }
+
+    /// Classifies an `error` of this frame.
+    pub fn problem(&self, error: &Error) -> Problem {
+        let bytes = self.bytes;
+        let so_far = match &self.header {
+            None => format!("after {bytes} of the {HEADER_BYTES} bytes of a header"),
+            Some(Header { kind, part, bytes: all, .. }) => {
+                format!("after {bytes} of {all} bytes of the frame {kind:?} of part {part}")
+            }
+        };
+        match error.downcast_ref::<io::Error>() {
+            Some(error) if is_timeout(error) => Problem::Faulty(format!("it stopped {so_far}")),
+            Some(error) if error.kind() == ErrorKind::InvalidData => Problem::Faulty(error.to_string()),
+            Some(_) if self.header.is_none() && bytes == 0 => Problem::Closed(error.to_string()),
+            Some(error) => Problem::Closed(format!("{error}, {so_far}")),
+            None => Problem::Faulty(format!("{error:#}")),
+        }
+    }
+}
+
+impl<Input: Read> Read for FrameReader<Input> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut timeouts = 0;
+        loop {
+            match self.input.read(buffer) {
+                Err(error) if is_timeout(&error) && timeouts + 1 < TIMEOUTS => timeouts += 1,
+                outcome => {
+                    self.bytes += *outcome.as_ref().unwrap_or(&0) as u64;
+                    return outcome;
+                }
+            }
+        }
+    }
+}
+
 /// Who a worker is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -163,6 +242,41 @@ mod tests {
         let error = Header::read(&mut &[9; HEADER_BYTES][..]).expect_err("none of ours");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         assert!(Header::read(&mut &[0; 3][..]).is_err());
+    }
+
+    /// Bytes, then an error of this kind.
+    struct Broken<'a>(&'a [u8], ErrorKind);
+
+    impl Read for Broken<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() { Err(self.1.into()) } else { self.0.read(buffer) }
+        }
+    }
+
+    #[test]
+    fn an_incomplete_frame_is_told_with_what_came_of_it() {
+        let header = Header { kind: FrameKind::Push, part: 3, iteration: 7, bytes: 100 };
+        let sent = [&header.encode()[..], &[0; 12]].concat();
+        let problem = |length: usize, kind| {
+            let mut frame = FrameReader::new(Broken(&sent[..length], kind));
+            let mut read = || {
+                let header = Header::read(&mut frame)?;
+                frame.begin(&header);
+                frame.read_exact(&mut [0; 100])
+            };
+            let error = read().expect_err("it is incomplete");
+            frame.problem(&error.into())
+        };
+        let faulty = |text: &str| Problem::Faulty(text.to_owned());
+        assert_eq!(
+            problem(36, ErrorKind::WouldBlock),
+            faulty("it stopped after 12 of 100 bytes of the frame Push of part 3")
+        );
+        assert_eq!(problem(5, ErrorKind::TimedOut), faulty("it stopped after 5 of the 24 bytes of a header"));
+        let Problem::Closed(how) = problem(36, ErrorKind::ConnectionReset) else { panic!("it was closed") };
+        assert!(how.ends_with(", after 12 of 100 bytes of the frame Push of part 3"), "{how}");
+        let unknown = Header::read(&mut &[9; HEADER_BYTES][..]).expect_err("none of ours");
+        assert_eq!(FrameReader::new(&[][..]).problem(&unknown.into()), faulty("151587081 is no kind of frame"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use ringmark_record::host::heartbeat::Stage;
 
 use crate::exchange::kv_store::connection::{Heard, Outgoing, Parts, Payload, read, write};
@@ -82,6 +82,8 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     let parts = Arc::new(Parts(meeting::ready(parts.map_err(|error| memory.named(error)), world)?));
 
     let connections = meeting::accept(&listener, token, pushers.len())?;
+    let timeout = meeting::read_timeout()?;
+    connections.iter().try_for_each(|connection| connection.set_read_timeout(Some(timeout)))?;
     drop(listener);
     let (sender, heard) = mpsc::channel();
     thread::scope(|scope| {
@@ -89,7 +91,7 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
             let worker = &roster.workers[pushers[index] as usize];
             let (outgoing, incoming) = mpsc::channel();
             let (parts, sender) = (parts.clone(), sender.clone());
-            scope.spawn(move || read(connection, index, &parts, &sender));
+            scope.spawn(move || read(connection, (index, index == 0 && holds_weights), &parts, &sender));
             scope.spawn(move || write(connection, incoming));
             Pusher {
                 rank: pushers[index],
@@ -179,9 +181,13 @@ impl Server<'_> {
                     self.waiting.push_back((pusher, part, iteration));
                 }
                 Heard::Push { part, iteration } => self.take_push(pusher, part, iteration)?,
-                Heard::End => self.pushers[pusher].state = PusherState::Ended,
+                Heard::End => {
+                    self.pushers[pusher].state = PusherState::Ended;
+                    self.check_ends()?;
+                }
                 Heard::Farewell => bail!("rank {} took its leave before all had pushed", self.pushers[pusher].rank),
                 Heard::Lost(problem) => self.lose(pusher, &problem)?,
+                Heard::Faulty(what) => return Err(self.faulty(pusher, &what)),
                 Heard::Failed => return self.updaters.finish().map(drop),
             }
         }
@@ -216,12 +222,34 @@ impl Server<'_> {
         } else if part.count(pusher) == self.pushers.len() {
             (self.ranks, 0..self.pushers.len())
         } else {
-            return Ok(());
+            return self.check_ends();
         };
         let counts = RankCounts { all: self.ranks, summed, averaged: self.ranks };
         let step = self.request.rule.step(iteration, counts);
         self.updaters.update(Due { part: number, iteration, pushers, step });
         Ok(())
+    }
+
+    /// The error for a worker that did what it must not, or stopped in the middle of a frame.
+    fn faulty(&self, pusher: usize, what: &str) -> Error {
+        let Pusher { rank, host, iteration, .. } = &self.pushers[pusher];
+        anyhow!(
+            "rank {rank} on host {host} is out of step with this server after its pushes of iteration {iteration}: {what}; that \
+             process is stopped or faulty, or its host or link is down"
+        )
+    }
+
+    /// Refuses the end of a worker whose pushes others still wait for.
+    fn check_ends(&self) -> Result<()> {
+        if self.request.kv_store.kv_store.is_asynchronous() {
+            return Ok(());
+        }
+        let last = self.pushers.iter().map(|pusher| pusher.iteration).max().unwrap_or_default();
+        let is_early = |pusher: &Pusher| pusher.state == PusherState::Ended && pusher.iteration < last;
+        match self.pushers.iter().position(is_early) {
+            Some(early) => Err(self.faulty(early, &format!("it ended, and others push iteration {last}"))),
+            None => Ok(()),
+        }
     }
 
     /// A worker's connection has broken. The others go on without it where nobody waits for it, now or later.
@@ -286,7 +314,7 @@ impl Server<'_> {
             let Pusher { rank, host, state, .. } = &mut self.pushers[number];
             match (event, *state) {
                 (Heard::Farewell, _) => *state = PusherState::Gone,
-                (Heard::Lost(problem), PusherState::Ended) => {
+                (Heard::Lost(problem) | Heard::Faulty(problem), PusherState::Ended) => {
                     *state = PusherState::Lost;
                     last = format!("rank {rank} on host {host} ({problem})");
                     let loss = LostWorker { pusher: number, rank: *rank, host: host.clone() };
@@ -366,6 +394,26 @@ mod tests {
             "the connection of rank 2 on host b broke after its pushes of iteration 7 (it was closed): that process has ended, \
              or its host or link is down, and the other workers wait for it"
         );
+    }
+
+    #[test]
+    fn a_worker_out_of_step_is_named() {
+        let faulty = |what: &str| {
+            format!(
+                "rank 2 on host b is out of step with this server after its pushes of iteration 7: {what}; that process is stopped \
+                 or faulty, or its host or link is down"
+            )
+        };
+        for kv_store in [KvStore::DistSync, KvStore::DistAsync] {
+            let stopped = vec![(1, Heard::Faulty("it stopped after 3 of 8 bytes".to_owned()))];
+            let error = served(kv_store, 1, stopped).expect_err("nothing more comes").to_string();
+            assert_eq!(error, faulty("it stopped after 3 of 8 bytes"));
+        }
+        // Rank 2 has pushed iteration 7, and rank 0 none.
+        let error = served(KvStore::DistSync, 1, vec![(0, Heard::End)]).expect_err("rank 2 would wait").to_string();
+        let expected = "rank 0 on host b is out of step with this server after its pushes of iteration 0: it ended, and others \
+                        push iteration 7; ";
+        assert!(error.starts_with(expected), "{error}");
     }
 
     #[test]

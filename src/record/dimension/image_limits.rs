@@ -1,0 +1,141 @@
+//! Limits of an image that is read. A file that claims more is refused before it takes memory or time.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::keyword_enum;
+use crate::options::keyword_enum::KeywordEnum;
+
+keyword_enum!(
+    /// One of the limits.
+    ImageLimit {
+        /// Pixels of an image, as stored and after each step of a recipe.
+        Pixels = "pixels",
+        /// Longer edge divided by the shorter edge.
+        Aspect = "aspect",
+        /// Scans of a JPEG.
+        Scans = "scans",
+        /// Bytes of an image file or of a record.
+        Bytes = "bytes",
+    }
+);
+
+/// Limits of one image, in the order of [`ImageLimit`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct ImageLimits([u64; 4]);
+
+impl Default for ImageLimits {
+    /// The largest image of ImageNet has 12 million pixels, and a progressive JPEG about 10 scans.
+    fn default() -> ImageLimits {
+        ImageLimits([50_000_000, 100, 32, 100_000_000])
+    }
+}
+
+/// The error for an image beyond a limit.
+#[derive(Debug)]
+pub struct OverLimit(String);
+
+impl fmt::Display for OverLimit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OverLimit {}
+
+impl ImageLimits {
+    /// The value of one limit.
+    pub fn get(&self, limit: ImageLimit) -> u64 {
+        self.0[limit as usize]
+    }
+
+    /// The same with another value of one limit.
+    pub fn with(mut self, limit: ImageLimit, value: u64) -> ImageLimits {
+        self.0[limit as usize] = value;
+        self
+    }
+
+    /// Refuses a `value` above its limit, with an [`OverLimit`] that names the option; `what` has the value.
+    pub fn check(&self, limit: ImageLimit, value: u64, what: impl FnOnce() -> String) -> Result<()> {
+        let most = self.get(limit);
+        if value <= most {
+            return Ok(());
+        }
+        let what = what();
+        Err(OverLimit(format!("{what}; the limit is {most}: raise it with --image-limits {limit}={value}")).into())
+    }
+}
+
+impl fmt::Display for ImageLimits {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = ImageLimit::ALL.iter().map(|limit| format!("{limit}={}", self.get(*limit)));
+        formatter.write_str(&limits.collect::<Vec<_>>().join(","))
+    }
+}
+
+impl FromStr for ImageLimits {
+    type Err = anyhow::Error;
+
+    /// Reads `pixels=200000000,aspect=1000`; a limit that is not named has its default.
+    fn from_str(text: &str) -> Result<ImageLimits> {
+        text.split(',').try_fold(ImageLimits::default(), |limits, part| {
+            let (name, value) = part.split_once('=').with_context(|| {
+                format!("{part:?} is no limit: write NAME=NUMBER with one of {}", ImageLimit::KEYWORDS.join(", "))
+            })?;
+            let parsed = value.parse().with_context(|| format!("the limit {value:?} of {name} is no whole number"))?;
+            ensure!(parsed > 0, "the limit of {name} must be at least 1");
+            Ok(limits.with(name.parse()?, parsed))
+        })
+    }
+}
+
+impl TryFrom<String> for ImageLimits {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> Result<ImageLimits> {
+        text.parse()
+    }
+}
+
+impl From<ImageLimits> for String {
+    fn from(limits: ImageLimits) -> String {
+        limits.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_they_are_written() {
+        let limits: ImageLimits = "aspect=1000,pixels=7".parse().expect("two limits");
+        let expected = ImageLimits::default().with(ImageLimit::Pixels, 7).with(ImageLimit::Aspect, 1000);
+        assert_eq!(limits, expected);
+        assert_eq!(limits.to_string(), "pixels=7,aspect=1000,scans=32,bytes=100000000");
+        assert_eq!(limits.to_string().parse::<ImageLimits>().expect("all limits"), limits);
+        for (text, reason) in [
+            ("100", "\"100\" is no limit: write NAME=NUMBER with one of pixels, aspect, scans, bytes"),
+            ("pixels=x", "the limit \"x\" of pixels is no whole number"),
+            ("scans=0", "the limit of scans must be at least 1"),
+            ("edge=3", "\"edge\" is none of pixels, aspect, scans, bytes"),
+        ] {
+            assert_eq!(text.parse::<ImageLimits>().expect_err(reason).to_string(), reason);
+        }
+    }
+
+    #[test]
+    fn a_value_above_its_limit_is_refused_with_the_option() {
+        let limits = ImageLimits::default();
+        limits.check(ImageLimit::Scans, 32, || unreachable!()).expect("at the limit");
+        let error = limits.check(ImageLimit::Scans, 33, || "33 scans".to_owned()).expect_err("above it");
+        assert_eq!(error.to_string(), "33 scans; the limit is 32: raise it with --image-limits scans=33");
+        assert!(error.is::<OverLimit>());
+    }
+}

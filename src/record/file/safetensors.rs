@@ -1,0 +1,96 @@
+//! Check of the header of a safetensors file against its size, before it is read. Not for the tensors.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value};
+
+use crate::dimension::units::Bytes;
+use crate::file::whole_file;
+
+/// Longest header that the format allows.
+const LONGEST_HEADER: u64 = 100_000_000;
+
+/// Refuses what is no regular file, a file that has more or fewer bytes than its header names, and one that does not fit twice
+/// into `memory`: its bytes and its tensors are there at the same time.
+pub fn check(path: &Path, memory: Bytes) -> Result<()> {
+    let file = whole_file::open(path)?;
+    let length = file.metadata()?.len();
+    let header = header(&file, length)?;
+    let end = |tensor: &Value| tensor.get("data_offsets")?.get(1)?.as_u64();
+    let named = header.iter().filter(|(name, _)| *name != "__metadata__").map(|(name, tensor)| {
+        end(tensor).with_context(|| format!("its tensor {name:?} has no data_offsets: it is damaged"))
+    });
+    let named = named.collect::<Result<Vec<u64>>>()?.into_iter().max().unwrap_or_default();
+    let found = length - start_of_tensors(&file)?;
+    ensure!(
+        named == found,
+        "its header names {named} bytes of tensors, and {found} follow: it was cut or is damaged; copy it again"
+    );
+    ensure!(
+        length.saturating_mul(2) <= memory.0,
+        "it has {length} bytes, which are in memory twice while it is read, and {} bytes are left: use a host with more memory",
+        memory.0
+    );
+    Ok(())
+}
+
+fn start_of_tensors(file: &File) -> Result<u64> {
+    let mut size = [0; 8];
+    file.read_exact_at(&mut size, 0).context("it is shorter than the 8 bytes that begin a safetensors file")?;
+    Ok(u64::from_le_bytes(size).saturating_add(8))
+}
+
+fn header(file: &File, length: u64) -> Result<Map<String, Value>> {
+    let end = start_of_tensors(file)?;
+    ensure!(
+        end <= length && end - 8 <= LONGEST_HEADER,
+        "its first 8 bytes name a header of {} bytes, and it has {length} in all: it is damaged or another kind of file",
+        end - 8
+    );
+    let mut header = vec![0; (end - 8) as usize];
+    file.read_exact_at(&mut header, 8)?;
+    serde_json::from_slice(&header).context("its header is not JSON: it is damaged or another kind of file")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_refused_before_its_tensors_are_read() {
+        let folder = std::env::temp_dir().join(format!("ringmark-safetensors-{}", std::process::id()));
+        fs::create_dir(&folder).expect("made");
+        let path = folder.join("a.safetensors");
+        let file = |header: &str, tensors: usize| {
+            [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![7; tensors][..]].concat()
+        };
+        let header = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+        let refused = |bytes: &[u8], memory| {
+            fs::write(&path, bytes).expect("written");
+            check(&path, Bytes(memory)).map_err(|error| format!("{error:#}"))
+        };
+        let sound = file(header, 8);
+        assert_eq!(refused(&sound, 1000), Ok(()));
+        for (bytes, memory, reason) in [
+            (&sound[..7], 1000, "it is shorter than the 8 bytes that begin a safetensors file"),
+            (&sound[..20], 1000, "its first 8 bytes name a header of 85 bytes, and it has 20 in all"),
+            (&[0xff; 40], 1000, "its first 8 bytes name a header of 18446744073709551607 bytes"),
+            (&[0; 40], 1000, "its header is not JSON"),
+            (&file(header, 7), 1000, "its header names 8 bytes of tensors, and 7 follow: it was cut"),
+            (&file(header, 9), 1000, "its header names 8 bytes of tensors, and 9 follow"),
+            (&file(r#"{"a":{}}"#, 0), 1000, "its tensor \"a\" has no data_offsets"),
+            (&sound, 200, "it has 101 bytes, which are in memory twice while it is read, and 200 bytes are left"),
+        ] {
+            let error = refused(bytes, memory).expect_err(reason);
+            assert!(error.starts_with(reason), "{error}");
+        }
+        let error = check(Path::new("/dev/zero"), Bytes(1000)).expect_err("a device").to_string();
+        assert_eq!(error, "it is a pipe, socket or device, and no file");
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+}
