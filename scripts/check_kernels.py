@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compiles the worker's CUDA kernels for every GPU with NVRTC, which needs no GPU and no driver.
 
-    scripts/check_kernels.py --cuda 12.6|13.0 | --libraries FOLDER [--registers 64] [--architectures 70,90]
+    scripts/check_kernels.py --cuda 12.6|13.0 | --libraries FOLDER [--registers 128] [--architectures 70,90]
 
 --cuda       loads NVRTC's wheel into .libtorch once (24 MB for 12.6, 90 MB for 13.0)
 --libraries  has libnvrtc.so.* and libnvrtc-builtins.so.* already
 
-A kernel fails if it does not compile, spills registers to memory, or needs more registers than wanted.
+A kernel fails if it does not compile, spills registers to memory, or uses more registers than the limit: with 128 two blocks
+of 256 threads fit on a multiprocessor, which was the fastest on an H100 (results/h100/kernels.jsonl, batch_norm_choice).
 """
 
 import argparse
@@ -22,9 +23,11 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "src/worker/kernels"
 WHEELS = {"12.6": "nvidia-cuda-nvrtc-cu12==12.6.85", "13.0": "nvidia-cuda-nvrtc==13.0.88"}
-# What the worker compiles each set of kernels for, and the oldest GPU with it.
-ELEMENTS = {"Norm": {"HALF": 70, "BFLOAT16": 80, "FLOAT": 70}, "Pointwise": {"HALF": 80, "BFLOAT16": 80}}
+# Element types, and the oldest architecture that has each.
+ELEMENTS = {"HALF": 70, "BFLOAT16": 80, "FLOAT": 70}
 OLDEST = 70
+# Tensor cores as pointwise.cu uses them.
+OLDEST_POINTWISE = 80
 
 
 def load_wheel(cuda):
@@ -37,14 +40,20 @@ def load_wheel(cuda):
 
 
 def worker_sources():
-    """Returns the text of each set of kernels, as the worker compiles it."""
+    """Returns the texts that the worker compiles, by KernelSet: the files that ffi/kernels.rs names, in its order."""
     text = (ROOT / "src/worker/ffi/kernels.rs").read_text()
-    included = re.compile(r'include_str!\("\.\./kernels/([\w.]+)"\)')
-    sets = {name: ["prelude.cuh", *included.findall(files)] for name, files in re.findall(r"KernelSet::(\w+) => &\[(.*?)\]", text, re.DOTALL)}
-    unused = {file.name for file in KERNELS.iterdir()} - {file for files in sets.values() for file in files}
-    if unused or sets.keys() != ELEMENTS.keys():
-        raise SystemExit(f"src/worker/ffi/kernels.rs has the sets {', '.join(sets)} and leaves out {', '.join(sorted(unused)) or 'nothing'}")
-    return {name: b"".join((KERNELS / file).read_bytes() for file in files) for name, files in sets.items()}
+    include = r'include_str!\("\.\./kernels/([\w.]+)"\)'
+    (prelude,) = re.findall(rf"const PRELUDE: &str = {include}", text)
+    sets = {name: re.findall(include, files) for name, files in re.findall(r"KernelSet::(\w+) => &\[(.*?)\],\n", text, re.DOTALL)}
+    unused = {file.name for file in KERNELS.iterdir()} - {prelude}.union(*sets.values())
+    if unused or sorted(sets) != ["Norm", "Pointwise"]:
+        raise SystemExit(f"src/worker/ffi/kernels.rs has the sets {sorted(sets)} and does not include {sorted(unused)}")
+    return {name: b"".join((KERNELS / file).read_bytes() for file in [prelude, *files]) for name, files in sets.items()}
+
+
+def is_served(name, architecture, element):
+    """Returns what KernelSet::serves of ffi/kernels.rs does."""
+    return architecture >= ELEMENTS[element] and (name == "Norm" or (architecture >= OLDEST_POINTWISE and element != "FLOAT"))
 
 
 class Nvrtc:
@@ -100,7 +109,7 @@ def uses(log):
 def check(nvrtc, name, source, architecture, element, limit):
     """Returns a line about this compilation, and whether it is as wanted."""
     begin = time.monotonic()
-    what = f"{name} sm_{architecture} {element.lower()}"
+    what = f"sm_{architecture} {element.lower()} {name.lower()}"
     try:
         log = nvrtc.compile(source, architecture, element)
     except RuntimeError as error:
@@ -120,7 +129,7 @@ def main():
     libraries = parser.add_mutually_exclusive_group(required=True)
     libraries.add_argument("--cuda", choices=WHEELS)
     libraries.add_argument("--libraries", type=pathlib.Path)
-    parser.add_argument("--registers", type=int, default=64)
+    parser.add_argument("--registers", type=int, default=128)
     parser.add_argument("--architectures", type=lambda text: [int(number) for number in text.split(",")])
     options = parser.parse_args()
 
@@ -129,10 +138,10 @@ def main():
     print(f"NVRTC {nvrtc.version()}, sm_{', sm_'.join(map(str, architectures))}", flush=True)
     wanted = [
         (nvrtc, name, source, architecture, element, options.registers)
-        for name, source in worker_sources().items()
         for architecture in architectures
-        for element, oldest in ELEMENTS[name].items()
-        if architecture >= oldest
+        for name, source in worker_sources().items()
+        for element in ELEMENTS
+        if is_served(name, architecture, element)
     ]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(lambda one: check(*one), wanted))

@@ -421,13 +421,11 @@ def compiled_step(results):
 class Pointwise:
     """Tensors and launches of a 1x1 convolution with batch normalization (pointwise.cu)."""
 
-    # Of each number of inputs: channels and rows of a tile, shared memory.
-    PLANS = {64: (256, 32, 98304), 128: (128, 32, 83968), 256: (128, 32, 100352)}
+    INPUTS = 64
 
-    def __init__(self, module, kind, rows, inputs, channels, after="sum_relu", two=True, has_shortcut=True, blocks=2, plan=None):
-        self.module, self.rows, self.inputs, self.channels = module, rows, inputs, channels
-        self.after, self.two, self.has_shortcut = after, two, has_shortcut
-        self.plan = plan or self.PLANS[inputs]
+    def __init__(self, module, kind, rows, channels, after="sum_relu", two=True, blocks=2):
+        inputs = self.INPUTS
+        self.module, self.rows, self.channels, self.after, self.two = module, rows, channels, after, two
         self.shape, self.blocks = [rows, inputs, channels], blocks * torch.cuda.get_device_properties(0).multi_processor_count
         new = lambda width: torch.randn(rows, width, device="cuda", dtype=kind)
         self.x = (new(inputs) + 0.3).relu_()
@@ -443,58 +441,48 @@ class Pointwise:
         self.statistics, self.coefficients = floats(4, channels), floats(3, channels)
         self.dgamma, self.dbeta, self.dw, self.row = floats(channels), floats(channels), torch.empty_like(self.w), floats(inputs)
         self.matrix = torch.empty(inputs, inputs, device="cuda", dtype=kind)
-        self.partial = floats(self.blocks * (inputs + 1) * max(inputs, channels if inputs == 64 else 0))
+        self.partial = floats(self.blocks * (inputs + 1) * max(inputs, channels))
 
     def launch(self, name, grid, *arguments, shared=0):
         self.module.launch(f"pointwise_{name}", grid, (256, 1), *arguments, shared=shared)
 
-    def parts(self, tile, slices=1):
-        return max(1, min(-(-self.rows // tile), self.blocks // slices))
+    def parts(self, tile):
+        return min(-(-self.rows // tile), self.blocks)
 
     def statistics_sums(self):
-        parts = self.parts(8192 // self.inputs)
-        self.launch(f"statistics_{self.inputs}", (parts, 1), self.x, self.partial, self.shape, shared=49152)
+        parts = self.parts(128)
+        self.launch("statistics_64", (parts, 1), self.x, self.partial, self.shape, shared=49152)
         return parts
 
     def statistics_finish(self, parts):
-        length = (self.inputs + 1) * self.inputs
-        if self.inputs <= 128:
-            self.launch("sum", (-(-length // 64), 1), self.partial, self.totals, parts, length)
-        self.launch("statistics_finish", (self.channels // 8, 1), self.totals, self.totals[self.inputs], self.w, self.gamma, self.beta,
+        length = self.totals.numel()
+        self.launch("sum", (-(-length // 64), 1), self.partial, self.totals, parts, length)
+        self.launch("statistics_finish", (self.channels // 8, 1), self.totals, self.totals[self.INPUTS], self.w, self.gamma, self.beta,
                     self.running_mean, self.running_variance, self.statistics, self.weight_gram, self.shape, 0.1, 1e-5)  # fmt: skip
 
     def apply(self):
-        channels, rows, shared = self.plan
-        slices = -(-self.channels // channels)
-        added = [self.z] if self.after == "sum_relu" else []
-        mask = [self.mask] if self.after != "linear" else []
-        self.launch(f"apply_{self.after}_{self.inputs}", (slices, self.parts(rows, slices)), self.x, self.w, *added, self.statistics, self.y,
-                    *mask, self.shape, shared=shared)  # fmt: skip
+        added, mask = ([self.z], [self.mask]) if self.after == "sum_relu" else ([], [])
+        self.launch(f"apply_{self.after}_64", (1, self.parts(32)), self.x, self.w, *added, self.statistics, self.y, *mask, self.shape,
+                    shared=98304)  # fmt: skip
 
     def gradients(self):
         parts = self.parts(32)
-        is_masked = self.after != "linear"
-        name = "gradients" + ("_relu" if is_masked else "") + ("_two" if self.two else "")
-        self.launch(name, (parts, 1), self.dy, self.dy2 if self.two else None, self.mask if is_masked else None, self.x, self.w,
-                    self.statistics, self.dz if self.has_shortcut else None, self.d1, self.partial, self.shape, shared=92160)  # fmt: skip
+        has_sum = self.after == "sum_relu"
+        name = "gradients" + ("_relu" if has_sum else "") + ("_two" if self.two else "")
+        self.launch(name, (parts, 1), self.dy, self.dy2 if self.two else None, self.mask if has_sum else None, self.x, self.w,
+                    self.statistics, self.dz if has_sum else None, self.d1, self.partial, self.shape, shared=92160)  # fmt: skip
         return parts
 
     def gradient_finish(self, parts):
         self.launch("gradient_finish", (self.channels // 2, 1), self.partial, parts, self.w, self.statistics, self.weight_gram,
-                    self.totals[self.inputs], self.dw, None, self.dgamma, self.dbeta, self.coefficients, self.shape)  # fmt: skip
-        self.launch("gradient_matrix", (self.inputs, 1), self.w, self.coefficients, self.matrix, self.row, self.shape)
+                    self.totals[self.INPUTS], self.dw, self.dgamma, self.dbeta, self.coefficients, self.shape)  # fmt: skip
+        self.launch("gradient_matrix", (self.INPUTS, 1), self.w, self.coefficients, self.matrix, self.row, self.shape)
 
     def input_gradient(self):
         self.launch("input_gradient", (1, self.parts(64)), self.d1, self.x, self.matrix, self.row, self.dx, self.shape, shared=58880)
 
     def forward(self):
-        if self.inputs <= 128:
-            parts = self.statistics_sums()
-        else:
-            parts = 0
-            x = self.x.float()
-            self.totals[: self.inputs], self.totals[self.inputs] = x.t() @ x, x.sum(0)
-        self.statistics_finish(parts)
+        self.statistics_finish(self.statistics_sums())
         self.apply()
 
     def backward(self):
@@ -502,13 +490,12 @@ class Pointwise:
         self.input_gradient()
 
     def outputs(self):
-        names = ["statistics", "running_mean", "running_variance", "weight_gram", "y"] + (["mask"] if self.after != "linear" else [])
-        if self.inputs == 64:
-            names += ["d1", "dgamma", "dbeta", "dw", "dx"] + (["dz"] if self.has_shortcut else [])
+        names = ["statistics", "running_mean", "running_variance", "weight_gram", "y", "d1", "dgamma", "dbeta", "dw", "dx"]
+        names += ["mask", "dz"] if self.after == "sum_relu" else []
         return {name: getattr(self, name) for name in names}
 
     def reference(self):
-        """fp64, from the weights and inputs as they are; `expected_mask` is what the ReLU passes, but where it is close to zero."""
+        """Results in fp64 from the inputs as they are; `wrong_bits` counts wrong bits of the mask, without values close to zero."""
         x, w = self.x.double(), self.w.double()
         raw = x @ w.t()
         mean, variance = raw.mean(0), raw.var(0, unbiased=False)
@@ -527,34 +514,31 @@ class Pointwise:
             bits = self.mask.view(self.rows, -1, 1) >> torch.arange(8, device="cuda", dtype=torch.uint8) & 1
             is_on = bits.view(self.rows, self.channels).bool()
             result["wrong_bits"] = ((is_on != (y > 0)) & (y.abs() > 1e-3)).sum().item()
-        if self.inputs == 64:
-            dz = (self.dy.float() + (self.dy2.float() if self.two else 0)).mul(is_on).to(self.dy.dtype).double()
-            dbeta, dgamma = dz.sum(0), (dz * normal).sum(0)
-            of_raw = slope * (dz - (dbeta + normal * dgamma) / self.rows)
-            result |= {"dz": dz, "dbeta": dbeta, "dgamma": dgamma, "d1": dz @ (w * slope[:, None]), "dx": of_raw @ w, "dw": of_raw.t() @ x}
+        dz = (self.dy.float() + (self.dy2.float() if self.two else 0)).mul(is_on).to(self.dy.dtype).double()
+        dbeta, dgamma = dz.sum(0), (dz * normal).sum(0)
+        of_raw = slope * (dz - (dbeta + normal * dgamma) / self.rows)
+        result |= {"dz": dz, "dbeta": dbeta, "dgamma": dgamma, "d1": dz @ (w * slope[:, None]), "dx": of_raw @ w, "dw": of_raw.t() @ x}
         return result
 
 
+# Rows, channels, what follows, whether there are two gradients.
 POINTWISE_SHAPES = [
-    (4099, 64, 256, "sum_relu", True, True), (128 * 56 * 56 + 5, 64, 256, "sum_relu", True, True), (777, 64, 64, "relu", True, False),
-    (1000, 64, 192, "linear", False, False), (1001, 64, 128, "sum_relu", False, True), (515, 64, 256, "linear", True, True),
-    (1003, 128, 512, "sum_relu", True, True), (1003, 128, 192, "linear", True, True), (1003, 256, 1024, "sum_relu", True, True),
-    (77, 256, 64, "relu", True, True),
+    (4099, 256, "sum_relu", True), (128 * 56 * 56 + 5, 256, "sum_relu", True), (1000, 192, "linear", False),
+    (1001, 128, "sum_relu", False), (515, 256, "linear", True),
 ]  # fmt: skip
 
 
 def pointwise_is_right(results, module, kind):
-    for rows, inputs, channels, after, two, has_shortcut in POINTWISE_SHAPES:
-        shape = dict(kind=str(kind), rows=rows, inputs=inputs, channels=channels, after=after, two=two)
+    for rows, channels, after, two in POINTWISE_SHAPES:
+        shape = dict(kind=str(kind), rows=rows, channels=channels, after=after, two=two)
         try:
-            unit = Pointwise(module, kind, rows, inputs, channels, after, two, has_shortcut)
+            unit = Pointwise(module, kind, rows, channels, after, two)
             running = [unit.running_mean.clone(), unit.running_variance.clone()]
 
             def run():
                 unit.running_mean.copy_(running[0]), unit.running_variance.copy_(running[1])
                 unit.forward()
-                if inputs == 64:
-                    unit.backward()
+                unit.backward()
                 return {name: tensor.clone() for name, tensor in unit.outputs().items()}
 
             first, second = run(), run()
@@ -564,7 +548,7 @@ def pointwise_is_right(results, module, kind):
             variance = (1 / inverse_sigma**2 - 1e-5) * rows / (rows - 1)
             expected["running_mean"] = running[0] + 0.1 * (means - running[0])
             expected["running_variance"] = running[1] + 0.1 * (variance - running[1])
-            far = {"gram": unit.totals[:inputs], **first}
+            far = {"gram": unit.totals[: unit.INPUTS], **first}
             far = {name: ((far[name].double() - value).norm() / value.norm()).item() for name, value in expected.items() if name in far}
             far = {name: float(f"{value:.2e}") for name, value in far.items()}
             limit = 5e-4 if kind is torch.float16 else 4e-3
@@ -579,77 +563,53 @@ def pointwise_is_right(results, module, kind):
 
 def pointwise(results):
     """Kernels of pointwise.cu: their results against fp64, then their times for the shapes of ResNet-50."""
-    text = (KERNELS / "pointwise.cu").read_text()
-    # The plan of 64 inputs alone, with other tiles: channels and rows of a tile, shared memory.
-    rest = [("POINTWISE_APPLY(128)\nPOINTWISE_APPLY(256)\n", ""), (text[text.index("// ---- Products over rows") :], "")]
-    usual = "Plan<64, 8, 2, 3, 4, true>"
-    plans = {usual: None}
-    for warps, blocks, stages, has_room in [(8, 1, 4, True), (8, 2, 3, False), (4, 1, 4, True)]:
-        channels, rows = 32 * warps, 16 * blocks * (8 // warps)
-        shared = channels * 128 + stages * rows * (128 + 2 * channels * has_room) + rows * channels // 4 + channels * 8
-        plans[f"Plan<64, {warps}, {blocks}, {stages}, 4, {str(has_room).lower()}>"] = (channels, rows, shared)
-    wanted = [(kind, usual, ()) for kind in (torch.float16, torch.bfloat16)]
-    wanted += [(torch.float16, plan, [(usual, plan), *rest]) for plan in plans if plan != usual]
-    modules = {}
-    with concurrent.futures.ThreadPoolExecutor(len(wanted)) as pool:
-        start = time.monotonic()
-        images = [(kind, plan, pool.submit(Module.image, "pointwise.cu", kind, changes)) for kind, plan, changes in wanted]
-        for kind, plan, image in images:
+    kinds = (torch.float16, torch.bfloat16)
+    start = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(len(kinds)) as pool:
+        images = list(pool.map(lambda kind: Module.image("pointwise.cu", kind), kinds))
+    results.add("pointwise_module", count=len(images), seconds=time.monotonic() - start)
+    modules = {kind: Module("pointwise.cu", kind, image=image) for kind, image in zip(kinds, images)}
+    for kind, module in modules.items():
+        pointwise_is_right(results, module, kind)
+    for kind, batch in [(torch.float16, 128), (torch.float16, 256), (torch.bfloat16, 128)]:
+        for blocks in (2, 1):
+            if results.is_late():
+                return
             try:
-                modules[kind, plan] = Module("pointwise.cu", kind, image=image.result())
+                time_pointwise(results, modules[kind], kind, blocks, batch)
             except Exception:
-                results.add("pointwise_module", kind=str(kind), plan=plan, error=traceback.format_exc()[-600:])
-        results.add("pointwise_module", count=len(modules), seconds=time.monotonic() - start)
-    for kind in (torch.float16, torch.bfloat16):
-        if (kind, usual) in modules:
-            pointwise_is_right(results, modules[kind, usual], kind)
-    for batch, size, inputs in [(128, 56, 64), (256, 56, 64), (128, 28, 128), (256, 28, 128), (128, 14, 256), (256, 14, 256)]:
-        for (kind, plan), module in modules.items():
-            if kind is not torch.float16 and (batch, inputs) != (128, 64) or plan != usual and inputs != 64:
-                continue
-            for blocks in (2, 1):
-                if results.is_late():
-                    return
-                try:
-                    time_pointwise(results, module, kind, plan, plans[plan], blocks, batch, size, inputs)
-                except Exception:
-                    results.add("pointwise", kind=str(kind), plan=plan, error=traceback.format_exc()[-600:])
-                torch.cuda.empty_cache()
+                results.add("pointwise", kind=str(kind), error=traceback.format_exc()[-600:])
+            torch.cuda.empty_cache()
 
 
-def time_pointwise(results, module, kind, plan, sizes, blocks, batch, size, inputs):
-    rows, channels = batch * size * size, 4 * inputs
+def time_pointwise(results, module, kind, blocks, batch):
+    rows, inputs, channels = batch * 56 * 56, Pointwise.INPUTS, 256
     count = max(1, min(3, int(5e8 / (rows * channels * 6))))
-    units = [Pointwise(module, kind, rows, inputs, channels, blocks=blocks, plan=sizes) for _ in range(count)]
+    units = [Pointwise(module, kind, rows, channels, blocks=blocks) for _ in range(count)]
     x, y, mask = rows * inputs * 2, rows * channels * 2, rows * channels // 8
-    statistics_parts, gradient_parts = units[0].parts(8192 // inputs), units[0].parts(32)
-    calls = {"apply_sum_relu": (x + 2 * y + mask, lambda unit: unit.apply())}
-    if sizes is None:
-        calls["statistics_finish"] = (0, lambda unit: unit.statistics_finish(statistics_parts))
-        if inputs <= 128:
-            calls["statistics"] = (x, lambda unit: unit.statistics_sums())
-        if inputs == 64:
-            calls |= {
-                "gradients_relu_two": (2 * x + 3 * y + mask, lambda unit: unit.gradients()),
-                "gradient_finish": (0, lambda unit: unit.gradient_finish(gradient_parts)),
-                "input_gradient": (3 * x, lambda unit: unit.input_gradient()),
-                "forward": (2 * x + 2 * y + mask, lambda unit: unit.forward()),
-                "backward": (5 * x + 3 * y + mask, lambda unit: unit.backward()),
-            }
+    statistics_parts, gradient_parts = units[0].parts(128), units[0].parts(32)
     times = {}
-    for name, (amount, call) in calls.items():
+
+    def add(name, amount, call):
         # Calls that take little time need more of them between two events.
-        repeats = 4 if amount == 0 or amount < 2e8 else 1
+        repeats = 4 if amount < 2e8 else 1
         ms = milliseconds([lambda unit=unit: call(unit) for unit in units] * repeats, 3) / count / repeats
         times[name] = [round(ms, 5), round(amount / ms / 1e6)]
-    if sizes is None and inputs == 64:
-        # Without a mask, a second gradient and a shortcut: the convolution of the shortcut.
-        for unit in units:
-            unit.after, unit.two, unit.has_shortcut = "linear", False, False
-        for name, amount, call in [("apply_linear", x + y, lambda unit: unit.apply()), ("gradients", 2 * x + y, lambda unit: unit.gradients())]:
-            ms = milliseconds([lambda unit=unit: call(unit) for unit in units], 3) / count
-            times[name] = [round(ms, 5), round(amount / ms / 1e6)]
-    results.add("pointwise", kind=str(kind), batch=batch, inputs=inputs, plan=plan if inputs == 64 else "usual", blocks=blocks, columns="ms GB/s", **times)
+
+    add("statistics", x, lambda unit: unit.statistics_sums())
+    add("statistics_finish", 0, lambda unit: unit.statistics_finish(statistics_parts))
+    add("apply_sum_relu", x + 2 * y + mask, lambda unit: unit.apply())
+    add("gradients_relu_two", 2 * x + 3 * y + mask, lambda unit: unit.gradients())
+    add("gradient_finish", 0, lambda unit: unit.gradient_finish(gradient_parts))
+    add("input_gradient", 3 * x, lambda unit: unit.input_gradient())
+    add("forward", 2 * x + 2 * y + mask, lambda unit: unit.forward())
+    add("backward", 5 * x + 3 * y + mask, lambda unit: unit.backward())
+    # Without a mask, a second gradient and a shortcut: the convolution of the shortcut.
+    for unit in units:
+        unit.after, unit.two = "linear", False
+    add("apply_linear", x + y, lambda unit: unit.apply())
+    add("gradients", 2 * x + y, lambda unit: unit.gradients())
+    results.add("pointwise", kind=str(kind), batch=batch, inputs=inputs, blocks=blocks, columns="ms GB/s", **times)
 
 
 PARTS = [ceiling, batch_norm_is_right, batch_norm, pointwise, linear_algebra, training_step, first_convolution, compiled_step, convolution]

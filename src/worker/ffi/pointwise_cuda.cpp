@@ -96,8 +96,7 @@ struct PointwiseNorm : torch::autograd::Function<PointwiseNorm> {
     const auto dgamma = floats(x, {channels}), dbeta = floats(x, {channels}), coefficients = floats(x, {3, channels});
     kernels::launch(
         functions.gradient_finish, plain_grid(channels / 2), device, in(partial), static_cast<int>(grid.slices), in(weight),
-        in(statistics), in(weight_gram), in(totals[kInputs]), out(dweight), out(at::Tensor()), out(dgamma), out(dbeta),
-        out(coefficients), shape);
+        in(statistics), in(weight_gram), in(totals[kInputs]), out(dweight), out(dgamma), out(dbeta), out(coefficients), shape);
     const auto matrix = at::empty({kInputs, kInputs}, x.options()), row = floats(x, {kInputs});
     kernels::launch(
         functions.gradient_matrix, plain_grid(kInputs), device, in(weight), in(coefficients), out(matrix), out(row), shape);

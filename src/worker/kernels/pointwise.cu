@@ -8,37 +8,37 @@
 //              p = slope, q = -slope * dgamma * inv / n, r = -slope * s / n - q * mean
 //              dW = p G + q (W G0) + r s0^T; D1 = dz (p W); dx = D1 + x (W^T diag(q) W) + r^T W
 //
-// x, W, z, y and their gradients are of type Element (fp16 or bf16). `inputs` is 64, 128 or 256 and `channels` a multiple of
-// 64; the backward kernels take 64 inputs and at most 256 channels. Blocks have 256 threads in x. Shape is {rows, inputs,
-// channels}. n is the number of rows; `parts` is the caller's choice and decides the order of sums: multiprocessors x blocks
-// of one, at most the number of tiles. Statistics are those of batch_norm.cu: means, 1 / sigma, slopes and offsets.
+// x, W, z, y and their gradients are of type Element (fp16 or bf16). There are 64 inputs; `channels` is a multiple of 64, at
+// most 256. n is the number of rows. Statistics are those of batch_norm.cu: means, 1 / sigma, slopes and offsets.
 //
-//   kernel (arguments in order)                                                    grid                shared     rows a tile
-//   pointwise_statistics_{64,128}(x, partial, shape)                               parts               49152      128, 64
-//     partial: parts x (inputs + 1) x inputs floats
-//   pointwise_sum(partial, totals, parts, length)                                  ceil(length / 64)   -
-//     totals: G0 and s0 behind it, length = (inputs + 1) x inputs floats
-//   pointwise_statistics_finish(gram, sums, weight, gamma, beta, running_mean,     channels / 8        -
-//       running_variance, statistics, weight_gram, shape, momentum, epsilon)
-//     gram, sums: G0, s0; weight_gram: W G0, channels x inputs floats, for the backward pass
-//   pointwise_apply_linear_K(x, weight, statistics, y, shape)                      slices, parts       K = 64: 98304    32
-//   pointwise_apply_relu_K(x, weight, statistics, y, mask, shape)                                      K = 128: 83968   32
-//   pointwise_apply_sum_relu_K(x, weight, shortcut, statistics, y, mask, shape)                        K = 256: 100352  32
-//     slices = ceil(channels / (K = 64: 256, else 128)); parts are those of one slice
-//   pointwise_gradients[_relu][_two](dy, dy2, mask, x, weight, statistics,         parts               92160      32
+// Blocks have 256 threads in x. `tiles` is the number of blocks, each of which takes every tiles-th tile of rows: at most the
+// number of tiles, usually two blocks for each multiprocessor. It decides the order of the sums, as nothing else does.
+//
+//   kernel (arguments in order)                                                grid              shared    rows of a tile
+//   pointwise_statistics_64(x, partial, shape)                                 tiles             49152     128
+//     partial: tiles x 65 x 64 floats
+//   pointwise_sum(partial, totals, parts, length)                              ceil(length/64)   -
+//     totals: G0, then s0; parts: the tiles above; length: 65 x 64
+//   pointwise_statistics_finish(gram, sums, weight, gamma, beta,               channels / 8      -
+//       running_mean, running_variance, statistics, weight_gram, shape, momentum, epsilon)
+//     gram, sums: G0, s0; weight_gram: W G0, channels x 64 floats, for the backward pass
+//   pointwise_apply_linear_64(x, weight, statistics, y, shape)                 1, tiles          98304     32
+//   pointwise_apply_sum_relu_64(x, weight, shortcut, statistics, y, mask,      1, tiles          98304     32
+//       shape)
+//     mask: one bit for each value of y
+//   pointwise_gradients[_relu][_two](dy, dy2, mask, x, weight, statistics,     tiles             92160     32
 //       dz, d1, partial, shape)
 //     relu: with a mask; two: with dy2. Unused arguments are null, and dz if there is no shortcut.
-//     partial: parts x 65 x channels floats
-//   pointwise_gradient_finish(partial, parts, weight, statistics, weight_gram,     channels / 2        -
-//       sums, dweight, dweight_float, dgamma, dbeta, coefficients, shape)
-//     sums: s0; one of dweight (Element) and dweight_float is null; coefficients: p, q, r, 3 x channels floats
-//   pointwise_gradient_matrix(weight, coefficients, matrix, row, shape)            inputs              -
-//     matrix: inputs x inputs of type Element; row: inputs floats
-//   pointwise_input_gradient(d1, x, matrix, row, dx, shape)                        1, parts            58880      64
-//     shape.channels is not used
+//     partial: tiles x 65 x channels floats
+//   pointwise_gradient_finish(partial, parts, weight, statistics,              channels / 2      -
+//       weight_gram, sums, dweight, dgamma, dbeta, coefficients, shape)
+//     parts: the tiles above; sums: s0; coefficients: p, q, r, 3 x channels floats
+//   pointwise_gradient_matrix(weight, coefficients, matrix, row, shape)        64                -
+//     matrix: 64 x 64 of type Element; row: 64 floats
+//   pointwise_input_gradient(d1, x, matrix, row, dx, shape)                    1, tiles          58880     64
 //
 // `shared` is dynamic shared memory: a kernel with more than 48 KiB needs cuFuncSetAttribute(
-// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES). All kernels have registers for two blocks of a multiprocessor.
+// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES). Two blocks of every kernel fit on a multiprocessor.
 
 struct Shape {
   int rows;
@@ -46,6 +46,7 @@ struct Shape {
   int channels;
 };
 
+constexpr int INPUTS = 64, X_PACKETS = INPUTS / WIDTH;
 constexpr int THREADS = 256, WARPS = 8;
 constexpr int MOST_SHARED = 99 * 1024;
 SHARED_MEMORY(shared_memory, MOST_SHARED);
@@ -55,34 +56,34 @@ DEVICE int tiles_of(int rows, int tile_rows) { return (rows + tile_rows - 1) / t
 
 // ---- y = after(slope * (x W^T) + offset [+ shortcut]) ----
 
-// How a block divides its work: a warp multiplies ROW_BLOCKS blocks of 16 rows with the weights of 32 channels. It keeps those
-// of KEPT x 16 inputs in registers and reads the others from shared memory. x is copied to shared memory STAGES - 1 tiles ahead,
-// the shortcut as well or (HAS_ROOM = false) to registers at the beginning of a tile.
-template <int INPUTS_, int CHANNEL_WARPS_, int ROW_BLOCKS_, int STAGES_, int KEPT_, bool HAS_ROOM_>
+// Tiles of x and of the shortcut in shared memory: the current one, and those that are copied meanwhile.
+constexpr int STAGES = 3;
+
+// Work of a block: each warp multiplies ROW_BLOCKS blocks of 16 rows by the weights of 32 channels, which it keeps in registers.
+template <int CHANNEL_WARPS_, int ROW_BLOCKS_>
 struct Plan {
-  static constexpr int INPUTS = INPUTS_, CHANNEL_WARPS = CHANNEL_WARPS_, ROW_BLOCKS = ROW_BLOCKS_, STAGES = STAGES_, KEPT = KEPT_;
-  static constexpr bool HAS_ROOM = HAS_ROOM_;
+  static constexpr int CHANNEL_WARPS = CHANNEL_WARPS_, ROW_BLOCKS = ROW_BLOCKS_;
   static constexpr int CHANNELS = 32 * CHANNEL_WARPS, ROWS = 16 * ROW_BLOCKS * (WARPS / CHANNEL_WARPS);
-  static constexpr int WEIGHT_BYTES = CHANNELS * INPUTS * 2, X_BYTES = ROWS * INPUTS * 2;
-  static constexpr int SHORTCUT_BYTES = HAS_ROOM ? ROWS * CHANNELS * 2 : 0;
-  static constexpr int STAGE_BYTES = X_BYTES + SHORTCUT_BYTES, MASK_BYTES = ROWS * CHANNELS / 8;
+  static constexpr int WEIGHT_BYTES = CHANNELS * INPUTS * 2, X_BYTES = ROWS * INPUTS * 2, MASK_BYTES = ROWS * CHANNELS / 8;
+  static constexpr int STAGE_BYTES = X_BYTES + ROWS * CHANNELS * 2;
   static constexpr int MASK_OFFSET = WEIGHT_BYTES + STAGES * STAGE_BYTES;
   static constexpr int SLOPE_OFFSET = MASK_OFFSET + 2 * MASK_BYTES;
   static constexpr int BYTES = SLOPE_OFFSET + 2 * CHANNELS * 4;
 };
 
-typedef Plan<64, 8, 2, 3, 4, true> Apply64;
-typedef Plan<64, 2, 1, 3, 4, true> InputGradient;
+typedef Plan<8, 2> Apply;
+typedef Plan<2, 1> InputGradient;
+static_assert(Apply::BYTES <= MOST_SHARED && InputGradient::BYTES <= MOST_SHARED, "shared memory");
 
-// The weights' rows are in such an order in shared memory that a thread's eight results of a row are neighboring channels:
-// the lane 4g + t has results 8h + 2t + e (e = 0, 1) of four products of 8 columns, h = 0..3, which are channels 8t + 2h + e.
+// Order of the weights' rows in shared memory, by which a thread's eight results of a row are neighboring channels: lane 4g + t
+// has results 8h + 2t + e (e = 0, 1) of four products of 8 columns, h = 0..3, which are channels 8t + 2h + e.
 DEVICE int channel_of_weight_row(int row) { return (row & ~31) + 8 * ((row & 7) >> 1) + 2 * ((row & 31) >> 3) + (row & 1); }
 
-template <typename P, After AFTER, bool HAS_SHORTCUT, bool HAS_SLOPE>
+template <typename P, bool HAS_SHORTCUT, bool HAS_RELU, bool HAS_SLOPE>
 DEVICE void apply(
     const Element* x, const Element* weight, const Element* shortcut, const float* slopes, const float* offsets, Element* y,
     u8* mask, int rows, int channels) {
-  constexpr int X_PACKETS = P::INPUTS / WIDTH, STEPS = P::INPUTS / 16;
+  constexpr int STEPS = INPUTS / 16;
   const int thread = threadIdx.x, lane = lane_number(), warp = thread / 32;
   const int channel_warp = warp % P::CHANNEL_WARPS, row_warp = warp / P::CHANNEL_WARPS;
   const int base = blockIdx.x * P::CHANNELS, channel = base + channel_warp * 32 + lane % 4 * WIDTH;
@@ -94,7 +95,7 @@ DEVICE void apply(
   for (int i = thread; i < P::CHANNELS * X_PACKETS; i += THREADS) {
     const int row = i / X_PACKETS, packet = i % X_PACKETS, c = base + channel_of_weight_row(row);
     Packet values = {};
-    if (c < channels) values = load(weight + c * P::INPUTS + packet * WIDTH);
+    if (c < channels) values = load(weight + c * INPUTS + packet * WIDTH);
     store(packet_at(weights, row, packet), values);
   }
   float* const slope_and_offset = reinterpret_cast<float*>(shared_memory + P::SLOPE_OFFSET);
@@ -106,7 +107,8 @@ DEVICE void apply(
   // The last rows come first: the L2 cache still holds those of x.
   const auto first_row = [&](int tile) { return (tiles - 1 - tile) * P::ROWS; };
   const auto x_tile = [&](int stage) { return Tile{shared_elements(P::WEIGHT_BYTES + stage * P::STAGE_BYTES), X_PACKETS}; };
-  // Row in the tile of this thread's results, and its own place for the shortcut there.
+  // Row of the tile that a result of this thread belongs to, and the shared memory of the shortcut's values for it, which only
+  // this thread writes and reads.
   const auto row_of = [&](int block, int half) { return (row_warp * P::ROW_BLOCKS + block) * 16 + half * 8 + lane / 4; };
   const auto shortcut_at = [&](int stage, int block, int half) {
     return shared_elements(P::WEIGHT_BYTES + stage * P::STAGE_BYTES + P::X_BYTES) + ((block * 2 + half) * THREADS + thread) * WIDTH;
@@ -117,9 +119,9 @@ DEVICE void apply(
       UNROLLED for (int i = thread; i < P::ROWS * X_PACKETS; i += THREADS) {
         const int row = i / X_PACKETS, packet = i % X_PACKETS;
         const bool is_there = first + row < rows;
-        copy_16(packet_at(x_tile(stage), row, packet), x + static_cast<u64>(is_there ? first + row : 0) * P::INPUTS + packet * WIDTH, is_there);
+        copy_16(packet_at(x_tile(stage), row, packet), x + static_cast<u64>(is_there ? first + row : 0) * INPUTS + packet * WIDTH, is_there);
       }
-      if (HAS_SHORTCUT && P::HAS_ROOM && has_channels) {
+      if (HAS_SHORTCUT && has_channels) {
         UNROLLED for (int b = 0; b < P::ROW_BLOCKS; ++b) {
           UNROLLED for (int half = 0; half < 2; ++half) {
             const int row = first + row_of(b, half);
@@ -132,10 +134,10 @@ DEVICE void apply(
   };
 
   const int step = gridDim.y;
-  UNROLLED for (int s = 0; s < P::STAGES - 1; ++s) request(blockIdx.y + s * step, s);
+  UNROLLED for (int s = 0; s < STAGES - 1; ++s) request(blockIdx.y + s * step, s);
   __syncthreads();
-  Fragment kept[2][P::KEPT > 0 ? P::KEPT : 1];
-  UNROLLED for (int k = 0; k < P::KEPT; ++k) {
+  Fragment kept[2][STEPS];
+  UNROLLED for (int k = 0; k < STEPS; ++k) {
     UNROLLED for (int h = 0; h < 2; ++h) kept[h][k] = load_fragment(weights, channel_warp * 32 + 16 * h, 2 * k);
   }
 
@@ -153,34 +155,20 @@ DEVICE void apply(
 
   int stage = 0, count = 0, previous = -1;
   for (int tile = blockIdx.y; tile < tiles; tile += step, ++count) {
-    Packet added[P::HAS_ROOM ? 1 : P::ROW_BLOCKS][2];
     const int first = first_row(tile);
-    if (HAS_SHORTCUT && !P::HAS_ROOM && has_channels) {
-      UNROLLED for (int b = 0; b < P::ROW_BLOCKS; ++b) {
-        UNROLLED for (int half = 0; half < 2; ++half) {
-          const int row = first + row_of(b, half);
-          if (row < rows) added[P::HAS_ROOM ? 0 : b][half] = load(shortcut + static_cast<u64>(row) * channels + channel);
-        }
-      }
-    }
-    wait_for_copies<P::STAGES - 2>();
+    wait_for_copies<STAGES - 2>();
     __syncthreads();
-    // The stage of the previous tile, which all warps have left.
-    request(tile + (P::STAGES - 1) * step, stage == 0 ? P::STAGES - 1 : stage - 1);
-    if (AFTER != NOTHING && previous >= 0) store_mask(previous, (count + 1) % 2);
+    // Into the stage of the previous tile, which no warp reads any more.
+    request(tile + (STAGES - 1) * step, stage == 0 ? STAGES - 1 : stage - 1);
+    if (HAS_RELU && previous >= 0) store_mask(previous, (count + 1) % 2);
     previous = tile;
     if (has_channels) {
       u8* const bits_of_tile = shared_memory + P::MASK_OFFSET + count % 2 * P::MASK_BYTES;
       UNROLLED for (int b = 0; b < P::ROW_BLOCKS; ++b) {
         float sums[2][2][4] = {};
-        UNROLLED for (int k = 0; k < P::KEPT; ++k) {
+        UNROLLED for (int k = 0; k < STEPS; ++k) {
           const Fragment left = load_fragment(x_tile(stage), (row_warp * P::ROW_BLOCKS + b) * 16, 2 * k);
           UNROLLED for (int h = 0; h < 2; ++h) multiply(sums[h], left, kept[h][k]);
-        }
-#pragma unroll 4
-        for (int k = P::KEPT; k < STEPS; ++k) {
-          const Fragment left = load_fragment(x_tile(stage), (row_warp * P::ROW_BLOCKS + b) * 16, 2 * k);
-          UNROLLED for (int h = 0; h < 2; ++h) multiply(sums[h], left, load_fragment(weights, channel_warp * 32 + 16 * h, 2 * k));
         }
         float slope[WIDTH], offset[WIDTH];
         UNROLLED for (int i = 0; i < WIDTH; ++i) {
@@ -191,53 +179,51 @@ DEVICE void apply(
           const int row = row_of(b, half);
           if (first + row < rows) {
             float values[WIDTH], more[WIDTH];
-            if (HAS_SHORTCUT) unpack(P::HAS_ROOM ? load(shortcut_at(stage, b, half)) : added[P::HAS_ROOM ? 0 : b][half], more);
+            if (HAS_SHORTCUT) unpack(load(shortcut_at(stage, b, half)), more);
             u32 bits = 0;
             UNROLLED for (int i = 0; i < WIDTH; ++i) {
               const float product = sums[i / 4][i / 2 % 2][half * 2 + i % 2];
               float value = HAS_SLOPE ? fmaf(product, slope[i], offset[i]) : product + offset[i];
               if (HAS_SHORTCUT) value += more[i];
-              if (AFTER != NOTHING) {
+              if (HAS_RELU) {
                 bits |= static_cast<u32>(is_on(value)) << i;
                 value = is_on(value) ? value : 0.0f;
               }
               values[i] = value;
             }
             store(y + static_cast<u64>(first + row) * channels + channel, pack(values));
-            if (AFTER != NOTHING) bits_of_tile[row * (P::CHANNELS / 8) + channel_warp * 4 + lane % 4] = static_cast<u8>(bits);
+            if (HAS_RELU) bits_of_tile[row * (P::CHANNELS / 8) + channel_warp * 4 + lane % 4] = static_cast<u8>(bits);
           }
         }
       }
     }
-    stage = stage == P::STAGES - 1 ? 0 : stage + 1;
+    stage = stage == STAGES - 1 ? 0 : stage + 1;
   }
-  if (AFTER != NOTHING && previous >= 0) {
+  if (HAS_RELU && previous >= 0) {
     __syncthreads();
     store_mask(previous, (count + 1) % 2);
   }
 }
 
-#define POINTWISE_APPLY(K)                                                                                                  \
-  static_assert(Apply##K::BYTES <= MOST_SHARED, "shared memory");                                                           \
-  KERNEL_AT_ONCE(2, pointwise_apply_linear_##K)(                                                                            \
-      const Element* x, const Element* weight, const float* statistics, Element* y, Shape shape) {                          \
-    const float* const slopes = statistics + 2 * shape.channels;                                                            \
-    apply<Apply##K, NOTHING, false, true>(                                                                                  \
-        x, weight, nullptr, slopes, slopes + shape.channels, y, nullptr, shape.rows, shape.channels);                       \
-  }                                                                                                                         \
-  KERNEL_AT_ONCE(2, pointwise_apply_sum_relu_##K)(                                                                          \
-      const Element* x, const Element* weight, const Element* shortcut, const float* statistics, Element* y, u8* mask,      \
-      Shape shape) {                                                                                                        \
-    const float* const slopes = statistics + 2 * shape.channels;                                                            \
-    apply<Apply##K, SUM_AND_RELU, true, true>(                                                                              \
-        x, weight, shortcut, slopes, slopes + shape.channels, y, mask, shape.rows, shape.channels);                         \
-  }
-POINTWISE_APPLY(64)
+KERNEL_AT_ONCE(2, pointwise_apply_linear_64)(
+    const Element* x, const Element* weight, const float* statistics, Element* y, Shape shape) {
+  const float* const slopes = statistics + 2 * shape.channels;
+  apply<Apply, false, false, true>(
+      x, weight, nullptr, slopes, slopes + shape.channels, y, nullptr, shape.rows, shape.channels);
+}
+
+KERNEL_AT_ONCE(2, pointwise_apply_sum_relu_64)(
+    const Element* x, const Element* weight, const Element* shortcut, const float* statistics, Element* y, u8* mask,
+    Shape shape) {
+  const float* const slopes = statistics + 2 * shape.channels;
+  apply<Apply, true, true, true>(
+      x, weight, shortcut, slopes, slopes + shape.channels, y, mask, shape.rows, shape.channels);
+}
 
 // dx = d1 + x M + row; the matrix M is symmetric.
 KERNEL_AT_ONCE(2, pointwise_input_gradient)(
     const Element* d1, const Element* x, const Element* matrix, const float* row, Element* dx, Shape shape) {
-  apply<InputGradient, NOTHING, true, false>(x, matrix, d1, nullptr, row, dx, nullptr, shape.rows, InputGradient::INPUTS);
+  apply<InputGradient, true, false, false>(x, matrix, d1, nullptr, row, dx, nullptr, shape.rows, INPUTS);
 }
 
 // ---- Products over rows: G = dz^T x and G0 = x^T x ----
@@ -287,22 +273,20 @@ DEVICE void store_column_sums(const float* sums, float* scratch, int packets, in
   }
 }
 
-constexpr int STATISTICS_STAGES = 3, STATISTICS_TILE = 16384;
+constexpr int STATISTICS_ROWS = 128, STATISTICS_TILE = STATISTICS_ROWS * INPUTS * 2;
 
-template <int INPUTS>
-DEVICE void statistics(const Element* x, float* partial, int rows) {
-  constexpr int PACKETS = INPUTS / WIDTH, ROWS = STATISTICS_TILE / 2 / INPUTS, ROWS_AT_ONCE = THREADS / PACKETS;
-  // Warps divide the product, and those that are left over the rows of a tile.
-  constexpr int LEFT_WARPS = INPUTS / 32, PRODUCT_WARPS = LEFT_WARPS * (INPUTS / 64), ROW_GROUPS = WARPS / PRODUCT_WARPS;
-  static_assert((ROW_GROUPS - 1) * PRODUCT_WARPS * 32 * 64 * 4 <= STATISTICS_STAGES * STATISTICS_TILE, "shared memory");
-  const int thread = threadIdx.x, warp = thread / 32, row_group = warp / PRODUCT_WARPS, product_warp = warp % PRODUCT_WARPS;
-  const int left = product_warp % LEFT_WARPS * 32, right = product_warp / LEFT_WARPS * 64;
+KERNEL_AT_ONCE(2, pointwise_statistics_64)(const Element* x, float* partial, Shape shape) {
+  constexpr int ROWS = STATISTICS_ROWS, ROWS_AT_ONCE = THREADS / X_PACKETS;
+  // Two warps divide the product, four groups of them the rows of a tile.
+  constexpr int ROW_GROUPS = 4, GROUP = THREADS / ROW_GROUPS;
+  static_assert((ROW_GROUPS - 1) * GROUP * 64 * 4 <= STAGES * STATISTICS_TILE, "shared memory");
+  const int rows = shape.rows, thread = threadIdx.x, warp = thread / 32, row_group = warp / 2, left = warp % 2 * 32;
   const int tiles = tiles_of(rows, ROWS), step = gridDim.x;
-  const auto tile_of = [&](int stage) { return Tile{shared_elements(stage * STATISTICS_TILE), PACKETS}; };
+  const auto tile_of = [&](int stage) { return Tile{shared_elements(stage * STATISTICS_TILE), X_PACKETS}; };
   const auto request = [&](int tile, int stage) {
     if (tile < tiles) {
       UNROLLED for (int u = 0; u < ROWS / ROWS_AT_ONCE; ++u) {
-        const int row = thread / PACKETS + u * ROWS_AT_ONCE, packet = thread % PACKETS, of_x = tile * ROWS + row;
+        const int row = thread / X_PACKETS + u * ROWS_AT_ONCE, packet = thread % X_PACKETS, of_x = tile * ROWS + row;
         copy_16(packet_at(tile_of(stage), row, packet), x + static_cast<u64>(of_x < rows ? of_x : 0) * INPUTS + packet * WIDTH, of_x < rows);
       }
     }
@@ -310,26 +294,25 @@ DEVICE void statistics(const Element* x, float* partial, int rows) {
   };
   Products products = {};
   float sums[WIDTH] = {};
-  UNROLLED for (int s = 0; s < STATISTICS_STAGES - 1; ++s) request(blockIdx.x + s * step, s);
+  UNROLLED for (int s = 0; s < STAGES - 1; ++s) request(blockIdx.x + s * step, s);
   int stage = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += step) {
-    wait_for_copies<STATISTICS_STAGES - 2>();
+    wait_for_copies<STAGES - 2>();
     __syncthreads();
-    request(tile + (STATISTICS_STAGES - 1) * step, stage == 0 ? STATISTICS_STAGES - 1 : stage - 1);
+    request(tile + (STAGES - 1) * step, stage == 0 ? STAGES - 1 : stage - 1);
     UNROLLED for (int u = 0; u < ROWS / ROWS_AT_ONCE; ++u) {
       float values[WIDTH];
-      unpack(load(packet_at(tile_of(stage), thread / PACKETS + u * ROWS_AT_ONCE, thread % PACKETS)), values);
+      unpack(load(packet_at(tile_of(stage), thread / X_PACKETS + u * ROWS_AT_ONCE, thread % X_PACKETS)), values);
       UNROLLED for (int i = 0; i < WIDTH; ++i) sums[i] += values[i];
     }
     UNROLLED for (int k = 0; k < ROWS / ROW_GROUPS / 16; ++k) {
-      add_products(products, tile_of(stage), left / WIDTH, tile_of(stage), right / WIDTH, row_group * (ROWS / ROW_GROUPS) + 16 * k);
+      add_products(products, tile_of(stage), left / WIDTH, tile_of(stage), 0, row_group * (ROWS / ROW_GROUPS) + 16 * k);
     }
-    stage = stage == STATISTICS_STAGES - 1 ? 0 : stage + 1;
+    stage = stage == STAGES - 1 ? 0 : stage + 1;
   }
   __syncthreads();
   // Row groups are added in their order.
   float* const scratch = reinterpret_cast<float*>(shared_memory);
-  constexpr int GROUP = PRODUCT_WARPS * 32;
   const int in_group = thread % GROUP;
   float* const flat = &products[0][0][0][0];
   if (row_group > 0) {
@@ -342,23 +325,21 @@ DEVICE void statistics(const Element* x, float* partial, int rows) {
       UNROLLED for (int group = 1; group < ROW_GROUPS; ++group) flat[i] += scratch[((group - 1) * 64 + i) * GROUP + in_group];
     }
     for_each_pair(products, [&](int row, int column, float first, float second) {
-      *reinterpret_cast<Pair*>(place + (left + row) * INPUTS + right + column) = {first, second};
+      *reinterpret_cast<Pair*>(place + (left + row) * INPUTS + column) = {first, second};
     });
   }
   __syncthreads();
-  store_column_sums(sums, scratch, PACKETS, INPUTS, place + INPUTS * INPUTS);
+  store_column_sums(sums, scratch, X_PACKETS, INPUTS, place + INPUTS * INPUTS);
 }
 
-KERNEL_AT_ONCE(2, pointwise_statistics_64)(const Element* x, float* partial, Shape shape) { statistics<64>(x, partial, shape.rows); }
-
-constexpr int GRADIENT_INPUTS = 64, GRADIENT_CHANNELS = 256, GRADIENT_ROWS = 32;
+constexpr int GRADIENT_CHANNELS = 256, GRADIENT_ROWS = 32;
 constexpr int GRADIENT_PASSES = GRADIENT_ROWS * GRADIENT_CHANNELS / WIDTH / THREADS;
 
 // p W (channels x inputs), dz, dy and dy2 of a tile, two buffers of x and of the mask.
 struct Gradients {
-  static constexpr int TENSOR_BYTES = GRADIENT_ROWS * GRADIENT_CHANNELS * 2, X_BYTES = GRADIENT_ROWS * GRADIENT_INPUTS * 2;
+  static constexpr int TENSOR_BYTES = GRADIENT_ROWS * GRADIENT_CHANNELS * 2, X_BYTES = GRADIENT_ROWS * INPUTS * 2;
   static constexpr int MASK_BYTES = GRADIENT_ROWS * GRADIENT_CHANNELS / 8;
-  static constexpr int DZ = GRADIENT_CHANNELS * GRADIENT_INPUTS * 2, DY = DZ + TENSOR_BYTES, DY2 = DY + TENSOR_BYTES;
+  static constexpr int DZ = GRADIENT_CHANNELS * INPUTS * 2, DY = DZ + TENSOR_BYTES, DY2 = DY + TENSOR_BYTES;
   static constexpr int X = DY2 + TENSOR_BYTES, MASK = X + 2 * X_BYTES, BYTES = MASK + 2 * MASK_BYTES;
 };
 static_assert(Gradients::BYTES <= MOST_SHARED, "shared memory");
@@ -367,7 +348,7 @@ template <bool HAS_MASK, bool TWO>
 DEVICE void gradients(
     const Element* dy, const Element* dy2, const u8* mask, const Element* x, const Element* weight, const float* statistics,
     Element* dz, Element* d1, float* partial, const Shape& shape) {
-  constexpr int ROWS = GRADIENT_ROWS, X_PACKETS = GRADIENT_INPUTS / WIDTH;
+  constexpr int ROWS = GRADIENT_ROWS;
   static_assert(ROWS == 32, "warps divide d1 into 2 x 4 blocks");
   const int thread = threadIdx.x, lane = lane_number(), warp = thread / 32;
   const int rows = shape.rows, channels = shape.channels, packets = channels / WIDTH;
@@ -377,7 +358,7 @@ DEVICE void gradients(
   const bool has_own = packet < packets;
   const Tile scaled = {shared_elements(0), X_PACKETS}, of_dz = {shared_elements(Gradients::DZ), GRADIENT_CHANNELS / WIDTH};
   const auto x_tile = [&](int buffer) { return Tile{shared_elements(Gradients::X + buffer * Gradients::X_BYTES), X_PACKETS}; };
-  // Place of the packet in pass u, which only this thread writes and reads.
+  // Shared memory of the packet in pass u, which only this thread writes and reads.
   const auto own = [&](int offset, int u) { return shared_elements(offset) + (u * THREADS + thread) * WIDTH; };
   const auto first_row = [&](int tile) { return (tiles - 1 - tile) * ROWS; };
 
@@ -390,7 +371,7 @@ DEVICE void gradients(
   const auto request_common = [&](int tile, int buffer) {
     UNROLLED for (int i = thread; i < ROWS * X_PACKETS; i += THREADS) {
       const int row = i / X_PACKETS, at = first_row(tile) + row;
-      copy_16(packet_at(x_tile(buffer), row, i % X_PACKETS), x + static_cast<u64>(at < rows ? at : 0) * GRADIENT_INPUTS + i % X_PACKETS * WIDTH, at < rows);
+      copy_16(packet_at(x_tile(buffer), row, i % X_PACKETS), x + static_cast<u64>(at < rows ? at : 0) * INPUTS + i % X_PACKETS * WIDTH, at < rows);
     }
     if (HAS_MASK) {
       // Rows are neighbors in the mask: `packets` bytes of each, a multiple of 8.
@@ -416,7 +397,7 @@ DEVICE void gradients(
     const float slope = statistics[2 * channels + c];
     float values[WIDTH];
     UNROLLED for (int j = 0; j < WIDTH; ++j) {
-      values[j] = slope * to_float(weight[c * GRADIENT_INPUTS + p / 2 * 16 + j / 2 * 4 + p % 2 * 2 + j % 2]);
+      values[j] = slope * to_float(weight[c * INPUTS + p / 2 * 16 + j / 2 * 4 + p % 2 * 2 + j % 2]);
     }
     store(packet_at(scaled, c, p), pack(values));
   }
@@ -448,7 +429,7 @@ DEVICE void gradients(
         if (dz != nullptr && first + row < rows) store(dz + static_cast<u64>(first + row) * channels + packet * WIDTH, rounded);
         unpack(rounded, g);
         UNROLLED for (int i = 0; i < WIDTH; ++i) sums[i] += g[i];
-        // The thread has read its places; they take the next tile.
+        // The thread has read its packets; the next tile replaces them.
         if (has_next) request_own(tile + step, u, row);
       }
     }
@@ -472,19 +453,19 @@ DEVICE void gradients(
         UNROLLED for (int h = 0; h < 2; ++h) {
           words[h] = to_element(block[h][2 * half]) | static_cast<u32>(to_element(block[h][2 * half + 1])) << 16;
         }
-        *reinterpret_cast<u64*>(d1 + static_cast<u64>(row) * GRADIENT_INPUTS + column_block * 16 + lane % 4 * 4) =
+        *reinterpret_cast<u64*>(d1 + static_cast<u64>(row) * INPUTS + column_block * 16 + lane % 4 * 4) =
             words[0] | static_cast<u64>(words[1]) << 32;
       }
     }
   }
-  float* const place = partial + static_cast<u64>(blockIdx.x) * (GRADIENT_INPUTS + 1) * channels;
+  float* const place = partial + static_cast<u64>(blockIdx.x) * (INPUTS + 1) * channels;
   if (warp * 32 < channels) {
     for_each_pair(products, [&](int row, int column, float first, float second) {
-      *reinterpret_cast<Pair*>(place + (warp * 32 + row) * GRADIENT_INPUTS + column) = {first, second};
+      *reinterpret_cast<Pair*>(place + (warp * 32 + row) * INPUTS + column) = {first, second};
     });
   }
   __syncthreads();
-  store_column_sums(sums, reinterpret_cast<float*>(shared_memory + Gradients::DY), GRADIENT_CHANNELS / WIDTH, channels, place + GRADIENT_INPUTS * channels);
+  store_column_sums(sums, reinterpret_cast<float*>(shared_memory + Gradients::DY), GRADIENT_CHANNELS / WIDTH, channels, place + INPUTS * channels);
 }
 
 #define POINTWISE_GRADIENTS(name, HAS_MASK, TWO)                                                                            \
@@ -537,15 +518,15 @@ DEVICE void sum_groups(double* values) {
   }
 }
 
-// A block has 8 channels; a thread has one input of INPUTS / 32 of them.
-constexpr int FINISHED_CHANNELS = 8, MOST_INPUTS = 256;
+constexpr int FINISHED_CHANNELS = 8;
 
-template <int INPUTS>
-DEVICE void finish_statistics(
+// A block has 8 channels; a thread has one input of two of them.
+KERNEL(pointwise_statistics_finish)(
     const float* gram, const float* sums, const Element* weight, const float* gamma, const float* beta, float* running_mean,
-    float* running_variance, float* statistics, float* weight_gram, const Shape& shape, float momentum, float epsilon,
-    double* means, float (*weights)[MOST_INPUTS], float (*products)[MOST_INPUTS], double* shares) {
-  constexpr int OWN = INPUTS / 32;
+    float* running_variance, float* statistics, float* weight_gram, Shape shape, float momentum, float epsilon) {
+  constexpr int OWN = FINISHED_CHANNELS * INPUTS / THREADS;
+  __shared__ double means[INPUTS], shares[2 * THREADS];
+  __shared__ float weights[FINISHED_CHANNELS][INPUTS], products[FINISHED_CHANNELS][INPUTS];
   const int thread = threadIdx.x, input = thread % INPUTS, own_first = thread / INPUTS * OWN, base = blockIdx.x * FINISHED_CHANNELS;
   const double n = shape.rows, of_row = 1.0 / n;
   if (thread < INPUTS) means[thread] = sums[thread] * of_row;
@@ -591,23 +572,11 @@ DEVICE void finish_statistics(
   }
 }
 
-KERNEL(pointwise_statistics_finish)(
-    const float* gram, const float* sums, const Element* weight, const float* gamma, const float* beta, float* running_mean,
-    float* running_variance, float* statistics, float* weight_gram, Shape shape, float momentum, float epsilon) {
-  __shared__ double means[MOST_INPUTS], shares[2 * THREADS];
-  __shared__ float weights[FINISHED_CHANNELS][MOST_INPUTS], products[FINISHED_CHANNELS][MOST_INPUTS];
-#define FINISH(INPUTS)                                                                                                    \
-  finish_statistics<INPUTS>(gram, sums, weight, gamma, beta, running_mean, running_variance, statistics, weight_gram, shape, \
-                            momentum, epsilon, means, weights, products, shares)
-  FINISH(64);
-#undef FINISH
-}
-
 // A block has two channels.
 KERNEL(pointwise_gradient_finish)(
     const float* partial, int parts, const Element* weight, const float* statistics, const float* weight_gram, const float* sums,
-    Element* dweight, float* dweight_float, float* dgamma, float* dbeta, float* coefficients, Shape shape) {
-  constexpr int INPUTS = GRADIENT_INPUTS, VALUES = 2 * INPUTS, PACKETS = VALUES / 4, SHARES = THREADS / PACKETS;
+    Element* dweight, float* dgamma, float* dbeta, float* coefficients, Shape shape) {
+  constexpr int VALUES = 2 * INPUTS, PACKETS = VALUES / 4, SHARES = THREADS / PACKETS;
   __shared__ double shares[SHARES][VALUES], of_sums[THREADS], products[THREADS];
   const int thread = threadIdx.x, channels = shape.channels, base = blockIdx.x * 2;
   const u64 length = static_cast<u64>(INPUTS + 1) * channels;
@@ -637,10 +606,8 @@ KERNEL(pointwise_gradient_finish)(
     const double slope = statistics[2 * channels + channel], s = of_sums[thread / INPUTS * 128];
     const double of_gamma = inverse_sigma * (products[thread / INPUTS * INPUTS] - mean * s);
     const double q = -slope * of_gamma * inverse_sigma / n, r = -slope * s / n - q * mean;
-    const float gradient =
-        static_cast<float>(slope * product + q * weight_gram[channel * INPUTS + input] + r * sums[input]);
-    if (dweight != nullptr) dweight[channel * INPUTS + input] = to_element(gradient);
-    if (dweight_float != nullptr) dweight_float[channel * INPUTS + input] = gradient;
+    const double gradient = slope * product + q * weight_gram[channel * INPUTS + input] + r * sums[input];
+    dweight[channel * INPUTS + input] = to_element(static_cast<float>(gradient));
     if (input == 0) {
       dgamma[channel] = static_cast<float>(of_gamma);
       dbeta[channel] = static_cast<float>(s);
@@ -653,7 +620,7 @@ KERNEL(pointwise_gradient_finish)(
 
 // matrix = W^T diag(q) W, row = r^T W. A block has one row of the matrix.
 KERNEL(pointwise_gradient_matrix)(const Element* weight, const float* coefficients, Element* matrix, float* row, Shape shape) {
-  constexpr int INPUTS = GRADIENT_INPUTS, SHARES = THREADS / INPUTS;
+  constexpr int SHARES = THREADS / INPUTS;
   __shared__ float shares[SHARES][INPUTS];
   __shared__ double products[THREADS];
   const int thread = threadIdx.x, input = thread % INPUTS, share = thread / INPUTS, channels = shape.channels, own = blockIdx.x;
