@@ -1,69 +1,54 @@
 #!/usr/bin/env bash
-# GPU tests of ringmark-worker: CUDA against CPU, every precision, gradients against fp64, images that are read, speed, NCCL with
-# one rank and with two, kv-stores, overlap by events, all-reduce alone, and what the launcher reports about a rank that is killed
+# GPU tests of ringmark-worker: CUDA against CPU, every precision, gradients against fp64, fused kernels and CUDA graphs against none,
+# images that are read, speed, NCCL with one rank and with two, kv-stores, overlap by events, all-reduce alone, and what the launcher reports about a rank that is killed
 # or stopped.
 #
-#   scripts/test_gpu.sh [--worker FILE] [--mpi FOLDER] [--limit SECONDS] [--keep FOLDER]
+#   scripts/test_gpu.sh [--worker FILE] [--mpi FOLDER] [--limit SECONDS] [--keep FOLDER] [--quick]
 #
 # The worker is --worker, $RINGMARK_WORKER, or what cargo built here. Needs bash and python3, no Rust; a worker that was
 # built elsewhere takes libtorch from the torch that python3 imports. mpirun is for two ranks; --mpi is where the packages of
 # Open MPI of another machine were unpacked (dpkg -x openmpi-bin, openmpi-common, libopenmpi3 and what they need; of a
 # distribution that is no newer than this one). What a machine lacks is skipped with its reason; without a GPU nothing is
-# tested, with exit status 0. Ends after 40 minutes, or --limit, at the latest.
+# tested, with exit status 0. Ends after 40 minutes, or --limit, at the latest. --quick leaves out what changes with neither kernels
+# nor precision: images that are read, faults, NVRTC's libraries, sums alone, kv-stores.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly judge=$root/scripts/test_gpu_judge.py
 
-worker=${RINGMARK_WORKER:-} mpi='' limit_seconds=2400
-keep=
+# shellcheck source=scripts/common.sh
+source "$root/scripts/common.sh"
+
+given='' mpi='' limit_seconds=2400
+keep='' quick=no
 while [[ $# -gt 0 ]]; do
     case $1 in
-        --worker) worker=${2:?--worker needs a file}; shift 2 ;;
+        --worker) given=${2:?--worker needs a file}; shift 2 ;;
         --mpi) mpi=$(realpath "${2:?--mpi needs a folder}"); shift 2 ;;
         --limit) limit_seconds=${2:?--limit needs seconds}; shift 2 ;;
         --keep) keep=${2:?--keep needs a folder}; shift 2 ;;
-        *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; [[ $1 == --help || $1 == -h ]] && exit 0; exit 2 ;;
+        --quick) quick=yes; shift ;;
+        --help | -h) usage 0 ;;
+        *) usage 2 ;;
     esac
-done
-for built in "$root/target/release/ringmark-worker" "$root/target/debug/ringmark-worker"; do
-    if [[ -z $worker && -x $built ]]; then worker=$built; fi
 done
 
 skip_all() {
     echo "test_gpu.sh: SKIPPED, nothing was tested: $1"
     exit 0
 }
-has_driver() { [[ -e /dev/nvidiactl || -e /dev/dxg ]] || command -v nvidia-smi >/dev/null; }
 
-if ! has_driver; then skip_all "this machine has no NVIDIA driver (neither /dev/nvidiactl nor nvidia-smi)"; fi
-if [[ ! -x $worker ]]; then
+if ! has_nvidia_driver; then skip_all "this machine has no NVIDIA driver (neither /dev/nvidiactl nor nvidia-smi)"; fi
+find_worker "$given" "$root"
+if [[ -z $worker ]]; then
     echo "test_gpu.sh: there is a GPU, but no ringmark-worker: cargo build --release, or set RINGMARK_WORKER" >&2
     exit 1
 fi
-worker=$(realpath "$worker")
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
-# A container may lack nvidia-smi; and a variable may show fewer than there are.
-if [[ $gpus == 0 ]]; then gpus=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | wc -l); fi
-if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .); fi
+gpus=$(count_gpus)
 if [[ $gpus == 0 ]]; then skip_all "the NVIDIA driver shows no GPU"; fi
-
-if [[ -n $mpi ]]; then
-    # Open MPI looks for its own files where it was built to be; mpirun is a link that the package's installation makes.
-    export OPAL_PREFIX=$mpi/usr OPAL_SYSCONFDIR=$mpi/etc/openmpi PATH=$mpi/usr/bin:$PATH
-    export LD_LIBRARY_PATH=$mpi/usr/lib/$(uname -m)-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-    [[ -e $mpi/usr/bin/mpirun ]] || ln -s orterun "$mpi/usr/bin/mpirun"
-fi
-# A rank without mpirun starts a daemon, where there is one.
-[[ -x ${OPAL_PREFIX:-/usr}/bin/orted ]] || export OMPI_MCA_ess_singleton_isolated=1
-
-# Two libraries that the worker cannot start without, and that it may not find where it was not built.
-lacks() { ldd "$worker" 2>/dev/null | grep -q "$1.* not found"; }
-if lacks libtorch_cpu.so; then
-    torch=$(python3 -c 'import importlib.util as i; print(i.find_spec("torch").submodule_search_locations[0])' 2>/dev/null || true)
-    export LD_LIBRARY_PATH=$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-fi
-if lacks libmpi.so.40; then skip_all "the worker needs Open MPI's libmpi.so.40, with one rank too: apt-get install openmpi-bin"; fi
-if lacks .; then
+use_mpi "$mpi"
+use_libtorch
+if worker_lacks libmpi.so.40; then skip_all "the worker needs Open MPI's libmpi.so.40, with one rank too: apt-get install openmpi-bin"; fi
+if worker_lacks .; then
     echo "test_gpu.sh: the worker lacks libraries:" >&2
     ldd "$worker" 2>&1 | grep 'not found' >&2
     exit 1
@@ -83,7 +68,7 @@ cd "$folder"
 
 passed=0 failed=0 skipped=0
 pass() { passed=$((passed + 1)); echo "ok       $1"; }
-fail() { failed=$((failed + 1)); echo "FAILED   $1"; }
+miss() { failed=$((failed + 1)); echo "FAILED   $1"; }
 skip() { skipped=$((skipped + 1)); echo "skipped  $1"; }
 
 # run NAME [options] trains, record in NAME.jsonl; bandwidth NAME [options] sums alone, record in NAME.json, and NCCL must
@@ -105,14 +90,14 @@ start() {
 judge() {
     local name=$1 verdict
     shift
-    if verdict=$(python3 "$judge" "$@" 2>&1); then pass "$name: $verdict"; else fail "$name: $verdict"; fi
+    if verdict=$(python3 "$judge" "$@" 2>&1); then pass "$name: $verdict"; else miss "$name: $verdict"; fi
 }
 
 # check NAME RECORD ARGUMENTS...: fails with the end of the log where RECORD's run failed, otherwise judges.
 check() {
     local name=$1 status=$2
     shift 2
-    if [[ $status != 0 ]]; then fail "$name: exit status $status, see below"; tail_of "$2"; else judge "$name" "$@"; fi
+    if [[ $status != 0 ]]; then miss "$name: exit status $status, see below"; tail_of "$2"; else judge "$name" "$@"; fi
 }
 tail_of() { sed 's/^/         | /' "$1.log" | tail -n 15; }
 
@@ -123,19 +108,19 @@ expect_no_warnings() {
     if [[ -z $said ]]; then
         pass "no warning of libtorch in $(find . -maxdepth 1 -name '*.log' | wc -l) logs"
     else
-        fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"
+        miss "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"
     fi
 }
 
 echo "worker $worker, $gpus GPU(s) of compute capability ${capability:-unknown}, files in $folder"
 chosen=$("$root/scripts/setup.sh" --which 2>&1) || true
-if [[ $chosen =~ ^(cu1|given) ]]; then pass "set-up chooses $chosen"; else fail "set-up chooses $chosen"; fi
+if [[ $chosen =~ ^(cu1|given) ]]; then pass "set-up chooses $chosen"; else miss "set-up chooses $chosen"; fi
 
 # --- one rank: CUDA against CPU, precisions, NCCL alone ---
 status=0
 run fresh --device cpu --batch-size 2 --image-size 32 --iters 1 --warmup 0 --lr 0 --seed 1 --save init.safetensors || status=$?
 if [[ $status != 0 ]]; then
-    fail "weights to start from: exit status $status"
+    miss "weights to start from: exit status $status"
     tail_of fresh
     exit 1
 fi
@@ -143,13 +128,13 @@ python3 "$judge" prepare init.safetensors batch.safetensors
 
 five=(--batch-size 4 --image-size 64 --iters 5 --warmup 0 --lr 0.00002 --lr-warmup-iters 0
     --init init.safetensors --data batch.safetensors)
-run cpu --device cpu "${five[@]}" || fail "fp32 on the CPU, which the rest is compared with: $(tail -n 1 cpu.log)"
+run cpu --device cpu "${five[@]}" || miss "fp32 on the CPU, which the rest is compared with: $(tail -n 1 cpu.log)"
 
 status=0
 run cuda --device cuda "${five[@]}" || status=$?
 if [[ $status != 0 ]]; then
     # Here the machine has a GPU that the worker cannot use: that is no reason to skip.
-    fail "fp32 on CUDA: exit status $status, see below"
+    miss "fp32 on CUDA: exit status $status, see below"
     tail_of cuda
     expect_no_warnings
     echo "test_gpu.sh: $passed passed, $failed failed; the rest needs CUDA and was not run"
@@ -215,7 +200,7 @@ run too_large --device cuda --batch-size 65536 --image-size 224 --iters 2 --warm
 if [[ $status == 1 ]] && said=$(grep -m 1 'out of memory: .* GB are taken' too_large.log); then
     pass "a batch without memory: $said"
 else
-    fail "a batch without memory: exit status $status, see below"
+    miss "a batch without memory: exit status $status, see below"
     tail_of too_large
 fi
 
@@ -245,10 +230,10 @@ if train_on mapped; then
     if [[ $found == *libnvrtc-builtins.so* ]]; then
         pass "NVRTC can compile: $found"
     else
-        fail "NVRTC cannot compile, loaded is only: ${found:-neither}"
+        miss "NVRTC cannot compile, loaded is only: ${found:-neither}"
     fi
 else
-    fail "NVRTC: training did not reach its fourth iteration, see below"
+    miss "NVRTC: training did not reach its fourth iteration, see below"
     tail_of mapped
 fi
 end
@@ -277,7 +262,7 @@ sums() {
                 continue
             fi
             wrong=1
-            fail "all-reduce of $kind by $backend_name, $ranks rank(s), $wire: exit status $status, $said"
+            miss "all-reduce of $kind by $backend_name, $ranks rank(s), $wire: exit status $status, $said"
             if [[ $status != 0 ]]; then tail_of "${kind}_$name$wire"; fi
         done
     done
@@ -303,7 +288,7 @@ own_gpu() {
     elif [[ $(wc -l <<<"$after") == 2 && $(sort -u <<<"$after" | wc -l) == 2 ]]; then
         pass "two ranks have a GPU each: $(xargs <<<"$after")"
     else
-        fail "two ranks have programs on GPUs: $(xargs <<<"$after")"
+        miss "two ranks have programs on GPUs: $(xargs <<<"$after")"
     fi
 }
 
@@ -342,7 +327,7 @@ WRAPPER
             skip "two ranks on one GPU by NCCL: not possible here (exit status $status); what NCCL says:"
             grep -iE 'nccl' nccl_2.log | tail -n 8 | sed 's/^/         | /' || true
         else
-            fail "two ranks on $where by NCCL: exit status $status, see below"
+            miss "two ranks on $where by NCCL: exit status $status, see below"
             tail_of nccl_2
         fi
         return
@@ -388,7 +373,7 @@ WRAPPER
     run overlap_on "${long[@]}" --overlap on || status=$?
     run overlap_off "${long[@]}" --overlap off || status=$?
     if [[ $status != 0 ]]; then
-        fail "overlap: exit status $status, see below"
+        miss "overlap: exit status $status, see below"
         tail_of overlap_on
     elif [[ $gpus -ge 2 ]]; then
         judge "overlap, by events" exposed overlap_on overlap_off
@@ -429,7 +414,7 @@ fault() {
     if [[ $said == *"$expected"* && -z $(pgrep -f "^$worker train") ]]; then
         pass "a rank that gets SIG$signal: $said"
     else
-        fail "a rank that gets SIG$signal: ${said:-no word of it}, see below"
+        miss "a rank that gets SIG$signal: ${said:-no word of it}, see below"
         tail_of "fault_$signal"
     fi
 }
