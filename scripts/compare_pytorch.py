@@ -5,7 +5,7 @@
                                [--score] [--compile] [--max-autotune] [--jemalloc] [--no-exchange] [--limit SECONDS] [--out FILE]
 
 Cases: `fp32` is one process, `bf16:32` one with batch size 32; `2xfp32` two processes, ringmark under mpirun against
-DistributedDataParallel, over NCCL with a GPU for each on cuda and over gloo on cpu. Every round of a case runs every side, in
+DistributedDataParallel, over NCCL with a GPU for each on cuda and over gloo on cpu. Every round runs every side of a case, in
 turns; a side's figure is batch x processes / median step after warm-up. The tables give the median over rounds, its range, and
 the median and range of what is formed within each round: ringmark's ratio to the other sides, and the share that its arithmetic
 is of the limit, the rate of torch.mm of two matrices of 4096 x 4096 in the precision of the case, on all cores or on every GPU
@@ -94,21 +94,21 @@ def speed(seconds, images, warmup):
 class Resident:
     """A process of pytorch_baseline.py that is prepared once and measures when asked."""
 
-    def __init__(self, command, environment, limit):
-        self.errors, self.limit = tempfile.TemporaryFile("w+"), limit
+    def __init__(self, command, environment):
+        self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [*command, "--resident"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment, bufsize=0
         )  # fmt: skip
         self.read = b""
 
-    def ask(self):
+    def ask(self, limit):
         try:
             self.process.stdin.write(b"measure\n")
         except BrokenPipeError:
             self.fail("it has ended")
-        return self.answer()
+        return self.answer(limit)
 
-    def answer(self):
+    def answer(self, limit):
         """Its next line of JSON; compilers print other lines too."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -118,7 +118,7 @@ class Resident:
                     self.read = rest
                     if line.startswith(b"{"):
                         return json.loads(line)
-                elif not selector.select(self.limit.left()):
+                elif not selector.select(limit.left()):
                     self.fail("the time limit is over")
                 elif more := os.read(self.process.stdout.fileno(), 1 << 16):
                     self.read += more
@@ -229,7 +229,7 @@ class Case:
 
     def limit(self):
         """GFLOP/s of plain matrix products: of all cores, or of a GPU for each process."""
-        return self.resident("limit").ask()["gigaflops_per_second"] * (self.processes if self.options.device == "cuda" else 1)
+        return self.resident("limit").ask(self.options.limit)["gigaflops_per_second"] * (self.processes if self.options.device == "cuda" else 1)
 
     def no_exchange(self):
         return self.ringmark("--backend", "none")
@@ -254,12 +254,12 @@ class Case:
             environment |= {"LD_PRELOAD": jemalloc(), "MALLOC_CONF": JEMALLOC_SETTINGS}
         return script, environment
 
-    def resident(self, side):
+    def resident(self, side, limit=None):
         """The process of `side`, prepared."""
         if side not in self.residents:
             script, environment = self.python_command(side)
-            self.residents[side] = Resident([self.python, *script], environment, self.options.limit)
-            self.residents[side].answer()
+            self.residents[side] = Resident([self.python, *script], environment)
+            self.residents[side].answer(limit or self.options.limit)
         return self.residents[side]
 
     def pytorch(self, side):
@@ -271,7 +271,7 @@ class Case:
             ]  # fmt: skip
             answer = json.loads(run(command, environment, self.options.limit.left()).strip().splitlines()[-1])
         else:
-            answer = self.resident(side).ask()
+            answer = self.resident(side).ask(self.options.limit)
         return speed(answer["seconds"], self.batch * self.processes, self.options.warmup)
 
     def measure(self, side):
@@ -285,7 +285,7 @@ class Case:
     def prepare(self, side):
         """Prepares the process of `side`; if it needs the whole GPU, later and alone."""
         try:
-            self.resident(side)
+            self.resident(side, self.options.prepare_limit)
         except SystemExit as error:
             if "out of memory" not in error.code:
                 raise
@@ -361,6 +361,8 @@ def main():
 
     if options.parallel > 1 and not options.layout:
         sys.exit("compare_pytorch.py: --parallel starts PyTorch before ringmark has chosen a layout: give --layout too")
+    # What takes longer to prepare must not leave the others without time.
+    options.prepare_limit = Limit(options.limit and 0.6 * options.limit)
     options.limit = Limit(options.limit)
 
     python = python_with_torch()
@@ -383,25 +385,31 @@ def main():
             print(f"compare_pytorch.py: {name}: {error.code}", file=sys.stderr, flush=True)
             case.drop(side)
 
+    def run_round(case, number):
+        # The side that goes first changes every round, so that none profits from a drift.
+        sides = list(case.speeds)
+        shift = number % max(1, len(sides))
+        for side in sides[shift:] + sides[:shift]:
+            images = attempt(case, side, case.measure) if side in case.speeds else None
+            if images:
+                case.speeds[side].append(images)
+                print(f"round {number + 1} {case.name} {side}: {images:.2f} images/s", file=sys.stderr, flush=True)
+        if case.gigaflops and (limit := attempt(case, "limit", case.measure)):
+            case.limits.append(limit)
+
     try:
         if options.parallel > 1:
             with concurrent.futures.ThreadPoolExecutor(options.parallel) as pool:
                 for case in cases:
                     for side in case.sides_to_prepare():
                         pool.submit(attempt, case, side, case.prepare)
-        for case in cases:
+        # Residents that wait may need much memory: of all cases only if they were prepared together.
+        for group in [cases] if options.parallel > 1 else [[case] for case in cases]:
             for number in range(options.rounds):
-                # The side that goes first changes every round, so that none profits from a drift.
-                sides = list(case.speeds)
-                shift = number % max(1, len(sides))
-                for side in sides[shift:] + sides[:shift]:
-                    images = attempt(case, side, case.measure) if side in case.speeds else None
-                    if images:
-                        case.speeds[side].append(images)
-                        print(f"round {number + 1} {case.name} {side}: {images:.2f} images/s", file=sys.stderr, flush=True)
-                if case.gigaflops and (limit := attempt(case, "limit", case.measure)):
-                    case.limits.append(limit)
-            case.end()
+                for case in group:
+                    run_round(case, number)
+            for case in group:
+                case.end()
     finally:
         for case in cases:
             case.end()

@@ -2,9 +2,9 @@
 # Measurements for a machine with a GPU that is there for minutes. Part 1 times kernels with PyTorch alone; part 2 is about
 # the worker, the most important first:
 #   training      against PyTorch, eager and compiled: fp16 and bf16 at batch size 128 and 256, tf32 at 128
-#   test_worker   scripts/test_gpu.sh --quick, with two ranks on one GPU by NCCL
-#   layers        time by layer, fp16 and bf16 at batch size 128
 #   inference     against PyTorch, eager and compiled: fp16 at batch size 1, 32 and 128
+#   layers        time by layer, fp16 and bf16 at batch size 128
+#   test_worker   scripts/test_gpu.sh --quick, with two ranks on one GPU by NCCL
 #   max-autotune  training and inference against torch.compile(mode="max-autotune")
 #
 #   scripts/gpu_visit.sh 1|2 [--worker FILE] [--mpi FOLDER] [--out FOLDER] [--limit SECONDS] [--only NAME,NAME]
@@ -126,8 +126,8 @@ profile = next((line["layers"] for line in lines if line.get("layers")), None)
 kinds = {}
 for row in profile["layers"] if profile else []:
     of_kind = kinds.setdefault(row["kind"], [0.0, 0.0])
-    of_kind[0] += 1000 * row["forward"]
-    of_kind[1] += 1000 * (row.get("backward") or 0.0)
+    for place, direction in enumerate(["forward", "backward"]):
+        of_kind[place] += 1000 * (row.get(direction) or {"time": 0.0})["time"]
 kinds = {kind: [round(ms, 3) for ms in times] for kind, times in kinds.items()}
 config = lines[0]["config"]
 print(json.dumps({"part": "layers", "dtype": sys.argv[1], "kernels": config.get("kernels"), "forward_backward_ms": kinds}))
@@ -199,9 +199,9 @@ use_libtorch
 ! worker_lacks . || fail "the worker lacks libraries: $(ldd "$worker" 2>&1 | grep 'not found' | xargs)"
 card=$(nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm --format=csv,noheader 2>/dev/null | head -n 1 || true)
 echo "{\"part\": \"machine\", \"card\": \"${card:-unknown}\", \"cores\": $(nproc)}" | add
-measure training 300
-measure test_worker 110
-measure layers 40
-measure inference 100
+measure training 280
+measure inference 120
+measure layers 30
+measure test_worker 150
 measure max-autotune 540
 table
