@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# GPU tests of ringmark-worker: CUDA against CPU, every precision, gradients against fp64, fused kernels and CUDA graphs against none,
-# images that are read, speed, NCCL with one rank and with two, kv-stores, overlap by events, all-reduce alone, and what the launcher reports about a rank that is killed
-# or stopped.
+# GPU tests of ringmark-worker: CUDA against CPU, every precision, gradients against fp64, fused kernels against libtorch's, CUDA
+# graphs against single launches, images that are read, speed, NCCL with one rank and with two, kv-stores, overlap by events,
+# all-reduce alone, and what the launcher reports about a rank that is killed or stopped.
 #
 #   scripts/test_gpu.sh [--worker FILE] [--mpi FOLDER] [--limit SECONDS] [--keep FOLDER] [--quick]
 #
@@ -10,7 +10,7 @@
 # Open MPI of another machine were unpacked (dpkg -x openmpi-bin, openmpi-common, libopenmpi3 and what they need; of a
 # distribution that is no newer than this one). What a machine lacks is skipped with its reason; without a GPU nothing is
 # tested, with exit status 0. Ends after 40 minutes, or --limit, at the latest. --quick leaves out what changes with neither kernels
-# nor precision: images that are read, faults, NVRTC's libraries, sums alone, kv-stores.
+# nor precision: overflows, images that are read, memory that runs out, faults, NVRTC's libraries, sums alone, kv-stores.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly judge=$root/scripts/test_gpu_judge.py
@@ -71,12 +71,13 @@ pass() { passed=$((passed + 1)); echo "ok       $1"; }
 miss() { failed=$((failed + 1)); echo "FAILED   $1"; }
 skip() { skipped=$((skipped + 1)); echo "skipped  $1"; }
 
-# run NAME [options] trains, record in NAME.jsonl; bandwidth NAME [options] sums alone, record in NAME.json, and NCCL must
-# be free to tell the worker what it uses. Both: log in NAME.log, `launch` before the worker.
+# run NAME [options] trains, record in NAME.jsonl; score and bandwidth NAME [options] infer and sum alone, record in NAME.json,
+# and NCCL must be free to tell the worker what it uses. All: log in NAME.log, `launch` before the worker.
 launch=()
 unset -v "${!NCCL_DEBUG@}"
 run() { NCCL_DEBUG=WARN start "$1" train --record "$1.jsonl" "${@:2}"; }
 bandwidth() { start "$1" bandwidth --device cuda --json "$1.json" "${@:2}"; }
+score() { start "$1" score --device cuda --record "$1.json" "${@:2}"; }
 start() {
     local name=$1
     shift
@@ -160,48 +161,85 @@ for pair in tf32:0.01 fp16:0.02 bf16:0.1; do
     run "$dtype" --device cuda --dtype "$dtype" --loss-scale 128 "${five[@]}" || status=$?
     check "$dtype against fp32" $status losses "$dtype" cuda "${pair#*:}"
     if [[ $status == 0 ]]; then judge "$dtype is used" differ "$dtype" cuda; fi
+    # The default is fused.
+    status=0
+    run "${dtype}_libtorch" --device cuda --dtype "$dtype" --kernels libtorch --loss-scale 128 "${five[@]}" || status=$?
+    check "fused kernels in $dtype against libtorch's" $status kernels "$dtype" "${dtype}_libtorch" "${pair#*:}"
 done
 
+# The first start compiles kernels; the second takes them from the cache, whose files stay the same.
+cached() { find first_start -name '*.cubin' -printf '%f %i %T@\n' 2>/dev/null | sort || true; }
 status=0
-run overflow --device cuda --dtype fp16 --loss-scale 128 --inject overflow:2 "${five[@]}" || status=$?
-check "an overflow of fp16 skips one step" $status skips overflow 2 128
+XDG_CACHE_HOME=$folder/first_start run first_start --device cuda --dtype fp16 --loss-scale 128 "${five[@]}" || status=$?
+compiled=$(cached)
+XDG_CACHE_HOME=$folder/first_start run second_start --device cuda --dtype fp16 --loss-scale 128 "${five[@]}" || status=$?
+check "kernels that were compiled before" $status losses second_start first_start 1e-3
+if [[ -n $compiled && $compiled == "$(cached)" ]]; then
+    pass "the second start compiles nothing: $(wc -l <<<"$compiled") file(s) in the cache"
+else
+    miss "the cache has after the first start: ${compiled:-nothing}; after the second: $(cached)"
+fi
+# Inference: replayed from a CUDA graph, and kernel by kernel.
+for dtype in fp32 fp16; do
+    status=0
+    for graphs in on off; do
+        score "score_${dtype}_$graphs" --dtype "$dtype" --graphs $graphs --batch-size 8 --seed 1 || status=$?
+    done
+    check "a CUDA graph in $dtype" $status graphs "score_${dtype}_on" "score_${dtype}_off"
+done
 
-# Images that are read: pixels are copied beside the steps, in a stream of their own.
-mkdir -p digits
-python3 "$judge" digits digits
-reading=(--model mxnet-lenet --image-size 28 --batch-size 32 --iters 6 --warmup 0 --lr 0.02 --lr-warmup-iters 0 --seed 1
-    --data digits/train-images-idx3-ubyte --decode-threads 2)
-status=0
-run read_cpu --device cpu "${reading[@]}" || status=$?
-run read_cuda --device cuda "${reading[@]}" || status=$?
-check "images that are read, CUDA against CPU" $status losses read_cuda read_cpu 1e-3
-if [[ $status == 0 ]]; then judge "images are read" read read_cuda 2; fi
+if [[ $quick == no ]]; then
+    status=0
+    run overflow --device cuda --dtype fp16 --loss-scale 128 --inject overflow:2 "${five[@]}" || status=$?
+    check "an overflow of fp16 skips one step" $status skips overflow 2 128
+
+    # Images that are read: pixels are copied beside the steps, in a stream of their own.
+    mkdir -p digits
+    python3 "$judge" digits digits
+    reading=(--model mxnet-lenet --image-size 28 --batch-size 32 --iters 6 --warmup 0 --lr 0.02 --lr-warmup-iters 0 --seed 1
+        --data digits/train-images-idx3-ubyte --decode-threads 2)
+    status=0
+    run read_cpu --device cpu "${reading[@]}" || status=$?
+    run read_cuda --device cuda "${reading[@]}" || status=$?
+    check "images that are read, CUDA against CPU" $status losses read_cuda read_cpu 1e-3
+    if [[ $status == 0 ]]; then judge "images are read" read read_cuda 2; fi
+fi
 
 # One step of plain SGD, whose update is the gradient.
 one=(--batch-size 4 --image-size 64 --iters 1 --warmup 0 --lr 1000 --momentum 0 --weight-decay 0 --lr-warmup-iters 0
     --init init.safetensors --data batch.safetensors)
 status=0
-steps=(cpu_step fp32_step)
 run cpu_step --device cpu --layout nchw "${one[@]}" --save cpu_step.safetensors || status=$?
 run fp32_step --device cuda "${one[@]}" --save fp32_step.safetensors || status=$?
-if [[ -s tf32.jsonl ]]; then
-    steps+=(tf32_step)
-    run tf32_step --device cuda --dtype tf32 "${one[@]}" --save tf32_step.safetensors || status=$?
-fi
-check "gradients" $status gradients "${steps[@]}"
+steps=()
+for dtype in tf32 fp16 bf16; do
+    [[ -s $dtype.jsonl ]] || continue
+    steps+=("${dtype}_step")
+    for kernels in auto libtorch; do
+        name=${dtype}_step
+        [[ $kernels == auto ]] || name+=_libtorch
+        run "$name" --device cuda --dtype $dtype --kernels $kernels --loss-scale 128 "${one[@]}" --save "$name.safetensors" ||
+            status=$?
+    done
+done
+check "gradients" $status gradients cpu_step fp32_step "${steps[@]}"
 
 status=0
 run speed --device cuda --dtype fp16 --batch-size 128 --image-size 224 --iters 120 --warmup 20 || status=$?
 check "speed in fp16, batch size 128" $status speed speed "$capability"
+run speed_libtorch --device cuda --dtype fp16 --kernels libtorch --batch-size 128 --image-size 224 --iters 60 --warmup 20 || status=$?
+check "speed of fused kernels" $status not_slower speed speed_libtorch
 
-# 65,536 images take 39 GB, and what the first convolution makes of them another 210 GB.
-status=0
-run too_large --device cuda --batch-size 65536 --image-size 224 --iters 2 --warmup 0 || status=$?
-if [[ $status == 1 ]] && said=$(grep -m 1 'out of memory: .* GB are taken' too_large.log); then
-    pass "a batch without memory: $said"
-else
-    miss "a batch without memory: exit status $status, see below"
-    tail_of too_large
+if [[ $quick == no ]]; then
+    # 65,536 images take 39 GB, and what the first convolution makes of them another 210 GB.
+    status=0
+    run too_large --device cuda --batch-size 65536 --image-size 224 --iters 2 --warmup 0 || status=$?
+    if [[ $status == 1 ]] && said=$(grep -m 1 'out of memory: .* GB are taken' too_large.log); then
+        pass "a batch without memory: $said"
+    else
+        miss "a batch without memory: exit status $status, see below"
+        tail_of too_large
+    fi
 fi
 
 # Starts a training without end as $1, and waits until it is in its fourth iteration; $training is its process number.
@@ -224,23 +262,25 @@ end() {
     training=
 }
 
-# cuDNN compiles some of its kernels at run time, by NVRTC, which opens its built-in functions by a bare name.
-if train_on mapped; then
-    found=$(grep -oE '/[^ ]*libnvrtc(-builtins)?\.so[^ ]*' "/proc/$training/maps" | sort -u | xargs || true)
-    if [[ $found == *libnvrtc-builtins.so* ]]; then
-        pass "NVRTC can compile: $found"
+if [[ $quick == no ]]; then
+    # cuDNN compiles some of its kernels at run time, by NVRTC, which opens its built-in functions by a bare name.
+    if train_on mapped; then
+        found=$(grep -oE '/[^ ]*libnvrtc(-builtins)?\.so[^ ]*' "/proc/$training/maps" | sort -u | xargs || true)
+        if [[ $found == *libnvrtc-builtins.so* ]]; then
+            pass "NVRTC can compile: $found"
+        else
+            miss "NVRTC cannot compile, loaded is only: ${found:-neither}"
+        fi
     else
-        miss "NVRTC cannot compile, loaded is only: ${found:-neither}"
+        miss "NVRTC: training did not reach its fourth iteration, see below"
+        tail_of mapped
     fi
-else
-    miss "NVRTC: training did not reach its fourth iteration, see below"
-    tail_of mapped
-fi
-end
+    end
 
-status=0
-run nccl_1 --device cuda --backend nccl "${five[@]}" || status=$?
-check "NCCL with one rank" $status losses nccl_1 cuda 1e-3 nccl
+    status=0
+    run nccl_1 --device cuda --backend nccl "${five[@]}" || status=$?
+    check "NCCL with one rank" $status losses nccl_1 cuda 1e-3 nccl
+fi
 
 # sums NAME RANKS ENGINE TOLD [options]: sizes and gradients on every wire; TOLD begins a line of what NCCL says. One line
 # where all are right.
@@ -268,8 +308,10 @@ sums() {
     done
     if [[ $wrong == 0 ]]; then pass "all-reduce of sizes and gradients by $backend_name, $ranks rank(s), every wire: $said"; fi
 }
-sums nccl_1_ 1 nccl "" -e 256M
-sums solo_ 1 solo "" -e 1M
+if [[ $quick == no ]]; then
+    sums nccl_1_ 1 nccl "" -e 256M
+    sums solo_ 1 solo "" -e 1M
+fi
 
 # Each of two ranks is on a GPU of its own, and neither has anything on the other's.
 programs_by_gpu() { nvidia-smi --query-compute-apps=gpu_bus_id --format=csv,noheader 2>/dev/null | sort || true; }
@@ -319,7 +361,7 @@ WRAPPER
     run mpi_2 --device cuda --backend mpi "${five[@]}" || status=$?
     check "two ranks on $where by MPI" $status equal_ranks mpi_2 2 mpi
     if [[ $status != 0 ]]; then return; fi
-    sums mpi_2_ 2 mpi "" "${small[@]}"
+    if [[ $quick == no ]]; then sums mpi_2_ 2 mpi "" "${small[@]}"; fi
 
     run nccl_2 --device cuda --backend nccl "${five[@]}" || status=$?
     if [[ $status != 0 ]]; then
@@ -334,6 +376,7 @@ WRAPPER
     fi
     judge "two ranks on $where by NCCL" equal_ranks nccl_2 2 nccl
     judge "NCCL against MPI" losses nccl_2 mpi_2 1e-3
+    if [[ $quick == yes ]]; then return; fi
     own_gpu
 
     run fp16_wire --device cuda --backend nccl --wire fp16 "${five[@]}" || status=$?
@@ -418,7 +461,9 @@ fault() {
         tail_of "fault_$signal"
     fi
 }
-if ! command -v mpirun >/dev/null || [[ ! -s nccl_2.jsonl ]]; then
+if [[ $quick == yes ]]; then
+    :
+elif ! command -v mpirun >/dev/null || [[ ! -s nccl_2.jsonl ]]; then
     skip "ranks that are killed or stopped: two ranks do not run by NCCL here"
 elif ! command -v pgrep >/dev/null; then
     skip "ranks that are killed or stopped: there is no pgrep (package procps)"
@@ -428,5 +473,5 @@ else
 fi
 
 expect_no_warnings
-echo "test_gpu.sh: $passed passed, $failed failed, $skipped skipped"
+echo "test_gpu.sh: $passed passed, $failed failed, $skipped skipped$([[ $quick == no ]] || echo ", the rest left out by --quick")"
 [[ $failed == 0 ]]
