@@ -1,5 +1,5 @@
-# For the scripts that make hosts, images and packages or install what tests need, which source it: how they speak and fail, and Debian packages
-# installed by root, without the services that come with them.
+# For the scripts that make hosts, images and packages, install what tests need or run on GPUs, which source it: how they speak and
+# fail, Debian packages installed by root, without the services that come with them, and a worker on a machine with a GPU.
 # shellcheck shell=bash
 
 # Root's PATH lacks it after a plain `su`.
@@ -61,4 +61,51 @@ install_packages() {
     hash -r
     missing=$("$list" | xargs)
     [[ -z $missing ]] || fail "still missing after their installation: $missing"
+}
+
+# The worker on a machine with a GPU, which may lack Rust, an installed Open MPI and variables in the environment.
+
+# Sets worker to $1, to $RINGMARK_WORKER, or to what cargo built in folder $2; empty if there is none.
+find_worker() {
+    local built
+    worker=${1:-${RINGMARK_WORKER:-}}
+    for built in "$2/target/release/ringmark-worker" "$2/target/debug/ringmark-worker"; do
+        if [[ -z $worker && -x $built ]]; then worker=$built; fi
+    done
+    if [[ -x $worker ]]; then worker=$(realpath "$worker"); else worker=; fi
+}
+
+has_nvidia_driver() { [[ -e /dev/nvidiactl || -e /dev/dxg ]] || command -v nvidia-smi >/dev/null; }
+
+# The number of GPUs that programs see.
+count_gpus() {
+    local gpus
+    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+    # A container may lack nvidia-smi; and a variable may show fewer than there are.
+    if [[ $gpus == 0 ]]; then gpus=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | wc -l); fi
+    if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .); fi
+    echo "$gpus"
+}
+
+# Puts Open MPI on the paths, if $1 is a folder where its packages were unpacked.
+use_mpi() {
+    if [[ -n $1 ]]; then
+        # Open MPI looks for its own files where it was built to be; mpirun is a link that the package's installation makes.
+        export OPAL_PREFIX=$1/usr OPAL_SYSCONFDIR=$1/etc/openmpi PATH=$1/usr/bin:$PATH
+        export LD_LIBRARY_PATH=$1/usr/lib/$(uname -m)-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+        [[ -e $1/usr/bin/mpirun ]] || ln -s orterun "$1/usr/bin/mpirun"
+    fi
+    # A rank without mpirun starts a daemon, where there is one.
+    [[ -x ${OPAL_PREFIX:-/usr}/bin/orted ]] || export OMPI_MCA_ess_singleton_isolated=1
+}
+
+# True if $worker lacks a library whose name matches $1.
+worker_lacks() { ldd "$worker" 2>/dev/null | grep "$1.* not found" >/dev/null; }
+
+# Lets $worker find libtorch in the torch that python3 imports, if it finds none where it is.
+use_libtorch() {
+    local torch
+    worker_lacks libtorch_cpu.so || return 0
+    torch=$(python3 -c 'import importlib.util as i; print(i.find_spec("torch").submodule_search_locations[0])' 2>/dev/null || true)
+    export LD_LIBRARY_PATH=$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 }

@@ -26,7 +26,7 @@ def main():
     options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
     options = options.parse_args()
-    python, worst = python_with_torch(), 0.0
+    python, worst = python_with_torch("torchvision, safetensors"), 0.0
     with tempfile.TemporaryDirectory() as folder:
         init, record = f"{folder}/init.safetensors", f"{folder}/record.jsonl"
         make = "import sys, torch, torchvision, safetensors.torch as s; torch.manual_seed(1); "

@@ -1,39 +1,46 @@
 #!/usr/bin/env python3
 """Images/s of ringmark against PyTorch in Python: same libtorch, threads, layout, batch and recipe, one alternating run.
 
-    scripts/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--models resnet50_v1b,vgg11] [--cases fp32,bf16,2xfp32,2xbf16]
-                               [--score] [--compile] [--jemalloc] [--no-exchange] [--out FILE]
+    scripts/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--models resnet50_v1b,vgg11] [--cases fp32,bf16:32,2xfp32,2xbf16]
+                               [--score] [--compile] [--max-autotune] [--jemalloc] [--no-exchange] [--limit SECONDS] [--out FILE]
 
-Cases: `fp32` is one process; `2xfp32` two processes, ringmark under mpirun against DistributedDataParallel, over NCCL with
-a GPU for each on cuda and over gloo on cpu. Every round runs every side of every case, in turns; a side's figure is
-batch x processes / median step after warm-up. The tables give the median over rounds, its range, and the median and range
-of what is formed within each round: ringmark's ratio to the other sides, and the share that its arithmetic is of the limit,
-the rate of torch.mm of two matrices of 4096 x 4096 in the precision of the case, on all cores or on every GPU at once.
+Cases: `fp32` is one process, `bf16:32` one with batch size 32; `2xfp32` two processes, ringmark under mpirun against
+DistributedDataParallel, over NCCL with a GPU for each on cuda and over gloo on cpu. Every round runs every side of a case, in
+turns; a side's figure is batch x processes / median step after warm-up. The tables give the median over rounds, its range, and
+the median and range of what is formed within each round: ringmark's ratio to the other sides, and the share that its arithmetic
+is of the limit, the rate of torch.mm of two matrices of 4096 x 4096 in the precision of the case, on all cores or on every GPU
+at once.
 
---compile, the default on cuda, adds a side: PyTorch with torch.compile. --jemalloc adds PyTorch's sides once more with
-jemalloc preloaded. --no-exchange adds ringmark's own several processes with nothing exchanged, for their efficiency.
+--compile, the default on cuda, adds a side: PyTorch with torch.compile; with --score it freezes the weights, and another side
+does not. --max-autotune adds torch.compile(mode="max-autotune"), which uses CUDA graphs. PyTorch's sides of one process compile
+once: the process waits while others are measured. --parallel 3 starts the processes of all cases beforehand, three at a time.
+A side that fails is left out, and the exit status is 1. After --limit SECONDS the tables give what was measured until then.
+--jemalloc adds PyTorch's sides once more with jemalloc preloaded. --no-exchange adds ringmark's own several processes with nothing exchanged, for their efficiency.
 Python needs PyTorch in full, which the script installs beside libtorch where it is missing, as it does jemalloc.
 """
 
 import argparse
+import concurrent.futures
 import glob
 import json
 import os
 import pathlib
+import selectors
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 PACKAGES = ["torch==2.11.0", "torchvision==0.26.0", "numpy", "safetensors"]
 
 
-def python_with_torch():
-    """A Python that imports torch and torchvision: the one of the set-up, completed where needed, or this one."""
+def python_with_torch(modules="torchvision"):
+    """A Python that imports torch and `modules`: the one of the set-up, completed where needed, or this one."""
     for python in [ROOT / ".libtorch/venv/bin/python", pathlib.Path(sys.executable)]:
-        if python.exists() and subprocess.run([python, "-c", "import torchvision, safetensors"], capture_output=True).returncode == 0:
+        if python.exists() and subprocess.run([python, "-c", f"import {modules}"], capture_output=True).returncode == 0:
             return str(python)
     python = ROOT / ".libtorch/venv/bin/python"
     if not python.exists():
@@ -71,6 +78,8 @@ SIDES = {
     "pytorch": "PyTorch",
     "pytorch_jemalloc": "PyTorch jemalloc",
     "compiled": "torch.compile",
+    "compiled_unfrozen": "compile unfrozen",
+    "max_autotune": "max-autotune",
     "compiled_jemalloc": "compile jemalloc",
 }
 
@@ -82,25 +91,82 @@ def speed(seconds, images, warmup):
     return images / statistics.median(seconds[warmup:])
 
 
+class Resident:
+    """A process of pytorch_baseline.py that is prepared once and measures when asked."""
+
+    def __init__(self, command, environment):
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [*command, "--resident"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment, bufsize=0
+        )  # fmt: skip
+        self.read = b""
+
+    def ask(self, limit):
+        try:
+            self.process.stdin.write(b"measure\n")
+        except BrokenPipeError:
+            self.fail("it has ended")
+        return self.answer(limit)
+
+    def answer(self, limit):
+        """Its next line of JSON; compilers print other lines too."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while True:
+                line, newline, rest = self.read.partition(b"\n")
+                if newline:
+                    self.read = rest
+                    if line.startswith(b"{"):
+                        return json.loads(line)
+                elif not selector.select(limit.left()):
+                    self.fail("the time limit is over")
+                elif more := os.read(self.process.stdout.fileno(), 1 << 16):
+                    self.read += more
+                else:
+                    self.fail(f"exit status {self.process.wait()}")
+
+    def fail(self, reason):
+        self.end()
+        self.errors.seek(0)
+        sys.exit(f"{' '.join(map(str, self.process.args))}: {reason}\n{self.errors.read()[-2000:]}")
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Limit:
+    def __init__(self, seconds):
+        self.end = seconds and time.monotonic() + seconds
+
+    def left(self):
+        """Seconds, None without a limit."""
+        return self.end and max(0.0, self.end - time.monotonic())
+
+
 class Case:
     def __init__(self, model, case, options, python):
         self.name = f"{model} {case}"
         self.model = model
+        case, _, batch = case.partition(":")
         count, _, self.dtype = case.rpartition("x")
         self.processes = int(count or 1)
         self.options = options
         self.python = python
-        self.batch = options.batch_size or (128 if options.device == "cuda" else 16 if self.processes == 1 else 8)
+        self.residents = {}
+        self.batch = int(batch or 0) or options.batch_size or (128 if options.device == "cuda" else 16 if self.processes == 1 else 8)
         # None until ringmark, which goes first, has said which it takes by itself.
         self.layout = options.layout
         self.threads = max(1, options.cores // self.processes)
         wanted = {
             "ringmark": True,
             "no_exchange": options.no_exchange and self.processes > 1,
-            "pytorch": True,
-            "pytorch_jemalloc": options.jemalloc,
+            "pytorch": options.eager,
+            "pytorch_jemalloc": options.eager and options.jemalloc,
             "compiled": options.compile,
+            "compiled_unfrozen": options.compile and options.score,
             "compiled_jemalloc": options.compile and options.jemalloc,
+            "max_autotune": options.max_autotune,
         }
         self.speeds = {side: [] for side, is_wanted in wanted.items() if is_wanted}
         # Of a round each: the limit, and ringmark's arithmetic where the network's is known.
@@ -132,7 +198,7 @@ class Case:
                 command = [
                     "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(self.processes), "--bind-to", "none", *command
                 ]  # fmt: skip
-            log.write_text(run(command, self.environment()))
+            log.write_text(run(command, self.environment(), self.options.limit.left()))
             lines = [json.loads(line) for line in open(record)]
             of_an_image = None if more else self.gigaflop_of_an_image(folder)
         self.layout = lines[0]["config"]["layout"]
@@ -147,7 +213,10 @@ class Case:
 
     def gigaflop_of_an_image(self, folder):
         """Of the one run in `folder`; None where the network's arithmetic is not known."""
-        extract = [pathlib.Path(self.options.worker).with_name("ringmark"), "extract", folder, "--json"]
+        ringmark = pathlib.Path(self.options.worker).with_name("ringmark")
+        if not ringmark.exists():
+            return None
+        extract = [ringmark, "extract", folder, "--json"]
         if not self.options.score:
             extract += ["--warmup", str(self.options.warmup)]
         # Its exit status says that there is no single rank to compare with.
@@ -160,42 +229,86 @@ class Case:
 
     def limit(self):
         """GFLOP/s of plain matrix products: of all cores, or of a GPU for each process."""
-        on_gpu = self.options.device == "cuda"
-        threads = str(self.threads if on_gpu else self.options.cores)
-        command = [self.python, HERE / "pytorch_baseline.py", "--matrix-product", "--dtype", self.dtype, "--device", self.options.device]
-        output = run([*command, "--threads", threads], {**os.environ, "OMP_NUM_THREADS": threads})
-        return json.loads(output)["gigaflops_per_second"] * (self.processes if on_gpu else 1)
+        return self.resident("limit").ask(self.options.limit)["gigaflops_per_second"] * (self.processes if self.options.device == "cuda" else 1)
 
     def no_exchange(self):
         return self.ringmark("--backend", "none")
 
-    def compiled(self):
-        return self.pytorch("--compile")
+    def python_command(self, side):
+        """The command of pytorch_baseline.py for `side`, and its environment."""
+        script, environment = [str(HERE / "pytorch_baseline.py")], self.environment()
+        if side == "limit":
+            threads = str(self.threads if self.options.device == "cuda" else self.options.cores)
+            script += ["--matrix-product", "--dtype", self.dtype, "--device", self.options.device, "--threads", threads]
+            return script, {**environment, "OMP_NUM_THREADS": threads}
+        script += [*self.step_options(), "--model", TORCHVISION.get(self.model, self.model)]
+        if self.options.score:
+            script.append("--score")
+        if side.startswith("compiled"):
+            script.append("--compile")
+        if side == "compiled_unfrozen":
+            script.append("--no-freezing")
+        if side == "max_autotune":
+            script += ["--compile", "max-autotune"]
+        if side.endswith("_jemalloc"):
+            environment |= {"LD_PRELOAD": jemalloc(), "MALLOC_CONF": JEMALLOC_SETTINGS}
+        return script, environment
 
-    def compiled_jemalloc(self):
-        return self.pytorch_jemalloc("--compile")
+    def resident(self, side, limit=None):
+        """The process of `side`, prepared."""
+        if side not in self.residents:
+            script, environment = self.python_command(side)
+            self.residents[side] = Resident([self.python, *script], environment)
+            self.residents[side].answer(limit or self.options.limit)
+        return self.residents[side]
 
-    def pytorch_jemalloc(self, *more):
-        return self.pytorch(*more, environment={"LD_PRELOAD": jemalloc(), "MALLOC_CONF": JEMALLOC_SETTINGS})
-
-    def pytorch(self, *more, environment={}):
-        script = [str(HERE / "pytorch_baseline.py"), *self.step_options(), "--model", TORCHVISION.get(self.model, self.model)]
-        script += [*(["--score"] if self.options.score else []), *more]
-        command = [self.python, *script]
+    def pytorch(self, side):
         if self.processes > 1:
+            script, environment = self.python_command(side)
             command = [
                 self.python, "-m", "torch.distributed.run", "--nproc_per_node", str(self.processes),
                 "--master_addr", "127.0.0.1", "--master_port", "29511", *script,
             ]  # fmt: skip
-        output = run(command, {**self.environment(), **environment})
-        steps = json.loads(output.strip().splitlines()[-1])["seconds"]
-        return speed(steps, self.batch * self.processes, self.options.warmup)
+            answer = json.loads(run(command, environment, self.options.limit.left()).strip().splitlines()[-1])
+        else:
+            answer = self.resident(side).ask(self.options.limit)
+        return speed(answer["seconds"], self.batch * self.processes, self.options.warmup)
+
+    def measure(self, side):
+        return getattr(self, side)() if side in ["ringmark", "no_exchange", "limit"] else self.pytorch(side)
+
+    def sides_to_prepare(self):
+        """Those of PyTorch that are resident, the slowest compiler first."""
+        sides = [side for side in [*self.speeds, "limit"] if side not in ["ringmark", "no_exchange"]]
+        return sides[::-1] if self.processes == 1 else ["limit"]
+
+    def prepare(self, side):
+        """Prepares the process of `side`; if it needs the whole GPU, later and alone."""
+        try:
+            self.resident(side, self.options.prepare_limit)
+        except SystemExit as error:
+            if "out of memory" not in error.code:
+                raise
+            del self.residents[side]
+
+    def drop(self, side):
+        """Leaves out a side without a figure; without ringmark there is nothing to compare."""
+        if not self.speeds.get(side):
+            for left_out in list(self.speeds) if side == "ringmark" else [side]:
+                self.speeds.pop(left_out, None)
+
+    def end(self):
+        for resident in self.residents.values():
+            resident.end()
 
 
-def run(command, environment):
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+def run(command, environment, timeout=None):
+    words = " ".join(map(str, command))
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {words}: the time limit is over")
     if done.returncode != 0:
-        words = " ".join(map(str, command))
         sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {words} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout
 
@@ -229,6 +342,10 @@ def main():
     options.add_argument("--iters", type=int, help="timed iterations of a run [default: cuda 100, cpu 6]")
     options.add_argument("--warmup", type=int, help="iterations before them [default: cuda 20, cpu 2]")
     options.add_argument("--compile", action=argparse.BooleanOptionalAction, help="torch.compile too [default: on cuda]")
+    options.add_argument("--max-autotune", action="store_true", help="torch.compile(mode='max-autotune') too")
+    options.add_argument("--eager", action=argparse.BooleanOptionalAction, default=True, help="PyTorch without torch.compile")
+    options.add_argument("--parallel", type=int, default=1, help="PyTorch's processes that are prepared at the same time; needs --layout")
+    options.add_argument("--limit", type=float, help="seconds after which nothing more is measured")
     options.add_argument("--jemalloc", action="store_true", help="PyTorch's sides with jemalloc preloaded too")
     options.add_argument("--no-exchange", action="store_true", help="ringmark's 2x cases without exchange too")
     options.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
@@ -242,37 +359,83 @@ def main():
     if options.compile is None:
         options.compile = on_gpu
 
+    if options.parallel > 1 and not options.layout:
+        sys.exit("compare_pytorch.py: --parallel starts PyTorch before ringmark has chosen a layout: give --layout too")
+    # What takes longer to prepare must not leave the others without time.
+    options.prepare_limit = Limit(options.limit and 0.6 * options.limit)
+    options.limit = Limit(options.limit)
+
     python = python_with_torch()
     if options.score and "x" in options.cases:
         sys.exit(f"compare_pytorch.py: --score is of one process: choose --cases fp32,bf16, not {options.cases}")
     cases = [Case(model, case, options, python) for model in options.models.split(",") for case in options.cases.split(",")]
-    for number in range(options.rounds):
+    failures = {}
+
+    def attempt(case, side, call):
+        """Calls `call` unless the side failed before."""
+        name = f"{case.name} {side}"
+        if name in failures:
+            return None
+        try:
+            if options.limit.left() == 0:
+                sys.exit("the time limit is over")
+            return call(side)
+        except SystemExit as error:
+            failures[name] = str(error.code)
+            print(f"compare_pytorch.py: {name}: {error.code}", file=sys.stderr, flush=True)
+            case.drop(side)
+
+    def run_round(case, number):
+        # The side that goes first changes every round, so that none profits from a drift.
+        sides = list(case.speeds)
+        shift = number % max(1, len(sides))
+        for side in sides[shift:] + sides[:shift]:
+            images = attempt(case, side, case.measure) if side in case.speeds else None
+            if images:
+                case.speeds[side].append(images)
+                print(f"round {number + 1} {case.name} {side}: {images:.2f} images/s", file=sys.stderr, flush=True)
+        if case.gigaflops and (limit := attempt(case, "limit", case.measure)):
+            case.limits.append(limit)
+
+    try:
+        if options.parallel > 1:
+            with concurrent.futures.ThreadPoolExecutor(options.parallel) as pool:
+                for case in cases:
+                    for side in case.sides_to_prepare():
+                        pool.submit(attempt, case, side, case.prepare)
+        # Residents that wait may need much memory: of all cases only if they were prepared together.
+        for group in [cases] if options.parallel > 1 else [[case] for case in cases]:
+            for number in range(options.rounds):
+                for case in group:
+                    run_round(case, number)
+            for case in group:
+                case.end()
+    finally:
         for case in cases:
-            # The side that goes first changes every round, so that none profits from a drift.
-            sides = list(case.speeds)
-            for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
-                case.speeds[side].append(getattr(case, side)())
-                print(f"round {number + 1} {case.name} {side}: {case.speeds[side][-1]:.2f} images/s", file=sys.stderr)
-            case.limits.append(case.limit())
+            case.end()
 
     lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'side':16} {'images/s':>26} {'ringmark over it':>22}"]
     for case in cases:
-        ours = case.speeds["ringmark"]
+        ours = case.speeds.get("ringmark")
         for side, theirs in case.speeds.items():
-            line = f"{case.name:24} {case.batch:5} {case.layout:>6} {SIDES[side]:16} {spread(theirs):>26}"
-            lines.append(line if side == "ringmark" else f"{line} {spread(ratios(ours, theirs)):>22}")
+            if theirs:
+                line = f"{case.name:24} {case.batch:5} {case.layout:>6} {SIDES[side]:16} {spread(theirs):>26}"
+                lines.append(line if side == "ringmark" else f"{line} {spread(ratios(ours, theirs)):>22}")
     for case in cases:
-        if case.gigaflops:
+        if case.gigaflops and case.limits:
             rates = f"{spread(case.gigaflops)} of {spread(case.limits)} GFLOP/s of matrix products"
             shares = [100 * share for share in ratios(case.gigaflops, case.limits)]
             lines.append(f"{case.name}, ringmark: {' '.join(rates.split())}: {spread(shares).strip()} %")
     lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {options.device}, {options.cores} cores")
+    lines += [f"left out: {name}: {reason.strip().splitlines()[-1]}" for name, reason in failures.items()]
     tell(
         lines,
         options.out,
         images_per_second={case.name: case.speeds for case in cases},
         gigaflops_per_second={case.name: {"ringmark": case.gigaflops, "matrix products": case.limits} for case in cases},
+        **({"failures": failures} if failures else {}),
     )
+    sys.exit(1 if failures else 0)
 
 
 if __name__ == "__main__":

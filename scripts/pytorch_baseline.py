@@ -3,13 +3,16 @@
 
 Started by compare_pytorch.py, alone or by torchrun: DistributedDataParallel over NCCL with a GPU for each rank, over gloo
 on the CPU. Prints one JSON line on rank 0: {"seconds": [one an iteration], "losses": [...]}; with --matrix-product the rate of
-torch.mm instead, {"gigaflops_per_second": the best of five}.
+torch.mm instead, {"gigaflops_per_second": the best of five}. With --resident it compiles, prints {"ready": true}, and then
+measures once and prints a line for each line on its standard input.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
+import sys
 import time
 
 import torch
@@ -44,9 +47,26 @@ class DeviceClock:
         return [start.elapsed_time(end) / 1000 for start, end in zip(self.marks, self.marks[1:])]
 
 
+def clock_of(device):
+    return DeviceClock() if device.type == "cuda" else WallClock()
+
+
+def answer(measure, prepare, is_resident):
+    """Prints what `measure` returns: once, or after `prepare` for each line on the standard input."""
+    if not is_resident:
+        print(json.dumps(measure()), flush=True)
+        return
+    prepare()
+    for line in itertools.chain([None], sys.stdin):
+        print(json.dumps(measure() if line else {"ready": True}), flush=True)
+        if torch.cuda.is_initialized():
+            # For the processes that are measured until the next line.
+            torch.cuda.empty_cache()
+
+
 def matrix_product(device, kind, rows=4096, tries=5):
     """GFLOP/s of the best product of two square matrices, after one that does not count."""
-    clock = DeviceClock() if device.type == "cuda" else WallClock()
+    clock = clock_of(device)
     a, b = (torch.randn(rows, rows, device=device).to(kind) for _ in range(2))
     torch.mm(a, b)
     for _ in range(tries):
@@ -70,7 +90,11 @@ def main():
     options.add_argument("--threads", type=int, required=True)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--init", help="safetensors with the first weights")
-    options.add_argument("--compile", action="store_true", help="torch.compile the network")
+    options.add_argument(
+        "--compile", nargs="?", const="default", choices=["default", "max-autotune"], help="torch.compile the network, in this mode"
+    )
+    options.add_argument("--freezing", action=argparse.BooleanOptionalAction, help="in torch.compile [default: with --score]")
+    options.add_argument("--resident", action="store_true", help="one process alone: measure for each line on the standard input")
     options = options.parse_args()
 
     torch.set_num_threads(options.threads)
@@ -88,7 +112,7 @@ def main():
 
     kind = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(options.dtype)
     if options.matrix_product:
-        print(json.dumps({"gigaflops_per_second": matrix_product(device, kind or torch.float32)}))
+        answer(lambda: {"gigaflops_per_second": matrix_product(device, kind or torch.float32)}, lambda: None, options.resident)
         return
 
     layout = torch.channels_last if options.layout == "nhwc" else torch.contiguous_format
@@ -105,8 +129,8 @@ def main():
         from torch._inductor import config as inductor
 
         # Batch normalization folded and weights packed, as ringmark does it when it scores.
-        inductor.freezing = options.score
-        parallel = torch.compile(parallel)
+        inductor.freezing = options.score if options.freezing is None else options.freezing
+        parallel = torch.compile(parallel, mode=options.compile)
 
     torch.manual_seed(options.seed + rank)
     size = options.image_size
@@ -124,29 +148,45 @@ def main():
     def cast():
         return torch.autocast(device.type, dtype=kind) if kind else contextlib.nullcontext()
 
-    clock = DeviceClock() if device.type == "cuda" else WallClock()
-    losses = []
-    for _ in range(options.iters if options.score else 0):
+    def passes(count, clock):
+        for _ in range(count):
+            clock.mark()
+            torch.compiler.cudagraph_mark_step_begin()
+            with torch.inference_mode(), cast():
+                torch.softmax(parallel(images), -1)
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+        return []
+
+    iterations = itertools.count(1)
+
+    def steps(count, clock):
+        losses = []
+        for _ in range(count):
+            clock.mark()
+            torch.compiler.cudagraph_mark_step_begin()
+            for group in optimizer.param_groups:
+                group["lr"] = rate * min(1.0, next(iterations) / warmup)
+            optimizer.zero_grad(set_to_none=True)
+            with cast():
+                loss = torch.nn.functional.cross_entropy(parallel(images), labels)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(loss.detach())
+        return losses
+
+    def measure(count=options.iters):
+        clock = clock_of(device)
+        losses = (passes if options.score else steps)(count, clock)
         clock.mark()
-        with torch.inference_mode(), cast():
-            torch.softmax(parallel(images), -1)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-    for iteration in range(0 if options.score else options.iters):
-        clock.mark()
-        for group in optimizer.param_groups:
-            group["lr"] = rate * min(1.0, (iteration + 1) / warmup)
-        optimizer.zero_grad(set_to_none=True)
-        with cast():
-            loss = torch.nn.functional.cross_entropy(parallel(images), labels)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        losses.append(loss.detach())
-    clock.mark()
+        return {"seconds": clock.seconds(), "losses": [loss.item() for loss in losses]}
+
     if rank == 0:
-        seconds = clock.seconds()
-        print(json.dumps({"seconds": seconds, "losses": [loss.item() for loss in losses]}), flush=True)
+        # Compiled code is complete after three steps: the second captures a CUDA graph, the third replays it.
+        answer(measure, lambda: measure(3), options.resident)
+    else:
+        measure()
     if ranks > 1:
         torch.distributed.destroy_process_group()
 

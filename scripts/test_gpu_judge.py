@@ -238,8 +238,11 @@ def exact_gradient():
     return {key: leaf.grad.flatten()[::EVERY].tolist() for key, leaf in leaves.items()}
 
 
-def gradients(cpu, fp32, tf32=None):
-    """fp32 is IEEE: its error is far below that of tf32. The losses alone could not tell them apart."""
+def gradients(cpu, fp32, *steps):
+    """fp32 is IEEE: its error is far below that of tf32. The losses alone could not tell them apart.
+
+    Other `steps` are of fused kernels, each beside NAME_libtorch: they round the same values, or fewer.
+    """
     try:
         reference, source = exact_gradient(), "PyTorch in fp64"
     except ImportError:
@@ -250,11 +253,45 @@ def gradients(cpu, fp32, tf32=None):
         pairs = [pair for key, values in reference.items() for pair in zip(other[key], values, strict=True)]
         return math.sqrt(sum((a - b) ** 2 for a, b in pairs) / sum(b * b for _, b in pairs))
 
-    errors = {name: error(name) for name in [fp32, tf32] if name}
+    errors = {name: error(name) for name in [fp32, *(step + end for step in steps for end in ["", "_libtorch"])]}
     text = ", ".join(f"{name} {value:.1e}" for name, value in errors.items()) + f" from {source}"
     expect(errors[fp32] < 2e-4, f"{text}: fp32 is allowed 2e-4")
-    expect(not tf32 or errors[tf32] > 5 * errors[fp32], f"{text}: tf32 must be five times as far")
+    tf32 = errors.get("tf32_step", math.inf)
+    expect(tf32 > 5 * errors[fp32], f"{text}: tf32 must be five times as far")
+    for step in steps:
+        # Roundings of the same size that fall otherwise.
+        expect(errors[step] < 1.25 * errors[f"{step}_libtorch"], f"{text}: fused kernels are allowed 1.25 times libtorch's in {step}")
     print(text)
+
+
+def kernels(fused, libtorch, tolerance):
+    """Each ran with its own kernels, and learned the same."""
+    for name, expected in [(fused, "fused"), (libtorch, "libtorch")]:
+        found = load(name)[0]["config"].get("kernels", "auto")
+        expect(found == expected, f"{name} ran with --kernels {found}: {load(name)[0]['environment'].get('cuda_remarks')}")
+    differ(fused, libtorch)
+    losses(fused, libtorch, tolerance)
+
+
+def not_slower(fused, libtorch):
+    median = lambda name: statistics.median(line["step"][0] for line in load(name)[1][20:])
+    text = f"{1e3 * median(fused):.2f} ms a step, with libtorch's kernels {1e3 * median(libtorch):.2f} ms"
+    expect(median(fused) <= median(libtorch), text)
+    print(f"{text}: {median(libtorch) / median(fused):.2f} times as fast")
+
+
+def graphs(replayed, launched):
+    """Replayed passes compute what launched ones do. cuDNN may choose other kernels in another process."""
+    records = [json.load(open(f"{name}.json")) for name in [replayed, launched]]
+    for record, expected in zip(records, ["on", "off"]):
+        expect(record["failure"] is None, f"failure {record['failure']}")
+        expect(record["config"]["graphs"] == expected, f"--graphs {expected} ran as {record['config']['graphs']}: {record.get('no_graph')}")
+    (ours,), (theirs,) = (record["confidence"] for record in records)
+    tolerance = {"fp32": 1e-4}.get(records[0]["config"]["dtype"], 1e-2)
+    text = f"confidence {ours:.6f} and {theirs:.6f}, allowed {tolerance}"
+    expect(theirs > 0 and abs(ours - theirs) <= tolerance * theirs, text)
+    times = [1e3 * statistics.median(record["seconds"][0]) for record in records]
+    print(f"{text}; {times[0]:.3f} ms a pass, kernel by kernel {times[1]:.3f} ms")
 
 
 # Images/s of one GPU in fp16 with batch size 128, by compute capability: below them something is wrong with the machine or with
@@ -277,6 +314,9 @@ def speed(name, capability):
     print(f"{images:.0f} images/s (floor {floor}), {share}, steps and wall clock {apart:+.2%} apart")
 
 
-checks = [losses, differ, device, times, skips, equal_ranks, autotuned, exact, exposed, digits, read, prepare, gradients, speed]
+checks = [
+    losses, differ, device, times, skips, equal_ranks, autotuned, exact, exposed, digits, read, prepare, gradients, kernels, not_slower,
+    graphs, speed,
+]  # fmt: skip
 by_name = {function.__name__: function for function in checks}
 by_name[sys.argv[1]](*sys.argv[2:])
