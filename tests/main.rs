@@ -60,6 +60,7 @@ mod telemetry;
 mod trace;
 mod turn;
 mod virtual_cuda;
+mod virtual_cuda_graphs;
 mod virtual_cuda_hosts;
 mod virtual_cuda_score;
 mod virtual_cuda_time;

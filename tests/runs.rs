@@ -180,6 +180,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             taken_up: Vec::new(),
             work_division: None,
             tuning: None,
+            no_graph: None,
             environment: Environment {
                 ringmark_version: "0.1.0".to_owned(),
                 libtorch_version: "2.11.0".to_owned(),

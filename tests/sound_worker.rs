@@ -114,6 +114,7 @@ fn record(ranks: u32) -> RunRecord {
             taken_up: Vec::new(),
             work_division: None,
             tuning: None,
+            no_graph: None,
             environment: Environment::default(),
             ranks: runs::places(ranks).into_iter().map(place).collect(),
         },

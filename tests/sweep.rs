@@ -61,6 +61,7 @@ impl Sandbox {
             taken_up: Vec::new(),
             work_division: None,
             tuning: None,
+            no_graph: None,
             environment: Environment::default(),
             ranks: places(1),
         };

@@ -88,6 +88,16 @@ impl Virtual {
         self.run.path(name)
     }
 
+    /// Keeps compiled kernels in `folder` instead of the user's.
+    pub fn cache(self, folder: &Path) -> Virtual {
+        Virtual { run: self.run.variable("XDG_CACHE_HOME", folder), ..self }
+    }
+
+    /// Returns the error of a run that must fail with exit status `status` and write no record.
+    pub fn refused(self, status: i32) -> String {
+        self.run.refused(status)
+    }
+
     fn save(self) -> Virtual {
         Virtual { run: self.run.save(), ..self }
     }

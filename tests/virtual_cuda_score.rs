@@ -127,11 +127,11 @@ fn what_cannot_be_captured_runs_kernel_by_kernel() {
         assert_same(&scored, &expected, 1e-6, reason);
     };
     let broken = "graph: libtorch: CUDA error: operation failed due to a previous error during capture";
-    no_graph("", &[("BREAKS_CAPTURES", "1")], broken);
+    no_graph("", &[("BROKEN_CAPTURE", "1")], broken);
     no_graph("--warmup 0", &[], "--warmup is 0");
     no_graph("--profile-layers", &[], "layers are traced, and a replay has none");
 
-    let (status, stderr, _) = score("--device cuda --graphs on", &[("BREAKS_CAPTURES", "1")]);
+    let (status, stderr, _) = score("--device cuda --graphs on", &[("BROKEN_CAPTURE", "1")]);
     assert!(status == Some(1) && stderr.contains("--graphs on: rank 0 cannot capture a CUDA graph: "), "{stderr}");
     let (status, stderr, _) = score("--device cpu --graphs on", &[]);
     assert!(status == Some(1) && stderr.contains("CUDA graphs need a GPU"), "{stderr}");

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "machine.h"
+#include "recording.h"
 
 namespace virtual_cuda {
 
@@ -104,11 +105,13 @@ struct Block {
 
   ~Block() {
     Machine::get().freed(data, allocator);
-    device_allocator().count(allocator.device, bytes, /*is_new=*/false);
+    uncount();
     if (!storage) {
       std::free(data);
     }
   }
+
+  void uncount() const { device_allocator().count(allocator.device, bytes, /*is_new=*/false); }
 
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
@@ -116,9 +119,12 @@ struct Block {
   static c10::DataPtr make(void* data, std::size_t bytes, c10::Storage storage) {
     device_allocator().check_room(Machine::get().device(), bytes);
     auto* block = new Block(data, bytes, std::move(storage));
+    // A replay writes to the memory of its capture again, whatever became of the tensors.
+    const bool is_captured = block->allocator.recording != nullptr;
     const auto release = [](void* context) { delete static_cast<Block*>(context); };
+    const auto keep = [](void* context) { static_cast<Block*>(context)->uncount(); };
     const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(block->allocator.device));
-    return c10::DataPtr(data, block, release, device);
+    return c10::DataPtr(data, block, is_captured ? c10::DeleterFnPtr(keep) : c10::DeleterFnPtr(release), device);
   }
 
   void* data;

@@ -42,7 +42,9 @@ void CUDAGraph::capture_begin(Pool pool, cudaStreamCaptureMode) {
   if (pool.first != 0 && pool.second != 0) {
     throw std::runtime_error("virtual CUDA: a pool of two numbers");
   }
-  recording_.is_broken = machine.settings().breaks_captures;
+  static std::uint64_t captures = 0;
+  const std::uint64_t broken = machine.settings().broken_capture;
+  recording_.is_broken = ++captures >= broken && broken > 0 && virtual_cuda::is_faulty(stream.device);
   recording_.begin(stream);
 }
 

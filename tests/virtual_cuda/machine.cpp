@@ -223,6 +223,10 @@ void Machine::wait(Stream& stream, const Event& event) {
 bool Machine::is_done(Event& event) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   expect_no_capture(event);
+  if (Recording* const capture = Recording::of_thread()) {
+    capture->is_broken = true;
+    throw std::runtime_error("CUDA error: operation not permitted when stream is capturing\n");
+  }
   if (settings_.early_answers) {
     return true;
   }

@@ -5,13 +5,23 @@
 
 namespace virtual_cuda {
 
+namespace {
+
+thread_local Recording* recording_of_thread = nullptr;
+
+}  // namespace
+
+Recording* Recording::of_thread() { return recording_of_thread; }
+
 void Recording::begin(Stream& origin) {
   origin_ = &origin;
   clocks_[&origin] = Clock();
   origin.recording = this;
+  recording_of_thread = this;
 }
 
 void Recording::end() {
+  recording_of_thread = nullptr;
   for (const auto& [stream, clock] : clocks_) {
     stream->recording = nullptr;
   }

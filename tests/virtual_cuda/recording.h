@@ -25,6 +25,9 @@ class Recording {
   // Takes the stream of the replay.
   using Work = std::function<void(Stream&)>;
 
+  // The capture of this thread, or null.
+  static Recording* of_thread();
+
   void begin(Stream& origin);
   // Throws if the graph cannot be replayed.
   void end();

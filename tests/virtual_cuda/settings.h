@@ -91,8 +91,8 @@ struct Settings {
   std::uint64_t hanging_sum = count_of("VIRTUAL_CUDA_HANGING_SUM");
   // The kernel from which on a faulty GPU answers nothing but an error, from 1; 0 is none.
   std::uint64_t failing_kernel = count_of("VIRTUAL_CUDA_FAILING_KERNEL");
-  // True to make every capture fail, to test the fallback.
-  bool breaks_captures = setting("VIRTUAL_CUDA_BREAKS_CAPTURES", 0) != 0;
+  // The capture from which on captures on a faulty GPU fail, from 1; 0 is none.
+  std::uint64_t broken_capture = count_of("VIRTUAL_CUDA_BROKEN_CAPTURE");
   // cuDNN's convolution with ReLU: `kernel`, `none`, or `nan` for one that reads uninitialized output.
   std::string fused_convolution = text_setting("VIRTUAL_CUDA_FUSED_CONVOLUTION", "kernel");
   // Order of a kernel's threads between barriers, and of its blocks: forwards, backwards or shuffled.

@@ -1,5 +1,6 @@
 //! Use of CUDA graphs.
 
+use crate::dimension::device::DeviceKind;
 use crate::keyword_enum;
 
 keyword_enum!(
@@ -18,6 +19,11 @@ impl GraphChoice {
     /// Returns the value for records that predate the option.
     pub fn off() -> GraphChoice {
         GraphChoice::Off
+    }
+
+    /// Returns the choice for `device`: a CPU has no graphs.
+    pub fn on(self, device: DeviceKind) -> GraphChoice {
+        if (device, self) == (DeviceKind::Cpu, GraphChoice::Auto) { GraphChoice::Off } else { self }
     }
 
     /// Returns true if each kernel is launched separately.

@@ -179,6 +179,7 @@ mod tests {
                 taken_up: Vec::new(),
                 work_division: None,
                 tuning: None,
+                no_graph: None,
                 environment: Environment::default(),
                 ranks,
             },

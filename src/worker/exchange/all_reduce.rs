@@ -176,6 +176,10 @@ impl GradientSink for Sums {
         self.0.is_asynchronous()
     }
 
+    fn set_capturing(&mut self, is_capturing: bool) {
+        self.0.set_capturing(is_capturing);
+    }
+
     fn check(&mut self) -> Result<usize> {
         self.0.check()
     }

@@ -91,6 +91,18 @@ pub trait GradientExchange {
         self.reducer().in_backward()
     }
 
+    /// Announces that the work of the next step is captured, or that the capture is over: nothing is asked of the device
+    /// and nothing of the step is timed.
+    fn set_capturing(&mut self, is_capturing: bool) {
+        self.reducer().set_capturing(is_capturing);
+    }
+
+    /// Stands in for [`begin`](GradientExchange::begin), backward and [`finish`](GradientExchange::finish) if the step's
+    /// backward was a replay, during which no hook runs.
+    fn replayed(&mut self) -> InBackward {
+        self.reducer().replayed()
+    }
+
     /// Orders what [`update`](GradientExchange::update) needs before it: on the CPU it is there when this returns, on
     /// CUDA the stream waits for it and the host does not. Where `next`, the number of the update that follows, is known, a
     /// strategy may begin with it while it waits. Fails with what failed inside backward.

@@ -41,6 +41,9 @@ pub trait GradientSink: Send {
     /// Whether what was started goes on beside its caller.
     fn is_asynchronous(&self) -> bool;
 
+    /// Announces that what is started from now on is captured, or that the capture is over. Not for a sink that waits.
+    fn set_capturing(&mut self, _is_capturing: bool) {}
+
     /// Looks for errors of what is under way, without waiting; how many ranges are done since the start.
     fn check(&mut self) -> Result<usize>;
 
@@ -84,6 +87,10 @@ struct State {
     earlier_sums: usize,
     overlap: bool,
 
+    /// True while the device runs nothing of what is started.
+    is_capturing: bool,
+    /// True if the current step is a replay: it is not known which of its buckets are summed.
+    is_replayed: bool,
     /// Gradients that each bucket still waits for.
     missing: Vec<usize>,
     /// Buckets whose gradients are on the wire.
@@ -109,6 +116,8 @@ impl GradientReducer {
             filled: 0,
             in_backward: InBackward::default(),
             failure: None,
+            is_capturing: false,
+            is_replayed: false,
             overlap: overlap == Switch::On,
             plan: plan(&parameters, sizes),
             parameters,
@@ -167,7 +176,8 @@ impl GradientReducer {
     pub fn check(&self) -> Result<Stage> {
         let state = &mut *self.state();
         let done = state.sink.check()? - state.earlier_sums;
-        Ok(state.stage(done % state.plan.buckets.len().max(1)).unwrap_or(Stage::Pulling))
+        let bucket = (done % state.plan.buckets.len().max(1)) as u32;
+        Ok(state.stage(Some(bucket).filter(|_| !state.is_replayed)).unwrap_or(Stage::Pulling))
     }
 
     /// Before backward.
@@ -176,6 +186,25 @@ impl GradientReducer {
         state.missing = state.plan.buckets.iter().map(|bucket| bucket.parameters.len()).collect();
         state.filled = 0;
         state.in_backward = InBackward::default();
+        state.is_replayed = false;
+    }
+
+    /// Announces that the next step is captured, or that the capture is over, whatever became of it.
+    pub fn set_capturing(&self, is_capturing: bool) {
+        let state = &mut *self.state();
+        state.is_capturing = is_capturing;
+        state.sink.set_capturing(is_capturing);
+        if !is_capturing {
+            state.failure = None;
+        }
+    }
+
+    /// Counts a step whose backward and sums were replayed.
+    pub fn replayed(&self) -> InBackward {
+        let mut state = self.state();
+        state.is_replayed = true;
+        heartbeat::count_progress();
+        InBackward { has_replayed_sums: state.sink.is_asynchronous(), ..InBackward::default() }
     }
 
     /// After backward: what the sums did to it.
@@ -251,14 +280,14 @@ impl GradientObserver for GradientReducer {
 }
 
 impl State {
-    /// What is waited for in the exchange of this bucket.
-    fn stage(&self, bucket: usize) -> Option<Stage> {
+    /// What is waited for in the exchange of this bucket, or of any.
+    fn stage(&self, bucket: Option<u32>) -> Option<Stage> {
         let operation = self.sink.operation()?;
-        Some(Stage::Exchange { operation, bucket: Some(bucket as u32) })
+        Some(Stage::Exchange { operation, bucket })
     }
 
     fn enter(&self, bucket: usize) {
-        if let Some(stage) = self.stage(bucket) {
+        if let Some(stage) = self.stage(Some(bucket as u32)) {
             heartbeat::enter(stage);
         }
     }
@@ -296,7 +325,8 @@ impl State {
     fn start(&mut self, elements: Range<usize>) -> Result<()> {
         let device = self.destinations[0].device();
         let is_asynchronous = self.sink.is_asynchronous();
-        if is_asynchronous && self.in_backward.first_sum.is_some() {
+        // A captured mark would have no time.
+        if self.is_capturing || is_asynchronous && self.in_backward.first_sum.is_some() {
             return start(&mut *self.sink, self.filled, elements);
         }
         let before = Mark::set(device)?;

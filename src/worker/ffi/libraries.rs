@@ -70,6 +70,14 @@ pub fn choose_algorithm(device: DeviceChoice, algorithm: NcclAlgorithm) -> anyho
     Ok(())
 }
 
+/// Lets NCCL register no buffers while a CUDA graph is captured, unless the user asked for it: ranks would wait there for one
+/// whose capture failed. Before anything loads NCCL.
+pub fn capture_without_others(device: DeviceChoice) {
+    if device != DeviceChoice::Cpu && has_driver() {
+        set_default("NCCL_GRAPH_REGISTER", "0");
+    }
+}
+
 /// Whether this host has a driver of GPUs.
 pub fn has_driver() -> bool {
     open("libcuda.so.1").is_ok()

@@ -111,6 +111,15 @@ char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* 
   });
 }
 
+// Drops the gradients of all parameters.
+char* ringmark_drop_gradients(at::Tensor* const* parameters, size_t count) {
+  return guarded([&] {
+    for (size_t index = 0; index < count; ++index) {
+      parameters[index]->mutable_grad() = at::Tensor();
+    }
+  });
+}
+
 // Number of the next node that this thread's forward makes for backward.
 uint64_t ringmark_next_node() { return at::sequence_number::peek(); }
 
@@ -198,9 +207,9 @@ char* ringmark_set_device(int64_t device) {
 }
 
 // A stream of libtorch's pool; those do not wait for the legacy default stream.
-char* ringmark_new_stream(int64_t device, int64_t* id, void** handle) {
+char* ringmark_new_stream(int64_t device, int priority, int64_t* id, void** handle) {
   return guarded([&] {
-    const auto stream = cuda()->getNewStream(c10::Device(c10::DeviceType::CUDA, device), /*priority=*/-1);
+    const auto stream = cuda()->getNewStream(c10::Device(c10::DeviceType::CUDA, device), priority);
     *id = stream.pack3().stream_id;
     *handle = cuda()->getStreamNativeHandle(stream);
   });

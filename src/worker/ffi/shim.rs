@@ -23,6 +23,7 @@ unsafe extern "C" {
         destinations: *const RawTensor,
         count: usize,
     ) -> *mut c_char;
+    fn ringmark_drop_gradients(parameters: *const RawTensor, count: usize) -> *mut c_char;
     fn ringmark_sgd(
         weights: RawTensor,
         gradients: RawTensor,
@@ -105,7 +106,7 @@ unsafe extern "C" {
     fn ringmark_autocast(is_cuda: c_int, enabled: c_int, is_half: c_int) -> *mut c_char;
     fn ringmark_allow_tf32(allowed: c_int) -> *mut c_char;
     fn ringmark_set_device(device: i64) -> *mut c_char;
-    fn ringmark_new_stream(device: i64, id: *mut i64, handle: *mut *mut c_void) -> *mut c_char;
+    fn ringmark_new_stream(device: i64, priority: c_int, id: *mut i64, handle: *mut *mut c_void) -> *mut c_char;
     fn ringmark_current_stream(device: i64, id: *mut i64) -> *mut c_char;
     fn ringmark_exchange_stream(device: i64, stream: i64, before: *mut i64) -> *mut c_char;
     fn ringmark_record_event(event: *mut *mut c_void, stream: i64, device: i64, timing: c_int) -> *mut c_char;
@@ -195,6 +196,13 @@ pub fn take_gradients(parameters: &[Tensor], destinations: &[Tensor]) -> Result<
     let (from, to) = (raw_list(parameters), raw_list(destinations));
     // SAFETY: the lists hold as many live tensors as is said.
     check(unsafe { ringmark_take_gradients(from.as_ptr(), to.as_ptr(), from.len()) })
+}
+
+/// Drops the gradients of `parameters`.
+pub fn drop_gradients(parameters: &[Tensor]) -> Result<()> {
+    let parameters = raw_list(parameters);
+    // SAFETY: the list holds as many live tensors as is said.
+    check(unsafe { ringmark_drop_gradients(parameters.as_ptr(), parameters.len()) })
 }
 
 /// Constants of one stochastic gradient descent step.
@@ -526,10 +534,15 @@ impl Stream {
 
     /// A high-priority stream that does not wait for the default one, and its `cudaStream_t`.
     pub fn new(device: usize) -> Result<(Stream, *mut c_void)> {
+        Stream::with_priority(device, -1)
+    }
+
+    /// A stream whose kernels run before those of a higher `priority`.
+    fn with_priority(device: usize, priority: c_int) -> Result<(Stream, *mut c_void)> {
         let mut stream = Stream { device: device as i64, id: 0 };
         let mut handle = null_mut();
         // SAFETY: the pointers are to live variables.
-        check(unsafe { ringmark_new_stream(stream.device, &mut stream.id, &mut handle) })?;
+        check(unsafe { ringmark_new_stream(stream.device, priority, &mut stream.id, &mut handle) })?;
         Ok((stream, handle))
     }
 
@@ -547,10 +560,11 @@ impl Stream {
         result
     }
 
-    /// Runs `body` on a new stream of `device`, ordered after the earlier and before the later work of the current stream.
+    /// Runs `body` on a new stream of `device`, ordered after the earlier and before the later work of the current stream,
+    /// with the default stream's priority: NCCL's streams have a higher one.
     pub fn run_beside<R>(device: usize, body: impl FnOnce() -> Result<R>) -> Result<R> {
         let current = Stream::current(device)?;
-        let (own, _) = Stream::new(device)?;
+        let (own, _) = Stream::with_priority(device, 0)?;
         own.wait_for(&current.record_event()?)?;
         let result = own.run(body)?;
         current.wait_for(&own.record_event()?)?;

@@ -28,6 +28,8 @@ pub struct InBackward {
     pub held_up: Vec<(Mark, Mark)>,
     /// When the first sum beside backward was about to start, if one was.
     pub first_sum: Option<Mark>,
+    /// True if backward was replayed with the sums in it: no mark is between them.
+    pub has_replayed_sums: bool,
 }
 
 impl InBackward {
@@ -75,6 +77,8 @@ impl StepMarks {
                 return Ok(match phase {
                     Phase::Input => Stage::Data,
                     Phase::Forward => Stage::Forward,
+                    // Which of the two is not known, and a rank that may wait for others is not to be blamed.
+                    Phase::Backward if self.in_backward.has_replayed_sums => exchange,
                     Phase::Backward => Stage::Backward,
                     Phase::ExposedAllreduce => exchange,
                     Phase::Optimizer => Stage::Optimizer,
@@ -84,11 +88,13 @@ impl StepMarks {
         Ok(Stage::Optimizer)
     }
 
-    /// From the start to the first sum, or to the end of backward where none was beside it.
+    /// From the start to the first sum, or to the end of backward where none was beside it. If sums were replayed in
+    /// backward, to the end of forward: the time must not contain a wait for another rank.
     fn before_allreduce(&self) -> Result<f64> {
-        match self.in_backward.first_sum().or(self.ends[Phase::Backward].as_ref()) {
+        let last = if self.in_backward.has_replayed_sums { Phase::Forward } else { Phase::Backward };
+        match self.in_backward.first_sum().or(self.ends[last].as_ref()) {
             Some(mark) => mark.seconds_since(&self.start),
-            None => unreachable!("an iteration ends backward"),
+            None => unreachable!("an iteration ends forward and backward"),
         }
     }
 

@@ -69,8 +69,7 @@ impl ScoreConfig {
     /// With what its choices come to on `device`.
     pub fn on(&self, device: DeviceKind) -> ScoreConfig {
         let layout = self.layout.of(self.dtype, device).into();
-        let graphs =
-            if device == DeviceKind::Cpu && self.graphs == GraphChoice::Auto { GraphChoice::Off } else { self.graphs };
+        let graphs = self.graphs.on(device);
         ScoreConfig { layout, graphs, image_size: Some(self.image_size()), ..self.clone() }
     }
 

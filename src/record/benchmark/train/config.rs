@@ -17,6 +17,7 @@ use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
+use crate::dimension::graphs::GraphChoice;
 use crate::dimension::kernels::KernelsChoice;
 use crate::dimension::layout::LayoutChoice;
 use crate::dimension::model::Model;
@@ -114,6 +115,9 @@ pub struct TrainConfig {
     /// Kernels of the layers on a GPU; in a record the ones that ran.
     #[serde(default, skip_serializing_if = "KernelsChoice::is_auto")]
     pub kernels: KernelsChoice,
+    /// Use of CUDA graphs for forward and backward. A record contains the outcome; absent means off.
+    #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
+    pub graphs: GraphChoice,
     /// Iterations, warm-up included.
     pub iterations: u32,
     /// First iterations that the figures leave out.
@@ -191,6 +195,7 @@ impl Default for TrainConfig {
             device: DeviceChoice::Auto,
             layout: LayoutChoice::Auto,
             kernels: KernelsChoice::Auto,
+            graphs: GraphChoice::Auto,
             iterations: 120,
             warmup: 20,
             image_size: None,
@@ -242,7 +247,8 @@ impl TrainConfig {
     pub fn on(&self, device: DeviceKind) -> TrainConfig {
         let layout = self.layout.of(self.dtype, device).into();
         let exchange = self.exchange.on(device, self.kv_store.kv_store);
-        TrainConfig { layout, image_size: Some(self.image_size()), exchange, ..self.clone() }
+        let graphs = self.graphs.on(device);
+        TrainConfig { layout, graphs, image_size: Some(self.image_size()), exchange, ..self.clone() }
     }
 
     /// Height and width of an image in pixels.

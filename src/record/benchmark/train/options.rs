@@ -65,6 +65,12 @@ impl Options for TrainConfig {
                 "Kernels that a GPU trains with in nhwc: fused normalization, pooling and 1x1 convolutions, norm (without the convolutions) or libtorch's; auto is fused if they can be compiled"
             ),
             option!(
+                graphs,
+                "graphs",
+                "WHEN",
+                "On GPUs, capture forward and backward as CUDA graphs during warm-up and replay them; auto falls back to separate launches"
+            ),
+            option!(
                 iterations,
                 "iters",
                 "N",
@@ -266,6 +272,7 @@ mod tests {
     use crate::benchmark::train::learning::LearningRateCourse;
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
+    use crate::dimension::graphs::GraphChoice;
     use crate::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
     use crate::dimension::kernels::KernelsChoice;
     use crate::dimension::layout::LayoutChoice;
@@ -302,6 +309,7 @@ mod tests {
             device: DeviceChoice::Cpu,
             layout: LayoutChoice::Nchw,
             kernels: KernelsChoice::Libtorch,
+            graphs: GraphChoice::On,
             iterations: 7,
             warmup: 3,
             image_size: Some(64),

@@ -63,6 +63,9 @@ pub struct RunHeader {
     /// What `--autotune` tried and chose; `None` without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
+    /// Reason why `--graphs auto` did not use CUDA graphs on a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_graph: Option<String>,
     /// Where rank 0 ran.
     pub environment: Environment,
     /// Every rank.
@@ -448,6 +451,7 @@ mod tests {
                     trials: vec![Trial { bucket_mb: 25.0, chunk_kb: 0, tail_mb: 1.0, step: Seconds(0.5) }],
                     chosen: 0,
                 }),
+                no_graph: None,
                 environment: Environment::default(),
                 ranks: vec![place(0), place(1)],
             },

@@ -23,8 +23,9 @@ use crate::job::world::World;
 use crate::model::weights_file::{self, Beside};
 
 /// Options that say nothing about what a step computes.
-const FREE: [&str; 20] = [
+const FREE: [&str; 21] = [
     "inject",
+    "graphs",
     "iters",
     "epochs",
     "warmup",

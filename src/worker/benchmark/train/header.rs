@@ -8,6 +8,7 @@ use ringmark_record::benchmark::train::work_load::WorkDivision;
 use ringmark_record::manifest::RanOn;
 
 use crate::benchmark::train::checkpoint::Place;
+use crate::benchmark::train::graphs::GraphUse;
 use crate::exchange::GradientExchange;
 use crate::host::facts;
 use crate::job::kernels::ChosenKernels;
@@ -18,6 +19,7 @@ pub struct Prepared {
     pub division: Option<WorkDivision>,
     pub tuning: Option<Tuning>,
     pub kernels: ChosenKernels,
+    pub graphs: GraphUse,
 }
 
 /// The record's first line; every rank calls it, because it gathers where all of them are.
@@ -52,6 +54,7 @@ pub fn header(
         taken_up: place.map(taken_up).unwrap_or_default(),
         work_division: prepared.division,
         tuning: prepared.tuning,
+        no_graph: prepared.graphs.no_graph,
         environment,
         ranks,
     })

@@ -4,6 +4,7 @@ mod agreement;
 mod autotune;
 mod checkpoint;
 mod epochs;
+mod graphs;
 mod header;
 mod progress;
 mod record;
@@ -21,13 +22,15 @@ use ringmark_record::benchmark::train::autotune_log::AutotuneLog;
 use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
 use ringmark_record::benchmark::train::record::{RunHeader, Tuning};
 use ringmark_record::benchmark::train::work_load::WorkDivision;
+use ringmark_record::dimension::graphs::GraphChoice;
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
 use ringmark_record::trace::timeline::GradientArray;
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::benchmark::train::checkpoint::Place;
 use crate::benchmark::train::epochs::Epochs;
+use crate::benchmark::train::graphs::GraphUse;
 use crate::benchmark::train::header::Prepared;
 use crate::benchmark::train::progress::Progress;
 use crate::benchmark::train::record::{Measured, Recorded};
@@ -39,6 +42,8 @@ use crate::exchange::kv_store::server;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{Parameters, strategy};
+use crate::ffi::libraries;
+use crate::ffi::shim::Stream;
 use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
 use crate::job::kernels;
@@ -59,6 +64,9 @@ pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAdd
     let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
     let nccl = Some(config.exchange.nccl_algo);
     let with_nccl_log = config.iterations <= MOST_LOGGED_ITERATIONS && config.learning.epochs.is_none();
+    if !config.graphs.is_off() {
+        libraries::capture_without_others(config.device);
+    }
     let of_servers = ExchangeRequest::from(config);
     let body: ServerBody = Box::new(move |world| server::run(&of_servers, world));
     let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
@@ -69,6 +77,24 @@ pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAdd
 /// Trains, prints and writes; why the run does not count, if it does not.
 fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
+    let graphs = GraphUse::new(config, session)?;
+    let config = &TrainConfig { graphs: graphs.choice, ..config.clone() };
+    match session.device() {
+        // CUDA cannot capture the default stream. What autograd orders by stream is made on this one from the start.
+        Device::Cuda(index) if !graphs.choice.is_off() => {
+            Stream::run_beside(index, || train_in_stream(config, graphs, label, session))
+        }
+        _ => train_in_stream(config, graphs, label, session),
+    }
+}
+
+/// The same on the current stream of the device.
+fn train_in_stream(
+    config: &TrainConfig,
+    graphs: GraphUse,
+    label: AskedLabel,
+    session: &Session,
+) -> Result<Option<String>> {
     let deal = match config.data.source() {
         DataSource::Images(files) => Some(epochs::deal(files, config, session).context("--data")?),
         DataSource::Synthetic | DataSource::Batch(_) => None,
@@ -91,7 +117,7 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
         label,
         session,
         &*step.exchange,
-        Prepared { division, tuning, kernels },
+        Prepared { division, tuning, kernels, graphs },
         place.as_ref(),
     )?;
     let measured = measure(session, &header, &mut step, place)?;
@@ -187,6 +213,8 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
         Some(_) => config.loss_scale,
         None => 1.0,
     };
+    let mut graphs = GraphUse { choice: config.graphs, no_graph: header.no_graph.clone() };
+    let capture_before = graphs.capture_before(config, before);
     if is_taken_up {
         warm_up_again(config.warmup.min(before), session.world, step)?;
         checkpoint::reseed(session, config, before);
@@ -202,7 +230,14 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
     let started = Instant::now();
     for iteration in before + 1..=config.iterations {
         fail_if_asked(config, session.world, iteration)?;
-        if iteration == before.max(config.warmup) + 1 {
+        if Some(iteration) == capture_before {
+            finish_all(&mut timer, step, &mut progress, &mut samples)?;
+            let pause = Instant::now();
+            graphs = capture(graphs, step, session, &progress)?;
+            paused += pause.elapsed();
+        }
+        // Replays allocate nothing: what they use was allocated by the capture.
+        if iteration == before.max(config.warmup) + 1 && !step.is_captured() {
             session.reset_peak_memory()?;
         }
         if let Some(tracer) = &mut tracer {
@@ -251,7 +286,23 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
     progress.end();
     let input = record::input(session.world, &step.batches, input_before.as_ref())?;
     let (coded, epochs) = (step.exchange.coded(), epochs.ends);
-    Ok(Measured { samples, recorded, counters, wall, kv_store, coded, input, epochs, layers })
+    Ok(Measured { samples, recorded, counters, wall, kv_store, coded, input, epochs, layers, graphs })
+}
+
+/// Captures the step on all ranks or on none; no iteration is under way.
+fn capture(graphs: GraphUse, step: &mut Step, session: &Session, progress: &Progress) -> Result<GraphUse> {
+    session.reset_peak_memory()?;
+    if let Some(reason) = step.capture(session.world)? {
+        let graphs = graphs.without(reason)?;
+        graphs.no_graph.iter().for_each(|reason| progress.print(&format!("warning: graphs off: {reason}")));
+        return Ok(graphs);
+    }
+    let of_sums = match step.exchange.is_asynchronous() {
+        true => ": backward's time includes the exchange, and exposed_allreduce is empty",
+        false => "",
+    };
+    progress.print(&format!("graphs: forward and backward are replayed from the next iteration on{of_sums}"));
+    Ok(GraphUse { choice: GraphChoice::On, no_graph: None })
 }
 
 /// Ends the last iteration that was begun and waits for all: what follows until the next one begins is no iteration's time.

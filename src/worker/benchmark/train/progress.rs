@@ -115,6 +115,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
             ));
         }
     }
+    lines.extend(header.no_graph.iter().map(|reason| format!("graphs off: {reason}")));
     lines.extend(environment::lines(environment, ranks));
     lines
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use ringmark_record::benchmark::image_input::ImageInputUse;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
 use ringmark_record::benchmark::measured_and_warmup;
+use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::learning::EpochEnd;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
@@ -18,6 +19,7 @@ use ringmark_record::validity;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::benchmark::train::graphs::GraphUse;
 use crate::data::Batches;
 use crate::data::images::ImagesUsed;
 use crate::exchange::coded::Coded;
@@ -47,6 +49,8 @@ pub struct Measured {
     pub epochs: Vec<EpochEnd>,
     /// Time by layer, where that was asked for.
     pub layers: Option<LayerProfile>,
+    /// Whether graphs were replayed.
+    pub graphs: GraphUse,
 }
 
 /// Iterations of all ranks, as far as they have come together on rank 0; on other ranks their lists are empty.
@@ -73,9 +77,11 @@ impl Recorded {
 
 /// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, mut recorded, counters, wall, kv_store, coded, input, epochs, layers } = measured;
+    let Measured { samples, mut recorded, counters, wall, kv_store, coded, input, epochs, layers, graphs } = measured;
     let world = session.world;
-    let header = RunHeader { ranks: ranks_left(&header, kv_store.as_ref()), ..header };
+    let GraphUse { choice, no_graph } = graphs;
+    let config = TrainConfig { graphs: choice, ..header.config.clone() };
+    let header = RunHeader { ranks: ranks_left(&header, kv_store.as_ref()), config, no_graph, ..header };
     recorded.take(world, &samples);
     let iterations = recorded.iterations;
     let checksums = world.gather_text(&checksum(weights)?);

@@ -6,12 +6,15 @@ use ringmark_record::dimension::phase::Phase;
 use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Reduction, Tensor};
 
+use crate::benchmark::train::graphs::{self, CapturedStep};
 use crate::data::Batches;
 use crate::data::batch::Batch;
 use crate::exchange::GradientExchange;
+use crate::ffi::graph::{Graph, GraphPool};
 use crate::ffi::shim;
 use crate::job::heartbeat;
 use crate::job::world::World;
+use crate::measure::mark::Mark;
 use crate::measure::step_timer::{DeviceValues, MarkSetter, StepTimer};
 use crate::measure::timed::Timed;
 use crate::model::network::Mode;
@@ -30,6 +33,8 @@ pub struct Step {
     one: Tensor,
     zero: Tensor,
     faults: Faults,
+    /// Replayed instead of running forward and backward.
+    captured: Option<CapturedStep>,
 }
 
 /// Faults of `--inject` that are this rank's.
@@ -64,6 +69,7 @@ impl Step {
             mode: mode(config),
             label_smoothing: config.learning.label_smoothing,
             faults: Faults::of(rank, config.inject),
+            captured: None,
         })
     }
 
@@ -77,20 +83,35 @@ impl Step {
         let mut marks = timer.begin()?;
         heartbeat::enter_in(iteration, Stage::Data);
         if self.batches.advance()? {
+            if let Some(captured) = &self.captured {
+                captured.load(self.batches.current()?)?;
+            }
             marks.end_of(Phase::Input)?;
         }
         heartbeat::enter(Stage::Forward);
-        let loss = self.forward()?;
+        let loss = match &self.captured {
+            Some(captured) => captured.forward()?,
+            None => self.forward()?,
+        };
         self.faults.slow_down(&marks)?;
         marks.end_of(Phase::Forward)?;
 
         heartbeat::enter(Stage::Backward);
-        self.exchange.begin();
-        self.backward(&loss, iteration)?;
-        marks.end_of(Phase::Backward)?;
-        let in_backward = self.exchange.in_backward();
-
-        self.exchange.finish(Some(iteration))?;
+        let in_backward = match &self.captured {
+            Some(captured) => {
+                captured.backward()?;
+                marks.end_of(Phase::Backward)?;
+                self.exchange.replayed()
+            }
+            None => {
+                self.exchange.begin();
+                self.backward(&loss, iteration)?;
+                marks.end_of(Phase::Backward)?;
+                let in_backward = self.exchange.in_backward();
+                self.exchange.finish(Some(iteration))?;
+                in_backward
+            }
+        };
         marks.end_of(Phase::ExposedAllreduce)?;
 
         heartbeat::enter(Stage::Optimizer);
@@ -122,6 +143,45 @@ impl Step {
         let timed = Timed::begin(self.device(), world)?;
         self.rehearse()?;
         timed.end(|| self.exchange.check().map(drop))
+    }
+
+    /// Returns true if steps replay graphs.
+    pub fn is_captured(&self) -> bool {
+        self.captured.is_some()
+    }
+
+    /// Captures forward and backward, which later steps replay; nothing of a step is computed. All ranks call this together,
+    /// between two steps. Returns the reason if a rank failed: no rank has graphs then.
+    pub fn capture(&mut self, world: &World) -> Result<Option<String>> {
+        // The thread that captures must not query an event, so no sum may be under way.
+        Mark::set(self.device())?.wait(|| Ok(()))?;
+        self.exchange.check()?;
+        let is_fixed = matches!(self.batches, Batches::Fixed(_));
+        let batch = graphs::static_batch(self.batches.current()?, is_fixed)?;
+        let (model, mode, label_smoothing) = (&self.model, self.mode, self.label_smoothing);
+        let forward = GraphPool::new().and_then(|pool| {
+            let (graph, loss) = Graph::capture(pool, || loss(model, &batch, mode, label_smoothing))?;
+            Ok((pool, graph, loss))
+        });
+        // No rank captures sums that another will not replay.
+        if let Some(reason) = graphs::first_failure(&forward, world) {
+            return Ok(Some(reason));
+        }
+        let (pool, forward, loss) = forward?;
+        self.exchange.set_capturing(true);
+        let backward = Graph::capture(pool, || {
+            self.exchange.begin();
+            self.backward(&loss, 0)?;
+            self.exchange.finish(None)
+        });
+        self.exchange.set_capturing(false);
+        if let Some(reason) = graphs::first_failure(&backward, world) {
+            // Those that backward left would be added to the next step's.
+            shim::drop_gradients(&self.model.flat.parameters)?;
+            return Ok(Some(reason));
+        }
+        self.captured = Some(CapturedStep::new(batch, &loss, forward, backward?.0));
+        Ok(None)
     }
 
     fn forward(&mut self) -> Result<Tensor> {

@@ -57,6 +57,10 @@ pub trait Backend: Send {
         false
     }
 
+    /// Announces that what is started from now on is captured, or that the capture is over: until then no event may be
+    /// queried. Nothing is under way.
+    fn set_capturing(&mut self, _is_capturing: bool) {}
+
     /// Looks for errors of sums that are under way, without waiting; how many sums are done since the start, for a
     /// backend that goes on beside its caller.
     fn check(&mut self) -> Result<usize> {

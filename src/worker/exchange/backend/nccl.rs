@@ -40,6 +40,8 @@ pub struct NcclRing {
     memory: Memory,
     /// Whether sums lie on the wire that are not yet where they belong.
     has_sums: bool,
+    /// True while a CUDA graph is captured. A replay's sums are not counted.
+    is_capturing: bool,
 }
 
 impl NcclRing {
@@ -61,6 +63,7 @@ impl NcclRing {
             sums: 0,
             memory,
             has_sums: false,
+            is_capturing: false,
         })
     }
 
@@ -155,8 +158,16 @@ impl Backend for NcclRing {
         if let (Some(begin), Some(end)) = (begin, self.traced_mark()?) {
             recorder::take_exchange(collective.name(), begin, end);
         }
-        self.under_way.push_back(self.communicator.stream().record_event()?);
+        if !self.is_capturing {
+            self.under_way.push_back(self.communicator.stream().record_event()?);
+        }
         Ok(())
+    }
+
+    fn set_capturing(&mut self, is_capturing: bool) {
+        self.is_capturing = is_capturing;
+        // A capture that failed may have left its sums behind.
+        self.has_sums = false;
     }
 
     fn check(&mut self) -> Result<usize> {
@@ -173,7 +184,9 @@ impl Backend for NcclRing {
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.check()?;
+        if !self.is_capturing {
+            self.check()?;
+        }
         self.done.record(self.communicator.stream())?;
         Stream::current(self.device)?.wait_for(&self.done)?;
         // What was only moved is where it belongs.

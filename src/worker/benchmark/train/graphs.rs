@@ -1,0 +1,150 @@
+//! CUDA graphs of a training step: one of forward, one of backward with the exchange in it. The update, whose learning rate is
+//! the host's, stays a few launches. Not for how work is captured.
+
+use anyhow::{Result, bail};
+use ringmark_record::benchmark::exchange::BackendChoice;
+use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::graphs::GraphChoice;
+use ringmark_record::dimension::kv_store::KvStore;
+use tch::Tensor;
+
+use crate::data::batch::Batch;
+use crate::ffi::graph::Graph;
+use crate::job::session::Session;
+use crate::job::world::World;
+
+/// Steps before a capture: cuDNN's search, libraries' workspaces and NCCL's connections cannot be captured.
+const EAGER_STEPS: u32 = 3;
+
+/// The outcome of `--graphs`.
+#[derive(Debug, Clone)]
+pub struct GraphUse {
+    /// `auto` until the capture.
+    pub choice: GraphChoice,
+    /// The reason why `auto` uses no graph on a GPU.
+    pub no_graph: Option<String>,
+}
+
+impl GraphUse {
+    /// Returns the choice for this run before its first step. All ranks decide alike.
+    ///
+    /// # Errors
+    ///
+    /// Fails if graphs are required and the run excludes them.
+    pub fn new(config: &TrainConfig, session: &Session) -> Result<GraphUse> {
+        let device = session.own.kind;
+        let choice = config.graphs.on(device);
+        if choice.is_off() {
+            return Ok(GraphUse { choice, no_graph: None });
+        }
+        match exclusion(config, device, session.world.ranks()) {
+            Some(reason) => GraphUse { choice, no_graph: None }.without(reason),
+            None => Ok(GraphUse { choice, no_graph: None }),
+        }
+    }
+
+    /// Returns the choice of a run that cannot use graphs.
+    ///
+    /// # Errors
+    ///
+    /// Fails if graphs are required.
+    pub fn without(self, reason: String) -> Result<GraphUse> {
+        if self.choice == GraphChoice::On {
+            bail!("--graphs on: {reason}");
+        }
+        Ok(GraphUse { choice: GraphChoice::Off, no_graph: Some(reason) })
+    }
+
+    /// Returns the iteration before which the step is captured in a run that continues after `before` iterations and has
+    /// rehearsed its warm-up again; `None` if it is not captured.
+    pub fn capture_before(&self, config: &TrainConfig, before: u32) -> Option<u32> {
+        let rehearsed = config.warmup.min(before);
+        (!self.choice.is_off()).then(|| before + EAGER_STEPS.saturating_sub(rehearsed) + 1)
+    }
+}
+
+/// Returns why this run cannot use graphs.
+fn exclusion(config: &TrainConfig, device: DeviceKind, ranks: u32) -> Option<String> {
+    let TrainConfig { trace, inject, kv_store, gradient_compression, exchange, warmup, .. } = config;
+    if device == DeviceKind::Cpu {
+        return Some("CUDA graphs need a GPU".to_owned());
+    }
+    if trace.file.is_some() || trace.profile_layers {
+        return Some("layers are traced, and a replay has none".to_owned());
+    }
+    if let Some(fault @ (Fault::Overflow { .. } | Fault::Slow { .. })) = inject {
+        return Some(format!("--inject {fault} changes a step"));
+    }
+    if kv_store.kv_store != KvStore::Ring {
+        return Some(format!("--kv-store {} exchanges through the host", kv_store.kv_store));
+    }
+    if !gradient_compression.is_none() && ranks > 1 {
+        return Some(format!("--gradient-compression {gradient_compression} exchanges through the host"));
+    }
+    if let BackendChoice::Mpi | BackendChoice::SharedMemory = exchange.backend {
+        return Some(format!("--backend {} exchanges through the host", exchange.backend));
+    }
+    if *warmup <= EAGER_STEPS {
+        return Some(format!("--warmup {warmup}, and a capture needs {} warm-up iterations", EAGER_STEPS + 1));
+    }
+    None
+}
+
+/// Returns the reason of the first rank whose capture failed, the same on all ranks; all call this together.
+pub fn first_failure<R>(own: &Result<R>, world: &World) -> Option<String> {
+    let own = own.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
+    let reasons = world.gather_text(&own);
+    let (rank, reason) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty())?;
+    Some(format!("rank {rank} cannot capture a CUDA graph: {}", reason.lines().next().unwrap_or_default()))
+}
+
+/// A captured step.
+pub struct CapturedStep {
+    batch: Batch,
+    loss: Tensor,
+    forward: Graph,
+    backward: Graph,
+}
+
+impl CapturedStep {
+    /// Graphs that read `batch` and leave the loss in `loss`.
+    pub fn new(batch: Batch, loss: &Tensor, forward: Graph, backward: Graph) -> CapturedStep {
+        // The nodes of backward are not needed any more.
+        CapturedStep { batch, loss: loss.detach(), forward, backward }
+    }
+
+    /// Copies `batch` to the memory that forward reads, unless it is there.
+    pub fn load(&self, batch: &Batch) -> Result<()> {
+        for (to, from) in [(&self.batch.images, &batch.images), (&self.batch.labels, &batch.labels)] {
+            if to.data_ptr() != from.data_ptr() {
+                to.shallow_clone().f_copy_(from)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replays forward; returns the loss, which the next replay overwrites.
+    pub fn forward(&self) -> Result<Tensor> {
+        self.forward.replay()?;
+        Ok(self.loss.shallow_clone())
+    }
+
+    /// Replays backward and the exchange of its gradients.
+    pub fn backward(&self) -> Result<()> {
+        self.backward.replay()
+    }
+}
+
+/// Returns a batch whose memory no other step's batch uses: `batch` itself if it is every step's.
+pub fn static_batch(batch: &Batch, is_fixed: bool) -> Result<Batch> {
+    let own = |tensor: &Tensor| -> Result<Tensor> {
+        if is_fixed {
+            return Ok(tensor.shallow_clone());
+        }
+        let mut own = tensor.f_empty_like()?;
+        own.f_copy_(tensor)?;
+        Ok(own)
+    };
+    Ok(Batch { images: own(&batch.images)?, labels: own(&batch.labels)? })
+}
