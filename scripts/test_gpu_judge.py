@@ -289,7 +289,8 @@ def graphs(replayed, launched):
     records = [json.load(open(f"{name}.json")) for name in [replayed, launched]]
     for record, expected in zip(records, ["on", "off"]):
         expect(record["failure"] is None, f"failure {record['failure']}")
-        expect(record["config"]["graphs"] == expected, f"--graphs {expected} ran as {record['config']['graphs']}: {record.get('no_graph')}")
+        found = record["config"].get("graphs", "off")
+        expect(found == expected, f"--graphs {expected} ran as {found}: {record.get('no_graph')}")
     (ours,), (theirs,) = (record["confidence"] for record in records)
     tolerance = {"fp32": 1e-4}.get(records[0]["config"]["dtype"], 1e-2)
     text = f"confidence {ours:.6f} and {theirs:.6f}, allowed {tolerance}"
