@@ -190,9 +190,10 @@ class Case:
         with tempfile.TemporaryDirectory() as folder:
             record, log = pathlib.Path(folder, f"{name}.jsonl"), pathlib.Path(folder, f"{name}.log")
             record.parent.mkdir()
-            # Scoring needs warm-up passes before it captures a CUDA graph. Training records its warm-up steps, which are cut below.
-            dry = self.options.warmup if self.options.score else 0
-            command = [self.options.worker, benchmark, *self.step_options(dry), "--warmup", str(dry), "--record", record, *more]
+            # Both capture CUDA graphs in their warm-up. Training counts it among its iterations and records it: it is cut below.
+            warmup = self.options.warmup
+            counted = self.step_options(warmup if self.options.score else 0)
+            command = [self.options.worker, benchmark, *counted, "--warmup", str(warmup), "--record", record, *more]
             command += self.options.ringmark_options.split()
             if self.processes > 1:
                 command = [

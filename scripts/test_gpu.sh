@@ -179,7 +179,16 @@ if [[ -n $compiled && $compiled == "$(cached)" ]]; then
 else
     miss "the cache has after the first start: ${compiled:-nothing}; after the second: $(cached)"
 fi
-# Inference: replayed from a CUDA graph, and kernel by kernel.
+# Replayed from CUDA graphs, and kernel by kernel: training and inference.
+longer=(--batch-size 4 --image-size 64 --iters 9 --warmup 5 --lr 0.00002 --lr-warmup-iters 0
+    --init init.safetensors --data batch.safetensors)
+for pair in fp32:1e-3 fp16:0.02; do
+    dtype=${pair%:*} status=0
+    for graphs in on off; do
+        run "train_${dtype}_$graphs" --device cuda --dtype "$dtype" --graphs $graphs --loss-scale 128 "${longer[@]}" || status=$?
+    done
+    check "training with CUDA graphs in $dtype" $status losses "train_${dtype}_on" "train_${dtype}_off" "${pair#*:}"
+done
 for dtype in fp32 fp16; do
     status=0
     for graphs in on off; do
