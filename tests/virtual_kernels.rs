@@ -1,5 +1,5 @@
 //! CUDA C on virtual GPUs: programs of tests/virtual_cuda/check that compile kernels with the stand-in NVRTC and launch them
-//! through the virtual driver. Not for the worker, which `virtual_cuda` runs with its own kernels.
+//! through the virtual driver: kernels of their own, and the worker's, one by one. `virtual_cuda` runs the worker with them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,4 +126,24 @@ fn the_driver_and_the_compiler_refuse_what_cuda_refuses() {
     let (status, _, stderr) = outcome(check(), "refusals", "sideways");
     assert_eq!(status, Some(1), "{stderr}");
     assert!(stderr.contains("VIRTUAL_CUDA_THREADS=sideways is not forwards, backwards or shuffled"), "{stderr}");
+}
+
+/// Batch normalization, pooling and 1x1 convolutions against their formulas in fp64, with NaN and infinity: in every order of
+/// threads and blocks, and twice in each, the same bits.
+#[test]
+fn the_worker_s_kernels_compute_their_formulas() {
+    for (name, elements) in [("norm", &["HALF", "BFLOAT16", "FLOAT"][..]), ("pointwise", &["HALF", "BFLOAT16"])] {
+        let program = compile(name);
+        let folder = tempfile::tempdir().expect("a folder");
+        for element in elements {
+            let outputs = ORDERS.map(|order| {
+                let mut command = Command::new(&program);
+                command.arg(element).arg(folder.path()).env("VIRTUAL_CUDA_THREADS", order);
+                let (status, stdout, stderr) = run(&mut command);
+                assert_eq!((status, stderr.as_str()), (Some(0), ""), "{name}, {element}, {order}");
+                stdout
+            });
+            assert!(outputs.iter().all(|output| output == &outputs[0]), "{name}: {outputs:?}");
+        }
+    }
 }

@@ -2,9 +2,15 @@
 // It defines KERNELS, the folder of the worker's kernels, CHECK_FOLDER, this one, and KERNEL_CACHE. Every function ends the
 // program with a message if a call fails.
 //
+<<<<<<< HEAD
 // A test of its own for kernels: a program here that compiles `prelude() + kernel_file("x.cu")` with -DELEMENT_HALF, say,
 // makes `Kernels` of the cubin, then `Buffer`s, launches, and compares their values with those in fp64; and a test in
 // ../../virtual_kernels.rs that calls `compile` with its name and `assert_same_in_every_order` with each case.
+=======
+// A test of kernels is a program here that compiles `prelude() + kernel_file("x.cu")`, makes `Kernels` of the cubin, then
+// `Buffer`s, launches, and compares their values with those in fp64 (norm.cpp, pointwise.cpp); ../../virtual_kernels.rs runs it
+// in every order of threads.
+>>>>>>> gputests
 
 #pragma once
 
@@ -37,6 +43,7 @@ int cuGetErrorName(int, const char**);
 int cuModuleLoadData(void**, const void*);
 int cuModuleUnload(void*);
 int cuModuleGetFunction(void**, void*, const char*);
+int cuFuncSetAttribute(void*, int, int);
 int cuLaunchKernel(
     void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
 int cuStreamCreate(void**, unsigned);
@@ -126,6 +133,8 @@ inline std::string compile_once(const std::string& source, const std::vector<con
 
 struct Grid {
   unsigned x = 1, y = 1, z = 1;
+  // Bytes of dynamic shared memory, in the grid of the blocks.
+  unsigned shared = 0;
 };
 
 // Device memory with the values of a vector; after `Kernels`, which make a context.
@@ -168,13 +177,32 @@ class Kernels {
   int launch(const char* name, Grid grid, Grid block, void* stream, A... arguments) const {
     void* function = nullptr;
     CHECK(cuModuleGetFunction(&function, module_, name));
+    if (grid.shared > 0) {
+      // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+      CHECK(cuFuncSetAttribute(function, 8, static_cast<int>(grid.shared)));
+    }
     void* values[] = {&arguments...};
-    return cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0, stream, values, nullptr);
+    return cuLaunchKernel(
+        function, grid.x, grid.y, grid.z, block.x, block.y, block.z, grid.shared, stream, values, nullptr);
   }
 
  private:
   void* module_ = nullptr;
 };
+
+// The cubin of `source`, from a file in the folder of the second argument if there is one: each order of threads is a process
+// of its own, and the compiler takes longer than the kernels.
+inline std::string cached(int count, char** arguments, const std::string& source, const std::string& element) {
+  expect(count == 3, "the arguments must be a case and a folder");
+  const std::string path = std::string(arguments[2]) + "/" + element;
+  if (std::ifstream(path).good()) {
+    return contents(path);
+  }
+  const std::string option = "-DELEMENT_" + element;
+  const std::string cubin = compile(source, {option.c_str()});
+  std::ofstream(path, std::ios::binary) << cubin;
+  return cubin;
+}
 
 // The program's case, by its only argument.
 inline int run_case(int count, char** arguments, const std::map<std::string, std::function<void()>>& cases) {
