@@ -309,9 +309,12 @@ pub struct Fork {
 fn made_fork(is_fork: bool, call: impl FnOnce(*mut RawTensor, *mut RawTensor) -> *mut c_char) -> Result<Fork> {
     let (mut first, mut second) = (null_mut(), null_mut());
     check(call(&raw mut first, if is_fork { &raw mut second } else { null_mut() }))?;
-    // SAFETY: tensors on the heap, owned by the caller alone.
-    let first = unsafe { Tensor::from_ptr(first.cast()) };
-    let second = if is_fork { unsafe { Tensor::from_ptr(second.cast()) } } else { first.shallow_clone() };
+    // SAFETY: tensors on the heap, owned by the caller alone; the second is made only for a fork.
+    let (first, second) = unsafe {
+        let first = Tensor::from_ptr(first.cast());
+        let second = if is_fork { Tensor::from_ptr(second.cast()) } else { first.shallow_clone() };
+        (first, second)
+    };
     Ok(Fork { first, second })
 }
 

@@ -2,15 +2,9 @@
 // It defines KERNELS, the folder of the worker's kernels, CHECK_FOLDER, this one, and KERNEL_CACHE. Every function ends the
 // program with a message if a call fails.
 //
-<<<<<<< HEAD
-// A test of its own for kernels: a program here that compiles `prelude() + kernel_file("x.cu")` with -DELEMENT_HALF, say,
-// makes `Kernels` of the cubin, then `Buffer`s, launches, and compares their values with those in fp64; and a test in
-// ../../virtual_kernels.rs that calls `compile` with its name and `assert_same_in_every_order` with each case.
-=======
 // A test of kernels is a program here that compiles `prelude() + kernel_file("x.cu")`, makes `Kernels` of the cubin, then
 // `Buffer`s, launches, and compares their values with those in fp64 (norm.cpp, pointwise.cpp); ../../virtual_kernels.rs runs it
 // in every order of threads.
->>>>>>> gputests
 
 #pragma once
 
