@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use ringmark_record::benchmark::exchange::BackendChoice;
-use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
+use ringmark_record::benchmark::train::config::{Fault, GRAPH_WARMUP, TrainConfig};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::graphs::GraphChoice;
 use ringmark_record::dimension::kv_store::KvStore;
@@ -15,7 +15,7 @@ use crate::job::session::Session;
 use crate::job::world::World;
 
 /// Steps before a capture: cuDNN's search, libraries' workspaces and NCCL's connections cannot be captured.
-const EAGER_STEPS: u32 = 3;
+const EAGER_STEPS: u32 = GRAPH_WARMUP - 1;
 
 /// The outcome of `--graphs`.
 #[derive(Debug, Clone)]
@@ -85,8 +85,8 @@ fn exclusion(config: &TrainConfig, device: DeviceKind, ranks: u32) -> Option<Str
     if let BackendChoice::Mpi | BackendChoice::SharedMemory = exchange.backend {
         return Some(format!("--backend {} exchanges through the host", exchange.backend));
     }
-    if *warmup <= EAGER_STEPS {
-        return Some(format!("--warmup {warmup}, and a capture needs {} warm-up iterations", EAGER_STEPS + 1));
+    if *warmup < GRAPH_WARMUP {
+        return Some(format!("--warmup {warmup}, and a capture needs {GRAPH_WARMUP} warm-up iterations"));
     }
     None
 }
