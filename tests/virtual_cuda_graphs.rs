@@ -180,7 +180,6 @@ fn what_cannot_be_captured_is_launched_kernel_by_kernel() {
         (1, "--inject overflow:5 --dtype fp16 --loss-scale 128", "--inject overflow:5 changes a step"),
         (2, "--kv-store device", "--kv-store device exchanges through the host"),
         (2, "--backend mpi", "--backend mpi exchanges through the host"),
-        (2, "--gradient-compression topk:0.1", "--gradient-compression topk:0.1 exchanges through the host"),
     ] {
         off(&train(ranks, "auto", &format!("--layout nchw {options}")), reason);
     }

@@ -38,7 +38,7 @@ impl GraphUse {
         if choice.is_off() {
             return Ok(GraphUse { choice, no_graph: None });
         }
-        match exclusion(config, device, session.world.ranks()) {
+        match exclusion(config, device) {
             Some(reason) => GraphUse { choice, no_graph: None }.without(reason),
             None => Ok(GraphUse { choice, no_graph: None }),
         }
@@ -65,8 +65,8 @@ impl GraphUse {
 }
 
 /// Returns why this run cannot use graphs.
-fn exclusion(config: &TrainConfig, device: DeviceKind, ranks: u32) -> Option<String> {
-    let TrainConfig { trace, inject, kv_store, gradient_compression, exchange, warmup, .. } = config;
+fn exclusion(config: &TrainConfig, device: DeviceKind) -> Option<String> {
+    let TrainConfig { trace, inject, kv_store, exchange, warmup, .. } = config;
     if device == DeviceKind::Cpu {
         return Some("CUDA graphs need a GPU".to_owned());
     }
@@ -78,9 +78,6 @@ fn exclusion(config: &TrainConfig, device: DeviceKind, ranks: u32) -> Option<Str
     }
     if kv_store.kv_store != KvStore::Ring {
         return Some(format!("--kv-store {} exchanges through the host", kv_store.kv_store));
-    }
-    if !gradient_compression.is_none() && ranks > 1 {
-        return Some(format!("--gradient-compression {gradient_compression} exchanges through the host"));
     }
     if let BackendChoice::Mpi | BackendChoice::SharedMemory = exchange.backend {
         return Some(format!("--backend {} exchanges through the host", exchange.backend));
