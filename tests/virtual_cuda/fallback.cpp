@@ -105,7 +105,9 @@ void keep(Stream& stream, const c10::OperatorHandle& operation, torch::jit::Stac
   for (std::size_t index = 0; index < schema.arguments().size(); ++index) {
     arguments.push_back(kept_value((*stack)[first + index]));
     for (const at::Tensor& tensor : tensors_of(arguments.back())) {
-      if (is_written(schema.arguments()[index]) && is_of_device(tensor)) {
+      // Schemas of batch normalization do not say that running statistics are written.
+      const bool is_statistic = schema.arguments()[index].name().rfind("running_", 0) == 0;
+      if ((is_statistic || is_written(schema.arguments()[index])) && is_of_device(tensor)) {
         recording.undo.push_back([tensor, before = cpu_alias(tensor).clone()] { cpu_alias(tensor).copy_(before); });
       }
     }

@@ -67,13 +67,14 @@ void Recording::record(Event& event, Stream& stream) {
   events_.push_back(captured);
   event.captured = captured;
   event.device = stream.device;
-  add(stream, [captured](Stream& replayed) { Machine::get().record(captured->event, replayed); });
+  // Events are no nodes of a graph: they need no join.
+  steps_.push_back({&stream, [captured](Stream& replayed) { Machine::get().record(captured->event, replayed); }});
 }
 
 void Recording::wait(Stream& stream, CapturedEvent& event) {
   stream.recording = this;
   clocks_[&stream].join(event.clock);
-  add(stream, [&event](Stream& replayed) { Machine::get().wait(replayed, event.event); });
+  steps_.push_back({&stream, [&event](Stream& replayed) { Machine::get().wait(replayed, event.event); }});
 }
 
 }  // namespace virtual_cuda

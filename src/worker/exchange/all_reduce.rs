@@ -46,7 +46,8 @@ impl AllReduce {
         let (result, optimizer) = match request.rule.assigns() {
             true => (sums, None),
             false => {
-                let optimizer = Optimizer::new(&request.rule, counts, weights.shallow_clone(), sums)?.with_rounded(rounded);
+                let optimizer =
+                    Optimizer::new(&request.rule, counts, weights.shallow_clone(), sums)?.with_rounded(rounded);
                 (weights, Some(optimizer))
             }
         };

@@ -68,7 +68,8 @@ pub fn finish(pending: Option<PendingKernels>, choice: KernelsChoice, session: &
     let libtorch = |remark| ChosenKernels { choice: KernelsChoice::Libtorch, remark };
     let Some(PendingKernels { element, images }) = pending else { return Ok(libtorch(None)) };
     let load = |(set, image): (KernelSet, JoinHandle<Result<CachedImage>>)| {
-        let CachedImage { bytes, path } = image.join().map_err(|_| anyhow!("the thread of the compiler panicked"))??;
+        let CachedImage { bytes, path } =
+            image.join().map_err(|_| anyhow!("the thread of the compiler panicked"))??;
         LoadedKernels::new(&bytes, set, element, device).inspect_err(|_| {
             // The next start compiles again if the cached file is damaged.
             let _ = path.map(fs::remove_file);

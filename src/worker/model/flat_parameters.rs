@@ -36,13 +36,12 @@ impl FlatParameters {
             tensors.parameters.iter().rev().map(|named| named.tensor.shallow_clone()).collect();
         let (length, device) = (tensors.elements() as i64, tensors.device());
         let zeros = |kind| Tensor::f_zeros([length], (kind, device));
-        let mut flat =
-            FlatParameters {
-                weights: zeros(Kind::Float)?,
-                rounded: compute.map(zeros).transpose()?,
-                is_current: Cell::new(false),
-                parameters,
-            };
+        let mut flat = FlatParameters {
+            weights: zeros(Kind::Float)?,
+            rounded: compute.map(zeros).transpose()?,
+            is_current: Cell::new(false),
+            parameters,
+        };
         let exact = flat.views(&flat.weights, layout)?;
         let rounded = flat.rounded.as_ref().map(|rounded| flat.views(rounded, layout)).transpose()?;
         for (index, (named, view)) in tensors.parameters.iter_mut().rev().zip(exact).enumerate() {

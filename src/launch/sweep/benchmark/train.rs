@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::config::{GRAPH_WARMUP, TrainConfig};
 use ringmark_record::benchmark::train::learning::LearningConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
+use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 use ringmark_record::trace::config::TraceConfig;
@@ -55,9 +56,13 @@ pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::R
 
 fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &Live) -> anyhow::Result<()> {
     let trial = |run: RunName, files: JobFiles, context: PlanContext| {
-        let train = config.of_run(run, context).of_iterations(batch_search::ITERATIONS);
+        let train = config.of_run(run, context);
+        // Graphs take memory of their own.
+        let has_graphs = config.sweep.device == DeviceKind::Cuda && !train.graphs.is_off();
+        let warmup = if has_graphs { GRAPH_WARMUP } else { batch_search::ITERATIONS - 1 };
+        let train = train.of_iterations(warmup + 1);
         // A run of fp16 whose scale is too large for all its steps counts for nothing, and the first ones are to find that out.
-        config.job(run, TrainConfig { warmup: 1, save: None, loss_scale: 1.0, ..train }, files)
+        config.job(run, TrainConfig { warmup, save: None, loss_scale: 1.0, ..train }, files)
     };
     let sweep = batch_search::resolved::<RunRecord>(&config.sweep, config.kind(), &trial, live)?;
     let trial = |train: &TrainConfig, run: RunName, files: JobFiles, context: PlanContext| {

@@ -227,6 +227,9 @@ impl Default for TrainConfig {
     }
 }
 
+/// Least warm-up of a run with CUDA graphs: they are captured before its last iteration.
+pub const GRAPH_WARMUP: u32 = 4;
+
 /// Number of images in an epoch of ImageNet-1k, which DLPerf's learning-rate warm-up is counted in.
 pub const IMAGENET_IMAGES: u64 = 1_281_167;
 

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use ringmark_record::benchmark::exchange::BackendChoice;
-use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
+use ringmark_record::benchmark::train::config::{Fault, GRAPH_WARMUP, TrainConfig};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::graphs::GraphChoice;
 use ringmark_record::dimension::kv_store::KvStore;
@@ -15,7 +15,7 @@ use crate::job::session::Session;
 use crate::job::world::World;
 
 /// Steps before a capture: cuDNN's search, libraries' workspaces and NCCL's connections cannot be captured.
-const EAGER_STEPS: u32 = 3;
+const EAGER_STEPS: u32 = GRAPH_WARMUP - 1;
 
 /// The outcome of `--graphs`.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl GraphUse {
         if choice.is_off() {
             return Ok(GraphUse { choice, no_graph: None });
         }
-        match exclusion(config, device, session.world.ranks()) {
+        match exclusion(config, device) {
             Some(reason) => GraphUse { choice, no_graph: None }.without(reason),
             None => Ok(GraphUse { choice, no_graph: None }),
         }
@@ -65,8 +65,8 @@ impl GraphUse {
 }
 
 /// Returns why this run cannot use graphs.
-fn exclusion(config: &TrainConfig, device: DeviceKind, ranks: u32) -> Option<String> {
-    let TrainConfig { trace, inject, kv_store, gradient_compression, exchange, warmup, .. } = config;
+fn exclusion(config: &TrainConfig, device: DeviceKind) -> Option<String> {
+    let TrainConfig { trace, inject, kv_store, exchange, warmup, .. } = config;
     if device == DeviceKind::Cpu {
         return Some("CUDA graphs need a GPU".to_owned());
     }
@@ -79,14 +79,11 @@ fn exclusion(config: &TrainConfig, device: DeviceKind, ranks: u32) -> Option<Str
     if kv_store.kv_store != KvStore::Ring {
         return Some(format!("--kv-store {} exchanges through the host", kv_store.kv_store));
     }
-    if !gradient_compression.is_none() && ranks > 1 {
-        return Some(format!("--gradient-compression {gradient_compression} exchanges through the host"));
-    }
     if let BackendChoice::Mpi | BackendChoice::SharedMemory = exchange.backend {
         return Some(format!("--backend {} exchanges through the host", exchange.backend));
     }
-    if *warmup <= EAGER_STEPS {
-        return Some(format!("--warmup {warmup}, and a capture needs {} warm-up iterations", EAGER_STEPS + 1));
+    if *warmup < GRAPH_WARMUP {
+        return Some(format!("--warmup {warmup}, and a capture needs {GRAPH_WARMUP} warm-up iterations"));
     }
     None
 }

@@ -298,7 +298,7 @@ fn capture(graphs: GraphUse, step: &mut Step, session: &Session, progress: &Prog
         return Ok(graphs);
     }
     let of_sums = match step.exchange.is_asynchronous() {
-        true => ": backward's time includes the exchange, and exposed_allreduce is empty",
+        true => ": backward's time includes the exchange, and exposed_allreduce is 0",
         false => "",
     };
     progress.print(&format!("graphs: forward and backward are replayed from the next iteration on{of_sums}"));
