@@ -64,6 +64,7 @@ mod virtual_cuda_graphs;
 mod virtual_cuda_hosts;
 mod virtual_cuda_score;
 mod virtual_cuda_time;
+mod virtual_fused;
 mod virtual_kernels;
 mod watch;
 mod work_load;

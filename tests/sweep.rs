@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -556,15 +555,14 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
     // Which leaves its stack in the log.
     let crashed = (Signal::SIGSEGV, "was killed by signal 11 (SIGSEGV) in iteration ");
     let stopped = (Signal::SIGSTOP, "no progress for 10 s: rank 1 of 2 on host ");
-    let (cpu, cuda) = (("cpu", None), ("cuda", Some(virtual_cuda::libraries())));
-    let name = |(signal, words): (Signal, &str), (device, libraries): (&str, Option<&Path>)| {
+    let name = |(signal, words): (Signal, &str), device: &str| {
         let sandbox = Sandbox::real();
         let options = "--cases 1n2g --runs 1 --hosts localhost:2 --stall-timeout 10";
         let training =
             format!("--device {device} --model mxnet-lenet --batch-size 2 --iters 100000 --warmup 1 --threads 1");
         let mut sweep = ringmark(&format!("sweep --no-doctor {options} {training}"));
         sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
-        sweep.envs(libraries.map(|folder| ("LD_LIBRARY_PATH", folder)));
+        sweep.envs((device == "cuda").then(virtual_cuda::variables).into_iter().flatten());
         let turn = crate::turn();
         let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
         let log = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.log.part");
@@ -591,7 +589,7 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
     };
     // Beside each other: most of it is the wait for the time-out.
     thread::scope(|scope| {
-        for (fault, device) in [(crashed, cpu), (stopped, cpu), (stopped, cuda)] {
+        for (fault, device) in [(crashed, "cpu"), (stopped, "cpu"), (stopped, "cuda")] {
             scope.spawn(move || name(fault, device));
         }
     });

@@ -3,6 +3,7 @@
 //! is in `virtual_cuda_time`, what the launcher makes of several hosts in `virtual_cuda_hosts`. Not for speed, cuDNN, NCCL's
 //! algorithms or drivers.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,6 +38,13 @@ pub fn libraries() -> &'static Path {
     })
 }
 
+/// Variables of a process on virtual GPUs: their libraries, and compiled kernels that no user's cache holds. The compiler's
+/// version covers its sources, so that kernels of an earlier build are not found.
+pub fn variables() -> [(&'static str, PathBuf); 2] {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("virtual_cuda_cache");
+    [("LD_LIBRARY_PATH", libraries().to_owned()), ("XDG_CACHE_HOME", cache)]
+}
+
 /// PATH on which nvidia-smi is the virtual GPUs'.
 pub fn program_path() -> String {
     format!("{}:{}", libraries().display(), std::env::var("PATH").expect("set"))
@@ -61,7 +69,8 @@ pub struct Report {
 impl Virtual {
     fn new(run: Run) -> Virtual {
         let report = run.path("report.jsonl");
-        let run = run.variable("LD_LIBRARY_PATH", libraries()).variable("PATH", program_path());
+        let run = variables().into_iter().fold(run, |run, (name, value)| run.variable(name, value));
+        let run = run.variable("PATH", program_path());
         let run = run.variable("VIRTUAL_CUDA_REPORT", &report);
         Virtual { run, report }
     }
@@ -78,6 +87,10 @@ impl Virtual {
     pub fn set(self, name: &str, value: impl ToString) -> Virtual {
         let run = self.run.variable(&format!("VIRTUAL_CUDA_{name}"), value.to_string());
         Virtual { run, ..self }
+    }
+
+    pub fn variable(self, name: &str, value: impl AsRef<OsStr>) -> Virtual {
+        Virtual { run: self.run.variable(name, value), ..self }
     }
 
     pub fn file(self, option: &str, path: &Path) -> Virtual {
@@ -98,7 +111,7 @@ impl Virtual {
         self.run.refused(status)
     }
 
-    fn save(self) -> Virtual {
+    pub fn save(self) -> Virtual {
         Virtual { run: self.run.save(), ..self }
     }
 
@@ -139,12 +152,12 @@ pub fn assert_near(actual: f64, expected: f64, tolerance: f64, what: &str) {
 
 /// CPUs and virtual GPUs have other kernels, and rounding decides on which side of ReLU's corner a value falls: after that
 /// they are apart. That happens with one seed in ten, which depends on the processor: one of four must be near.
-fn assert_near_for_a_seed(is_near: impl FnMut(u32) -> bool, what: &str) {
+pub fn assert_near_for_a_seed(is_near: impl FnMut(u32) -> bool, what: &str) {
     assert!((1..=4).any(is_near), "{what}: apart for every seed");
 }
 
 /// Largest relative difference of two runs' losses.
-fn difference(actual: &RunRecord, expected: &RunRecord) -> f64 {
+pub fn difference(actual: &RunRecord, expected: &RunRecord) -> f64 {
     let losses = |record: &RunRecord| record.iterations.iter().flat_map(|one| one.loss.clone()).collect::<Vec<f64>>();
     let (actual, expected) = (losses(actual), losses(expected));
     assert_eq!(actual.len(), expected.len());

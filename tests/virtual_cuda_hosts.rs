@@ -18,7 +18,7 @@ use crate::cluster::faults::{self, Aftermath, Sweep};
 use crate::cluster::{Cluster, succeed};
 use crate::runs::rows_by_case;
 use crate::sandbox::{ringmark, run, wait_until, words};
-use crate::virtual_cuda::{assert_near, libraries, program_path};
+use crate::virtual_cuda::{assert_near, libraries, program_path, variables};
 use crate::virtual_cuda_time::{AFTER_SUMS, compute, wire};
 use crate::worker::checksum;
 use crate::{turn, turn_of, worker};
@@ -87,12 +87,8 @@ impl Hosts {
 
 /// Its exit status and what it says, of a command that starts `ringmark`.
 fn doctor(command: &mut Command) -> (Option<i32>, String) {
-    let Output { status, stdout, stderr } = command
-        .args(words("--device cuda --worker"))
-        .arg(worker())
-        .env("LD_LIBRARY_PATH", libraries())
-        .output()
-        .expect("starts");
+    let Output { status, stdout, stderr } =
+        command.args(words("--device cuda --worker")).arg(worker()).envs(variables()).output().expect("starts");
     (status.code(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned())
 }
 

@@ -12,7 +12,7 @@ use ringmark_record::dimension::graphs::GraphChoice;
 use serde_json::Value;
 
 use crate::sandbox::{run, words};
-use crate::virtual_cuda::libraries;
+use crate::virtual_cuda::variables;
 use crate::{turn_of, worker};
 
 /// Convolutions of ResNet-18 with ReLU: one in the stem, two in each of eight blocks.
@@ -51,7 +51,7 @@ fn score(options: &str, settings: &[(&str, &str)]) -> (Option<i32>, String, Opti
         .arg("--record")
         .arg(path("score.json"))
         .env("OMP_NUM_THREADS", "1");
-    command.env("LD_LIBRARY_PATH", libraries()).env("VIRTUAL_CUDA_REPORT", path("report"));
+    command.envs(variables()).env("VIRTUAL_CUDA_REPORT", path("report"));
     command.env("VIRTUAL_CUDA_CALLS", path("calls")).stdin(Stdio::null());
     command.envs(settings.iter().map(|(name, value)| (format!("VIRTUAL_CUDA_{name}"), value)));
     let (status, log, stderr) = run(&mut command);

@@ -14,7 +14,7 @@ use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::Bytes;
 
 use crate::sandbox::{ringmark, run, words};
-use crate::virtual_cuda::{RATE, SMALL, Virtual, assert_near, libraries};
+use crate::virtual_cuda::{RATE, SMALL, Virtual, assert_near, variables};
 use crate::worker::AT_ONCE;
 use crate::{turn, worker};
 
@@ -163,7 +163,7 @@ fn bandwidth(ranks: u32, options: &str, settings: &[(&str, &str)], json: &Path) 
         .args(words(options))
         .arg("--json")
         .arg(json);
-    command.stdin(Stdio::null()).env("LD_LIBRARY_PATH", libraries()).env("OMP_NUM_THREADS", "1");
+    command.stdin(Stdio::null()).envs(variables()).env("OMP_NUM_THREADS", "1");
     command.envs(settings.iter().map(|(name, value)| (format!("VIRTUAL_CUDA_{name}"), *value)));
     let (status, stdout, stderr) = run(&mut command);
     assert_eq!(status, Some(0), "{stderr}");
@@ -273,7 +273,7 @@ fn one_wrong_element_of_any_operation_is_found() {
         let mut command = Command::new("mpirun");
         command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 2")).arg(worker());
         command.args(words("bandwidth --device cuda --threads 1 -b 48K -e 48K -n 2 -w 1 --op"));
-        command.args(words(operation)).stdin(Stdio::null()).env("LD_LIBRARY_PATH", libraries());
+        command.args(words(operation)).stdin(Stdio::null()).envs(variables());
         command.env("VIRTUAL_CUDA_WRONG_SUM", "2").env("VIRTUAL_CUDA_FAULTY_DEVICE", "1");
         let (status, stdout, stderr) = run(&mut command);
         let told = "the run failed: 1 wrong elements in results of 49152 bytes, out-of-place";

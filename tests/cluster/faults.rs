@@ -145,7 +145,7 @@ pub fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Com
         .arg(out)
         .args(words("--no-doctor --interface eth0 --runs 1 --model resnet18 --batch-size 2 --threads 1"));
     if options.contains("--device cuda") {
-        command.env("LD_LIBRARY_PATH", virtual_cuda::libraries());
+        command.envs(virtual_cuda::variables());
     } else {
         command.args(["--device", "cpu"]);
     }
