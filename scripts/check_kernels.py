@@ -7,7 +7,7 @@
 --libraries  has libnvrtc.so.* and libnvrtc-builtins.so.* already
 
 A kernel fails if it does not compile, spills registers to memory, or uses more registers than the limit: with 128 two blocks
-of 256 threads fit on a multiprocessor, which was the fastest on an H100 (results/h100/kernels.jsonl, batch_norm_choice).
+of 256 threads fit on a multiprocessor, which was the fastest on an H100 (results/h100/kernels.txt, batch_norm_choice).
 """
 
 import argparse

@@ -21,7 +21,13 @@ const SET_IN_BASELINES: [&str; 6] =
 const OF_SERVERS: [&str; 2] = ["--servers", "--key-placement"];
 
 /// Options, and their values, that a record has what they came to of.
-const CHOSEN_LATER: [(&str, &str); 3] = [("--layout", "auto"), ("--image-size", ""), ("--batch-size", AUTO_BATCH_SIZE)];
+const CHOSEN_LATER: [(&str, &str); 5] = [
+    ("--layout", "auto"),
+    ("--image-size", ""),
+    ("--batch-size", AUTO_BATCH_SIZE),
+    ("--kernels", "auto"),
+    ("--graphs", "auto"),
+];
 
 /// What a record has as many of as its epochs came to.
 const ITERATIONS: &str = "--iters";
