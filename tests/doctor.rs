@@ -357,7 +357,8 @@ fn four_hosts_that_are_well_reach_each_other() {
         let (status, text) =
             hospital.ringmark(&format!("sweep {all} {training} {choice} --out {}", out.path().display()));
         assert_eq!(status, Some(0), "{text}");
-        assert!(text.starts_with("interface: eth0, 10.77.0.0/24 ("), "{text}");
+        let unused = format!("{}, {}: no case uses them; add 4n1g", hospital.host(3), hospital.host(4));
+        assert!(text.starts_with(&unused) && text.contains("\ninterface: eth0, 10.77.0.0/24 ("), "{text}");
         let log = fs::read_to_string(out.path().join("2n1g/mxnet-lenet_b2_fp32_1.log")).expect("a log");
         assert!(log.contains(command_line) && log.contains("\n# NCCL_SOCKET_IFNAME==eth0\n"), "{log}");
     }
