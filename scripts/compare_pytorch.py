@@ -194,6 +194,8 @@ class Case:
             warmup = self.options.warmup
             counted = self.step_options(warmup if self.options.score else 0)
             command = [self.options.worker, benchmark, *counted, "--warmup", str(warmup), "--record", record, *more]
+            if self.options.device == "cuda" and not self.options.score:
+                command += ["--graphs", "auto"]
             command += self.options.ringmark_options.split()
             if self.processes > 1:
                 command = [

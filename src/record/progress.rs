@@ -110,7 +110,7 @@ pub struct JobProgress {
 pub struct AllRanks {
     /// Ranks and servers that have reported.
     pub ranks: usize,
-    /// Their hosts.
+    /// Number of their hosts.
     pub hosts: usize,
     /// The lowest and the highest iteration of a rank.
     pub iterations: [u32; 2],
@@ -149,7 +149,7 @@ pub struct RankProgress {
 }
 
 impl JobProgress {
-    /// What files have that do not name it.
+    /// Default for files without this key.
     fn first_interval() -> Seconds {
         heartbeat::INTERVAL
     }
@@ -159,8 +159,8 @@ impl JobProgress {
         heartbeat::silence(self.report_interval)
     }
 
-    /// Of more than `most` ranks keeps those of the hosts that are silent or slowest, and what all ranks have together: what
-    /// is written once a second must not grow with the job.
+    /// Keeps the ranks of the silent and slowest hosts if there are more than `most`, and totals over all: what is written once
+    /// a second must not grow with the job.
     pub fn keep_slowest_hosts(&mut self, most: usize) {
         if self.ranks.len() <= most {
             return;

@@ -30,7 +30,7 @@ pub const HEADERS: [(&str, &str); 9] = [
     ("left", "%"),
 ];
 
-/// Of the cases of which it is known, with whether their speed is unreliable.
+/// Rows of the cases whose division is known; true for those with an unreliable speed.
 pub fn rows(group: &Group) -> Vec<(Vec<String>, bool)> {
     let row = |case: &CaseRuns| {
         let cost = work_load::of_case(group, case)?;

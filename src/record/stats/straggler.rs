@@ -175,8 +175,8 @@ fn is_once(slow: &[usize], iterations: usize) -> bool {
     is_one_stretch && slow.len() <= (iterations / 10).max(1)
 }
 
-/// For every rank, of every iteration: `[rank][iteration]`, as the times are. In linear time: the median of the others is
-/// among the values in the middle of all.
+/// Median of the other ranks' times, `[rank][iteration]` like `times`. Linear in the ranks: the median of the others is one of
+/// the middle values of all.
 fn medians_of_others(times: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let mut medians = vec![Vec::with_capacity(times[0].len()); times.len()];
     let mut values = Vec::with_capacity(times.len());
@@ -230,7 +230,6 @@ mod tests {
         judged(&own)
     }
 
-    /// Of each rank's others, by a sort.
     #[test]
     fn medians_of_others_are_those_of_a_sort() {
         let mut random = Random(7);

@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(only(&gpus).1, "rank 3 on host d");
     }
 
-    /// With a search through the hosts for every rank of every host this takes hours.
+    /// A search through all hosts for every rank would take hours.
     #[test]
     fn thousands_of_hosts_are_judged_in_linear_time() {
         let names: Vec<String> = (0..2048).map(|host| format!("node{host}")).collect();

@@ -226,11 +226,11 @@ impl LateStage {
     }
 }
 
-/// What threads of some ranks took for their images, in seconds.
+/// Seconds that the input threads of some ranks spent, by stage.
 #[derive(Debug, Clone, Copy)]
 struct StageTimes {
     read: f64,
-    /// With all that follows it.
+    /// Decoding and all later stages.
     decode: f64,
     images: u64,
 }

@@ -280,7 +280,7 @@ impl GradientObserver for GradientReducer {
 }
 
 impl State {
-    /// What is waited for in the exchange of this bucket, or of any.
+    /// Stage of waiting for the exchange of this bucket, or of any.
     fn stage(&self, bucket: Option<u32>) -> Option<Stage> {
         let operation = self.sink.operation()?;
         Some(Stage::Exchange { operation, bucket })

@@ -88,8 +88,8 @@ impl StepMarks {
         Ok(Stage::Optimizer)
     }
 
-    /// From the start to the first sum, or to the end of backward where none was beside it. If sums were replayed in
-    /// backward, to the end of forward: the time must not contain a wait for another rank.
+    /// Time from the start to the first sum, or to the end of backward if there was none beside it. If sums were replayed in
+    /// backward, the time ends with forward: it must not contain a wait for another rank.
     fn before_allreduce(&self) -> Result<f64> {
         let last = if self.in_backward.has_replayed_sums { Phase::Forward } else { Phase::Backward };
         match self.in_backward.first_sum().or(self.ends[last].as_ref()) {

@@ -195,7 +195,7 @@ impl Default for TrainConfig {
             device: DeviceChoice::Auto,
             layout: LayoutChoice::Auto,
             kernels: KernelsChoice::Auto,
-            graphs: GraphChoice::Auto,
+            graphs: GraphChoice::Off,
             iterations: 120,
             warmup: 20,
             image_size: None,

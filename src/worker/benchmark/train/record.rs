@@ -49,7 +49,7 @@ pub struct Measured {
     pub epochs: Vec<EpochEnd>,
     /// Time by layer, where that was asked for.
     pub layers: Option<LayerProfile>,
-    /// Whether graphs were replayed.
+    /// Use of CUDA graphs.
     pub graphs: GraphUse,
 }
 
