@@ -155,6 +155,16 @@ class Buffer {
   std::size_t count_;
 };
 
+// Arguments of a launch: what a kernel reads, and what it writes.
+template <typename T>
+const T* in(const Buffer<T>& buffer) {
+  return buffer;
+}
+template <typename T>
+T* out(const Buffer<T>& buffer) {
+  return buffer;
+}
+
 // Device 0 with the kernels of one source.
 class Kernels {
  public:

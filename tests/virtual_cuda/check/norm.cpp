@@ -25,15 +25,6 @@ const char* const NAMES[] = {"", "_relu", "_sum_relu", "_sum_relu_two"};
 
 constexpr float MOMENTUM = 0.1f, EPSILON = 1e-5f;
 
-template <typename T>
-const T* in(const Buffer<T>& buffer) {
-  return buffer;
-}
-template <typename T>
-T* out(const Buffer<T>& buffer) {
-  return buffer;
-}
-
 struct Statistics {
   Numbers mean, inverse_sigma, variance, slope, offset;
 
@@ -58,7 +49,7 @@ class Check {
 
   void set_x(std::size_t index, double value) { x_[index] = value; }
 
-  // Forward and backward; NaN and infinity in place `broken` of dy, if there is such a place.
+  // Runs forward and backward with `value` at index `broken` of dy, if there is one.
   void run(After after, std::optional<std::size_t> broken = {}, double value = 0.0);
 
   // The same with max pooling of `images` images behind the ReLU.

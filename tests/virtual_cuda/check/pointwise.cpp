@@ -15,15 +15,6 @@ struct Shape {
   int rows, inputs, channels;
 };
 
-template <typename T>
-const T* in(const Buffer<T>& buffer) {
-  return buffer;
-}
-template <typename T>
-T* out(const Buffer<T>& buffer) {
-  return buffer;
-}
-
 // left^T right of matrices with `rows` rows.
 Numbers product(const Numbers& left, const Numbers& right, int rows) {
   const std::size_t m = left.size() / rows, n = right.size() / rows;
