@@ -46,7 +46,7 @@ use crate::ffi::libraries;
 use crate::ffi::shim::Stream;
 use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
-use crate::job::kernels;
+use crate::job::kernels::{self, ChosenKernels};
 use crate::job::session::{AskedLabel, Request, ServerBody, Servers, Session};
 use crate::job::world::World;
 use crate::measure::step_timer::{Sample, StepTimer};
@@ -108,8 +108,8 @@ fn train_in_stream(
     config.trace.check(config.iterations)?;
     let layout = config.layout.of(config.dtype, session.own.kind);
     let pending = kernels::start(config.kernels, config.dtype, layout, session)?;
-    let (mut step, division, place) = prepare(config, deal, session)?;
-    let kernels = kernels::finish(pending, config.kernels, session)?;
+    let use_kernels = || kernels::finish(pending, config.kernels, session);
+    let (mut step, division, place, kernels) = prepare(config, deal, session, use_kernels)?;
     let config = &TrainConfig { kernels: kernels.choice, ..config.clone() };
     let tuning = tune(config, session, &mut step)?;
     let header = header::header(
@@ -142,7 +142,8 @@ fn prepare(
     config: &TrainConfig,
     deal: Option<Deal>,
     session: &Session,
-) -> Result<(Step, Option<WorkDivision>, Option<Place>)> {
+    use_kernels: impl FnOnce() -> Result<ChosenKernels>,
+) -> Result<(Step, Option<WorkDivision>, Option<Place>, ChosenKernels)> {
     let (world, device) = (session.world, session.device());
     // Rank 0 alone needs to have the file: as the record, it lies where that rank runs.
     let from_checkpoint = config.learning.from_checkpoint.as_deref();
@@ -161,6 +162,8 @@ fn prepare(
     heartbeat::enter(Stage::Connecting);
     // Every rank starts from rank 0's weights and running statistics.
     agreement::take_those_of_rank_0(once(&model.flat.weights).chain(model.statistics()), world)?;
+    // Before the first step, which `--work-load auto` times.
+    let kernels = use_kernels()?;
     let division = work_load::divide(config, session, &model)?;
     let parameters = Parameters {
         weights: model.flat.weights.shallow_clone(),
@@ -183,7 +186,7 @@ fn prepare(
     if place.is_some() {
         checkpoint::restore(&step, &saved, world)?;
     }
-    Ok((step, division, place))
+    Ok((step, division, place, kernels))
 }
 
 /// The search of `--autotune` and its log, which is without rows where nothing is exchanged: there is nothing to choose.
