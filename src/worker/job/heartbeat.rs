@@ -6,7 +6,7 @@
 //! the job up, and the rank ends itself and the daemon that started it.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -21,6 +21,7 @@ use nix::unistd::{Pid, getppid};
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{Heartbeat, LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME};
 use ringmark_record::host::memory;
+use ringmark_record::host::memory_shortage::MemoryShortage;
 
 use crate::host::facts;
 use crate::job::standard_error;
@@ -195,6 +196,31 @@ pub fn end(message: &Message) {
     if let Some(mut stream) = launcher.as_ref() {
         // Whether it arrives or not, this rank ends.
         let _ = stream.write_all(message.line().as_bytes());
+    }
+}
+
+/// Sends the message that this rank has failed. If the launcher does not answer, MPI_Abort does not reach mpirun either:
+/// ends this process and its daemon then.
+pub fn end_with_failure(reason: String, shortage: Option<MemoryShortage>) {
+    end(&Message::Failed { reason, shortage });
+    let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if launcher.is_some_and(|stream| !is_answered(stream)) {
+        end_without_driver();
+    }
+}
+
+/// Returns true if the launcher closes the connection after this side has, which it does once it has read everything.
+fn is_answered(mut stream: TcpStream) -> bool {
+    if stream.shutdown(Shutdown::Write).and_then(|()| stream.set_read_timeout(Some(LINK_PATIENCE))).is_err() {
+        return false;
+    }
+    let mut nothing = [0; 64];
+    loop {
+        match stream.read(&mut nothing).map_err(|error| error.kind()) {
+            Ok(0) | Err(ErrorKind::ConnectionReset) => return true,
+            Ok(_) | Err(ErrorKind::Interrupted) => {}
+            Err(_) => return false,
+        }
     }
 }
 

@@ -364,7 +364,7 @@ impl World {
         let name = self.name();
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            heartbeat::end(&Message::Failed { reason: format!("internal error: {panic}"), shortage: None });
+            heartbeat::end_with_failure(format!("internal error: {panic}"), None);
             standard_error::emit(&format!("{name}: internal error"));
             default(panic);
             SimpleCommunicator::world().abort(1);
@@ -375,7 +375,7 @@ impl World {
 /// Tells the launcher why this process ends. It keeps the first that a process tells.
 pub fn report_failure(error: &Error) {
     let shortage = error.downcast_ref().map(|NoMemoryLeft { shortage, .. }| *shortage);
-    heartbeat::end(&Message::Failed { reason: cuda::in_words(error), shortage });
+    heartbeat::end_with_failure(cuda::in_words(error), shortage);
 }
 
 /// Ends the process of this `name` for `failure`, from a thread beside one that may be in MPI, which takes one call at a time
@@ -383,7 +383,7 @@ pub fn report_failure(error: &Error) {
 /// do after MPI_Abort; in that case those that lose this process end as well.
 pub fn end_at_once(name: &str, failure: &str, shortage: Option<MemoryShortage>) -> ! {
     standard_error::emit(&format!("{name}: {failure}"));
-    heartbeat::end(&Message::Failed { reason: failure.to_owned(), shortage });
+    heartbeat::end_with_failure(failure.to_owned(), shortage);
     exit::at_once(1)
 }
 
