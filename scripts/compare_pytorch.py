@@ -317,8 +317,13 @@ def run(command, environment, timeout=None):
 
 
 def tell(table, out, **figures):
-    """Prints the table, and writes it with the command and the raw figures to `out` where that is given."""
+    """Prints the table, and writes it to `out`."""
     print("\n".join(table))
+    write_figures(table, out, **figures)
+
+
+def write_figures(table, out, **figures):
+    """Writes the table, the command and the raw figures to the file `out`, if it is given."""
     if out:
         command = " ".join([f"scripts/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])
         pathlib.Path(out).write_text(json.dumps({"command": command, "table": table, **figures}, indent=1) + "\n")
@@ -330,6 +335,33 @@ def ratios(ours, theirs):
 
 def spread(values):
     return f"{statistics.median(values):8.2f} [{min(values):.2f}, {max(values):.2f}]"
+
+
+def write(cases, failures, options):
+    """Writes the table and the figures of all rounds so far to `--out`; returns the table's lines."""
+    lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'side':16} {'images/s':>26} {'ringmark over it':>22}"]
+    for case in cases:
+        ours = case.speeds.get("ringmark")
+        for side, theirs in case.speeds.items():
+            if theirs:
+                line = f"{case.name:24} {case.batch:5} {case.layout:>6} {SIDES[side]:16} {spread(theirs):>26}"
+                lines.append(line if side == "ringmark" else f"{line} {spread(ratios(ours, theirs)):>22}")
+    for case in cases:
+        if case.gigaflops and case.limits:
+            rates = f"{spread(case.gigaflops)} of {spread(case.limits)} GFLOP/s of matrix products"
+            shares = [100 * share for share in ratios(case.gigaflops, case.limits)]
+            lines.append(f"{case.name}, ringmark: {' '.join(rates.split())}: {spread(shares).strip()} %")
+    rounds = max(len(speeds) for case in cases for speeds in [*case.speeds.values(), []])
+    lines.append(f"medians [lowest, highest] of {rounds} rounds; {options.device}, {options.cores} cores")
+    lines += [f"left out: {name}: {reason.strip().splitlines()[-1]}" for name, reason in failures.items()]
+    write_figures(
+        lines,
+        options.out,
+        images_per_second={case.name: case.speeds for case in cases},
+        gigaflops_per_second={case.name: {"ringmark": case.gigaflops, "matrix products": case.limits} for case in cases},
+        **({"failures": failures} if failures else {}),
+    )
+    return lines
 
 
 def main():
@@ -411,33 +443,15 @@ def main():
             for number in range(options.rounds):
                 for case in group:
                     run_round(case, number)
+                # A run that is cut off leaves the rounds before.
+                write(cases, failures, options)
             for case in group:
                 case.end()
     finally:
         for case in cases:
             case.end()
 
-    lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'side':16} {'images/s':>26} {'ringmark over it':>22}"]
-    for case in cases:
-        ours = case.speeds.get("ringmark")
-        for side, theirs in case.speeds.items():
-            if theirs:
-                line = f"{case.name:24} {case.batch:5} {case.layout:>6} {SIDES[side]:16} {spread(theirs):>26}"
-                lines.append(line if side == "ringmark" else f"{line} {spread(ratios(ours, theirs)):>22}")
-    for case in cases:
-        if case.gigaflops and case.limits:
-            rates = f"{spread(case.gigaflops)} of {spread(case.limits)} GFLOP/s of matrix products"
-            shares = [100 * share for share in ratios(case.gigaflops, case.limits)]
-            lines.append(f"{case.name}, ringmark: {' '.join(rates.split())}: {spread(shares).strip()} %")
-    lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {options.device}, {options.cores} cores")
-    lines += [f"left out: {name}: {reason.strip().splitlines()[-1]}" for name, reason in failures.items()]
-    tell(
-        lines,
-        options.out,
-        images_per_second={case.name: case.speeds for case in cases},
-        gigaflops_per_second={case.name: {"ringmark": case.gigaflops, "matrix products": case.limits} for case in cases},
-        **({"failures": failures} if failures else {}),
-    )
+    print("\n".join(write(cases, failures, options)))
     sys.exit(1 if failures else 0)
 
 
