@@ -155,7 +155,12 @@ impl Watchdog {
         if self.known.iter().any(|(number, rank)| is_needed(*number, rank) && is_overdue(rank)) {
             return self.explanation(now);
         }
-        self.hang(now)
+        let hang = self.hang(now)?;
+        // A rank that has failed knows more: those that still wait may wait for it.
+        let has_failed = |(number, rank): (&u32, &Rank)| {
+            is_needed(*number, rank) && matches!(rank.end, Some((_, RankEnd::Failed(_))))
+        };
+        if self.known.iter().any(has_failed) { self.explanation(now) } else { Some(hang) }
     }
 
     /// The rank whose connection ended first, with nothing said.
@@ -440,6 +445,24 @@ mod tests {
         let verdict = story.verdict().expect("it hangs");
         assert!(verdict.contains("host b with ranks 2-3 has not been heard for 60 s"), "{verdict}");
         assert!(verdict.contains("; ranks 0-1 wait for them in iteration 3, all-reduce of bucket 2 ("), "{verdict}");
+    }
+
+    #[test]
+    fn a_rank_that_fails_before_the_job_hangs_says_why() {
+        let mut story = Story::new(&["a", "b", "c"]);
+        let all = [(0, 3, BUCKET, 0.0), (1, 3, BUCKET, 0.0), (2, 3, BUCKET, 0.0)];
+        story.pass(2, &all);
+        story.pass(57, &all[..2]);
+        story.say(0, failed("the connection to rank 2 broke"));
+        story.pass(2, &all[1..2]);
+        assert_eq!(story.verdict(), None);
+        // Less than the grace after the failure, and the time without progress is over.
+        story.pass(1, &all[1..2]);
+        assert_eq!(
+            story.verdict().expect("it hangs"),
+            "rank 0 of 3 on host a: the connection to rank 2 broke; rank 2 of 3 on host c has not been heard for 60 s: its \
+             host or link may be down"
+        );
     }
 
     #[test]
