@@ -16,7 +16,7 @@ use crate::exchange::memory::Shape;
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
-use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
+use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
 use crate::job::session::Session;
 
 /// The strategy.
@@ -28,9 +28,7 @@ pub struct AllReduce {
     result: Tensor,
     in_place: bool,
     wire: Wire,
-    backend: &'static str,
-    sum_dtype: Option<Wire>,
-    summed_ranks: u32,
+    facts: ExchangeFacts,
     rank: u32,
 }
 
@@ -53,17 +51,8 @@ impl AllReduce {
         };
         let reducer = GradientReducer::new(request.overlap, &request.exchange, (tensors, ready_from), sink)?;
         let (wire, rank) = (request.exchange.wire, session.world.rank());
-        Ok(AllReduce {
-            reducer,
-            optimizer,
-            result,
-            in_place,
-            wire,
-            backend: name,
-            sum_dtype,
-            summed_ranks: summed,
-            rank,
-        })
+        let facts = ExchangeFacts { name, sum_dtype, summed_ranks: summed, is_in_step: true };
+        Ok(AllReduce { reducer, optimizer, result, in_place, wire, facts, rank })
     }
 }
 
@@ -107,6 +96,10 @@ impl GradientExchange for AllReduce {
         self.reducer
     }
 
+    fn facts(&self) -> ExchangeFacts {
+        self.facts
+    }
+
     fn arrays(&self) -> ExchangeArrays {
         let result = self.result.shallow_clone();
         ExchangeArrays { wire: self.reducer.wire(), result, in_place: self.in_place }
@@ -115,10 +108,10 @@ impl GradientExchange for AllReduce {
     /// Of values, or of codes, which go from each rank to all others.
     fn asked_bytes(&self) -> Option<[u64; 2]> {
         if let Some(coded) = self.reducer.coded() {
-            return Some([u64::from(self.summed_ranks - 1) * coded.code.0; 2]);
+            return Some([u64::from(self.facts.summed_ranks - 1) * coded.code.0; 2]);
         }
         let bytes =
-            |elements| Collective::AllReduce { elements }.bytes(self.rank, self.summed_ranks, self.wire.bytes());
+            |elements| Collective::AllReduce { elements }.bytes(self.rank, self.facts.summed_ranks, self.wire.bytes());
         let buckets = self.reducer.buckets().into_iter();
         Some(buckets.map(bytes).fold([0; 2], |[out, into], bucket| [out + bucket[0], into + bucket[1]]))
     }
@@ -138,18 +131,6 @@ impl GradientExchange for AllReduce {
     /// Codes leave values on every rank for the next step.
     fn state(&self) -> Option<Vec<(&'static str, Tensor)>> {
         self.reducer.coded().is_none().then(|| self.optimizer.as_ref().map(Optimizer::state))?
-    }
-
-    fn name(&self) -> &'static str {
-        self.backend
-    }
-
-    fn sum_dtype(&self) -> Option<Wire> {
-        self.sum_dtype
-    }
-
-    fn summed_ranks(&self) -> u32 {
-        self.summed_ranks
     }
 
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()> {

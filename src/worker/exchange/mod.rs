@@ -20,21 +20,14 @@ pub mod reducer;
 pub mod request;
 pub mod strategy;
 
-use std::ops::Range;
-
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::benchmark::kv_store::KvStoreUse;
-use ringmark_record::dimension::units::Bytes;
-use ringmark_record::host::heartbeat::Stage;
 use tch::Tensor;
 
-use crate::exchange::coded::Coded;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::reducer::{GradientReducer, ReadyFrom};
-use crate::ffi::shim::GradientObserver;
 use crate::job::session::Session;
-use crate::measure::step_timer::InBackward;
 
 /// What is trained, as an exchange sees it.
 pub struct Parameters {
@@ -58,59 +51,48 @@ pub struct ExchangeArrays {
     pub in_place: bool,
 }
 
-/// Brings the ranks' gradients together and updates the parameters with them, in each step: [`begin`], backward, whose
-/// hooks hand the gradients over one by one as they are ready, [`finish`], [`update`].
+/// What a strategy is, for the record and for those that choose by it.
+#[derive(Debug, Clone, Copy)]
+pub struct ExchangeFacts {
+    /// The backend's name in the record.
+    pub name: &'static str,
+    /// Type in which the gradients of several ranks are added; `None` if nothing is exchanged.
+    pub sum_dtype: Option<Wire>,
+    /// Ranks whose gradients are summed; 1 if nothing is exchanged.
+    pub summed_ranks: u32,
+    /// True if an update leaves every rank with weights that contain all of this step, and nothing else.
+    pub is_in_step: bool,
+}
+
+/// Sums the ranks' gradients and updates the parameters in each step: [`GradientReducer::begin`], then backward, whose hooks
+/// hand gradients to the [reducer](GradientExchange::reducer) as they become ready, then [`finish`] and [`update`].
 ///
-/// What of the exchange is done when is the strategy's choice: sums while backward goes on and the same update on every
-/// rank; a sum to the owner of a bucket, whose update sends the weights to the others; gradients to a server, whose
-/// weights come back.
+/// The strategy decides what runs when: sums beside backward and the same update on every rank; a sum to the owner of a
+/// bucket, which sends its updated weights to the others; gradients to a server, which sends weights back.
 ///
-/// [`begin`]: GradientExchange::begin
 /// [`finish`]: GradientExchange::finish
 /// [`update`]: GradientExchange::update
 pub trait GradientExchange {
-    /// What takes the gradients.
+    /// Takes the gradients of each step.
     fn reducer(&self) -> &'static GradientReducer;
 
-    /// Before backward.
-    fn begin(&mut self) {
-        self.reducer().begin();
-    }
+    /// Describes the strategy.
+    fn facts(&self) -> ExchangeFacts;
 
-    /// The caller has put this gradient, counted in the order of backward, on the [wire](ExchangeArrays::wire):
-    /// [`ReadyFrom::Caller`].
-    fn gradient_ready(&mut self, parameter: usize) {
-        self.reducer().gradient_ready(parameter);
-    }
-
-    /// Where the values lie.
+    /// Returns where the values lie.
     fn arrays(&self) -> ExchangeArrays;
 
-    /// After backward, before [`finish`](GradientExchange::finish): what the exchange did in the meantime.
-    fn in_backward(&mut self) -> InBackward {
-        self.reducer().in_backward()
-    }
-
-    /// Announces that the work of the next step is captured, or that the capture is over: nothing is asked of the device
-    /// and nothing of the step is timed.
-    fn set_capturing(&mut self, is_capturing: bool) {
-        self.reducer().set_capturing(is_capturing);
-    }
-
-    /// Stands in for [`begin`](GradientExchange::begin), backward and [`finish`](GradientExchange::finish) if the step's
-    /// backward was a replay, during which no hook runs.
-    fn replayed(&mut self) -> InBackward {
-        self.reducer().replayed()
-    }
-
-    /// Orders what [`update`](GradientExchange::update) needs before it: on the CPU it is there when this returns, on
-    /// CUDA the stream waits for it and the host does not. Where `next`, the number of the update that follows, is known, a
-    /// strategy may begin with it while it waits. Fails with what failed inside backward.
+    /// Orders the sums before [`update`](GradientExchange::update): on the CPU they are complete on return, on CUDA the
+    /// stream waits for them and the host does not. A strategy may begin the update `next`, if given, while it waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first failure inside backward.
     fn finish(&mut self, _next: Option<u32>) -> Result<()> {
         self.reducer().finish()
     }
 
-    /// Update number `update`, from 1; skipped where the loss scaler found an overflow.
+    /// Runs update number `update`, from 1, unless the loss scaler found an overflow.
     fn update(&mut self, update: u32) -> Result<()>;
 
     /// Returns true if [`update`](GradientExchange::update) leaves the rounded copy of the weights current.
@@ -118,78 +100,33 @@ pub trait GradientExchange {
         false
     }
 
-    /// What the loss is multiplied by before backward, where that is not 1.
+    /// Returns the scaler of the loss, if its factor is not 1.
     fn loss_scaler(&self) -> Option<&LossScaler> {
         None
     }
 
-    /// Looks for errors of what is under way, without waiting; what is waited for.
-    fn check(&self) -> Result<Stage> {
-        self.reducer().check()
-    }
-
-    /// What exchanges, as in the record.
-    fn name(&self) -> &'static str;
-
-    /// Type in which the gradients of several ranks are added; `None` where nothing is exchanged.
-    fn sum_dtype(&self) -> Option<Wire>;
-
-    /// Number of ranks whose gradients come together; 1 where nothing is exchanged.
-    fn summed_ranks(&self) -> u32;
-
-    /// Sizes of the buckets as fp32, in the order of backward.
-    fn bucket_sizes(&self) -> Vec<Bytes> {
-        self.reducer().bucket_sizes()
-    }
-
-    /// Every bucket's elements, in the order of backward.
-    fn buckets(&self) -> Vec<Range<usize>> {
-        self.reducer().buckets()
-    }
-
-    /// Whether a bucket is sent in chunks, so that their size matters.
-    fn has_chunks(&self) -> bool {
-        self.reducer().has_chunks()
-    }
-
-    /// Whether the exchange goes on beside backward, so that the length of its last bucket matters.
-    fn is_asynchronous(&self) -> bool {
-        self.reducer().is_asynchronous()
-    }
-
-    /// What a code did, where gradients are exchanged by one.
-    fn coded(&self) -> Option<Coded> {
-        self.reducer().coded()
-    }
-
-    /// Bytes that this rank sends and receives in a step by what the backend is asked to do, as
-    /// [`Collective::bytes`](collective::Collective::bytes) counts them; `None` where connections count them.
+    /// Returns the bytes that this rank sends and receives in a step, by the operations that the backend runs, counted as in
+    /// [`Collective::bytes`](collective::Collective::bytes); `None` if connections count them.
     fn asked_bytes(&self) -> Option<[u64; 2]>;
 
-    /// Whether [`update`](GradientExchange::update) leaves every rank with weights that hold all of this step, and only that.
-    fn is_in_step(&self) -> bool {
-        true
-    }
-
-    /// Takes bucket, tail and chunk size of `sizes` from the next step on, where they are free to change; no step is under
-    /// way.
+    /// Uses bucket, tail and chunk size of `sizes` from the next step on, if they can change; no step is under way.
     fn set_sizes(&mut self, _sizes: &ExchangeConfig) -> Result<()> {
         Ok(())
     }
 
-    /// What an update follows from beside weights and gradients, each tensor by name: momenta, the loss scale. `None` where more
-    /// than that is kept, or on other ranks too.
+    /// Returns what determines an update beside weights and gradients, by name: momenta, the loss scale. `None` if more state
+    /// is kept, or some on other ranks.
     fn state(&self) -> Option<Vec<(&'static str, Tensor)>> {
         None
     }
 
-    /// After the last step: brings weights of one moment to every rank, where ranks may have others, and says what was done
-    /// where; all ranks call it together.
+    /// After the last step: brings the weights of one moment to every rank and reports the use of servers or owners. All ranks
+    /// call it together.
     fn end(&mut self, _session: &Session) -> Result<Option<KvStoreUse>> {
         Ok(None)
     }
 
-    /// When the ranks' results have come together: this rank needs nothing more of the others.
+    /// Disconnects, once the ranks' results are gathered.
     fn leave(&mut self) -> Result<()> {
         Ok(())
     }

@@ -20,6 +20,7 @@ use crate::exchange::memory;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::{ExchangeRequest, UpdateRule};
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters, strategy};
+use crate::ffi::shim::GradientObserver;
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::measure::timed::Timed;
@@ -105,7 +106,7 @@ impl<'a> GradientBench<'a> {
         let (world, config) = (self.session.world, self.config);
         let ExchangeArrays { wire, result, in_place } = self.exchange.arrays();
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
-        let is_checked_each = config.check && self.exchange.is_in_step();
+        let is_checked_each = config.check && self.exchange.facts().is_in_step;
         let mut tracer = timing::tracer(config, self.session)?;
         for iteration in 0..config.warmup + config.iterations {
             heartbeat::enter_in(iteration + 1, Stage::Data);
@@ -117,14 +118,14 @@ impl<'a> GradientBench<'a> {
             timing::begin_iteration(tracer.as_mut(), (iteration + 1).saturating_sub(config.warmup))?;
             let timed = Timed::begin(self.session.device(), world)?;
             let span = recorder::begin(Lane::Step, "exchange", None);
-            self.exchange.begin();
-            (0..self.arrays).for_each(|array| self.exchange.gradient_ready(array));
+            self.exchange.reducer().begin();
+            (0..self.arrays).for_each(|array| self.exchange.reducer().gradient_ready(array));
             self.exchange.finish(Some(iteration + 1))?;
             span.into_iter().for_each(OpenSpan::end);
             let span = recorder::begin(Lane::Step, Phase::Optimizer.description(), None);
             self.exchange.update(iteration + 1)?;
             span.into_iter().for_each(OpenSpan::end);
-            let time = timed.end(|| self.exchange.check().map(drop))?;
+            let time = timed.end(|| self.exchange.reducer().check().map(drop))?;
             heartbeat::time_iteration(time, None);
             recorder::end_iteration();
             if config.check
@@ -139,8 +140,8 @@ impl<'a> GradientBench<'a> {
                 }
             }
         }
-        timing::end(tracer, config, self.exchange.name())?;
-        let compression = self.exchange.coded().map(|coded| coded.used(world));
+        timing::end(tracer, config, self.exchange.facts().name)?;
+        let compression = self.exchange.reducer().coded().map(|coded| coded.used(world));
         let has_code = compression.is_some();
         let kv_store = self.exchange.end(self.session)?;
         let mut used = GradientsUse { compression, kv_store, ..GradientsUse::default() };
@@ -185,7 +186,7 @@ impl<'a> GradientBench<'a> {
             bytes: Bytes((self.elements * Kind::Float.elt_size_in_bytes()) as u64),
             count: self.elements as u64,
             element: element(wire).to_owned(),
-            buckets: self.exchange.bucket_sizes(),
+            buckets: self.exchange.reducer().bucket_sizes(),
             out_of_place: sides.0,
             in_place: sides.1,
         }

@@ -99,8 +99,8 @@ fn network<'a>(
     record: &mut BandwidthRecord,
 ) -> Result<(CountersOfRun, Option<GradientBench<'a>>)> {
     let mut bench = GradientBench::new(config, model, session)?;
-    record.backend = bench.exchange().name().to_owned();
-    record.sum_dtype = bench.exchange().sum_dtype();
+    let exchange = bench.exchange().facts();
+    (record.backend, record.sum_dtype) = (exchange.name.to_owned(), exchange.sum_dtype);
     session.print(&header(record));
     let (arrays, facts) = (bench.arrays(), model.facts());
     let watch = session.start_counters()?;

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
+use ringmark_record::benchmark::train::record::RunHeader;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Reduction, Tensor};
@@ -56,7 +57,7 @@ impl Step {
     ) -> Result<Step> {
         let even = config.batch_size;
         // Where nothing is summed every rank trains alone, on its own batch.
-        let is_weighted = images != even && exchange.summed_ranks() > 1;
+        let is_weighted = images != even && exchange.facts().summed_ranks > 1;
         let weight = is_weighted.then(|| f64::from(images) / f64::from(even));
         let scalar = |value: f64| Tensor::f_full([] as [i64; 0], value, (Kind::Float, model.device()));
         Ok(Step {
@@ -101,13 +102,13 @@ impl Step {
             Some(captured) => {
                 captured.backward()?;
                 marks.end_of(Phase::Backward)?;
-                self.exchange.replayed()
+                self.exchange.reducer().replayed()
             }
             None => {
-                self.exchange.begin();
+                self.exchange.reducer().begin();
                 self.backward(&loss, iteration)?;
                 marks.end_of(Phase::Backward)?;
-                let in_backward = self.exchange.in_backward();
+                let in_backward = self.exchange.reducer().in_backward();
                 self.exchange.finish(Some(iteration))?;
                 in_backward
             }
@@ -133,7 +134,7 @@ impl Step {
         heartbeat::enter(Stage::Forward);
         let loss = self.forward()?;
         heartbeat::enter(Stage::Backward);
-        self.exchange.begin();
+        self.exchange.reducer().begin();
         self.backward(&loss, 0)?;
         self.exchange.finish(None)
     }
@@ -142,7 +143,13 @@ impl Step {
     pub fn timed_rehearsal(&mut self, world: &World) -> Result<f64> {
         let timed = Timed::begin(self.device(), world)?;
         self.rehearse()?;
-        timed.end(|| self.exchange.check().map(drop))
+        timed.end(|| self.exchange.reducer().check().map(drop))
+    }
+
+    /// Returns the batches that the running statistics have seen after `iteration`.
+    pub fn batches_seen(&self, header: &RunHeader, iteration: u32) -> i64 {
+        let own = if header.config.freeze_batch_norm { 0 } else { iteration - header.iterations_before() };
+        self.model.beside.batches + i64::from(own)
     }
 
     /// Returns true if steps replay graphs.
@@ -155,7 +162,7 @@ impl Step {
     pub fn capture(&mut self, world: &World) -> Result<Option<String>> {
         // The thread that captures must not query an event, so no sum may be under way.
         Mark::set(self.device())?.wait(|| Ok(()))?;
-        self.exchange.check()?;
+        self.exchange.reducer().check()?;
         let is_fixed = matches!(self.batches, Batches::Fixed(_));
         let batch = graphs::static_batch(self.batches.current()?, is_fixed)?;
         let (model, mode, label_smoothing) = (&self.model, self.mode, self.label_smoothing);
@@ -168,13 +175,13 @@ impl Step {
             return Ok(Some(reason));
         }
         let (pool, forward, loss) = forward?;
-        self.exchange.set_capturing(true);
+        self.exchange.reducer().set_capturing(true);
         let backward = Graph::capture(pool, || {
-            self.exchange.begin();
+            self.exchange.reducer().begin();
             self.backward(&loss, 0)?;
             self.exchange.finish(None)
         });
-        self.exchange.set_capturing(false);
+        self.exchange.reducer().set_capturing(false);
         if let Some(reason) = graphs::first_failure(&backward, world) {
             // Those that backward left would be added to the next step's.
             shim::drop_gradients(&self.model.flat.parameters)?;

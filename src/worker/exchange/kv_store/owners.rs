@@ -27,7 +27,7 @@ use crate::exchange::memory::{self, Shape, narrow};
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
-use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
+use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
@@ -45,10 +45,8 @@ pub struct Owners {
     owned: Bytes,
     /// Of the model.
     weights: Tensor,
-    backend: &'static str,
-    sum_dtype: Option<Wire>,
+    facts: ExchangeFacts,
     rank: u32,
-    ranks: u32,
     wire: Wire,
 }
 
@@ -132,10 +130,8 @@ impl Owners {
             optimizers,
             owned: Bytes((owned * Kind::Float.elt_size_in_bytes()) as u64),
             weights,
-            backend: name,
-            sum_dtype,
+            facts: ExchangeFacts { name, sum_dtype, summed_ranks: ranks, is_in_step: true },
             rank: world.rank(),
-            ranks,
             wire: request.exchange.wire,
         })
     }
@@ -200,17 +196,21 @@ impl GradientExchange for Owners {
         self.reducer
     }
 
+    fn facts(&self) -> ExchangeFacts {
+        self.facts
+    }
+
     fn arrays(&self) -> ExchangeArrays {
         let in_place = lock(&self.exchange).backend.memory().in_place;
         ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place }
     }
 
     fn asked_bytes(&self) -> Option<[u64; 2]> {
-        let mut bytes = [0; 2];
+        let (mut bytes, ranks) = ([0; 2], self.facts.summed_ranks);
         let exchange = lock(&self.exchange);
         for (elements, ownership) in &exchange.buckets {
-            let sum = ownership.sum(elements, exchange.route).bytes(self.rank, self.ranks, self.wire.bytes());
-            let share = ownership.share(elements, Place::Memory).bytes(self.rank, self.ranks, Wire::Fp32.bytes());
+            let sum = ownership.sum(elements, exchange.route).bytes(self.rank, ranks, self.wire.bytes());
+            let share = ownership.share(elements, Place::Memory).bytes(self.rank, ranks, Wire::Fp32.bytes());
             bytes.iter_mut().zip(sum).zip(share).for_each(|((all, sum), share)| *all += sum + share);
         }
         Some(bytes)
@@ -225,18 +225,6 @@ impl GradientExchange for Owners {
             self.weights.f_copy_(&exchange.weights)?;
         }
         Ok(())
-    }
-
-    fn name(&self) -> &'static str {
-        self.backend
-    }
-
-    fn sum_dtype(&self) -> Option<Wire> {
-        self.sum_dtype
-    }
-
-    fn summed_ranks(&self) -> u32 {
-        self.ranks
     }
 
     fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {

@@ -30,7 +30,7 @@ use crate::exchange::memory;
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{GradientReducer, GradientSink};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
-use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
+use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
 use crate::ffi::host_array::HostArray;
 use crate::ffi::shim::{self, Event, Stream};
 use crate::job::heartbeat;
@@ -160,17 +160,22 @@ impl GradientExchange for WithServers {
         self.reducer
     }
 
+    fn facts(&self) -> ExchangeFacts {
+        ExchangeFacts {
+            name: "tcp",
+            sum_dtype: Some(Wire::Fp32),
+            summed_ranks: self.roster.workers.len() as u32,
+            // Of several that push without waiting, each receives the pushes before its own.
+            is_in_step: !self.is_asynchronous || self.roster.pushers().len() == 1,
+        }
+    }
+
     fn arrays(&self) -> ExchangeArrays {
         ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place: false }
     }
 
     fn asked_bytes(&self) -> Option<[u64; 2]> {
         None
-    }
-
-    /// Among several that push without waiting, each has what came before it.
-    fn is_in_step(&self) -> bool {
-        !self.is_asynchronous || self.roster.pushers().len() == 1
     }
 
     fn finish(&mut self, next: Option<u32>) -> Result<()> {
@@ -183,22 +188,6 @@ impl GradientExchange for WithServers {
         let mut pushes = self.pushes();
         pushes.take(&self.taken)?;
         pushes.own_update.as_mut().map_or(Ok(()), |own| own.complete(update))
-    }
-
-    fn name(&self) -> &'static str {
-        "tcp"
-    }
-
-    fn sum_dtype(&self) -> Option<Wire> {
-        Some(Wire::Fp32)
-    }
-
-    fn summed_ranks(&self) -> u32 {
-        self.roster.workers.len() as u32
-    }
-
-    fn has_chunks(&self) -> bool {
-        false
     }
 
     fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {

@@ -1,0 +1,271 @@
+//! The timed loop: iterations, and between them the capture of graphs, traces, epochs and checkpoints, whose time belongs to
+//! no iteration.
+
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use ringmark_record::benchmark::image_input::ImageInputUse;
+use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::dimension::graphs::GraphChoice;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::trace::timeline::GradientArray;
+
+use crate::benchmark::train::checkpoint::{self, Place};
+use crate::benchmark::train::epochs::Epochs;
+use crate::benchmark::train::graphs::GraphUse;
+use crate::benchmark::train::progress::Progress;
+use crate::benchmark::train::record::{self, Measured, Recorded};
+use crate::benchmark::train::step::Step;
+use crate::job::heartbeat;
+use crate::job::host_watch::HostWatch;
+use crate::job::session::Session;
+use crate::job::world::World;
+use crate::measure::step_timer::{Sample, StepTimer};
+use crate::measure::trace::{TracedRun, Tracer, recorder};
+use crate::model::named_tensors::Named;
+
+/// State of the loop on one rank. All ranks call each of its methods together.
+pub struct TimedLoop<'a> {
+    session: &'a Session<'a>,
+    header: &'a RunHeader,
+    step: &'a mut Step,
+    timer: StepTimer,
+    samples: Vec<Sample>,
+    recorded: Recorded,
+    progress: Progress,
+    epochs: Epochs,
+    graphs: GraphUse,
+    tracer: Option<Tracer<'a>>,
+    counters: HostWatch,
+    /// Wall time and input before the checkpoint that this run continues.
+    wall_before: Seconds,
+    input_before: Option<ImageInputUse>,
+    started: Instant,
+    paused: Duration,
+}
+
+impl<'a> TimedLoop<'a> {
+    /// Prints the header and starts the clocks. A run that continues from `place` is warmed up again.
+    pub fn start(
+        session: &'a Session<'a>,
+        header: &'a RunHeader,
+        step: &'a mut Step,
+        place: Option<Place>,
+    ) -> Result<TimedLoop<'a>> {
+        let (config, before) = (&header.config, header.iterations_before());
+        let is_continued = place.is_some();
+        let Place { iterations, epochs, input: input_before, wall: wall_before, .. } = place.unwrap_or_default();
+        let progress = Progress::new(session.world, header, &iterations);
+        let epochs = Epochs::new(config, session, epochs)?;
+        let first_scale = match step.exchange.loss_scaler() {
+            Some(scaler) if is_continued => scaler.scale.f_double_value(&[])?,
+            Some(_) => config.loss_scale,
+            None => 1.0,
+        };
+        if is_continued {
+            warm_up_again(config.warmup.min(before), session.world, step)?;
+            checkpoint::reseed(session, config, before);
+        }
+        let timer = StepTimer::new(session.device(), before, first_scale);
+        heartbeat::enter(Stage::Ready);
+        let tracer = Tracer::start(&config.trace, traced_iterations(config, before, session), session)?;
+        let counters = session.start_counters()?;
+        session.world.barrier();
+        Ok(TimedLoop {
+            session,
+            header,
+            step,
+            timer,
+            samples: Vec::with_capacity((config.iterations - before) as usize),
+            recorded: Recorded::new(iterations),
+            progress,
+            epochs,
+            graphs: GraphUse { choice: config.graphs, no_graph: header.no_graph.clone() },
+            tracer,
+            counters,
+            wall_before,
+            input_before,
+            started: Instant::now(),
+            paused: Duration::ZERO,
+        })
+    }
+
+    /// The iterations that are left, counted from 1 over all parts of the run.
+    pub fn iterations(&self) -> RangeInclusive<u32> {
+        self.header.iterations_before() + 1..=self.header.config.iterations
+    }
+
+    /// Does what is due before `iteration`.
+    pub fn before(&mut self, iteration: u32) -> Result<()> {
+        let (config, before) = (&self.header.config, self.header.iterations_before());
+        if let Some(Fault::Fail { rank, iteration: failing }) = config.inject
+            && (rank, failing) == (self.session.world.rank(), iteration)
+        {
+            bail!("--inject asked this rank to fail in iteration {iteration}");
+        }
+        if Some(iteration) == self.graphs.capture_before(config, before) {
+            self.pause(Self::capture)?;
+        }
+        // Replays allocate nothing: what they use was allocated by the capture.
+        if iteration == before.max(config.warmup) + 1 && !self.step.is_captured() {
+            self.session.reset_peak_memory()?;
+        }
+        self.trace(iteration)
+    }
+
+    /// Runs `iteration` and prints those that have finished.
+    pub fn run(&mut self, iteration: u32) -> Result<()> {
+        self.step.run(iteration, &mut self.timer)?;
+        let finished = self.timer.finished(None, || self.step.exchange.reducer().check())?;
+        self.progress.show(finished, &mut self.samples);
+        // After the wait, during which images of this iteration are decoded.
+        recorder::end_iteration();
+        Ok(())
+    }
+
+    /// Ends an epoch and saves a checkpoint if they are due after `iteration`.
+    pub fn after(&mut self, iteration: u32) -> Result<()> {
+        let every = self.header.config.learning.checkpoint_every;
+        let is_saved = every.is_some_and(|every| iteration.is_multiple_of(every));
+        let ends_epoch = self.epochs.end_at(iteration);
+        if !ends_epoch && !is_saved {
+            return Ok(());
+        }
+        self.pause(|run| {
+            let wall = run.wall();
+            run.recorded.take(run.session.world, &run.samples);
+            if ends_epoch {
+                let end = run.epochs.end(run.session, run.header, &run.step.model, &run.recorded.iterations)?;
+                run.progress.print(&end.text());
+            }
+            if is_saved { run.save(iteration, wall) } else { Ok(()) }
+        })
+    }
+
+    /// Returns what was measured.
+    pub fn end(mut self) -> Result<Measured> {
+        self.finish_iterations()?;
+        let wall = self.wall();
+        // Asynchronous ranks learn here which others died.
+        let kv_store = self.step.exchange.end(self.session)?;
+        heartbeat::enter(Stage::Finishing);
+        let counters = self.session.end_counters(self.counters)?;
+        let layers = match self.tracer {
+            Some(tracer) => tracer.end(traced_run(self.header, self.step))?,
+            None => None,
+        };
+        self.progress.end();
+        let input = record::input(self.session.world, &self.step.batches, self.input_before.as_ref())?;
+        let (coded, epochs) = (self.step.exchange.reducer().coded(), self.epochs.ends);
+        let TimedLoop { samples, recorded, graphs, .. } = self;
+        Ok(Measured { samples, recorded, counters, wall, kv_store, coded, input, epochs, layers, graphs })
+    }
+
+    /// Waits for the iterations that are under way, then calls `work`, whose time is not counted.
+    fn pause(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        self.finish_iterations()?;
+        let pause = Instant::now();
+        work(self)?;
+        self.paused += pause.elapsed();
+        Ok(())
+    }
+
+    fn finish_iterations(&mut self) -> Result<()> {
+        let last = self.timer.begin()?;
+        let finished = self.timer.finished(Some(&last), || self.step.exchange.reducer().check())?;
+        self.progress.show(finished, &mut self.samples);
+        Ok(())
+    }
+
+    /// Wall time of all iterations so far, pauses excluded.
+    fn wall(&self) -> Seconds {
+        Seconds(self.wall_before.0 + (self.started.elapsed() - self.paused).as_secs_f64())
+    }
+
+    /// Captures the step on all ranks or on none.
+    fn capture(&mut self) -> Result<()> {
+        self.session.reset_peak_memory()?;
+        if let Some(reason) = self.step.capture(self.session.world)? {
+            self.graphs = self.graphs.clone().without(reason)?;
+            let reason = self.graphs.no_graph.iter();
+            reason.for_each(|reason| self.progress.print(&format!("warning: graphs off: {reason}")));
+            return Ok(());
+        }
+        let of_sums = match self.step.exchange.reducer().is_asynchronous() {
+            true => ": backward's time includes the exchange, and exposed_allreduce is 0",
+            false => "",
+        };
+        self.progress.print(&format!("graphs: forward and backward are replayed from the next iteration on{of_sums}"));
+        self.graphs = GraphUse { choice: GraphChoice::On, no_graph: None };
+        Ok(())
+    }
+
+    /// Begins or ends the trace if that is due before `iteration`.
+    fn trace(&mut self, iteration: u32) -> Result<()> {
+        let Some(tracer) = &mut self.tracer else { return Ok(()) };
+        if !tracer.turns_at(iteration) {
+            return tracer.begin_iteration(iteration);
+        }
+        let are_in_step = !self.header.config.kv_store.kv_store.is_asynchronous();
+        self.pause(|run| {
+            let Some(tracer) = &mut run.tracer else { return Ok(()) };
+            if are_in_step {
+                tracer.read_clocks(iteration)?;
+            }
+            tracer.begin_iteration(iteration)
+        })
+    }
+
+    fn save(&self, iteration: u32, wall: Seconds) -> Result<()> {
+        let TimedLoop { session, header, step, recorded, epochs, .. } = self;
+        let input = record::input(session.world, &step.batches, self.input_before.as_ref())?;
+        let place = Place::of(header, &recorded.iterations, &epochs.ends, input, wall);
+        checkpoint::save(step, session, &header.config, &place, step.batches_seen(header, iteration))
+    }
+}
+
+/// Returns the iterations to trace after the `before` of a checkpoint; prints a warning if none of those asked for is left.
+fn traced_iterations(config: &TrainConfig, before: u32, session: &Session) -> Option<RangeInclusive<u32>> {
+    let asked = config.trace.traced(config.warmup.max(before), config.iterations)?;
+    let left = *asked.start().max(&(before + 1))..=*asked.end();
+    if left.is_empty() {
+        let (first, last) = (asked.start(), asked.end());
+        let why =
+            format!("iterations {first} to {last} were done before the checkpoint, which is of iteration {before}");
+        session.print(&[format!("# warning: no trace: {why}")]);
+        return None;
+    }
+    Some(left)
+}
+
+/// Returns the description of the run for its timeline.
+fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
+    let TrainConfig { model, batch_size, dtype, .. } = &header.config;
+    let (mut elements, mut bucket) = (0, 0);
+    let buckets = step.exchange.reducer().buckets();
+    // Backward visits the arrays in reverse.
+    let array = |named: &Named| {
+        while buckets.get(bucket).is_some_and(|range| range.end <= elements) {
+            bucket += 1;
+        }
+        elements += named.tensor.numel();
+        let wire = header.config.exchange.wire;
+        GradientArray { name: named.name.clone(), shape: named.tensor.size(), wire, bucket: bucket as u32 }
+    };
+    TracedRun {
+        title: format!("{} training, batch size {batch_size} a rank, {dtype}", model.facts().title),
+        kv_store: Some(header.config.kv_store.kv_store),
+        exchange: header.backend.clone(),
+        arrays: step.model.tensors.parameters.iter().rev().map(array).collect(),
+    }
+}
+
+/// Runs steps without their update, as a warm-up of a run that continues; restores the running statistics.
+fn warm_up_again(steps: u32, world: &World, step: &mut Step) -> Result<()> {
+    let statistics = step.model.copy_of_statistics();
+    (0..steps).try_for_each(|_| step.timed_rehearsal(world).map(drop))?;
+    step.model.restore(&statistics)
+}
