@@ -4,8 +4,8 @@ use anyhow::Result;
 use ringmark_record::benchmark::kv_store::KvStore;
 
 use crate::exchange::all_reduce::AllReduce;
-use crate::exchange::kv_store::owners::Owners;
-use crate::exchange::kv_store::worker::WithServers;
+use crate::exchange::kv_store::client::ServerClient;
+use crate::exchange::kv_store::sharded::Sharded;
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{GradientExchange, Parameters};
 use crate::job::session::Session;
@@ -15,7 +15,7 @@ pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session)
     let kv_store = request.kv_store.kv_store;
     Ok(match kv_store {
         KvStore::Ring => Box::new(AllReduce::new(request, parameters, session)?),
-        _ if kv_store.has_servers() => Box::new(WithServers::new(request, parameters, session)?),
-        _ => Box::new(Owners::new(request, parameters, session)?),
+        _ if kv_store.has_servers() => Box::new(ServerClient::new(request, parameters, session)?),
+        _ => Box::new(Sharded::new(request, parameters, session)?),
     })
 }

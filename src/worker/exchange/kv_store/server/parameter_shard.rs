@@ -1,5 +1,5 @@
-//! A part of the weights as a server holds it: weights, momenta, what each worker pushed, and how often it was updated. Where
-//! workers get sums back and do the update themselves, there are no weights and momenta here.
+//! A shard of the weights on a server: weights, momenta, the workers' pushes and the number of updates. Weights and momenta are
+//! empty if workers do the update.
 
 use std::io::Read;
 use std::ops::Range;
@@ -8,125 +8,23 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Error, Result};
-use ringmark_record::benchmark::compression::GradientCompression;
 use ringmark_record::benchmark::kv_store::server_memory;
 use ringmark_record::dimension::units::Bytes;
 use tch::{Device, Kind, Tensor};
 
-use crate::exchange::codec::Codec;
-use crate::exchange::codec::packed_sums::PackedSums;
+use crate::exchange::kv_store::formats::{AnswerFormat, Formats, PushFormat};
 use crate::exchange::memory;
 use crate::exchange::optimizer;
-use crate::exchange::request::ExchangeRequest;
 use crate::ffi::host_array::HostArray;
 use crate::ffi::host_values::{bytes, bytes_mut, floats, floats_mut};
 use crate::ffi::shim::SgdStep;
 use crate::host::facts;
 
-/// In what form workers push gradients.
-#[derive(Debug, Clone, Copy)]
-pub enum PushForm {
-    /// All of them, in this type.
-    Values(Kind),
-    /// Codes, each of one part.
-    Codes(Codec),
-}
-
-impl PushForm {
-    /// What `request` asks for. Codes whose sums are the answer say how many thresholds, not how much.
-    pub fn of(request: &ExchangeRequest, answer: AnswerForm) -> PushForm {
-        match (Codec::new(request.compression), answer) {
-            (None, _) => PushForm::Values(memory::kind(request.exchange.wire)),
-            (Some(codec), AnswerForm::Weights) => PushForm::Codes(codec),
-            (Some(codec), AnswerForm::Sums(_)) => PushForm::Codes(codec.counting()),
-        }
-    }
-
-    /// Room for a push of so many gradients.
-    fn room(&self, gradients: usize) -> Result<HostArray> {
-        match self {
-            PushForm::Values(wire) => HostArray::zeros(gradients, *wire),
-            PushForm::Codes(codec) => HostArray::zeros(codec.code_bytes(gradients) / size_of::<f32>(), Kind::Float),
-        }
-    }
-
-    /// Bytes of a push of so many gradients.
-    fn bytes(&self, gradients: usize) -> usize {
-        match self {
-            PushForm::Values(wire) => gradients * wire.elt_size_in_bytes(),
-            PushForm::Codes(codec) => codec.code_bytes(gradients),
-        }
-    }
-}
-
-/// What workers get back.
-#[derive(Debug, Clone, Copy)]
-pub enum AnswerForm {
-    /// The weights after the update, fp32.
-    Weights,
-    /// The sum of their codes. Every worker does the update.
-    Sums(PackedSums),
-}
-
-impl AnswerForm {
-    /// What suits `request` with so many workers that push: only the sums of one step's codes of all workers are few values.
-    pub fn of(request: &ExchangeRequest, pushers: usize) -> AnswerForm {
-        match request.compression {
-            GradientCompression::TwoBit { threshold } if request.kv_store.sends_sums(request.compression) => {
-                AnswerForm::Sums(PackedSums::new(threshold, pushers as u32))
-            }
-            _ => AnswerForm::Weights,
-        }
-    }
-
-    /// Whether servers hold the weights; otherwise they only sum, and workers update.
-    pub fn holds_weights(&self) -> bool {
-        matches!(self, AnswerForm::Weights)
-    }
-
-    /// Bytes of the answer about so many values.
-    pub fn bytes(&self, values: usize) -> usize {
-        match self {
-            AnswerForm::Weights => values * size_of::<f32>(),
-            AnswerForm::Sums(sums) => sums.bytes(values),
-        }
-    }
-}
-
-/// What goes between workers and servers, and what servers keep for it.
-#[derive(Debug, Clone, Copy)]
-pub struct Forms {
-    /// There.
-    pub push: PushForm,
-    /// And back.
-    pub answer: AnswerForm,
-    /// Whether an update of the weights has momenta.
-    pub has_momenta: bool,
-}
-
-impl Forms {
-    /// What `request` asks for with so many workers that push.
-    pub fn of(request: &ExchangeRequest, pushers: usize) -> Forms {
-        let answer = AnswerForm::of(request, pushers);
-        let has_momenta = answer.holds_weights() && request.rule.has_momentum();
-        Forms { push: PushForm::of(request, answer), answer, has_momenta }
-    }
-
-    /// What a server keeps beside the pushes, in words.
-    pub fn held(&self) -> &'static str {
-        match (self.answer, self.has_momenta) {
-            (AnswerForm::Weights, true) => "weights, momenta, sums",
-            (AnswerForm::Weights, false) => "weights, sums",
-            (AnswerForm::Sums(_), _) => "sums, their packed copy",
-        }
-    }
-}
-
-/// Shared by the readers, each of which writes into its own worker's place, and the threads that decide and update.
-pub struct HeldPart {
+/// Shared by the readers, each of which writes its own worker's push, and the threads that schedule and update.
+pub struct ParameterShard {
     length: usize,
-    forms: Forms,
-    /// None of them where the answer is no weights.
+    formats: Formats,
+    /// Empty if answers are sums.
     weights: HostArray,
     /// Of each worker.
     pushes: Vec<HostArray>,
@@ -144,18 +42,18 @@ struct Own {
     pulled: Vec<u64>,
 }
 
-impl HeldPart {
+impl ParameterShard {
     /// Of `length` weights, for so many workers.
-    pub fn new(length: usize, forms: Forms, pushers: usize) -> Result<HeldPart> {
-        let held = if forms.answer.holds_weights() { length } else { 0 };
+    pub fn new(length: usize, formats: Formats, pushers: usize) -> Result<ParameterShard> {
+        let held = if formats.answer.holds_weights() { length } else { 0 };
         let zeros = |length| HostArray::zeros(length, Kind::Float);
-        Ok(HeldPart {
+        Ok(ParameterShard {
             length,
-            forms,
+            formats,
             weights: zeros(held)?,
-            pushes: (0..pushers).map(|_| forms.push.room(length)).collect::<Result<_>>()?,
+            pushes: (0..pushers).map(|_| formats.push.allocate(length)).collect::<Result<_>>()?,
             own: Mutex::new(Own {
-                momenta: zeros(if forms.has_momenta { held } else { 0 })?,
+                momenta: zeros(if formats.has_momenta { held } else { 0 })?,
                 sum: zeros(length)?,
                 is_there: vec![false; pushers],
                 updates: 0,
@@ -165,19 +63,19 @@ impl HeldPart {
     }
 
     /// Memory in bytes that one takes, at least.
-    pub fn needed_bytes(length: usize, Forms { push, answer, has_momenta }: Forms, pushers: usize) -> u64 {
+    pub fn needed_bytes(length: usize, Formats { push, answer, has_momenta }: Formats, pushers: usize) -> u64 {
         let pushes = Bytes((pushers * push.bytes(length)) as u64);
         let array = (length * size_of::<f32>()) as u64;
         match answer {
-            AnswerForm::Weights if has_momenta => server_memory(length as u64, pushes).0,
-            AnswerForm::Weights => server_memory(length as u64, pushes).0 - array,
-            AnswerForm::Sums(_) => array + answer.bytes(length) as u64 + pushes.0,
+            AnswerFormat::Weights if has_momenta => server_memory(length as u64, pushes).0,
+            AnswerFormat::Weights => server_memory(length as u64, pushes).0 - array,
+            AnswerFormat::Sums(_) => array + answer.bytes(length) as u64 + pushes.0,
         }
     }
 
     /// Bytes of an answer.
     pub fn answer_bytes(&self) -> usize {
-        self.forms.answer.bytes(self.length)
+        self.formats.answer.bytes(self.length)
     }
 
     /// Bytes of a push.
@@ -190,26 +88,26 @@ impl HeldPart {
         Ok(self.weights.receive(0..self.length, input)?)
     }
 
-    /// Reads what a worker pushes, who pushes nothing more to it before it has got the answer.
+    /// Reads a push. The worker sends no other to this shard before the answer.
     pub fn receive_push(&self, pusher: usize, input: &mut impl Read) -> Result<()> {
         let push = &self.pushes[pusher];
         Ok(push.receive(0..push.tensor().numel(), input)?)
     }
 
-    /// True if a worker's push of this round is there. Asynchronous updates have no rounds.
+    /// Returns true if the worker has pushed in this round. Asynchronous updates have no rounds.
     pub fn is_there(&self, pusher: usize) -> bool {
         self.own().is_there[pusher]
     }
 
-    /// Counts a worker's push of this round; how many are there.
+    /// Counts a worker's push of this round and returns the number of pushes.
     pub fn count(&self, pusher: usize) -> usize {
         let mut own = self.own();
         own.is_there[pusher] = true;
         own.is_there.iter().filter(|is_there| **is_there).count()
     }
 
-    /// Sums the pushes of these workers in their order, updates by the sum, and begins the next round; the answer to them, and
-    /// how many updates by others there were since the stalest of them got one. Without a step the weights become the sum.
+    /// Sums the pushes of `pushers` in their order, updates by the sum and begins the next round. Returns the answer and the
+    /// number of updates by others since the oldest answer to one of them. Without a step the weights become the sum.
     pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<(HostArray, u64)> {
         let own = &mut *self.own();
         let answer = self.updated(own, pushers.clone(), step)?;
@@ -223,8 +121,8 @@ impl HeldPart {
     fn updated(&self, own: &mut Own, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
         let pushes = &self.pushes[pushers];
         let sum = own.sum.tensor();
-        match self.forms.push {
-            PushForm::Values(_) => on_cores(self.length, |values| {
+        match self.formats.push {
+            PushFormat::Values(_) => on_cores(self.length, |values| {
                 let mut sum = narrow(&own.sum, &values)?;
                 let mut pushes = pushes.iter().map(|push| narrow(push, &values));
                 pushes.next().map_or(Ok(()), |first| sum.f_copy_(&first?).map_err(Error::from))?;
@@ -233,14 +131,14 @@ impl HeldPart {
                 }
                 Ok(())
             })?,
-            PushForm::Codes(codec) => {
+            PushFormat::Codes(codec) => {
                 let codes = pushes.iter().map(|push| bytes(push.tensor(), &(0..push.tensor().numel())));
                 let codes = codes.collect::<Result<Vec<_>>>()?;
                 codec.sum(&codes, floats_mut(&mut sum.shallow_clone(), &(0..self.length))?);
             }
         }
         own.is_there.fill(false);
-        if let AnswerForm::Sums(sums) = self.forms.answer {
+        if let AnswerFormat::Sums(sums) = self.formats.answer {
             let mut packed =
                 Tensor::f_empty([(self.answer_bytes() / size_of::<f32>()) as i64], (Kind::Float, Device::Cpu))?;
             let words = 0..packed.numel();
@@ -257,7 +155,7 @@ impl HeldPart {
         Ok(answer)
     }
 
-    /// Its weights now.
+    /// Returns a copy of the weights.
     pub fn snapshot(&self) -> Result<HostArray> {
         let mut copy = self.weights.tensor().f_empty_like()?;
         copy.f_copy_(self.weights.tensor())?;
@@ -269,13 +167,13 @@ impl HeldPart {
     }
 }
 
-/// Values of a part of which a core has its own share: a whole array of an asynchronous server may have many.
+/// Values that one core updates. The shards of an asynchronous server are whole arrays.
 const SHARE: usize = 1 << 20;
 
-/// Calls `body` with all values of a part, in shares where these are many. A share ends where a vector does: its end is rounded
-/// otherwise.
+/// Calls `body` with all values, on several cores if there are many. Shares are whole vectors, because the end of a range is
+/// rounded differently.
 fn on_cores(length: usize, body: impl Fn(Range<usize>) -> Result<()> + Sync) -> Result<()> {
-    // Most parts are short, and asking for the cores reads files.
+    // Most shards are short, and counting the cores reads files.
     if length < 2 * SHARE {
         return body(0..length);
     }
@@ -298,15 +196,17 @@ fn narrow(array: &HostArray, values: &Range<usize>) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::codec::Codec;
+    use crate::exchange::codec::packed_sums::PackedSums;
     use crate::exchange::codec::two_bit::TwoBit;
     use crate::ffi::shim;
 
     /// Without momentum.
-    fn forms(push: PushForm, answer: AnswerForm) -> Forms {
-        Forms { push, answer, has_momenta: false }
+    fn formats(push: PushFormat, answer: AnswerFormat) -> Formats {
+        Formats { push, answer, has_momenta: false }
     }
 
-    fn pushed(part: &HeldPart, pusher: usize, values: [f32; 2]) {
+    fn pushed(part: &ParameterShard, pusher: usize, values: [f32; 2]) {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         part.receive_push(pusher, &mut &bytes[..]).expect("as many");
     }
@@ -319,7 +219,8 @@ mod tests {
 
     #[test]
     fn a_round_is_whole_when_all_have_pushed() {
-        let part = HeldPart::new(2, forms(PushForm::Values(Kind::Float), AnswerForm::Weights), 2).expect("memory");
+        let part =
+            ParameterShard::new(2, formats(PushFormat::Values(Kind::Float), AnswerFormat::Weights), 2).expect("memory");
         pushed(&part, 1, [1.0, 2.0]);
         assert_eq!(part.count(1), 1);
         pushed(&part, 0, [3.0, -2.0]);
@@ -335,8 +236,8 @@ mod tests {
     fn several_cores_come_to_the_bits_of_one() {
         let length = 2 * SHARE + 7;
         let step = SgdStep { learning_rate: 0.1, momentum: 0.9, weight_decay: 1e-4 };
-        let forms = Forms { has_momenta: true, ..forms(PushForm::Values(Kind::Float), AnswerForm::Weights) };
-        let part = HeldPart::new(length, forms, 2).expect("memory");
+        let formats = Formats { has_momenta: true, ..formats(PushFormat::Values(Kind::Float), AnswerFormat::Weights) };
+        let part = ParameterShard::new(length, formats, 2).expect("memory");
         tch::manual_seed(1);
         let random = || Tensor::randn([length as i64], (Kind::Float, Device::Cpu));
         let (mut weights, momenta) = (random(), Tensor::zeros([length as i64], (Kind::Float, Device::Cpu)));
@@ -358,11 +259,11 @@ mod tests {
     #[test]
     fn codes_are_decoded_and_added_in_fp32() {
         let codec = Codec::TwoBit(TwoBit { threshold: 0.25 });
-        let forms = forms(PushForm::Codes(codec), AnswerForm::Weights);
-        let part = HeldPart::new(17, forms, 3).expect("memory");
+        let formats = formats(PushFormat::Codes(codec), AnswerFormat::Weights);
+        let part = ParameterShard::new(17, formats, 3).expect("memory");
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 68), "a word for 16 values");
-        assert_eq!(HeldPart::needed_bytes(17, forms, 3), 3 * 68 + 3 * 8);
-        assert_eq!(HeldPart::needed_bytes(17, Forms { has_momenta: true, ..forms }, 3), 4 * 68 + 3 * 8);
+        assert_eq!(ParameterShard::needed_bytes(17, formats, 3), 3 * 68 + 3 * 8);
+        assert_eq!(ParameterShard::needed_bytes(17, Formats { has_momenta: true, ..formats }, 3), 4 * 68 + 3 * 8);
         // The sum of what three workers' codes say; the last value has a word of its own.
         for (pusher, [first, last]) in [[0.5, -0.25], [0.25, -1.0], [-0.25, 0.125]].into_iter().enumerate() {
             let (mut gradient, mut code) = ([0.0; 17], [0; 8]);
@@ -381,10 +282,10 @@ mod tests {
     #[test]
     fn sums_of_codes_are_the_answer_where_workers_update() {
         let (codec, packed) = (Codec::TwoBit(TwoBit { threshold: 0.25 }), PackedSums::new(0.25, 3));
-        let forms = forms(PushForm::Codes(codec.counting()), AnswerForm::Sums(packed));
-        let part = HeldPart::new(30, forms, 3).expect("memory");
+        let formats = formats(PushFormat::Codes(codec.counting()), AnswerFormat::Sums(packed));
+        let part = ParameterShard::new(30, formats, 3).expect("memory");
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 12), "11 digits of base 7 in a word");
-        assert_eq!(HeldPart::needed_bytes(30, forms, 3), 4 * 30 + 12 + 3 * 8, "sums, and no weights");
+        assert_eq!(ParameterShard::needed_bytes(30, formats, 3), 4 * 30 + 12 + 3 * 8, "sums, and no weights");
         for round in 0..2 {
             for pusher in 0..3 {
                 let mut gradient = [0.0; 30];
@@ -405,7 +306,8 @@ mod tests {
 
     #[test]
     fn staleness_counts_the_updates_of_others() {
-        let part = HeldPart::new(2, forms(PushForm::Values(Kind::BFloat16), AnswerForm::Weights), 2).expect("memory");
+        let part = ParameterShard::new(2, formats(PushFormat::Values(Kind::BFloat16), AnswerFormat::Weights), 2)
+            .expect("memory");
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (4, 8));
         for pusher in [1, 1, 0] {
             part.receive_push(pusher, &mut &[0; 4][..]).expect("as many");

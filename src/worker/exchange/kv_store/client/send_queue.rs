@@ -1,28 +1,28 @@
-//! Equal shares of a worker's link for its connections. A part is answered when the slowest worker has pushed it, and TCP
-//! shares a link unequally: without turns each worker favours another server, and all wait for all.
+//! Fair sharing of a worker's link among its connections. A part is answered after the slowest worker's push, and TCP shares a
+//! link unequally: without this queue each worker favours another server, and all wait for all.
 //!
-//! Start-time fair queueing (Goyal, Vin, Cheng, 1996): a connection's tag is what it has sent, and the one with the lowest
-//! tag goes first; one that had nothing to send begins at the lowest tag of those that had.
+//! Start-time fair queueing (Goyal, Vin, Cheng, 1996): the tag of a connection is the number of bytes it has sent; the lowest
+//! tag sends first, and a connection that was idle starts at the lowest tag of the active ones.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes of a turn.
-const TURN: usize = 1 << 16;
+/// Largest write in bytes.
+const LONGEST_WRITE: usize = 1 << 16;
 
-/// What one connection may be ahead of another, in bytes. Less leaves the link idle while one of them waits for acknowledgements.
+/// Bytes that one connection may be ahead of another. Less leaves the link idle while one waits for acknowledgements.
 const AHEAD: u64 = 1 << 20;
 
-/// What may wait in the kernel for its way over the link, in bytes of a connection: tags count what was sent.
+/// Unsent bytes of a connection in the kernel, at most: tags count what was sent.
 pub const UNSENT: u32 = 1 << 17;
 
-/// One that sends nothing for so long is not waited for: its server may be busy, or gone.
+/// A connection that sends nothing for this time is not waited for: its server may be busy or gone.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The turns of a worker's connections.
-pub struct Turns {
+/// The queue of a worker's connections.
+pub struct SendQueue {
     tags: Mutex<Vec<Tag>>,
     changed: Condvar,
 }
@@ -33,18 +33,18 @@ struct Tag {
     is_sending: bool,
 }
 
-impl Turns {
-    /// Of so many connections.
-    pub fn new(connections: usize) -> Turns {
-        Turns { tags: Mutex::new(vec![Tag::default(); connections]), changed: Condvar::new() }
+impl SendQueue {
+    /// Creates the queue of `connections` connections.
+    pub fn new(connections: usize) -> SendQueue {
+        SendQueue { tags: Mutex::new(vec![Tag::default(); connections]), changed: Condvar::new() }
     }
 
-    /// What connection `number` has to send goes through this, until it is dropped.
-    pub fn begin<'a>(&'a self, number: usize, stream: &'a TcpStream) -> InTurn<'a> {
+    /// Returns the writer of connection `number`, which is active until the writer is dropped.
+    pub fn begin<'a>(&'a self, number: usize, stream: &'a TcpStream) -> QueuedWriter<'a> {
         let mut tags = self.tags();
         let bytes = tags[number].bytes.max(lowest(&tags, number).unwrap_or_default());
         tags[number] = Tag { bytes, is_sending: true };
-        InTurn { turns: self, number, stream }
+        QueuedWriter { queue: self, number, stream }
     }
 
     fn tags(&self) -> MutexGuard<'_, Vec<Tag>> {
@@ -64,24 +64,24 @@ impl Turns {
     }
 }
 
-/// The lowest tag of the others that have something to send.
+/// Returns the lowest tag of the other active connections.
 fn lowest(tags: &[Tag], number: usize) -> Option<u64> {
     let others = tags.iter().enumerate().filter(|(other, tag)| *other != number && tag.is_sending);
     others.map(|(_, tag)| tag.bytes).min()
 }
 
-/// A connection that sends in its turns.
-pub struct InTurn<'a> {
-    turns: &'a Turns,
+/// Writer that waits while its connection is ahead of another.
+pub struct QueuedWriter<'a> {
+    queue: &'a SendQueue,
     number: usize,
     stream: &'a TcpStream,
 }
 
-impl Write for InTurn<'_> {
+impl Write for QueuedWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.turns.wait(self.number);
-        let sent = self.stream.write(&bytes[..bytes.len().min(TURN)])?;
-        self.turns.change(self.number, |tag| tag.bytes += sent as u64);
+        self.queue.wait(self.number);
+        let sent = self.stream.write(&bytes[..bytes.len().min(LONGEST_WRITE)])?;
+        self.queue.change(self.number, |tag| tag.bytes += sent as u64);
         Ok(sent)
     }
 
@@ -90,9 +90,9 @@ impl Write for InTurn<'_> {
     }
 }
 
-impl Drop for InTurn<'_> {
+impl Drop for QueuedWriter<'_> {
     fn drop(&mut self) {
-        self.turns.change(self.number, |tag| tag.is_sending = false);
+        self.queue.change(self.number, |tag| tag.is_sending = false);
     }
 }
 
@@ -117,17 +117,17 @@ mod tests {
     #[test]
     fn a_fast_reader_s_connection_waits_for_the_slow_one_s() {
         const ALL: usize = 24 << 20;
-        let turns = Turns::new(2);
+        let queue = SendQueue::new(2);
         let [slow, fast] = [pair(), pair()];
         let sent_by_fast = AtomicUsize::new(0);
         thread::scope(|scope| {
             for (number, (stream, _)) in [&slow, &fast].into_iter().enumerate() {
-                let (turns, sent_by_fast) = (&turns, &sent_by_fast);
+                let (queue, sent_by_fast) = (&queue, &sent_by_fast);
                 scope.spawn(move || {
-                    let mut in_turn = turns.begin(number, stream);
+                    let mut writer = queue.begin(number, stream);
                     let piece = vec![0; 1 << 16];
                     for _ in 0..ALL / piece.len() {
-                        in_turn.write_all(&piece).expect("it is read");
+                        writer.write_all(&piece).expect("it is read");
                         sent_by_fast.fetch_add(number * piece.len(), Ordering::Relaxed);
                     }
                 });
@@ -149,17 +149,17 @@ mod tests {
 
     #[test]
     fn one_that_sends_nothing_is_not_waited_for_long_and_has_no_credit_later() {
-        let turns = Turns::new(2);
+        let queue = SendQueue::new(2);
         let [stuck, other] = [pair(), pair()];
-        let _stuck = turns.begin(0, &stuck.0);
-        let mut in_turn = turns.begin(1, &other.0);
+        let _stuck = queue.begin(0, &stuck.0);
+        let mut writer = queue.begin(1, &other.0);
         let reader = thread::spawn(move || {
             let mut other = other.1;
             std::io::copy(&mut (&mut other).take(2 << 20), &mut std::io::sink()).expect("it is sent")
         });
-        in_turn.write_all(&vec![0; 2 << 20]).expect("after its patience");
+        writer.write_all(&vec![0; 2 << 20]).expect("after its patience");
         assert_eq!(reader.join().expect("no panic"), 2 << 20);
-        drop(turns.begin(0, &stuck.0));
-        assert_eq!(turns.tags()[0].bytes, 2 << 20, "as far as the other");
+        drop(queue.begin(0, &stuck.0));
+        assert_eq!(queue.tags()[0].bytes, 2 << 20, "as far as the other");
     }
 }

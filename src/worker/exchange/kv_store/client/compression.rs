@@ -1,5 +1,4 @@
-//! What a worker pushes instead of gradients where codes were asked for: the code of each part, on its own. What a code leaves
-//! out stays here.
+//! Compression of pushes: each part is encoded on its own, and the residual of the code stays here for the next push.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,28 +7,32 @@ use ringmark_record::dimension::units::Bytes;
 
 use crate::exchange::codec::{Codec, norm};
 use crate::exchange::coded::Coded;
-use crate::exchange::kv_store::held_part::AnswerForm;
+use crate::exchange::kv_store::formats::AnswerFormat;
 use crate::exchange::kv_store::plan::PlannedPart;
 
-/// One worker's side.
-pub struct PushCodes {
+/// Codec and residuals of one worker.
+pub struct PushCompression {
     codec: Codec,
-    /// What comes back.
-    answer: AnswerForm,
-    /// Who pushes.
+    /// Format of the answers.
+    answer: AnswerFormat,
+    /// Rank of this worker.
     rank: u32,
-    /// What was left out so far, of each part: the thread that sends to the part's server is alone with it.
+    /// Residual of each part, used by the thread that sends to its server.
     residuals: Vec<Mutex<Vec<f32>>>,
 }
 
-impl PushCodes {
-    /// Of what `rank` pushes, and gets `answer` for.
-    pub fn new((codec, answer): (Codec, AnswerForm), rank: u32, parts: &[PlannedPart]) -> PushCodes {
+impl PushCompression {
+    /// Creates residuals of zeros for `parts`.
+    pub fn new((codec, answer): (Codec, AnswerFormat), rank: u32, parts: &[PlannedPart]) -> PushCompression {
         let residuals = parts.iter().map(|part| Mutex::new(vec![0.0; part.elements.len()])).collect();
-        PushCodes { codec, answer, rank, residuals }
+        PushCompression { codec, answer, rank, residuals }
     }
 
-    /// The code of `gradient`, of part `number`, in place of what is in `code`.
+    /// Replaces `code` by the code of `gradient`, the values of part `number`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a value is not finite.
     pub fn encode(
         &self,
         (number, part): (u32, &PlannedPart),
@@ -51,7 +54,7 @@ impl PushCodes {
         Ok(())
     }
 
-    /// What was done, between two steps.
+    /// Returns sizes and residual norm; no step is under way.
     pub fn coded(&self) -> Coded {
         let mut coded = Coded::default();
         let mut received = 0;
@@ -81,7 +84,7 @@ mod tests {
     #[test]
     fn each_part_has_its_own_code_and_residual() {
         let parts = plan::plan(&[17, 1], 1, KeyPlacement::Balanced, usize::MAX).expect("one server");
-        let codes = PushCodes::new((Codec::TwoBit(TwoBit { threshold: 0.5 }), AnswerForm::Weights), 3, &parts);
+        let codes = PushCompression::new((Codec::TwoBit(TwoBit { threshold: 0.5 }), AnswerFormat::Weights), 3, &parts);
         let mut code = Vec::new();
         codes.encode((0, &parts[0]), 1, &[0.75; 17], &mut code).expect("finite");
         assert_eq!(code, [0xff, 0xff, 0xff, 0xff, 0xc0, 0, 0, 0]);

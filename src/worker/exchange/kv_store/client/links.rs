@@ -1,5 +1,5 @@
-//! A worker's connections to the servers: a thread that sends and one that receives for each, so that no part waits for
-//! another server's, and none for the step.
+//! A worker's connections to the servers. Each has a sending and a receiving thread, so that no part waits for another server or
+//! for the step.
 
 use std::collections::VecDeque;
 use std::io::{BufReader, Read, Write};
@@ -15,30 +15,30 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use ringmark_record::trace::span::Lane;
 
 use crate::exchange::coded::Coded;
-use crate::exchange::kv_store::held_part::AnswerForm;
-use crate::exchange::kv_store::meeting::{self, ServerFacts};
+use crate::exchange::kv_store::client::compression::PushCompression;
+use crate::exchange::kv_store::client::send_queue::{SendQueue, UNSENT};
+use crate::exchange::kv_store::formats::AnswerFormat;
 use crate::exchange::kv_store::plan::PlannedPart;
 use crate::exchange::kv_store::protocol::{
     self, FrameKind, FrameReader, HEADER_BYTES, Header, LONGEST_REPORT, LostWorker, Problem, ServerReport,
 };
-use crate::exchange::kv_store::push_codes::PushCodes;
-use crate::exchange::kv_store::turns::{Turns, UNSENT};
+use crate::exchange::kv_store::rendezvous::{self, ServerFacts};
 use crate::ffi::host_array::HostArray;
 use crate::ffi::host_values::{floats, floats_mut};
 use crate::ffi::socket;
 use crate::job::{heartbeat, world};
 use crate::measure::trace::recorder::{self, OpenSpan};
 
-/// Between two questions whether a part's gradients are there to be sent.
+/// Between two checks whether the gradients of a part are ready.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What MXNet's profiler calls both.
+/// Names of the spans in MXNet's profiler.
 const PUSH: &str = "KVStoreDistDefaultPush";
 const PULL: &str = "KVStoreDistDefaultStoragePull";
 
-/// What a sender is asked to do.
+/// Order to a sending thread.
 enum Order {
-    /// When its gradients are there.
+    /// Push a part once its gradients are ready.
     Push {
         part: u32,
         iteration: u32,
@@ -48,23 +48,23 @@ enum Order {
     Farewell,
 }
 
-/// Says whether the gradients of these elements are on the wire now, and puts them there where that is asked of the sender.
+/// Returns true if the gradients of these elements are on the wire; sums them there first if the sender has to.
 pub type IsThere = Box<dyn FnMut(Range<usize>) -> Result<bool> + Send>;
 
-/// What threads of all connections share.
+/// State shared by the threads of all connections.
 struct Shared {
     parts: Vec<PlannedPart>,
-    /// Gradients, in the wire's type, and what comes back, weights or sums, fp32; each as long as all weights.
+    /// Gradients in the wire's type, and the answers, weights or sums, in fp32; both as long as all weights.
     wire: Arc<HostArray>,
     pulled: Arc<HostArray>,
-    /// Where codes go instead of gradients.
-    codes: Option<PushCodes>,
-    answer: AnswerForm,
-    /// This rank's, as messages call it.
+    /// Present if codes are pushed.
+    codes: Option<PushCompression>,
+    answer: AnswerFormat,
+    /// Name of this rank in messages.
     name: String,
-    turns: Turns,
+    queue: SendQueue,
     state: Mutex<State>,
-    /// Something in the state has changed.
+    /// Notified when the state changes.
     changed: Condvar,
     sent: AtomicU64,
     received: AtomicU64,
@@ -72,25 +72,25 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Parts that have come back since the start.
+    /// Answers since the start.
     arrived: usize,
-    /// Of them, those that nobody has asked for yet.
+    /// Answers that [`Links::next_arrival`] has not returned yet.
     fresh: VecDeque<u32>,
-    /// Reports of servers, in their order.
+    /// Reports in the order of the servers.
     reports: Vec<Option<ServerReport>>,
-    /// Workers that ended after a report.
+    /// Workers that died after a report.
     lost_workers: Vec<LostWorker>,
     link: LinkState,
 }
 
-/// How far a worker is with its servers.
+/// Phase of a worker's connections.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum LinkState {
     #[default]
     Pushing,
-    /// It is in MPI's collectives, and for one that has ended these wait for ever.
+    /// The worker is in MPI's collectives, which wait forever for a process that died.
     Gathering,
-    /// It has its results, and servers may close. MPI_Finalize still waits for every other worker.
+    /// The results are gathered, and servers may close. MPI_Finalize still waits for every other worker.
     Leaving,
 }
 
@@ -99,22 +99,22 @@ pub struct Links {
     shared: Arc<Shared>,
     orders: Vec<Sender<Order>>,
     senders: Vec<JoinHandle<()>>,
-    /// Parts that were pushed since the start.
+    /// Pushes since the start.
     pushed: usize,
-    /// Bytes of pushes and answers; what went before and after the loop does not count.
+    /// Bytes of pushes and answers of the steps.
     bytes_of_steps: [u64; 2],
 }
 
 impl Links {
-    /// Connects worker `pusher` of those that push, by this name, with all `servers`; the first one sends `initial`, the first
-    /// weights, where servers hold them.
+    /// Connects worker `pusher`, with this name in messages, to all `servers`. The first worker sends the weights `initial` if
+    /// servers hold weights.
     pub fn open(
         servers: &[ServerFacts],
         (pusher, name): (usize, String),
         parts: Vec<PlannedPart>,
         [wire, pulled]: [Arc<HostArray>; 2],
         initial: &HostArray,
-        (codes, answer): (Option<PushCodes>, AnswerForm),
+        (codes, answer): (Option<PushCompression>, AnswerFormat),
     ) -> Result<Links> {
         let reports = servers.iter().map(|_| None).collect();
         let shared = Arc::new(Shared {
@@ -124,13 +124,13 @@ impl Links {
             codes,
             answer,
             name,
-            turns: Turns::new(servers.len()),
+            queue: SendQueue::new(servers.len()),
             state: Mutex::new(State { reports, ..State::default() }),
             changed: Condvar::new(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
         });
-        let connect = |(number, server): (usize, &ServerFacts)| meeting::connect(server, number, pusher);
+        let connect = |(number, server): (usize, &ServerFacts)| rendezvous::connect(server, number, pusher);
         let connections: Vec<TcpStream> = servers.iter().enumerate().map(connect).collect::<Result<_>>()?;
         if pusher == 0 && answer.holds_weights() {
             for (number, connection) in connections.iter().enumerate() {
@@ -139,7 +139,7 @@ impl Links {
             }
         }
         let (mut orders, mut senders) = (Vec::new(), Vec::new());
-        let timeout = meeting::read_timeout()?;
+        let timeout = rendezvous::read_timeout()?;
         for (number, (connection, server)) in connections.into_iter().zip(servers).enumerate() {
             let name = format!("server {number} of {} on host {}", servers.len(), server.host);
             let (sender, incoming) = mpsc::channel();
@@ -155,7 +155,7 @@ impl Links {
         Ok(Links { shared, orders, senders, pushed: 0, bytes_of_steps: [0; 2] })
     }
 
-    /// Pushes the parts of these elements when `is_there` says so of them: one question for all of a server's parts, in order.
+    /// Queues pushes of the parts of `elements`; each is sent when `is_there` returns true for it.
     pub fn push(&mut self, elements: &Range<usize>, iteration: u32, is_there: impl Fn() -> IsThere) -> Result<()> {
         let first = self.shared.parts.partition_point(|part| part.elements.start < elements.start);
         let of_elements = self.shared.parts[first..].iter().take_while(|part| part.elements.end <= elements.end);
@@ -172,20 +172,19 @@ impl Links {
         Ok(())
     }
 
-    /// Returns when all that was pushed has come back.
+    /// Waits for the answers to all pushes.
     pub fn wait(&self) {
         self.shared.wait_until(|state| state.arrived >= self.pushed).fresh.clear();
     }
 
-    /// Waits for a part that was pushed since [`wait`](Links::wait) to come back, each of them once: its elements. `None` when all
-    /// have.
+    /// Waits for the next answer since [`wait`](Links::wait) and returns its elements; `None` after the last one.
     pub fn next_arrival(&self) -> Option<Range<usize>> {
         let mut state = self.shared.wait_until(|state| !state.fresh.is_empty() || state.arrived >= self.pushed);
         let part = state.fresh.pop_front()?;
         Some(self.shared.parts[part as usize].elements.clone())
     }
 
-    /// Says that this worker pushes no more and waits for the last weights, of one moment, and what each server did.
+    /// Announces that this worker has pushed everything; waits for the final weights and the reports of the servers.
     pub fn end(&mut self) -> Result<Vec<ServerReport>> {
         self.wait();
         self.bytes_of_steps = self.bytes();
@@ -198,7 +197,7 @@ impl Links {
         Ok(state.reports.iter().flatten().cloned().collect())
     }
 
-    /// Says that this worker has its results together with the others', and returns when that is on its way.
+    /// Announces that the results are gathered, and returns once that is sent.
     pub fn leave(&mut self) -> Result<()> {
         self.shared.state().link = LinkState::Leaving;
         (0..self.orders.len()).try_for_each(|server| self.order(server, Order::Farewell))?;
@@ -207,12 +206,12 @@ impl Links {
         Ok(())
     }
 
-    /// What codes did, where they go.
+    /// Returns sizes and residual norm of the codes, if codes are pushed.
     pub fn coded(&self) -> Option<Coded> {
-        self.shared.codes.as_ref().map(PushCodes::coded)
+        self.shared.codes.as_ref().map(PushCompression::coded)
     }
 
-    /// Bytes sent and received by steps, headers included; once it has [ended](Links::end).
+    /// Returns the bytes sent and received by steps, headers included, after [`Links::end`].
     pub fn bytes_of_steps(&self) -> [u64; 2] {
         self.bytes_of_steps
     }
@@ -235,7 +234,7 @@ fn send_initial(mut connection: &TcpStream, number: usize, parts: &[PlannedPart]
 }
 
 impl State {
-    /// A worker that ended and that no report has among the lost: all that are left believe it to be there.
+    /// Returns the message about a worker that died after the reports, so that the others still wait for it.
     fn unforeseen_lost_worker(&self) -> Option<String> {
         let is_known = |loss: &&LostWorker| {
             self.reports.iter().flatten().flat_map(|report| &report.lost).any(|(pusher, _)| *pusher == loss.pusher)
@@ -253,14 +252,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when the state `is` so.
+    /// Waits until `is` returns true.
     fn wait_until(&self, is: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let state = self.state();
         self.changed.wait_while(state, |state| !is(state)).unwrap_or_else(PoisonError::into_inner)
     }
 
     fn report(&self, server: &str, ended: Result<()>) {
-        // Servers close when all workers have taken their leave.
+        // Servers close after the farewells of all workers.
         if let Err(error) = ended
             && self.state().link != LinkState::Leaving
         {
@@ -270,14 +269,14 @@ impl Shared {
         }
     }
 
-    /// Ends this rank at once: it may be in MPI's collectives, where it would ask nobody and wait for ever.
+    /// Ends this process at once: its main thread may wait in an MPI collective forever.
     fn fail(&self, failure: &str) -> ! {
-        // Kept: one thread says why.
+        // Held to the end, so that only one thread reports.
         let _state = self.state();
         world::end_at_once(&self.name, failure, None)
     }
 
-    /// Where the iteration is traced. A bucket is a parameter, and the last key backward's first.
+    /// Begins a span if the iteration is traced. A bucket is one parameter; backward begins with the last key.
     fn span(&self, lane: Lane, name: &'static str, part: &PlannedPart) -> Option<OpenSpan> {
         let last = self.parts.first().map_or(0, |first| first.key);
         recorder::begin_on_host(lane, name, Some((last - part.key) as u32))
@@ -304,11 +303,11 @@ impl Shared {
                     // Counted first: the answer may come before this thread runs again.
                     self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     let span = self.span(Lane::Push(number as u32), PUSH, planned);
-                    let mut in_turn = self.turns.begin(number, output);
-                    in_turn.write_all(&header.encode())?;
+                    let mut writer = self.queue.begin(number, output);
+                    writer.write_all(&header.encode())?;
                     match self.codes {
-                        Some(_) => in_turn.write_all(&code)?,
-                        None => self.wire.send(elements, &mut in_turn)?,
+                        Some(_) => writer.write_all(&code)?,
+                        None => self.wire.send(elements, &mut writer)?,
                     }
                     span.into_iter().for_each(OpenSpan::end);
                     heartbeat::count_progress();
@@ -323,7 +322,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Until the server closes, which it does when all workers have taken their leave.
+    /// Receives until the server closes, after the farewells of all workers.
     fn receive(&self, connection: &TcpStream, number: usize) -> Result<()> {
         let mut input = BufReader::with_capacity(1 << 16, connection);
         let mut packed = Vec::new();
@@ -351,8 +350,8 @@ impl Shared {
                 let bytes = self.answer.bytes(elements.len());
                 ensure!(header.bytes == bytes as u64, "part {} came in {} bytes", header.part, header.bytes);
                 match self.answer {
-                    AnswerForm::Weights => self.pulled.receive(elements, frame)?,
-                    AnswerForm::Sums(sums) => {
+                    AnswerFormat::Weights => self.pulled.receive(elements, frame)?,
+                    AnswerFormat::Sums(sums) => {
                         packed.resize(bytes, 0);
                         frame.read_exact(packed)?;
                         sums.unpack(packed, floats_mut(&mut self.pulled.tensor().shallow_clone(), &elements)?);

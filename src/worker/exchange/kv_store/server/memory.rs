@@ -1,60 +1,67 @@
-//! Whether a server's parts of the weights fit the memory that it may take: asked before any of it is touched, because a
-//! process that the kernel ends for want of memory cannot say so.
+//! Checks that the shards of a server fit its memory before they are allocated: a process that the kernel kills for lack of
+//! memory cannot report it.
 
 use anyhow::{Error, Result, anyhow, ensure};
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::memory;
 
-use crate::exchange::kv_store::held_part::{Forms, HeldPart};
-use crate::exchange::kv_store::meeting::Roster;
+use crate::exchange::kv_store::formats::Formats;
 use crate::exchange::kv_store::plan::PlannedPart;
+use crate::exchange::kv_store::rendezvous::Roster;
+use crate::exchange::kv_store::server::parameter_shard::ParameterShard;
 use crate::job::memory as job_memory;
 
-/// What is left when the ranks of the host have theirs, before any server of it takes some.
+/// Memory left on a host after its ranks have allocated and before its servers have.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryLeft {
-    /// On this host, or in this process's control group.
+    /// On the host, or in the control group of this process.
     host: Bytes,
-    /// By the limits of this process alone; `None` without any.
+    /// By the limits of this process; `None` without limits.
     process: Option<Bytes>,
 }
 
-/// What a server needs, and what it may take of it.
+/// Memory that a server needs, and the available one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerMemory {
-    /// Of whom the figures are: `its parts of the weights`, or those of all servers of the host.
+    /// Subject of the message: `its parts of the weights`, or those of all servers of the host.
     whose: String,
     needed: Bytes,
     available: Bytes,
-    /// For what, beside the pushes.
+    /// Arrays beside the pushes.
     held: &'static str,
     /// Workers that push.
     pushers: usize,
-    /// What this server may take for itself.
+    /// Limit of this server.
     own: Bytes,
 }
 
 impl MemoryLeft {
-    /// At this moment: after all have met, and before all are ready.
+    /// Reads the memory left now, between [`Roster::meet`] and [`rendezvous::ready`](crate::exchange::kv_store::rendezvous::ready).
     pub fn read() -> MemoryLeft {
         MemoryLeft { host: memory::available(), process: job_memory::left_by_limits() }
     }
 }
 
 impl ServerMemory {
-    /// Of server `number`, with the parts of `plan`. Of several on one host each counts what all of them need.
-    pub fn of(left: MemoryLeft, roster: &Roster, plan: &[PlannedPart], forms: Forms, number: usize) -> ServerMemory {
+    /// Computes the need of server `number` for its parts of `plan`; several servers of a host add up theirs.
+    pub fn of(
+        left: MemoryLeft,
+        roster: &Roster,
+        plan: &[PlannedPart],
+        formats: Formats,
+        number: usize,
+    ) -> ServerMemory {
         let pushers = roster.pushers().len();
         let needed_by = |server: usize| -> u64 {
             let parts = plan.iter().filter(|part| part.server == server);
-            parts.map(|part| HeldPart::needed_bytes(part.elements.len(), forms, pushers)).sum()
+            parts.map(|part| ParameterShard::needed_bytes(part.elements.len(), formats, pushers)).sum()
         };
         let host = &roster.servers[number].host;
         let of_host = (0..).zip(&roster.servers).filter(|(_, server)| server.host == *host);
         let needs: Vec<u64> = of_host.map(|(server, _)| needed_by(server)).collect();
         let (own_need, all_need) = (needed_by(number), needs.iter().sum::<u64>());
         let own = left.process.map_or(left.host.0, |process| process.0.min(left.host.0));
-        // Where its own limit is the narrower one, that is what is in the way.
+        // Its own limit, if that is the lower one.
         let (whose, needed, available) = match needs.len() {
             2.. if own_need <= own => {
                 (format!("the {} servers of host {host} need", needs.len()), all_need, left.host.0)
@@ -65,22 +72,24 @@ impl ServerMemory {
             whose,
             needed: Bytes(needed),
             available: Bytes(available),
-            held: forms.held(),
+            held: formats.state_names(),
             pushers,
             own: Bytes(own),
         }
     }
 
-    /// Refuses, with a message for the user, what does not fit; from here on an allocation beyond what there is fails, and is
-    /// no reason for the kernel to end a process.
+    /// Caps the address space, so that a later allocation beyond it fails instead of invoking the kernel's out-of-memory killer.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the need exceeds the available memory.
     pub fn check(&self) -> Result<()> {
         ensure!(self.needed.0 <= self.available.0, "{}", self.message());
         job_memory::limit_to(self.own);
         Ok(())
     }
 
-    /// The same error, in these words where it says that there is no memory left: what lies on its way to slow workers is
-    /// not counted above.
+    /// Returns `error`, reworded if it is a lack of memory: copies on their way to slow workers are not counted above.
     pub fn named(&self, error: Error) -> Error {
         if job_memory::is_shortage(&error) { anyhow!("out of memory: {}", self.message()) } else { error }
     }
@@ -105,8 +114,8 @@ mod tests {
 
     use super::*;
     use crate::exchange::codec::packed_sums::PackedSums;
-    use crate::exchange::kv_store::held_part::{AnswerForm, PushForm};
-    use crate::exchange::kv_store::meeting::{ServerFacts, WorkerFacts};
+    use crate::exchange::kv_store::formats::{AnswerFormat, PushFormat};
+    use crate::exchange::kv_store::rendezvous::{ServerFacts, WorkerFacts};
 
     /// Two workers, and servers on these hosts, each with a part of a million weights.
     fn memory(hosts: &[&str], host: u64, process: Option<u64>) -> ServerMemory {
@@ -122,14 +131,15 @@ mod tests {
         ServerMemory::of(left, &roster, &plan, FORMS, 0)
     }
 
-    const FORMS: Forms = Forms { push: PushForm::Values(Kind::Float), answer: AnswerForm::Weights, has_momenta: true };
+    const FORMS: Formats =
+        Formats { push: PushFormat::Values(Kind::Float), answer: AnswerFormat::Weights, has_momenta: true };
 
     #[test]
     fn the_words_are_of_what_is_held() {
-        let held = |answer, has_momenta| Forms { answer, has_momenta, ..FORMS }.held();
-        assert_eq!(held(AnswerForm::Weights, true), "weights, momenta, sums");
-        assert_eq!(held(AnswerForm::Weights, false), "weights, sums");
-        assert_eq!(held(AnswerForm::Sums(PackedSums::new(0.5, 2)), false), "sums, their packed copy");
+        let held = |answer, has_momenta| Formats { answer, has_momenta, ..FORMS }.state_names();
+        assert_eq!(held(AnswerFormat::Weights, true), "weights, momenta, sums");
+        assert_eq!(held(AnswerFormat::Weights, false), "weights, sums");
+        assert_eq!(held(AnswerFormat::Sums(PackedSums::new(0.5, 2)), false), "sums, their packed copy");
     }
 
     #[test]

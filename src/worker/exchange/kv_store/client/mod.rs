@@ -1,8 +1,14 @@
-//! A rank that trains with servers: pushes each parameter's gradient as soon as backward has it, and goes on with the weights
-//! that come back, or updates its own by the sums that do.
+//! A rank that trains with servers: pushes the gradient of each parameter as soon as backward has computed it, and continues with
+//! the weights in the answers, or updates its own weights by the sums in them.
 //!
-//! The ranks of a host add up their gradients first, where they wait for each other anyway, and one of them pushes the
-//! sum. With `dist_async` they do not wait for each other, so each pushes its own; on GPUs too.
+//! Synchronous ranks of a host first add up their gradients on the CPU, and one of them pushes the sum. With `dist_async`, and on
+//! GPUs, each rank pushes its own.
+
+mod compression;
+mod links;
+mod local_aggregation;
+mod local_update;
+mod send_queue;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,14 +24,14 @@ use tch::{Device, Kind, Tensor};
 
 use crate::exchange::codec::Codec;
 use crate::exchange::coded::Coded;
-use crate::exchange::kv_store::held_part::AnswerForm;
-use crate::exchange::kv_store::host_sum::HostSum;
-use crate::exchange::kv_store::links::{IsThere, Links};
-use crate::exchange::kv_store::meeting::{self, Announcement, Roster, WorkerFacts};
-use crate::exchange::kv_store::own_update::OwnUpdate;
+use crate::exchange::kv_store::client::compression::PushCompression;
+use crate::exchange::kv_store::client::links::{IsThere, Links};
+use crate::exchange::kv_store::client::local_aggregation::LocalAggregation;
+use crate::exchange::kv_store::client::local_update::LocalUpdate;
+use crate::exchange::kv_store::formats::AnswerFormat;
 use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::ServerReport;
-use crate::exchange::kv_store::push_codes::PushCodes;
+use crate::exchange::kv_store::rendezvous::{self, Announcement, Roster, WorkerFacts};
 use crate::exchange::memory;
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{GradientReducer, GradientSink};
@@ -38,51 +44,51 @@ use crate::job::session::Session;
 use crate::job::world::World;
 
 /// The strategy.
-pub struct WithServers {
+pub struct ServerClient {
     reducer: &'static GradientReducer,
     pushes: Arc<Mutex<Pushes>>,
     weights: Tensor,
-    /// What comes back is taken here: the weights, or the optimizer's sums.
+    /// Receives the answers: the weights, or the optimizer's sums.
     taken: Tensor,
     roster: Roster,
     parts: Vec<PlannedPart>,
     is_asynchronous: bool,
 }
 
-impl WithServers {
-    /// Connects to the servers and hooks into backward; every worker and server of the job comes here together.
-    pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<WithServers> {
+impl ServerClient {
+    /// Connects to the servers and hooks into backward. All workers and servers of the job call this together.
+    pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<ServerClient> {
         let Parameters { weights, tensors, ready_from, .. } = parameters;
         let (world, device) = (session.world, session.device());
         let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
         let codec = Codec::new(request.compression);
-        let host_sum = match sums_on_host(request.kv_store.kv_store, world, device) {
-            true => Some(HostSum::join(weights.numel(), request.exchange.wire, world)?),
+        let aggregation = match sums_on_host(request.kv_store.kv_store, world, device) {
+            true => Some(LocalAggregation::join(weights.numel(), request.exchange.wire, world)?),
             false => None,
         };
-        let is_pusher = host_sum.as_ref().is_none_or(HostSum::is_leader);
+        let is_pusher = aggregation.as_ref().is_none_or(LocalAggregation::is_leader);
         let own = WorkerFacts {
             host: world.host().to_owned(),
-            summed: if is_pusher { host_sum.as_ref().map_or(1, HostSum::ranks) } else { 0 },
+            summed: if is_pusher { aggregation.as_ref().map_or(1, LocalAggregation::ranks) } else { 0 },
             lengths: if world.rank() == 0 { lengths.clone() } else { Vec::new() },
         };
-        // Before the meeting: servers on this host look at what memory is left after it.
-        let [wire, pulled] = match &host_sum {
+        // Before the rendezvous, after which servers on this host read what memory is left.
+        let [wire, pulled] = match &aggregation {
             Some(sum) => sum.arrays()?,
             None => arrays(weights.numel(), memory::kind(request.exchange.wire), device)?,
         }
         .map(Arc::new);
         let roster = Roster::meet(&Announcement::Worker(own), world)?;
         let parts = plan::of_request(request, &lengths, roster.servers.len());
-        let parts = meeting::ready(parts, world)?;
-        // Servers have their memory.
-        meeting::ready(Ok(()), world)?;
-        let answer = AnswerForm::of(request, roster.pushers().len());
+        let parts = rendezvous::ready(parts, world)?;
+        // Servers have allocated.
+        rendezvous::ready(Ok(()), world)?;
+        let answer = AnswerFormat::new(request, roster.pushers().len());
         let links = match roster.pushers().iter().position(|rank| *rank == world.rank()) {
             Some(pusher) => {
                 let initial = HostArray::of(weights.f_to_device(Device::Cpu)?)?;
                 let arrays = [wire.clone(), pulled.clone()];
-                let codes = codec.map(|codec| PushCodes::new((codec, answer), world.rank(), &parts));
+                let codes = codec.map(|codec| PushCompression::new((codec, answer), world.rank(), &parts));
                 Some(Links::open(
                     &roster.servers,
                     (pusher, world.name()),
@@ -95,11 +101,11 @@ impl WithServers {
             None => None,
         };
         let taken = match (answer, device) {
-            (AnswerForm::Weights, _) => weights.shallow_clone(),
-            (AnswerForm::Sums(_), Device::Cuda(_)) => weights.f_zeros_like()?,
-            (AnswerForm::Sums(_), _) => pulled.tensor().shallow_clone(),
+            (AnswerFormat::Weights, _) => weights.shallow_clone(),
+            (AnswerFormat::Sums(_), Device::Cuda(_)) => weights.f_zeros_like()?,
+            (AnswerFormat::Sums(_), _) => pulled.tensor().shallow_clone(),
         };
-        // No push before every server has the first weights.
+        // No push before every server has the initial weights.
         world.barrier();
         let device_wire = match device {
             Device::Cuda(index) => {
@@ -111,32 +117,32 @@ impl WithServers {
         let has_codes = codec.is_some();
         let ranks = roster.workers.len() as u32;
         let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
-        let own_update = match answer {
-            AnswerForm::Weights => None,
-            AnswerForm::Sums(_) => {
+        let local_update = match answer {
+            AnswerFormat::Weights => None,
+            AnswerFormat::Sums(_) => {
                 let optimizer = Optimizer::new(&request.rule, counts, weights.shallow_clone(), taken.shallow_clone())?;
-                Some(OwnUpdate::new(optimizer, &parts))
+                Some(LocalUpdate::new(optimizer, &parts))
             }
         };
         let pushes = Pushes {
             links,
-            host_sum,
+            aggregation,
             wire,
             pulled,
             device_wire,
-            own_update,
+            local_update,
             next: None,
             has_codes,
             iteration: 1,
             done: 0,
         };
         let pushes = Arc::new(Mutex::new(pushes));
-        // A bucket a parameter: each is a key, and leaves when backward has it.
+        // One bucket per parameter: each is a key and is pushed when backward has computed it.
         let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..request.exchange };
         let sink = Box::new(Sink(pushes.clone()));
         let reducer = GradientReducer::new(request.overlap, &keys, (tensors, ready_from), sink)?;
         let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
-        Ok(WithServers { reducer, pushes, weights, taken, roster, parts, is_asynchronous })
+        Ok(ServerClient { reducer, pushes, weights, taken, roster, parts, is_asynchronous })
     }
 
     fn pushes(&self) -> MutexGuard<'_, Pushes> {
@@ -144,18 +150,18 @@ impl WithServers {
     }
 }
 
-/// Whether the ranks of this host add up first.
+/// Returns true if the ranks of this host add up their gradients before one pushes.
 fn sums_on_host(kv_store: KvStore, world: &World, device: Device) -> bool {
     world.local_ranks() > 1 && kv_store != KvStore::DistAsync && device == Device::Cpu
 }
 
-/// Gradients on the wire, and weights that come back.
+/// Allocates the gradients on the wire and the weights of the answers.
 fn arrays(elements: usize, wire: Kind, device: Device) -> Result<[HostArray; 2]> {
     let new = if device == Device::Cpu { HostArray::zeros } else { HostArray::pinned };
     Ok([new(elements, wire)?, new(elements, Kind::Float)?])
 }
 
-impl GradientExchange for WithServers {
+impl GradientExchange for ServerClient {
     fn reducer(&self) -> &'static GradientReducer {
         self.reducer
     }
@@ -183,18 +189,18 @@ impl GradientExchange for WithServers {
         self.reducer.finish()
     }
 
-    /// The servers have updated, and their weights take the place of the old ones; or they have summed.
+    /// Takes the weights of the servers, or updates by their sums.
     fn update(&mut self, update: u32) -> Result<()> {
         let mut pushes = self.pushes();
         pushes.take(&self.taken)?;
-        pushes.own_update.as_mut().map_or(Ok(()), |own| own.complete(update))
+        pushes.local_update.as_mut().map_or(Ok(()), |own| own.complete(update))
     }
 
     fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
         let (reports, iterations, bytes) = {
             let mut pushes = self.pushes();
             let reports = pushes.end()?;
-            if pushes.own_update.is_none() {
+            if pushes.local_update.is_none() {
                 pushes.take(&self.taken)?;
             }
             let bytes = pushes.links.as_ref().map_or([0; 2], Links::bytes_of_steps);
@@ -225,15 +231,15 @@ impl GradientExchange for WithServers {
 
     fn leave(&mut self) -> Result<()> {
         let mut pushes = self.pushes();
-        if let Some(sum) = &pushes.host_sum {
+        if let Some(sum) = &pushes.aggregation {
             sum.leave();
         }
         pushes.links.as_mut().map_or(Ok(()), Links::leave)
     }
 }
 
-impl WithServers {
-    /// What the servers did, by their reports: a rank that another sends for has none.
+impl ServerClient {
+    /// Returns the use of the servers by their reports; empty on a rank that does not push.
     fn servers(&self, reports: &[ServerReport], of_step: impl Fn(f64) -> Bytes) -> Vec<ServerUse> {
         let server = |(number, report): (usize, &ServerReport)| {
             let held: Vec<usize> =
@@ -265,24 +271,24 @@ impl WithServers {
     }
 }
 
-/// What leaves and what comes back.
+/// Pushes and answers of this rank.
 struct Pushes {
-    /// `None` on a rank whose gradients another of its host sends.
+    /// `None` on a rank that does not push.
     links: Option<Links>,
-    host_sum: Option<HostSum>,
+    aggregation: Option<LocalAggregation>,
     wire: Arc<HostArray>,
     pulled: Arc<HostArray>,
-    /// Of a rank with a GPU.
+    /// On a GPU.
     device_wire: Option<DeviceWire>,
-    /// Where servers send sums.
-    own_update: Option<OwnUpdate>,
-    /// The update that follows, where one does.
+    /// Present if servers send sums.
+    local_update: Option<LocalUpdate>,
+    /// Number of the update that follows, if known.
     next: Option<u32>,
-    /// Whether codes are pushed, by this rank or another of its host.
+    /// True if this rank or the leader of its host pushes codes.
     has_codes: bool,
     /// From 1.
     iteration: u32,
-    /// Ranges that are done since the start.
+    /// Ranges handed over since the start.
     done: usize,
 }
 
@@ -299,7 +305,7 @@ impl Pushes {
             Some(device_wire) => Some(self.copy_to_host(device_wire, &elements)?),
             None => None,
         };
-        let is_summed = self.host_sum.as_mut().map(HostSum::arrive).transpose()?;
+        let is_summed = self.aggregation.as_mut().map(LocalAggregation::arrive).transpose()?;
         let is_there = || -> IsThere {
             match (&is_on_device, &is_summed) {
                 (Some(event), _) => {
@@ -320,7 +326,7 @@ impl Pushes {
         }
     }
 
-    /// Without making the host wait for the device, nor backward for the copy.
+    /// Copies gradients to the host; neither the host nor backward waits for it.
     fn copy_to_host(&self, device_wire: &DeviceWire, elements: &Range<usize>) -> Result<Arc<Mutex<Event>>> {
         let DeviceWire { values, device, copies } = device_wire;
         copies.wait_for(&Stream::current(*device)?.record_event()?)?;
@@ -335,23 +341,23 @@ impl Pushes {
         heartbeat::enter(Stage::Pulling);
         let next = self.next.take();
         if let Some(links) = &self.links {
-            if let (Some(own), Some(update)) = (&mut self.own_update, next) {
+            if let (Some(own), Some(update)) = (&mut self.local_update, next) {
                 own.begin(update, std::iter::from_fn(|| links.next_arrival()))?;
             }
             links.wait();
         }
-        if let Some(sum) = &mut self.host_sum {
+        if let Some(sum) = &mut self.aggregation {
             sum.all_have_pulled();
         }
         if let Some(DeviceWire { device, copies, .. }) = &self.device_wire {
-            // The next gradients are written where the copies read.
+            // The next gradients overwrite what the copies read.
             Stream::current(*device)?.wait_for(&copies.record_event()?)?;
         }
         self.iteration += 1;
         Ok(())
     }
 
-    /// Copies what came back to `taken`; to where it is already libtorch copies nothing.
+    /// Copies the answers to `taken`; libtorch copies nothing if that is the same memory.
     fn take(&self, taken: &Tensor) -> Result<()> {
         match taken.device() {
             Device::Cpu => taken.shallow_clone().f_copy_(self.pulled.tensor())?,
@@ -362,12 +368,12 @@ impl Pushes {
 
     fn end(&mut self) -> Result<Vec<ServerReport>> {
         heartbeat::enter(Stage::Pulling);
-        if let Some(sum) = &mut self.host_sum {
-            // The others may still take what this one is to overwrite.
+        if let Some(sum) = &mut self.aggregation {
+            // The others may still read what this one overwrites.
             sum.meet();
         }
         let reports = self.links.as_mut().map_or(Ok(Vec::new()), Links::end)?;
-        if let Some(sum) = &mut self.host_sum {
+        if let Some(sum) = &mut self.aggregation {
             sum.all_have_pulled();
         }
         Ok(reports)

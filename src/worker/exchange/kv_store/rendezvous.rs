@@ -1,4 +1,4 @@
-//! How workers and servers find each other: every rank says by MPI who it is, servers where they listen; then workers
+//! How workers and servers find each other: every process announces itself by MPI, servers with their addresses; then workers
 //! connect by TCP.
 
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ringmark_record::host::inspection::Interface;
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::kv_store::callers;
+use crate::exchange::kv_store::accept;
 use crate::exchange::kv_store::protocol::{self, FrameKind, Header, Hello, LONGEST_GREETING, TIMEOUTS};
 use crate::host::{facts, network};
 use crate::job::heartbeat;
@@ -19,22 +19,22 @@ use crate::job::world::{self, World};
 /// For one address of a server to answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// For a new connection to say who it is.
+/// For a new connection to send its hello.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Between two bytes of a frame, where no launcher says how long it waits for a job that stands still.
+/// Between two bytes of a frame, if no launcher sets a timeout.
 const FRAME_PATIENCE: Duration = Duration::from_secs(48);
 
-/// Part of the launcher's patience: an incomplete frame is named before the launcher ends the job without a cause.
+/// Share of the launcher's patience, so that an incomplete frame is reported before the launcher ends the job without a cause.
 const SHARE_OF_PATIENCE: f64 = 0.8;
 
-/// The read time-out of a connection, of which several end a frame that stands still.
+/// Returns the read timeout of a connection; [`TIMEOUTS`] in a row end a frame.
 pub fn read_timeout() -> Result<Duration> {
     let patience = heartbeat::launcher()?.map(|launcher| launcher.patience.0 * SHARE_OF_PATIENCE);
     Ok(patience.map_or(FRAME_PATIENCE, Duration::from_secs_f64) / TIMEOUTS)
 }
 
-/// What a rank says of itself before there is any connection.
+/// Announcement of a process before there are connections.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Announcement {
     /// A worker.
@@ -48,9 +48,9 @@ pub enum Announcement {
 pub struct WorkerFacts {
     /// Name of its host.
     pub host: String,
-    /// Ranks whose gradients its pushes hold the sum of; 0 of one that pushes nothing itself.
+    /// Ranks whose gradients are summed in its pushes; 0 if it pushes nothing.
     pub summed: u32,
-    /// Lengths of the parameters in the order of backward; rank 0 says it for all.
+    /// Lengths of the parameters in the order of backward; rank 0 alone fills it.
     pub lengths: Vec<usize>,
 }
 
@@ -65,7 +65,7 @@ pub struct ServerFacts {
     pub addresses: Vec<SocketAddr>,
 }
 
-/// Who there is.
+/// All processes of the job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Roster {
     /// In rank order.
@@ -75,7 +75,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// Tells all what `own` is; every worker and server calls this together.
+    /// Exchanges the announcements. All workers and servers call this together.
     pub fn meet(own: &Announcement, world: &World) -> Result<Roster> {
         let mut roster = Roster { workers: Vec::new(), servers: Vec::new() };
         for text in world.gather_text_of_all(&serde_json::to_string(own)?) {
@@ -87,14 +87,14 @@ impl Roster {
         Ok(roster)
     }
 
-    /// Ranks of the workers that push, in their order.
+    /// Returns the ranks that push, in order.
     pub fn pushers(&self) -> Vec<u32> {
         (0..).zip(&self.workers).filter(|(_, worker)| worker.summed > 0).map(|(rank, _)| rank).collect()
     }
 }
 
-/// Says whether this process is ready to connect; every worker and server calls this together. Where one is not, the others
-/// wait to be ended with the job, so that it is the one that says why.
+/// Agrees that all processes are ready to connect. All workers and servers call this together. If one is not, the others wait to
+/// be ended with the job, so that the message is that one's.
 pub fn ready<T>(own: Result<T>, world: &World) -> Result<T> {
     let problem = own.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
     let problems = world.gather_text_of_all(&problem);
@@ -106,7 +106,7 @@ pub fn ready<T>(own: Result<T>, world: &World) -> Result<T> {
     Ok(ready)
 }
 
-/// A port that the kernel chooses, on every address of this host, and where workers find it.
+/// Opens a port on every address of this host; returns it with the addresses for workers.
 pub fn listen() -> Result<(TcpListener, Vec<SocketAddr>)> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).context("this server has no port to listen on")?;
     let port = listener.local_addr()?.port();
@@ -114,7 +114,8 @@ pub fn listen() -> Result<(TcpListener, Vec<SocketAddr>)> {
     Ok((listener, addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect()))
 }
 
-/// Of the interface that was chosen for MPI and NCCL, else all but the loopback's, which comes last: it leads to this host only.
+/// Returns the addresses of the interface that was chosen for MPI and NCCL, else all; the loopback's, which reaches this host
+/// only, is last.
 fn addresses(interfaces: &[Interface], chosen: Option<&str>) -> Vec<IpAddr> {
     let chosen = chosen.map(|name| name.trim_start_matches('='));
     let is_chosen = |interface: &Interface| chosen == Some(&interface.name);
@@ -126,17 +127,17 @@ fn addresses(interfaces: &[Interface], chosen: Option<&str>) -> Vec<IpAddr> {
     wanted.into_iter().flat_map(|interface| &interface.addresses).map(|address| IpAddr::V4(address.addr())).collect()
 }
 
-/// The connections of as many workers as push, in their order.
+/// Accepts the workers that push and returns their connections in order.
 pub fn accept(listener: &TcpListener, token: u64, pushers: usize) -> Result<Vec<TcpStream>> {
     let _waiting = heartbeat::wait();
-    callers::accept(listener, token, pushers, HELLO_PATIENCE)
+    accept::accept_workers(listener, token, pushers, HELLO_PATIENCE)
 }
 
-/// A connection to `server` for worker `pusher` of those that push.
+/// Connects worker `pusher` to `server`.
 pub fn connect(server: &ServerFacts, number: usize, pusher: usize) -> Result<TcpStream> {
     let own_host = facts::host_name();
     let mut addresses = server.addresses.clone();
-    // A host reaches itself by the loopback whatever its cards do; elsewhere that is another server, or nobody.
+    // On the own host the loopback works without a network card; from another host it leads elsewhere.
     match server.host == own_host {
         true => addresses.sort_by_key(|address| !address.ip().is_loopback()),
         false => addresses.retain(|address| !address.ip().is_loopback()),

@@ -1,5 +1,5 @@
-//! Each part of the weights has an owner among the ranks: it gets the sum of the gradients, updates, and sends the weights to
-//! all. The optimizer's state is divided among the owners.
+//! Each part of the weights has an owner among the ranks, which receives the sum of the gradients, updates, and sends the weights
+//! to all. The optimizer's state is sharded among the owners.
 //!
 //! | kv-store | parts and owners |
 //! |---|---|
@@ -32,16 +32,16 @@ use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
 
-/// Shards begin at multiples of so many elements, a cache line of fp32 and more.
+/// Alignment of shards in elements: a cache line of fp32 and more.
 const GRAIN: usize = 64;
 
 /// The strategy.
-pub struct Owners {
+pub struct Sharded {
     reducer: &'static GradientReducer,
     exchange: Arc<Mutex<Exchange>>,
-    /// One for each part that this rank owns.
+    /// One for each part of this rank.
     optimizers: Vec<Optimizer>,
-    /// fp32 bytes of them.
+    /// fp32 bytes of the parts of this rank.
     owned: Bytes,
     /// Of the model.
     weights: Tensor,
@@ -50,17 +50,17 @@ pub struct Owners {
     wire: Wire,
 }
 
-/// Who owns a bucket.
+/// Owners of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ownership {
-    /// One rank all of it.
+    /// One rank owns all of it.
     Whole(u32),
-    /// Each rank its part, in rank order.
+    /// Each rank owns its part, in rank order.
     Shards(Vec<Range<usize>>),
 }
 
 impl Ownership {
-    /// The owners get the sums of a bucket.
+    /// Returns the collective that sums a bucket on its owners.
     fn sum(&self, elements: &Range<usize>, route: Route) -> Collective<'static> {
         match self {
             Ownership::Whole(root) => Collective::Reduce { elements: elements.clone(), root: *root, route },
@@ -68,7 +68,7 @@ impl Ownership {
         }
     }
 
-    /// All get its weights.
+    /// Returns the collective that sends a bucket's weights to all.
     fn share<'a>(&self, elements: &Range<usize>, place: Place<'a>) -> Collective<'a> {
         match self {
             Ownership::Whole(root) => Collective::Broadcast { elements: elements.clone(), root: *root, place },
@@ -79,18 +79,18 @@ impl Ownership {
 
 struct Exchange {
     buckets: Vec<(Range<usize>, Ownership)>,
-    /// To the owners.
+    /// Route of sums to the owners.
     route: Route,
     backend: Box<dyn Backend>,
-    /// The wire on a GPU whose gradients are summed in host memory.
+    /// The wire on a GPU, if gradients are summed in host memory.
     device_wire: Option<Tensor>,
-    /// The weights where the owners update them.
+    /// The weights that the owners update.
     weights: Tensor,
 }
 
-impl Owners {
-    /// Connects the ranks and hooks into backward; all ranks call it together.
-    pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Owners> {
+impl Sharded {
+    /// Connects the ranks and hooks into backward. All ranks call this together.
+    pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Sharded> {
         let Parameters { weights, tensors, ready_from, .. } = parameters;
         let (world, kv_store) = (session.world, request.kv_store.kv_store);
         let shape = Shape::gradients(weights.numel(), request.exchange.wire);
@@ -124,7 +124,7 @@ impl Owners {
         let device_wire = is_on_host.then(|| Tensor::f_zeros([weights.numel() as i64], wire)).transpose()?;
         let exchange = Arc::new(Mutex::new(Exchange { buckets, route, backend, device_wire, weights: updated }));
         let sink = Box::new(Sink(exchange.clone()));
-        Ok(Owners {
+        Ok(Sharded {
             reducer: GradientReducer::new(request.overlap, &request.exchange, (tensors, ready_from), sink)?,
             exchange,
             optimizers,
@@ -137,14 +137,14 @@ impl Owners {
     }
 }
 
-/// Sums in host memory what GPUs computed.
+/// Creates the backend that sums gradients of GPUs in host memory.
 fn in_host_memory(config: &ExchangeConfig, shape: Shape, world: &World) -> Result<Box<dyn Backend>> {
     shape.check_fits(world)?;
     world.barrier();
     Ok(Box::new(SharedMemory::new(config, shape, world)?))
 }
 
-/// Every bucket with its owners among so many ranks.
+/// Assigns owners among `ranks` ranks to every bucket.
 fn owned_buckets(buckets: &[Bucket], kv_store: KvStore, ranks: u32) -> Vec<(Range<usize>, Ownership)> {
     let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.elements.len()).collect();
     let balanced = placement::owners(&lengths, ranks as usize);
@@ -160,7 +160,7 @@ fn owned_buckets(buckets: &[Bucket], kv_store: KvStore, ranks: u32) -> Vec<(Rang
     buckets.iter().zip(&balanced).map(ownership).collect()
 }
 
-/// What a rank owns of a bucket.
+/// Returns the elements of a bucket that `rank` owns.
 fn part_of((elements, ownership): &(Range<usize>, Ownership), rank: u32) -> Option<Range<usize>> {
     let part = match ownership {
         Ownership::Whole(owner) => (*owner == rank).then(|| elements.clone()),
@@ -170,7 +170,7 @@ fn part_of((elements, ownership): &(Range<usize>, Ownership), rank: u32) -> Opti
 }
 
 impl Exchange {
-    /// The owners get the sums of a bucket.
+    /// Starts the sum of a bucket on its owners.
     fn start(&mut self, elements: &Range<usize>) -> Result<()> {
         if let Some(device_wire) = &self.device_wire {
             narrow(&self.backend.memory().wire, elements)?.f_copy_(&narrow(device_wire, elements)?)?;
@@ -181,7 +181,7 @@ impl Exchange {
         self.backend.start_collective(&ownership.sum(elements, self.route))
     }
 
-    /// All get the owners' weights.
+    /// Sends the owners' weights to all.
     fn share_weights(&mut self) -> Result<()> {
         let place = Place::Tensor(&self.weights);
         for (elements, ownership) in &self.buckets {
@@ -191,7 +191,7 @@ impl Exchange {
     }
 }
 
-impl GradientExchange for Owners {
+impl GradientExchange for Sharded {
     fn reducer(&self) -> &'static GradientReducer {
         self.reducer
     }

@@ -1,5 +1,5 @@
-//! The ranks of a host add up their gradients in memory that they share; rank 0 of the host pushes the sums and takes the
-//! weights, which the others read where it keeps them.
+//! Aggregation on a host: its ranks add up their gradients in shared memory; local rank 0 pushes the sums and pulls the weights
+//! into that memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,79 +16,78 @@ use crate::ffi::sums::Combination;
 use crate::job::peer_watch::PeerWatch;
 use crate::job::world::World;
 
-/// The last counter: ranks that have come to the end of a round.
+/// The last counter counts ranks at the end of a round.
 const ROUND: usize = COUNTERS - 1;
 
-/// One rank's side of it.
-pub struct HostSum {
+/// The aggregation of one rank.
+pub struct LocalAggregation {
     window: Arc<Window>,
-    /// In the window nobody hears of a rank that has ended.
+    /// Detects ranks that have died, which the window does not.
     watch: PeerWatch,
     rank: usize,
     ranks: usize,
-    /// Value of each counter when all ranks have arrived at its last use.
+    /// Value that each counter reaches when all ranks have arrived.
     targets: Vec<u32>,
     /// Ranges started in this round.
     started: usize,
 }
 
-/// A range that ranks fill.
+/// A range that all ranks of the host fill.
 #[derive(Clone)]
-pub struct Meeting {
+pub struct SharedRange {
     window: Arc<Window>,
     counter: usize,
     target: u32,
     rank: usize,
 }
 
-impl HostSum {
-    /// Shares memory for so many gradients of the type `wire` and as many weights with the ranks of this host; all of them
-    /// call it together.
-    pub fn join(elements: usize, wire: Wire, world: &World) -> Result<HostSum> {
+impl LocalAggregation {
+    /// Maps shared memory for `elements` gradients of type `wire` and as many weights. All ranks of the host call it together.
+    pub fn join(elements: usize, wire: Wire, world: &World) -> Result<LocalAggregation> {
         let (rank, ranks) = (world.local_rank() as usize, world.local_ranks() as usize);
         let shape = Shape { elements, wire: memory::kind(wire), sums: Kind::Float, in_place: false };
         let window = Arc::new(join::window(shape, world, world.has_own_cores())?);
         let watch = PeerWatch::begin(world, "the ranks of this host add up their gradients together")?;
-        Ok(HostSum { window, watch, rank, ranks, targets: vec![0; COUNTERS], started: 0 })
+        Ok(LocalAggregation { window, watch, rank, ranks, targets: vec![0; COUNTERS], started: 0 })
     }
 
-    /// Whether this rank pushes for all.
+    /// Returns true if this rank pushes for its host.
     pub fn is_leader(&self) -> bool {
         self.rank == 0
     }
 
-    /// Ranks that add up.
+    /// Returns the number of ranks on this host.
     pub fn ranks(&self) -> u32 {
         self.ranks as u32
     }
 
-    /// This rank's gradients, and the weights of the one that pulls them.
+    /// Returns this rank's gradients and the weights that the leader pulls.
     pub fn arrays(&self) -> Result<[HostArray; 2]> {
         Ok([HostArray::of(self.window.tensor(Array::Wire))?, HostArray::of(self.window.tensor_of(Array::Sums, 0))?])
     }
 
-    /// This rank has filled the next range; where all have, it can be summed.
-    pub fn arrive(&mut self) -> Result<Meeting> {
+    /// Announces that this rank has filled the next range.
+    pub fn arrive(&mut self) -> Result<SharedRange> {
         let counter = self.started;
         ensure!(counter < ROUND, "at most {ROUND} arrays are summed on a host");
         self.started += 1;
         let target = self.count(counter);
-        Ok(Meeting { window: self.window.clone(), counter, target, rank: self.rank })
+        Ok(SharedRange { window: self.window.clone(), counter, target, rank: self.rank })
     }
 
-    /// After the weights came to the rank that pulls them: returns when they are there, and begins the next round.
+    /// Waits until the leader has pulled the weights, and begins the next round.
     pub fn all_have_pulled(&mut self) {
         self.started = 0;
         self.meet();
     }
 
-    /// Returns when all ranks of the host are here.
+    /// Waits for all ranks of the host.
     pub fn meet(&mut self) {
         let target = self.count(ROUND);
         self.window.wait(ROUND, target);
     }
 
-    /// This rank needs nothing more of the others.
+    /// Stops watching the others: this rank needs them no more.
     pub fn leave(&self) {
         self.watch.end();
     }
@@ -101,8 +100,8 @@ impl HostSum {
     }
 }
 
-impl Meeting {
-    /// Sums these of the range's elements where the sender takes them, rounded once; whether all ranks have filled it.
+impl SharedRange {
+    /// Sums `elements` into the leader's wire, rounded once, if all ranks have filled the range; returns whether they have.
     pub fn sum(&self, elements: Range<usize>) -> bool {
         let is_filled = self.window.has_reached(self.counter, self.target);
         if is_filled {

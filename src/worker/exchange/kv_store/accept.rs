@@ -1,5 +1,5 @@
-//! Who calls at a server's port, until all workers are there: one thread hears all callers, so that strangers who find the
-//! port keep no worker out and cost neither threads nor memory.
+//! Accepts the connections of all workers at a server's port. One thread polls all connections, so that strangers at the port
+//! exclude no worker and cost neither threads nor memory.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
@@ -13,42 +13,47 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, Hello, LONGEST_GREETING};
 
-/// Callers that may be there besides one for each worker before they have said anything; of more, the oldest is closed. A
-/// worker speaks at once.
-const STRANGERS: usize = 64;
+/// Connections without a hello, at most, besides one for each worker; of more, the oldest is closed. A worker sends its hello at
+/// once.
+const MOST_PENDING: usize = 64;
 
-/// Between two looks at the clock, in milliseconds.
-const LOOK_MILLISECONDS: u16 = 200;
+/// Between two checks of the clock, in milliseconds.
+const POLL_MILLISECONDS: u16 = 200;
 
-/// How long nobody is accepted where there was no descriptor left for it.
+/// Pause after an accept that failed for lack of a descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A connection that has not said yet whose it is.
-struct Caller {
+/// A connection before its hello.
+struct PendingConnection {
     stream: TcpStream,
     since: Instant,
-    /// Header and hello, as far as they have come.
+    /// Bytes of header and hello so far.
     said: Vec<u8>,
 }
 
-/// The connections of as many workers as push, in their order, of all that come to `listener`; a caller has `patience` to
-/// say who it is, however slowly its bytes come. Strangers, and workers that gave this address up, are left alone.
-pub fn accept(listener: &TcpListener, token: u64, pushers: usize, patience: Duration) -> Result<Vec<TcpStream>> {
+/// Accepts one connection of each of `pushers` workers at `listener` and returns them in worker order. A connection must send
+/// its hello within `patience`. Strangers, and workers that gave this address up, are closed.
+pub fn accept_workers(
+    listener: &TcpListener,
+    token: u64,
+    pushers: usize,
+    patience: Duration,
+) -> Result<Vec<TcpStream>> {
     listener.set_nonblocking(true).context("the port for workers blocks")?;
     let mut workers: Vec<Option<TcpStream>> = (0..pushers).map(|_| None).collect();
-    let mut callers: VecDeque<Caller> = VecDeque::new();
+    let mut pending: VecDeque<PendingConnection> = VecDeque::new();
     while workers.iter().any(Option::is_none) {
-        wait_for_any(listener, &callers).context("workers cannot connect")?;
-        take_new(listener, &mut callers, STRANGERS + pushers).context("workers cannot connect")?;
-        for mut caller in std::mem::take(&mut callers) {
-            match caller.hear(token, pushers) {
+        wait_for_any(listener, &pending).context("workers cannot connect")?;
+        accept_pending(listener, &mut pending, MOST_PENDING + pushers).context("workers cannot connect")?;
+        for mut connection in std::mem::take(&mut pending) {
+            match connection.read_hello(token, pushers) {
                 Ok(Some(pusher)) => {
-                    // One that has gone again is no worker.
-                    if welcome(&caller.stream).is_ok() {
-                        workers[pusher] = Some(caller.stream);
+                    // It may have disconnected.
+                    if welcome(&connection.stream).is_ok() {
+                        workers[pusher] = Some(connection.stream);
                     }
                 }
-                Ok(None) if caller.since.elapsed() < patience => callers.push_back(caller),
+                Ok(None) if connection.since.elapsed() < patience => pending.push_back(connection),
                 Ok(None) | Err(_) => {}
             }
         }
@@ -56,35 +61,35 @@ pub fn accept(listener: &TcpListener, token: u64, pushers: usize, patience: Dura
     Ok(workers.into_iter().flatten().collect())
 }
 
-/// Returns when somebody calls or speaks, and now and then.
-fn wait_for_any(listener: &TcpListener, callers: &VecDeque<Caller>) -> Result<()> {
-    let sockets = callers.iter().map(|caller| caller.stream.as_fd());
+/// Waits for a new connection or bytes, at most one interval.
+fn wait_for_any(listener: &TcpListener, pending: &VecDeque<PendingConnection>) -> Result<()> {
+    let sockets = pending.iter().map(|connection| connection.stream.as_fd());
     let mut waiting: Vec<PollFd> =
         [listener.as_fd()].into_iter().chain(sockets).map(|socket| PollFd::new(socket, PollFlags::POLLIN)).collect();
-    match poll(&mut waiting, PollTimeout::from(LOOK_MILLISECONDS)) {
+    match poll(&mut waiting, PollTimeout::from(POLL_MILLISECONDS)) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Accepts all that call now; of more than `most` callers the oldest are closed.
-fn take_new(listener: &TcpListener, callers: &mut VecDeque<Caller>, most: usize) -> io::Result<()> {
+/// Accepts pending connections; closes the oldest beyond `most`.
+fn accept_pending(listener: &TcpListener, pending: &mut VecDeque<PendingConnection>, most: usize) -> io::Result<()> {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(true)?;
-                callers.push_back(Caller { stream, since: Instant::now(), said: Vec::new() });
-                if callers.len() > most {
-                    callers.pop_front();
+                pending.push_back(PendingConnection { stream, since: Instant::now(), said: Vec::new() });
+                if pending.len() > most {
+                    pending.pop_front();
                 }
             }
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock => return Ok(()),
-                // It has gone again.
+                // The peer has disconnected.
                 ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
-                // Out of descriptors, say: a stranger's may serve. Where nobody has one to give, that is the end.
+                // For example out of descriptors: close the oldest stranger; without one, fail.
                 _ => {
-                    callers.pop_front().ok_or(error)?;
+                    pending.pop_front().ok_or(error)?;
                     std::thread::sleep(PAUSE);
                     return Ok(());
                 }
@@ -93,12 +98,16 @@ fn take_new(listener: &TcpListener, callers: &mut VecDeque<Caller>, most: usize)
     }
 }
 
-impl Caller {
-    /// Takes what has come: whose connection it is; `None` where there is more to come. Fails where it is a stranger's.
-    fn hear(&mut self, token: u64, pushers: usize) -> Result<Option<usize>> {
+impl PendingConnection {
+    /// Reads pending bytes. Returns the worker's number after its hello, `None` before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection is a stranger's.
+    fn read_hello(&mut self, token: u64, pushers: usize) -> Result<Option<usize>> {
         let mut bytes = [0; HEADER_BYTES + LONGEST_GREETING as usize];
         match self.stream.read(&mut bytes) {
-            Ok(0) => anyhow::bail!("it has gone"),
+            Ok(0) => anyhow::bail!("it disconnected"),
             Ok(count) => self.said.extend_from_slice(&bytes[..count]),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -114,7 +123,7 @@ impl Caller {
             return Ok(None);
         }
         let hello: Hello = protocol::read_message(&header, &mut text, LONGEST_GREETING)?;
-        // A worker waits for its welcome before it says more.
+        // A worker sends nothing more before the welcome.
         ensure!(text.is_empty() && hello.token == token && hello.pusher < pushers, "a stranger");
         Ok(Some(hello.pusher))
     }
@@ -139,10 +148,10 @@ mod tests {
     fn server(pushers: usize, patience: Duration) -> (SocketAddr, JoinHandle<Result<Vec<TcpStream>>>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("bound");
-        (address, thread::spawn(move || accept(&listener, 5, pushers, patience)))
+        (address, thread::spawn(move || accept_workers(&listener, 5, pushers, patience)))
     }
 
-    fn caller(address: SocketAddr) -> TcpStream {
+    fn connection(address: SocketAddr) -> TcpStream {
         TcpStream::connect(address).expect("it listens")
     }
 
@@ -161,9 +170,9 @@ mod tests {
     #[test]
     fn silent_strangers_keep_no_worker_out() {
         let (address, server) = server(2, PATIENCE);
-        let mut strangers: Vec<TcpStream> = (0..200).map(|_| caller(address)).collect();
+        let mut strangers: Vec<TcpStream> = (0..200).map(|_| connection(address)).collect();
         let mut workers = [1, 0].map(|pusher| {
-            let mut stream = caller(address);
+            let mut stream = connection(address);
             stream.write_all(&hello(pusher)).expect("sent");
             assert!(is_welcome(&mut stream), "while {} strangers are silent", strangers.len());
             stream
@@ -188,12 +197,12 @@ mod tests {
         let pushes = Header { bytes: 4, ..Header::bare(FrameKind::Push) }.encode().to_vec();
         let endless = [&hello(0)[..], &[b' '; 1 << 12]].concat();
         for said in [vec![b'x'; 1 << 12], long, pushes, hello(1), endless] {
-            let mut stranger = caller(address);
+            let mut stranger = connection(address);
             // It may be closed before all is sent.
             let _ = stranger.write_all(&said);
             assert!(!is_welcome(&mut stranger));
         }
-        let mut slow = caller(address);
+        let mut slow = connection(address);
         let since = Instant::now();
         while slow.write_all(&hello(0)[..1]).is_ok() {
             assert!(since.elapsed() < PATIENCE, "it is still there");
@@ -201,7 +210,7 @@ mod tests {
         }
         // Where this machine is too busy to read it in time, it comes again.
         loop {
-            let mut worker = caller(address);
+            let mut worker = connection(address);
             let _ = worker.write_all(&hello(0));
             if is_welcome(&mut worker) {
                 break;
@@ -213,7 +222,7 @@ mod tests {
     #[test]
     fn a_worker_s_hello_may_come_in_pieces() {
         let (address, server) = server(1, PATIENCE);
-        let mut worker = caller(address);
+        let mut worker = connection(address);
         for piece in hello(0).chunks(40) {
             worker.write_all(piece).expect("sent");
             thread::sleep(Duration::from_millis(20));

@@ -1,6 +1,5 @@
-//! The threads of a server that sum what workers pushed, update, and answer: one a core, each of which takes the next part that is
-//! due. Parts are many and small: libtorch would wake its threads for every one, and those turn while they wait for the next, on
-//! cores that ranks of the same host need.
+//! Threads of a server, one per core, that sum pushes, update and answer. Each takes the next pending update. libtorch's own
+//! threads would be woken for each of many small shards and spin between them, on cores that ranks of the host need.
 
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -9,72 +8,76 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 use anyhow::Result;
 
-use crate::exchange::kv_store::connection::{Heard, Outgoing, Parts, Payload};
 use crate::exchange::kv_store::protocol::{FrameKind, HEADER_BYTES, Header};
+use crate::exchange::kv_store::server::connection::{Outgoing, Parts, Payload, WorkerEvent};
 use crate::ffi::shim::SgdStep;
 use crate::job::heartbeat;
 
-/// A part whose pushes are there.
-pub struct Due {
+/// A shard whose pushes are complete.
+pub struct PendingUpdate {
     pub part: u32,
     pub iteration: u32,
-    /// Who pushed, and gets the answer.
+    /// Workers that pushed and receive the answer.
     pub pushers: Range<usize>,
     /// `None`: the weights become the sum.
     pub step: Option<SgdStep>,
 }
 
-/// What was done.
+/// Totals of the updates.
 #[derive(Default)]
-pub struct Done {
+pub struct UpdateStatistics {
     /// Bytes of the answers.
     pub sent: u64,
-    /// Pushes after the warm-up by their staleness.
+    /// Number of pushes after the warm-up by staleness.
     pub staleness: Vec<u64>,
 }
 
-/// Where they answer.
+/// Channels for the results.
 pub struct Answers {
     /// To the writer of each worker.
     pub outgoing: Vec<Sender<Outgoing>>,
-    /// To the thread that decides, where an update fails: it asks how when they [finish](Updaters::finish).
-    pub failures: Sender<(usize, Heard)>,
+    /// To the scheduling thread if an update fails; [`UpdateThreads::finish`] returns the error.
+    pub failures: Sender<(usize, WorkerEvent)>,
 }
 
 /// The threads.
-pub struct Updaters<'scope> {
-    due: Option<Sender<Due>>,
-    threads: Vec<ScopedJoinHandle<'scope, Result<Done>>>,
+pub struct UpdateThreads<'scope> {
+    due: Option<Sender<PendingUpdate>>,
+    threads: Vec<ScopedJoinHandle<'scope, Result<UpdateStatistics>>>,
 }
 
-impl<'scope> Updaters<'scope> {
-    /// So many of them. The staleness of the first `warmup` iterations does not count.
+impl<'scope> UpdateThreads<'scope> {
+    /// Starts `threads` threads. Staleness is counted after `warmup` iterations.
     pub fn start(
         scope: &'scope Scope<'scope, '_>,
         threads: u32,
         parts: &Arc<Parts>,
         warmup: u32,
         answers: Answers,
-    ) -> Updaters<'scope> {
+    ) -> UpdateThreads<'scope> {
         let (due, taken) = mpsc::channel();
         let (taken, answers) = (Arc::new(Mutex::new(taken)), Arc::new(answers));
         let start = |_| {
             let (taken, parts, answers) = (taken.clone(), parts.clone(), answers.clone());
             scope.spawn(move || serve(&taken, &parts, warmup, &answers))
         };
-        Updaters { due: Some(due), threads: (0..threads).map(start).collect() }
+        UpdateThreads { due: Some(due), threads: (0..threads).map(start).collect() }
     }
 
-    /// Leaves it to who is free first. Until it is answered nobody pushes any more of what it sums.
-    pub fn update(&self, due: Due) {
-        // They end before this only where one panics, which ends the server.
+    /// Queues an update. Its workers push nothing more to that shard before the answer.
+    pub fn update(&self, due: PendingUpdate) {
+        // They end earlier only by a panic, which ends the server.
         let _ = self.due.as_ref().map(|sender| sender.send(due));
     }
 
-    /// When all is answered that was due; from here on they are gone. Fails where an update did.
-    pub fn finish(&mut self) -> Result<Done> {
+    /// Ends the threads after all pending updates.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an update failed.
+    pub fn finish(&mut self) -> Result<UpdateStatistics> {
         self.due = None;
-        let mut all = Done::default();
+        let mut all = UpdateStatistics::default();
         for thread in self.threads.drain(..) {
             let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             all.sent += done.sent;
@@ -84,7 +87,7 @@ impl<'scope> Updaters<'scope> {
     }
 }
 
-impl Done {
+impl UpdateStatistics {
     fn count(&mut self, staleness: u64, pushes: u64) {
         let index = staleness as usize;
         self.staleness.resize(self.staleness.len().max(index + 1), 0);
@@ -92,20 +95,31 @@ impl Done {
     }
 }
 
-fn serve(due: &Mutex<Receiver<Due>>, parts: &Parts, warmup: u32, answers: &Answers) -> Result<Done> {
-    let mut done = Done::default();
+fn serve(
+    due: &Mutex<Receiver<PendingUpdate>>,
+    parts: &Parts,
+    warmup: u32,
+    answers: &Answers,
+) -> Result<UpdateStatistics> {
+    let mut done = UpdateStatistics::default();
     let next = || due.lock().unwrap_or_else(PoisonError::into_inner).recv();
     while let Ok(due) = next() {
         update(due, parts, warmup, answers, &mut done).inspect_err(|_| {
-            // Nobody hears it who finishes already.
-            let _ = answers.failures.send((0, Heard::Failed));
+            // The receiver is gone if the server ends already.
+            let _ = answers.failures.send((0, WorkerEvent::Failed));
         })?;
     }
     Ok(done)
 }
 
-fn update(due: Due, parts: &Parts, warmup: u32, answers: &Answers, done: &mut Done) -> Result<()> {
-    let Due { part: number, iteration, pushers, step } = due;
+fn update(
+    due: PendingUpdate,
+    parts: &Parts,
+    warmup: u32,
+    answers: &Answers,
+    done: &mut UpdateStatistics,
+) -> Result<()> {
+    let PendingUpdate { part: number, iteration, pushers, step } = due;
     let part = parts.get(number)?;
     let (answer, staleness) = part.update(pushers.clone(), step)?;
     heartbeat::count_progress();
@@ -116,7 +130,7 @@ fn update(due: Due, parts: &Parts, warmup: u32, answers: &Answers, done: &mut Do
     let header = Header { kind: FrameKind::Answer, part: number, iteration, bytes };
     for outgoing in &answers.outgoing[pushers] {
         done.sent += HEADER_BYTES as u64 + bytes;
-        // A writer that has ended has lost its worker, of which its reader tells.
+        // The reader of that worker reports a writer that has ended.
         let _ = outgoing.send(Outgoing { header, payload: Payload::Array(answer.clone()) });
     }
     Ok(())

@@ -1,18 +1,22 @@
-//! A server: holds parts of the weights, sums what workers push, updates, and sends the weights back; or sends the sums back,
-//! where these are shorter, and every worker updates.
+//! A server: holds shards of the weights, sums pushes, updates, and sends weights back; or sends sums back, if these are shorter,
+//! and every worker updates.
 //!
 //! ```text
-//! reader of each worker --\                            /--> a thread a core that  --> writer of each worker
-//!                          >--> one thread that decides      sums and updates
+//! reader of each worker --\                            /--> one update thread     --> writer of each worker
+//!                          >--> the scheduling thread        per core
 //! reader of each worker --/                            \--> another               --> writer of each worker
 //! ```
 //!
-//! One thread decides what is due, and a part is locked while it is updated: an update is atomic. Readers leave gradients where
-//! nobody else writes, writers send a copy of the weights of one update: no worker waits for another's connection, and no part
-//! for another part.
+//! A shard is locked during its update, so an update is atomic. Each reader writes to its own array, and writers send a copy of
+//! the weights of one update: no worker waits for another's connection, and no shard for another.
 //!
-//! Synchronous: a part is updated when all have pushed it, by the sum in the order of the workers, which is the same in every
-//! run. Asynchronous: at every push; a worker that ends is no reason to stop.
+//! Synchronous: a shard is updated when all workers have pushed it, by the sum in worker order, which is the same in every run.
+//! Asynchronous: it is updated at every push, and the others continue when a worker ends.
+
+mod connection;
+mod memory;
+mod parameter_shard;
+mod update_threads;
 
 use std::collections::VecDeque;
 use std::net::Shutdown;
@@ -23,13 +27,14 @@ use std::thread;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use ringmark_record::host::heartbeat::Stage;
 
-use crate::exchange::kv_store::connection::{Heard, Outgoing, Parts, Payload, read, write};
-use crate::exchange::kv_store::held_part::{Forms, HeldPart};
-use crate::exchange::kv_store::meeting::{self, Announcement, Roster, ServerFacts};
+use crate::exchange::kv_store::formats::Formats;
 use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::{FrameKind, HEADER_BYTES, Header, LostWorker, ServerReport};
-use crate::exchange::kv_store::server_memory::{MemoryLeft, ServerMemory};
-use crate::exchange::kv_store::updaters::{Answers, Done, Due, Updaters};
+use crate::exchange::kv_store::rendezvous::{self, Announcement, Roster, ServerFacts};
+use crate::exchange::kv_store::server::connection::{Outgoing, Parts, Payload, WorkerEvent, read, write};
+use crate::exchange::kv_store::server::memory::{MemoryLeft, ServerMemory};
+use crate::exchange::kv_store::server::parameter_shard::ParameterShard;
+use crate::exchange::kv_store::server::update_threads::{Answers, PendingUpdate, UpdateStatistics, UpdateThreads};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::host::facts;
 use crate::job::heartbeat;
@@ -39,11 +44,11 @@ use crate::job::world::{self, World};
 struct Pusher {
     rank: u32,
     host: String,
-    /// Ranks whose gradients its pushes hold.
+    /// Ranks whose gradients are summed in its pushes.
     summed: u32,
-    /// To its writer.
+    /// Channel to its writer.
     outgoing: Sender<Outgoing>,
-    /// The last iteration of which it pushed.
+    /// The last iteration that it pushed.
     iteration: u32,
     state: PusherState,
 }
@@ -51,38 +56,38 @@ struct Pusher {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PusherState {
     Pushing,
-    /// It pushes no more, and gathers results with the others.
+    /// It has pushed everything and gathers results with the others.
     Ended,
-    /// It needs nothing more.
+    /// It has disconnected.
     Gone,
     Lost,
 }
 
-/// Serves until no worker pushes any more, and tells the workers of each other until all are gone. `world` is a server's.
+/// Serves until all workers have pushed everything, then reports lost workers to the others until all have disconnected.
 pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     heartbeat::enter(Stage::Connecting);
-    let (listener, addresses) = meeting::listen()?;
+    let (listener, addresses) = rendezvous::listen()?;
     let token = facts::random_id();
     let own = ServerFacts { host: world.host().to_owned(), token, addresses };
     let roster = Roster::meet(&Announcement::Server(own), world)?;
-    // Its threads take a part each.
+    // Each update thread works on its own shard.
     tch::set_num_threads(1);
     let pushers = roster.pushers();
-    // What workers exchange by lies in the memory of a host that they share with servers, by now. No server takes any of what
-    // is left before all have looked at it.
-    let Prepared { plan, forms, memory } =
-        meeting::ready(Prepared::new(request, &roster, world.rank() as usize, MemoryLeft::read()), world)?;
+    // Workers have allocated their memory by now, some of it on this host. No server allocates before all have read what is
+    // left.
+    let Prepared { plan, formats, memory } =
+        rendezvous::ready(Prepared::new(request, &roster, world.rank() as usize, MemoryLeft::read()), world)?;
     let number = world.rank() as usize;
-    let holds_weights = forms.answer.holds_weights();
+    let holds_weights = formats.answer.holds_weights();
     let held = |(part, planned): (usize, &PlannedPart)| {
         let is_held = planned.server == number;
-        is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), forms, pushers.len())?)))
+        is_held.then(|| Ok((part as u32, ParameterShard::new(planned.elements.len(), formats, pushers.len())?)))
     };
     let parts: Result<_> = plan.iter().enumerate().filter_map(held).collect();
-    let parts = Arc::new(Parts(meeting::ready(parts.map_err(|error| memory.named(error)), world)?));
+    let parts = Arc::new(Parts(rendezvous::ready(parts.map_err(|error| memory.named(error)), world)?));
 
-    let connections = meeting::accept(&listener, token, pushers.len())?;
-    let timeout = meeting::read_timeout()?;
+    let connections = rendezvous::accept(&listener, token, pushers.len())?;
+    let timeout = rendezvous::read_timeout()?;
     connections.iter().try_for_each(|connection| connection.set_read_timeout(Some(timeout)))?;
     drop(listener);
     let (sender, heard) = mpsc::channel();
@@ -105,13 +110,13 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
         let pushers: Vec<Pusher> = workers.collect();
         let outgoing = pushers.iter().map(|pusher| pusher.outgoing.clone()).collect();
         let answers = Answers { outgoing, failures: sender };
-        let updaters = Updaters::start(scope, facts::cores(), &parts, request.warmup, answers);
+        let update_threads = UpdateThreads::start(scope, facts::cores(), &parts, request.warmup, answers);
         let mut server = Server {
             request,
             ranks: roster.workers.len() as u32,
             parts: parts.clone(),
             pushers,
-            updaters,
+            update_threads,
             holds_weights,
             missing_initial: if holds_weights { parts.0.len() } else { 0 },
             received: 0,
@@ -119,13 +124,13 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
         };
         let served = server.serve(&heard).map_err(|error| memory.named(error));
         if let Err(error) = &served {
-            // Before workers lose this server for it, and tell of that.
+            // Before workers report that they lost this server.
             world::report_failure(error);
         }
         if server.pushers.iter().any(|pusher| pusher.state == PusherState::Lost) {
             world.note_loss();
         }
-        // Writers end when they have sent all, readers with this; when the server fails both do at once.
+        // Writers end after the last frame, readers by this shutdown; after a failure both end at once.
         drop(server);
         let what = if served.is_err() { Shutdown::Both } else { Shutdown::Read };
         connections.iter().for_each(|connection| drop(connection.shutdown(what)));
@@ -133,73 +138,79 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     })
 }
 
-/// What a server knows before it takes memory.
+/// State of a server before it allocates.
 struct Prepared {
     plan: Vec<PlannedPart>,
-    forms: Forms,
+    formats: Formats,
     memory: ServerMemory,
 }
 
 impl Prepared {
-    /// Of server `number`. Fails with a message for the user where that cannot be, or does not fit in what is `left`.
+    /// Plans server `number`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan is impossible or does not fit the memory `left`.
     fn new(request: &ExchangeRequest, roster: &Roster, number: usize, left: MemoryLeft) -> Result<Prepared> {
         let lengths = roster.workers.first().map(|worker| worker.lengths.clone()).unwrap_or_default();
         let plan = plan::of_request(request, &lengths, roster.servers.len())?;
-        let forms = Forms::of(request, roster.pushers().len());
-        let memory = ServerMemory::of(left, roster, &plan, forms, number);
+        let formats = Formats::new(request, roster.pushers().len());
+        let memory = ServerMemory::of(left, roster, &plan, formats, number);
         memory.check()?;
-        Ok(Prepared { plan, forms, memory })
+        Ok(Prepared { plan, formats, memory })
     }
 }
 
-/// The thread that decides.
+/// State of the scheduling thread.
 struct Server<'a> {
     request: &'a ExchangeRequest,
-    /// Workers of the job.
+    /// Number of workers.
     ranks: u32,
     parts: Arc<Parts>,
     pushers: Vec<Pusher>,
-    updaters: Updaters<'a>,
-    /// Otherwise it only sums, and workers update.
+    update_threads: UpdateThreads<'a>,
+    /// False if workers update.
     holds_weights: bool,
-    /// Parts whose first values have not come yet.
+    /// Parts whose initial values are missing.
     missing_initial: usize,
     /// Bytes of pushes.
     received: u64,
-    /// Pushes that came before the last first value.
+    /// Pushes that arrived before the last initial value.
     waiting: VecDeque<(usize, u32, u32)>,
 }
 
 impl Server<'_> {
-    fn serve(&mut self, heard: &Receiver<(usize, Heard)>) -> Result<()> {
+    fn serve(&mut self, heard: &Receiver<(usize, WorkerEvent)>) -> Result<()> {
         heartbeat::enter(Stage::Serving);
         while self.pushers.iter().any(|pusher| pusher.state == PusherState::Pushing) {
             let (pusher, event) = heard.recv().context("no worker is connected any more")?;
             match event {
-                Heard::Initial => self.take_initial()?,
-                Heard::Push { part, iteration } if self.missing_initial > 0 => {
+                WorkerEvent::Initial => self.take_initial()?,
+                WorkerEvent::Push { part, iteration } if self.missing_initial > 0 => {
                     self.waiting.push_back((pusher, part, iteration));
                 }
-                Heard::Push { part, iteration } => self.take_push(pusher, part, iteration)?,
-                Heard::End => {
+                WorkerEvent::Push { part, iteration } => self.take_push(pusher, part, iteration)?,
+                WorkerEvent::End => {
                     self.pushers[pusher].state = PusherState::Ended;
                     self.check_ends()?;
                 }
-                Heard::Farewell => bail!("rank {} took its leave before all had pushed", self.pushers[pusher].rank),
-                Heard::Lost(problem) => self.lose(pusher, &problem)?,
-                Heard::Faulty(what) => return Err(self.faulty(pusher, &what)),
-                Heard::Failed => return self.updaters.finish().map(drop),
+                WorkerEvent::Farewell => {
+                    bail!("rank {} disconnected before every rank had pushed", self.pushers[pusher].rank)
+                }
+                WorkerEvent::Lost(problem) => self.lose(pusher, &problem)?,
+                WorkerEvent::Faulty(what) => return Err(self.faulty(pusher, &what)),
+                WorkerEvent::Failed => return self.update_threads.finish().map(drop),
             }
         }
         self.send_all()?;
-        self.see_off(heard)
+        self.await_farewells(heard)
     }
 
     fn take_initial(&mut self) -> Result<()> {
         self.missing_initial -= 1;
         heartbeat::count_progress();
         if self.missing_initial == 0 {
-            // Worker 0 sent them, and lets the others go on.
+            // Worker 0 sent them and releases the others.
             self.send(0, Header::bare(FrameKind::Started), Payload::None);
             while let Some((pusher, part, iteration)) = self.waiting.pop_front() {
                 self.take_push(pusher, part, iteration)?;
@@ -226,11 +237,11 @@ impl Server<'_> {
         };
         let counts = RankCounts { all: self.ranks, summed, averaged: self.ranks };
         let step = self.request.rule.step(iteration, counts);
-        self.updaters.update(Due { part: number, iteration, pushers, step });
+        self.update_threads.update(PendingUpdate { part: number, iteration, pushers, step });
         Ok(())
     }
 
-    /// The error for a worker that did what it must not, or stopped in the middle of a frame.
+    /// Returns the error for a worker whose frame is unexpected or incomplete.
     fn faulty(&self, pusher: usize, what: &str) -> Error {
         let Pusher { rank, host, iteration, .. } = &self.pushers[pusher];
         anyhow!(
@@ -239,7 +250,7 @@ impl Server<'_> {
         )
     }
 
-    /// Refuses the end of a worker whose pushes others still wait for.
+    /// Fails if a worker ended whose pushes others still need.
     fn check_ends(&self) -> Result<()> {
         if self.request.kv_store.kv_store.is_asynchronous() {
             return Ok(());
@@ -252,7 +263,11 @@ impl Server<'_> {
         }
     }
 
-    /// A worker's connection has broken. The others go on without it where nobody waits for it, now or later.
+    /// Drops a worker whose connection broke.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a pending or later update needs it.
     fn lose(&mut self, pusher: usize, problem: &str) -> Result<()> {
         let lost = &mut self.pushers[pusher];
         lost.state = PusherState::Lost;
@@ -278,9 +293,9 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Every part that it holds as it is now that nobody pushes, to all that are left, and what was done.
+    /// Sends the final weights and the report to all workers.
     fn send_all(&mut self) -> Result<()> {
-        let Done { sent, staleness } = self.updaters.finish()?;
+        let UpdateStatistics { sent, staleness } = self.update_threads.finish()?;
         let is_asynchronous = self.request.kv_store.kv_store.is_asynchronous();
         let lost = (0..).zip(&self.pushers).filter(|(_, pusher)| pusher.state == PusherState::Lost);
         let report = ServerReport {
@@ -303,9 +318,9 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Until all that are left have gathered their results: for one that has ended MPI's collectives wait for ever, and with
-    /// `--continuous` mpirun does not end the job.
-    fn see_off(&mut self, heard: &Receiver<(usize, Heard)>) -> Result<()> {
+    /// Waits until all workers have gathered their results, and reports those that end before: MPI's collectives would wait for
+    /// them forever, and with `--continuous` mpirun does not end the job.
+    fn await_farewells(&mut self, heard: &Receiver<(usize, WorkerEvent)>) -> Result<()> {
         heartbeat::enter(Stage::Finishing);
         let _waiting = heartbeat::wait();
         let mut last = String::new();
@@ -313,8 +328,8 @@ impl Server<'_> {
             let (number, event) = heard.recv().context("no worker is connected any more")?;
             let Pusher { rank, host, state, .. } = &mut self.pushers[number];
             match (event, *state) {
-                (Heard::Farewell, _) => *state = PusherState::Gone,
-                (Heard::Lost(problem) | Heard::Faulty(problem), PusherState::Ended) => {
+                (WorkerEvent::Farewell, _) => *state = PusherState::Gone,
+                (WorkerEvent::Lost(problem) | WorkerEvent::Faulty(problem), PusherState::Ended) => {
                     *state = PusherState::Lost;
                     last = format!("rank {rank} on host {host} ({problem})");
                     let loss = LostWorker { pusher: number, rank: *rank, host: host.clone() };
@@ -346,7 +361,7 @@ mod tests {
     use super::*;
 
     /// What a server without parts says after these events of two workers, of ranks 0 and 2, each of which pushes for `summed`.
-    fn served(kv_store: KvStore, summed: u32, events: Vec<(usize, Heard)>) -> Result<()> {
+    fn served(kv_store: KvStore, summed: u32, events: Vec<(usize, WorkerEvent)>) -> Result<()> {
         let mut request = ExchangeRequest::from(&TrainConfig::default());
         request.kv_store.kv_store = kv_store;
         let writers = [0, 1].map(|_| mpsc::channel());
@@ -363,13 +378,13 @@ mod tests {
         events.into_iter().for_each(|event| sender.send(event).expect("it is heard"));
         thread::scope(|scope| {
             let answers = Answers { outgoing: Vec::new(), failures: sender };
-            let updaters = Updaters::start(scope, 1, &parts, 0, answers);
+            let update_threads = UpdateThreads::start(scope, 1, &parts, 0, answers);
             let mut server = Server {
                 request: &request,
                 ranks: 2 * summed,
                 parts: parts.clone(),
                 pushers: (0..).zip(&writers).map(pusher).collect(),
-                updaters,
+                update_threads,
                 holds_weights: true,
                 missing_initial: 0,
                 received: 0,
@@ -380,13 +395,13 @@ mod tests {
         })
     }
 
-    fn lost() -> Heard {
-        Heard::Lost("it was closed".to_owned())
+    fn lost() -> WorkerEvent {
+        WorkerEvent::Lost("it was closed".to_owned())
     }
 
     #[test]
     fn a_worker_that_ends_between_its_end_and_another_s_ends_a_synchronous_server() {
-        let events = vec![(1, Heard::End), (1, lost()), (0, Heard::End), (0, Heard::Farewell)];
+        let events = vec![(1, WorkerEvent::End), (1, lost()), (0, WorkerEvent::End), (0, WorkerEvent::Farewell)];
         let error =
             served(KvStore::DistSync, 1, events).expect_err("rank 0 would wait for rank 2's results").to_string();
         assert_eq!(
@@ -405,12 +420,13 @@ mod tests {
             )
         };
         for kv_store in [KvStore::DistSync, KvStore::DistAsync] {
-            let stopped = vec![(1, Heard::Faulty("it stopped after 3 of 8 bytes".to_owned()))];
+            let stopped = vec![(1, WorkerEvent::Faulty("it stopped after 3 of 8 bytes".to_owned()))];
             let error = served(kv_store, 1, stopped).expect_err("nothing more comes").to_string();
             assert_eq!(error, faulty("it stopped after 3 of 8 bytes"));
         }
         // Rank 2 has pushed iteration 7, and rank 0 none.
-        let error = served(KvStore::DistSync, 1, vec![(0, Heard::End)]).expect_err("rank 2 would wait").to_string();
+        let error =
+            served(KvStore::DistSync, 1, vec![(0, WorkerEvent::End)]).expect_err("rank 2 would wait").to_string();
         let expected = "rank 0 on host b is out of step with this server after its pushes of iteration 0: it ended, and others \
                         push iteration 7; ";
         assert!(error.starts_with(expected), "{error}");
@@ -420,7 +436,7 @@ mod tests {
     fn an_asynchronous_server_goes_on_where_nobody_waits_for_the_lost_worker() {
         let without = |lost_worker: usize| {
             let other = 1 - lost_worker;
-            vec![(lost_worker, lost()), (other, Heard::End), (other, Heard::Farewell)]
+            vec![(lost_worker, lost()), (other, WorkerEvent::End), (other, WorkerEvent::Farewell)]
         };
         served(KvStore::DistAsync, 1, without(1)).expect("it has pushed, for itself alone");
         let error = |summed, lost_worker| {

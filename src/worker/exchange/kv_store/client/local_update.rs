@@ -1,4 +1,4 @@
-//! The update of a rank whose servers send back sums: each part when its sum has come, while others are on their way.
+//! The update on a worker whose servers send sums: part by part, as the sums arrive.
 
 use std::ops::Range;
 
@@ -8,25 +8,25 @@ use tch::Device;
 use crate::exchange::kv_store::plan::PlannedPart;
 use crate::exchange::optimizer::Optimizer;
 
-/// This rank's.
-pub struct OwnUpdate {
+/// Optimizer and progress of the update.
+pub struct LocalUpdate {
     optimizer: Optimizer,
-    /// Empty where all is updated at once: on a device, whose sums come by one copy, and with a loss scaler. Every rank of a host
-    /// cuts alike, whether its own links bring the sums or another's: the ends of a range may round otherwise than its middle.
+    /// Empty if all is updated at once: on a GPU, which receives the sums by one copy, and with a loss scaler. All ranks of a host
+    /// use the same parts, because the end of a range is rounded differently.
     parts: Vec<Range<usize>>,
-    /// The update whose parts are done.
+    /// The last update that was done by parts.
     done: Option<u32>,
 }
 
-impl OwnUpdate {
-    /// By the sums that servers send of `parts`.
-    pub fn new(optimizer: Optimizer, parts: &[PlannedPart]) -> OwnUpdate {
+impl LocalUpdate {
+    /// Creates the update by `parts`.
+    pub fn new(optimizer: Optimizer, parts: &[PlannedPart]) -> LocalUpdate {
         let is_by_parts = optimizer.loss_scaler().is_none() && optimizer.device() == Device::Cpu;
         let parts = parts.iter().filter(|_| is_by_parts).map(|part| part.elements.clone()).collect();
-        OwnUpdate { optimizer, parts, done: None }
+        LocalUpdate { optimizer, parts, done: None }
     }
 
-    /// Does parts of update number `update` as they arrive, all of them, where it goes by parts.
+    /// Updates each part of update number `update` as it arrives, unless all is updated at once.
     pub fn begin(&mut self, update: u32, mut arrivals: impl Iterator<Item = Range<usize>>) -> Result<()> {
         if self.parts.is_empty() {
             return Ok(());
@@ -35,7 +35,7 @@ impl OwnUpdate {
         arrivals.try_for_each(|elements| self.optimizer.step_of(elements, update))
     }
 
-    /// Does what is left of it, when all sums are there.
+    /// Completes update number `update`; all sums have arrived.
     pub fn complete(&mut self, update: u32) -> Result<()> {
         if self.done.take() == Some(update) {
             return Ok(());
@@ -69,7 +69,7 @@ mod tests {
         let rule = UpdateRule::Training(Box::new(TrainConfig { dtype: Dtype::Fp32, ..TrainConfig::default() }));
         let counts = RankCounts { all: 2, summed: 2, averaged: 2 };
         let optimizer = Optimizer::new(&rule, counts, weights.shallow_clone(), sums).expect("as long");
-        let mut own = OwnUpdate { optimizer, parts: PARTS.to_vec(), done: None };
+        let mut own = LocalUpdate { optimizer, parts: PARTS.to_vec(), done: None };
         if let Some(arrivals) = arrivals {
             own.begin(1, arrivals.into_iter().map(|part| PARTS[part].clone())).expect("the first update");
         }

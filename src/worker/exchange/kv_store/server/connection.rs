@@ -1,4 +1,4 @@
-//! A server's side of a worker's connection: a thread that reads what the worker pushes, and one that sends what is meant for it.
+//! The server's end of a worker's connection: one thread reads pushes, another sends answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Read, Write};
@@ -8,27 +8,27 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use anyhow::{Context, Error, Result, bail, ensure};
 
-use crate::exchange::kv_store::held_part::HeldPart;
 use crate::exchange::kv_store::protocol::{self, FrameKind, FrameReader, Header, LostWorker, Problem, ServerReport};
+use crate::exchange::kv_store::server::parameter_shard::ParameterShard;
 use crate::ffi::host_array::HostArray;
 
-/// The parts of this server by their numbers.
-pub struct Parts(pub BTreeMap<u32, HeldPart>);
+/// The shards of this server by part number.
+pub struct Parts(pub BTreeMap<u32, ParameterShard>);
 
 impl Parts {
-    /// Fails where another server has it.
-    pub fn get(&self, number: u32) -> Result<&HeldPart> {
+    /// Returns the shard of part `number`, or an error if another server holds it.
+    pub fn get(&self, number: u32) -> Result<&ParameterShard> {
         self.0.get(&number).with_context(|| format!("part {number} lies on another server"))
     }
 }
 
-/// What a writer sends.
+/// A frame to send.
 pub struct Outgoing {
     pub header: Header,
     pub payload: Payload,
 }
 
-/// What follows the header.
+/// Payload of a frame.
 pub enum Payload {
     None,
     Array(Arc<HostArray>),
@@ -36,59 +36,59 @@ pub enum Payload {
     LostWorker(LostWorker),
 }
 
-/// What the thread that decides hears, of which worker.
-pub enum Heard {
-    /// First values of a part.
+/// An event on the connection of a worker, for the scheduling thread.
+pub enum WorkerEvent {
+    /// Initial values of a part arrived.
     Initial,
-    /// It lies in the part's place for this worker.
+    /// A push arrived in the shard's array for this worker.
     Push { part: u32, iteration: u32 },
-    /// It pushes no more.
+    /// The worker has pushed everything.
     End,
-    /// It goes.
+    /// The worker disconnects.
     Farewell,
-    /// The connection broke, and how.
+    /// The connection broke, for this reason.
     Lost(String),
-    /// A frame that is incomplete, or is not due: what the worker did.
+    /// The worker sent an incomplete or unexpected frame.
     Faulty(String),
-    /// Of this server itself: an update failed.
+    /// An update of this server failed.
     Failed,
 }
 
-/// State of a worker's frames, which decides what may come next.
-struct Conversation<'a> {
+/// Frames so far of one worker, which determine what may follow.
+struct FrameOrder<'a> {
     pusher: usize,
     parts: &'a Parts,
-    /// Parts of which it sent the first values.
+    /// Parts whose initial values arrived.
     initial: BTreeSet<u32>,
     sends_initial: bool,
     pushes: u64,
     has_ended: bool,
 }
 
-/// Reads all that a worker sends, until its connection ends. `sends_initial` is true of the worker with the first weights; read
-/// time-outs of the connection end a frame that has begun.
+/// Reads frames of a worker until its connection ends. `sends_initial` is true for the worker that sends the initial weights.
+/// Read timeouts of the connection end a frame that has begun.
 pub fn read(
     connection: &TcpStream,
     (pusher, sends_initial): (usize, bool),
     parts: &Parts,
-    heard: &Sender<(usize, Heard)>,
+    heard: &Sender<(usize, WorkerEvent)>,
 ) {
     let mut input = BufReader::with_capacity(1 << 16, connection);
     let mut conversation =
-        Conversation { pusher, parts, initial: BTreeSet::new(), sends_initial, pushes: 0, has_ended: false };
+        FrameOrder { pusher, parts, initial: BTreeSet::new(), sends_initial, pushes: 0, has_ended: false };
     loop {
         let event = conversation.read_frame(&mut input);
-        let is_last = matches!(event, Heard::Lost(_) | Heard::Faulty(_) | Heard::Farewell);
+        let is_last = matches!(event, WorkerEvent::Lost(_) | WorkerEvent::Faulty(_) | WorkerEvent::Farewell);
         if heard.send((pusher, event)).is_err() || is_last {
             return;
         }
     }
 }
 
-impl Conversation<'_> {
-    fn read_frame(&mut self, input: &mut BufReader<&TcpStream>) -> Heard {
+impl FrameOrder<'_> {
+    fn read_frame(&mut self, input: &mut BufReader<&TcpStream>) -> WorkerEvent {
         if let Err(error) = protocol::wait_for_frame(input) {
-            return Heard::Lost(error.to_string());
+            return WorkerEvent::Lost(error.to_string());
         }
         let mut frame = FrameReader::new(input);
         let event = Header::read(&mut frame).map_err(Error::from).and_then(|header| {
@@ -97,12 +97,12 @@ impl Conversation<'_> {
             self.read_payload(&header, &mut frame)
         });
         event.unwrap_or_else(|error| match frame.problem(&error) {
-            Problem::Closed(how) => Heard::Lost(how),
-            Problem::Faulty(what) => Heard::Faulty(what),
+            Problem::Closed(how) => WorkerEvent::Lost(how),
+            Problem::Faulty(what) => WorkerEvent::Faulty(what),
         })
     }
 
-    /// Refuses a frame that is out of turn, before its payload goes anywhere.
+    /// Rejects an unexpected frame before its payload is read.
     fn check_due(&mut self, Header { kind, part, .. }: &Header) -> Result<()> {
         match kind {
             FrameKind::Initial => ensure!(
@@ -127,7 +127,7 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    fn read_payload(&self, header: &Header, frame: &mut impl Read) -> Result<Heard> {
+    fn read_payload(&self, header: &Header, frame: &mut impl Read) -> Result<WorkerEvent> {
         let &Header { kind, part, iteration, bytes } = header;
         let expected = |expected: usize| -> Result<()> {
             ensure!(bytes == expected as u64, "it sent part {part} in {bytes} bytes, not {expected}");
@@ -138,16 +138,16 @@ impl Conversation<'_> {
                 let held = self.parts.get(part)?;
                 expected(held.answer_bytes())?;
                 held.receive_weights(frame)?;
-                Ok(Heard::Initial)
+                Ok(WorkerEvent::Initial)
             }
             FrameKind::Push => {
                 let held = self.parts.get(part)?;
                 expected(held.pushed_bytes())?;
                 held.receive_push(self.pusher, frame)?;
-                Ok(Heard::Push { part, iteration })
+                Ok(WorkerEvent::Push { part, iteration })
             }
-            FrameKind::End => Ok(Heard::End),
-            _ => Ok(Heard::Farewell),
+            FrameKind::End => Ok(WorkerEvent::End),
+            _ => Ok(WorkerEvent::Farewell),
         }
     }
 }
@@ -180,13 +180,14 @@ mod tests {
     use tch::Kind;
 
     use super::*;
-    use crate::exchange::kv_store::held_part::{AnswerForm, Forms, PushForm};
+    use crate::exchange::kv_store::formats::{AnswerFormat, Formats, PushFormat};
     use crate::exchange::kv_store::protocol::HEADER_BYTES;
 
     /// Reads `sent` as a server of two parts of two weights, from a worker that then stays silent.
     fn events(sends_initial: bool, sent: &[u8]) -> Vec<String> {
-        let forms = Forms { push: PushForm::Values(Kind::Float), answer: AnswerForm::Weights, has_momenta: false };
-        let held = |part| (part, HeldPart::new(2, forms, 1).expect("memory"));
+        let formats =
+            Formats { push: PushFormat::Values(Kind::Float), answer: AnswerFormat::Weights, has_momenta: false };
+        let held = |part| (part, ParameterShard::new(2, formats, 1).expect("memory"));
         let parts = Parts([held(0), held(1)].into());
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut worker = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
@@ -199,12 +200,12 @@ mod tests {
         heard
             .try_iter()
             .map(|(_, event)| match event {
-                Heard::Initial => "initial".to_owned(),
-                Heard::Push { part, iteration } => format!("push of part {part} in iteration {iteration}"),
-                Heard::End => "end".to_owned(),
-                Heard::Farewell => "farewell".to_owned(),
-                Heard::Lost(how) | Heard::Faulty(how) => how,
-                Heard::Failed => "failed".to_owned(),
+                WorkerEvent::Initial => "initial".to_owned(),
+                WorkerEvent::Push { part, iteration } => format!("push of part {part} in iteration {iteration}"),
+                WorkerEvent::End => "end".to_owned(),
+                WorkerEvent::Farewell => "farewell".to_owned(),
+                WorkerEvent::Lost(how) | WorkerEvent::Faulty(how) => how,
+                WorkerEvent::Failed => "failed".to_owned(),
             })
             .collect()
     }

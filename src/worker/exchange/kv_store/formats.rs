@@ -1,0 +1,110 @@
+//! Formats of what workers push and servers answer.
+
+use anyhow::Result;
+use ringmark_record::benchmark::compression::GradientCompression;
+use tch::Kind;
+
+use crate::exchange::codec::Codec;
+use crate::exchange::codec::packed_sums::PackedSums;
+use crate::exchange::memory;
+use crate::exchange::request::ExchangeRequest;
+use crate::ffi::host_array::HostArray;
+
+/// Format of the gradients that workers push.
+#[derive(Debug, Clone, Copy)]
+pub enum PushFormat {
+    /// All values, in this type.
+    Values(Kind),
+    /// One code for each part.
+    Codes(Codec),
+}
+
+impl PushFormat {
+    /// Returns the format that `request` asks for. Codes whose sums are the answer count thresholds, without their value.
+    pub fn new(request: &ExchangeRequest, answer: AnswerFormat) -> PushFormat {
+        match (Codec::new(request.compression), answer) {
+            (None, _) => PushFormat::Values(memory::kind(request.exchange.wire)),
+            (Some(codec), AnswerFormat::Weights) => PushFormat::Codes(codec),
+            (Some(codec), AnswerFormat::Sums(_)) => PushFormat::Codes(codec.counting()),
+        }
+    }
+
+    /// Allocates a push of `gradients` values.
+    pub fn allocate(&self, gradients: usize) -> Result<HostArray> {
+        match self {
+            PushFormat::Values(wire) => HostArray::zeros(gradients, *wire),
+            PushFormat::Codes(codec) => HostArray::zeros(codec.code_bytes(gradients) / size_of::<f32>(), Kind::Float),
+        }
+    }
+
+    /// Returns the bytes of a push of `gradients` values.
+    pub fn bytes(&self, gradients: usize) -> usize {
+        match self {
+            PushFormat::Values(wire) => gradients * wire.elt_size_in_bytes(),
+            PushFormat::Codes(codec) => codec.code_bytes(gradients),
+        }
+    }
+}
+
+/// Format of the answers to workers.
+#[derive(Debug, Clone, Copy)]
+pub enum AnswerFormat {
+    /// The weights after the update, fp32.
+    Weights,
+    /// The packed sum of the codes; every worker does the update.
+    Sums(PackedSums),
+}
+
+impl AnswerFormat {
+    /// Returns the format for `request` with `pushers` workers that push.
+    pub fn new(request: &ExchangeRequest, pushers: usize) -> AnswerFormat {
+        match request.compression {
+            GradientCompression::TwoBit { threshold } if request.kv_store.sends_sums(request.compression) => {
+                AnswerFormat::Sums(PackedSums::new(threshold, pushers as u32))
+            }
+            _ => AnswerFormat::Weights,
+        }
+    }
+
+    /// Returns true if servers hold and update the weights.
+    pub fn holds_weights(&self) -> bool {
+        matches!(self, AnswerFormat::Weights)
+    }
+
+    /// Returns the bytes of an answer of `values` values.
+    pub fn bytes(&self, values: usize) -> usize {
+        match self {
+            AnswerFormat::Weights => values * size_of::<f32>(),
+            AnswerFormat::Sums(sums) => sums.bytes(values),
+        }
+    }
+}
+
+/// Formats in both directions, and the state that they require on servers.
+#[derive(Debug, Clone, Copy)]
+pub struct Formats {
+    /// From workers.
+    pub push: PushFormat,
+    /// To workers.
+    pub answer: AnswerFormat,
+    /// True if servers keep momenta.
+    pub has_momenta: bool,
+}
+
+impl Formats {
+    /// Returns the formats for `request` with `pushers` workers that push.
+    pub fn new(request: &ExchangeRequest, pushers: usize) -> Formats {
+        let answer = AnswerFormat::new(request, pushers);
+        let has_momenta = answer.holds_weights() && request.rule.has_momentum();
+        Formats { push: PushFormat::new(request, answer), answer, has_momenta }
+    }
+
+    /// Names the arrays that a server keeps beside the pushes.
+    pub fn state_names(&self) -> &'static str {
+        match (self.answer, self.has_momenta) {
+            (AnswerFormat::Weights, true) => "weights, momenta, sums",
+            (AnswerFormat::Weights, false) => "weights, sums",
+            (AnswerFormat::Sums(_), _) => "sums, their packed copy",
+        }
+    }
+}
