@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
 """Processor time and memory of the launcher while ranks report to it, from 512 to 65,536 simulated ranks.
 
-    scripts/measure_launcher.py [--ranks 512,4096,16384] [--seconds 40] [--program target/release/ringmark]
+    scripts/measure_launcher.py [--ranks 512,4096,16384,65536] [--seconds 40] [--shared] [--program target/release/ringmark]
 
 The launcher runs a sweep of one case. The mpirun that it finds is this script: it speaks for every rank as ringmark-worker
 does, over one connection each, and stops to speak for the last rank but one when the seconds are over. Prints a Markdown
-table: part of a core, memory, size of the progress file, reports a second, and how long after that the rank was named. A
-connection needs a descriptor of the launcher: beyond `ulimit -Hn` ranks are left out.
+table: part of a core, memory, sizes of progress file, metrics and longest line, reports a second, and how long after that the
+rank was named.
+
+A connection needs a descriptor of the launcher. Ranks beyond `ulimit -Hn`, or all with --shared, share the connections of
+the processes that speak for them: each rank connects, and the launcher's descriptor of it is one of shared_connections.c, which
+is loaded into the launcher and needs a C compiler. Then the kernel's part in reading is missing from the processor time.
 """
 
 import argparse
+import http.client
 import json
 import os
 import pathlib
@@ -17,6 +22,7 @@ import re
 import resource
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -33,18 +39,38 @@ def host(rank):
     return f"simulated-node{rank // RANKS_A_HOST + 1:05}"
 
 
+class Shared:
+    """Connection of a rank that speaks over another one, as shared_connections.c takes it."""
+
+    def __init__(self, rank, port, carrier):
+        self.rank, self.carrier = rank, carrier
+        with socket.socket() as own:
+            own.bind((f"127.64.{rank // 256}.{rank % 256}", 0))
+            own.connect(("127.0.0.1", port))
+
+    def sendall(self, line):
+        self.carrier.sendall(struct.pack("<II", self.rank, len(line)) + line)
+
+
+def connect(host, port):
+    connection = socket.socket()
+    connection.bind((host, 0))
+    connection.connect(("127.0.0.1", port))
+    return connection
+
+
 def speak(first, last, stopped, seconds, address, begun):
     """Speaks for some ranks until the launcher closes their connections."""
     token, _, interval, addresses = address.split("@")
     interval, port = float(interval), int(addresses.rsplit(":", 1)[1])
+    is_shared = "LD_PRELOAD" in os.environ
+    carrier = connect(f"127.65.0.{1 + first // RANKS_A_PROCESS}", port) if is_shared else None
     connections = {}
     place = {"iteration": 0, "phase": "starting", "is_waiting": False, "chunks": 0, "processor_time": 0.1}
     place = encode({"kind": "at", **place, "available_memory": 10**10})
     for rank in range(first, last):
-        connection = socket.socket()
         # One address has no more than 28,000 ports.
-        connection.bind((f"127.0.1.{1 + rank // 16384}", 0))
-        connection.connect(("127.0.0.1", port))
+        connection = Shared(rank, port, carrier) if is_shared else connect(f"127.0.1.{1 + rank // 16384}", port)
         hello = {"kind": "hello", "token": token, "rank": rank, "host": host(rank), "process": 1000 + rank}
         connection.sendall(f"{encode(hello)}\n{place}\n".encode())
         connections[rank] = connection
@@ -99,7 +125,14 @@ def used(process):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), peak
 
 
-def measure(ranks, options):
+def metrics(port):
+    """The answer to Prometheus."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/metrics")
+    return connection.getresponse().read()
+
+
+def measure(ranks, is_shared, options):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         programs = folder / "bin"
@@ -112,7 +145,14 @@ def measure(ranks, options):
         environment["SIMULATION"] = f"{ranks} {options.seconds} {folder / 'begun'}"
         words = ["sweep", "--no-doctor", "--worker", shutil.which("true"), "--hostfile", str(folder / "hosts")]
         words += ["--cases", f"{hosts}n{slots}g", "--runs", "1", "--stall-timeout", str(STALL)]
-        words += ["--out", str(folder / "out")]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        words += ["--out", str(folder / "out"), "--metrics-port", str(port)]
+        if is_shared:
+            library, source = folder / "shared_connections.so", pathlib.Path(__file__).with_name("shared_connections.c")
+            subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
+            environment["LD_PRELOAD"] = str(library)
         with open(folder / "log", "wb") as log:
             process = subprocess.Popen([options.program, *words], env=environment, stdout=log, stderr=log)
             while not (folder / "begun").exists():
@@ -131,6 +171,8 @@ def measure(ranks, options):
             progress = folder / "out/.ringmark.progress.json"
             size = progress.stat().st_size
             stopped = time.monotonic()
+            scraped = len(metrics(port))
+            longest = max(len(line) for line in (folder / "log").read_bytes().splitlines())
             process.wait()
             named = time.monotonic() - stopped
         said = (folder / "log").read_text()
@@ -139,8 +181,8 @@ def measure(ranks, options):
             sys.exit(f"{ranks} ranks: the stopped rank was not named: {said[-2000:]}")
         interval = max(1.0, min(ranks / 4096, STALL / 4))
         print(
-            f"| {ranks:,} | {100 * share:.1f} % | {memory / 1e6:.0f} MB | {memory / 1e3 / ranks:.1f} kB | "
-            f"{size / 1e3:.0f} kB | {ranks / interval:.0f} | {named:.0f} s |",
+            f"| {ranks:,}{', shared' if is_shared else ''} | {100 * share:.1f} % | {memory / 1e6:.0f} MB | {memory / 1e3 / ranks:.1f} kB | "
+            f"{size / 1e3:.0f} kB | {scraped / 1e3:.0f} kB | {longest} | {ranks / interval:.0f} | {named:.0f} s |",
             flush=True,
         )
 
@@ -151,16 +193,17 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--ranks", default="512,4096,16384,65536")
     options.add_argument("--seconds", type=float, default=40)
+    options.add_argument("--shared", action="store_true")
     options.add_argument("--program", default="target/release/ringmark")
     options = options.parse_args()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    print("| ranks | of a core | memory | per rank | progress file | reports a second | stopped rank named after |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| ranks | of a core | memory | per rank | progress file | metrics | longest line | reports a second "
+        "| stopped rank named after |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for ranks in [int(word) for word in options.ranks.split(",")]:
-        if ranks + 512 > limit:
-            print(f"| {ranks:,} | not run: ulimit -Hn is {limit} | | | | | |")
-        else:
-            measure(ranks, options)
+        measure(ranks, options.shared or ranks + 512 > limit, options)
 
 
 if __name__ == "__main__":

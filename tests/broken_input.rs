@@ -59,6 +59,28 @@ fn text_of(record: &RunRecord) -> String {
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
+/// 2 MB in one text, reported without parsing the line.
+#[test]
+fn a_text_that_is_longer_than_any_of_ours_is_named_with_its_line() {
+    let long = format!("{{\"note\":\"{}\",", "x".repeat(2_000_000));
+    let lines = text_of(&record("1n1g", 2, 0.5)).lines().count();
+    for (number, line) in [(0, 1), (1, 2), (lines - 1, lines)] {
+        let folder = folder();
+        let sound = text_of(&record("1n1g", 2, 0.5));
+        let with_text = |(at, text): (usize, &str)| match at == number {
+            true => format!("{long}{}\n", &text[1..]),
+            false => format!("{text}\n"),
+        };
+        let broken: String = sound.lines().enumerate().map(with_text).collect();
+        fs::write(folder.path().join(RECORD), broken).expect("written");
+        let reason = "a text of 2000000 bytes at byte 9: no text is longer than 1048576";
+        let whole = format!("{RECORD}: the record cannot be used: line {line}: {reason}");
+        assert_eq!(only_problem(&folder), whole);
+        let stderr = stderr_in_time(&folder);
+        assert!(stderr.contains(&format!("not in the figures: {whole}\n")), "{stderr}");
+    }
+}
+
 /// Whatever stands where a file is due, the message is about it and comes at once.
 #[test]
 fn what_is_no_readable_file_is_named_and_not_waited_for() {

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Uid;
 
 use crate::hostile::MemoryGroup;
-use crate::sandbox::{Sandbox, has_pushed, ringmark, run, wait_until, words};
+use crate::sandbox::{Sandbox, compile_library, has_pushed, ringmark, run, wait_until, words};
 use crate::worker::process_of_rank;
 use crate::{turn_of, worker};
 
@@ -20,13 +20,18 @@ fn log_name(kv_store: &str) -> String {
     format!("1n2g/mxnet-lenet_b2_fp32_{}_1.log", kv_store.replace('_', "-"))
 }
 
-/// A sweep of one run of two ranks, of which rank 1 has pushed.
-fn started(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
-    let training = "--model mxnet-lenet --batch-size 2 --stall-timeout 10";
+/// Starts a sweep of one run of two ranks.
+fn sweep(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
+    let training = "--model mxnet-lenet --batch-size 2";
     let mut sweep = ringmark(&format!("{SWEEP} {training} --kv-store {kv_store} {options}"));
     sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     let errors = fs::File::create(sandbox.path("errors")).expect("created");
-    let mut sweep = sweep.stdout(Stdio::null()).stderr(errors).spawn().expect("starts");
+    sweep.stdout(Stdio::null()).stderr(errors).spawn().expect("starts")
+}
+
+/// The same, of which rank 1 has pushed.
+fn started(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
+    let mut sweep = sweep(sandbox, kv_store, &format!("{options} --stall-timeout 10"));
     wait_until("rank 1 has pushed", || {
         let is_over = sweep.try_wait().expect("a child").is_some();
         assert!(!is_over, "{}", fs::read_to_string(sandbox.path("errors")).unwrap_or_default());
@@ -102,6 +107,62 @@ fn an_asynchronous_run_goes_on_without_a_worker_and_does_not_count() {
     let (status, stdout, _) = run(ringmark("extract").arg(sandbox.path("out")));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(stdout.contains("no run counts"), "{stdout}");
+}
+
+/// Why the run of a sweep failed whose process `number` of MPI sends this faulty frame, as `faulty_peer.c` says.
+fn out_of_step(number: u32, frame: &str, fault: &str) -> String {
+    let turn = turn_of(3);
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("faulty_peer.so");
+    compile_library("faulty_peer/faulty_peer.c", &library, &[]);
+    let script = format!(
+        "[ $rank = {number} ] && export LD_PRELOAD={} FAULTY_FRAME='{frame}' FAULT={fault}\nexec {} $words",
+        library.display(),
+        worker().display()
+    );
+    let sandbox = Sandbox::new(&script);
+    // Long enough that on a busy machine, too, the incomplete frame comes before the job that stands still.
+    let mut sweep = sweep(&sandbox, "dist_sync", "--iters 100000 --servers 1 --stall-timeout 40");
+    let log = sandbox.path("out").join(log_name("dist_sync") + ".part");
+    let is_sent = || fs::read_to_string(&log).is_ok_and(|log| log.contains("the faulty frame is sent"));
+    wait_until("it sends the frame", || is_sent() || sweep.try_wait().expect("a child").is_some());
+    // What is left is to wait.
+    drop(turn);
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+    let reason = sandbox.failure(&log_name("dist_sync"));
+    println!("process {number}, frame {frame}, {fault}: {reason}");
+    reason
+}
+
+/// The 20th push: the fourth of LeNet's eight arrays in the third iteration.
+const PUSH: &str = "5 20";
+
+#[test]
+fn a_worker_that_stops_in_the_middle_of_a_frame_is_named() {
+    let reason = out_of_step(1, PUSH, "half");
+    assert!(reason.starts_with("server 0 of 1 on host "), "{reason}");
+    let after = " is out of step with this server after its pushes of iteration 3: it stopped after ";
+    assert!(reason.contains(": rank 1 on host ") && reason.contains(after), "{reason}");
+    assert!(reason.contains(" bytes of the frame Push of part "), "{reason}");
+}
+
+#[test]
+fn a_worker_that_sends_what_is_not_due_is_named() {
+    for (kind, what) in [("7", "it ended after 3 of 8 parts of an iteration"), ("3", "it sent first weights of part 0")]
+    {
+        let reason = out_of_step(1, PUSH, kind);
+        assert!(reason.starts_with("server 0 of 1 on host "), "{reason}");
+        let after = format!(" is out of step with this server after its pushes of iteration 3: {what}");
+        assert!(reason.contains(": rank 1 on host ") && reason.contains(&after), "{reason}");
+    }
+}
+
+#[test]
+fn a_server_that_stops_in_the_middle_of_a_frame_is_named() {
+    let reason = out_of_step(2, "6 20", "half");
+    assert!(reason.contains("server 0 of 1 on host ") && reason.contains("it stopped after "), "{reason}");
+    assert!(reason.contains(" bytes of the frame Answer of part "), "{reason}");
 }
 
 /// When the server starts there is enough for it; not beside what the rank of its host has taken by then.

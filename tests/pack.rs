@@ -13,7 +13,7 @@ use ringmark_input::decode;
 use ringmark_input::shard::Part;
 use ringmark_record::dimension::image_limits::ImageLimits;
 
-use crate::sandbox::{refused, ringmark, run, wait_until};
+use crate::sandbox::{SmallDisk, refused, ringmark, run, wait_until};
 
 /// A folder with images in `images`, each of the bytes of its name.
 fn folder(names: &[&str]) -> tempfile::TempDir {
@@ -203,6 +203,40 @@ fn what_is_wrong_is_said_and_leaves_nothing() {
     assert_eq!(names(folder.path()), ["images", "out.idx"]);
     let error = refused(ringmark("pack images none/out.rec").current_dir(folder.path()), 1);
     assert!(error.contains("none/out.rec cannot be written: No such file"), "{error}");
+}
+
+#[test]
+fn a_full_disk_gets_all_three_files_or_none() {
+    let folder = folder(&["a/0.jpg", "a/1.jpg"]);
+    let out = folder.path().join("out");
+    let Some(disk) = SmallDisk::mount(&out) else { return };
+    let pack = || {
+        let mut command = ringmark("pack images out/out.rec --force --no-shuffle --pass-through");
+        command.current_dir(folder.path());
+        command
+    };
+    let files = || ["rec", "idx", "lst"].map(|name| fs::read(out.join("out").with_extension(name)).expect(name));
+    assert_eq!(run(&mut pack()).0, Some(0));
+    let old = files();
+    // Two blocks for the records, and one each for index and list.
+    fs::write(folder.path().join("images/a/2.jpg"), [7; 6000]).expect("written");
+    let mut without_room = Vec::new();
+    for blocks in 0.. {
+        disk.fill_but(blocks * 4096);
+        let (status, _, stderr) = run(&mut pack());
+        disk.make_room();
+        assert_eq!(names(&out), ["out.idx", "out.lst", "out.rec"], "{stderr}");
+        if status == Some(0) {
+            break;
+        }
+        assert_eq!((status, files() == old), (Some(1), true), "{blocks} blocks: {stderr}");
+        let file = stderr.split_once(" cannot be written: No space left on device (os error 28)").expect(&stderr).0;
+        without_room.push(file.to_owned());
+    }
+    let new = files();
+    assert!(new.iter().zip(&old).all(|(new, old)| new != old), "all three are new");
+    without_room.dedup();
+    assert_eq!(without_room, ["rec", "idx", "lst"].map(|name| format!("ringmark: out/out.{name}")));
 }
 
 #[test]

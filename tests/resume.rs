@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, Uid};
+use nix::unistd::Pid;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::learning::EpochEnd;
 use ringmark_record::benchmark::train::record::RunRecord;
@@ -16,7 +16,7 @@ use ringmark_record::file::run_name;
 use ringmark_record::manifest::{self, Manifest, RunState};
 
 use crate::images::digits;
-use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
+use crate::sandbox::{Sandbox, SmallDisk, refused, ringmark, run, wait_until, words};
 use crate::{processes_of, turn};
 
 /// A hook that stops in the middle of the second run, the first time.
@@ -549,49 +549,6 @@ fn two_commands_never_write_into_one_folder() {
     succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
 }
 
-/// A small disk of its own in the place of a sandbox's results.
-struct Disk(PathBuf);
-
-impl Disk {
-    /// `None`, with a word of why, where this user may not mount one.
-    fn mount(sandbox: &Sandbox) -> Option<Disk> {
-        let path = sandbox.path("out");
-        fs::create_dir(&path).expect("made");
-        let mut mount = Command::new("mount");
-        mount.args(words("-t tmpfs -o size=256k ringmark-test")).arg(&path);
-        if !Uid::effective().is_root() || !mount.output().is_ok_and(|output| output.status.success()) {
-            eprintln!("not tested: a disk is mounted by root alone");
-            return None;
-        }
-        Some(Disk(path))
-    }
-
-    /// Writes until no more than so many bytes go onto it.
-    fn fill_but(&self, free: u64) {
-        let mut file = File::create(self.0.join("filling")).expect("created");
-        while file.write_all(&[0; 512]).is_ok() {}
-        let length = file.metadata().expect("it is there").len();
-        file.set_len(length - free).expect("shortened");
-    }
-
-    fn make_room(&self) {
-        fs::remove_file(self.0.join("filling")).expect("removed");
-    }
-
-    fn remount(&self, how: &str) {
-        let mount = Command::new("mount").arg("-o").arg(format!("remount,{how}")).arg(&self.0).output();
-        let mount = mount.expect("it starts");
-        assert!(mount.status.success(), "{}", String::from_utf8_lossy(&mount.stderr));
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // The folder is removed next.
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
-    }
-}
-
 /// Rank 0 fills the disk in its second run, and then has more to say than a begun block takes.
 const FILL_IN_SECOND: &str = "
 if [ $name = 1n1g_2 ] && [ ! -e \"$folder/filled\" ]; then
@@ -604,7 +561,7 @@ fi
 #[test]
 fn a_full_disk_is_told_and_loses_no_finished_run() {
     let sandbox = Sandbox::sound();
-    let Some(disk) = Disk::mount(&sandbox) else { return };
+    let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     sandbox.hook(FILL_IN_SECOND);
     let error = fails(&mut sandbox.short_sweep(OPTIONS));
     let log = sandbox.path("out/1n1g/rn50_b8_fp32_2.log").display().to_string();
@@ -645,7 +602,7 @@ fi
 #[test]
 fn a_run_that_only_the_manifest_misses_is_not_repeated() {
     let sandbox = Sandbox::sound();
-    let Some(disk) = Disk::mount(&sandbox) else { return };
+    let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     sandbox.hook(FILL_BEHIND_RECORD);
     let error = fails(&mut sandbox.short_sweep(OPTIONS));
     let manifest = sandbox.path("out/sweep.json").display().to_string();
@@ -661,7 +618,7 @@ fn a_run_that_only_the_manifest_misses_is_not_repeated() {
 #[test]
 fn a_read_only_folder_is_told_and_loses_no_finished_run() {
     let sandbox = Sandbox::sound();
-    let Some(disk) = Disk::mount(&sandbox) else { return };
+    let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     disk.remount("ro");
     let advice = "cannot be written: Read-only file system (os error 30): make it writable, or choose another --out";
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 1"), 1);
@@ -897,7 +854,7 @@ fn a_run_goes_on_from_its_checkpoint_to_the_bit() {
 fn a_record_that_does_not_fit_the_disk_is_told_by_its_rank() {
     let _turn = turn();
     let sandbox = Sandbox::real();
-    let Some(disk) = Disk::mount(&sandbox) else { return };
+    let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     // A block each for the lock, manifest, state and their part files, and three for a log with all that a busy machine is
     // warned of. Without part files four and more are left; the record needs seven.
     disk.fill_but(8 * 4096);

@@ -1,12 +1,14 @@
 //! A folder with a worker in it, and what it takes to run `ringmark` there and look at what is left.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::unistd::Uid;
 use ringmark_record::line::dlperf::{self, Line};
 use ringmark_record::progress::Progress;
 
@@ -86,6 +88,50 @@ impl Sandbox {
     /// Waits until so many ranks of [`HANGING`] run.
     pub fn wait_for_ranks(&self, count: usize) {
         wait_until("the ranks start", || (0..count).all(|rank| self.path(&format!("started.{rank}")).exists()));
+    }
+}
+
+/// A disk of 256 kB, mounted for one test.
+pub struct SmallDisk {
+    path: PathBuf,
+}
+
+impl SmallDisk {
+    /// Mounts one at `path`, which must not exist. Returns `None`, with a note on standard error, without the right to.
+    pub fn mount(path: &Path) -> Option<SmallDisk> {
+        fs::create_dir(path).expect("made");
+        let mut mount = Command::new("mount");
+        mount.args(words("-t tmpfs -o size=256k ringmark-test")).arg(path);
+        if !Uid::effective().is_root() || !mount.output().is_ok_and(|output| output.status.success()) {
+            eprintln!("not tested: a disk is mounted by root alone");
+            return None;
+        }
+        Some(SmallDisk { path: path.to_owned() })
+    }
+
+    /// Writes until no more than so many bytes go onto it.
+    pub fn fill_but(&self, free: u64) {
+        let mut file = File::create(self.path.join("filling")).expect("created");
+        while file.write_all(&[0; 512]).is_ok() {}
+        let length = file.metadata().expect("it is there").len();
+        file.set_len(length - free).expect("shortened");
+    }
+
+    pub fn make_room(&self) {
+        fs::remove_file(self.path.join("filling")).expect("removed");
+    }
+
+    pub fn remount(&self, how: &str) {
+        let mount = Command::new("mount").arg("-o").arg(format!("remount,{how}")).arg(&self.path).output();
+        let mount = mount.expect("it starts");
+        assert!(mount.status.success(), "{}", String::from_utf8_lossy(&mount.stderr));
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // The folder is removed next.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.path).output();
     }
 }
 

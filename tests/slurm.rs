@@ -27,6 +27,7 @@ fn slurm_runs_the_sweep_and_leaves_no_process() {
     assert!(log.contains(&format!("srun: error: {}: task 3: Exited with exit code 7", cluster.host(2))), "{log}");
     slurm.no_rank_outlives_its_sweep();
     servers_are_tasks_of_the_job(&slurm);
+    processes_run_where_a_file_puts_them(&slurm);
     ranks_go_on_without_one_that_died(&slurm);
 }
 
@@ -89,6 +90,24 @@ fn servers_are_tasks_of_the_job(slurm: &Scheduler) {
         let wanted: &[usize] = if case == "1n2g" { &[2] } else { &[1, 2] };
         assert_eq!(on, wanted.iter().map(|number| slurm.cluster.host(*number)).collect::<Vec<_>>());
     }
+}
+
+/// As a job of many processes names their hosts: by a file after `--nodelist`, one a line.
+fn processes_run_where_a_file_puts_them(slurm: &Scheduler) {
+    let _turn = turn_of(4);
+    let sandbox = Sandbox::real();
+    let file = sandbox.path("run.hosts");
+    let [first, second] = [1, 2].map(|number| slurm.cluster.host(number));
+    fs::write(&file, format!("{second}\n{first}\n{first}\n{second}\n")).expect("written");
+    let options = format!(
+        "--cases 2n1g --iters 2 {SMALL} --kv-store dist_sync --servers 2 --launcher-args --nodelist={}",
+        file.display()
+    );
+    succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
+    let record = slurm.record(&sandbox, "out/2n1g/mxnet-lenet_b2_fp32_dist-sync_1.jsonl", &[2, 1]);
+    let traffic = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("of servers");
+    let on: Vec<&str> = traffic.servers.iter().map(|server| server.host.as_str()).collect();
+    assert_eq!(on, [first, second]);
 }
 
 fn ranks_go_on_without_one_that_died(slurm: &Scheduler) {

@@ -474,6 +474,29 @@ fn a_session_folder_that_mpirun_cannot_create_is_named_with_the_fix() {
 }
 
 #[test]
+fn the_launcher_takes_a_file_for_each_rank_and_names_a_limit_below_that() {
+    let sandbox = Sandbox::sound();
+    sandbox.hook("ulimit -Sn >\"$folder/limit\"");
+    let sweep = |limits: &str, options: &str| {
+        let sweep = sandbox.short_sweep(options);
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--nofile={limits}")).arg(sweep.get_program()).args(sweep.get_args());
+        let (status, _, stderr) = run(&mut limited);
+        assert_eq!(status, Some(0), "{stderr}");
+        let limit = fs::read_to_string(sandbox.path("limit")).expect("the worker ran");
+        (limit.trim().to_owned(), stderr)
+    };
+    // 256 for all else.
+    let (limit, stderr) = sweep("100:1000", "--cases 1n2g --runs 1");
+    assert_eq!((limit.as_str(), stderr.contains("warning")), ("258", false), "{stderr}");
+    let (limit, stderr) = sweep("100:257", "--cases 1n2g --runs 2 --resume");
+    assert_eq!(limit, "257");
+    let warning = "warning: this machine lets a program open 257 files, and each of 2 ranks has a connection: a hang of the \
+                   others will not be named: raise the limit (ulimit -Hn, LimitNOFILE=)\n";
+    assert_eq!(stderr.matches(warning).count(), 1, "{stderr}");
+}
+
+#[test]
 fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
     // mpirun says nothing of a rank that ends before the others run.
     let both = "until [ -e \"$folder/started\" ]; do sleep 0.1; done";

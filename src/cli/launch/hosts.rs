@@ -26,14 +26,14 @@ pub struct HostOptions {
     /// job of Grid Engine
     #[arg(long, value_name = "NAME", default_value = starter::MPIRUN, value_parser = PossibleValuesParser::new(starter::NAMES))]
     launcher: String,
-    /// Hosts with their number of ranks, `a:8,b:8`, or without, `a,b`: as many as each has GPUs, or else cores, by its own
-    /// word over ssh. A case takes the first of them
+    /// Hosts with their number of ranks, `a:8,b:8` or `node[01-64]:8`, or without, `a,b`: as many as each has GPUs, or else
+    /// cores, by its own word over ssh. A case takes the first of them
     /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
     /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs; with
     /// --launcher gridengine the job's hosts, each with as many ranks as it has slots there]
     #[arg(short = 'H', long, alias = "host", value_name = "HOST:SLOTS,..", value_parser = HostList::parse)]
     hosts: Option<HostList>,
-    /// File with a line `host slots=8` for each host, instead of --hosts
+    /// File with a line `host slots=8` for each host, or `node[01-64] slots=8` for many, instead of --hosts
     #[arg(long, alias = "machinefile", value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
     /// Network for mpirun, MPI and NCCL: an interface such as ib0, or a network such as 10.77.0.0/24 [default: the one by
@@ -130,7 +130,7 @@ pub struct LaunchOptions {
     watch_ranks: usize,
 }
 
-/// Keeps progress file and metrics below 200 kB.
+/// Keeps the progress file below 200 kB, and the metrics below 1 MB.
 const WATCHED_RANKS: usize = 512;
 
 impl LaunchOptions {

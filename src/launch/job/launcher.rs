@@ -140,7 +140,10 @@ impl Launcher<'_> {
             addresses: self.addresses_for(&request),
             starter,
             command: starter.command_line(&request, &self.environment),
-            hostfile: request.hostfile_text().filter(|_| starter.reads_hostfile()).map(|text| (request.hostfile, text)),
+            hostfile: request
+                .hostfile_text()
+                .filter(|_| starter.reads_hostfile(servers))
+                .map(|text| (request.hostfile, text)),
         }
     }
 

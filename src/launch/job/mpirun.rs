@@ -175,7 +175,10 @@ mod tests {
             "{line}"
         );
         assert_eq!(job.hostfile_text().expect("many hosts").lines().count(), 65_538);
-        let few = JobRequest { hosts: &hosts[..256], case: "256n8g".parse().expect("a case"), ..job };
+        // With servers a command line names processes instead of hosts.
+        let mut few = JobRequest { hosts: &hosts[..256], case: "256n8g".parse().expect("a case"), ..job };
+        assert_eq!(few.hostfile_text().expect("many processes").lines().count(), 256 * 8 + 2);
+        few.servers.number = 0;
         assert_eq!(few.hostfile_text(), None);
     }
 

@@ -70,7 +70,7 @@ pub struct JobRequest<'a> {
     pub hostfile: PathBuf,
 }
 
-/// Hosts that a command line names. One argument may not pass 128 KiB, which some 4,000 hosts with long names would.
+/// Names of hosts that a command line has at most. One argument may not pass 128 KiB, which some 4,000 long names would.
 pub const HOSTS_ON_LINE: usize = 256;
 
 impl JobRequest<'_> {
@@ -81,13 +81,17 @@ impl JobRequest<'_> {
 
     /// Returns the text of the hostfile in Open MPI's form; `None` if the command line names the hosts.
     pub fn hostfile_text(&self) -> Option<String> {
-        if self.hosts.len() + self.servers.hosts.len() <= HOSTS_ON_LINE {
+        let has_servers = self.servers.number > 0;
+        // With servers it names the host of each process, in their order.
+        let names = if has_servers { self.hosts_of_all().len() } else { self.hosts.len() };
+        if names <= HOSTS_ON_LINE {
             return None;
         }
-        Some(match self.servers.number {
-            0 => self.hosts.iter().map(|host| format!("{} slots={}\n", host.name, self.case.gpus_per_node)).collect(),
-            // A line for each process, in their order.
-            _ => self.hosts_of_all().into_iter().map(|host| format!("{host}\n")).collect(),
+        Some(match has_servers {
+            false => {
+                self.hosts.iter().map(|host| format!("{} slots={}\n", host.name, self.case.gpus_per_node)).collect()
+            }
+            true => self.hosts_of_all().into_iter().map(|host| format!("{host}\n")).collect(),
         })
     }
 

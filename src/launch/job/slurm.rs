@@ -151,8 +151,14 @@ pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvi
             };
             add(&[&tasks_a_host, &format!("--nodelist={list}"), "--distribution=block"]);
         }
-        // A host for each process, in their order.
-        _ => add(&[&format!("--nodelist={}", processes.join(",")), "--distribution=arbitrary"]),
+        // A host for each process, in their order. Slurm takes a list with a slash for the name of a file.
+        _ => {
+            let list = match job.hostfile_text() {
+                None => processes.join(","),
+                Some(_) => job.hostfile.display().to_string(),
+            };
+            add(&[&format!("--nodelist={list}"), "--distribution=arbitrary"]);
+        }
     }
     add(&["--cpu-bind=none", "--overcommit", "--overlap", "--mem=0"]);
     match gpus {
@@ -257,6 +263,7 @@ fn numbers(text: &str) -> anyhow::Result<Vec<u32>> {
 mod tests {
     use super::*;
     use crate::launch::job::request::StarterOptions;
+    use crate::launch::job::starter::Starter;
 
     /// What Slurm 22.05 printed of `salloc -N2 --gpus=3`, shortened.
     const DETAILS: &str = "\
@@ -332,16 +339,32 @@ mod tests {
     }
 
     #[test]
-    fn many_hosts_are_a_compact_list() {
+    fn many_hosts_are_a_compact_list_and_many_processes_a_file() {
         let list = (1..=8192).map(|host| format!("rack-node{host:04}:8")).collect::<Vec<_>>().join(",");
         let hosts = Hosts::parse_list(&list).expect("hosts");
         let (case, options) = ("8192n8g".parse().expect("a case"), StarterOptions::default());
         let (servers, program) = (ServerRanks::default(), vec!["/opt/worker".to_owned()]);
-        let (hosts, hostfile) = (hosts.of(case), "run.hosts".into());
-        let job =
+        let (hosts, hostfile) = (hosts.of(case), "/results/8192n8g/run.hosts".into());
+        let mut job =
             JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, servers, program, hostfile };
-        let line = command_line(&job, GpusOfStep::OneARank, &LaunchEnvironment::default()).join(" ");
-        assert!(line.contains(" --ntasks=65536 --ntasks-per-node=8 --nodelist=rack-node[0001-8192] "), "{line}");
+        let line = |job: &JobRequest| command_line(job, GpusOfStep::OneARank, &LaunchEnvironment::default()).join(" ");
+        let ranks = line(&job);
+        assert!(ranks.contains(" --ntasks=65536 --ntasks-per-node=8 --nodelist=rack-node[0001-8192] "), "{ranks}");
+        assert!(!Starter::Slurm(GpusOfStep::OneARank).reads_hostfile(&job.servers));
+
+        job.servers.number = 128;
+        let with_servers = line(&job);
+        let list = " --nodes=8192 --ntasks=65664 --nodelist=/results/8192n8g/run.hosts --distribution=arbitrary ";
+        assert!(with_servers.contains(list), "{with_servers}");
+        assert!(with_servers.len() < 1 << 10, "{with_servers}");
+        assert!(Starter::Slurm(GpusOfStep::OneARank).reads_hostfile(&job.servers));
+        let text = job.hostfile_text().expect("many processes");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 65_664);
+        assert_eq!(
+            [lines[0], lines[7], lines[8], lines[65_536]],
+            [1, 1, 2, 1].map(|host| format!("rack-node{host:04}"))
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use ringmark_record::options::usage::usage;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::gridengine;
 use crate::launch::job::mpirun::{self, RemoteShell};
-use crate::launch::job::request::JobRequest;
+use crate::launch::job::request::{JobRequest, ServerRanks};
 use crate::launch::job::slurm::{self, Allocation, GpusOfStep};
 use crate::launch::local::environment::LaunchEnvironment;
 
@@ -110,9 +110,10 @@ impl Starter {
         Ok(())
     }
 
-    /// Returns true if it takes many hosts from a file; Slurm takes a compact list.
-    pub fn reads_hostfile(self) -> bool {
-        self.program() == "mpirun"
+    /// Returns true if it takes many hosts of a job with such `servers` from a file; Slurm takes a compact list of hosts, but
+    /// not of processes.
+    pub fn reads_hostfile(self, servers: &ServerRanks) -> bool {
+        self.program() == "mpirun" || servers.number > 0
     }
 
     /// Whether it reaches other hosts by ssh, and so may we.

@@ -86,7 +86,8 @@ impl<'a> Watch<'a> {
         let now = Instant::now();
         let lack = raise_descriptor_limit(ranks + servers.number).map(|limit| {
             format!(
-                "this machine lets a program open {limit} files, and each of {} ranks has a connection: a hang of the                  others will not be named: raise the limit (ulimit -Hn, LimitNOFILE=)",
+                "this machine lets a program open {limit} files, and each of {} ranks has a connection: a hang of the \
+                 others will not be named: raise the limit (ulimit -Hn, LimitNOFILE=)",
                 ranks + servers.number
             )
         });

@@ -2,6 +2,7 @@
 //! numbers that follow from seed, rank and iteration.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -104,8 +105,8 @@ impl Place {
         self.iterations.len() as u32
     }
 
-    /// Of the checkpoint that holds these tensors on rank 0, which alone reads it; all ranks call this together. `items` are
-    /// the images of the data, where that is known.
+    /// Returns the place in the checkpoint that holds these tensors on rank 0, which alone reads it and keeps the numbers of
+    /// every rank; all ranks call this together. `items` are the images of the data, where that is known.
     ///
     /// # Errors
     ///
@@ -117,11 +118,25 @@ impl Place {
         items: Option<u64>,
         world: &World,
     ) -> Result<Place> {
-        let own = match world.rank() {
-            0 => serde_json::to_string(&Place::read(path, tensors, config, items, world.ranks())?)?,
-            _ => String::new(),
+        let read = || Place::read(path, tensors, config, items, world.ranks());
+        let mut own = (world.rank() == 0).then(read).transpose()?;
+        let sent = own.as_mut().map_or_else(|| Ok(String::new()), Place::text_for_other_ranks)?;
+        let received = world.text_of_rank_0(sent);
+        own.map_or_else(|| Ok(serde_json::from_str(&received)?), Ok)
+    }
+
+    /// Returns this place as JSON, without the numbers that its iterations have for each rank: rank 0 alone writes them, and
+    /// with 65,536 ranks they are 6 MB an iteration.
+    fn text_for_other_ranks(&mut self) -> Result<String> {
+        let head = |iteration: &Iteration| {
+            let Iteration { iteration, loss_scale, skipped, .. } = *iteration;
+            Iteration { iteration, loss_scale, skipped, ..Iteration::default() }
         };
-        Ok(serde_json::from_str(&world.gather_text(&own)[0])?)
+        let heads = self.iterations.iter().map(head).collect();
+        let whole = mem::replace(&mut self.iterations, heads);
+        let text = serde_json::to_string(self);
+        self.iterations = whole;
+        Ok(text?)
     }
 
     fn read(
@@ -242,4 +257,39 @@ pub fn reseed(session: &Session, config: &TrainConfig, iteration: u32) {
     let number =
         (i64::from(session.world.rank()) << 32 | i64::from(iteration)).wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64);
     tch::manual_seed(config.seed.wrapping_add(number));
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::dimension::phase::Phases;
+
+    use super::*;
+
+    /// After two iterations of so many ranks.
+    fn place(ranks: usize) -> Place {
+        let times = || vec![Seconds(0.25); ranks];
+        let iteration = |iteration| Iteration {
+            iteration,
+            step: times(),
+            phases: Phases::from_fn(|_| times()),
+            before_allreduce: times(),
+            loss: vec![2.5; ranks],
+            loss_scale: 128.0,
+            skipped: iteration == 2,
+        };
+        Place { iterations: vec![iteration(1), iteration(2)], ..Place::default() }
+    }
+
+    #[test]
+    fn other_ranks_get_a_place_that_does_not_grow_with_the_ranks() {
+        let [mut few, mut many] = [place(2), place(4096)];
+        let text = many.text_for_other_ranks().expect("JSON");
+        assert_eq!(text, few.text_for_other_ranks().expect("JSON"));
+        assert_eq!(many.iterations, place(4096).iterations, "rank 0 keeps its own");
+        let received: Place = serde_json::from_str(&text).expect("a place");
+        assert_eq!(received.iteration(), 2);
+        let heads: Vec<_> = received.iterations.iter().map(|at| (at.iteration, at.loss_scale, at.skipped)).collect();
+        assert_eq!(heads, [(1, 128.0, false), (2, 128.0, true)]);
+        assert!(received.iterations.iter().all(|at| at.step.is_empty() && at.loss.is_empty()));
+    }
 }
