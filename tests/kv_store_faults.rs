@@ -135,26 +135,27 @@ fn out_of_step(number: u32, frame: &str, fault: &str) -> String {
     reason
 }
 
-/// The 20th push: the fourth of LeNet's eight arrays in the third iteration.
+/// The 20th push: the ninth of LeNet's eleven parts in the second iteration. Rank 0 pushes the sum of its host.
 const PUSH: &str = "5 20";
 
 #[test]
 fn a_worker_that_stops_in_the_middle_of_a_frame_is_named() {
-    let reason = out_of_step(1, PUSH, "half");
+    let reason = out_of_step(0, PUSH, "half");
     assert!(reason.starts_with("server 0 of 1 on host "), "{reason}");
-    let after = " is out of step with this server after its pushes of iteration 3: it stopped after ";
-    assert!(reason.contains(": rank 1 on host ") && reason.contains(after), "{reason}");
+    let after = " is out of step with this server after its pushes of iteration 2: it stopped after ";
+    assert!(reason.contains(": rank 0 on host ") && reason.contains(after), "{reason}");
     assert!(reason.contains(" bytes of the frame Push of part "), "{reason}");
 }
 
 #[test]
 fn a_worker_that_sends_what_is_not_due_is_named() {
-    for (kind, what) in [("7", "it ended after 3 of 8 parts of an iteration"), ("3", "it sent first weights of part 0")]
+    for (kind, what) in
+        [("7", "it ended after 8 of 11 parts of an iteration"), ("3", "it sent first weights of part 0")]
     {
-        let reason = out_of_step(1, PUSH, kind);
+        let reason = out_of_step(0, PUSH, kind);
         assert!(reason.starts_with("server 0 of 1 on host "), "{reason}");
-        let after = format!(" is out of step with this server after its pushes of iteration 3: {what}");
-        assert!(reason.contains(": rank 1 on host ") && reason.contains(&after), "{reason}");
+        let after = format!(" is out of step with this server after its pushes of iteration 2: {what}");
+        assert!(reason.contains(": rank 0 on host ") && reason.contains(&after), "{reason}");
     }
 }
 
