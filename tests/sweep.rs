@@ -141,6 +141,28 @@ fn a_dry_run_for_slurm_prints_srun_s_commands_and_needs_no_slurm() {
 }
 
 #[test]
+fn the_help_shows_compact_lists_of_hosts_and_a_job_of_many_processes_reads_them_from_a_file() {
+    let (_, help, _) = run(&mut ringmark("sweep --help"));
+    let help = words(&help).collect::<Vec<_>>().join(" ");
+    assert!(help.contains("`a:8,b:8` or `node[01-64]:8`") && help.contains("`node[01-64] slots=8`"), "{help}");
+    let sandbox = Sandbox::new("exit 1");
+    for (options, lists) in [
+        ("--launcher slurm --servers 2", "--nodelist=OUT.hosts --distribution=arbitrary"),
+        ("--servers 2", "--hostfile OUT.hosts --bind-to none --map-by seq"),
+        ("--launcher slurm", "node38,node39,node40 --distribution=block"),
+    ] {
+        let options = format!("--hosts node[01-40]:8 --cases 40n8g --runs 1 --dry-run {options}");
+        let kv_store = if options.contains("--servers") { "dist_sync" } else { "ring" };
+        let mut sweep = sandbox.sweep(&format!("{options} --kv-store {kv_store}"));
+        let (status, stdout, stderr) = run(&mut sweep);
+        assert_eq!(status, Some(0), "{stderr}");
+        let stem = sandbox.path("out/40n8g/rn50_b8_fp32_dist-sync_1").display().to_string();
+        let line = stdout.replace(&stem, "OUT").replace('\'', "");
+        assert!(line.contains(lists), "{lists}: {line}");
+    }
+}
+
+#[test]
 fn a_dry_run_for_grid_engine_leaves_the_way_to_other_hosts_to_open_mpi() {
     let sandbox = Sandbox::new("exit 1");
     let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype fp16");
