@@ -452,7 +452,7 @@ mod tests {
         let mut story = Story::new(&["a", "b", "c"]);
         let all = [(0, 3, BUCKET, 0.0), (1, 3, BUCKET, 0.0), (2, 3, BUCKET, 0.0)];
         story.pass(2, &all);
-        story.pass(57, &all[..2]);
+        story.pass(56, &all[..2]);
         story.say(0, failed("the connection to rank 2 broke"));
         story.pass(2, &all[1..2]);
         assert_eq!(story.verdict(), None);
@@ -460,7 +460,7 @@ mod tests {
         story.pass(1, &all[1..2]);
         assert_eq!(
             story.verdict().expect("it hangs"),
-            "rank 0 of 3 on host a: the connection to rank 2 broke; rank 2 of 3 on host c has not been heard for 60 s: its \
+            "rank 0 of 3 on host a: the connection to rank 2 broke; rank 2 of 3 on host c has not been heard for 59 s: its \
              host or link may be down"
         );
     }
