@@ -12,17 +12,17 @@ use ringmark_record::options::usage::UsageError;
 fn main() -> ExitCode {
     let outcome = match Cli::read().command {
         Command::Sweep(options) => {
-            let run = |config| launch::sweep::benchmark::train::run(&config, read::extract::conclusions);
+            let run = |config| launch::sweep::benchmarks::train::run(&config, read::extract::conclusions);
             options.into_config().and_then(run)
         }
         Command::Score(options) => {
-            options.into_config().and_then(|config| launch::sweep::benchmark::score::run(&config))
+            options.into_config().and_then(|config| launch::sweep::benchmarks::score::run(&config))
         }
         Command::Bandwidth(options) => {
-            options.into_config().and_then(|config| launch::sweep::benchmark::bandwidth::run(&config))
+            options.into_config().and_then(|config| launch::sweep::benchmarks::bandwidth::run(&config))
         }
         Command::Input(options) => {
-            let run = |config| launch::sweep::benchmark::input::run(&config, read::input::judge);
+            let run = |config| launch::sweep::benchmarks::input::run(&config, read::input::judge);
             options.into_config().and_then(run)
         }
         Command::Watch(options) => launch::sweep::live::watch::run(&options.into_config()),

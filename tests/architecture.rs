@@ -1,154 +1,447 @@
-//! Who may import whom, and which modules may use what. Reads the sources.
+//! Which folder may import which, and which modules may use what. Parses the sources; modules under `#[cfg(test)]` are excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::LazyLock;
 
-fn sources(folder: &str) -> Vec<(PathBuf, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut found = Vec::new();
-    let mut folders = vec![root.join(folder)];
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, ItemMacro, ItemMod, ItemUse, Macro, UseTree};
+
+/// Packages: the folder of the root module, and the name in paths of other packages.
+const PACKAGES: [(&str, &str); 4] = [
+    ("src", "ringmark"),
+    ("src/record", "ringmark_record"),
+    ("src/input", "ringmark_input"),
+    ("src/worker", "ringmark_worker"),
+];
+
+/// Folders whose own folders are rows of the table.
+const SPLIT: [&str; 2] = ["src/launch", "src/read"];
+
+/// Circles of folders that are still to be removed.
+const CIRCLES: [&str; 3] = [
+    "src/read: analyse -> score -> analyse",
+    "src/read: analyse -> show -> analyse",
+    "src/read: score -> show -> score",
+];
+
+/// The table in docs/architecture.md lies between these lines.
+const TABLE: [&str; 2] = ["<!-- imports -->\n", "<!-- end of imports -->\n"];
+
+/// A source file of a package.
+struct Source {
+    /// From the repository's root.
+    path: String,
+    package: &'static str,
+    /// `launch::job` of launch/job/mod.rs; empty for the root module.
+    module: String,
+    /// Paths in the code, each with its modules from the root: `crate::a::B` is `a::B` of the own package.
+    own: BTreeSet<String>,
+    /// Paths that begin with the name of another crate.
+    foreign: BTreeSet<String>,
+    /// Identifiers and literals.
+    words: BTreeSet<String>,
+}
+
+static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
+    let mut files = Vec::new();
+    let mut folders = vec!["src".to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder of the repository") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
+        for entry in fs::read_dir(root().join(&folder)).expect("a folder of the repository") {
+            let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
+            let path = format!("{folder}/{name}");
+            if root().join(&path).is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).expect("a source");
-                // Tests may look into other rooms.
-                let text = text.split("#[cfg(test)]").next().expect("the first part").to_owned();
-                found.push((path.strip_prefix(root).expect("below the root").to_owned(), text));
+            } else if name.ends_with(".rs") {
+                files.push(path);
             }
         }
     }
-    assert!(!found.is_empty(), "no sources in {folder}");
-    found
-}
-
-/// No line of code in `folder`, outside the files in `except`, holds one of `words`.
-fn absent(folder: &str, words: &[&str], except: &[&str]) {
-    for (path, text) in sources(folder) {
-        if except.iter().any(|allowed| path.starts_with(allowed)) {
-            continue;
-        }
-        for (number, line) in text.lines().enumerate() {
-            if line.trim_start().starts_with("//") {
-                continue;
-            }
-            for word in words {
-                assert!(
-                    !line.contains(word),
-                    "{}:{}: {word} is not for this module: {line}",
-                    path.display(),
-                    number + 1
-                );
-            }
-        }
+    files.sort();
+    let mut parsed: Vec<(String, syn::File)> =
+        files.into_iter().map(|path| (path.clone(), parse(&path, &read(&path)))).collect();
+    let mut tests = BTreeSet::new();
+    for (path, file) in &mut parsed {
+        let (package, module) = module_of(path);
+        tests.extend(without_tests(&mut file.items).into_iter().map(|name| (package, join(&module, &name))));
     }
-}
-
-/// A package: the folder of its root module, and the folders below it that are packages of their own.
-const PACKAGES: [(&str, &[&str]); 4] =
-    [("src", &["src/input", "src/record", "src/worker"]), ("src/input", &[]), ("src/record", &[]), ("src/worker", &[])];
-
-/// Every module of a package by its path, `launch::job`, with what it imports of the same package.
-type Imports = BTreeMap<String, BTreeSet<String>>;
-
-fn imports(root: &str, other_packages: &[&str]) -> Imports {
-    let is_own = |path: &Path| !other_packages.iter().any(|other| path.starts_with(other));
-    let files: Vec<(String, String)> = sources(root)
-        .into_iter()
-        .filter(|(path, _)| is_own(path))
-        .map(|(path, text)| (module_of(path.strip_prefix(root).expect("below the root")), text))
-        .collect();
-    let names: BTreeSet<String> = files.iter().map(|(name, _)| name.clone()).collect();
-    let imported = |(name, text): (String, String)| {
-        let paths = paths_of_crate(&name, &text);
-        let modules = paths.iter().filter_map(|path| longest_module(path, &names)).filter(|other| *other != name);
-        let modules = modules.collect();
-        (name, modules)
+    // A file of its own under `#[cfg(test)]`.
+    let is_test = |(package, module): &(&'static str, String)| {
+        tests
+            .iter()
+            .any(|(other, test)| other == package && (module == test || module.starts_with(&format!("{test}::"))))
     };
-    files.into_iter().map(imported).collect()
+    parsed.retain(|(path, _)| !is_test(&module_of(path)));
+    let modules: BTreeSet<(&str, String)> = parsed.iter().map(|(path, _)| module_of(path)).collect();
+    parsed.into_iter().map(|(path, file)| Source::new(&path, file, &modules)).collect()
+});
+
+fn parse(path: &str, text: &str) -> syn::File {
+    syn::parse_file(text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// `launch/job/mod.rs` is `launch::job`; `main.rs` and `lib.rs` are the root, an empty name.
-fn module_of(file: &Path) -> String {
-    let name = file.with_extension("").to_string_lossy().replace('/', "::");
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).expect("a text of the repository")
+}
+
+/// The package and module of a file: `src/launch/job/mod.rs` is `launch::job`; `main.rs` and `lib.rs` are the root module.
+fn module_of(path: &str) -> (&'static str, String) {
+    let packages = PACKAGES.iter().map(|(package, _)| *package);
+    let package =
+        packages.filter(|package| path.starts_with(&format!("{package}/"))).max_by_key(|package| package.len());
+    let package = package.expect("a package");
+    let name = path[package.len() + 1..].trim_end_matches(".rs").replace('/', "::");
     let name = name.strip_suffix("mod").map_or(name.as_str(), |parent| parent.trim_end_matches("::"));
-    if matches!(name, "lib" | "main" | "build") { String::new() } else { name.to_owned() }
+    (package, if matches!(name, "lib" | "main" | "build") { String::new() } else { name.to_owned() })
 }
 
-/// Every path below `crate::` that the code names, in `use` or elsewhere; `self::` and `super::` are resolved.
-fn paths_of_crate(module: &str, text: &str) -> Vec<String> {
-    let code: String =
-        text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
-    let mut paths = Vec::new();
-    let parent = module.rsplit_once("::").map_or("", |(parent, _)| parent);
-    for (prefix, base) in [("crate::", ""), ("super::", parent), ("self::", module)] {
-        for (start, _) in code.match_indices(prefix) {
-            let before = code[..start].chars().next_back().unwrap_or(' ');
-            if before == '$' || before == ':' || before == '_' || before.is_alphanumeric() {
+impl Source {
+    fn new(path: &str, mut file: syn::File, modules: &BTreeSet<(&'static str, String)>) -> Source {
+        let (package, module) = module_of(path);
+        file.attrs.clear();
+        without_tests(&mut file.items);
+        let mut paths = Paths { base: vec![module.clone()], own: BTreeSet::new(), foreign: BTreeSet::new() };
+        paths.visit_file(&file);
+        let mut words = BTreeSet::new();
+        collect_words(file.to_token_stream(), &mut words);
+        // A mod.rs calls the files of its folder by their names and may hold what these use: no import.
+        let is_child = |path: &String| {
+            let first = path.split("::").next().unwrap_or_default();
+            modules.contains(&(package, join(&module, first)))
+        };
+        let foreign = paths.foreign.into_iter().filter(|path| !is_child(path)).collect();
+        Source { path: path.to_owned(), package, module, own: paths.own, foreign, words }
+    }
+
+    /// Modules of the own package that this one imports.
+    fn imports<'a>(&'a self, modules: &'a BTreeSet<(&'static str, String)>) -> impl Iterator<Item = String> + 'a {
+        let known = |path: &String| {
+            let mut path = path.as_str();
+            while !modules.contains(&(self.package, path.to_owned())) {
+                path = path.rsplit_once("::").map_or("", |(parent, _)| parent);
+            }
+            path.to_owned()
+        };
+        self.own.iter().map(known).filter(|module| *module != self.module)
+    }
+
+    /// Rows of the table that this file's row imports.
+    fn arrows(&self, modules: &BTreeSet<(&'static str, String)>) -> BTreeSet<String> {
+        let own = self.imports(modules).map(|module| row(self.package, &module));
+        let packages = PACKAGES.iter().filter(|(_, name)| {
+            self.foreign.iter().any(|path| path.split("::").next() == Some(name)) && *name != "ringmark"
+        });
+        let mut arrows: BTreeSet<String> = own.chain(packages.map(|(package, _)| (*package).to_owned())).collect();
+        arrows.remove(&row(self.package, &self.module));
+        arrows
+    }
+}
+
+fn join(module: &str, path: &str) -> String {
+    if module.is_empty() { path.to_owned() } else { format!("{module}::{path}") }
+}
+
+/// The row of a module: its topmost folder or file, or that of its second level where the folder is split.
+fn row(package: &str, module: &str) -> String {
+    let mut parts = module.split("::").filter(|part| !part.is_empty());
+    let Some(first) = parts.next() else { return package.to_owned() };
+    let folder = format!("{package}/{first}");
+    match parts.next().map(|second| format!("{folder}/{second}")) {
+        Some(inner) if SPLIT.contains(&folder.as_str()) && root().join(&inner).is_dir() => inner,
+        _ => folder,
+    }
+}
+
+fn modules() -> BTreeSet<(&'static str, String)> {
+    SOURCES.iter().map(|source| (source.package, source.module.clone())).collect()
+}
+
+/// Removes items under `#[cfg(test)]`; returns the names of those that are files of their own.
+fn without_tests(items: &mut Vec<Item>) -> Vec<String> {
+    let mut files = Vec::new();
+    items.retain(|item| {
+        let is_test = attributes(item).iter().any(is_test);
+        if let (true, Item::Mod(ItemMod { ident, content: None, .. })) = (is_test, item) {
+            files.push(ident.to_string());
+        }
+        !is_test
+    });
+    for item in items {
+        if let Item::Mod(ItemMod { content: Some((_, items)), .. }) = item {
+            without_tests(items);
+        }
+    }
+    files
+}
+
+fn is_test(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("cfg") && attribute.meta.to_token_stream().to_string().replace(' ', "") == "cfg(test)"
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::ExternCrate(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// Collects the paths of a file; `base` are the modules around the code.
+struct Paths {
+    base: Vec<String>,
+    own: BTreeSet<String>,
+    foreign: BTreeSet<String>,
+}
+
+impl Paths {
+    fn add(&mut self, segments: &[String]) {
+        let module = self.base.join("::");
+        let mut parts: Vec<&str> = module.split("::").filter(|part| !part.is_empty()).collect();
+        let Some((first, mut rest)) = segments.split_first() else { return };
+        match first.as_str() {
+            "crate" => parts.clear(),
+            "self" if !rest.is_empty() => {}
+            "super" => {
+                parts.pop();
+                while let Some((_, others)) = rest.split_first().filter(|(first, _)| *first == "super") {
+                    parts.pop();
+                    rest = others;
+                }
+            }
+            _ => {
+                if segments.len() > 1 {
+                    self.foreign.insert(segments.join("::"));
+                }
+                return;
+            }
+        }
+        parts.extend(rest.iter().map(String::as_str));
+        self.own.insert(parts.join("::"));
+    }
+
+    fn add_tree(&mut self, tree: &UseTree, mut path: Vec<String>) {
+        match tree {
+            UseTree::Path(inner) => {
+                path.push(inner.ident.to_string());
+                self.add_tree(&inner.tree, path);
+            }
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.add_tree(tree, path.clone())),
+            UseTree::Name(name) if name.ident == "self" => self.add(&path),
+            UseTree::Name(name) => self.add(&[path, vec![name.ident.to_string()]].concat()),
+            UseTree::Rename(rename) => self.add(&[path, vec![rename.ident.to_string()]].concat()),
+            UseTree::Glob(_) => self.add(&path),
+        }
+    }
+
+    /// Paths in the arguments of a macro, which are tokens.
+    fn add_tokens(&mut self, tokens: TokenStream) {
+        let mut path: Vec<String> = Vec::new();
+        let mut colons = 2;
+        for token in tokens {
+            match token {
+                TokenTree::Punct(punctuation) if punctuation.as_char() == ':' && !path.is_empty() => colons += 1,
+                TokenTree::Ident(name) => {
+                    if colons != 2 {
+                        self.add(&std::mem::take(&mut path));
+                    }
+                    path.push(name.to_string());
+                    colons = 0;
+                }
+                other => {
+                    self.add(&std::mem::take(&mut path));
+                    colons = 2;
+                    if let TokenTree::Group(group) = other {
+                        self.add_tokens(group.stream());
+                    }
+                }
+            }
+        }
+        self.add(&path);
+    }
+}
+
+impl Visit<'_> for Paths {
+    fn visit_item_use(&mut self, item: &ItemUse) {
+        self.add_tree(&item.tree, Vec::new());
+    }
+
+    fn visit_path(&mut self, path: &syn::Path) {
+        self.add(&path.segments.iter().map(|segment| segment.ident.to_string()).collect::<Vec<_>>());
+        visit::visit_path(self, path);
+    }
+
+    /// `pub(super)` imports nothing.
+    fn visit_visibility(&mut self, _: &syn::Visibility) {}
+
+    fn visit_item_mod(&mut self, item: &ItemMod) {
+        self.base.push(item.ident.to_string());
+        visit::visit_item_mod(self, item);
+        self.base.pop();
+    }
+
+    fn visit_macro(&mut self, item: &Macro) {
+        self.add_tokens(item.tokens.clone());
+        visit::visit_macro(self, item);
+    }
+
+    fn visit_item_macro(&mut self, item: &ItemMacro) {
+        self.add_tokens(item.mac.tokens.clone());
+        visit::visit_item_macro(self, item);
+    }
+
+    fn visit_attribute(&mut self, attribute: &Attribute) {
+        if !attribute.path().is_ident("doc") {
+            self.add_tokens(attribute.meta.to_token_stream());
+        }
+    }
+}
+
+fn collect_words(tokens: TokenStream, words: &mut BTreeSet<String>) {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            // A comment of documentation is an attribute here.
+            TokenTree::Punct(punctuation) if punctuation.as_char() == '#' => {
+                let is_doc = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.stream().to_string().starts_with("doc "));
+                tokens.next_if(is_doc);
+            }
+            TokenTree::Group(group) => collect_words(group.stream(), words),
+            other => {
+                words.insert(other.to_string());
+            }
+        }
+    }
+}
+
+/// The rows with all that they import.
+fn table() -> BTreeMap<String, BTreeSet<String>> {
+    let modules = modules();
+    let mut rows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in SOURCES.iter() {
+        rows.entry(row(source.package, &source.module)).or_default().extend(source.arrows(&modules));
+    }
+    rows
+}
+
+fn table_text(rows: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let short = |name: &str| format!("`{}`", name.strip_prefix("src/").unwrap_or("main"));
+    let mut text = "| folder | imports |\n|---|---|\n".to_owned();
+    for (row, arrows) in rows {
+        let arrows: Vec<String> = arrows.iter().map(|arrow| short(arrow)).collect();
+        text += &format!("| {} | {} |\n", short(row), arrows.join(", "));
+    }
+    text
+}
+
+/// The table in the document: the arrows that are allowed.
+fn documented() -> BTreeMap<String, BTreeSet<String>> {
+    let text = read("docs/architecture.md");
+    let (_, rest) = text.split_once(TABLE[0]).expect("the table begins");
+    let (table, _) = rest.split_once(TABLE[1]).expect("the table ends");
+    let name = |cell: &str| match cell.trim().trim_matches('`') {
+        "main" => "src".to_owned(),
+        name => format!("src/{name}"),
+    };
+    let row = |line: &str| {
+        let mut cells = line.trim_matches('|').split('|');
+        let row = name(cells.next()?);
+        let arrows = cells.next()?.split(',').filter(|cell| !cell.trim().is_empty()).map(name).collect();
+        Some((row, arrows))
+    };
+    table.lines().skip(2).filter_map(row).collect()
+}
+
+/// With `RINGMARK_WRITE_ARCHITECTURE` set, writes the table instead.
+#[test]
+fn folders_import_what_the_table_allows() {
+    let path = root().join("docs/architecture.md");
+    let found = table();
+    assert!(found.values().map(BTreeSet::len).sum::<usize>() > 2 * found.len(), "hardly any import was found");
+    if std::env::var_os("RINGMARK_WRITE_ARCHITECTURE").is_some() {
+        let text = read("docs/architecture.md");
+        let (head, rest) = text.split_once(TABLE[0]).expect("the table begins");
+        let (_, tail) = rest.split_once(TABLE[1]).expect("the table ends");
+        let [begin, end] = TABLE;
+        fs::write(&path, format!("{head}{begin}{}{end}{tail}", table_text(&found))).expect("written");
+        return;
+    }
+    let allowed = documented();
+    let modules = modules();
+    for source in SOURCES.iter() {
+        let row = row(source.package, &source.module);
+        for arrow in source.arrows(&modules) {
+            assert!(
+                allowed.get(&row).is_some_and(|arrows| arrows.contains(&arrow)),
+                "{} imports {arrow}, which docs/architecture.md does not allow {row}: move what both need, or change the table \
+                 (RINGMARK_WRITE_ARCHITECTURE=1 cargo test --test ringmark architecture)",
+                source.path
+            );
+        }
+    }
+    assert_eq!(found, allowed, "the table allows what nobody imports, or has a row too many");
+}
+
+/// Each folder's own files and folders, without its mod.rs, with what each imports of the others.
+fn siblings() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
+    let modules = modules();
+    let mut folders: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+    for source in SOURCES.iter() {
+        for import in source.imports(&modules) {
+            let from: Vec<&str> = source.module.split("::").collect();
+            let to: Vec<&str> = import.split("::").collect();
+            let common = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
+            let (Some(own), Some(other)) = (from.get(common), to.get(common)) else { continue };
+            if own.is_empty() || other.is_empty() {
                 continue;
             }
-            let base = if base.is_empty() { String::new() } else { format!("{base}::") };
-            paths.extend(expand(&code[start + prefix.len()..]).into_iter().map(|path| format!("{base}{path}")));
+            let folder =
+                [source.package].into_iter().chain(from[..common].iter().copied()).collect::<Vec<_>>().join("/");
+            let graph = folders.entry(folder).or_default();
+            graph.entry((*own).to_owned()).or_default().insert((*other).to_owned());
         }
     }
-    paths
+    folders
 }
 
-/// The paths that begin here: one, or those of `{a, b::{c, d}}`.
-fn expand(text: &str) -> Vec<String> {
-    let end =
-        text.find(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == ':')).unwrap_or(text.len());
-    let (head, rest) = text.split_at(end);
-    let Some(body) = rest.strip_prefix('{').filter(|_| head.is_empty() || head.ends_with("::")) else {
-        return vec![head.trim_end_matches(':').to_owned()];
-    };
-    let mut paths = Vec::new();
-    let mut depth = 0;
-    let mut starts_item = true;
-    for (place, letter) in body.char_indices() {
-        match letter {
-            '}' if depth == 0 => break,
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            ',' if depth == 0 => starts_item = true,
-            _ if starts_item && depth == 0 && !letter.is_whitespace() => {
-                starts_item = false;
-                paths.extend(expand(&body[place..]).into_iter().map(|path| format!("{head}{path}")));
-            }
-            _ => {}
-        }
-    }
-    paths
+/// The imports between files of a package, mod.rs included.
+fn files(package: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let modules = modules();
+    let own = SOURCES.iter().filter(|source| source.package == package);
+    // The root module declares the others and may be several programs.
+    let named = own.filter(|source| !source.module.is_empty());
+    named
+        .map(|source| (source.module.clone(), source.imports(&modules).filter(|module| !module.is_empty()).collect()))
+        .collect()
 }
 
-/// `launch::job::PlannedJob` lies in the module `launch::job`.
-fn longest_module(path: &str, names: &BTreeSet<String>) -> Option<String> {
-    let mut path = path;
-    loop {
-        if names.contains(path) {
-            return Some(path.to_owned()).filter(|path| !path.is_empty());
-        }
-        path = path.rsplit_once("::").map_or("", |(parent, _)| parent);
-        if path.is_empty() {
-            return None;
-        }
-    }
-}
-
-/// The shortest circle of imports, each module followed by one that it imports; empty where there is none.
-fn circle(imports: &Imports) -> Vec<String> {
+/// The shortest circle, each node followed by one that it imports; empty if there is none.
+fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut shortest: Vec<String> = Vec::new();
     for start in imports.keys() {
-        // Breadth first, so that the first way back is the shortest one.
+        // Breadth first: the first way back is the shortest.
         let mut ways: Vec<Vec<&String>> = vec![vec![start]];
         let mut seen = BTreeSet::new();
         let mut next = 0;
         while let Some(way) = ways.get(next).cloned() {
             next += 1;
-            let last = way.last().expect("a way has a module");
+            let last = way.last().expect("a way has a node");
             for import in imports.get(*last).into_iter().flatten() {
                 if import == start && (shortest.is_empty() || way.len() < shortest.len()) {
                     shortest = way.iter().map(|name| (*name).clone()).collect();
@@ -162,99 +455,135 @@ fn circle(imports: &Imports) -> Vec<String> {
     shortest
 }
 
+/// Every circle, named; each without the arrows that an earlier one begins with.
+fn circles_of(name: &str, mut graph: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut circles = Vec::new();
+    loop {
+        let circle = circle(&graph);
+        let [first, .., _] = &circle[..] else { return circles };
+        circles.push(format!("{name}: {} -> {first}", circle.join(" -> ")));
+        graph.get_mut(first).expect("a node").remove(&circle[1]);
+    }
+}
+
 #[test]
-fn no_module_imports_itself_by_way_of_others() {
-    for (root, other_packages) in PACKAGES {
-        let imports = imports(root, other_packages);
-        assert!(
-            imports.values().map(BTreeSet::len).sum::<usize>() > imports.len() / 2,
-            "{root}: hardly any import found"
-        );
-        let circle = circle(&imports);
-        assert!(circle.is_empty(), "{root}: a circle of imports: {} -> {}", circle.join(" -> "), circle[0]);
+fn no_file_imports_itself_by_way_of_others() {
+    let mut circles = Vec::new();
+    for (package, _) in PACKAGES {
+        circles.extend(circles_of(package, files(package)));
+    }
+    assert_eq!(circles, Vec::<String>::new());
+}
+
+#[test]
+fn no_folder_imports_itself_by_way_of_others() {
+    let circles: Vec<String> = siblings().into_iter().flat_map(|(folder, graph)| circles_of(&folder, graph)).collect();
+    // One that is gone has to leave the list.
+    assert_eq!(circles, CIRCLES);
+}
+
+/// At the end of each file, after all of its tests.
+#[test]
+fn a_violation_is_found_in_every_file() {
+    let modules = modules();
+    let allowed = documented();
+    for source in SOURCES.iter().filter(|source| !source.path.ends_with("build.rs")) {
+        let row_of_file = row(source.package, &source.module);
+        let of_package = modules.iter().filter(|(package, module)| *package == source.package && !module.is_empty());
+        let rows = of_package.map(|(_, module)| (module, row(source.package, module)));
+        let mut forbidden = rows.filter(|(_, row)| *row != row_of_file && !allowed[&row_of_file].contains(row));
+        let Some((module, row)) = forbidden.next() else { continue };
+        let planted = [
+            format!("use crate::{{{module}::Planted}};"),
+            format!("fn planted() -> crate::{module}::Planted {{ loop {{}} }}"),
+            format!("fn planted() {{ println!(\"{{}}\", crate::{module}::PLANTED); }}"),
+        ];
+        let planted = &planted[source.path.len() % planted.len()];
+        let text = format!("{}\n{planted}\nfn more() {{ unsafe {{ todo!() }} }}\n", read(&source.path));
+        let changed = Source::new(&source.path, parse(&source.path, &text), &modules);
+        assert!(changed.arrows(&modules).contains(&row), "{}: {planted}", source.path);
+        assert!(changed.words.contains("unsafe") && changed.words.contains("todo"), "{}", source.path);
     }
 }
 
 #[test]
 fn a_circle_is_found_and_named() {
-    let imports = |edges: &[(&str, &[&str])]| -> Imports {
+    let graph = |edges: &[(&str, &[&str])]| -> BTreeMap<String, BTreeSet<String>> {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         edges.iter().map(|(from, to)| ((*from).to_owned(), names(to))).collect()
     };
-    assert_eq!(circle(&imports(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])])), Vec::<String>::new());
-    assert_eq!(circle(&imports(&[("a", &["b"]), ("b", &["c"]), ("c", &["d"]), ("d", &["b"])])), ["b", "c", "d"]);
-    let code = "use crate::a::{self, b::{C, D}};\nuse super::x::Y;\n// crate::no::comment\nlet z = crate::e::f();\n";
-    let found = paths_of_crate("m::n", code);
-    assert_eq!(found, ["a::self", "a::b::C", "a::b::D", "e::f", "m::x::Y"]);
-    let names = ["a", "a::b", "e"].map(str::to_owned).into();
-    let modules: Vec<Option<String>> = found.iter().map(|path| longest_module(path, &names)).collect();
-    assert_eq!(modules, [Some("a"), Some("a::b"), Some("a::b"), Some("e"), None].map(|name| name.map(str::to_owned)));
+    assert_eq!(circle(&graph(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])])), Vec::<String>::new());
+    assert_eq!(circle(&graph(&[("a", &["b"]), ("b", &["c"]), ("c", &["d"]), ("d", &["b"])])), ["b", "c", "d"]);
 }
 
 #[test]
-fn packages_meet_only_in_record() {
-    absent("src/launch", &["crate::read", "crate::cli"], &[]);
-    absent("src/read", &["crate::launch", "crate::cli"], &[]);
-    absent("src/record", &["ringmark::", "ringmark_input::", "ringmark_worker::"], &[]);
-    absent("src/input", &["ringmark::", "ringmark_worker::"], &[]);
-    // The command alone: figures are read and jobs are started without data.
-    absent("src/launch", &["ringmark_input::"], &[]);
-    absent("src/read", &["ringmark_input::"], &[]);
+fn paths_are_read_wherever_they_stand() {
+    let text = "use crate::a::{self, b::{C, D as E}};\n#[cfg(test)]\nmod tests { use crate::no::X; }\nuse super::x::Y;\n\
+                // crate::no::comment\nfn f(_: crate::t::T) -> Option<self::n::U> { crate::e::f(); vec![crate::v::W::new()] }\n\
+                mod inner { pub(super) use super::super::z; }\nuse child::K;\n#[derive(crate::d::Derived)] struct S;";
+    let modules = ["m::n::child"].map(|module| ("src/worker", module.to_owned())).into();
+    let source = Source::new("src/worker/m/n.rs", parse("n.rs", text), &modules);
+    let own = ["a", "a::b::C", "a::b::D", "d::Derived", "e::f", "m::n::n::U", "m::x::Y", "m::z", "t::T", "v::W::new"];
+    assert_eq!(source.own.iter().map(String::as_str).collect::<Vec<_>>(), own);
 }
 
-#[test]
-fn inside_the_worker_imports_go_one_way() {
-    const ABOVE_FFI: [&str; 7] = [
-        "crate::model",
-        "crate::data",
-        "crate::exchange",
-        "crate::measure",
-        "crate::benchmark",
-        "crate::job",
-        "crate::host",
-    ];
-    absent("src/worker/ffi", &ABOVE_FFI, &[]);
-    absent("src/worker/model", &["crate::exchange", "crate::data", "crate::benchmark"], &[]);
-    absent("src/worker/exchange", &["crate::model", "crate::data", "crate::benchmark"], &[]);
-    absent("src/worker/data", &["crate::exchange", "crate::benchmark"], &[]);
-    absent("src/worker/measure", &["crate::benchmark", "crate::model"], &[]);
-    absent("src/worker/host", &["crate::job", "crate::ffi::mpi", "mpi::", "backward"], &[]);
-    absent("src/worker", &["crate::benchmark"], &["src/worker/benchmark", "src/worker/main.rs"]);
+/// No file in `folder`, except those below `except`, has what `finds` names.
+fn absent(folder: &str, except: &[&str], finds: impl Fn(&Source) -> Option<String>) {
+    let is_below =
+        |source: &Source, folder: &str| source.path == folder || source.path.starts_with(&format!("{folder}/"));
+    let mut inspected = 0;
+    for source in SOURCES.iter().filter(|source| is_below(source, folder)) {
+        inspected += 1;
+        if !except.iter().any(|allowed| is_below(source, allowed))
+            && let Some(found) = finds(source)
+        {
+            panic!("{}: {found} is not for this module", source.path);
+        }
+    }
+    assert!(inspected > 0, "no sources in {folder}");
+}
+
+/// A path of another crate that begins with one of `crates`, at a boundary between names.
+fn path_of<'a>(crates: &'a [&'a str]) -> impl Fn(&Source) -> Option<String> + 'a {
+    let begins =
+        |path: &str, name: &str| path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    move |source| source.foreign.iter().find(|path| crates.iter().any(|name| begins(path, name))).cloned()
+}
+
+/// An identifier or literal that contains one of `parts`.
+fn word_with<'a>(parts: &'a [&'a str]) -> impl Fn(&Source) -> Option<String> + 'a {
+    move |source| source.words.iter().find(|word| parts.iter().any(|part| word.contains(part))).cloned()
 }
 
 #[test]
 fn each_tool_stays_in_its_module() {
-    absent("src", &["unsafe "], &["src/worker/ffi", "src/input/ffi"]);
-    absent(
-        "src",
-        &["clap::", "clap_"],
-        &[
-            "src/cli",
-            "src/main.rs",
-            "src/worker/cli.rs",
-            "src/worker/main.rs",
-            "src/record/options/habits.rs",
-            "src/record/options/option_table.rs",
-        ],
-    );
-    absent("src/input", &["tch::", "mpi::", "torch"], &[]);
-    absent("src", &["statrs"], &["src/record/stats"]);
+    let keyword = |name: &'static str| move |source: &Source| source.words.get(name).cloned();
+    absent("src", &["src/worker/ffi", "src/input/ffi"], keyword("unsafe"));
+    absent("src", &[], keyword("todo"));
+    absent("src", &[], keyword("unimplemented"));
+    let with_clap = [
+        "src/cli",
+        "src/main.rs",
+        "src/worker/cli.rs",
+        "src/worker/main.rs",
+        "src/record/options/habits.rs",
+        "src/record/options/option_table.rs",
+    ];
+    absent("src", &with_clap, path_of(&["clap", "clap_complete", "clap_mangen"]));
+    absent("src/input", &[], path_of(&["tch", "mpi"]));
+    absent("src/input", &[], word_with(&["torch"]));
+    absent("src/worker/host", &[], path_of(&["mpi"]));
+    absent("src/worker/host", &[], word_with(&["backward"]));
+    absent("src", &["src/record/stats"], path_of(&["statrs"]));
     // The process environment: where a command line is made, and where libraries are told.
-    absent(
-        "src",
-        &["std::env::"],
-        &[
-            "src/launch/local/environment.rs",
-            "src/worker/host/facts.rs",
-            "src/worker/ffi/libraries.rs",
-            "src/worker/build.rs",
-        ],
-    );
+    let with_environment = [
+        "src/launch/local/environment.rs",
+        "src/worker/host/facts.rs",
+        "src/worker/ffi/libraries.rs",
+        "src/worker/build.rs",
+    ];
+    absent("src", &with_environment, path_of(&["std::env"]));
     // A network has its names in one table.
-    absent(
-        "src",
-        &["\"rn50\"", "\"rn50_", "\"ResNet50-v1b", "\"resnet50", "\"resnet18"],
-        &["src/record/dimension/model.rs", "src/record/dimension/model_facts.rs"],
-    );
-    absent("src", &["TODO", "todo!", "unimplemented!"], &[]);
+    let names = ["\"rn50\"", "\"rn50_", "\"ResNet50-v1b", "\"resnet50", "\"resnet18"];
+    absent("src", &["src/record/dimension/model.rs", "src/record/dimension/model_facts.rs"], word_with(&names));
 }

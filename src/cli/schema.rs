@@ -5,7 +5,7 @@ use clap::builder::PossibleValuesParser;
 use schemars::{Schema, schema_for};
 
 use crate::launch::doctor::examination::Examination;
-use crate::launch::sweep::benchmark::bandwidth::Answer;
+use crate::launch::sweep::benchmarks::bandwidth::Answer;
 use crate::output;
 use crate::read::analyse::comparison::verdicts::ComparedResults;
 use crate::read::score::json::ScoreResult;

@@ -21,8 +21,8 @@ use crate::cli::launch::config_file::Setting;
 use crate::cli::launch::hosts::Machine;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::sweep::axes_sweep::{self, AxesSweep};
 use crate::launch::sweep::benchmark::PlanContext;
-use crate::launch::sweep::benchmark::axes_sweep::{self, AxesSweep};
 use crate::launch::sweep::plan::{Axes, BatchSizes};
 
 /// What a sweep varies and what becomes of it: the same for every benchmark over axes.

@@ -17,7 +17,7 @@ use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
 use crate::cli::launch::trace::TraceOption;
-use crate::launch::sweep::benchmark::bandwidth::{self, BandwidthSweep};
+use crate::launch::sweep::benchmarks::bandwidth::{self, BandwidthSweep};
 
 const BANDWIDTH_EXAMPLES: &str = "\
 Examples:

@@ -12,7 +12,7 @@ use ringmark_record::options::usage::usage;
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::trace::TraceOption;
-use crate::launch::sweep::benchmark::input::{self, InputRun};
+use crate::launch::sweep::benchmarks::input::{self, InputRun};
 
 const INPUT_EXAMPLES: &str = "\
 Examples:

@@ -15,7 +15,7 @@ use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::trace;
-use crate::launch::sweep::benchmark::score::ScoreSweep;
+use crate::launch::sweep::benchmarks::score::ScoreSweep;
 use crate::launch::sweep::plan::BatchSizes;
 
 const SCORE_EXAMPLES: &str = "\

@@ -2,7 +2,9 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`benchmark`] | what is a benchmark's own: `train`, `bandwidth` |
+//! | [`benchmark`] | the trait of a benchmark, and the jobs that it plans |
+//! | [`benchmarks`] | train, score, bandwidth, input |
+//! | [`axes_sweep`] | a sweep over cases, models, types and batch sizes, of train and score |
 //! | [`plan`] | axes turned into runs; a rank's part of the cores; pure |
 //! | [`session`] | what surrounds the jobs of every benchmark |
 //! | [`agenda`] | which jobs of a plan are to run; pure |
@@ -16,7 +18,9 @@
 //! | [`suite`] | PyTorch's DDP suite: its cases, the runs without communication, its lines |
 
 pub mod agenda;
+pub mod axes_sweep;
 pub mod benchmark;
+pub mod benchmarks;
 pub mod conditions;
 pub mod cost;
 pub mod estimate;

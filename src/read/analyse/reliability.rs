@@ -5,6 +5,7 @@ use std::fmt;
 
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::validity::observed::Observed;
 use ringmark_record::validity::thresholds::{HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY, WILD_SPREAD};
 use ringmark_record::validity::{self, ForeignLoad};
 use schemars::JsonSchema;
@@ -87,7 +88,7 @@ pub fn to_speed(
 
 /// To the bandwidths of a case, by what else its hosts did; the reason names the case.
 pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<ReliabilityWarning> {
-    let load = validity::foreign_load(&record.observed());
+    let load = validity::foreign_load(&Observed::of_bandwidth(record));
     let reliability_warnings = to_speed(case, None, &[(1, load.as_ref())], &SweepFacts::default());
     reliability_warnings.iter().map(|warning| warning.to(case)).collect()
 }

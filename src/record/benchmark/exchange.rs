@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dimension::device::DeviceChoice;
 use crate::dimension::units::Bytes;
+pub use crate::dimension::wire::Wire;
 use crate::options::option_table::OptionSpec;
 use crate::{keyword_enum, option};
 
@@ -43,18 +44,6 @@ keyword_enum!(
 );
 
 keyword_enum!(
-    /// Element type of the gradients while they are exchanged.
-    Wire {
-        /// As they are.
-        Fp32 = "fp32" | "float32" | "float",
-        /// Rounded to half precision, half the bytes.
-        Fp16 = "fp16" | "float16" | "half",
-        /// Rounded to bfloat16, half the bytes.
-        Bf16 = "bf16" | "bfloat16",
-    }
-);
-
-keyword_enum!(
     /// How NCCL sums.
     NcclAlgorithm {
         /// Rings, as DLPerf's Horovod test.
@@ -86,24 +75,6 @@ impl NcclAlgorithm {
             NcclAlgorithm::Tree => Some("allreduce:tree"),
             // Within a host, and a tree of them between hosts.
             NcclAlgorithm::Nvls => Some("allreduce:nvls,nvlstree"),
-        }
-    }
-}
-
-impl Wire {
-    /// Size of one element.
-    pub fn bytes(self) -> u64 {
-        match self {
-            Wire::Fp32 => 4,
-            Wire::Fp16 | Wire::Bf16 => 2,
-        }
-    }
-
-    /// `fp16, added in fp32`; without the second half where nothing is rounded.
-    pub fn with_sum(self, sum_dtype: Option<Wire>) -> String {
-        match sum_dtype {
-            Some(sum_dtype) if self != Wire::Fp32 => format!("{self}, added in {sum_dtype}"),
-            _ => self.to_string(),
         }
     }
 }

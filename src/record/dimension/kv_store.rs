@@ -63,6 +63,28 @@ impl KvStore {
     }
 }
 
+keyword_enum!(
+    /// Which server holds which array.
+    KeyPlacement {
+        /// By size: the largest first, each to the server that holds least.
+        Balanced = "balanced",
+        /// By MXNet's hash of the array's number.
+        Hash = "hash",
+    }
+);
+
+impl KeyPlacement {
+    /// The default.
+    pub fn balanced() -> KeyPlacement {
+        KeyPlacement::Balanced
+    }
+
+    /// Whether it is the default, of which records say nothing.
+    pub fn is_balanced(&self) -> bool {
+        *self == KeyPlacement::Balanced
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

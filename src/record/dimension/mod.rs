@@ -17,6 +17,7 @@
 //! | [`image_limits`] | limits of an image that is read |
 //! | [`operation`] | what ranks do together with their arrays |
 //! | [`phase`] | the parts of an iteration |
+//! | [`wire`] | the element type of gradients in an exchange |
 //! | [`units`] | bytes, seconds, images/s, GB/s, TFLOP/s |
 
 pub mod case;
@@ -35,3 +36,4 @@ pub mod operation;
 pub mod phase;
 pub mod rank_memory;
 pub mod units;
+pub mod wire;

@@ -1,7 +1,7 @@
 //! The spans of all ranks on one clock.
 
-use crate::benchmark::exchange::Wire;
 use crate::dimension::kv_store::KvStore;
+use crate::dimension::wire::Wire;
 use crate::trace::span::{GradientReady, RankTrace, Span};
 
 /// An array of gradients.

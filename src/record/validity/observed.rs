@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::benchmark::bandwidth::record::BandwidthRecord;
 use crate::benchmark::train::record::RunRecord;
 use crate::dimension::device::DeviceKind;
 use crate::host::environment::RankPlace;
@@ -65,7 +66,12 @@ impl<'a> Observed<'a> {
         Observed { ranks, host_use, rank_use, iterations, hosts, machines }
     }
 
-    /// Of a training run; `None` where it did not end.
+    /// Returns the observations of a bandwidth run.
+    pub fn of_bandwidth(record: &'a BandwidthRecord) -> Observed<'a> {
+        Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations)
+    }
+
+    /// Returns the observations of a training run; `None` if it did not end.
     pub fn of_training(record: &'a RunRecord) -> Option<Observed<'a>> {
         let end = record.end.as_ref()?;
         // They were counted since it was taken up, where it was.

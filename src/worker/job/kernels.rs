@@ -1,6 +1,5 @@
 //! The choice of kernels, made alike by all ranks: compilation beside the preparation of the model, cache, agreement.
 
-use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
@@ -12,6 +11,7 @@ use ringmark_record::dimension::layout::Layout;
 use ringmark_record::file::{sha256, whole_file};
 
 use crate::ffi::kernels::{Compilation, CompilerLibrary, Element, KernelSet, LoadedKernels};
+use crate::host::facts;
 use crate::job::session::Session;
 
 /// Kernels on their way to the GPU.
@@ -117,7 +117,7 @@ fn image(
 
 /// Cache folder of the user (XDG base directory specification).
 fn cache_folder() -> Option<PathBuf> {
-    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name| facts::variable(name).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
     Some(cache.join("ringmark/kernels"))
 }

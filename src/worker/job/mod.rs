@@ -8,6 +8,7 @@ pub mod heartbeat;
 pub mod host_watch;
 pub mod kernels;
 pub mod memory;
+mod nccl_log;
 pub mod peer_watch;
 pub mod session;
 pub mod standard_error;

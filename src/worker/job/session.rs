@@ -19,7 +19,6 @@ use ringmark_record::host::heartbeat::LauncherAddress;
 use ringmark_record::untrusted_text::printable_lines;
 use tch::Device;
 
-use crate::exchange::backend::nccl_log;
 use crate::ffi::kernels::CompilerLibrary;
 use crate::ffi::libraries::{self, NcclLog};
 use crate::ffi::nccl::Nccl;
@@ -29,6 +28,7 @@ use crate::host::facts;
 use crate::job::cores::AskedThreads;
 use crate::job::device::DeviceOfRank;
 use crate::job::host_watch::{CountersOfRun, HostWatch};
+use crate::job::nccl_log;
 use crate::job::world::{self, Role, World};
 use crate::job::{environment, heartbeat, memory};
 

@@ -20,7 +20,7 @@ use ringmark_record::stats::summary;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
 use crate::launch::local::print::Printer;
-use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
+use crate::launch::sweep::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::{JobPlan, PlanContext};
 use crate::launch::sweep::ledger;
 use crate::launch::sweep::live::Live;

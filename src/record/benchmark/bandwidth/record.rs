@@ -18,7 +18,6 @@ use crate::host::environment::{Environment, RankPlace};
 use crate::host::resource_use::{HostUse, RankUse};
 use crate::stats::busbw::Bus;
 use crate::stats::summary;
-use crate::validity::observed::Observed;
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;
@@ -190,11 +189,6 @@ impl BandwidthRecord {
     /// What its rates are of.
     pub fn bus(&self) -> Bus {
         Bus { operation: self.config.operation, ranks: self.ranks.len() as u32 }
-    }
-
-    /// What warnings are judged by.
-    pub fn observed(&self) -> Observed<'_> {
-        Observed::new(&self.ranks, &self.host_use, &self.rank_use, self.config.iterations)
     }
 
     /// Writes the document and a newline.

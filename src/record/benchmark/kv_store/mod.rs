@@ -11,33 +11,11 @@ use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Wire};
 use crate::dimension::case::Case;
 use crate::dimension::dtype::Dtype;
-pub use crate::dimension::kv_store::KvStore;
+pub use crate::dimension::kv_store::{KeyPlacement, KvStore};
 use crate::dimension::model::Model;
 use crate::dimension::units::Bytes;
+use crate::option;
 use crate::options::option_table::OptionSpec;
-use crate::{keyword_enum, option};
-
-keyword_enum!(
-    /// Which server holds which array.
-    KeyPlacement {
-        /// By size: the largest first, each to the server that holds least.
-        Balanced = "balanced",
-        /// By MXNet's hash of the array's number.
-        Hash = "hash",
-    }
-);
-
-impl KeyPlacement {
-    /// The default.
-    pub fn balanced() -> KeyPlacement {
-        KeyPlacement::Balanced
-    }
-
-    /// Whether it is the default, of which records say nothing.
-    pub fn is_balanced(&self) -> bool {
-        *self == KeyPlacement::Balanced
-    }
-}
 
 /// Memory of servers that hold so many weights together, at least, where the workers' pushes of them take `pushes`: weights,
 /// momenta, sums and the copy that goes to the workers, all fp32.

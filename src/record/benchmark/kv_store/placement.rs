@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use anyhow::ensure;
 
-use crate::benchmark::kv_store::KeyPlacement;
+use crate::dimension::kv_store::KeyPlacement;
 use crate::dimension::units::Bytes;
 
 /// Arrays of so many values are cut: MXNet's `MXNET_KVSTORE_BIGARRAY_BOUND`.

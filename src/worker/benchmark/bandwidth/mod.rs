@@ -21,6 +21,7 @@ use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::host::heartbeat::LauncherAddress;
 use ringmark_record::validity;
+use ringmark_record::validity::observed::Observed;
 
 use crate::benchmark::bandwidth::gradients::GradientBench;
 use crate::exchange::kv_store::server;
@@ -53,7 +54,7 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
         Messages::Gradients(model) => network(config, model, session, &mut record)?,
     };
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
-    record.warnings = validity::host_warnings(&record.observed());
+    record.warnings = validity::host_warnings(&Observed::of_bandwidth(&record));
     // What the memory allows is known of an all-reduce alone.
     if session.device() == tch::Device::Cpu && world.ranks() > 1 && is_all_reduce(config) {
         record.memory = Some(memory_limit::measure(&record.results, world));

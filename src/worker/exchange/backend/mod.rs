@@ -2,7 +2,6 @@
 
 mod mpi;
 mod nccl;
-pub mod nccl_log;
 mod none;
 pub mod select;
 pub mod shared_memory;

@@ -10,7 +10,7 @@ use ringmark_record::options::option_table;
 use ringmark_record::trace::config::TraceConfig;
 
 use crate::launch::job::planned::JobFiles;
-use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
+use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;

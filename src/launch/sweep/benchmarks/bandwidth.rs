@@ -21,6 +21,7 @@ use ringmark_record::options::option_table::arguments;
 use ringmark_record::stats::busbw::Bus;
 use ringmark_record::trace::config::TraceConfig;
 use ringmark_record::validity;
+use ringmark_record::validity::observed::Observed;
 use ringmark_record::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -30,8 +31,8 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
-use crate::launch::sweep::benchmark::echo::Echo;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext};
+use crate::launch::sweep::benchmarks::echo::Echo;
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
@@ -243,7 +244,8 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
             ranks: case.ranks(),
             backend: record.map(|record| record.backend.clone()),
             average_busbw: figures::average_busbw(results, bus(job)),
-            foreign_load: record.and_then(|record| Some(validity::foreign_load(&record.observed())?.share)),
+            foreign_load: record
+                .and_then(|record| Some(validity::foreign_load(&Observed::of_bandwidth(record))?.share)),
             warnings: record.iter().flat_map(|record| &record.warnings).map(|warning| warning.text.clone()).collect(),
             failure: outcome.failure().map(str::to_owned),
             sizes: results.iter().map(|result| SizeFigures::of(result, bus(job))).collect(),
@@ -307,7 +309,7 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
             figures::average_busbw(results, bus(job)).map_or_else(none, |average| format!("{:.2}", average.0));
         let (size, best) = figures::best_busbw(results, bus(job))
             .map_or_else(|| (none(), none()), |(size, best)| (size.0.to_string(), format!("{:.2}", best.0)));
-        let load = outcome.figures().and_then(|record| validity::foreign_load(&record.observed()));
+        let load = outcome.figures().and_then(|record| validity::foreign_load(&Observed::of_bandwidth(record)));
         let is_doubtful = load.as_ref().is_some_and(|load| load.share > HEAVY_FOREIGN_LOAD);
         let [average, best] = [average, best].map(|figure| if is_doubtful { format!("({figure})") } else { figure });
         has_doubtful |= is_doubtful;

@@ -17,7 +17,7 @@ use ringmark_record::trace::config::TraceConfig;
 use crate::launch::job::planned::JobFiles;
 use crate::launch::job::request::ServerRanks;
 use crate::launch::local::out::absolute_out;
-use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
+use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext};
 use crate::launch::sweep::cost::{EpochImages, JobCost, ValidationCost};
 use crate::launch::sweep::live::Live;

@@ -1,22 +1,5 @@
-//! What a session has to know of a benchmark: which jobs there are, how a record is read, what counts, what is printed. A
-//! benchmark is a value of its configuration that implements [`Benchmark`]; all that surrounds its jobs is
-//! [`session`](crate::launch::sweep::session)'s.
-//!
-//! | module | what it is for |
-//! |---|---|
-//! | [`train`] | the benchmark of training |
-//! | [`score`] | the benchmark of inference |
-//! | [`bandwidth`] | the benchmark of all-reduce alone |
-//! | [`input`] | the benchmark of reading and decoding alone |
-//! | [`echo`] | what shows the output of the last two |
-//! | [`axes_sweep`] | what benchmarks over axes have in common |
-
-pub mod axes_sweep;
-pub mod bandwidth;
-pub mod echo;
-pub mod input;
-pub mod score;
-pub mod train;
+//! What a session needs of a benchmark: its jobs, how a record is read, what counts and what is printed. A benchmark is its
+//! configuration, which implements [`Benchmark`]; [`session`](crate::launch::sweep::session) runs the jobs.
 
 use std::collections::BTreeMap;
 use std::fs;
