@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use ringmark::read::analyse::result_json;
 use ringmark::read::extract;
-use ringmark::read::show::extraction::json;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::benchmark::exchange::{BackendChoice, NcclAlgorithm};
@@ -178,7 +178,7 @@ fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
 #[test]
 fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = root.join("results/suite-2-cores");
+    let folder = root.join("tests/golden/old_results/suite-2-cores");
     let old = root.join("tests/golden/diff/result_version_1.json");
     assert!(fs::read_to_string(&old).expect("committed").contains("\"surroundings\""), "of version 1");
     let runs = Folder::new();
@@ -198,9 +198,10 @@ fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
         assert!(difference.abs() < 1e-9, "{case}");
     }
     // A file of a ringmark to come is none that this one may guess at.
-    let mut newer: Value =
-        serde_json::from_str(&json::json(&extract::read(&runs.path(), None).expect("runs"), None).expect("numbers"))
-            .expect("JSON");
+    let mut newer: Value = serde_json::from_str(
+        &result_json::json(&extract::read(&runs.path(), None).expect("runs"), None).expect("numbers"),
+    )
+    .expect("JSON");
     newer["schema"] = json!(5);
     let files = Folder::new();
     files.write("newer.json", newer.to_string());
@@ -215,7 +216,7 @@ fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
 #[test]
 fn a_result_of_version_3_has_the_same_warnings_under_other_names() {
     let quick = sweep(&["1n1g"], 0.5, |record| record.header.profile = Profile::Quick);
-    let text = json::json(&extract::read(&quick.path(), None).expect("runs"), None).expect("numbers");
+    let text = result_json::json(&extract::read(&quick.path(), None).expect("runs"), None).expect("numbers");
     let old = text.replace("\"reliability_warnings\"", "\"objections\"").replace("\"is_reliable\"", "\"is_quotable\"");
     let old = old.replacen("\"schema\": 4", "\"schema\": 3", 1);
     assert!(old.contains("\"objections\"") && old.contains("\"schema\": 3"), "{old}");
@@ -240,7 +241,7 @@ fn two_networks_are_compared_only_where_that_is_forced() {
 fn an_older_result_has_speeds_alone_and_dlperf_s_has_no_runs() {
     let base = sweep(&["1n1g"], 0.5, |_| {});
     let extraction = extract::read(&base.path(), None).expect("runs");
-    let result = json::json(&extraction, None).expect("numbers");
+    let result = result_json::json(&extraction, None).expect("numbers");
     let mut old: Value = serde_json::from_str(&result).expect("JSON");
     let case = old["rows"][0].as_object_mut().expect("a case");
     case.remove("environment");

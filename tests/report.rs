@@ -702,7 +702,8 @@ pub const PHONE: u32 = 390;
 fn blocks_stand_side_by_side_on_a_desk_and_one_below_the_other_on_a_phone() {
     let Some(browser) = Browser::find() else { return };
     let many = folder_of(&["1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"]);
-    fs::write(browser.folder.path().join("two.html"), page(&committed("suite-2-cores"))).expect("written");
+    fs::write(browser.folder.path().join("two.html"), page(&committed("../tests/golden/old_results/suite-2-cores")))
+        .expect("written");
     fs::write(browser.folder.path().join("six.html"), page(&many.path())).expect("written");
     let widths = [("two.html", DESKTOP), ("six.html", DESKTOP), ("two.html", PHONE), ("six.html", PHONE)];
     browser.frames("frames.html", &widths, LOOK);

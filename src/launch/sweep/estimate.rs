@@ -15,7 +15,7 @@ use crate::launch::sweep::benchmark::JobPlan;
 
 /// 1e9 multiply-accumulates that a core does in a second of a network's convolutions, at least and at most: 69 were
 /// measured in fp32 on a server (5.65 images/s of ResNet50 in training, results/pytorch-cpu), 149 in bf16 with its matrix
-/// instructions (12.14 images/s, results/suite-2-cores). Old cores and shared ones do a tenth of that.
+/// instructions (12.14 images/s, tests/golden/old_results/suite-2-cores). Old cores and shared ones do a tenth of that.
 const SPEED: (f64, f64) = (8.0, 80.0);
 
 /// In 16 bits.
