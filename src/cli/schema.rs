@@ -8,9 +8,9 @@ use crate::launch::doctor::examination::Examination;
 use crate::launch::sweep::benchmarks::bandwidth::Answer;
 use crate::output;
 use crate::read::analyse::comparison::verdicts::ComparedResults;
-use crate::read::score::json::ScoreResult;
+use crate::read::analyse::result_json::JsonResult;
+use crate::read::analyse::score::json::ScoreResult;
 use crate::read::show::check::CheckedResult;
-use crate::read::show::extraction::json::JsonResult;
 use crate::read::show::page::json::Report;
 use crate::read::show::prediction;
 

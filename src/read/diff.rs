@@ -18,12 +18,11 @@ use crate::read::analyse::comparison::verdicts::ComparedResults;
 use crate::read::analyse::comparison::{collectives, pairing, pytorch, training};
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures;
+use crate::read::analyse::{result_json, score};
 use crate::read::extract;
 use crate::read::load::content::{Content, content_of, files_below};
 use crate::read::load::{folder, problem};
-use crate::read::score;
 use crate::read::show::comparison;
-use crate::read::show::extraction::json;
 
 /// What `ringmark diff` is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -222,7 +221,7 @@ fn read_runs(folder: &Path) -> anyhow::Result<Side> {
     let extraction = extract::read(folder, None)?;
     let mut side = Side::new(folder, SideKind::Training);
     // By way of the JSON, so that a folder and its JSON cannot differ.
-    training::take_result(&mut side, json::json(&extraction, None)?.as_bytes())?;
+    training::take_result(&mut side, result_json::json(&extraction, None)?.as_bytes())?;
     // No speedup is shown, so nothing is missing where 1n1g is.
     let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
     let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));

@@ -18,14 +18,17 @@ use crate::read::analyse::conclusion;
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::{self, Extraction, Group};
 use crate::read::analyse::reliability::ReliabilityWarning;
+use crate::read::analyse::result_json;
 use crate::read::analyse::results::ResultFolder;
+use crate::read::analyse::score;
+use crate::read::analyse::score::figures::{ScoreExtraction, ScoreTable};
+use crate::read::analyse::score::json::ScoreResult;
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
+use crate::read::load::score_run;
 use crate::read::load::{bandwidth, input, record};
-use crate::read::score;
-use crate::read::score::figures::{ScoreExtraction, ScoreTable};
-use crate::read::score::json::ScoreResult;
-use crate::read::show::extraction::{csv, dlperf, json, pytorch_ddp, text};
+use crate::read::show;
+use crate::read::show::extraction::{csv, dlperf, pytorch_ddp, text};
 use crate::read::show::once::once;
 
 /// What `ringmark extract` is asked to do.
@@ -250,17 +253,17 @@ pub fn read_scoring(folder: &Path) -> anyhow::Result<ScoreResult> {
 }
 
 fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<ScoreExtraction> {
-    let runs = found.runs.iter().map(|found| score::run::read(folder, found)).collect();
+    let runs = found.runs.iter().map(|found| score_run::read(folder, found)).collect();
     Ok(score::figures::extract(&name_of(folder)?, runs, found.problems, &found.sweep))
 }
 
 /// The whole output of a scoring sweep in one format.
 pub fn render_scoring(extraction: &ScoreExtraction, format: Format) -> anyhow::Result<String> {
     match format {
-        Format::Table => Ok(score::text::terminal(extraction, Vec::new())),
-        Format::Markdown => Ok(score::text::markdown(extraction, Vec::new())),
+        Format::Table => Ok(show::score::text::terminal(extraction, Vec::new())),
+        Format::Markdown => Ok(show::score::text::markdown(extraction, Vec::new())),
         Format::Json => ScoreResult::new(extraction).text(),
-        Format::Csv => score::csv::csv(extraction),
+        Format::Csv => show::score::csv::csv(extraction),
         Format::Dlperf | Format::PytorchDdp | Format::PytorchDdpLines => Err(usage(anyhow!(
             "--format {format} is of training, and {} holds a sweep of scoring: choose table, \
              markdown, json or csv",
@@ -272,10 +275,10 @@ pub fn render_scoring(extraction: &ScoreExtraction, format: Format) -> anyhow::R
 /// The same, and what others published of the same networks: printed alone, for the files of a folder hold what was
 /// measured there.
 fn render_beside_published(extraction: &ScoreExtraction, format: Format) -> anyhow::Result<String> {
-    let sections = || score::published::sections(extraction);
+    let sections = || show::score::published::sections(extraction);
     match format {
-        Format::Table => Ok(score::text::terminal(extraction, sections())),
-        Format::Markdown => Ok(score::text::markdown(extraction, sections())),
+        Format::Table => Ok(show::score::text::terminal(extraction, sections())),
+        Format::Markdown => Ok(show::score::text::markdown(extraction, sections())),
         Format::Json => {
             let published = score::published::rates(&score::figures::models(&extraction.tables));
             ScoreResult { published, ..ScoreResult::new(extraction) }.text()
@@ -291,7 +294,7 @@ pub fn render(extraction: &Extraction, format: Format, price: Option<&Price>) ->
     match format {
         Format::Table => Ok(text::terminal(extraction, price)),
         Format::Markdown => Ok(text::markdown(extraction, price)),
-        Format::Json => json::json(extraction, price),
+        Format::Json => result_json::json(extraction, price),
         Format::Csv => csv::csv(extraction, price),
         _ if price.is_some() => {
             Err(usage(anyhow!("--price: --format {format} has no place for it: choose table, markdown, json or csv")))

@@ -5,7 +5,6 @@
 //! | [`load`] | what lies in a folder or a file: runs, records, bandwidth results, other programs' formats |
 //! | [`analyse`] | figures from what was loaded; pure, but for the command lines that it advises |
 //! | [`show`] | figures as tables, Markdown, CSV, JSON and pages |
-//! | [`score`] | scoring sweeps, over what the three above have for every benchmark; the pages of `show` show them too |
 //! | [`extract`] | the command: a folder of runs as a table, JSON, CSV and Markdown |
 //! | [`export`] | the same command: the figures in the formats of Prometheus, InfluxDB, MLflow, MLPerf |
 //! | [`check`] | the command: whether a result is complete, unedited, by the rules, reliable |
@@ -14,7 +13,7 @@
 //! | [`input`] | what a result of training needs of reading and decoding |
 //! | [`predict`] | the command: larger cases from measured ones, as a band |
 //!
-//! `load` knows neither of the two after it, `analyse` does not know `show`, and none of them knows a command.
+//! `analyse` imports `load`, `show` imports both, and commands import all three.
 
 pub mod analyse;
 pub mod check;
@@ -25,5 +24,4 @@ pub mod input;
 pub mod load;
 pub mod predict;
 pub mod report;
-pub mod score;
 pub mod show;

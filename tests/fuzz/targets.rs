@@ -22,12 +22,13 @@ use ringmark::read::analyse::prediction::strategy::Strategy;
 use ringmark::read::analyse::prediction::{model, search};
 use ringmark::read::analyse::published::DLPERF;
 use ringmark::read::analyse::results::ResultFolder;
+use ringmark::read::analyse::score;
 use ringmark::read::extract::{Format, render, render_scoring};
 use ringmark::read::load::folder::{FoundRun, SweepFacts};
 use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
 use ringmark::read::load::record;
+use ringmark::read::load::score_run;
 use ringmark::read::report;
-use ringmark::read::score;
 use ringmark::read::show::comparison;
 use ringmark::read::show::page::content;
 use ringmark::read::show::prediction::text as prediction;
@@ -156,7 +157,7 @@ fn score(bytes: &[u8]) {
     let ScoreConfig { model, batch_size, dtype, .. } = record.config;
     let (kv_store, run) = (KvStore::Ring, record.run);
     let found = found(RunName { baseline: false, case: record.case, model, batch_size, dtype, kv_store, run });
-    let runs = vec![score::run::judge(&found, Ok(Log::default()), Ok(Some(record)))];
+    let runs = vec![score_run::judge(&found, Ok(Log::default()), Ok(Some(record)))];
     let extraction = score::figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
         render_scoring(&extraction, format).expect("every extraction is shown");

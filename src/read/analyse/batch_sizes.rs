@@ -1,5 +1,5 @@
 //! Speed and memory by batch size, whatever was measured: a line of points for each network, precision and case. Runs of
-//! training become lines here, scoring runs in [`crate::read::score::batch_sizes`]. Pure.
+//! training become lines here, scoring runs in [`crate::read::analyse::score::batch_sizes`]. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -17,6 +17,8 @@
 //! | [`scaling_loss`] | where the time of larger cases goes |
 //! | [`input_demand`] | how many images the devices of a host take |
 //! | [`input_ceiling`] | whether hosts read and decode as many images as their devices need |
+//! | [`result_json`] | the result file of a training sweep: one row for each case |
+//! | [`score`] | figures of scoring sweeps |
 //! | [`comparison`] | two results against each other |
 //! | [`prediction`] | larger cases from measured ones, as a band |
 //! | [`results`] | the results that one report is about |
@@ -37,9 +39,11 @@ pub mod input_demand;
 pub mod prediction;
 pub mod published;
 pub mod reliability;
+pub mod result_json;
 pub mod results;
 pub mod run_warnings;
 pub mod scaling_loss;
+pub mod score;
 pub mod title;
 pub mod utilisation;
 pub mod work_load;

@@ -8,9 +8,9 @@ use ringmark_record::trace::timeline::Timeline;
 
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::Group;
+use crate::read::analyse::score::figures::ScoreTable;
 use crate::read::load::folder::Shortage;
 use crate::read::load::problem::Problem;
-use crate::read::score::figures::ScoreTable;
 
 /// One folder.
 #[derive(Debug, PartialEq)]

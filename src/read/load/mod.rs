@@ -7,6 +7,7 @@
 //! | [`log`] | one log, line by line |
 //! | [`every_record`] | what is asked of the record of a run, whatever was measured |
 //! | [`record`] | one run of training, from its log and the record beside it, and whether it counts |
+//! | [`score_run`] | one scoring run, from its log and record, and whether it counts |
 //! | [`sweep_run`] | one run by the rules of its sweep |
 //! | [`integrity`] | whether the files of a sweep are as they were written |
 //! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
@@ -28,5 +29,6 @@ pub mod iteration_times;
 pub mod log;
 pub mod problem;
 pub mod record;
+pub mod score_run;
 pub mod sweep_run;
 pub mod trace;

@@ -9,6 +9,7 @@
 //! | [`economy`] | power, energy and money as the cells of a table |
 //! | [`work_load`] | what the division of the batch among ranks cost |
 //! | [`extraction`] | the figures of a folder |
+//! | [`score`] | tables of a scoring sweep |
 //! | [`export`] | the figures of a folder in the formats of other programs |
 //! | [`check`] | the checks of a result |
 //! | [`comparison`] | a comparison of two results |
@@ -26,6 +27,7 @@ pub mod extraction;
 pub mod once;
 pub mod page;
 pub mod prediction;
+pub mod score;
 pub mod sections;
 pub mod utilisation;
 pub mod work_load;

@@ -20,14 +20,14 @@ use serde_json::Value;
 use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Side, SideTable};
 use crate::read::analyse::figures;
 use crate::read::analyse::reliability::ReliabilityWarning;
+use crate::read::analyse::result_json;
 use crate::read::load::content::{RESULT, model_of};
 use crate::read::load::environment::{EnvironmentText, moment};
-use crate::read::show::extraction::json;
 
 /// Versions 1 and 2: `{"rn50": {"1n1g": {..}, ..}, ..}`.
 type FirstResultFile = BTreeMap<String, BTreeMap<Case, ResultCase>>;
 
-/// What is needed here, by the names in `show::extraction::json`.
+/// What is needed here, by the names in [`result_json`].
 #[derive(Deserialize)]
 struct ResultFile {
     rows: Vec<ResultRow>,
@@ -127,7 +127,7 @@ fn groups(text: &[u8]) -> anyhow::Result<Vec<NamedGroup>> {
         let file: FirstResultFile = serde_json::from_slice(text).with_context(|| format!("not a {NAME}"))?;
         return Ok(file.into_iter().map(|(group, cases)| (group, cases.into_iter().collect())).collect());
     }
-    let file: ResultFile = schema::read_document(text, RESULT, json::SCHEMA, NAME)?;
+    let file: ResultFile = schema::read_document(text, RESULT, result_json::SCHEMA, NAME)?;
     let mut groups: Vec<NamedGroup> = Vec::new();
     for ResultRow { group, case, figures } in file.rows {
         match groups.iter_mut().find(|(known, _)| *known == group) {

@@ -4,9 +4,9 @@ use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::stats::summary::step_percentiles;
 
+use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
 use crate::read::load::environment::{self, EnvironmentText};
-use crate::read::score::figures::{ScorePoint, ScoreTable};
-use crate::read::score::run::ScoreRun;
+use crate::read::load::score_run::ScoreRun;
 use crate::read::show::export::figure::{self, Scope, Series};
 use crate::read::show::export::training::add_arithmetic;
 

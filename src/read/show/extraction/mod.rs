@@ -4,14 +4,12 @@
 //! |---|---|
 //! | [`text`] | tables for a terminal, and the same in Markdown |
 //! | [`scaling_loss`] | the table of the scaling loss |
-//! | [`json`] | for programs: one row a case |
 //! | [`dlperf`] | DLPerf's file |
 //! | [`csv`] | one line a case |
 //! | [`pytorch_ddp`] | for users of PyTorch's DDP suite: the JSON for its diff.py, and its lines |
 
 pub mod csv;
 pub mod dlperf;
-pub mod json;
 pub mod kv_stores;
 pub mod pytorch_ddp;
 pub mod scaling_loss;

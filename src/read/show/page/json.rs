@@ -14,11 +14,11 @@ use serde::Serialize;
 
 use crate::read::analyse::input_ceiling::{CoresNeeded, Verdict, verdict};
 use crate::read::analyse::input_demand::{Basis, Demand};
+use crate::read::analyse::result_json::{JsonRow, rows};
 use crate::read::analyse::results::ResultFolder;
-use crate::read::score;
-use crate::read::score::json::ScoreRow;
-use crate::read::score::published::{self, PublishedRate};
-use crate::read::show::extraction::json::{JsonRow, rows};
+use crate::read::analyse::score;
+use crate::read::analyse::score::json::ScoreRow;
+use crate::read::analyse::score::published::{self, PublishedRate};
 use crate::read::show::page::content::input;
 
 /// What the document is, in its first field.

@@ -12,8 +12,9 @@ use crate::read::analyse::batch_sizes::{self, BatchSeries, BatchTable};
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::grouping;
 use crate::read::analyse::results::ResultFolder;
-use crate::read::score;
-use crate::read::score::published;
+use crate::read::analyse::score;
+use crate::read::analyse::score::published;
+use crate::read::show;
 use crate::read::show::batch_sizes::{Below, Grid, Line};
 use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::batch_size_charts::{self, ChartLine};
@@ -100,7 +101,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
             table: by_size,
             evidence: Evidence::of_scoring(table),
             groups: Vec::new(),
-            how: score::text::how(table),
+            how: show::score::text::how(table),
         })
     });
     let mut tables: Vec<PageTable> = training.chain(scoring).collect();

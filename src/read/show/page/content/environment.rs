@@ -9,11 +9,11 @@ use ringmark_record::host::resource_use::HostUse;
 
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::results::ResultFolder;
+use crate::read::analyse::score;
+use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
 use crate::read::load::environment;
 use crate::read::load::record::Recorded;
-use crate::read::score;
-use crate::read::score::figures::{ScorePoint, ScoreTable};
-use crate::read::score::run::ScoreRecorded;
+use crate::read::load::score_run::ScoreRecorded;
 use crate::read::show::columns::percent;
 use crate::read::show::page::content::numbers::{count, list};
 use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ringmark_record::dimension::model::Model;
 
 use crate::read::analyse::batch_sizes::BatchSeries;
-use crate::read::score::published::{self, BATCH_SIZES, PublishedRow, SOURCE};
+use crate::read::analyse::score::published::{self, BATCH_SIZES, PublishedRow, SOURCE};
 use crate::read::show::page::document::{Block, Column, Row, Table};
 use crate::read::show::sections::marked;
 

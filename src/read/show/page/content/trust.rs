@@ -5,7 +5,7 @@ use ringmark_record::validity::thresholds::WIDE_SPREAD;
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::analyse::results::ResultFolder;
-use crate::read::score::figures::ScoreTable;
+use crate::read::analyse::score::figures::ScoreTable;
 use crate::read::show::columns::percent;
 use crate::read::show::page::content::numbers::count;
 use crate::read::show::page::document::Trust;

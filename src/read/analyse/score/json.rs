@@ -18,13 +18,13 @@ use serde_json::Value;
 
 use crate::read::analyse::grouping;
 use crate::read::analyse::reliability::ReliabilityWarning;
+use crate::read::analyse::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
+use crate::read::analyse::score::published::PublishedRate;
 use crate::read::analyse::utilisation::Utilisation;
 use crate::read::load::content::SCORE_RESULT;
 use crate::read::load::environment::EnvironmentText;
 use crate::read::load::folder::Shortage;
-use crate::read::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
-use crate::read::score::published::PublishedRate;
-use crate::read::score::run::ScoreRun;
+use crate::read::load::score_run::ScoreRun;
 
 /// Version of this file format.
 pub const SCHEMA: u32 = 3;

@@ -9,10 +9,6 @@ use ringmark_record::dimension::units::ImagesPerSecond;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::score::figures::{self, ScoreExtraction};
-use crate::read::show::columns::Columns;
-use crate::read::show::sections::{Block, Section};
-
 /// Where.
 pub const SOURCE: &str =
     "MXNet, docs/how_to/perf.md, commit 0a03417 (2016): FP32, benchmark_score.py; cuDNN 5.1 on GPUs";
@@ -147,29 +143,4 @@ pub fn rates(scored: &BTreeSet<Model>) -> Vec<PublishedRate> {
 pub fn nothing() -> String {
     let known: Vec<String> = MODELS.iter().map(Model::to_string).collect();
     format!("Published: none of these networks; MXNet's page has {}", known.join(", "))
-}
-
-/// The published rows of the networks that were scored, a section each hardware.
-pub fn sections(extraction: &ScoreExtraction) -> Vec<Section> {
-    let rows = rows(&figures::models(&extraction.tables));
-    if rows.is_empty() {
-        return vec![section(vec![nothing()], Vec::new())];
-    }
-    let of_hardware = |rows: &[PublishedRow]| {
-        let cells = |row: &PublishedRow| {
-            let name = row.model.facts().title.to_owned();
-            std::iter::once(name).chain(row.rates.iter().map(|rate| format!("{rate:.2}"))).collect()
-        };
-        let sizes = BATCH_SIZES.map(|size| size.to_string());
-        let headers: Vec<(&str, &str)> =
-            std::iter::once(("network", "")).chain(sizes.iter().map(|size| (size.as_str(), ""))).collect();
-        let columns = Columns::new(&headers, rows.iter().map(cells).collect()).with_text(0..1);
-        let title = vec![format!("Published: images/s on {}", rows[0].hardware), SOURCE.to_owned()];
-        section(title, vec![Block::first(columns)])
-    };
-    rows.chunk_by(|one, other| one.hardware == other.hardware).map(of_hardware).collect()
-}
-
-fn section(title: Vec<String>, blocks: Vec<Block>) -> Section {
-    Section { title, blocks, reliability_warnings: Vec::new(), warnings: Vec::new() }
 }

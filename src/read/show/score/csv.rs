@@ -3,7 +3,7 @@
 
 use anyhow::Context;
 
-use crate::read::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
+use crate::read::analyse::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
 
 const COLUMNS: [&str; 20] = [
     "model",

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use ringmark_record::benchmark::measured_and_warmup;
 
 use crate::read::analyse::batch_sizes::BatchTable;
+use crate::read::analyse::score::batch_sizes;
+use crate::read::analyse::score::figures::{PointKey, ScoreExtraction, ScoreTable};
 use crate::read::analyse::title::devices_text;
-use crate::read::score::batch_sizes;
-use crate::read::score::figures::{PointKey, ScoreExtraction, ScoreTable};
-use crate::read::score::run::ScoreConditions;
+use crate::read::load::score_run::ScoreConditions;
 use crate::read::show::batch_sizes::{Below, SIDE_BY_SIDE, tables};
 use crate::read::show::sections::{self, Block, Section};
 

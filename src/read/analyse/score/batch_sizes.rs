@@ -4,9 +4,9 @@ use ringmark_record::dimension::kv_store::KvStore;
 
 use crate::read::analyse::batch_sizes::{self, BatchFigures, BatchPoint, BatchSeries, BatchTable, Missing};
 use crate::read::analyse::grouping;
+use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
 use crate::read::analyse::title::devices_text;
 use crate::read::load::folder::Shortage;
-use crate::read::score::figures::{ScorePoint, ScoreTable};
 
 /// All points of each table, with the batches that have no memory.
 pub fn tables(tables: &[ScoreTable], shortages: &[Shortage]) -> Vec<BatchTable> {

@@ -9,8 +9,8 @@ use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 
 use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;
+use crate::read::analyse::score::json::{ScoreResult, ScoreRow, ScoreRowRun};
 use crate::read::load::environment::moment;
-use crate::read::score::json::{ScoreResult, ScoreRow, ScoreRowRun};
 
 /// Takes in the JSON of `ringmark extract`.
 pub fn take_result(side: &mut Side, input: impl Read) -> anyhow::Result<()> {

@@ -22,7 +22,7 @@ use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::every_record::DeviceRates;
 use crate::read::load::folder::{Shortage, SweepFacts};
 use crate::read::load::problem::Problem;
-use crate::read::score::run::{ScoreConditions, ScoreMeasured, ScoreRecorded, ScoreRun};
+use crate::read::load::score_run::{ScoreConditions, ScoreMeasured, ScoreRecorded, ScoreRun};
 
 /// All that was worked out of one folder.
 #[derive(Debug, PartialEq)]
