@@ -10,8 +10,8 @@ use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::exchange::Switch;
 use ringmark_record::benchmark::train::record::RunRecord;
 
-use crate::sandbox::{Sandbox, refused, ringmark, run, words};
-use crate::turn::turn;
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
+use crate::support::turn::turn;
 use crate::worker::{Run, checksum};
 
 /// Horovod's, as `parameter_manager.cc` writes them.

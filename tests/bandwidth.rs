@@ -15,8 +15,9 @@ use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use ringmark_record::host::environment::Environment;
 use ringmark_record::stats::busbw::Bus;
 
-use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
-use crate::{processes_of, turn, turn_of};
+use crate::support::processes_of;
+use crate::support::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
+use crate::support::turn::{turn, turn_of};
 
 /// Rank 0 of a job that leaves the record beside the worker: of its case, where there is one.
 const RECORDING: &str = "
@@ -78,7 +79,7 @@ fn record(failure: Option<String>) -> BandwidthRecord {
             Seconds(0.0),
             BandwidthConfig::default(),
             Environment::default(),
-            crate::runs::record("1n2g", 1, 0.5).header.ranks,
+            crate::support::runs::record("1n2g", 1, 0.5).header.ranks,
         )
     }
 }

@@ -10,8 +10,8 @@ use ringmark_record::benchmark::kv_store::{KvStoreUse, ServerUse};
 use ringmark_record::dimension::units::Bytes;
 
 use crate::bandwidth::read;
-use crate::sandbox::{Sandbox, refused, run};
-use crate::turn;
+use crate::support::sandbox::{Sandbox, refused, run};
+use crate::support::turn::turn;
 
 /// The record of a run of two ranks and so many servers, whose results are all right.
 fn sound(sandbox: &Sandbox, servers: u32, options: &str) -> (BandwidthRecord, GradientsUse, String) {

@@ -14,12 +14,12 @@ use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
-use crate::browser::Browser;
-use crate::golden::assert_golden;
 use crate::report::{DESKTOP, LOOK, PHONE, assert_well_formed, drawn, page, path, report, shown};
-use crate::runs::{self, Folder};
-use crate::sandbox::{ringmark, run};
 use crate::score_results::{self, Score};
+use crate::support::browser::Browser;
+use crate::support::golden::assert_golden;
+use crate::support::runs::{self, Folder};
+use crate::support::sandbox::{ringmark, run};
 
 /// A sound run of training whose memory grows with its batch.
 fn trained(model: Model, batch_size: u32, case: &str, number: u32) -> RunRecord {

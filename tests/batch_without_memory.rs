@@ -10,9 +10,9 @@ use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::manifest::{Manifest, RunState};
 
-use crate::sandbox::{Sandbox, ringmark, run, words};
-use crate::worker as worker_program;
-use crate::{turn, turn_of};
+use crate::support::sandbox::{Sandbox, ringmark, run, words};
+use crate::support::turn::{turn, turn_of};
+use crate::support::worker as worker_program;
 
 /// A network of next to no arithmetic: a batch that fills memory takes no time.
 const SMALL: &str = "--device cpu --model mxnet-lenet --iters 3 --warmup 1 --threads 1 --no-doctor";

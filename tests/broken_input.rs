@@ -26,7 +26,7 @@ use ringmark_record::line::log;
 use ringmark_record::manifest::Manifest;
 
 use crate::fuzz::TARGETS;
-use crate::runs::{Folder, dlperf_log, record};
+use crate::support::runs::{Folder, dlperf_log, record};
 
 const RECORD: &str = "1n1g/rn50_b4_fp32_2.jsonl";
 const LOG: &str = "1n1g/rn50_b4_fp32_2.log";

@@ -7,8 +7,8 @@ use ringmark_record::benchmark::{BenchmarkKind, Profile};
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
-use crate::runs::{Folder, record};
-use crate::sandbox::{Sandbox, refused, ringmark, run};
+use crate::support::runs::{Folder, record};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run};
 
 const OPTIONS: &str = "--cases 1n1g,1n2g --runs 2";
 

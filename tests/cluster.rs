@@ -21,9 +21,10 @@ use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 
-use crate::sandbox::{Sandbox, wait_until, words};
+use crate::support::sandbox::{Sandbox, wait_until, words};
+use crate::support::turn::turn;
+use crate::support::{processes_of, safetensors, worker};
 use crate::worker::{AT_ONCE, apart};
-use crate::{processes_of, safetensors, turn, worker};
 
 /// Names of the clusters that are up, beside each other where tests run at the same time.
 static NAMES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());

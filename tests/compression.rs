@@ -7,8 +7,8 @@ use ringmark_record::benchmark::exchange::Wire;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::units::Bytes;
 
-use crate::safetensors::{self, Stored, Tensors};
-use crate::sandbox::{ringmark, run};
+use crate::support::safetensors::{self, Stored, Tensors};
+use crate::support::sandbox::{ringmark, run};
 use crate::worker::{Run, checksum};
 
 /// Parameters of MXNet's multilayer perceptron.

@@ -6,7 +6,7 @@ use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::Seconds;
 
-use crate::runs::{Folder, record};
+use crate::support::runs::{Folder, record};
 
 fn line(folder: &Folder) -> String {
     let mut lines = conclusions(&folder.path());

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::sandbox::{Sandbox, refused, ringmark, run};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run};
 
 /// `ringmark` with this sandbox's worker, in an environment of which nothing reaches a command line.
 fn dry(sandbox: &Sandbox, options: &str) -> Command {

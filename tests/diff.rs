@@ -20,10 +20,10 @@ use ringmark_record::stats::comparison::{Thresholds, Verdict, compare};
 use ringmark_record::stats::summary;
 use serde_json::{Value, json};
 
-use crate::golden::assert_golden;
 use crate::random::Random;
-use crate::runs::{self, Folder, record};
-use crate::sandbox::{ringmark, run};
+use crate::support::golden::assert_golden;
+use crate::support::runs::{self, Folder, record};
+use crate::support::sandbox::{ringmark, run};
 
 struct Output {
     status: i32,

@@ -10,8 +10,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, succeed};
-use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
-use crate::{turn, turn_of};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
+use crate::support::turn::{turn, turn_of};
 
 impl Sandbox {
     /// `ringmark doctor` with this worker.
@@ -274,7 +274,7 @@ impl Hospital {
     fn open() -> Option<Hospital> {
         let cluster = Cluster::up(4)?;
         let sandbox = Sandbox::new("");
-        fs::copy(crate::worker(), sandbox.worker()).expect("copied");
+        fs::copy(crate::support::worker(), sandbox.worker()).expect("copied");
         Some(Hospital { sandbox, cluster })
     }
 

@@ -14,9 +14,9 @@ use ringmark_record::benchmark::train::record::{RunRecord, TakenUp};
 use ringmark_record::dimension::units::Seconds;
 use serde_json::Value;
 
-use crate::runs::{Folder, record};
-use crate::sandbox::{refused, ringmark, run};
 use crate::score_results;
+use crate::support::runs::{Folder, record};
+use crate::support::sandbox::{refused, ringmark, run};
 
 fn export(folder: &Path, options: &[&str]) -> (Option<i32>, String, String) {
     run(ringmark("extract").arg(folder).arg("--format").args(options))
@@ -446,6 +446,7 @@ fn what_has_no_meaning_is_refused_in_words() {
     let record = fs::read(committed("suite-2-cores/1n2g/bandwidth.json")).expect("committed");
     bandwidth.write("1n2g/bandwidth.json", record);
     promtool(&exported(&bandwidth.path(), &["prometheus"]));
-    let said = crate::sandbox::refused(ringmark("extract --format mlflow -o /nowhere").arg(bandwidth.path()), 2);
+    let said =
+        crate::support::sandbox::refused(ringmark("extract --format mlflow -o /nowhere").arg(bandwidth.path()), 2);
     assert!(said.contains("no run of training or scoring that counts"), "{said}");
 }

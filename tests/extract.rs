@@ -19,9 +19,9 @@ use ringmark_record::host::resource_use::{HostUse, RankUse};
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
-use crate::golden::assert_golden;
-use crate::runs::{Folder, dlperf_log, long_record, record, rows_by_case};
-use crate::sandbox::{ringmark, run};
+use crate::support::golden::assert_golden;
+use crate::support::runs::{Folder, dlperf_log, long_record, record, rows_by_case};
+use crate::support::sandbox::{ringmark, run};
 
 /// `ringmark extract` on a folder.
 trait Extract {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::runs::{Folder, record, rows_by_case};
-use crate::sandbox::{ringmark, run};
+use crate::support::runs::{Folder, record, rows_by_case};
+use crate::support::sandbox::{ringmark, run};
 
 /// What a command prints of a folder.
 fn said(command: &str, folder: &Path, options: &[&str]) -> String {

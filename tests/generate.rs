@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::sandbox::{refused, ringmark, run};
+use crate::support::sandbox::{refused, ringmark, run};
 
 /// What bash would offer behind these words.
 fn offered(script: &str, words: &[&str]) -> Vec<String> {

@@ -8,9 +8,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cluster::{Cluster, succeed};
-use crate::sandbox::{HANGING, Sandbox, wait_until};
-use crate::scheduler::{RINGMARK, SMALL, Scheduler, processes};
-use crate::turn;
+use crate::support::sandbox::{HANGING, Sandbox, wait_until};
+use crate::support::scheduler::{RINGMARK, SMALL, Scheduler, processes};
+use crate::support::turn::turn;
 
 /// The script to start from.
 const SCRIPT: &str = "scripts/gridengine.sh";

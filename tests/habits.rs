@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ringmark_record::options::habits::{OF_BANDWIDTH, OF_BOTH, OF_LAUNCHER, OF_PACK, OF_WORKER};
 
-use crate::sandbox::{Sandbox, ringmark, run};
+use crate::support::sandbox::{Sandbox, ringmark, run};
 
 /// A line of a table: their words, ours, and a remark.
 struct Row {

@@ -5,9 +5,9 @@ use std::fs;
 use ringmark_record::benchmark::exchange::Switch;
 
 use crate::bandwidth::read;
-use crate::runs::{Folder, record};
-use crate::sandbox::{Sandbox, refused, ringmark, run};
-use crate::turn::turn;
+use crate::support::runs::{Folder, record};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run};
+use crate::support::turn::turn;
 use crate::worker::{Run, checksum};
 
 const TRAIN: &str = "--model mlp --image-size 28 --iters 2 --lr 0.001 --lr-warmup-iters 0";

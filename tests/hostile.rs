@@ -15,8 +15,9 @@ use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress, Message, OutOfMemory};
 
-use crate::sandbox::{Sandbox, ringmark, run, wait_until, words};
-use crate::{processes_of, turn, worker};
+use crate::support::sandbox::{Sandbox, ringmark, run, wait_until, words};
+use crate::support::turn::turn;
+use crate::support::{processes_of, worker};
 
 const SMALL: &str = "--no-doctor --device cpu --model mxnet-lenet --batch-size 2 --warmup 1 --threads 1 --runs 1";
 

@@ -11,8 +11,8 @@ use ringmark_record::dimension::image_input::Augmentation;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::untrusted_text::is_unprintable;
 
-use crate::safetensors::{self, Stored, Tensors};
-use crate::sandbox::{compile_library, ringmark, run, write_program};
+use crate::support::safetensors::{self, Stored, Tensors};
+use crate::support::sandbox::{compile_library, ringmark, run, write_program};
 use crate::worker::{AT_ONCE, Finished, Run, apart, checksum, losses};
 
 /// MNIST's arrays of so many images, each of one class, whose pixels follow from their number.
@@ -203,7 +203,7 @@ fn label_smoothing_gives_all_classes_a_share_of_the_loss() {
 #[test]
 fn a_sweep_by_epochs_is_one_result_with_its_course() {
     // The launcher takes the one beside it.
-    crate::worker();
+    crate::support::worker();
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("digits");
     fs::create_dir(&data).expect("made");
@@ -518,7 +518,7 @@ fn a_rank_with_a_slow_disk_is_named_so() {
     let text = format!(
         "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 0 ] || export LD_PRELOAD={}\nexec {} \"$@\"\n",
         library.display(),
-        crate::worker().display()
+        crate::support::worker().display()
     );
     write_program(&script, &text);
     let run = mlp(2, &data, "--iters 24 --warmup 4 --batch-size 4 --decode-threads 1");

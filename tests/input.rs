@@ -20,11 +20,13 @@ use ringmark_record::host::environment::Environment;
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, succeed};
-use crate::golden::assert_golden;
 use crate::images::{digits, noise};
-use crate::runs::{self, Folder};
-use crate::sandbox::{Sandbox, refused, ringmark, run, words};
-use crate::{schema, turn, turn_of, worker};
+use crate::schema;
+use crate::support::golden::assert_golden;
+use crate::support::runs::{self, Folder};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
+use crate::support::turn::{turn, turn_of};
+use crate::support::worker;
 
 const IMAGES: u64 = 80;
 

@@ -20,9 +20,9 @@ use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{Heartbeat, LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME};
 use ringmark_record::trace::chrome;
 
-use crate::safetensors;
-use crate::sandbox::write_program;
-use crate::worker as worker_program;
+use crate::support::safetensors;
+use crate::support::sandbox::write_program;
+use crate::support::worker as worker_program;
 use crate::worker::{
     Finished, Run, apart, assert_nobody_left, batch, checksum, gradient_step, losses, process_of_rank, small_init,
 };

@@ -9,9 +9,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Uid;
 
 use crate::hostile::MemoryGroup;
-use crate::sandbox::{Sandbox, compile_library, has_pushed, ringmark, run, wait_until, words};
+use crate::support::sandbox::{Sandbox, compile_library, has_pushed, ringmark, run, wait_until, words};
+use crate::support::turn::turn_of;
+use crate::support::worker;
 use crate::worker::process_of_rank;
-use crate::{turn_of, worker};
 
 const SWEEP: &str = "sweep --no-doctor --cases 1n2g --runs 1 --hosts localhost:2 --device cpu --threads 1 --warmup 1";
 

@@ -11,10 +11,10 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use serde_json::Value;
 
-use crate::golden::assert_golden;
-use crate::runs::{Folder, record};
-use crate::sandbox::{Sandbox, ringmark, run, words};
-use crate::turn::turn;
+use crate::support::golden::assert_golden;
+use crate::support::runs::{Folder, record};
+use crate::support::sandbox::{Sandbox, ringmark, run, words};
+use crate::support::turn::turn;
 
 fn of(kv_store: KvStore, servers: Option<u32>, mut record: RunRecord) -> RunRecord {
     record.header.config.kv_store = KvStoreConfig { kv_store, servers, ..KvStoreConfig::default() };

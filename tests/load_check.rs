@@ -3,8 +3,10 @@
 
 use std::process::Command;
 
-use crate::sandbox::{run, words};
-use crate::{stub_driver, turn_of, worker};
+use crate::stub_driver;
+use crate::support::sandbox::{run, words};
+use crate::support::turn::turn_of;
+use crate::support::worker;
 
 fn train(options: &str, stub: &str) -> (Option<i32>, String, String) {
     let record = tempfile::tempdir().expect("a folder");

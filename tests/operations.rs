@@ -11,8 +11,8 @@ use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::busbw::busbw;
 
 use crate::bandwidth::{cloudai, number, read, rows, superbenchmark};
-use crate::sandbox::{Sandbox, refused, run, words};
-use crate::{turn, turn_of};
+use crate::support::sandbox::{Sandbox, refused, run, words};
+use crate::support::turn::{turn, turn_of};
 
 /// The record of a run whose results are all right, out of place and in place.
 fn sound(sandbox: &Sandbox, ranks: u32, options: &str) -> (BandwidthRecord, String) {
@@ -144,7 +144,7 @@ fn several_operations_are_several_jobs_of_one_command() {
     assert!(stdout.contains("\n#     1n2g          reduce        2 "), "{stdout}");
     let out = sandbox.path("out");
     let report = sandbox.path("report.html");
-    let (status, _, stderr) = run(crate::sandbox::ringmark("report").arg(&out).arg("-o").arg(&report));
+    let (status, _, stderr) = run(crate::support::sandbox::ringmark("report").arg(&out).arg("-o").arg(&report));
     assert_eq!(status, Some(0), "{stderr}");
     let page = fs::read_to_string(report).expect("written");
     for part in [
@@ -155,7 +155,7 @@ fn several_operations_are_several_jobs_of_one_command() {
         assert!(page.contains(part), "no {part}");
     }
     // Neither an all-gather nor a reduce is compared with anything but itself.
-    let (status, stdout, stderr) = run(crate::sandbox::ringmark("diff").arg(&out).arg(&out));
+    let (status, stdout, stderr) = run(crate::support::sandbox::ringmark("diff").arg(&out).arg(&out));
     assert!(status == Some(0) || status == Some(1), "{stderr}");
     for name in [
         "all_reduce max, 2 ranks on one host",

@@ -13,9 +13,9 @@ use ringmark_record::manifest::{Conditions, Manifest, RunOfSweep, RunState};
 use ringmark_record::progress::Progress;
 use ringmark_record::trace::chrome;
 
-use crate::runs::{Folder, record};
-use crate::safetensors::{self, Tensors};
-use crate::sandbox::{Sandbox, compile_library, refused, ringmark, run, words};
+use crate::support::runs::{Folder, record};
+use crate::support::safetensors::{self, Tensors};
+use crate::support::sandbox::{Sandbox, compile_library, refused, ringmark, run, words};
 use crate::worker::{Finished, Run};
 
 /// Folder of two cases, one run each.

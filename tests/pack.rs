@@ -13,7 +13,7 @@ use ringmark_input::decode;
 use ringmark_input::shard::Part;
 use ringmark_record::dimension::image_limits::ImageLimits;
 
-use crate::sandbox::{SmallDisk, refused, ringmark, run, wait_until};
+use crate::support::sandbox::{SmallDisk, refused, ringmark, run, wait_until};
 
 /// A folder with images in `images`, each of the bytes of its name.
 fn folder(names: &[&str]) -> tempfile::TempDir {

@@ -27,9 +27,9 @@ use ringmark_record::stats::summary::median;
 use serde_json::Value;
 
 use crate::random::Random;
-use crate::runs::{Folder, long_record, record};
-use crate::sandbox::{self, ringmark};
-use crate::simulated_cluster::SimulatedCluster;
+use crate::support::runs::{Folder, long_record, record};
+use crate::support::sandbox::{self, ringmark};
+use crate::support::simulated_cluster::SimulatedCluster;
 
 fn case(name: &str) -> Case {
     name.parse().expect("a case")

@@ -15,11 +15,11 @@ use ringmark_record::dimension::units::Bytes;
 use ringmark_record::stats::exchange_growth::BUSIEST_LINK;
 use serde_json::Value;
 
-use crate::kv_store_cluster::{Cluster, Exchange, NETWORKS, Way};
 use crate::random::Random;
-use crate::runs::{Folder, long_record};
-use crate::sandbox::{self, refused, ringmark};
-use crate::simulated_cluster::SimulatedCluster;
+use crate::support::kv_store_cluster::{Cluster, Exchange, NETWORKS, Way};
+use crate::support::runs::{Folder, long_record};
+use crate::support::sandbox::{self, refused, ringmark};
+use crate::support::simulated_cluster::SimulatedCluster;
 
 fn case(name: &str) -> Case {
     name.parse().expect("a case")

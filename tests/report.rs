@@ -19,8 +19,8 @@ use ringmark_record::host::resource_use::{HostUse, RankUse};
 use ringmark_record::untrusted_text::is_unprintable;
 use serde_json::Value;
 
-use crate::browser::{Browser, HEIGHT, Picture};
-use crate::runs::{Folder, record, rows_by_case};
+use crate::support::browser::{Browser, HEIGHT, Picture};
+use crate::support::runs::{Folder, record, rows_by_case};
 
 /// `ringmark report` with these words: status, standard output, standard error.
 pub fn report(words: &[&str]) -> (i32, String, String) {

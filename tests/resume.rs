@@ -16,8 +16,9 @@ use ringmark_record::file::run_name;
 use ringmark_record::manifest::{self, Manifest, RunState};
 
 use crate::images::digits;
-use crate::sandbox::{Sandbox, SmallDisk, refused, ringmark, run, wait_until, words};
-use crate::{processes_of, turn};
+use crate::support::processes_of;
+use crate::support::sandbox::{Sandbox, SmallDisk, refused, ringmark, run, wait_until, words};
+use crate::support::turn::turn;
 
 /// A hook that stops in the middle of the second run, the first time.
 const HANG_IN_SECOND: &str = "

@@ -12,7 +12,7 @@ use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::manifest::Manifest;
 use serde_json::Value;
 
-use crate::sandbox::{Sandbox, ringmark};
+use crate::support::sandbox::{Sandbox, ringmark};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 

@@ -19,9 +19,9 @@ use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
-use crate::golden::assert_golden;
-use crate::runs::{self, Folder};
-use crate::sandbox::{ringmark, run};
+use crate::support::golden::assert_golden;
+use crate::support::runs::{self, Folder};
+use crate::support::sandbox::{ringmark, run};
 
 /// A sound run on the CPU: 10 passes of this time on every rank, one after the other 1 % longer.
 pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::sandbox::{refused, run, words};
 use crate::stub_driver;
+use crate::support::sandbox::{refused, run, words};
 
 /// A folder in which wheels are, or are to be, installed.
 struct Machine {

@@ -6,10 +6,11 @@ use std::process::{Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 
 use crate::cluster::{Cluster, succeed};
-use crate::sandbox::{Sandbox, has_pushed, wait_until};
-use crate::scheduler::{SMALL, Scheduler};
+use crate::support::sandbox::{Sandbox, has_pushed, wait_until};
+use crate::support::scheduler::{SMALL, Scheduler};
+use crate::support::turn::{turn, turn_of};
+use crate::support::worker;
 use crate::worker::process_of_rank;
-use crate::{turn, turn_of, worker};
 
 #[test]
 fn slurm_runs_the_sweep_and_leaves_no_process() {

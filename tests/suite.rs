@@ -17,10 +17,10 @@ use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::run_name::RunName;
 use serde_json::Value;
 
-use crate::golden::assert_golden;
-use crate::runs::{Folder, dlperf_log, record, rows_by_case};
-use crate::sandbox::{Sandbox, refused, ringmark, run, words};
-use crate::turn;
+use crate::support::golden::assert_golden;
+use crate::support::runs::{Folder, dlperf_log, record, rows_by_case};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
+use crate::support::turn::turn;
 
 #[test]
 fn a_dry_run_prints_the_baselines_between_the_runs() {

@@ -18,8 +18,8 @@ use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::environment::Environment;
 use ringmark_record::line::dlperf::{self, Line};
 
-use crate::runs::places;
-use crate::sandbox::{HANGING, Sandbox, all_are_heard, refused, ringmark, run, wait_until, words};
+use crate::support::runs::places;
+use crate::support::sandbox::{HANGING, Sandbox, all_are_heard, refused, ringmark, run, wait_until, words};
 use crate::virtual_cuda;
 
 /// Rank 0 of a sound run of 12 iterations, at 10.5 images/s in the two of warm-up and 20.5 after them.
@@ -608,7 +608,7 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
         let mut sweep = ringmark(&format!("sweep --no-doctor {options} {training}"));
         sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
         sweep.envs((device == "cuda").then(virtual_cuda::variables).into_iter().flatten());
-        let turn = crate::turn();
+        let turn = crate::support::turn::turn();
         let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
         let log = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.log.part");
         wait_until("iterations are done", || {
@@ -620,7 +620,7 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
             let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == b"OMPI_COMM_WORLD_RANK=1")
         };
-        let ranks = crate::processes_of(sandbox.folder.path()).into_iter();
+        let ranks = crate::support::processes_of(sandbox.folder.path()).into_iter();
         let mut ranks = ranks.filter(|(_, line)| line.starts_with(&own)).map(|(process, _)| process);
         kill(ranks.find(is_rank_1).expect("rank 1"), signal).expect("it runs");
         drop(turn);

@@ -14,8 +14,8 @@ use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::telemetry::{Quantity, Series, Telemetry};
 use serde_json::Value;
 
-use crate::sandbox::{Sandbox, ringmark, run};
-use crate::turn_of;
+use crate::support::sandbox::{Sandbox, ringmark, run};
+use crate::support::turn::turn_of;
 use crate::virtual_cuda::{RATE, SMALL, Virtual};
 use crate::worker::Run;
 

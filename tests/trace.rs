@@ -17,10 +17,11 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, faults, succeed};
 use crate::images::{noise, photographs};
-use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, wait_until};
+use crate::support::turn::{turn, turn_of};
+use crate::support::worker;
 use crate::virtual_cuda::{RATE, SMALL, Virtual};
 use crate::worker::{AT_ONCE, Run, losses};
-use crate::{turn, turn_of, worker};
 
 const TRAIN: &str = "--model resnet18 --iters 4 --warmup 1";
 

@@ -16,12 +16,13 @@ use tempfile::TempDir;
 
 use crate::cluster::faults::{self, Aftermath, Sweep};
 use crate::cluster::{Cluster, succeed};
-use crate::runs::rows_by_case;
-use crate::sandbox::{ringmark, run, wait_until, words};
+use crate::support::runs::rows_by_case;
+use crate::support::sandbox::{ringmark, run, wait_until, words};
+use crate::support::turn::{turn, turn_of};
+use crate::support::worker;
 use crate::virtual_cuda::{assert_near, libraries, program_path, variables};
 use crate::virtual_cuda_time::{AFTER_SUMS, compute, wire};
 use crate::worker::checksum;
-use crate::{turn, turn_of, worker};
 
 /// Two hosts of 8 virtual GPUs.
 struct Hosts {

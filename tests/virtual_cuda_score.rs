@@ -11,9 +11,10 @@ use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::graphs::GraphChoice;
 use serde_json::Value;
 
-use crate::sandbox::{run, words};
+use crate::support::sandbox::{run, words};
+use crate::support::turn::turn_of;
+use crate::support::worker;
 use crate::virtual_cuda::variables;
-use crate::{turn_of, worker};
 
 /// Convolutions of ResNet-18 with ReLU: one in the stem, two in each of eight blocks.
 const RECTIFIED: u32 = 17;

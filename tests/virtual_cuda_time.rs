@@ -13,10 +13,11 @@ use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::Bytes;
 
-use crate::sandbox::{ringmark, run, words};
+use crate::support::sandbox::{ringmark, run, words};
+use crate::support::turn::turn;
+use crate::support::worker;
 use crate::virtual_cuda::{RATE, SMALL, Virtual, assert_near, variables};
 use crate::worker::AT_ONCE;
-use crate::{turn, worker};
 
 /// What a kernel takes.
 pub const KERNEL_NS: u64 = 1000;

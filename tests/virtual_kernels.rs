@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::sandbox::run;
+use crate::support::sandbox::run;
 use crate::virtual_cuda::libraries;
 
 /// Orders of the threads of a block between barriers, and of the blocks.

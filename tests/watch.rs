@@ -15,8 +15,8 @@ use ringmark_record::progress::{JobProgress, Progress};
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempPath};
 
-use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::schema;
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 
 /// In the middle of its first run for as long as the file `waits` is there.
 const WAITING: &str = "while [ -e \"$folder/waits\" ]; do sleep 0.05; done";
@@ -126,7 +126,7 @@ fn check_by_promtool(metrics: &str) {
 #[test]
 fn a_sweep_is_watched_and_scraped_while_its_ranks_train() {
     let sandbox = Sandbox::real();
-    let turn = crate::turn();
+    let turn = crate::support::turn::turn();
     let mut sweep = ringmark(&format!("{ENDLESS} --metrics-port 0"));
     sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     let sweep = Running::start(&mut sweep);

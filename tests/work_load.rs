@@ -7,9 +7,9 @@ use ringmark_record::benchmark::train::work_load::WorkDivision;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::Seconds;
 
-use crate::runs::{Folder, record, rows_by_case};
-use crate::safetensors::{self, Stored, Tensors};
-use crate::sandbox::{ringmark, run};
+use crate::support::runs::{Folder, record, rows_by_case};
+use crate::support::safetensors::{self, Stored, Tensors};
+use crate::support::sandbox::{ringmark, run};
 use crate::worker::{AT_ONCE, Finished, Run, apart, checksum};
 
 /// `count` images of the small networks, all different, of ten classes.

@@ -31,10 +31,12 @@ use ringmark_record::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::runs::rows_by_case;
-use crate::safetensors::{self, Stored, Tensors};
-use crate::sandbox::wait_until;
-use crate::{extract, processes_of, turn_of, worker};
+use crate::extract;
+use crate::support::runs::rows_by_case;
+use crate::support::safetensors::{self, Stored, Tensors};
+use crate::support::sandbox::wait_until;
+use crate::support::turn::turn_of;
+use crate::support::{processes_of, worker};
 
 /// What a run takes where a test does not say otherwise.
 const DEFAULTS: [(&str, &str); 5] =

@@ -18,8 +18,10 @@ use ringmark_record::dimension::phase::Phase;
 use ringmark_record::stats::summary::median;
 
 use crate::cluster::{Cluster, succeed};
-use crate::sandbox::{all_are_heard, run, wait_until, words};
-use crate::{turn, virtual_cuda, worker};
+use crate::support::sandbox::{all_are_heard, run, wait_until, words};
+use crate::support::turn::turn;
+use crate::support::worker;
+use crate::virtual_cuda;
 
 /// Longest time in which nothing is seen to go on.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -15,9 +15,10 @@ use ringmark_record::benchmark::train::record::RunRecord;
 
 use crate::cluster::faults::{Sweep, print, until_empty};
 use crate::cluster::{Cluster, succeed};
-use crate::sandbox::{Sandbox, wait_until, words};
+use crate::support::sandbox::{Sandbox, wait_until, words};
+use crate::support::turn::turn;
+use crate::support::{processes_of, worker};
 use crate::worker::{checksum, process_of_rank};
-use crate::{processes_of, turn, worker};
 
 /// Each host pushes for itself, so that servers add what several have pushed; owners have ranks on other hosts.
 #[test]

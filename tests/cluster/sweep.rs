@@ -4,8 +4,9 @@ use std::fs;
 use std::process::Command;
 
 use crate::cluster::{Cluster, succeed};
-use crate::sandbox::{run, words};
-use crate::{turn, worker};
+use crate::support::sandbox::{run, words};
+use crate::support::turn::turn;
+use crate::support::worker;
 
 #[test]
 fn a_sweep_from_a_hostfile_ends_in_a_table_of_efficiency() {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::sandbox::compile_library;
+use crate::support::sandbox::compile_library;
 
 /// The folder with the stub's `libcuda.so.1`, for LD_LIBRARY_PATH.
 pub fn folder() -> &'static Path {

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
 
-use crate::processes_of;
-use crate::sandbox::wait_until;
+use crate::support::processes_of;
+use crate::support::sandbox::wait_until;
 
 /// What is shown is that of one page: widths of its frames, from left to right, and their height.
 pub const HEIGHT: u32 = 2400;

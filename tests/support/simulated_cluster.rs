@@ -5,7 +5,7 @@ use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::case::Case;
 
 use crate::random::Random;
-use crate::runs::Folder;
+use crate::support::runs::Folder;
 
 pub trait SimulatedCluster {
     /// Iterations whose mean is the truth.

@@ -12,8 +12,8 @@ use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::environment::{Environment, RankPlace};
 
-use crate::runs;
-use crate::sandbox::{Sandbox, ringmark, words};
+use crate::support::runs;
+use crate::support::sandbox::{Sandbox, ringmark, words};
 
 /// Rank 0 of a sound run of 4 iterations, which notes that it ran. `hook` may be a script of the test's: it knows
 /// `$name` (`1n1g_2`, a baseline's `none_1n2g_2`) and the record's path.

@@ -45,7 +45,7 @@ impl Sandbox {
     /// With the real worker, under a name in the folder, which is how its processes are told from those of other tests.
     pub fn real() -> Sandbox {
         let sandbox = Sandbox::empty();
-        symlink(crate::worker(), sandbox.worker()).expect("linked");
+        symlink(crate::support::worker(), sandbox.worker()).expect("linked");
         sandbox
     }
 
@@ -82,7 +82,7 @@ impl Sandbox {
 
     /// Command lines of the processes that still run this sandbox's worker, or mpirun for it.
     pub fn left(&self) -> Vec<String> {
-        crate::processes_of(self.folder.path()).into_iter().map(|(_, line)| line).collect()
+        crate::support::processes_of(self.folder.path()).into_iter().map(|(_, line)| line).collect()
     }
 
     /// Waits until so many ranks of [`HANGING`] run.

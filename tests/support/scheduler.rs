@@ -11,8 +11,8 @@ use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::record::RunRecord;
 
 use crate::cluster::Cluster;
-use crate::sandbox::{HANGING, Sandbox, wait_until, words};
-use crate::{processes_of, worker};
+use crate::support::sandbox::{HANGING, Sandbox, wait_until, words};
+use crate::support::{processes_of, worker};
 
 pub const RINGMARK: &str = env!("CARGO_BIN_EXE_ringmark");
 /// For the real worker, over the network that the hosts share.

@@ -13,8 +13,8 @@ use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::{Bytes, Seconds};
 
 use crate::random::Random;
-use crate::runs::record;
-use crate::simulated_cluster::SimulatedCluster;
+use crate::support::runs::record;
+use crate::support::simulated_cluster::SimulatedCluster;
 
 /// Values of each array in the order of backward: some are cut into slices, some are not.
 const ARRAYS: [usize; 12] = [
