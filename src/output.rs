@@ -65,7 +65,7 @@ impl Json {
         }
     }
 
-    /// Writes `value` where it is asked for; whether that was in the place of the table.
+    /// Writes `value` as JSON if requested; returns true if it replaced the table.
     pub fn write(&self, value: &impl Serialize) -> anyhow::Result<bool> {
         self.write_text(|| Ok(serde_json::to_string_pretty(value)? + "\n"))
     }
@@ -134,7 +134,7 @@ fn ensure_folder(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without what a terminal obeys: names that were read from files may hold anything.
+/// Strips terminal escape sequences: names read from files may contain any.
 pub fn strip_control_characters(text: &str) -> String {
     printable_lines(text).into_owned()
 }

@@ -295,14 +295,14 @@ fn a_record_that_was_cut_off_never_counts() {
 fn headers_that_lie_are_found_out() {
     type Change = fn(&mut RunRecord);
     let cases: [(&str, Change); 10] = [
-        ("is of case 1024n1024g, ResNet50-v1b, batch size 4, fp32, and its name says otherwise", |record| {
+        ("is of case 1024n1024g, ResNet50-v1b, batch size 4, fp32, but its file name says otherwise", |record| {
             record.header.case = "1024n1024g".parse().expect("the largest case");
         }),
         ("is of case 1n1g, ResNet50-v1b, batch size 0, ", |record| record.header.config.batch_size = 0),
         ("6 iterations of 4294967295: repeat", |record| record.header.config.iterations = u32::MAX),
         ("6 iterations of 0: repeat", |record| record.header.config.iterations = 0),
         ("6 iterations, all of them warm-up (4294967295)", |record| record.header.config.warmup = u32::MAX),
-        ("rank 7 stands where rank 0 is due", |record| record.header.ranks[0].rank = 7),
+        ("expected rank 0, found rank 7", |record| record.header.ranks[0].rank = 7),
         ("the record cannot be used: line 8: host_use has 2 hosts for 1 ranks", |record| {
             record.end.as_mut().expect("an end").host_use = vec![Default::default(); 2];
         }),

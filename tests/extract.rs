@@ -189,7 +189,10 @@ fn two_networks_in_one_folder_are_two_tables_and_one_alone_has_its_own_key() {
     }
     let (status, _, stderr) = alone.extract(&[]);
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("is of case 1n1g, ResNet-18, batch size 4, fp32, and its name says otherwise"), "{stderr}");
+    assert!(
+        stderr.contains("is of case 1n1g, ResNet-18, batch size 4, fp32, but its file name says otherwise"),
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -63,7 +63,8 @@ fn disturbed(sandbox: &Sandbox, kv_store: &str, options: &str, (number, signal):
 /// faster.
 fn is_killed(reason: &str, name: &str, lost_it: &str) -> bool {
     let by_mpirun = reason.starts_with(&format!("{name} on host "))
-        && (reason.contains(" was killed by signal 9 (SIGKILL)") || reason.contains(" died without a word"));
+        && (reason.contains(" was killed by signal 9 (SIGKILL)")
+            || reason.contains(" exited without an error message"));
     by_mpirun || (reason.contains(lost_it) && reason.contains(": that process has ended, or its host or link is down"))
 }
 

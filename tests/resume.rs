@@ -262,7 +262,7 @@ fn more_values_of_an_axis_are_more_work_and_a_missing_one_is_a_difference() {
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b16_fp32_1.jsonl")).expect("copied");
     let stdout = succeeds(&mut sandbox.short_sweep(&more));
-    assert!(stdout.contains("1n1g/rn50_b16_fp32_1.jsonl cannot be used: is of case 1n1g, ResNet50-v1b, batch size 8, fp32, and its name says otherwise"), "{stdout}");
+    assert!(stdout.contains("1n1g/rn50_b16_fp32_1.jsonl cannot be used: is of case 1n1g, ResNet50-v1b, batch size 8, fp32, but its file name says otherwise"), "{stdout}");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn the_files_decide_what_is_finished() {
     for (run, fault) in [
         (1, "_1.log cannot be read: No such file or directory"),
         (2, "_2.jsonl cannot be used: the run failed: stopped after iteration 4, without an end line"),
-        (3, "_3.jsonl cannot be used: is of run 4, and its name says otherwise"),
+        (3, "_3.jsonl cannot be used: is of run 4, but its file name says otherwise"),
     ] {
         let line =
             stdout.lines().find(|line| line.starts_with(&format!("1n1g/rn50_b8_fp32_{run}.log does not count: ")));

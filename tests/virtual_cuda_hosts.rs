@@ -324,7 +324,7 @@ fn a_rank_or_gpu_that_fails_is_named_with_its_host_and_nothing_is_left() {
     hosts.set(2, "SOCKETS=1");
     let killed = broken(&hosts, "rank of a GPU killed", Some(Signal::SIGKILL)).last_line;
     // mpirun alone knows the signal, and does not always tell it.
-    let ends = ["was killed by signal 9 (SIGKILL) in iteration ", "died without a word in iteration "];
+    let ends = ["was killed by signal 9 (SIGKILL) in iteration ", "exited without an error message in iteration "];
     assert!(ends.iter().any(|end| killed.contains(&format!("failed: {rank} {end}"))), "{killed}");
 
     let stopped = broken(&hosts, "rank of a GPU stopped", Some(Signal::SIGSTOP)).last_line;

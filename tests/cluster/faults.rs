@@ -237,7 +237,7 @@ fn a_rank_that_is_killed_is_named_with_its_signal(cluster: &Cluster, folder: &Pa
     let outcome = break_a_run(cluster, folder, "rank killed by SIGKILL", kill);
     // mpirun alone knows the signal, and does not tell it where the rank's neighbours give up before it looks.
     let is_known = outcome.log.contains("mpirun noticed that process rank 2 ");
-    let end = if is_known { "was killed by signal 9 (SIGKILL)" } else { "died without a word" };
+    let end = if is_known { "was killed by signal 9 (SIGKILL)" } else { "exited without an error message" };
     let words = &format!("failed: rank 2 of 4 on host {} {end} in iteration ", cluster.host(3));
     assert!(outcome.last_line.contains(words), "{}\n{}", outcome.last_line, outcome.log);
     assert_eq!(outcome.status, Some(1));

@@ -35,7 +35,7 @@ impl Drop for AcceptorThread {
     fn drop(&mut self) {
         self.closing = None;
         if let Some(thread) = self.thread.take() {
-            // It has nothing to tell any more, not even that it panicked.
+            // The result, even a panic, no longer matters.
             let _ = thread.join();
         }
     }

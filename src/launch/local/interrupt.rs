@@ -1,4 +1,4 @@
-//! Whether the user asked to stop. Not for what is to be ended then: whoever waits looks here.
+//! Ctrl-C flag. Waiting loops poll it and clean up themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -237,7 +237,10 @@ impl AxesSweep {
         let read = || -> anyhow::Result<R> {
             let record = R::read(BufReader::new(whole_file::open(&path)?))?;
             let number = record.label().run;
-            ensure!(number == run.run, "is of run {number}, and its name says otherwise: give it its own name back");
+            ensure!(
+                number == run.run,
+                "is of run {number}, but its file name says otherwise: restore the original name"
+            );
             record.check(&run).map_err(|reason| anyhow!(reason))?;
             Ok(record)
         };

@@ -113,7 +113,7 @@ fn in_use(folder: &Path, file: &mut File, host: &str) -> anyhow::Error {
     })
 }
 
-/// Renames the files of an earlier attempt, those that are there, so that neither extractor takes them for a run.
+/// Moves files of a previous attempt aside so that no extractor counts them.
 pub fn put_aside(files: &[PathBuf]) -> anyhow::Result<()> {
     let there: Vec<&PathBuf> = files.iter().filter(|file| file.exists()).collect();
     let is_free = |attempt: &u32| files.iter().all(|file| !run_name::of_attempt(file, *attempt).exists());

@@ -90,7 +90,7 @@ fn read_case(path: &Path, case: Case, operation: Operation) -> anyhow::Result<Ba
     );
     ensure!(
         record.config.operation == operation,
-        "holds the bandwidth of {}, and its name says otherwise: give it its own name back",
+        "holds the bandwidth of {}, but its file name says otherwise: restore the original name",
         record.config.operation
     );
     Ok(record)

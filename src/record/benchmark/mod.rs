@@ -154,14 +154,16 @@ pub trait SweepRecord: Record {
         }
         let (case, point) = (self.label().case, self.point());
         if case != name.case || !point.is_named(name.point()) {
-            return Err(format!("is of case {case}, {point}, and its name says otherwise: give it its own name back"));
+            return Err(format!(
+                "is of case {case}, {point}, but its file name says otherwise: restore the original name"
+            ));
         }
         let ranks = self.ranks();
         if ranks.len() != case.ranks() as usize {
             return Err(format!("{} ranks ran in case {case}: repeat the run", ranks.len()));
         }
         if let Some((place, rank)) = (0..).zip(ranks).find(|(place, rank)| rank.rank != *place) {
-            return Err(format!("rank {} stands where rank {place} is due: repeat the run", rank.rank));
+            return Err(format!("expected rank {place}, found rank {}: repeat the run", rank.rank));
         }
         if ranks.iter().any(|rank| rank.device != ranks[0].device) {
             return Err(

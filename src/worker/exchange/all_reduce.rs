@@ -22,9 +22,9 @@ use crate::job::session::Session;
 /// The strategy.
 pub struct AllReduce {
     reducer: &'static GradientReducer,
-    /// `None` where the sums are all that is wanted: they stay where they are.
+    /// `None` leaves the sums in place.
     optimizer: Option<Optimizer>,
-    /// What the update leaves.
+    /// Result of the update.
     result: Tensor,
     in_place: bool,
     wire: Wire,
@@ -56,18 +56,18 @@ impl AllReduce {
     }
 }
 
-/// How gradients become sums.
+/// A way from gradients to sums.
 struct Path {
     name: &'static str,
     sum_dtype: Option<Wire>,
-    /// Where they come to lie.
+    /// Result of the sums.
     sums: Tensor,
-    /// Whether they are where the gradients were.
+    /// True if the sums overwrite the gradients.
     in_place: bool,
     sink: Box<dyn GradientSink>,
 }
 
-/// By values, or by codes where these were asked for; one rank alone sends neither.
+/// Creates the way by values, or by codes if these were requested and there are several ranks.
 fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session: &Session) -> Result<Path> {
     let (exchange, elements) = (&request.exchange, weights.numel());
     if session.world.ranks() > 1
@@ -105,7 +105,7 @@ impl GradientExchange for AllReduce {
         ExchangeArrays { wire: self.reducer.wire(), result, in_place: self.in_place }
     }
 
-    /// Of values, or of codes, which go from each rank to all others.
+    /// Counts values, or codes, which each rank sends to all others.
     fn asked_bytes(&self) -> Option<[u64; 2]> {
         if let Some(coded) = self.reducer.coded() {
             return Some([u64::from(self.facts.summed_ranks - 1) * coded.code.0; 2]);

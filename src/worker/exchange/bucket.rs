@@ -16,7 +16,7 @@ pub struct Bucket {
 /// Every parameter in exactly one bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketPlan {
-    /// In the order they are reduced.
+    /// Buckets in the order of reduction.
     pub buckets: Vec<Bucket>,
 }
 
@@ -65,7 +65,7 @@ fn tail_start(lengths: &[usize], tail: Bytes) -> usize {
     lengths.len() - lengths.iter().rev().take_while(is_within).count()
 }
 
-/// Of so many elements in fp32.
+/// Returns the fp32 bytes of `elements` elements.
 fn bytes(elements: usize) -> Bytes {
     Bytes((elements * size_of::<f32>()) as u64)
 }

@@ -1,18 +1,18 @@
-//! What codes did to the gradients of a run.
+//! Sizes and residuals of the codes of a run.
 
 use ringmark_record::benchmark::compression::CompressionUse;
 use ringmark_record::dimension::units::Bytes;
 
 use crate::job::world::World;
 
-/// What a code did on this rank; nothing on one whose gradients another pushes.
+/// Sizes and residual of the code on this rank; zero if another rank pushes for it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Coded {
     /// Euclidean norm of what it has left out until now.
     pub residual_norm: f64,
-    /// Of one step.
+    /// Bytes of the codes of one step.
     pub code: Bytes,
-    /// What servers send back for it; `None` without servers.
+    /// Bytes of the servers' answers; `None` without servers.
     pub received: Option<Bytes>,
     /// Gradients of a step.
     pub elements: usize,

@@ -34,21 +34,21 @@ pub struct CodedSums {
     backend: Box<dyn Backend>,
     rank: u32,
     ranks: u32,
-    /// What this rank adds.
+    /// Gradients of this rank.
     wire: Tensor,
     sums: Tensor,
-    /// What this rank has left out so far, of every gradient.
+    /// Residual of every gradient.
     residual: Vec<f32>,
-    /// In the order in which they were started.
+    /// In start order.
     sent: Vec<Sent>,
     /// Steps that are over.
     steps: u32,
-    /// Of this rank in the last whole step.
+    /// Bytes of this rank's codes in the last complete step.
     code: Bytes,
 }
 
 impl CodedSums {
-    /// Of `elements` gradients in these `buckets`; called by all ranks together.
+    /// Creates the sums of `elements` gradients in `buckets`. All ranks call this together.
     pub fn new(
         codec: Codec,
         config: &ExchangeConfig,
@@ -74,12 +74,12 @@ impl CodedSums {
         })
     }
 
-    /// Where the sums go.
+    /// Returns the sums.
     pub fn sums(&self) -> Tensor {
         self.sums.shallow_clone()
     }
 
-    /// What moves the codes, as in the record.
+    /// Returns the backend's name in the record.
     pub fn name(&self) -> &'static str {
         self.backend.name()
     }

@@ -61,7 +61,7 @@ pub enum Collective<'a> {
     },
 }
 
-/// Which way the values of other hosts go to a root.
+/// Route of other hosts' values to a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// As the library has it, host by host: each adds its own, and every link carries them once.
@@ -74,7 +74,7 @@ pub enum Route {
 /// Between which arrays something goes that is not summed.
 #[derive(Debug, Clone, Copy)]
 pub enum Place<'a> {
-    /// From the memory's input to its sums, of one type.
+    /// From the input of the memory to its sums, in one type.
     Memory,
     /// Within this tensor, which has the length and the type of the sums, as a model's flat weights have. The sums of the
     /// same elements are undefined afterwards: a backend may send by them.
@@ -95,7 +95,7 @@ impl Collective<'_> {
         }
     }
 
-    /// Whether values of several ranks become one, so that what a library summed may have to be brought to another type.
+    /// Returns true if values of several ranks are reduced, so that a library's sum may have to be converted.
     pub fn reduces(&self) -> bool {
         matches!(self, Collective::AllReduce { .. } | Collective::Reduce { .. } | Collective::ReduceScatter { .. })
     }
@@ -134,7 +134,7 @@ impl Collective<'_> {
         [out * of_element, into * of_element]
     }
 
-    /// What lies between its first and its last element.
+    /// Returns the range from the first to the last element.
     pub fn span(&self) -> Range<usize> {
         match self {
             Collective::AllReduce { elements }
@@ -161,7 +161,7 @@ pub fn divided(elements: Range<usize>, ranks: u32, grain: usize) -> Vec<Range<us
     (0..ranks as usize).map(|rank| border(rank)..border(rank + 1)).collect()
 }
 
-/// Whether the parts lie one behind the other and are of one length, as libraries want them.
+/// Returns true if the parts are contiguous and of equal length, as libraries require.
 pub fn are_even(parts: &[Range<usize>]) -> bool {
     parts.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].len() == pair[1].len())
 }

@@ -38,7 +38,7 @@ pub trait GradientSink: Send {
         Some(Operation::AllReduce)
     }
 
-    /// Whether what was started goes on beside its caller.
+    /// Returns true if started work continues beside the caller.
     fn is_asynchronous(&self) -> bool;
 
     /// Announces that what is started from now on is captured, or that the capture is over. Not for a sink that waits.
@@ -47,21 +47,21 @@ pub trait GradientSink: Send {
     /// Looks for errors of what is under way, without waiting; how many ranges are done since the start.
     fn check(&mut self) -> Result<usize>;
 
-    /// Whether the length of an MPI call matters.
+    /// Returns true if the length of an MPI call matters.
     fn has_chunks(&self) -> bool {
         false
     }
 
-    /// Sets it, in kB.
+    /// Sets the length of an MPI call in kB.
     fn set_chunk(&mut self, _kilobytes: u32) {}
 
-    /// What a code did, where it goes by one.
+    /// Returns sizes and residual of the code, if there is one.
     fn coded(&self) -> Option<Coded> {
         None
     }
 }
 
-/// Who says that a gradient is ready.
+/// Source of the signal that a gradient is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadyFrom {
     /// Backward; gradients are copied from the parameters to the wire.
@@ -70,7 +70,7 @@ pub enum ReadyFrom {
     Caller,
 }
 
-/// What is reduced, by what, and how far the current step is.
+/// State of the gradient reduction in the current step.
 pub struct GradientReducer {
     state: Mutex<State>,
 }
@@ -83,7 +83,7 @@ struct State {
     destinations: Vec<Tensor>,
     ready_from: ReadyFrom,
     sink: Box<dyn GradientSink>,
-    /// Sums that were done when the plan was made.
+    /// Sums complete before the current plan.
     earlier_sums: usize,
     overlap: bool,
 
@@ -95,7 +95,7 @@ struct State {
     missing: Vec<usize>,
     /// Buckets whose gradients are on the wire.
     filled: usize,
-    /// What the sums did to backward in this step.
+    /// Effect of the sums on backward in this step.
     in_backward: InBackward,
     /// A failure inside backward, where it cannot be returned.
     failure: Option<anyhow::Error>,
@@ -142,12 +142,12 @@ impl GradientReducer {
         Ok(())
     }
 
-    /// Where gradients lie that are put there without backward.
+    /// Returns the wire, for callers that fill it without backward.
     pub fn wire(&self) -> Tensor {
         self.state().sink.wire()
     }
 
-    /// Every bucket's elements.
+    /// Returns the elements of each bucket.
     pub fn buckets(&self) -> Vec<Range<usize>> {
         self.state().plan.buckets.iter().map(|bucket| bucket.elements.clone()).collect()
     }
@@ -157,17 +157,17 @@ impl GradientReducer {
         self.state().plan.sizes()
     }
 
-    /// Whether the length of an MPI call matters.
+    /// Returns true if the length of an MPI call matters.
     pub fn has_chunks(&self) -> bool {
         self.state().sink.has_chunks()
     }
 
-    /// Whether the sums go on beside backward.
+    /// Returns true if the sums run beside backward.
     pub fn is_asynchronous(&self) -> bool {
         self.state().sink.is_asynchronous()
     }
 
-    /// What a code did, where gradients go by one.
+    /// Returns sizes and residual of the code, if there is one.
     pub fn coded(&self) -> Option<Coded> {
         self.state().sink.coded()
     }
@@ -180,7 +180,7 @@ impl GradientReducer {
         Ok(state.stage(Some(bucket).filter(|_| !state.is_replayed)).unwrap_or(Stage::Pulling))
     }
 
-    /// Before backward.
+    /// Begins a step, before backward.
     pub fn begin(&self) {
         let mut state = self.state();
         state.missing = state.plan.buckets.iter().map(|bucket| bucket.parameters.len()).collect();
@@ -207,7 +207,7 @@ impl GradientReducer {
         InBackward { has_replayed_sums: state.sink.is_asynchronous(), ..InBackward::default() }
     }
 
-    /// After backward: what the sums did to it.
+    /// Returns the effect of the sums on backward, after it.
     pub fn in_backward(&self) -> InBackward {
         std::mem::take(&mut self.state().in_backward)
     }

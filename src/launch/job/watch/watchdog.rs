@@ -211,7 +211,7 @@ impl Watchdog {
             }
             _ => {
                 let Some(number) = self.first_lost() else { return self.starter_output.session_failure() };
-                Some(format!("{} died without a word{}", self.name(number), self.last_place(number)))
+                Some(format!("{} exited without an error message{}", self.name(number), self.last_place(number)))
             }
         }
     }
@@ -602,7 +602,7 @@ mod tests {
             story.say(1, Event::Left(0));
             story.pass(6, &[(0, 2, BUCKET, 0.0)]);
             let verdict = story.verdict().expect("it is overdue");
-            assert_eq!(verdict, "rank 1 of 2 on host b died without a word in iteration 2, forward");
+            assert_eq!(verdict, "rank 1 of 2 on host b exited without an error message in iteration 2, forward");
             story.say(0, Event::Left(0));
             let now = story.now();
             story.watchdog.output(line, now);
@@ -642,12 +642,13 @@ mod tests {
         story.pass(1, &[(0, 9, gathering, 0.1), (1, 9, gathering, 0.1), (2, 9, Stage::Serving, 0.1)]);
         story.say(1, Event::Left(0));
         story.pass(6, &[(0, 9, gathering, 0.0)]);
-        let words = "rank 1 of 2 on host b died without a word in iteration 9, gathering the results";
+        let words = "rank 1 of 2 on host b exited without an error message in iteration 9, gathering the results";
         assert_eq!(story.verdict().as_deref(), Some(words), "whose results are missing");
         let mut story = story_of(false);
         story.say(2, Event::Left(0));
         story.pass(6, &[(0, 2, BUCKET, 0.0), (1, 2, BUCKET, 0.0)]);
-        let words = "server 0 of 1 on host c died without a word in iteration 2, waiting for pushes of workers";
+        let words =
+            "server 0 of 1 on host c exited without an error message in iteration 2, waiting for pushes of workers";
         assert_eq!(story.verdict().as_deref(), Some(words));
     }
 
@@ -710,7 +711,7 @@ mod tests {
         let mut story = Story::new(&["a", "b"]);
         story.pass(1, &[(1, 4, Stage::Optimizer, 1.0)]);
         story.say(1, Event::Left(0));
-        let words = "rank 1 of 2 on host b died without a word in iteration 4, optimizer";
+        let words = "rank 1 of 2 on host b exited without an error message in iteration 4, optimizer";
         assert_eq!(story.watchdog.explanation(story.now()).as_deref(), Some(words));
     }
 
@@ -759,7 +760,7 @@ mod tests {
         assert_eq!(story.verdict(), None);
         story.say(0, Event::Left(1));
         story.second += 6;
-        assert!(story.verdict().expect("it died").contains("died without a word in iteration 4, forward"));
+        assert!(story.verdict().expect("it died").contains("exited without an error message in iteration 4, forward"));
     }
 
     #[test]

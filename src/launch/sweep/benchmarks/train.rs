@@ -109,7 +109,7 @@ impl TrainSweep {
         Ok(Some(JobCheckpoint { file, is_taken_up }))
     }
 
-    /// Of a run, by its epochs where it goes by them.
+    /// Returns the iterations of a run, derived from epochs if given.
     fn iterations(&self, RunName { case, batch_size, .. }: RunName) -> u32 {
         let train = TrainConfig { batch_size, ..self.train.clone() };
         self.items

@@ -30,7 +30,7 @@ pub struct TunedOption {
 impl FromStr for TunedOption {
     type Err = anyhow::Error;
 
-    /// Of `kv-store=ring,device`.
+    /// Parses `kv-store=ring,device`.
     fn from_str(text: &str) -> anyhow::Result<TunedOption> {
         let names = || TUNED.join(", ");
         let Some((name, values)) = text.split_once('=') else {

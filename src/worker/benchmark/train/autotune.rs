@@ -11,10 +11,10 @@ use ringmark_record::stats::summary;
 use crate::benchmark::train::step::Step;
 use crate::job::world::World;
 
-/// From buckets that follow each other closely, to all gradients at once.
+/// Bucket sizes to try, from small buckets to all gradients at once.
 const BUCKETS_MB: [f64; 6] = [1.0, 4.0, 10.0, 25.0, 50.0, 200.0];
 
-/// What one MPI call sums; 0 is a bucket.
+/// Lengths of one MPI call to try; 0 is a whole bucket.
 const CHUNKS_KB: [u32; 4] = [250, 1000, 4000, 0];
 
 /// Last buckets of backward, from none of its own to a quarter of the gradients.
@@ -23,7 +23,7 @@ const TAILS_MB: [f64; 5] = [0.0, 0.5, 1.0, 4.0, 25.0];
 /// Steps that count, after one that does not.
 const STEPS: usize = 3;
 
-/// What is faster by less than this is noise, and the setting that was asked for stays.
+/// A smaller gain is noise, and the requested setting stays.
 const NOISE: f64 = 0.01;
 
 /// Tries bucket sizes, then with the best of them tails or chunk sizes, whichever matter, and leaves the exchange at the best of all. `asked` is what

@@ -48,26 +48,26 @@ const FREE: [&str; 21] = [
     "validate",
 ];
 
-/// Where training is, beside its tensors, and what its record has so far.
+/// Progress of training beside its tensors, and its record so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Place {
     /// Ranks that trained.
     ranks: u32,
-    /// What they were asked, as far as it decides what a step computes.
+    /// Options that determine what a step computes.
     settings: BTreeMap<String, String>,
-    /// Of the data that are read.
+    /// Iterations of an epoch of the data.
     epoch_iterations: Option<u32>,
     /// Start of the run, seconds since 1970 UTC.
     pub started: Seconds,
-    /// Where it was taken up before.
+    /// Earlier continuations.
     pub taken_up: Vec<TakenUp>,
-    /// What the ranks ran on.
+    /// Hosts, devices and software of the ranks.
     pub ran_on: RanOn,
     /// Wall clock of all iterations on rank 0.
     pub wall: Seconds,
     /// Epochs that are over.
     pub epochs: Vec<EpochEnd>,
-    /// What all ranks have read.
+    /// Input of all ranks so far.
     #[serde(default)]
     pub input: Option<ImageInputUse>,
     /// All that are over.
@@ -78,7 +78,7 @@ pub struct Place {
 const PLACE: &str = "place";
 
 impl Place {
-    /// Behind `iterations` of a run that has taken `wall` and read `input` for them.
+    /// Creates the place after `iterations` of a run that took `wall` and read `input`.
     pub fn of(
         header: &RunHeader,
         iterations: &[Iteration],
@@ -200,7 +200,7 @@ impl Place {
     }
 }
 
-/// What decides what a step computes.
+/// Returns the options that determine what a step computes.
 fn settings(config: &TrainConfig) -> BTreeMap<String, String> {
     let is_fixed = |name: &str| match name {
         // It ends where they do.
@@ -246,7 +246,7 @@ pub fn save(step: &Step, session: &Session, config: &TrainConfig, place: &Place,
     Ok(())
 }
 
-/// What the update keeps.
+/// State of the update.
 fn state(step: &Step) -> Result<Vec<(&'static str, Tensor)>> {
     step.exchange.state().context("a checkpoint of an exchange that keeps more than rank 0 has")
 }

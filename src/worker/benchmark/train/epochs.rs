@@ -1,4 +1,4 @@
-//! What happens where an epoch of the data ends: its loss is summed up, and images that were not trained with are predicted.
+//! The end of an epoch: mean loss and validation on other images.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -34,12 +34,12 @@ pub struct Epochs {
     /// Iterations of one; `None` where nothing is read.
     iterations: Option<u32>,
     validation: Option<Deal>,
-    /// Those that are over.
+    /// Completed epochs.
     pub ends: Vec<EpochEnd>,
 }
 
 impl Epochs {
-    /// Of a run that begins behind `ends`.
+    /// Creates the epochs of a run that continues after `ends`.
     pub fn new(config: &TrainConfig, session: &Session, ends: Vec<EpochEnd>) -> Result<Epochs> {
         let validation = match config.learning.validate.source() {
             DataSource::Images(files) => Some(deal(files, config, session).context("--validate")?),
@@ -54,7 +54,7 @@ impl Epochs {
         Ok(Epochs { iterations: config.learning.epoch_iterations.filter(|_| meet), validation, ends })
     }
 
-    /// Whether `iteration` is the last one of an epoch.
+    /// Returns true if `iteration` is the last of an epoch.
     pub fn end_at(&self, iteration: u32) -> bool {
         self.iterations.is_some_and(|epoch| iteration.is_multiple_of(epoch))
     }
@@ -101,7 +101,7 @@ pub fn deal(files: &[PathBuf], config: &TrainConfig, session: &Session) -> Resul
     Deal::new(dataset, receiver, longest)
 }
 
-/// How this rank reads the images of `deal` for training, from the first one on.
+/// Returns the request of this rank for the images of `deal`, from the first one on.
 pub fn images(deal: Deal, config: &TrainConfig, session: &Session) -> ImageRequest {
     let part_of_cores = AskedThreads { number: None, cores_divided_by: config.cores_divided_by };
     let own_threads = match session.own.kind {

@@ -1,5 +1,5 @@
-//! What rank 0 shows while the run goes on: the environment first, then DLPerf's line of every iteration, and a bar
-//! under them where a person is looking.
+//! Output of rank 0 during the run: the environment, then DLPerf's line for every iteration, and a progress bar on a
+//! terminal.
 
 use std::io::{IsTerminal, stderr, stdout};
 

@@ -1,4 +1,4 @@
-//! What is kept of a run: every rank's samples and checksum come together on rank 0, which checks and writes them.
+//! The record of a run: rank 0 gathers the samples and checksums of all ranks, checks and writes them.
 
 use anyhow::Result;
 use ringmark_record::benchmark::image_input::ImageInputUse;
@@ -29,21 +29,21 @@ use crate::job::world::World;
 use crate::measure::matrix_product;
 use crate::measure::step_timer::Sample;
 
-/// What the timed loop left on this rank.
+/// Measurements of this rank.
 pub struct Measured {
-    /// Of every iteration of this part of the run.
+    /// One for each iteration since the last continuation.
     pub samples: Vec<Sample>,
-    /// Those of them that came together while it went on, behind the iterations of the parts before.
+    /// Iterations gathered so far, earlier parts of the run included.
     pub recorded: Recorded,
-    /// Of all hosts and ranks.
+    /// Counters of all hosts and ranks.
     pub counters: CountersOfRun,
     /// First iteration's start to the last one's end.
     pub wall: Seconds,
-    /// What servers or owners of weights did.
+    /// Use of servers or owners of weights.
     pub kv_store: Option<KvStoreUse>,
-    /// What a code did, where gradients were exchanged by one.
+    /// Sizes and residual of the code, if gradients were compressed.
     pub coded: Option<Coded>,
-    /// What all ranks read for the steps.
+    /// Input of all ranks.
     pub input: Option<ImageInputUse>,
     /// Every epoch that was trained whole.
     pub epochs: Vec<EpochEnd>,
@@ -55,14 +55,14 @@ pub struct Measured {
 
 /// Iterations of all ranks, as far as they have come together on rank 0; on other ranks their lists are empty.
 pub struct Recorded {
-    /// From the first one of the run.
+    /// All iterations of the run.
     pub iterations: Vec<Iteration>,
     /// Samples that are in them.
     taken: usize,
 }
 
 impl Recorded {
-    /// Behind `iterations`.
+    /// Continues after `iterations`.
     pub fn new(iterations: Vec<Iteration>) -> Recorded {
         Recorded { iterations, taken: 0 }
     }

@@ -28,9 +28,9 @@ pub struct Step {
     pub batches: Batches,
     mode: Mode,
     label_smoothing: f64,
-    /// What the rank's gradient counts: its images over an even part. `None` where that is 1.
+    /// Weight of this rank's gradient: its images over an even part. `None` if it is 1.
     weight: Option<Tensor>,
-    /// What stands in the timer's values where there is no loss scaler.
+    /// Recorded without a loss scaler.
     one: Tensor,
     zero: Tensor,
     faults: Faults,
@@ -42,7 +42,7 @@ pub struct Step {
 pub struct Faults {
     /// Iteration whose gradient is to overflow.
     overflow: Option<u32>,
-    /// What forward is to take longer, as a fraction of it.
+    /// Extra time of forward, as a fraction of it.
     slower: Option<f64>,
 }
 
@@ -74,7 +74,7 @@ impl Step {
         })
     }
 
-    /// Where it computes.
+    /// Returns the device.
     pub fn device(&self) -> Device {
         self.model.device()
     }
@@ -203,7 +203,7 @@ impl Step {
     }
 }
 
-/// How batch normalization computes.
+/// Returns the mode of batch normalization.
 pub fn mode(config: &TrainConfig) -> Mode {
     if config.freeze_batch_norm { Mode::FrozenStatistics } else { Mode::Training }
 }
@@ -226,7 +226,7 @@ pub fn backward(loss: &Tensor, scale: Option<&Tensor>, weight: Option<&Tensor>) 
 }
 
 impl Faults {
-    /// Those that are `rank`'s.
+    /// Returns the faults of `rank`.
     pub fn of(rank: u32, inject: Option<Fault>) -> Faults {
         let (mut overflow, mut slower) = (None, None);
         match inject {

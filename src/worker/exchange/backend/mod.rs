@@ -26,10 +26,10 @@ pub trait Backend: Send {
         Some(wire)
     }
 
-    /// What is summed, and where the sums go.
+    /// Returns input and result of the sums.
     fn memory(&mut self) -> &mut Memory;
 
-    /// How values come together, from the next start on: a sum, unless this was called.
+    /// Sets the reduction of the next starts; the default is a sum.
     fn set_reduction(&mut self, reduction: Reduction);
 
     /// Starts it on all ranks. Every rank starts the same in the same order, no element twice before
@@ -50,7 +50,7 @@ pub trait Backend: Send {
     /// CUDA the caller's stream waits for them and the host does not.
     fn finish(&mut self) -> Result<()>;
 
-    /// Whether what was started goes on beside its caller; otherwise it is over when
+    /// Returns true if started work continues beside the caller; otherwise it is complete when
     /// [`start_collective`](Backend::start_collective) returns, on CUDA when the caller's stream is past it.
     fn is_asynchronous(&self) -> bool {
         false
@@ -66,7 +66,7 @@ pub trait Backend: Send {
         Ok(0)
     }
 
-    /// Whether a range is sent by MPI, in chunks.
+    /// Returns true if ranges are sent by MPI in chunks.
     fn has_chunks(&self) -> bool {
         false
     }

@@ -24,7 +24,7 @@ pub struct Mpi {
     rank: u32,
     ranks: u32,
     reduction: Reduction,
-    /// Whether sums lie on the wire that are not yet where they belong.
+    /// True if sums on the wire still have to be converted.
     has_sums: bool,
 }
 
@@ -41,7 +41,7 @@ impl Mpi {
         })
     }
 
-    /// In chunks: longer messages fall out of the caches of Open MPI's shared-memory transport, at half the speed.
+    /// Sums in chunks: longer messages exceed the caches of Open MPI's shared-memory transport, at half the speed.
     /// The arrays are in host memory, and begin with element `first` of the backend's.
     fn call(&self, collective: &Collective, arrays: (&Tensor, &Tensor), first: usize) -> Result<()> {
         let (rank, ranks, bytes) = (self.rank, self.ranks, arrays.0.kind().elt_size_in_bytes());

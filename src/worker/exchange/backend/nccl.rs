@@ -38,7 +38,7 @@ pub struct NcclRing {
     /// Sums, and whatever else was started, that are done.
     sums: usize,
     memory: Memory,
-    /// Whether sums lie on the wire that are not yet where they belong.
+    /// True if sums on the wire still have to be converted.
     has_sums: bool,
     /// True while a CUDA graph is captured. A replay's sums are not counted.
     is_capturing: bool,

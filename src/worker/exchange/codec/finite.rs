@@ -1,4 +1,4 @@
-//! What no code can hold, and how it is found.
+//! Finds values that no code can represent.
 
 use std::fmt;
 
@@ -20,12 +20,12 @@ impl std::error::Error for NotFinite {}
 /// Bits of an fp32 number without its sign: in the order of magnitudes, and from here on not finite.
 pub const INFINITE: u32 = 0x7f80_0000;
 
-/// Of the value, as such bits.
+/// Bits of the value.
 pub fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
 
-/// Where the first is.
+/// Returns the index of the first.
 pub fn first_not_finite(residual: &[f32]) -> NotFinite {
     NotFinite { index: residual.iter().position(|value| !value.is_finite()).unwrap_or_default() }
 }

@@ -30,7 +30,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// What was asked for; `None` where values go as they are.
+    /// Returns the codec of `compression`; `None` without compression.
     pub fn new(compression: GradientCompression) -> Option<Codec> {
         match compression {
             GradientCompression::None => None,

@@ -11,7 +11,7 @@ use ringmark_record::benchmark::compression::sums_a_word;
 /// Words that are worked on at once: in registers and the first cache.
 const BLOCK: usize = 128;
 
-/// How sums of so many workers are packed.
+/// Packing of the sums of several workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PackedSums {
     /// The largest count of thresholds, and the smallest one's magnitude.
@@ -22,12 +22,12 @@ pub struct PackedSums {
 }
 
 impl PackedSums {
-    /// Of codes with this threshold.
+    /// Creates the packing of codes with `threshold`.
     pub fn new(threshold: f32, workers: u32) -> PackedSums {
         PackedSums { workers, base: 2 * workers + 1, digits: sums_a_word(workers) as usize, threshold }
     }
 
-    /// Of so many sums: a multiple of 4.
+    /// Returns the bytes of `sums` packed sums, a multiple of 4.
     pub fn bytes(&self, values: usize) -> usize {
         4 * self.words(values)
     }

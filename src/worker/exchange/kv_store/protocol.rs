@@ -1,5 +1,4 @@
-//! What workers and servers say to each other: frames of a header of fixed length and a payload, little-endian. Not for
-//! when who says what.
+//! Wire format between workers and servers: frames of a fixed header and a payload, little-endian.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 
@@ -10,29 +9,29 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 24;
 
-/// What follows a header.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum FrameKind {
-    /// Worker: who it is ([`Hello`], JSON).
+    /// Worker: its identity ([`Hello`], JSON).
     Hello = 1,
-    /// Server: it was expected.
+    /// Server: the worker is expected.
     Welcome,
-    /// Worker 0: first values of a part, fp32.
+    /// Worker 0: initial values of a part, fp32.
     Initial,
-    /// Server: it has the first values of all its parts.
+    /// Server: all initial values have arrived.
     Started,
     /// Worker: gradients of a part, in the wire's type or as a code.
     Push,
-    /// Server: a part after an update, fp32, or where workers do the update what the codes of all of them say of it, packed.
+    /// Server: the weights of a part after an update, fp32, or the packed sum of the codes if workers update.
     Answer,
-    /// Worker: it pushes no more, and wants every part as it is when nobody does, where the server holds weights.
+    /// Worker: it has pushed everything, and requests the final weights if the server holds weights.
     End,
-    /// Server: what it did ([`ServerReport`], JSON), after the last part.
+    /// Server: its report ([`ServerReport`], JSON), after the last part.
     Report,
-    /// Worker: it has brought its results together with the others', and goes.
+    /// Worker: results are gathered, it disconnects.
     Farewell,
-    /// Server: another worker has ended after the report and without a farewell ([`LostWorker`], JSON).
+    /// Server: another worker ended after the report without a farewell ([`LostWorker`], JSON).
     WorkerLost,
 }
 
@@ -49,12 +48,12 @@ const KINDS: [FrameKind; 10] = [
     FrameKind::WorkerLost,
 ];
 
-/// What precedes a payload.
+/// Header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// Kind of the frame.
     pub kind: FrameKind,
-    /// Number of the part; 0 where there is none.
+    /// Number of the part; 0 without a part.
     pub part: u32,
     /// The worker's iteration, from 1; 0 outside of any.
     pub iteration: u32,
@@ -63,12 +62,12 @@ pub struct Header {
 }
 
 impl Header {
-    /// Of a frame without a payload.
+    /// Creates the header of a frame without a payload.
     pub fn bare(kind: FrameKind) -> Header {
         Header { kind, part: 0, iteration: 0, bytes: 0 }
     }
 
-    /// As it is sent.
+    /// Returns the encoded header.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut encoded = [0; HEADER_BYTES];
         encoded[0..4].copy_from_slice(&(self.kind as u32).to_le_bytes());
@@ -78,7 +77,11 @@ impl Header {
         encoded
     }
 
-    /// Reads the next one. Fails where it is none of ours.
+    /// Reads a header.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the kind is unknown.
     pub fn read(input: &mut impl Read) -> io::Result<Header> {
         let mut encoded = [0; HEADER_BYTES];
         input.read_exact(&mut encoded).map_err(|error| match error.kind() {
@@ -112,7 +115,7 @@ fn is_timeout(error: &io::Error) -> bool {
 /// Read time-outs in a row that end a frame. Several, because a job that was suspended finds one of them over when it goes on.
 pub const TIMEOUTS: u32 = 8;
 
-/// Reads one frame, and counts its bytes.
+/// Reads one frame and counts its bytes.
 pub struct FrameReader<Input> {
     input: Input,
     /// `None` until it was read.
@@ -130,12 +133,12 @@ pub enum Problem {
 }
 
 impl<Input: Read> FrameReader<Input> {
-    /// Before a frame.
+    /// Creates the reader of the next frame.
     pub fn new(input: Input) -> FrameReader<Input> {
         FrameReader { input, header: None, bytes: 0 }
     }
 
-    /// Its header was read.
+    /// Notes the header that was read.
     pub fn begin(&mut self, header: &Header) {
         (self.header, self.bytes) = (Some(*header), 0);
     }
@@ -174,16 +177,16 @@ impl<Input: Read> Read for FrameReader<Input> {
     }
 }
 
-/// Who a worker is.
+/// Identity of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Known to this job alone.
+    /// Secret of this job.
     pub token: u64,
-    /// Which of those that push, from 0.
+    /// Index among the workers that push, from 0.
     pub pusher: usize,
 }
 
-/// What a server did.
+/// Report of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerReport {
     /// Bytes that came in pushes, headers included.
@@ -192,7 +195,7 @@ pub struct ServerReport {
     pub sent: u64,
     /// Pushes by their staleness.
     pub staleness: Vec<u64>,
-    /// Those that ended before they had said so, and the last iteration of which they pushed.
+    /// Workers that ended early, each with the last iteration that it pushed.
     pub lost: Vec<(usize, u32)>,
 }
 
@@ -207,7 +210,7 @@ pub struct LostWorker {
     pub host: String,
 }
 
-/// Longest hello or welcome in bytes: what somebody says who may be a stranger.
+/// Longest hello or welcome in bytes, which a stranger may have sent.
 pub const LONGEST_GREETING: u64 = 1 << 10;
 
 /// Longest report or loss: a report's list of lost workers is what may be long.
@@ -221,7 +224,7 @@ pub fn send_message(output: &mut impl Write, kind: FrameKind, message: &impl Ser
     Ok(())
 }
 
-/// The payload of `header` as a message in JSON of at most `longest` bytes.
+/// Reads the payload of `header` as a JSON message of at most `longest` bytes.
 pub fn read_message<T: DeserializeOwned>(header: &Header, input: &mut impl Read, longest: u64) -> Result<T> {
     ensure!(header.bytes <= longest, "a message of {} bytes, at most {longest} are one of ours", header.bytes);
     let mut text = vec![0; header.bytes as usize];

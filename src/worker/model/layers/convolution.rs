@@ -48,7 +48,7 @@ impl ConvolutionShape {
         ConvolutionShape { stride, ..self }
     }
 
-    /// With so many pixels of padding on every side.
+    /// Sets the padding in pixels.
     pub const fn padding(self, padding: i64) -> ConvolutionShape {
         ConvolutionShape { padding: [padding; 2], ..self }
     }

@@ -23,7 +23,7 @@ impl Pool {
         Pool { kernel, stride, padding: 0 }
     }
 
-    /// With so many pixels of padding on every side.
+    /// Sets the padding in pixels.
     pub const fn padding(self, padding: i64) -> Pool {
         Pool { padding, ..self }
     }

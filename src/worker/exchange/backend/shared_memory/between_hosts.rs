@@ -1,4 +1,4 @@
-//! What goes over MPI to other hosts and comes from them, beside what the ranks of a host do with their window.
+//! Exchange with other hosts by MPI, beside the work of a host's ranks in their window.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,11 +12,11 @@ use crate::measure::trace::recorder;
 
 /// The exchange with the ranks on the other hosts.
 pub struct BetweenHosts {
-    /// Those with this one's shard; `None` on a rank without a shard.
+    /// Communicator of the ranks with the same shard; `None` without a shard.
     pub same_local_rank: Option<Group>,
     pub sums: Sums,
     pub chunk_kb: u32,
-    /// In the order in which they were started.
+    /// In start order.
     pub in_flight: VecDeque<Chunk>,
 }
 

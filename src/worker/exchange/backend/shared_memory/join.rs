@@ -1,4 +1,4 @@
-//! How the ranks of a host come to one window, and those of several hosts to each other.
+//! Maps one shared window on each host and connects the hosts.
 
 use anyhow::{Context, Result, anyhow, bail};
 use tch::Kind;

@@ -40,10 +40,10 @@ use crate::measure::trace::recorder::{self, OpenSpan};
 /// Longest message that every rank sums by itself, in bytes: beyond it two meetings cost less than the second reading.
 const SMALL_MESSAGE: usize = 1 << 10;
 
-/// From this many bytes on, sums that go elsewhere than where they were read are written past the caches.
+/// From this size in bytes on, sums that are not in place bypass the caches.
 const STREAMED_MESSAGE: usize = 8 << 20;
 
-/// What a trace calls a wait.
+/// Name of a wait in traces.
 const WAIT: &str = "wait for other ranks";
 
 /// The last counter: ranks that are done with all of a round's ranges.
@@ -79,7 +79,7 @@ pub struct SharedMemory {
     small: usize,
     /// Which half of the place for small messages this round uses.
     is_odd: bool,
-    /// Whether this round has a range that others write to.
+    /// True if others write to a range of this round.
     is_shared: bool,
     may_watch: bool,
 }
@@ -364,7 +364,7 @@ impl Backend for SharedMemory {
             self.window.wait(DONE, self.targets[DONE]);
             span.into_iter().for_each(OpenSpan::end);
         }
-        // A round in which nobody met leaves the small messages where they are.
+        // If no rank arrived, the small messages stay for the next round.
         self.is_odd ^= self.started > 0;
         (self.started, self.buckets, self.small, self.is_shared) = (0, 0, 0, false);
         Ok(())

@@ -1,4 +1,4 @@
-//! Who does what of a range: pure arithmetic over where the ranks are.
+//! Assigns parts of a range to ranks by their hosts; pure arithmetic.
 
 use std::ops::Range;
 

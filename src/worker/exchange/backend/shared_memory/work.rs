@@ -1,4 +1,4 @@
-//! What a rank has still to do of what was started.
+//! Pending work of a rank.
 
 use std::ops::Range;
 
@@ -8,13 +8,13 @@ use crate::exchange::backend::shared_memory::piece::Piece;
 use crate::exchange::collective::Route;
 use crate::ffi::shared_window::Array;
 
-/// What is left to do of a range when all ranks are at its counter.
+/// Work on a range once all ranks have reached its counter.
 pub struct PendingRange {
     pub counter: usize,
     pub work: Work,
 }
 
-/// What is done when all ranks of the host are at a range's counter.
+/// Action once all ranks of the host have reached a range's counter.
 pub enum Work {
     /// This rank's shard of an all-reduce.
     Sum { elements: Range<usize>, small: Option<usize> },
@@ -37,7 +37,7 @@ impl Work {
         }
     }
 
-    /// Whether nothing of it goes to other hosts.
+    /// Returns true if the work stays on this host.
     pub fn stays_here(&self) -> bool {
         matches!(self, Work::Read { .. } | Work::Fetch { .. })
     }
