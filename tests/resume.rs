@@ -299,8 +299,8 @@ fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
     let file = |name: &str| sandbox.path("out/1n2g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b8_fp32_device_1.jsonl")).expect("copied");
     let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
-    let expected = "1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: is of case 1n2g, ResNet50-v1b, batch size 8, fp32, and its \
-                    name says otherwise";
+    let expected = "1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: is of case 1n2g, ResNet50-v1b, batch size 8, fp32, but its \
+                    file name says otherwise";
     assert!(stdout.contains(expected), "{stdout}");
 }
 
