@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::benchmark::bandwidth::lines;
-use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, FailureKind, MessageResult, Timing};
 use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use ringmark_record::host::environment::Environment;
 use ringmark_record::stats::busbw::Bus;
@@ -214,7 +214,8 @@ fn a_case_that_is_too_slow_lets_the_others_run() {
     let sandbox = Sandbox::new(&format!("{RECORDING}\n[ $OMPI_COMM_WORLD_SIZE = 2 ] && exit 1; exit 0"));
     let miss =
         lines::below_minimum(&record(None).results, Bus::all_reduce(2), GigabytesPerSecond(12.0)).expect("a miss");
-    sandbox.write_bandwidth_record("1n2g.json", &record(Some(miss.clone())));
+    let failure_kind = Some(FailureKind::BelowMinimum);
+    sandbox.write_bandwidth_record("1n2g.json", &BandwidthRecord { failure_kind, ..record(Some(miss.clone())) });
     sandbox.write_bandwidth_record("any.json", &record(None));
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g,1n4g --min-busbw 12"));
     assert_eq!((status, stderr), (Some(1), format!("ringmark: 1n2g: {miss}\n")), "{stdout}");

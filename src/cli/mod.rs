@@ -25,6 +25,7 @@ use ringmark_record::options::habits::{self, Habit};
 
 use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
+use crate::cli::launch::axes::is_set_by_profile;
 use crate::cli::launch::bandwidth::BandwidthOptions;
 use crate::cli::launch::config_file;
 use crate::cli::launch::doctor::DoctorOptions;
@@ -58,7 +59,7 @@ pub struct Cli {
 impl Cli {
     /// What was typed, or stands in a file of options; ends the program where that asks for help or cannot be understood.
     pub fn read() -> Cli {
-        let arguments = config_file::expand(&Cli::command(), typed_arguments(), with_hint);
+        let arguments = config_file::expand(&Cli::command(), typed_arguments(), with_hint, is_set_by_profile);
         let cli = arguments.and_then(|arguments| {
             Cli::try_parse_from(arguments).map_err(|error| with_hint(error, &LaunchEnvironment::read().command))
         });

@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
 use clap::{Args, value_parser};
+use ringmark_record::benchmark::score::config::ScoreConfig;
+use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
@@ -14,7 +16,7 @@ use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::manifest::Manifest;
-use ringmark_record::options::option_table::{AUTO_BATCH_SIZE, keyword};
+use ringmark_record::options::option_table::{self, AUTO_BATCH_SIZE, keyword};
 use ringmark_record::options::usage::usage;
 
 use crate::cli::launch::config_file::Setting;
@@ -24,6 +26,15 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep};
 use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::plan::{Axes, BatchSizes};
+
+const RUNS: &str = "runs";
+
+/// Returns true if each profile gives the option of this name a value.
+pub fn is_set_by_profile(name: &str) -> bool {
+    name == RUNS
+        || option_table::is_set_by_profile::<TrainConfig>(name)
+        || option_table::is_set_by_profile::<ScoreConfig>(name)
+}
 
 /// What a sweep varies and what becomes of it: the same for every benchmark over axes.
 #[derive(Debug, Args)]
@@ -56,7 +67,7 @@ pub struct AxesOptions {
     #[arg(long, conflicts_with = "profile")]
     quick: bool,
     /// Runs of each case [default: the profile's]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
+    #[arg(long = RUNS, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
     /// Trace this many runs of each point, its first ones: each leaves a timeline of all ranks beside its record, as
     /// RUN.trace.json

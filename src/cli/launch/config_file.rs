@@ -11,7 +11,6 @@ use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Id};
-use ringmark_record::options::option_table::OF_PROFILE;
 use toml::{Table, Value};
 
 use crate::launch::cluster::hosts::{Host, Hosts};
@@ -132,11 +131,12 @@ fn value(text: &str) -> Value {
 }
 
 /// What was typed, with the options of `--config`'s file before the others. An error is one of the file; `explain` may add
-/// to it, by the arguments that the file stands for.
+/// to it, by the arguments that the file stands for. A typed profile overrides the options that `is_set_by_profile` names.
 pub fn expand(
     program: &Command,
     typed: Vec<OsString>,
     explain: fn(clap::Error, &[String]) -> clap::Error,
+    is_set_by_profile: fn(&str) -> bool,
 ) -> Result<Vec<OsString>, clap::Error> {
     // What is wrong with the line itself is said when all of it is read.
     let Ok(matches) = program.clone().ignore_errors(true).try_get_matches_from(&typed) else { return Ok(typed) };
@@ -158,7 +158,8 @@ pub fn expand(
         .collect();
     let is_kept = |(name, _): &&Setting| {
         let option = command.get_arguments().find(|option| has_name(option, name));
-        option.is_none_or(|option| !typed_options.iter().any(|typed| replaces(command, typed, option)))
+        option
+            .is_none_or(|option| !typed_options.iter().any(|typed| replaces(command, typed, option, is_set_by_profile)))
     };
     let of_file = options.iter().filter(is_kept).flat_map(arguments);
     // Behind the program and its command, which takes no option before it.
@@ -212,12 +213,11 @@ fn has_name(option: &Arg, name: &str) -> bool {
 
 /// Whether a typed option leaves no room for that of a file: it is the same, both must not stand together, or it is a
 /// profile, which the file's values were filled in from.
-fn replaces(command: &Command, typed: &Arg, option: &Arg) -> bool {
+fn replaces(command: &Command, typed: &Arg, option: &Arg, is_set_by_profile: fn(&str) -> bool) -> bool {
     let conflicts = |one: &Arg, other: &Arg| command.get_arg_conflicts_with(one).contains(&other);
     let is_profile = ["profile", "quick"].map(Some).contains(&typed.get_long());
-    let is_of_profile = || option.get_help().is_some_and(|help| help.to_string().contains(OF_PROFILE));
     typed.get_id() == option.get_id()
         || conflicts(typed, option)
         || conflicts(option, typed)
-        || (is_profile && is_of_profile())
+        || (is_profile && option.get_long().is_some_and(is_set_by_profile))
 }

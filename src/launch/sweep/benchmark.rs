@@ -190,12 +190,6 @@ pub trait Benchmark {
     /// The figures of a job that ended well, or why it has none.
     fn figures(&self, record: Self::Record, follower: Self::Follower) -> Result<Self::Figures, String>;
 
-    /// Whether `failure` of a record is only that its figures miss what the user demanded.
-    fn is_miss(&self, job: &JobPlan, record: &Self::Record, failure: &str) -> bool {
-        let _ = (job, record, failure);
-        false
-    }
-
     /// Whether a batch that a device has no memory for is a result: one where smaller ones run as well.
     fn expects_shortage(&self) -> bool {
         false

@@ -123,6 +123,11 @@ pub trait Record: Sized {
 
     /// Why the run does not count; `None` for a sound one.
     fn failure(&self) -> Option<String>;
+
+    /// Returns true if it fails only because its figures miss a minimum that the user set.
+    fn is_miss(&self) -> bool {
+        false
+    }
 }
 
 /// The record of one run of a sweep over axes.

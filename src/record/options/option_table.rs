@@ -105,8 +105,8 @@ impl<T: OptionValue> OptionValue for Option<T> {
 type Get<C> = Box<dyn Fn(&C) -> String + Send + Sync>;
 type Set<C> = Box<dyn Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync>;
 
-/// Of an option that each profile of a sweep gives a value of its own.
-pub const OF_PROFILE: &str = "the profile's";
+/// Default, in the help, of an option that each profile of a sweep gives a value.
+const OF_PROFILE: &str = "the profile's";
 
 /// Of an option that each network gives a value of its own.
 pub const OF_NETWORK: &str = "the network's own: 224 for most";
@@ -125,6 +125,7 @@ pub struct OptionSpec<C> {
     shape: Shape,
     default: Option<&'static str>,
     default_of_launcher: Option<&'static str>,
+    is_set_by_profile: bool,
     keyword_of_launcher: Option<(&'static str, &'static str)>,
     conflicts: &'static [&'static str],
     requires: Option<&'static str>,
@@ -207,6 +208,7 @@ impl<C: 'static> OptionSpec<C> {
             shape: Shape::Text,
             default: None,
             default_of_launcher: None,
+            is_set_by_profile: false,
             keyword_of_launcher: None,
             conflicts: &[],
             requires: None,
@@ -232,6 +234,11 @@ impl<C: 'static> OptionSpec<C> {
     /// Says what it is behind `ringmark` without a value, where that is not the worker's default.
     pub fn default_of_launcher(self, default: &'static str) -> OptionSpec<C> {
         OptionSpec { default_of_launcher: Some(default), ..self }
+    }
+
+    /// Gets its value behind `ringmark` from the profile of a sweep, unless it is typed.
+    pub fn set_by_profile(self) -> OptionSpec<C> {
+        OptionSpec { is_set_by_profile: true, ..self.default_of_launcher(OF_PROFILE) }
     }
 
     /// Takes, behind `ringmark`, this keyword too, for which the launcher puts a value; and what that is.
@@ -287,6 +294,7 @@ impl<C: 'static> OptionSpec<C> {
             shape: self.shape,
             default: self.default,
             default_of_launcher: self.default_of_launcher,
+            is_set_by_profile: self.is_set_by_profile,
             keyword_of_launcher: self.keyword_of_launcher,
             conflicts: self.conflicts,
             requires: self.requires,
@@ -315,6 +323,11 @@ pub trait Options: Default + Clone + Send + Sync + 'static {
 
     /// Every option, in the order of the help.
     fn options() -> Vec<OptionSpec<Self>>;
+}
+
+/// Returns true if each profile of a sweep gives the option of this name a value.
+pub fn is_set_by_profile<C: Options>(name: &str) -> bool {
+    C::options().iter().any(|option| option.is_set_by_profile && option.name == name)
 }
 
 /// Refuses the first value that is outside its range; the message names option, value and range.

@@ -11,7 +11,6 @@ use std::time::{Duration, SystemTime};
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::benchmark::bandwidth::figures::{self, SizeFigures};
-use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::operation::Operation;
@@ -157,12 +156,6 @@ impl Benchmark for BandwidthSweep {
 
     fn figures(&self, record: BandwidthRecord, _: Echo) -> Result<BandwidthRecord, String> {
         Ok(record)
-    }
-
-    fn is_miss(&self, job: &JobPlan, record: &BandwidthRecord, failure: &str) -> bool {
-        let below = |minimum| lines::below_minimum(&record.results, bus(job), minimum);
-        // The worker takes its text from the same function, and any other failure goes before this one.
-        self.bandwidth.min_busbw.and_then(below).as_deref() == Some(failure)
     }
 
     fn check_finished(&self, run: RunName) -> Result<BandwidthRecord, String> {
@@ -340,7 +333,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
-    use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
+    use ringmark_record::benchmark::bandwidth::record::{FailureKind, MessageResult, Timing};
     use ringmark_record::dimension::device::DeviceChoice;
     use ringmark_record::dimension::units::{Bytes, Seconds};
     use ringmark_record::host::environment::Environment;
@@ -353,7 +346,7 @@ mod tests {
     use crate::launch::job::starter::Starter;
     use crate::launch::local::environment::LaunchEnvironment;
     use crate::launch::sweep::benchmark::JobOutcome;
-    use crate::launch::sweep::session::failure_of;
+    use crate::launch::sweep::session::{failure_of, is_miss};
 
     const CASE: Case = Case { nodes: 1, gpus_per_node: 2 };
 
@@ -376,7 +369,7 @@ mod tests {
         }
     }
 
-    fn sweep(minimum: Option<GigabytesPerSecond>) -> BandwidthSweep {
+    fn sweep() -> BandwidthSweep {
         let environment = LaunchEnvironment::default();
         BandwidthSweep {
             cases: vec![CASE],
@@ -401,14 +394,14 @@ mod tests {
             out: "out".into(),
             json: Json::No,
             is_traced: false,
-            bandwidth: BandwidthConfig { min_busbw: minimum, ..BandwidthConfig::default() },
+            bandwidth: BandwidthConfig::default(),
         }
     }
 
     fn job(case: Case) -> JobPlan {
         let environment = LaunchEnvironment::default();
         let context = PlanContext { environment: &environment, begun: None };
-        let sweep = BandwidthSweep { cases: vec![case], ..sweep(None) };
+        let sweep = BandwidthSweep { cases: vec![case], ..sweep() };
         sweep.plan(context).expect("a plan").remove(0)
     }
 
@@ -416,11 +409,8 @@ mod tests {
         Ended::Exited(ExitStatus::from_raw(code << 8), None)
     }
 
-    const MINIMUM: Option<GigabytesPerSecond> = Some(GigabytesPerSecond(1000.0));
-
-    /// The text of [`lines::below_minimum`].
-    fn miss() -> String {
-        lines::below_minimum(&record(None).results, Bus::all_reduce(2), GigabytesPerSecond(1000.0)).expect("a miss")
+    fn miss() -> BandwidthRecord {
+        BandwidthRecord { failure_kind: Some(FailureKind::BelowMinimum), ..record(Some("too slow")) }
     }
 
     fn failure(end: Ended, record: Result<BandwidthRecord, String>) -> Option<String> {
@@ -435,16 +425,18 @@ mod tests {
         assert_eq!(reason(exited(7), Ok(record(None))), "mpirun ended with exit status 7");
         assert_eq!(reason(exited(7), Err("no record".to_owned())), "mpirun ended with exit status 7");
         assert_eq!(reason(exited(0), Err("no record".to_owned())), "no record");
-        assert_eq!(reason(Ended::Interrupted, Ok(record(Some(&miss())))), "interrupted");
+        assert_eq!(reason(Ended::Interrupted, Ok(miss())), "interrupted");
     }
 
     #[test]
     fn too_slow_differs_from_failed() {
-        let is_miss = |failure: &str| sweep(MINIMUM).is_miss(&job(CASE), &record(Some(failure)), failure);
-        assert!(is_miss(&miss()));
+        assert!(is_miss(&exited(1), &miss()));
         // Slow as well, but wrong before all; or ended from outside.
-        assert!(!is_miss("3 elements are wrong"));
-        assert!(!is_miss("interrupted"));
+        let failure_kind = Some(FailureKind::WrongResults);
+        let wrong = BandwidthRecord { failure_kind, ..record(Some("3 elements are wrong")) };
+        assert!(!is_miss(&exited(1), &wrong));
+        assert!(!is_miss(&Ended::Interrupted, &miss()));
+        assert!(!is_miss(&exited(0), &record(None)));
     }
 
     #[test]
@@ -478,7 +470,7 @@ in parentheses: unreliable, others took more than 25 %: stop them and measure ag
     fn every_operation_is_a_job_and_a_line_of_its_own() {
         let environment = LaunchEnvironment::default();
         let operations = vec![Operation::AllReduce, Operation::AllGather];
-        let sweep = BandwidthSweep { operations, ..sweep(None) };
+        let sweep = BandwidthSweep { operations, ..sweep() };
         let jobs = sweep.plan(PlanContext { environment: &environment, begun: None }).expect("a plan");
         let titles: Vec<&str> = jobs.iter().map(|job| job.title.as_str()).collect();
         assert_eq!(titles, ["1n2g", "1n2g all_gather"]);

@@ -86,7 +86,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
             Ok(JobEnd { shortage: Some(memory), .. }) if self.benchmark.expects_shortage() => {
                 JobOutcome::OutOfMemory(memory)
             }
-            Ok(JobEnd { ended, .. }) => self.conclude(job, &launch, &ended, follower, ledger.as_deref_mut()),
+            Ok(JobEnd { ended, .. }) => self.conclude(&launch, &ended, follower, ledger.as_deref_mut()),
             Err(error) => JobOutcome::Failed(format!("{error:#}")),
         };
         let outcome = match outcome {
@@ -106,7 +106,6 @@ impl<B: Benchmark> JobRunner<'_, B> {
     /// What a job's end and its record, or why there is none, say together.
     fn conclude(
         &self,
-        job: &JobPlan,
         launch: &PlannedJob,
         end: &Ended,
         follower: B::Follower,
@@ -120,8 +119,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         };
         let admit = |ledger: &mut Ledger| ledger.admit(ran_on(&record)).err();
         let failure = failure.or_else(|| ledger.and_then(admit));
-        let is_miss = failure.as_ref().is_some_and(|failure| self.benchmark.is_miss(job, &record, failure));
-        match (failure, is_miss) {
+        match (failure, is_miss(end, &record)) {
             (Some(reason), false) => JobOutcome::Failed(reason),
             (failure, _) => match (self.benchmark.figures(record, follower), failure) {
                 (Ok(figures), None) => JobOutcome::Sound(figures),
@@ -170,6 +168,11 @@ pub fn at_batch(job: &JobPlan, memory: MemoryShortage) -> String {
 
 pub fn ran_on(record: &impl Record) -> RanOn {
     RanOn::of(record.environment(), record.ranks())
+}
+
+/// Returns true if all that [`failure_of`] finds is that the figures miss a minimum.
+pub fn is_miss(end: &Ended, record: &impl Record) -> bool {
+    matches!(end, Ended::Exited(..)) && record.is_miss()
 }
 
 /// Why a job does not count, from its end and its record, or why there is none.

@@ -33,8 +33,8 @@ use crate::launch::sweep::folder::{self, FolderLock};
 use crate::launch::sweep::ledger::{self, Ledger};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::session_progress::SessionProgress;
-pub use crate::launch::sweep::session::execute::failure_of;
 use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
+pub use crate::launch::sweep::session::execute::{failure_of, is_miss};
 use crate::output;
 
 /// What a session is asked to do, whatever the benchmark.

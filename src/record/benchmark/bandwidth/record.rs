@@ -16,11 +16,22 @@ use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
 use crate::host::resource_use::{HostUse, RankUse};
+use crate::keyword_enum;
 use crate::stats::busbw::Bus;
 use crate::stats::summary;
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;
+
+keyword_enum!(
+    /// Reason why a run is not valid.
+    FailureKind {
+        /// Results differ from the exact ones.
+        WrongResults = "wrong-results",
+        /// The bus bandwidth is below `--min-busbw`, and nothing else is wrong.
+        BelowMinimum = "below-minimum",
+    }
+);
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -64,6 +75,9 @@ pub struct BandwidthRecord {
     pub warnings: Vec<Warning>,
     /// Why the run is not valid; `None` for a sound one.
     pub failure: Option<String>,
+    /// Kind of the failure; `None` for a sound run and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_kind: Option<FailureKind>,
 }
 
 /// Speed of the memory under the all-reduce.
@@ -183,6 +197,7 @@ impl BandwidthRecord {
             rank_use: Vec::new(),
             warnings: Vec::new(),
             failure: None,
+            failure_kind: None,
         }
     }
 
@@ -222,6 +237,10 @@ impl Record for BandwidthRecord {
 
     fn failure(&self) -> Option<String> {
         self.failure.clone()
+    }
+
+    fn is_miss(&self) -> bool {
+        self.failure_kind == Some(FailureKind::BelowMinimum)
     }
 }
 
@@ -267,6 +286,23 @@ mod tests {
         record().write(&mut bytes).expect("memory takes it");
         assert_eq!(BandwidthRecord::read(&bytes[..]).expect("sound"), record());
         assert_eq!(record().results[0].in_place.as_ref().map(Timing::pooled), Some(vec![0.5, 0.25]));
+    }
+
+    #[test]
+    fn a_failure_without_a_kind_is_no_miss() {
+        let missed = BandwidthRecord {
+            failure: Some("too slow".to_owned()),
+            failure_kind: Some(FailureKind::BelowMinimum),
+            ..record()
+        };
+        let mut bytes = Vec::new();
+        missed.write(&mut bytes).expect("memory takes it");
+        let text = String::from_utf8(bytes).expect("JSON is UTF-8");
+        let read = |text: &str| BandwidthRecord::read(text.as_bytes()).expect("sound");
+        assert!(read(&text).is_miss());
+        let older = read(&text.replace(",\"failure_kind\":\"below-minimum\"", ""));
+        assert_eq!(older, BandwidthRecord { failure_kind: None, ..missed });
+        assert!(!older.is_miss() && !record().is_miss());
     }
 
     #[test]

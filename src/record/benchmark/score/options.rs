@@ -3,7 +3,7 @@
 use crate::benchmark::cores;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::option;
-use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, OF_PROFILE, OptionSpec, Options, check_ranges};
+use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, OptionSpec, Options, check_ranges};
 use crate::trace::config::TraceConfig;
 
 impl Options for ScoreConfig {
@@ -15,7 +15,7 @@ impl Options for ScoreConfig {
             option!(batch_size, "batch-size", "IMAGES", "Images of a rank and pass")
                 .range(1u32..=65_536)
                 .keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
-                .default_of_launcher(OF_PROFILE),
+                .set_by_profile(),
             option!(dtype, "dtype", "TYPE", "Precision of the pass; fp32 is IEEE, tf32 only when asked for"),
             option!(
                 device,
@@ -29,10 +29,10 @@ impl Options for ScoreConfig {
                 "NAME",
                 "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"
             ),
-            option!(iterations, "iters", "N", "Timed passes").range(1u32..=10_000_000).default_of_launcher(OF_PROFILE),
+            option!(iterations, "iters", "N", "Timed passes").range(1u32..=10_000_000).set_by_profile(),
             option!(warmup, "warmup", "N", "Dry passes before them, which no figure holds")
                 .range(0u32..=10_000_000)
-                .default_of_launcher(OF_PROFILE),
+                .set_by_profile(),
             option!(image_size, "image-size", "PIXELS", "Height and width of an image")
                 .range(1u32..=4096)
                 .default_is(OF_NETWORK),

@@ -12,9 +12,7 @@ use crate::benchmark::train::compression_options;
 use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::benchmark::train::learning::LearningConfig;
 use crate::option;
-use crate::options::option_table::{
-    AUTO_BATCH_SIZE, OF_NETWORK, OF_PROFILE, OptionSpec, OptionValue, Options, check_ranges,
-};
+use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, OptionSpec, OptionValue, Options, check_ranges};
 use crate::trace::config::TraceConfig;
 
 impl OptionValue for Fault {
@@ -36,7 +34,7 @@ impl Options for TrainConfig {
             option!(batch_size, "batch-size", "IMAGES", "Images of a rank and iteration")
                 .range(1u32..=65_536)
                 .keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
-                .default_of_launcher(OF_PROFILE),
+                .set_by_profile(),
             option!(
                 work_load,
                 "work-load",
@@ -77,9 +75,9 @@ impl Options for TrainConfig {
                 "Iterations of a run, warm-up included, as DLPerf's 120; in bandwidth --iters excludes it"
             )
             .range(1u32..=10_000_000)
-            .default_of_launcher(OF_PROFILE),
+            .set_by_profile(),
             option!(warmup, "warmup", "N", "First iterations that the figures leave out")
-                .default_of_launcher(OF_PROFILE),
+                .set_by_profile(),
             option!(image_size, "image-size", "PIXELS", "Height and width of an image")
                 .range(1u32..=4096)
                 .default_is(OF_NETWORK),

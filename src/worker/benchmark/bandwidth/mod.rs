@@ -13,7 +13,7 @@ mod values;
 use anyhow::Result;
 use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::benchmark::bandwidth::lines;
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, FailureKind};
 use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::benchmark::warning;
@@ -61,7 +61,7 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     }
     record.nccl = session.nccl_lines();
     bench.map_or(Ok(()), GradientBench::leave)?;
-    record.failure = failure(&record);
+    (record.failure, record.failure_kind) = failure(&record).unzip();
     session.print(&closing(&record));
 
     session.write(config.json.as_deref(), |output| record.write(output))?;
@@ -160,7 +160,9 @@ fn closing(record: &BandwidthRecord) -> Vec<String> {
 }
 
 /// The first reason why the run does not count.
-fn failure(record: &BandwidthRecord) -> Option<String> {
+fn failure(record: &BandwidthRecord) -> Option<(String, FailureKind)> {
+    let wrong = record.results.iter().find_map(values::failure);
     let below = || lines::below_minimum(&record.results, record.bus(), record.config.min_busbw?);
-    record.results.iter().find_map(values::failure).or_else(below)
+    let wrong = wrong.map(|text| (text, FailureKind::WrongResults));
+    wrong.or_else(|| below().map(|text| (text, FailureKind::BelowMinimum)))
 }
