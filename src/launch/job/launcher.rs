@@ -1,7 +1,7 @@
 //! Plans jobs: finds the programs, knows the hosts of all cases, and makes each job's command line. Not for which jobs
 //! there are, nor for running them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,8 +16,7 @@ use crate::launch::cluster::interface::Interface;
 use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
-use crate::launch::job::planned::{JobFiles, PlannedJob};
-use crate::launch::job::request::{self, JobRequest, ServerRanks, StarterOptions};
+use crate::launch::job::request::{Job, JobFiles, ServerRanks, StarterOptions};
 use crate::launch::job::starter::Starter;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
@@ -78,21 +77,6 @@ pub struct SavedConfig {
     pub text: String,
 }
 
-/// What one job of a plan asks for.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WorkerCall<'a> {
-    /// Shape.
-    pub case: Case,
-    /// CPU threads of a rank, where they are known.
-    pub threads: Option<u32>,
-    /// Processes beside the ranks.
-    pub servers: &'a ServerRanks,
-    /// For the worker: its command and options, which send its record to that of `files`.
-    pub arguments: &'a [String],
-    /// What it leaves.
-    pub files: &'a JobFiles,
-}
-
 /// Plans jobs, all of them with one worker.
 pub struct Launcher<'a> {
     config: &'a LaunchConfig,
@@ -120,56 +104,27 @@ impl Launcher<'_> {
         Ok(Launcher { config, options: config.options.clone(), environment, worker, sync, hosts })
     }
 
-    /// The job that runs the worker as `call` says.
-    pub fn plan(&self, call: WorkerCall) -> PlannedJob {
-        let WorkerCall { case, threads, servers, arguments, files } = call;
+    /// Returns the job of `case` that runs the worker with `arguments`, without servers.
+    pub fn job(&self, case: Case, arguments: &[String], files: &JobFiles) -> Job<'_> {
         let mut program = vec![self.program().display().to_string()];
         program.extend_from_slice(arguments);
-        // At least one: the case was found to fit.
-        let hosts = self.config.hosts.of(case);
-        let (options, ssh_port) = (&self.options, self.config.ssh.port);
-        let (servers_of_job, hostfile) = (servers.clone(), files.log.with_extension("hosts"));
-        let request =
-            JobRequest { case, hosts, options, ssh_port, threads, servers: servers_of_job, program, hostfile };
-        let starter = self.config.starter;
-        PlannedJob {
+        Job {
+            case,
+            hosts: self.config.hosts.of(case),
+            options: &self.options,
+            ssh_port: self.config.ssh.port,
+            threads: None,
+            servers: ServerRanks::default(),
+            program,
             files: files.clone(),
-            first_host: hosts[0].name.clone(),
-            ranks: case.ranks(),
-            servers: servers.clone(),
-            addresses: self.addresses_for(&request),
-            starter,
-            command: starter.command_line(&request, &self.environment),
-            hostfile: request
-                .hostfile_text()
-                .filter(|_| starter.reads_hostfile(servers))
-                .map(|text| (request.hostfile, text)),
+            environment: &self.environment,
         }
     }
 
-    /// This machine's addresses that may lead here from the job's hosts; none where all of its ranks run here.
-    fn addresses_for(&self, request: &JobRequest) -> Vec<IpAddr> {
-        if request.is_local(&self.environment) {
-            return Vec::new();
-        }
-        let leads_here = |address: &&IpAddr| match address {
-            IpAddr::V4(four) => !four.is_loopback() && !four.is_link_local(),
-            IpAddr::V6(six) => !six.is_loopback() && !six.is_unicast_link_local(),
-        };
-        self.environment.addresses.iter().filter(leads_here).copied().collect()
-    }
-
-    /// What `line` prints on the host of a process of `case`, a rank or one of its servers; `None` where it fails, or ssh does
-    /// not lead there.
-    pub fn ask(
-        &self,
-        (case, servers): (Case, &ServerRanks),
-        process: u32,
-        line: &[&str],
-        interrupt: &Interrupt,
-    ) -> Option<String> {
-        let hosts = request::hosts_of_all(self.config.hosts.of(case), case, servers);
-        let name = (*hosts.get(process as usize)?).to_owned();
+    /// Returns what `line` prints on the host of a process of `job`, a rank or a server; `None` if it fails, or if ssh does not
+    /// lead there.
+    pub fn ask(&self, job: &Job, process: u32, line: &[&str], interrupt: &Interrupt) -> Option<String> {
+        let name = (*job.hosts_of_all().get(process as usize)?).to_owned();
         let remote = Remote::new(&Host { name, slots: 1 }, &self.config.ssh, &self.environment);
         if !remote.is_here() && !self.config.starter.uses_ssh() {
             return None;

@@ -2,13 +2,13 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`request`] | what is to be launched |
+//! | [`request`] | one job: shape, hosts, program, files |
 //! | [`starter`] | what starts the ranks of a job: mpirun, alone or in a job of Grid Engine, or Slurm's srun |
 //! | [`mpirun`] | mpirun's command line |
 //! | [`gridengine`] | the hosts of a job of Grid Engine |
 //! | [`slurm`] | the hosts of an allocation, and srun's command line |
-//! | [`launcher`] | plans jobs: programs, hosts, command lines |
-//! | [`planned`] | a planned job with its log and record |
+//! | [`launcher`] | makes jobs: programs, hosts |
+//! | [`planned`] | runs a job with its log and record |
 //! | [`process`] | starts one job, hands out its lines, ends all of it |
 //! | [`watch`] | where the ranks of a job are, which one died and of what, whether it hangs |
 

@@ -1,8 +1,8 @@
 //! A job as mpirun's command line (Open MPI 4.1): DLPerf's options, and what a container or several threads a rank need
 //! besides. Starts nothing.
 
-use crate::launch::job::request::{JobRequest, ServerRanks, nccl_interface};
-use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
+use crate::launch::job::request::{Job, ServerRanks, nccl_interface};
+use crate::launch::local::environment::SINGLE_COPY;
 
 /// Open MPI's byte transfer layers, without openib, as Horovod has it, and without ofi: that is for one-sided communication
 /// alone in Open MPI 4 and 5 (`btl_ofi_mode`), and where it finds no network it sleeps for a second before it gives up. Debian
@@ -19,12 +19,12 @@ pub enum RemoteShell {
 }
 
 /// The command line that launches `job`, `mpirun` first: `gpus_per_node` ranks on each of the hosts, in the order of the hosts.
-pub fn command_line(job: &JobRequest, shell: RemoteShell, environment: &LaunchEnvironment) -> Vec<String> {
-    let JobRequest { case, hosts, options, .. } = job;
+pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
+    let Job { case, hosts, options, environment, .. } = job;
     let mut line: Vec<String> = Vec::new();
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
 
-    let hostfile = job.hostfile.display().to_string();
+    let hostfile = job.hostfile().display().to_string();
     let on_hosts = |list: &dyn Fn() -> Vec<String>| match job.hostfile_text() {
         None => ["-H".to_owned(), list().join(",")],
         Some(_) => ["--hostfile".to_owned(), hostfile.clone()],
@@ -53,7 +53,7 @@ pub fn command_line(job: &JobRequest, shell: RemoteShell, environment: &LaunchEn
             add(&["-x", name]);
         }
     }
-    if let Some(threads) = job.threads_of_a_rank(environment) {
+    if let Some(threads) = job.threads_of_a_rank() {
         add(&["-x", &format!("OMP_NUM_THREADS={threads}")]);
     }
     add(&["-mca", "pml", "ob1", "-mca", "btl", TRANSPORTS]);
@@ -75,11 +75,9 @@ pub fn command_line(job: &JobRequest, shell: RemoteShell, environment: &LaunchEn
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::dimension::case::Case;
-
     use super::*;
-    use crate::launch::cluster::hosts::{Host, Hosts};
-    use crate::launch::job::request::StarterOptions;
+    use crate::launch::job::request::{JobFiles, StarterOptions};
+    use crate::launch::local::environment::LaunchEnvironment;
 
     fn environment() -> LaunchEnvironment {
         let variables = vec!["PATH".to_owned()];
@@ -93,23 +91,13 @@ mod tests {
         environment: &LaunchEnvironment,
         change: impl FnOnce(&mut StarterOptions),
     ) -> String {
-        let case = case.parse().expect("a case");
-        let hosts = Hosts::parse_list(hosts).expect("hosts");
         let mut options = StarterOptions::default();
         change(&mut options);
-        let program = vec!["/opt/worker".to_owned(), "train".to_owned()];
-        let hosts = hosts.of(case);
-        let job = JobRequest {
-            case,
-            hosts,
-            options: &options,
-            ssh_port: 22,
-            threads: None,
-            servers: ServerRanks::default(),
-            program,
-            hostfile: "run.hosts".into(),
-        };
-        command_line(&job, RemoteShell::Ssh, environment).join(" ")
+        command_line(&Job::example(case, hosts, options, environment.clone()), RemoteShell::Ssh).join(" ")
+    }
+
+    fn plain(case: &str, hosts: &str) -> Job<'static> {
+        Job::example(case, hosts, StarterOptions::default(), environment())
     }
 
     #[test]
@@ -124,22 +112,8 @@ mod tests {
 
     #[test]
     fn servers_follow_the_ranks_on_their_hosts_in_turn_or_on_hosts_of_their_own() {
-        let hosts = Hosts::parse_list("b:2,c:2").expect("hosts");
-        let case = "2n2g".parse().expect("a case");
         let line = |servers: ServerRanks| {
-            let options = StarterOptions::default();
-            let (hosts, options, program) = (hosts.of(case), &options, vec!["/opt/worker".to_owned()]);
-            let job = JobRequest {
-                case,
-                hosts,
-                options,
-                ssh_port: 22,
-                threads: None,
-                servers,
-                program,
-                hostfile: "run.hosts".into(),
-            };
-            command_line(&job, RemoteShell::Ssh, &environment()).join(" ")
+            command_line(&Job { servers, ..plain("2n2g", "b:2,c:2") }, RemoteShell::Ssh).join(" ")
         };
         let shared = line(ServerRanks { number: 3, ..ServerRanks::default() });
         assert!(shared.contains(" -np 7 -H b,b,c,c,b,c,b --bind-to none --map-by seq -x PATH"), "{shared}");
@@ -151,14 +125,9 @@ mod tests {
     #[test]
     fn many_hosts_are_named_in_a_file() {
         let list = (1..=8192).map(|host| format!("gpu-partition-rack7-node{host:05}:8")).collect::<Vec<_>>().join(",");
-        let hosts = Hosts::parse_list(&list).expect("hosts");
-        let (case, options) = ("8192n8g".parse().expect("a case"), StarterOptions::default());
-        let (program, hostfile) = (vec!["/opt/worker".to_owned()], "/results/8192n8g/run.hosts".into());
-        let servers = ServerRanks::default();
-        let hosts = hosts.of(case);
-        let mut job =
-            JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, servers, program, hostfile };
-        let line = command_line(&job, RemoteShell::Ssh, &environment());
+        let files = JobFiles { log: "/results/8192n8g/run.log".into(), record: "/run.jsonl".into() };
+        let mut job = Job { files, ..plain("8192n8g", &list) };
+        let line = command_line(&job, RemoteShell::Ssh);
         assert!(line.iter().all(|argument| argument.len() < 1 << 12), "no argument grows with the hosts");
         let line = line.join(" ");
         assert!(
@@ -169,14 +138,14 @@ mod tests {
         assert_eq!(text.lines().next(), Some("gpu-partition-rack7-node00001 slots=8"));
         assert_eq!(text.lines().count(), 8192);
         job.servers.number = 2;
-        let line = command_line(&job, RemoteShell::Ssh, &environment()).join(" ");
+        let line = command_line(&job, RemoteShell::Ssh).join(" ");
         assert!(
             line.contains(" -np 65538 --hostfile /results/8192n8g/run.hosts --bind-to none --map-by seq "),
             "{line}"
         );
         assert_eq!(job.hostfile_text().expect("many hosts").lines().count(), 65_538);
         // With servers a command line names processes instead of hosts.
-        let mut few = JobRequest { hosts: &hosts[..256], case: "256n8g".parse().expect("a case"), ..job };
+        let mut few = Job { hosts: &job.hosts[..256], case: "256n8g".parse().expect("a case"), ..job };
         assert_eq!(few.hostfile_text().expect("many processes").lines().count(), 256 * 8 + 2);
         few.servers.number = 0;
         assert_eq!(few.hostfile_text(), None);
@@ -201,25 +170,12 @@ mod tests {
 
     #[test]
     fn the_user_s_threads_and_port_hold_on_every_host() {
-        let options = StarterOptions::default();
-        let hosts = [Host { name: "b".to_owned(), slots: 1 }];
-        let (options, program) = (&options, Vec::new());
-        let case = Case::SINGLE;
-        let job = JobRequest {
-            case,
-            hosts: &hosts,
-            options,
-            ssh_port: 22,
-            threads: Some(3),
-            servers: ServerRanks::default(),
-            program,
-            hostfile: "run.hosts".into(),
-        };
-        assert!(command_line(&job, RemoteShell::Ssh, &environment()).contains(&"OMP_NUM_THREADS=3".to_owned()));
-        let job = JobRequest { ssh_port: 2222, ..job };
-        let line = command_line(&job, RemoteShell::Ssh, &environment()).join(" ");
+        let job = Job { threads: Some(3), ..plain("1n1g", "b:1") };
+        assert!(command_line(&job, RemoteShell::Ssh).contains(&"OMP_NUM_THREADS=3".to_owned()));
+        let job = Job { ssh_port: 2222, ..job };
+        let line = command_line(&job, RemoteShell::Ssh).join(" ");
         assert!(line.contains("plm_rsh_args -p 2222 -q -o StrictHostKeyChecking=no"), "{line}");
-        let line = command_line(&job, RemoteShell::Qrsh, &environment()).join(" ");
+        let line = command_line(&job, RemoteShell::Qrsh).join(" ");
         assert!(!line.contains("plm_rsh"), "{line}");
     }
 

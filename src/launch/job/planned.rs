@@ -1,9 +1,8 @@
-//! A planned job: runs it with its log, reads its record, and writes down that it failed. Not for what a job measures,
-//! nor for which jobs there are.
+//! Runs a job with its log, reads its record, and writes down that it failed. Not for what a job measures, nor for which jobs
+//! there are.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ use ringmark_record::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::line::dlperf;
 
-use crate::launch::job::process::{self, Ended, Heard, Launch};
-use crate::launch::job::request::ServerRanks;
+use crate::launch::job::process::{self, Ended, Heard};
+use crate::launch::job::request::Job;
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::{Ask, Watch};
 use crate::launch::local::disk;
@@ -36,22 +35,6 @@ pub struct JobLimits {
     pub stall_timeout: Option<Duration>,
 }
 
-/// What a job leaves.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobFiles {
-    /// Its output, written here.
-    pub log: PathBuf,
-    /// Written by rank 0; absolute.
-    pub record: PathBuf,
-}
-
-impl JobFiles {
-    /// Of the trace, beside the record.
-    pub fn trace(&self) -> PathBuf {
-        self.record.with_extension("trace.json")
-    }
-}
-
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobEnd {
@@ -61,30 +44,15 @@ pub struct JobEnd {
     pub shortage: Option<MemoryShortage>,
 }
 
-/// One launch and the files that come of it.
-pub struct PlannedJob {
-    /// Its log and record.
-    pub files: JobFiles,
-    /// Where rank 0 runs, which writes the record.
-    pub first_host: String,
-    /// Of all hosts together.
-    pub ranks: u32,
-    /// Processes beside them.
-    pub servers: ServerRanks,
-    /// This machine's, at which ranks on other hosts reach it; none where all run here.
-    pub addresses: Vec<IpAddr>,
-    /// What starts its ranks.
-    pub starter: Starter,
-    /// The starter's command line.
-    pub command: Vec<String>,
-    /// The file that it reads its hosts from, and what that has to hold; `None` if the command line names them.
-    pub hostfile: Option<(PathBuf, String)>,
-}
+impl Job<'_> {
+    /// The command line of `starter`, program first.
+    pub fn command(&self, starter: Starter) -> Vec<String> {
+        starter.command_line(self)
+    }
 
-impl PlannedJob {
-    /// The command line of mpirun or srun, to be pasted into a shell.
-    pub fn command_line(&self) -> String {
-        shell_words::join(&self.command)
+    /// The same, to be pasted into a shell.
+    pub fn command_line(&self, starter: Starter) -> String {
+        shell_words::join(self.command(starter))
     }
 
     /// The log's path.
@@ -103,28 +71,30 @@ impl PlannedJob {
         if under_way.exists() { under_way } else { self.log().to_owned() }
     }
 
-    /// Runs the job to its end; [`close`](PlannedJob::close) is the next step, also after
+    /// Runs the job to its end; [`close`](Job::close) is the next step, also after
     /// an error. Its command goes to the log, and its output to the log; `each` gets all that is heard of it, and an
     /// error of `each` ends the job. The host of a rank that was killed is asked why, by `ask`.
     pub fn run(
         &self,
+        starter: Starter,
         limits: JobLimits,
         interrupt: &Interrupt,
         ask: Ask,
         mut each: impl FnMut(Heard) -> anyhow::Result<()>,
     ) -> anyhow::Result<JobEnd> {
         let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
-        writeln!(log, "+ {}", self.command_line()).map_err(|error| self.log_not_written(error))?;
-        if let Some((path, text)) = &self.hostfile {
-            fs::write(path, text).with_context(|| format!("the hostfile {} cannot be written", path.display()))?;
+        let command = self.command(starter);
+        writeln!(log, "+ {}", shell_words::join(&command)).map_err(|error| self.log_not_written(error))?;
+        if let Some(text) = self.hostfile_text().filter(|_| starter.reads_hostfile(&self.servers)) {
+            let path = self.hostfile();
+            fs::write(&path, text).with_context(|| format!("the hostfile {} cannot be written", path.display()))?;
         }
-        let mut watch = Watch::open(self.ranks, &self.servers, &self.addresses, limits.stall_timeout, ask)?;
+        let mut watch = Watch::open(self.case.ranks(), &self.servers, &self.addresses(), limits.stall_timeout, ask)?;
         if let Some(lack) = watch.lack() {
             print_error(&format!("warning: {lack}"));
         }
-        let command = self.starter.passing(&self.command, LAUNCHER_VARIABLE);
-        let launch = Launch { starter: self.starter, command: &command, timeout: limits.timeout };
-        let ended = process::run(&launch, interrupt, &mut watch, |heard| {
+        let command = starter.passing(&command, LAUNCHER_VARIABLE);
+        let ended = process::run(starter, &command, limits.timeout, interrupt, &mut watch, |heard| {
             if let Heard::Block(block) = heard {
                 log.write_all(block).map_err(|error| self.log_not_written(error))?;
             }
@@ -134,10 +104,15 @@ impl PlannedJob {
     }
 
     /// The record that rank 0 of a job with exit status 0 left, or why there is none.
-    pub fn read_record<T>(&self, read: impl FnOnce(BufReader<File>) -> anyhow::Result<T>) -> Result<T, String> {
+    pub fn read_record<T>(
+        &self,
+        starter: Starter,
+        read: impl FnOnce(BufReader<File>) -> anyhow::Result<T>,
+    ) -> Result<T, String> {
         let record = self.files.record.display();
         let file = File::open(&self.files.record).map_err(|_| {
-            let (program, host) = (self.starter.program(), &self.first_host);
+            // Rank 0 runs on the first host; at least one was found to fit the case.
+            let (program, host) = (starter.program(), &self.hosts[0].name);
             format!("{program} ended with exit status 0, but rank 0 on {host} left no record {record} here")
         })?;
         read(BufReader::new(file)).map_err(|error| format!("record {record}: {error:#}"))
@@ -199,19 +174,13 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::launch::job::request::{JobFiles, StarterOptions};
+    use crate::launch::local::environment::LaunchEnvironment;
 
-    fn job(folder: &Path) -> PlannedJob {
+    fn job(folder: &Path) -> Job<'static> {
         let files = JobFiles { log: folder.join("log"), record: folder.join("record") };
-        PlannedJob {
-            files,
-            first_host: "a".to_owned(),
-            ranks: 1,
-            servers: ServerRanks::default(),
-            addresses: Vec::new(),
-            starter: Starter::Mpirun,
-            command: vec!["mpirun".to_owned(), "a b".to_owned()],
-            hostfile: None,
-        }
+        let job = Job::example("1n1g", "a:1", StarterOptions::default(), LaunchEnvironment::default());
+        Job { files, program: vec!["a b".to_owned()], ..job }
     }
 
     #[test]
@@ -248,15 +217,17 @@ mod tests {
     fn a_record_that_cannot_be_read_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
         let job = job(folder.path());
-        let error = job.read_record(|_| Ok(())).expect_err("there is none");
+        let error = job.read_record(Starter::Mpirun, |_| Ok(())).expect_err("there is none");
         assert!(error.contains("rank 0 on a left no record") && error.contains("/record here"), "{error}");
         fs::write(folder.path().join("record"), "").expect("written");
-        let error = job.read_record(|_| anyhow::bail!("not JSON") as anyhow::Result<()>).expect_err("empty");
+        let error =
+            job.read_record(Starter::Mpirun, |_| anyhow::bail!("not JSON") as anyhow::Result<()>).expect_err("empty");
         assert!(error.ends_with("/record: not JSON"), "{error}");
     }
 
     #[test]
     fn the_command_can_be_pasted_into_a_shell() {
-        assert_eq!(job(Path::new("")).command_line(), "mpirun 'a b'");
+        let line = job(Path::new("")).command_line(Starter::Mpirun);
+        assert!(line.starts_with("mpirun --allow") && line.ends_with(" 'a b'"), "{line}");
     }
 }

@@ -31,16 +31,6 @@ const LONGEST_BLOCK: usize = 1 << 16;
 /// Blocks that wait to be handed out; then the pipe holds the rest, and who writes into it waits.
 const WAITING_BLOCKS: usize = 64;
 
-/// What is started.
-pub struct Launch<'a> {
-    /// What starts the ranks.
-    pub starter: Starter,
-    /// Its command line, program first.
-    pub command: &'a [String],
-    /// Longest time of the job.
-    pub timeout: Option<Duration>,
-}
-
 /// How a job ended. In every case none of its processes is left on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
@@ -89,16 +79,18 @@ pub enum Heard<'a> {
     Ranks(WatchedRanks),
 }
 
-/// Runs a job to its end, under the eyes of `watch`. `each` gets all that is heard of it, as it comes; an error of `each`
-/// ends the job.
+/// Runs `command` of `starter` to its end, in at most `timeout`, watched by `watch`. `each` gets all its output as it comes; an
+/// error of `each` ends the job.
 pub fn run(
-    launch: &Launch,
+    starter: Starter,
+    command: &[String],
+    timeout: Option<Duration>,
     interrupt: &Interrupt,
     watch: &mut Watch,
     mut each: impl FnMut(Heard) -> anyhow::Result<()>,
 ) -> anyhow::Result<Ended> {
-    let (mut job, blocks) = Job::start(launch, watch.address())?;
-    let deadline = launch.timeout.map(|limit| (limit, Instant::now() + limit));
+    let (mut job, blocks) = RunningJob::start(starter, command, watch.address())?;
+    let deadline = timeout.map(|limit| (limit, Instant::now() + limit));
     let mut looked = Instant::now();
     let ended = loop {
         match blocks.recv_timeout(TICK) {
@@ -159,16 +151,19 @@ pub fn leash(launcher: i32, command: &[String]) -> anyhow::Result<()> {
 }
 
 /// A started job; dropping it ends it.
-struct Job {
+struct RunningJob {
     /// mpirun or srun. Gets SIGTERM, so that it ends the ranks of every host; after [`GRACE`] SIGKILL.
     leader: ChildProcess,
     /// Ends whoever is still there; dropped after the leader.
     _orphans: Orphans,
 }
 
-impl Job {
-    fn start(launch: &Launch, address: &LauncherAddress) -> anyhow::Result<(Job, Receiver<io::Result<Vec<u8>>>)> {
-        let Launch { starter, command, .. } = launch;
+impl RunningJob {
+    fn start(
+        starter: Starter,
+        command: &[String],
+        address: &LauncherAddress,
+    ) -> anyhow::Result<(RunningJob, Receiver<io::Result<Vec<u8>>>)> {
         // What a dying mpirun leaves behind becomes our child instead of init's: then it can be found and ended.
         nix::sys::prctl::set_child_subreaper(true).context("orphaned ranks cannot be adopted")?;
         let (reader, writer) = io::pipe().context("no pipe for the output")?;
@@ -179,7 +174,7 @@ impl Job {
         let mut leashed = Command::new("/proc/self/exe");
         leashed
             .args([LEASH, &process::id().to_string(), "--"])
-            .args(*command)
+            .args(command)
             .env(LAUNCHER_VARIABLE, address.to_string())
             .stdin(Stdio::null())
             .stdout(writer.try_clone().context("no pipe for the output")?)
@@ -189,7 +184,7 @@ impl Job {
         let (sender, blocks) = mpsc::sync_channel(WAITING_BLOCKS);
         thread::Builder::new().spawn(move || send_blocks(reader, &sender)).context("no thread for the output")?;
         let patience = if starter.has_watcher() { GRACE } else { Duration::ZERO };
-        Ok((Job { leader, _orphans: Orphans { patience } }, blocks))
+        Ok((RunningJob { leader, _orphans: Orphans { patience } }, blocks))
     }
 }
 

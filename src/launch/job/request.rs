@@ -1,6 +1,7 @@
-//! What is to be launched: one job's shape, hosts and program, and what the user set for every job. Not for how: each
-//! starter has its own command line.
+//! One job: its shape, hosts, program and files, and what the user set for every job. Not for how it is launched: each starter
+//! has its own command line, and [`planned`](crate::launch::job::planned) runs it.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ringmark_record::dimension::case::Case;
@@ -49,9 +50,25 @@ impl NeededMemory {
     }
 }
 
+/// Files that a job writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobFiles {
+    /// Its output, written here.
+    pub log: PathBuf,
+    /// Written by rank 0; absolute.
+    pub record: PathBuf,
+}
+
+impl JobFiles {
+    /// Path of the trace, beside the record.
+    pub fn trace(&self) -> PathBuf {
+        self.record.with_extension("trace.json")
+    }
+}
+
 /// One launch.
-#[derive(Debug, Clone, PartialEq)]
-pub struct JobRequest<'a> {
+#[derive(Debug, Clone)]
+pub struct Job<'a> {
     /// Shape.
     pub case: Case,
     /// Exactly the hosts of the case.
@@ -66,17 +83,24 @@ pub struct JobRequest<'a> {
     pub servers: ServerRanks,
     /// What each rank runs: program and arguments.
     pub program: Vec<String>,
-    /// File for the hosts of a job that has too many for a command line.
-    pub hostfile: PathBuf,
+    /// Log, record, and what stands beside them.
+    pub files: JobFiles,
+    /// This machine, as the launcher was started.
+    pub environment: &'a LaunchEnvironment,
 }
 
 /// Names of hosts that a command line has at most. One argument may not pass 128 KiB, which some 4,000 long names would.
 pub const HOSTS_ON_LINE: usize = 256;
 
-impl JobRequest<'_> {
+impl Job<'_> {
     /// The host of every process: the ranks, host by host, then the servers.
     pub fn hosts_of_all(&self) -> Vec<&str> {
         hosts_of_all(self.hosts, self.case, &self.servers)
+    }
+
+    /// File for the hosts of a job that has too many for a command line.
+    pub fn hostfile(&self) -> PathBuf {
+        self.files.log.with_extension("hosts")
     }
 
     /// Returns the text of the hostfile in Open MPI's form; `None` if the command line names the hosts.
@@ -96,14 +120,26 @@ impl JobRequest<'_> {
     }
 
     /// Whether all processes run on this machine.
-    pub fn is_local(&self, environment: &LaunchEnvironment) -> bool {
-        self.hosts_of_all().iter().all(|host| environment.is_here(host))
+    pub fn is_local(&self) -> bool {
+        self.hosts_of_all().iter().all(|host| self.environment.is_here(host))
+    }
+
+    /// Returns this machine's addresses that may lead here from the job's hosts; none if all of its ranks run here.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        if self.is_local() {
+            return Vec::new();
+        }
+        let leads_here = |address: &&IpAddr| match address {
+            IpAddr::V4(four) => !four.is_loopback() && !four.is_link_local(),
+            IpAddr::V6(six) => !six.is_loopback() && !six.is_unicast_link_local(),
+        };
+        self.environment.addresses.iter().filter(leads_here).copied().collect()
     }
 
     /// The threads that are asked for, or an equal part of this machine's cores; unknown where ranks run elsewhere.
-    pub fn threads_of_a_rank(&self, environment: &LaunchEnvironment) -> Option<u32> {
-        let part = (environment.cores / self.case.gpus_per_node).max(1);
-        self.threads.or(self.is_local(environment).then_some(part))
+    pub fn threads_of_a_rank(&self) -> Option<u32> {
+        let part = (self.environment.cores / self.case.gpus_per_node).max(1);
+        self.threads.or(self.is_local().then_some(part))
     }
 }
 
@@ -122,5 +158,27 @@ pub fn nccl_interface(interface: &Interface) -> String {
     match interface {
         Interface::Name(name) => format!("NCCL_SOCKET_IFNAME=={name}"),
         Interface::Network(network) => format!("{INTERFACE_VARIABLE}={network}"),
+    }
+}
+
+#[cfg(test)]
+impl Job<'static> {
+    /// `/opt/worker train` on `hosts`, without servers, with the log `run.log`.
+    pub fn example(case: &str, hosts: &str, options: StarterOptions, environment: LaunchEnvironment) -> Job<'static> {
+        use crate::launch::cluster::hosts::Hosts;
+
+        let case = case.parse().expect("a case");
+        let hosts: &Hosts = Box::leak(Box::new(Hosts::parse_list(hosts).expect("hosts")));
+        Job {
+            case,
+            hosts: hosts.of(case),
+            options: Box::leak(Box::new(options)),
+            ssh_port: 22,
+            threads: None,
+            servers: ServerRanks::default(),
+            program: vec!["/opt/worker".to_owned(), "train".to_owned()],
+            files: JobFiles { log: "run.log".into(), record: "/run.jsonl".into() },
+            environment: Box::leak(Box::new(environment)),
+        }
     }
 }

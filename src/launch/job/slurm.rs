@@ -11,7 +11,7 @@ use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::job::mpirun::TRANSPORTS;
-use crate::launch::job::request::{HOSTS_ON_LINE, JobRequest, ServerRanks, nccl_interface};
+use crate::launch::job::request::{HOSTS_ON_LINE, Job, ServerRanks, nccl_interface};
 use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
 /// What the allocation was asked for by task, core, GPU and memory, which srun would ask for again. A case has its own
@@ -115,8 +115,8 @@ pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
 /// The command line that launches `job` by srun: ranks in the order of Slurm's hosts, each host's ranks together.
 ///
 /// What is a variable goes before srun, which passes on all it has: `--export` could take no value with a comma.
-pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvironment) -> Vec<String> {
-    let JobRequest { case, hosts, options, .. } = job;
+pub fn command_line(job: &Job, gpus: GpusOfStep) -> Vec<String> {
+    let Job { case, hosts, options, environment, .. } = job;
     let mut line: Vec<String> = vec!["env".to_owned()];
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
 
@@ -130,7 +130,7 @@ pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvi
     if environment.container {
         add(&[&format!("OMPI_MCA_{}=none", SINGLE_COPY)]);
     }
-    if let Some(threads) = job.threads_of_a_rank(environment) {
+    if let Some(threads) = job.threads_of_a_rank() {
         add(&[&format!("OMP_NUM_THREADS={threads}")]);
     }
     if let Some(interface) = &options.interface {
@@ -155,7 +155,7 @@ pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvi
         _ => {
             let list = match job.hostfile_text() {
                 None => processes.join(","),
-                Some(_) => job.hostfile.display().to_string(),
+                Some(_) => job.hostfile().display().to_string(),
             };
             add(&[&format!("--nodelist={list}"), "--distribution=arbitrary"]);
         }
@@ -262,7 +262,7 @@ fn numbers(text: &str) -> anyhow::Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::job::request::StarterOptions;
+    use crate::launch::job::request::{JobFiles, StarterOptions};
     use crate::launch::job::starter::Starter;
 
     /// What Slurm 22.05 printed of `salloc -N2 --gpus=3`, shortened.
@@ -305,23 +305,10 @@ mod tests {
         environment: &LaunchEnvironment,
         change: impl FnOnce(&mut StarterOptions),
     ) -> String {
-        let case = case.parse().expect("a case");
-        let hosts = Hosts::parse_list("a:8,b:8").expect("hosts");
         let mut options = StarterOptions::default();
         change(&mut options);
-        let program = vec!["/opt/worker".to_owned(), "train".to_owned()];
-        let hosts = hosts.of(case);
-        let job = JobRequest {
-            case,
-            hosts,
-            options: &options,
-            ssh_port: 22,
-            threads: None,
-            servers,
-            program,
-            hostfile: "run.hosts".into(),
-        };
-        command_line(&job, gpus, environment).join(" ")
+        let job = Job { servers, ..Job::example(case, "a:8,b:8", options, environment.clone()) };
+        command_line(&job, gpus).join(" ")
     }
 
     #[test]
@@ -341,13 +328,10 @@ mod tests {
     #[test]
     fn many_hosts_are_a_compact_list_and_many_processes_a_file() {
         let list = (1..=8192).map(|host| format!("rack-node{host:04}:8")).collect::<Vec<_>>().join(",");
-        let hosts = Hosts::parse_list(&list).expect("hosts");
-        let (case, options) = ("8192n8g".parse().expect("a case"), StarterOptions::default());
-        let (servers, program) = (ServerRanks::default(), vec!["/opt/worker".to_owned()]);
-        let (hosts, hostfile) = (hosts.of(case), "/results/8192n8g/run.hosts".into());
-        let mut job =
-            JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, servers, program, hostfile };
-        let line = |job: &JobRequest| command_line(job, GpusOfStep::OneARank, &LaunchEnvironment::default()).join(" ");
+        let files = JobFiles { log: "/results/8192n8g/run.log".into(), record: "/run.jsonl".into() };
+        let job = Job::example("8192n8g", &list, StarterOptions::default(), LaunchEnvironment::default());
+        let mut job = Job { files, ..job };
+        let line = |job: &Job| command_line(job, GpusOfStep::OneARank).join(" ");
         let ranks = line(&job);
         assert!(ranks.contains(" --ntasks=65536 --ntasks-per-node=8 --nodelist=rack-node[0001-8192] "), "{ranks}");
         assert!(!Starter::Slurm(GpusOfStep::OneARank).reads_hostfile(&job.servers));

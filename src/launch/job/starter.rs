@@ -8,7 +8,7 @@ use ringmark_record::options::usage::usage;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::gridengine;
 use crate::launch::job::mpirun::{self, RemoteShell};
-use crate::launch::job::request::{JobRequest, ServerRanks};
+use crate::launch::job::request::{Job, ServerRanks};
 use crate::launch::job::slurm::{self, Allocation, GpusOfStep};
 use crate::launch::local::environment::LaunchEnvironment;
 
@@ -68,11 +68,11 @@ impl Starter {
     }
 
     /// The command line that launches `job`.
-    pub fn command_line(self, job: &JobRequest, environment: &LaunchEnvironment) -> Vec<String> {
+    pub fn command_line(self, job: &Job) -> Vec<String> {
         match self {
-            Starter::Mpirun => mpirun::command_line(job, RemoteShell::Ssh, environment),
-            Starter::GridEngine => mpirun::command_line(job, RemoteShell::Qrsh, environment),
-            Starter::Slurm(gpus) => slurm::command_line(job, gpus, environment),
+            Starter::Mpirun => mpirun::command_line(job, RemoteShell::Ssh),
+            Starter::GridEngine => mpirun::command_line(job, RemoteShell::Qrsh),
+            Starter::Slurm(gpus) => slurm::command_line(job, gpus),
         }
     }
 

@@ -21,8 +21,7 @@ use ringmark_record::trace::config::TraceConfig;
 use ringmark_record::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::planned::JobFiles;
-use crate::launch::job::request::ServerRanks;
+use crate::launch::job::request::{JobFiles, ServerRanks};
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext};
 use crate::launch::sweep::cost::JobCost;

@@ -15,8 +15,7 @@ use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::Conditions;
 use ringmark_record::progress::JobProgress;
 
-use crate::launch::job::planned::JobFiles;
-use crate::launch::job::request::ServerRanks;
+use crate::launch::job::request::{JobFiles, ServerRanks};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::cost::JobCost;

@@ -164,8 +164,7 @@ mod tests {
     use ringmark_record::dimension::case::Case;
 
     use super::*;
-    use crate::launch::job::planned::JobFiles;
-    use crate::launch::job::request::ServerRanks;
+    use crate::launch::job::request::{JobFiles, ServerRanks};
     use crate::launch::sweep::cost::JobCost;
 
     fn job(case: &str, train: &TrainConfig) -> JobPlan {

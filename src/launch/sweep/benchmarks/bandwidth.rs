@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::planned::JobFiles;
+use crate::launch::job::request::JobFiles;
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext};

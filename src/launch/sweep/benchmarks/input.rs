@@ -14,8 +14,7 @@ use ringmark_record::options::option_table::arguments;
 use ringmark_record::trace::config::TraceConfig;
 
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::planned::JobFiles;
-use crate::launch::job::request::ServerRanks;
+use crate::launch::job::request::{JobFiles, ServerRanks};
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext};

@@ -9,7 +9,7 @@ use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 use ringmark_record::trace::config::TraceConfig;
 
-use crate::launch::job::planned::JobFiles;
+use crate::launch::job::request::JobFiles;
 use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext};
 use crate::launch::sweep::cost::JobCost;

@@ -14,8 +14,7 @@ use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 use ringmark_record::trace::config::TraceConfig;
 
-use crate::launch::job::planned::JobFiles;
-use crate::launch::job::request::ServerRanks;
+use crate::launch::job::request::{JobFiles, ServerRanks};
 use crate::launch::local::out::absolute_out;
 use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext};

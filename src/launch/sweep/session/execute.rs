@@ -7,9 +7,10 @@ use ringmark_record::benchmark::Record;
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::{RanOn, RunState};
 
-use crate::launch::job::launcher::{LaunchConfig, Launcher, WorkerCall};
-use crate::launch::job::planned::{JobEnd, JobLimits, PlannedJob};
+use crate::launch::job::launcher::{LaunchConfig, Launcher};
+use crate::launch::job::planned::{JobEnd, JobLimits};
 use crate::launch::job::process::{Ended, Heard, lines_of};
+use crate::launch::job::request::Job;
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::WatchedRanks;
 use crate::launch::local::interrupt::Interrupt;
@@ -32,9 +33,9 @@ pub struct JobRunner<'a, B> {
 
 impl<B: Benchmark> JobRunner<'_, B> {
     /// What starts a job, and where it writes.
-    pub fn launch_of(&self, job: &JobPlan) -> PlannedJob {
-        let JobPlan { case, threads, servers, arguments, files, .. } = job;
-        self.launcher.plan(WorkerCall { case: *case, threads: *threads, servers, arguments, files })
+    pub fn launch_of(&self, plan: &JobPlan) -> Job<'_> {
+        let JobPlan { case, threads, servers, arguments, files, .. } = plan;
+        Job { threads: *threads, servers: servers.clone(), ..self.launcher.job(*case, arguments, files) }
     }
 
     /// Runs one job. Whatever makes it invalid is its outcome, the last line of its log, and in the ledger; where those
@@ -69,9 +70,9 @@ impl<B: Benchmark> JobRunner<'_, B> {
             }
         };
         look(&mut follower, WatchedRanks::none());
-        let ask = |rank: u32, line: &[&str]| self.launcher.ask((job.case, &job.servers), rank, line, interrupt);
+        let ask = |rank: u32, line: &[&str]| self.launcher.ask(&launch, rank, line, interrupt);
         let limits = JobLimits { timeout, stall_timeout };
-        let end = launch.run(limits, interrupt, &ask, |heard| match heard {
+        let end = launch.run(self.launch.starter, limits, interrupt, &ask, |heard| match heard {
             Heard::Block(block) => {
                 let mut follow = || lines_of(block).try_for_each(|line| follower.line(line));
                 if self.benchmark.shows_output() { display.above(follow) } else { follow() }
@@ -106,13 +107,13 @@ impl<B: Benchmark> JobRunner<'_, B> {
     /// What a job's end and its record, or why there is none, say together.
     fn conclude(
         &self,
-        launch: &PlannedJob,
+        launch: &Job,
         end: &Ended,
         follower: B::Follower,
         ledger: Option<&mut Ledger>,
     ) -> JobOutcome<B::Figures> {
-        let record = launch.read_record(B::Record::read);
-        let failure = failure_of(launch.starter, end, &record);
+        let record = launch.read_record(self.launch.starter, B::Record::read);
+        let failure = failure_of(self.launch.starter, end, &record);
         let record = match record {
             Ok(record) => record,
             Err(missing) => return JobOutcome::Failed(failure.unwrap_or(missing)),
@@ -133,7 +134,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
     fn write_down(
         &self,
         job: &JobPlan,
-        launch: &PlannedJob,
+        launch: &Job,
         outcome: &JobOutcome<B::Figures>,
         ledger: Option<&mut Ledger>,
     ) -> anyhow::Result<()> {

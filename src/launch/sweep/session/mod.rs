@@ -20,8 +20,7 @@ use ringmark_record::options::usage::usage;
 use crate::launch::doctor::command::before_jobs;
 use crate::launch::doctor::host::Visit;
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig};
-use crate::launch::job::planned::JobFiles;
-use crate::launch::job::request::NeededMemory;
+use crate::launch::job::request::{JobFiles, NeededMemory};
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{Printer, print_line};
@@ -85,7 +84,7 @@ impl<B: Benchmark> Session<'_, B> {
         lines.for_each(|line| print_line(&format!("# {line}")));
         agenda.estimate.iter().for_each(|line| print_line(&format!("# {line}")));
         for job in agenda.missing() {
-            print_line(&self.runner().launch_of(job).command_line());
+            print_line(&self.runner().launch_of(job).command_line(launch.starter));
         }
         if let Some(SavedConfig { path, text }) = &launch.save_config {
             output::check_target("--save-config", path, &[])?;

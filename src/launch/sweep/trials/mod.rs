@@ -19,7 +19,7 @@ use ringmark_record::benchmark::{BenchmarkKind, Record};
 use ringmark_record::file::run_name::{self, RunName};
 
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::planned::JobFiles;
+use crate::launch::job::request::JobFiles;
 use crate::launch::sweep::axes_sweep::files_in;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext};
 use crate::launch::sweep::cost::JobCost;

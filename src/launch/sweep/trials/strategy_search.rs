@@ -18,7 +18,7 @@ use ringmark_record::options::usage::usage;
 use ringmark_record::stats::summary;
 
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::planned::JobFiles;
+use crate::launch::job::request::JobFiles;
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::{JobPlan, PlanContext};
