@@ -14,7 +14,7 @@ pub struct Agenda {
     /// Of a benchmark that keeps a manifest.
     pub ledger: Option<Ledger>,
     /// Lines before the first job.
-    pub start: Vec<String>,
+    pub header: Vec<String>,
     /// After them, what the jobs that are missing will take.
     pub estimate: Vec<String>,
     /// After these, what of an earlier session does not count.

@@ -155,17 +155,10 @@ pub trait Benchmark {
     /// Every job in the order in which they run.
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>>;
 
-    /// Its options on which figures depend, by name, for a manifest by which `--resume` goes on; `None` where it keeps no
-    /// manifest. Those of [`AXIS_OPTIONS`](crate::launch::sweep::plan::AXIS_OPTIONS) may hold several values.
-    fn conditions(&self, context: PlanContext) -> Option<BTreeMap<String, String>>;
-
-    /// What a dry run says before the commands, and a session with [`start`](Benchmark::start) too.
-    fn warning(&self) -> Option<&'static str> {
+    /// The benchmark as one that keeps a manifest; `None` if it keeps none.
+    fn resumable(&self) -> Option<&dyn Resumable<Record = Self::Record>> {
         None
     }
-
-    /// Lines before the first job.
-    fn start(&self, context: PlanContext) -> Vec<String>;
 
     /// True if it precedes the jobs that were asked for.
     fn is_trial(&self) -> bool {
@@ -194,13 +187,32 @@ pub trait Benchmark {
         false
     }
 
-    /// The log and record of a finished run, both there and whole; or what is wrong with them.
-    fn check_finished(&self, run: RunName) -> Result<Self::Record, String>;
-
     /// Lines for the last of `ended`, which counts.
-    fn report(&self, ended: &[EndedJob<Self::Figures>]) -> Vec<String>;
+    fn report(&self, ended: &[EndedJob<Self::Figures>]) -> Vec<String> {
+        let _ = ended;
+        Vec::new()
+    }
 
     /// After the last job, or the one that failed: prints what all of them say. `planned` are all jobs of the plan but those
     /// without memory, `is_complete` says that each of them counts.
     fn finish(&self, planned: &[JobPlan], ended: &[EndedJob<Self::Figures>], is_complete: bool) -> anyhow::Result<()>;
+}
+
+/// A benchmark of many jobs that keeps a manifest, by which `--resume` continues it.
+pub trait Resumable {
+    /// Record of a job.
+    type Record: Record;
+
+    /// Returns the options on which figures depend, by name. Those of
+    /// [`AXIS_OPTIONS`](crate::launch::sweep::plan::AXIS_OPTIONS) may hold several values.
+    fn conditions(&self, context: PlanContext) -> BTreeMap<String, String>;
+
+    /// Returns the lines before the first job.
+    fn header_lines(&self, context: PlanContext) -> Vec<String>;
+
+    /// Returns the line that ends the header, and precedes the commands of a dry run.
+    fn warning(&self) -> Option<&'static str>;
+
+    /// Reads the log and record of a finished run; an error says what is wrong with them.
+    fn check_finished(&self, run: RunName) -> Result<Self::Record, String>;
 }

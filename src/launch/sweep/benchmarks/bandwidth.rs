@@ -4,7 +4,6 @@
 //! Standard output is that of the jobs, and what is added begins with `#`: a program that reads nccl-tests' output can
 //! read this. With `--json` alone the figures stand there instead, and messages go to the standard error.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +14,7 @@ use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::units::GigabytesPerSecond;
-use ringmark_record::file::run_name::{RunName, bandwidth_files, bandwidth_operation};
+use ringmark_record::file::run_name::{bandwidth_files, bandwidth_operation};
 use ringmark_record::options::option_table::arguments;
 use ringmark_record::stats::busbw::Bus;
 use ringmark_record::trace::config::TraceConfig;
@@ -134,14 +133,6 @@ impl Benchmark for BandwidthSweep {
         Ok(self.cases.iter().flat_map(|case| each.iter().map(|config| job(*case, config))).collect())
     }
 
-    fn conditions(&self, _: PlanContext) -> Option<BTreeMap<String, String>> {
-        None
-    }
-
-    fn start(&self, _: PlanContext) -> Vec<String> {
-        Vec::new()
-    }
-
     fn announce(&self, job: &JobPlan) -> Option<String> {
         Some(format!("{}, ranks: {}, log: {}", job.title, job.case.ranks(), job.files.log.display()))
     }
@@ -156,14 +147,6 @@ impl Benchmark for BandwidthSweep {
 
     fn figures(&self, record: BandwidthRecord, _: Echo) -> Result<BandwidthRecord, String> {
         Ok(record)
-    }
-
-    fn check_finished(&self, run: RunName) -> Result<BandwidthRecord, String> {
-        Err(format!("{run} is no run of this benchmark"))
-    }
-
-    fn report(&self, _: &[EndedJob<BandwidthRecord>]) -> Vec<String> {
-        Vec::new()
     }
 
     fn finish(&self, _: &[JobPlan], ended: &[EndedJob<BandwidthRecord>], _: bool) -> anyhow::Result<()> {

@@ -1,7 +1,6 @@
 //! The benchmark `input`: reading and decoding alone, one job of one process a host. Standard output is the job's, and what is
 //! added begins with `#`.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +8,7 @@ use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::input::config::InputConfig;
 use ringmark_record::benchmark::input::record::InputRecord;
 use ringmark_record::dimension::case::Case;
-use ringmark_record::file::run_name::{INPUT_LOG, INPUT_RECORD, RunName};
+use ringmark_record::file::run_name::{INPUT_LOG, INPUT_RECORD};
 use ringmark_record::options::option_table::arguments;
 use ringmark_record::trace::config::TraceConfig;
 
@@ -106,14 +105,6 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
         }])
     }
 
-    fn conditions(&self, _: PlanContext) -> Option<BTreeMap<String, String>> {
-        None
-    }
-
-    fn start(&self, _: PlanContext) -> Vec<String> {
-        Vec::new()
-    }
-
     fn announce(&self, job: &JobPlan) -> Option<String> {
         Some(format!("{}, hosts: {}, log: {}", job.title, job.case.nodes, job.files.log.display()))
     }
@@ -128,14 +119,6 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
 
     fn figures(&self, record: InputRecord, _: Echo) -> Result<InputRecord, String> {
         Ok(record)
-    }
-
-    fn check_finished(&self, run: RunName) -> Result<InputRecord, String> {
-        Err(format!("{run} is no run of this benchmark"))
-    }
-
-    fn report(&self, _: &[EndedJob<InputRecord>]) -> Vec<String> {
-        Vec::new()
     }
 
     fn finish(&self, _: &[JobPlan], ended: &[EndedJob<InputRecord>], _: bool) -> anyhow::Result<()> {

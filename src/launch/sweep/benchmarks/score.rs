@@ -11,7 +11,7 @@ use ringmark_record::trace::config::TraceConfig;
 
 use crate::launch::job::request::JobFiles;
 use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, Resumable};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
@@ -82,24 +82,8 @@ impl Benchmark for ScoreSweep {
         self.sweep.axes.runs().into_iter().map(job).collect()
     }
 
-    fn conditions(&self, context: PlanContext) -> Option<BTreeMap<String, String>> {
-        // What is traced of a run is no condition of what it measures.
-        let score = ScoreConfig { trace: TraceConfig::default(), ..self.score.clone() };
-        Some(self.sweep.conditions(context, option_table::settings(&score)))
-    }
-
-    fn warning(&self) -> Option<&'static str> {
-        self.sweep.warning()
-    }
-
-    fn start(&self, context: PlanContext) -> Vec<String> {
-        let (axes, out, profile) = (self.sweep.describe_axes(), self.sweep.out.display(), self.sweep.profile);
-        let ScoreConfig { iterations, warmup, device, .. } = &self.score;
-        let first = format!(
-            "scoring of {axes}, {} passes, device {device}, profile {profile}; logs and records in {out}",
-            measured_and_warmup(iterations, warmup)
-        );
-        [first].into_iter().chain(self.sweep.cores_line(context)).collect()
+    fn resumable(&self) -> Option<&dyn Resumable<Record = ScoreRecord>> {
+        Some(self)
     }
 
     fn follow(&self, job: &JobPlan) -> RunProgress {
@@ -111,11 +95,6 @@ impl Benchmark for ScoreSweep {
     fn figures(&self, record: ScoreRecord, _: RunProgress) -> Result<RunFigures, String> {
         let speed = record.speed().ok_or("the record has no pass")?;
         Ok(RunFigures { speed, warnings: record.warnings })
-    }
-
-    fn check_finished(&self, run: RunName) -> Result<ScoreRecord, String> {
-        self.sweep.finished_log(run)?;
-        self.sweep.finished_record(run)
     }
 
     fn expects_shortage(&self) -> bool {
@@ -132,5 +111,34 @@ impl Benchmark for ScoreSweep {
             self.sweep.end(&next).iter().for_each(|line| self.printer().line(line));
         }
         Ok(())
+    }
+}
+
+impl Resumable for ScoreSweep {
+    type Record = ScoreRecord;
+
+    fn conditions(&self, context: PlanContext) -> BTreeMap<String, String> {
+        // What is traced of a run is no condition of what it measures.
+        let score = ScoreConfig { trace: TraceConfig::default(), ..self.score.clone() };
+        self.sweep.conditions(context, option_table::settings(&score))
+    }
+
+    fn warning(&self) -> Option<&'static str> {
+        self.sweep.warning()
+    }
+
+    fn header_lines(&self, context: PlanContext) -> Vec<String> {
+        let (axes, out, profile) = (self.sweep.describe_axes(), self.sweep.out.display(), self.sweep.profile);
+        let ScoreConfig { iterations, warmup, device, .. } = &self.score;
+        let first = format!(
+            "scoring of {axes}, {} passes, device {device}, profile {profile}; logs and records in {out}",
+            measured_and_warmup(iterations, warmup)
+        );
+        [first].into_iter().chain(self.sweep.cores_line(context)).collect()
+    }
+
+    fn check_finished(&self, run: RunName) -> Result<ScoreRecord, String> {
+        self.sweep.finished_log(run)?;
+        self.sweep.finished_record(run)
     }
 }

@@ -17,7 +17,7 @@ use ringmark_record::trace::config::TraceConfig;
 use crate::launch::job::request::{JobFiles, ServerRanks};
 use crate::launch::local::out::absolute_out;
 use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext, Resumable};
 use crate::launch::sweep::cost::{EpochImages, JobCost, ValidationCost};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
@@ -172,7 +172,50 @@ impl Benchmark for TrainSweep {
         Ok(jobs)
     }
 
-    fn conditions(&self, context: PlanContext) -> Option<BTreeMap<String, String>> {
+    fn resumable(&self) -> Option<&dyn Resumable<Record = RunRecord>> {
+        Some(self)
+    }
+
+    fn follow(&self, job: &JobPlan) -> RunProgress {
+        let iterations = job.run.map_or(self.train.iterations, |run| self.iterations(run));
+        let train = |run: RunName| TrainConfig { batch_size: run.batch_size, ..self.train.clone() };
+        let validation = job.run.filter(|run| !run.baseline).and_then(|run| self.validation(run, &train(run)));
+        self.sweep.follow(job, iterations, self.train.warmup).validating(validation)
+    }
+
+    fn announce(&self, job: &JobPlan) -> Option<String> {
+        let checkpoint = job.checkpoint.as_ref().filter(|checkpoint| checkpoint.is_taken_up)?;
+        Some(format!("{}: goes on from its checkpoint {}", job.title, checkpoint.file.display()))
+    }
+
+    fn figures(&self, record: RunRecord, follower: RunProgress) -> Result<RunFigures, String> {
+        follower.speed().ok_or("the log has no iteration after warm-up")?;
+        let speed = record.speed(self.train.warmup as usize).ok_or("the record has no iteration after warm-up")?;
+        Ok(RunFigures { speed, warnings: record.end.map(|end| end.warnings).unwrap_or_default() })
+    }
+
+    fn expects_shortage(&self) -> bool {
+        self.sweep.axes.batch_sizes.has_several()
+    }
+
+    fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {
+        self.sweep.report(ended, " (after warm-up)")
+    }
+
+    fn finish(&self, planned: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
+        if is_complete && self.ddp_suite {
+            let names: Vec<RunName> = planned.iter().filter_map(|job| job.run).collect();
+            let lines = suite::lines(&self.sweep.out, &names, self.train.warmup)?;
+            self.printer().line(&format!("\n{}\n", lines.join("\n")));
+        }
+        Ok(())
+    }
+}
+
+impl Resumable for TrainSweep {
+    type Record = RunRecord;
+
+    fn conditions(&self, context: PlanContext) -> BTreeMap<String, String> {
         // What is traced of a run is no condition of what it measures.
         let train = TrainConfig { save: None, record: None, trace: TraceConfig::default(), ..self.train.clone() };
         let mut conditions = self.sweep.conditions(context, option_table::settings(&train));
@@ -182,14 +225,14 @@ impl Benchmark for TrainSweep {
             conditions.insert("--autotune-over".to_owned(), joined(over, " "));
             conditions.insert(strategy_search::CHOSEN.to_owned(), tuned_option::chosen_text(over, &self.train));
         }
-        Some(conditions)
+        conditions
     }
 
     fn warning(&self) -> Option<&'static str> {
         self.sweep.warning()
     }
 
-    fn start(&self, context: PlanContext) -> Vec<String> {
+    fn header_lines(&self, context: PlanContext) -> Vec<String> {
         let TrainSweep { sweep, train, .. } = self;
         let (axes, out, profile) = (sweep.describe_axes(), sweep.out.display(), sweep.profile);
         let TrainConfig { iterations, warmup, device, .. } = train;
@@ -218,46 +261,11 @@ impl Benchmark for TrainSweep {
         lines
     }
 
-    fn follow(&self, job: &JobPlan) -> RunProgress {
-        let iterations = job.run.map_or(self.train.iterations, |run| self.iterations(run));
-        let train = |run: RunName| TrainConfig { batch_size: run.batch_size, ..self.train.clone() };
-        let validation = job.run.filter(|run| !run.baseline).and_then(|run| self.validation(run, &train(run)));
-        self.sweep.follow(job, iterations, self.train.warmup).validating(validation)
-    }
-
-    fn announce(&self, job: &JobPlan) -> Option<String> {
-        let checkpoint = job.checkpoint.as_ref().filter(|checkpoint| checkpoint.is_taken_up)?;
-        Some(format!("{}: goes on from its checkpoint {}", job.title, checkpoint.file.display()))
-    }
-
-    fn figures(&self, record: RunRecord, follower: RunProgress) -> Result<RunFigures, String> {
-        follower.speed().ok_or("the log has no iteration after warm-up")?;
-        let speed = record.speed(self.train.warmup as usize).ok_or("the record has no iteration after warm-up")?;
-        Ok(RunFigures { speed, warnings: record.end.map(|end| end.warnings).unwrap_or_default() })
-    }
-
     fn check_finished(&self, run: RunName) -> Result<RunRecord, String> {
         let (done, wanted) = (self.sweep.finished_log(run)?, self.iterations(run));
         if done != wanted {
             return Err(format!("its log {} has {done} iterations of {wanted}", run.log(&self.sweep.out).display()));
         }
         self.sweep.finished_record(run)
-    }
-
-    fn expects_shortage(&self) -> bool {
-        self.sweep.axes.batch_sizes.has_several()
-    }
-
-    fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {
-        self.sweep.report(ended, " (after warm-up)")
-    }
-
-    fn finish(&self, planned: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
-        if is_complete && self.ddp_suite {
-            let names: Vec<RunName> = planned.iter().filter_map(|job| job.run).collect();
-            let lines = suite::lines(&self.sweep.out, &names, self.train.warmup)?;
-            self.printer().line(&format!("\n{}\n", lines.join("\n")));
-        }
-        Ok(())
     }
 }

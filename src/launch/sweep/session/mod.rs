@@ -25,7 +25,9 @@ use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{Printer, print_line};
 use crate::launch::sweep::agenda::Agenda;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobOutcome, JobPlan, PlanContext};
+use crate::launch::sweep::benchmark::{
+    Benchmark, EndedJob, JobCheckpoint, JobOutcome, JobPlan, PlanContext, Resumable,
+};
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
 use crate::launch::sweep::folder::{self, FolderLock};
@@ -80,7 +82,8 @@ impl<B: Benchmark> Session<'_, B> {
         if launch.doctor && self.launcher.hosts().len() > 1 && launch.options.interface.is_none() {
             print_line("# and, unless --no-doctor, arguments for the network that the doctor finds");
         }
-        let lines = self.unused_hosts().into_iter().chain(self.benchmark.warning().map(str::to_owned));
+        let warning = self.benchmark.resumable().and_then(Resumable::warning).map(str::to_owned);
+        let lines = self.unused_hosts().into_iter().chain(warning);
         lines.for_each(|line| print_line(&format!("# {line}")));
         agenda.estimate.iter().for_each(|line| print_line(&format!("# {line}")));
         for job in agenda.missing() {
@@ -113,7 +116,7 @@ impl<B: Benchmark> Session<'_, B> {
         if let Some(ledger) = &mut agenda.ledger {
             ledger.write(agenda.plan.iter().filter_map(|job| job.run))?;
         }
-        agenda.start.iter().chain(&agenda.estimate).chain(&agenda.notes).for_each(|line| self.printer.line(line));
+        agenda.header.iter().chain(&agenda.estimate).chain(&agenda.notes).for_each(|line| self.printer.line(line));
 
         let mut ended = Vec::new();
         let outcome = self.run_missing(&mut agenda, &lock, &interrupt, &mut ended);
@@ -156,24 +159,24 @@ impl<B: Benchmark> Session<'_, B> {
         let environment = self.launcher.environment();
         let context = PlanContext { environment, begun: begun.as_ref().map(|manifest| &manifest.conditions) };
         let plan = self.benchmark.plan(context)?;
-        let mut start: Vec<String> = self.benchmark.start(context);
-        start.extend(self.benchmark.warning().map(str::to_owned));
-        let Some(options) = self.benchmark.conditions(context) else {
+        let Some(benchmark) = self.benchmark.resumable() else {
             refuse_used_files(out, &plan)?;
-            return Ok(Agenda { plan, ledger: None, start, estimate: Vec::new(), notes: Vec::new() });
+            return Ok(Agenda { plan, ledger: None, header: Vec::new(), estimate: Vec::new(), notes: Vec::new() });
         };
-        let conditions = conditions(options, launch, cooldown, &self.launcher)?;
+        let mut header = benchmark.header_lines(context);
+        header.extend(benchmark.warning().map(str::to_owned));
+        let conditions = conditions(benchmark.conditions(context), launch, cooldown, &self.launcher)?;
         let command = resume_command(environment, out);
         let (ledger, notes) = match begun {
             None => (Ledger::begin(self.benchmark.kind(), out, command, conditions)?, Vec::new()),
             Some(manifest) => {
                 let asked_again = |run: &RunName| repeat.contains(&run.case);
                 let repeat: Vec<RunName> = plan.iter().filter_map(|job| job.run).filter(asked_again).collect();
-                let check = |run: RunName| Ok(ran_on(&self.benchmark.check_finished(run)?));
+                let check = |run: RunName| Ok(ran_on(&benchmark.check_finished(run)?));
                 Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, &repeat, check)?
             }
         };
-        let mut agenda = Agenda { plan, ledger: Some(ledger), start, estimate: Vec::new(), notes };
+        let mut agenda = Agenda { plan, ledger: Some(ledger), header, estimate: Vec::new(), notes };
         agenda.estimate = estimate::lines(agenda.missing(), &self.this_machine(), cooldown);
         Ok(agenda)
     }

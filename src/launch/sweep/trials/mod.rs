@@ -11,7 +11,6 @@ pub mod batch_search;
 pub mod strategy_search;
 pub mod tuned_option;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -98,14 +97,6 @@ impl<R: Record, F> Benchmark for Trial<'_, R, F> {
         Ok(vec![JobPlan { title: self.title.clone(), cost: JobCost::EQUAL, ..job }])
     }
 
-    fn conditions(&self, _: PlanContext) -> Option<BTreeMap<String, String>> {
-        None
-    }
-
-    fn start(&self, _: PlanContext) -> Vec<String> {
-        Vec::new()
-    }
-
     fn is_trial(&self) -> bool {
         true
     }
@@ -120,10 +111,6 @@ impl<R: Record, F> Benchmark for Trial<'_, R, F> {
 
     fn expects_shortage(&self) -> bool {
         true
-    }
-
-    fn check_finished(&self, run: RunName) -> Result<R, String> {
-        Err(format!("{} in {} is a trial", run, self.out.display()))
     }
 
     fn report(&self, ended: &[EndedJob<F>]) -> Vec<String> {
