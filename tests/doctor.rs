@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, succeed};
-use crate::support::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
+use crate::support::sandbox::{Sandbox, copy_program, refused, ringmark, run, wait_until, words};
 use crate::support::turn::{turn, turn_of};
 
 impl Sandbox {
@@ -274,7 +274,7 @@ impl Hospital {
     fn open() -> Option<Hospital> {
         let cluster = Cluster::up(4)?;
         let sandbox = Sandbox::new("");
-        fs::copy(crate::support::worker(), sandbox.worker()).expect("copied");
+        copy_program(crate::support::worker(), sandbox.worker());
         Some(Hospital { sandbox, cluster })
     }
 

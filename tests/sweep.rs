@@ -19,7 +19,9 @@ use ringmark_record::host::environment::Environment;
 use ringmark_record::line::dlperf::{self, Line};
 
 use crate::support::runs::places;
-use crate::support::sandbox::{HANGING, Sandbox, all_are_heard, refused, ringmark, run, wait_until, words};
+use crate::support::sandbox::{
+    HANGING, Sandbox, all_are_heard, copy_program, refused, ringmark, run, wait_until, words,
+};
 use crate::virtual_cuda;
 
 /// Rank 0 of a sound run of 12 iterations, at 10.5 images/s in the two of warm-up and 20.5 after them.
@@ -410,7 +412,7 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
 fn a_missing_worker_is_reported_with_the_fix() {
     let sandbox = with_record(SOUND);
     let lonely = sandbox.path("ringmark");
-    fs::copy(env!("CARGO_BIN_EXE_ringmark"), &lonely).expect("copied");
+    copy_program(env!("CARGO_BIN_EXE_ringmark"), &lonely);
     let mut command = Command::new(lonely);
     command.args(words("sweep --cases 1n1g")).env("PATH", "/usr/bin:/bin").current_dir(sandbox.folder.path());
     let error = refused(&mut command, 1);

@@ -156,6 +156,12 @@ pub fn write_program(path: &Path, script: &str) {
     fs::remove_file(text).expect("removed");
 }
 
+/// Copies a program; by a process of its own, like [`write_program`].
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let status = Command::new("cp").args([from.as_ref(), to.as_ref()]).status().expect("coreutils");
+    assert!(status.success(), "{} is copied", from.as_ref().display());
+}
+
 /// Compiles `source`, a file below `tests`, into a shared library at `path`.
 pub fn compile_library(source: &str, path: &Path, options: &[&str]) {
     let mut compiler = Command::new("cc");
