@@ -1,4 +1,4 @@
-//! What several suites share: sandboxes, records of runs that never ran, simulated hosts, a browser, cores in turns.
+//! Shared support of the suites: sandboxes, made-up records, simulated hosts, a browser, a pool of cores.
 
 pub mod browser;
 pub mod golden;

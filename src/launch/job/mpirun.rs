@@ -24,10 +24,9 @@ pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
     let mut line: Vec<String> = Vec::new();
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
 
-    let hostfile = job.hostfile().display().to_string();
-    let on_hosts = |list: &dyn Fn() -> Vec<String>| match job.hostfile_text() {
-        None => ["-H".to_owned(), list().join(",")],
-        Some(_) => ["--hostfile".to_owned(), hostfile.clone()],
+    let on_hosts = |list: &dyn Fn() -> Vec<String>| match job.needs_hostfile() {
+        false => ["-H".to_owned(), list().join(",")],
+        true => ["--hostfile".to_owned(), job.hostfile().display().to_string()],
     };
     let slots = || hosts.iter().map(|host| format!("{}:{}", host.name, case.gpus_per_node)).collect();
     add(&["mpirun", "--allow-run-as-root", "--oversubscribe"]);

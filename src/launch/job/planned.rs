@@ -85,7 +85,9 @@ impl Job<'_> {
         let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
         let command = self.command(starter);
         writeln!(log, "+ {}", shell_words::join(&command)).map_err(|error| self.log_not_written(error))?;
-        if let Some(text) = self.hostfile_text().filter(|_| starter.reads_hostfile(&self.servers)) {
+        if starter.reads_hostfile(&self.servers)
+            && let Some(text) = self.hostfile_text()
+        {
             let path = self.hostfile();
             fs::write(&path, text).with_context(|| format!("the hostfile {} cannot be written", path.display()))?;
         }

@@ -83,7 +83,7 @@ pub struct Job<'a> {
     pub servers: ServerRanks,
     /// What each rank runs: program and arguments.
     pub program: Vec<String>,
-    /// Log, record, and what stands beside them.
+    /// Log and record.
     pub files: JobFiles,
     /// This machine, as the launcher was started.
     pub environment: &'a LaunchEnvironment,
@@ -103,19 +103,22 @@ impl Job<'_> {
         self.files.log.with_extension("hosts")
     }
 
+    /// Returns true if a command line would have too many names: one for each process if there are servers, else one for each
+    /// host.
+    pub fn needs_hostfile(&self) -> bool {
+        let names = match self.servers.number {
+            0 => self.hosts.len(),
+            servers => (self.case.ranks() + servers) as usize,
+        };
+        names > HOSTS_ON_LINE
+    }
+
     /// Returns the text of the hostfile in Open MPI's form; `None` if the command line names the hosts.
     pub fn hostfile_text(&self) -> Option<String> {
-        let has_servers = self.servers.number > 0;
-        // With servers it names the host of each process, in their order.
-        let names = if has_servers { self.hosts_of_all().len() } else { self.hosts.len() };
-        if names <= HOSTS_ON_LINE {
-            return None;
-        }
-        Some(match has_servers {
-            false => {
-                self.hosts.iter().map(|host| format!("{} slots={}\n", host.name, self.case.gpus_per_node)).collect()
-            }
-            true => self.hosts_of_all().into_iter().map(|host| format!("{host}\n")).collect(),
+        let slots = self.case.gpus_per_node;
+        self.needs_hostfile().then(|| match self.servers.number {
+            0 => self.hosts.iter().map(|host| format!("{} slots={slots}\n", host.name)).collect(),
+            _ => self.hosts_of_all().into_iter().map(|host| format!("{host}\n")).collect(),
         })
     }
 

@@ -153,9 +153,9 @@ pub fn command_line(job: &Job, gpus: GpusOfStep) -> Vec<String> {
         }
         // A host for each process, in their order. Slurm takes a list with a slash for the name of a file.
         _ => {
-            let list = match job.hostfile_text() {
-                None => processes.join(","),
-                Some(_) => job.hostfile().display().to_string(),
+            let list = match job.needs_hostfile() {
+                false => processes.join(","),
+                true => job.hostfile().display().to_string(),
             };
             add(&[&format!("--nodelist={list}"), "--distribution=arbitrary"]);
         }

@@ -1,5 +1,5 @@
-//! What a session needs of a benchmark: its jobs, how a record is read, what counts and what is printed. A benchmark is its
-//! configuration, which implements [`Benchmark`]; [`session`](crate::launch::sweep::session) runs the jobs.
+//! Interface between a session and a benchmark: jobs, records, figures and printed lines. A benchmark is its configuration,
+//! which implements [`Benchmark`]; [`session`](crate::launch::sweep::session) runs the jobs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -213,6 +213,6 @@ pub trait Resumable {
     /// Returns the line that ends the header, and precedes the commands of a dry run.
     fn warning(&self) -> Option<&'static str>;
 
-    /// Reads the log and record of a finished run; an error says what is wrong with them.
+    /// Reads the log and record of a finished run. The error describes what is missing or wrong.
     fn check_finished(&self, run: RunName) -> Result<Self::Record, String>;
 }

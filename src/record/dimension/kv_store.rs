@@ -79,7 +79,7 @@ impl KeyPlacement {
         KeyPlacement::Balanced
     }
 
-    /// Whether it is the default, of which records say nothing.
+    /// Returns true for the default, which records omit.
     pub fn is_balanced(&self) -> bool {
         *self == KeyPlacement::Balanced
     }

@@ -39,7 +39,7 @@ pub struct CodedSums {
     sums: Tensor,
     /// Residual of every gradient.
     residual: Vec<f32>,
-    /// In start order.
+    /// Codes sent in this step, in start order.
     sent: Vec<Sent>,
     /// Steps that are over.
     steps: u32,

@@ -74,7 +74,7 @@ pub enum Route {
 /// Between which arrays something goes that is not summed.
 #[derive(Debug, Clone, Copy)]
 pub enum Place<'a> {
-    /// From the input of the memory to its sums, in one type.
+    /// The input of the memory as source and its sums as destination, of one type.
     Memory,
     /// Within this tensor, which has the length and the type of the sums, as a model's flat weights have. The sums of the
     /// same elements are undefined afterwards: a backend may send by them.

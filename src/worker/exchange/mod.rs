@@ -51,7 +51,7 @@ pub struct ExchangeArrays {
     pub in_place: bool,
 }
 
-/// What a strategy is, for the record and for those that choose by it.
+/// Properties of a strategy, for the record and for decisions of callers.
 #[derive(Debug, Clone, Copy)]
 pub struct ExchangeFacts {
     /// The backend's name in the record.

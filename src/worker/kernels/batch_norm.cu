@@ -24,7 +24,7 @@ DEVICE int first_row() { return blockIdx.y * blockDim.y + threadIdx.y; }
 DEVICE int row_step() { return gridDim.y * blockDim.y; }
 
 // Adds `sums` over the rows of all blocks. Returns true in the last block of the slice, whose `totals` then hold the sums of
-// its channels. `partial` has room for gridDim.y x SUMS x channels numbers.
+// its channels. `partial` holds gridDim.y x SUMS x channels numbers.
 // `tickets`, one for each slice, must be zero and are zero again at the end.
 DEVICE bool sum_over_rows(
     const float (*sums)[WIDTH], float* partial, u32* tickets, const Shape& shape, double (*totals)[MAX_THREADS]) {

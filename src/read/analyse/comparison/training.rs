@@ -27,7 +27,7 @@ use crate::read::load::environment::{EnvironmentText, moment};
 /// Versions 1 and 2: `{"rn50": {"1n1g": {..}, ..}, ..}`.
 type FirstResultFile = BTreeMap<String, BTreeMap<Case, ResultCase>>;
 
-/// What is needed here, by the names in [`result_json`].
+/// The keys of [`result_json`] that a comparison reads.
 #[derive(Deserialize)]
 struct ResultFile {
     rows: Vec<ResultRow>,

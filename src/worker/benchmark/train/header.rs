@@ -9,7 +9,7 @@ use ringmark_record::manifest::RanOn;
 
 use crate::benchmark::train::checkpoint::Place;
 use crate::benchmark::train::graphs::GraphUse;
-use crate::exchange::GradientExchange;
+use crate::exchange::{ExchangeFacts, GradientExchange};
 use crate::host::facts;
 use crate::job::kernels::ChosenKernels;
 use crate::job::session::{AskedLabel, Session};
@@ -41,6 +41,7 @@ pub fn header(
         let last = TakenUp { behind: place.iteration(), started: now, wall_before: place.wall, changes };
         place.taken_up.iter().cloned().chain([last]).collect()
     };
+    let ExchangeFacts { name, sum_dtype, .. } = exchange.facts();
     Ok(RunHeader {
         schema: SCHEMA,
         case,
@@ -48,8 +49,8 @@ pub fn header(
         profile,
         started: place.map_or(now, |place| place.started),
         config: config.clone(),
-        backend: exchange.facts().name.to_owned(),
-        sum_dtype: exchange.facts().sum_dtype,
+        backend: name.to_owned(),
+        sum_dtype,
         buckets: exchange.reducer().bucket_sizes(),
         taken_up: place.map(taken_up).unwrap_or_default(),
         work_division: prepared.division,

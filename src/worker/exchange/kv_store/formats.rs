@@ -83,9 +83,9 @@ impl AnswerFormat {
 /// Formats in both directions, and the state that they require on servers.
 #[derive(Debug, Clone, Copy)]
 pub struct Formats {
-    /// From workers.
+    /// Format of pushes.
     pub push: PushFormat,
-    /// To workers.
+    /// Format of answers.
     pub answer: AnswerFormat,
     /// True if servers keep momenta.
     pub has_momenta: bool,

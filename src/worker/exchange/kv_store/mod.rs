@@ -5,7 +5,7 @@
 //! | [`server`] | a server process: its shards of the weights, a thread for each connection, update threads |
 //! | [`client`] | a rank that trains with servers: its connections, aggregation on its host, compression |
 //! | [`sharded`] | kv-stores without servers: the owner of a part sums, updates and sends the weights |
-//! | [`rendezvous`] | how workers and servers find each other; [`accept`] tells workers from strangers |
+//! | [`rendezvous`] | exchange of addresses and connections; [`accept`] rejects connections that are not workers' |
 //! | [`protocol`] | frames on the wire; [`formats`] of the arrays in them |
 //! | [`plan`] | which server holds which values; pure |
 //!

@@ -1,5 +1,5 @@
-//! How workers and servers find each other: every process announces itself by MPI, servers with their addresses; then workers
-//! connect by TCP.
+//! Rendezvous of workers and servers: every process announces itself by MPI, servers with their addresses; then workers connect
+//! by TCP.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,13 +16,13 @@ use crate::host::{facts, network};
 use crate::job::heartbeat;
 use crate::job::world::{self, World};
 
-/// For one address of a server to answer.
+/// Timeout of a connection to one address of a server.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// For a new connection to send its hello.
+/// Timeout of the hello on a new connection.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Between two bytes of a frame, if no launcher sets a timeout.
+/// Timeout between two bytes of a frame, if no launcher sets one.
 const FRAME_PATIENCE: Duration = Duration::from_secs(48);
 
 /// Share of the launcher's patience, so that an incomplete frame is reported before the launcher ends the job without a cause.

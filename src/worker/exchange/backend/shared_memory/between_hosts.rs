@@ -16,7 +16,7 @@ pub struct BetweenHosts {
     pub same_local_rank: Option<Group>,
     pub sums: Sums,
     pub chunk_kb: u32,
-    /// In start order.
+    /// Chunks under way, in start order.
     pub in_flight: VecDeque<Chunk>,
 }
 

@@ -40,7 +40,7 @@ use crate::measure::trace::recorder::{self, OpenSpan};
 /// Longest message that every rank sums by itself, in bytes: beyond it two meetings cost less than the second reading.
 const SMALL_MESSAGE: usize = 1 << 10;
 
-/// From this size in bytes on, sums that are not in place bypass the caches.
+/// Size in bytes from which sums that are not in place bypass the caches.
 const STREAMED_MESSAGE: usize = 8 << 20;
 
 /// Name of a wait in traces.

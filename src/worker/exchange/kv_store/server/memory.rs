@@ -16,7 +16,7 @@ use crate::job::memory as job_memory;
 pub struct MemoryLeft {
     /// On the host, or in the control group of this process.
     host: Bytes,
-    /// By the limits of this process; `None` without limits.
+    /// Left by the limits of this process; `None` without limits.
     process: Option<Bytes>,
 }
 
