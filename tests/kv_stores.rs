@@ -41,7 +41,7 @@ fn extraction(folder: &Folder) -> Extraction {
 }
 
 fn efficiencies(group: &Group) -> Vec<(String, f64)> {
-    let figures = |case: &ringmark::read::analyse::figures::CaseRuns| {
+    let figures = |case: &ringmark::read::analyse::case_runs::CaseRuns| {
         (case.case.to_string(), (1e3 * case.figures.as_ref().expect("figures").efficiency).round() / 1e3)
     };
     group.cases.iter().map(figures).collect()
@@ -146,7 +146,7 @@ fn diff_pairs_each_with_itself_and_tells_two_folders_apart() {
         folder
     };
     let (_, stdout, stderr) = diff(&alone(KvStore::Ring), &alone(KvStore::Device));
-    assert!(stdout.contains("What differs\n  kv_store: ring -> device\n"), "{stdout}{stderr}");
+    assert!(stdout.contains("What differs\n\n  kv_store: ring -> device\n"), "{stdout}{stderr}");
 }
 
 #[test]
@@ -167,8 +167,8 @@ fn diff_tells_servers_apart_by_the_cases_that_it_compares() {
         (&one_a_host, &of_one_case, "What differs: no setting"),
         (&of_one_case, &one_a_host, "What differs: no setting"),
         (&two, &of_one_case, "What differs: no setting"),
-        (&one_a_host, &two, "What differs\n  servers: 1 / 2 -> 2\n"),
-        (&one_a_host, &three, "What differs\n  servers: 2 -> 3\n"),
+        (&one_a_host, &two, "What differs\n\n  servers: 1 / 2 -> 2\n"),
+        (&one_a_host, &three, "What differs\n\n  servers: 2 -> 3\n"),
     ] {
         let (_, stdout, stderr) = run(ringmark("diff").args([base.path(), test.path()]));
         assert!(stdout.contains(what), "{what}: {stdout}{stderr}");

@@ -23,6 +23,7 @@ use crate::read::extract;
 use crate::read::load::content::{Content, content_of, files_below};
 use crate::read::load::{folder, problem};
 use crate::read::show::comparison;
+use crate::read::show::text::{Medium, WIDTH};
 
 /// What `ringmark diff` is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,8 +81,8 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
 
     if !config.json.write(&outcome)? {
         output::print(&match config.format {
-            Format::ComparedTable => comparison::terminal(&outcome),
-            Format::Markdown => comparison::markdown(&outcome),
+            Format::ComparedTable => comparison::text(&outcome, Medium::Terminal(WIDTH)),
+            Format::Markdown => comparison::text(&outcome, Medium::Markdown),
         })?;
         if is_same_place(&config.base, &config.test) {
             output::print("\nBASE and TEST are the same runs: this compares them with themselves\n")?;

@@ -19,7 +19,7 @@ use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::score;
 use crate::read::extract;
 use crate::read::load::problem::{self, Problem};
-use crate::read::load::{environment, every_record};
+use crate::read::load::{every_record, run};
 use crate::read::show::export::figure::Series;
 use crate::read::show::export::mlflow::{self, Experiment, RunToExport};
 use crate::read::show::export::scoring::ScoredRun;
@@ -130,7 +130,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
                 period: TimeLine::of(&record).run,
                 series,
                 options: mlflow::options(&TrainConfig { record: None, ..record.header.config.clone() }),
-                environment: environment::of_runs([*run]),
+                environment: run::environment([*run]),
                 record: Some(&record),
             })
             .with_context(advice)?,
@@ -140,14 +140,14 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
     }
     for ScoredRun { run, point, table, series } in &scored {
         let (Some(start), Ok(measured)) = (series.started, &run.outcome) else { continue };
-        let ranks = f64::from(point.key.case.ranks());
-        let end = Seconds(start.0 + measured.passes.iter().sum::<f64>() / ranks);
+        let ranks = f64::from(point.case.ranks());
+        let end = Seconds(start.0 + measured.figures.iter().sum::<f64>() / ranks);
         write(&RunToExport {
             log: &run.found.log,
             period: Period { start, end },
             series,
             options: score::json::settings(table, point),
-            environment: point.environment(),
+            environment: run::environment(&point.runs),
             record: None,
         })
         .with_context(advice)?;

@@ -21,15 +21,16 @@ use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::analyse::result_json;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::score;
-use crate::read::analyse::score::figures::{ScoreExtraction, ScoreTable};
+use crate::read::analyse::score::figures::ScoreTable;
 use crate::read::analyse::score::json::ScoreResult;
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
-use crate::read::load::score_run;
-use crate::read::load::{bandwidth, input, record};
+use crate::read::load::run::Run;
+use crate::read::load::{bandwidth, input};
 use crate::read::show;
 use crate::read::show::extraction::{csv, dlperf, pytorch_ddp, text};
 use crate::read::show::once::once;
+use crate::read::show::text::{Medium, WIDTH};
 
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,58 +79,120 @@ const FILES: [(&str, Format); 4] = [
     ("_dlperf.json", Format::Dlperf),
 ];
 
-/// The figures in one format.
-type Render<'a> = dyn Fn(Format) -> anyhow::Result<String> + 'a;
+/// What is shown besides the figures of a folder. Its files contain what was measured, and none of this.
+#[derive(Default)]
+struct Extras<'a> {
+    /// Published rates of the same networks.
+    published: bool,
+    /// What training costs.
+    price: Option<&'a Price>,
+}
 
 /// Extracts, prints and writes; an error where anything was left out, after everything else was printed and written.
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
-    match read_any(&config.folder, config.warmup)? {
-        AnyExtraction::Scoring(_) if config.price.is_some() => Err(usage(anyhow!(
-            "--price is of training, and {} holds a sweep of scoring: leave it out",
-            config.folder.display()
-        ))),
-        AnyExtraction::Scoring(extraction) => {
-            let rendered = |format| render_scoring(&extraction, format);
-            let printed = |format| match config.published {
-                true => render_beside_published(&extraction, format),
-                false => rendered(format),
-            };
-            finish(config, &FILES[..3], &extraction.problems, &printed, &rendered)
+    let folder = &config.folder;
+    let extraction = read_any(folder, config.warmup)?;
+    match extraction {
+        AnyExtraction::Scoring(_) if config.price.is_some() => {
+            let what = "--price is of training, and {} holds a sweep of scoring: leave it out";
+            return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
         }
-        AnyExtraction::Training(_) if config.published => Err(usage(anyhow!(
-            "--published: a result of training has its published rows in the report: ringmark report {} --published",
-            config.folder.display()
-        ))),
-        AnyExtraction::Training(extraction) => {
-            // The files hold what was measured, and no price.
-            let printed = |format| render(&extraction, format, config.price.as_ref());
-            finish(config, &FILES, &extraction.problems, &printed, &|format| render(&extraction, format, None))
+        AnyExtraction::Training(_) if config.published => {
+            let what = "--published: a result of training has its published rows in the report: ringmark report {} --published";
+            return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
         }
+        _ => {}
     }
+    let extras = Extras { published: config.published, price: config.price.as_ref() };
+    if !config.json.write_text(|| extraction.render(Format::Json, &extras))? {
+        output::print(&extraction.render(config.format.unwrap_or(Format::Table), &extras)?)?;
+    }
+    let left_out = extraction.problems().iter().map(|problem| format!("not in the figures: {problem}"));
+    let complete = problem::check_complete(&format!("the figures of {} are", folder.display()), left_out);
+    match &config.out {
+        Some(out) => write(folder, out, &extraction)?,
+        // What is printed in a format is all that was asked for.
+        None if config.format.is_some() || config.json != Json::No => {}
+        None if folder.join(MANIFEST).exists() => write(folder, folder, &extraction)?,
+        None => output::print_note(&format!(
+            "no files written, for {} is no folder of a sweep: choose one by --out",
+            folder.display()
+        )),
+    }
+    complete
 }
 
 /// The figures of a folder, whatever was measured.
-pub enum AnyExtraction {
+enum AnyExtraction {
     /// Of `ringmark sweep`, or of logs.
     Training(Extraction),
     /// Of `ringmark score`.
-    Scoring(ScoreExtraction),
+    Scoring(Extraction<ScoreTable>),
+}
+
+impl AnyExtraction {
+    fn new(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<AnyExtraction> {
+        match found.benchmark(folder)? {
+            BenchmarkKind::Score if warmup.is_some() => Err(usage(anyhow!(
+                "--warmup: the scoring records in {} hold no dry passes: leave the option out",
+                folder.display()
+            ))),
+            BenchmarkKind::Score => Ok(AnyExtraction::Scoring(of_scoring(folder, found)?)),
+            BenchmarkKind::Train | BenchmarkKind::Bandwidth | BenchmarkKind::Input => {
+                Ok(AnyExtraction::Training(of_training(folder, found, warmup)?))
+            }
+        }
+    }
+
+    fn problems(&self) -> &[Problem] {
+        match self {
+            AnyExtraction::Training(extraction) => &extraction.problems,
+            AnyExtraction::Scoring(extraction) => &extraction.problems,
+        }
+    }
+
+    fn render(&self, format: Format, extras: &Extras) -> anyhow::Result<String> {
+        match self {
+            AnyExtraction::Training(extraction) => render(extraction, format, extras.price),
+            AnyExtraction::Scoring(extraction) => render_scoring(extraction, format, extras.published),
+        }
+    }
+
+    /// The files that belong into the folder: names and contents.
+    fn files(&self, folder: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
+        let name = name_of(folder)?;
+        let files = match self {
+            AnyExtraction::Training(_) => &FILES[..],
+            AnyExtraction::Scoring(_) => &FILES[..3],
+        };
+        let file = |(ending, format): &(&str, Format)| {
+            Ok((PathBuf::from(name.clone() + ending), self.render(*format, &Extras::default())?))
+        };
+        files.iter().map(file).collect()
+    }
+
+    /// Why figures are unreliable, each sentence once.
+    fn reliability_warnings(&self) -> Vec<String> {
+        let texts = |warnings: Vec<ReliabilityWarning>| {
+            warnings.iter().map(ReliabilityWarning::to_string).collect::<Vec<String>>()
+        };
+        let of_group = |group: &Group| (group.label.clone(), texts(group.all_reliability_warnings()));
+        let of_table = |table: &ScoreTable| {
+            let models = score::figures::models(slice::from_ref(table));
+            let models: Vec<String> = models.iter().map(Model::to_string).collect();
+            (models.join(", "), texts(table.all_reliability_warnings()))
+        };
+        once(&match self {
+            AnyExtraction::Training(extraction) => extraction.groups.iter().map(of_group).collect::<Vec<_>>(),
+            AnyExtraction::Scoring(extraction) => extraction.groups.iter().map(of_table).collect(),
+        })
+    }
 }
 
 /// Finds and reads every run below `folder` and works out the figures; prints and writes nothing. `warmup` is of training.
-pub fn read_any(folder: &Path, warmup: Option<u32>) -> anyhow::Result<AnyExtraction> {
-    let found = folder::find(folder)?;
-    match found.benchmark(folder)? {
-        BenchmarkKind::Score if warmup.is_some() => Err(usage(anyhow!(
-            "--warmup: the scoring records in {} hold no dry passes: leave the option out",
-            folder.display()
-        ))),
-        BenchmarkKind::Score => Ok(AnyExtraction::Scoring(of_scoring(folder, found)?)),
-        BenchmarkKind::Train | BenchmarkKind::Bandwidth | BenchmarkKind::Input => {
-            Ok(AnyExtraction::Training(of_training(folder, found, warmup)?))
-        }
-    }
+fn read_any(folder: &Path, warmup: Option<u32>) -> anyhow::Result<AnyExtraction> {
+    AnyExtraction::new(folder, folder::find(folder)?, warmup)
 }
 
 /// All that lies in a folder, whatever was measured, but for traces: runs of a sweep, of bandwidth and of input. An error where
@@ -139,7 +202,7 @@ pub fn read_all(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Res
     let input = input::find(folder);
     let (command, groups, scoring, shortages, mut problems) = match read_any(folder, warmup) {
         Ok(AnyExtraction::Training(it)) => (it.resume_command, it.groups, Vec::new(), it.shortages, it.problems),
-        Ok(AnyExtraction::Scoring(it)) => (it.resume_command, Vec::new(), it.tables, it.shortages, it.problems),
+        Ok(AnyExtraction::Scoring(it)) => (it.resume_command, Vec::new(), it.groups, it.shortages, it.problems),
         Err(error) if error.is::<UsageError>() => return Err(error),
         // A folder of bandwidth runs, or of input, has no others.
         Err(_) if input.is_some() || !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => {
@@ -167,33 +230,6 @@ pub fn read_all(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Res
     })
 }
 
-/// Prints what `printed` makes of the figures, and writes what `written` makes of them, whatever was measured.
-fn finish(
-    config: &ExtractConfig,
-    files: &[(&str, Format)],
-    problems: &[Problem],
-    printed: &Render,
-    written: &Render,
-) -> anyhow::Result<()> {
-    if !config.json.write_text(|| printed(Format::Json))? {
-        output::print(&printed(config.format.unwrap_or(Format::Table))?)?;
-    }
-    let left_out = problems.iter().map(|problem| format!("not in the figures: {problem}"));
-    let complete = problem::check_complete(&format!("the figures of {} are", config.folder.display()), left_out);
-    let folder = &config.folder;
-    match &config.out {
-        Some(out) => write(folder, out, files, written)?,
-        // What is printed in a format is all that was asked for.
-        None if config.format.is_some() || config.json != Json::No => {}
-        None if folder.join(MANIFEST).exists() => write(folder, folder, files, written)?,
-        None => output::print_note(&format!(
-            "no files written, for {} is no folder of a sweep: choose one by --out",
-            folder.display()
-        )),
-    }
-    complete
-}
-
 /// What extract makes of a folder, written nowhere.
 pub struct Extracted {
     /// What is not in the figures, and why.
@@ -204,35 +240,14 @@ pub struct Extracted {
     pub files: Vec<(PathBuf, String)>,
 }
 
-/// Of what was `found` in `folder`, whatever was measured.
+/// Returns the figures of what was `found` in `folder`, whatever was measured.
 pub fn extracted(folder: &Path, found: Found) -> anyhow::Result<Extracted> {
-    let name = name_of(folder)?;
-    let texts = |files: &[(&str, Format)], render: &Render| {
-        let file = |(ending, format): &(&str, Format)| Ok((PathBuf::from(name.clone() + ending), render(*format)?));
-        files.iter().map(file).collect::<anyhow::Result<Vec<(PathBuf, String)>>>()
-    };
-    let texts_of = |reliability_warnings: Vec<ReliabilityWarning>| {
-        reliability_warnings.iter().map(ReliabilityWarning::to_string).collect::<Vec<String>>()
-    };
-    let (reliability_warnings, files, problems): (Vec<(String, Vec<String>)>, _, _) =
-        if found.benchmark(folder)? == BenchmarkKind::Score {
-            let extraction = of_scoring(folder, found)?;
-            let named = |table: &ScoreTable| {
-                let models = score::figures::models(slice::from_ref(table));
-                let models: Vec<String> = models.iter().map(Model::to_string).collect();
-                (models.join(", "), texts_of(table.all_reliability_warnings()))
-            };
-            let reliability_warnings = extraction.tables.iter().map(named).collect();
-            let files = texts(&FILES[..3], &|format| render_scoring(&extraction, format))?;
-            (reliability_warnings, files, extraction.problems)
-        } else {
-            let extraction = of_training(folder, found, None)?;
-            let named = |group: &Group| (group.label.clone(), texts_of(group.all_reliability_warnings()));
-            let reliability_warnings = extraction.groups.iter().map(named).collect();
-            let files = texts(&FILES, &|format| render(&extraction, format, None))?;
-            (reliability_warnings, files, extraction.problems)
-        };
-    Ok(Extracted { problems, reliability_warnings: once(&reliability_warnings), files })
+    let extraction = AnyExtraction::new(folder, found, None)?;
+    Ok(Extracted {
+        problems: extraction.problems().to_vec(),
+        reliability_warnings: extraction.reliability_warnings(),
+        files: extraction.files(folder)?,
+    })
 }
 
 /// Finds and reads every run of training below `folder` and works out the figures; prints and writes nothing. Refuses a
@@ -243,7 +258,7 @@ pub fn read(folder: &Path, warmup: Option<u32>) -> anyhow::Result<Extraction> {
 
 fn of_training(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<Extraction> {
     found.check_is_training(folder)?;
-    let runs = found.runs.iter().map(|found| record::read(folder, found, warmup)).collect();
+    let runs = found.runs.iter().map(|found| Run::read(folder, found, warmup)).collect();
     Ok(figures::extract(&name_of(folder)?, runs, found.problems, &found.sweep))
 }
 
@@ -252,17 +267,28 @@ pub fn read_scoring(folder: &Path) -> anyhow::Result<ScoreResult> {
     Ok(ScoreResult::new(&of_scoring(folder, folder::find(folder)?)?))
 }
 
-fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<ScoreExtraction> {
-    let runs = found.runs.iter().map(|found| score_run::read(folder, found)).collect();
+fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<Extraction<ScoreTable>> {
+    let runs = found.runs.iter().map(|found| Run::read(folder, found, None)).collect();
     Ok(score::figures::extract(&name_of(folder)?, runs, found.problems, &found.sweep))
 }
 
-/// The whole output of a scoring sweep in one format.
-pub fn render_scoring(extraction: &ScoreExtraction, format: Format) -> anyhow::Result<String> {
+/// The whole output of a scoring sweep in one format, with `published` rates of the same networks if asked.
+pub fn render_scoring(extraction: &Extraction<ScoreTable>, format: Format, published: bool) -> anyhow::Result<String> {
+    let text = |medium| {
+        let published = if published { show::score::published::sections(extraction) } else { Vec::new() };
+        show::score::text::text(extraction, published, medium)
+    };
     match format {
-        Format::Table => Ok(show::score::text::terminal(extraction, Vec::new())),
-        Format::Markdown => Ok(show::score::text::markdown(extraction, Vec::new())),
+        Format::Table => Ok(text(Medium::Terminal(WIDTH))),
+        Format::Markdown => Ok(text(Medium::Markdown)),
+        Format::Json if published => {
+            let published = score::published::rates(&score::figures::models(&extraction.groups));
+            ScoreResult { published, ..ScoreResult::new(extraction) }.text()
+        }
         Format::Json => ScoreResult::new(extraction).text(),
+        _ if published => Err(usage(anyhow!(
+            "--published: --format {format} has no place for what others measured: choose table, markdown or json"
+        ))),
         Format::Csv => show::score::csv::csv(extraction),
         Format::Dlperf | Format::PytorchDdp | Format::PytorchDdpLines => Err(usage(anyhow!(
             "--format {format} is of training, and {} holds a sweep of scoring: choose table, \
@@ -272,28 +298,11 @@ pub fn render_scoring(extraction: &ScoreExtraction, format: Format) -> anyhow::R
     }
 }
 
-/// The same, and what others published of the same networks: printed alone, for the files of a folder hold what was
-/// measured there.
-fn render_beside_published(extraction: &ScoreExtraction, format: Format) -> anyhow::Result<String> {
-    let sections = || show::score::published::sections(extraction);
-    match format {
-        Format::Table => Ok(show::score::text::terminal(extraction, sections())),
-        Format::Markdown => Ok(show::score::text::markdown(extraction, sections())),
-        Format::Json => {
-            let published = score::published::rates(&score::figures::models(&extraction.tables));
-            ScoreResult { published, ..ScoreResult::new(extraction) }.text()
-        }
-        Format::Csv | Format::Dlperf | Format::PytorchDdp | Format::PytorchDdpLines => Err(usage(anyhow!(
-            "--published: --format {format} has no place for what others measured: choose table, markdown or json"
-        ))),
-    }
-}
-
 /// The whole output of training in one format, with what it costs where there is a price.
 pub fn render(extraction: &Extraction, format: Format, price: Option<&Price>) -> anyhow::Result<String> {
     match format {
-        Format::Table => Ok(text::terminal(extraction, price)),
-        Format::Markdown => Ok(text::markdown(extraction, price)),
+        Format::Table => Ok(text::text(extraction, price, Medium::Terminal(WIDTH))),
+        Format::Markdown => Ok(text::text(extraction, price, Medium::Markdown)),
         Format::Json => result_json::json(extraction, price),
         Format::Csv => csv::csv(extraction, price),
         _ if price.is_some() => {
@@ -322,15 +331,13 @@ pub fn name_of(folder: &Path) -> anyhow::Result<String> {
     Ok(last.to_string_lossy().into_owned())
 }
 
-/// Writes the `files` of `folder`, endings of names and formats, into `out`, which is created if needed.
-fn write(folder: &Path, out: &Path, files: &[(&str, Format)], render: &Render) -> anyhow::Result<()> {
-    let name = name_of(folder)?;
+/// Writes the files of `folder` into `out`, which is created if needed.
+fn write(folder: &Path, out: &Path, extraction: &AnyExtraction) -> anyhow::Result<()> {
     let advice = || format!("cannot write the result into {}: choose another folder by --out", out.display());
     fs::create_dir_all(out).with_context(advice)?;
     let mut written = Vec::new();
-    for (ending, format) in files {
-        let path = out.join(name.clone() + ending);
-        let text = render(*format)?;
+    for (name, text) in extraction.files(folder)? {
+        let path = out.join(name);
         whole_file::write(&path, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
         written.push(path.display().to_string());
     }

@@ -17,6 +17,7 @@ use crate::read::extract;
 use crate::read::load::{problem, trace};
 use crate::read::show::page::document::{Document, Link};
 use crate::read::show::page::{content, html, json, svg, text};
+use crate::read::show::text::Medium;
 
 /// Columns of a table that goes to no terminal.
 const WIDTH: usize = 100;
@@ -101,8 +102,8 @@ pub fn render(document: &Document, format: Format, width: usize) -> String {
     match format {
         Format::Html => html::html(document),
         Format::Svg => svg::svg(document),
-        Format::Markdown => text::markdown(document),
-        Format::Table => text::terminal(document, width),
+        Format::Markdown => text::text(document, Medium::Markdown),
+        Format::Table => text::text(document, Medium::Terminal(width)),
     }
 }
 

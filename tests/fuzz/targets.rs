@@ -26,12 +26,12 @@ use ringmark::read::analyse::score;
 use ringmark::read::extract::{Format, render, render_scoring};
 use ringmark::read::load::folder::{FoundRun, SweepFacts};
 use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
-use ringmark::read::load::record;
-use ringmark::read::load::score_run;
+use ringmark::read::load::run::Run;
 use ringmark::read::report;
 use ringmark::read::show::comparison;
 use ringmark::read::show::page::content;
 use ringmark::read::show::prediction::text as prediction;
+use ringmark::read::show::text::{Medium, WIDTH};
 use ringmark_input::augment::{Generator, Recipe};
 use ringmark_input::byte_source::ByteSource;
 use ringmark_input::convert::{Conversion, Converter, Encoding};
@@ -104,7 +104,7 @@ fn log(bytes: &[u8]) {
     });
     let runs = [None, Some(0), Some(u32::MAX)].map(|warmup| {
         let log = log::read(&mut &bytes[..]).expect("memory can be read");
-        record::judge(&found, Ok(log), Ok(None), warmup)
+        Run::judge(&found, Ok(log), Ok(None), warmup)
     });
     show(runs.into());
 }
@@ -139,9 +139,9 @@ fn record(bytes: &[u8]) {
     }
     let runs = [None, Some(0)].map(|warmup| {
         let log = log::read(&mut text.as_bytes()).expect("memory can be read");
-        record::judge(&found, Ok(log), Ok(Some(record.clone())), warmup)
+        Run::judge(&found, Ok(log), Ok(Some(record.clone())), warmup)
     });
-    for measured in runs.iter().filter_map(|run| run.outcome.as_ref().ok()) {
+    for measured in runs.iter().filter_map(|run| Some(&run.outcome.as_ref().ok()?.figures)) {
         assert_eq!(measured.iteration_times().len(), record.iterations.len());
         assert_eq!(measured.pooled_steps().len(), (measured.timed - measured.warmup) * measured.ranks.len());
     }
@@ -157,21 +157,21 @@ fn score(bytes: &[u8]) {
     let ScoreConfig { model, batch_size, dtype, .. } = record.config;
     let (kv_store, run) = (KvStore::Ring, record.run);
     let found = found(RunName { baseline: false, case: record.case, model, batch_size, dtype, kv_store, run });
-    let runs = vec![score_run::judge(&found, Ok(Log::default()), Ok(Some(record)))];
+    let runs = vec![Run::judge(&found, Ok(Log::default()), Ok(Some(record)), None)];
     let extraction = score::figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
-        render_scoring(&extraction, format).expect("every extraction is shown");
+        render_scoring(&extraction, format, false).expect("every extraction is shown");
     }
-    let json = render_scoring(&extraction, Format::Json).expect("every extraction is shown");
+    let json = render_scoring(&extraction, Format::Json, false).expect("every extraction is shown");
     compare(SideKind::Scoring, |side| score::side::take_result(side, json.as_bytes())).expect("it reads its own JSON");
-    report(ResultFolder { scoring: extraction.tables, problems: extraction.problems, ..folder_of_nothing() });
+    report(ResultFolder { scoring: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
 }
 
 fn found(name: RunName) -> FoundRun {
     FoundRun { name, log: name.log(Path::new("")) }
 }
 
-fn show(runs: Vec<record::Run>) {
+fn show(runs: Vec<Run>) {
     let extraction = figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
         render(&extraction, format, None).expect("every extraction is shown");
@@ -233,8 +233,8 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
     for (_, case) in outcome.cases() {
         assert!(!matches!(case.verdict, Verdict::Faster | Verdict::Slower), "{case:?}");
     }
-    comparison::terminal(&outcome);
-    comparison::markdown(&outcome);
+    comparison::text(&outcome, Medium::Terminal(WIDTH));
+    comparison::text(&outcome, Medium::Markdown);
     serde_json::to_string(&outcome).expect("memory takes it");
     Ok(())
 }

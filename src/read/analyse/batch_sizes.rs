@@ -13,12 +13,12 @@ use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
 use serde_json::Value;
 
-use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::grouping::{self, Conditions};
 use crate::read::analyse::title;
 use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::load::folder::Shortage;
-use crate::read::load::record::RecordedConditions;
+use crate::read::load::run::RecordedConditions;
 
 /// Lines of equal conditions: they differ in network, precision and case alone.
 #[derive(Debug, Clone, PartialEq)]
@@ -231,7 +231,7 @@ fn table(shared: &Conditions, groups: &[&Group]) -> BatchTable {
     let recorded = shared.recorded.as_ref();
     let device = recorded.map(|recorded| recorded.device);
     let names = groups.iter().flat_map(|group| group.device_names.iter().cloned()).collect();
-    let threads = groups.iter().flat_map(|group| group.cases.iter().flat_map(CaseRuns::threads)).collect();
+    let threads = groups.iter().flat_map(|group| group.cases.iter().flat_map(TrainedCase::threads)).collect();
     BatchTable {
         device,
         devices: title::devices_text(&names, &threads, device),
@@ -244,12 +244,11 @@ fn table(shared: &Conditions, groups: &[&Group]) -> BatchTable {
     }
 }
 
-fn point(group: &Group, case: &CaseRuns, batch_size: u32) -> BatchPoint {
-    let counted = case.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
+fn point(group: &Group, case: &TrainedCase, batch_size: u32) -> BatchPoint {
     let figures = case.figures.as_ref().map(|figures| BatchFigures {
         speed: figures.speed,
         cv: figures.cv,
-        runs: counted.map(|(run, measured)| (run, measured.speed.0)).collect(),
+        runs: case.numbered_speeds(),
         peak_memory: case.peak_memory(),
         utilisation: utilisation::of_training(group, case),
     });

@@ -7,7 +7,7 @@ use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::scaling_loss::{Difference, Part};
 
-use crate::read::analyse::figures::{CaseRuns, Figures, Group};
+use crate::read::analyse::figures::{Figures, Group, TrainedCase};
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 
 /// `1n2g: 1.85x of 2, 92 %; most of the loss is waiting for rank 1 on host b`.
@@ -25,14 +25,14 @@ pub fn of_group(group: &Group) -> Option<String> {
 }
 
 /// Of a case that is compared with none.
-fn speed(case: &CaseRuns, figures: &Figures) -> String {
+fn speed(case: &TrainedCase, figures: &Figures) -> String {
     let runs = case.counted().count();
     let spread = figures.cv.map(|cv| format!(", CV {:.1} % over {runs} runs", 100.0 * cv)).unwrap_or_default();
     format!("{}: {:.2} images/s{spread}", case.case, figures.speed.0)
 }
 
 /// Where most of it is, or that nothing is sure to be; `None` where only the whole was measured.
-fn of_loss(loss: &CaseLoss, case: &CaseRuns) -> Option<String> {
+fn of_loss(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
     let Difference { seconds, margin } = loss.loss.total;
     match margin {
         None => return Some("one run of a case does not say for sure what is lost".to_owned()),
@@ -66,7 +66,7 @@ fn of_loss(loss: &CaseLoss, case: &CaseRuns) -> Option<String> {
 }
 
 /// Whom the others wait for, where runs warn of one: of several the one that most runs name.
-pub fn straggler(case: &CaseRuns) -> Option<String> {
+pub fn straggler(case: &TrainedCase) -> Option<String> {
     let named = |kind: WarningKind| {
         let warnings = case.counted().flat_map(|run| &run.warnings).filter(move |warning| warning.kind == kind);
         let abouts: Vec<&str> = warnings.map(|warning| warning.about.as_str()).collect();

@@ -12,7 +12,7 @@ use ringmark_record::options::keyword_enum::KeywordEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::figures::{Group, TrainedCase};
 
 /// Epochs of ImageNet that ResNet-50 is trained for (Goyal et al., 2017, Accurate, Large Minibatch SGD).
 pub const EPOCHS: f64 = 90.0;
@@ -97,7 +97,7 @@ impl Price {
     }
 
     /// Of a case whose runs count.
-    pub fn of_case(&self, group: &Group, case: &CaseRuns) -> Option<Cost> {
+    pub fn of_case(&self, group: &Group, case: &TrainedCase) -> Option<Cost> {
         let figures = case.figures.as_ref()?;
         let base = ImagesPerSecond(figures.speed.0 / figures.speedup);
         Some(self.cost(case.case, figures.speed, (group.base?, base)))

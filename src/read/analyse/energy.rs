@@ -9,8 +9,8 @@ use ringmark_record::stats::summary::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyse::figures::CaseRuns;
-use crate::read::load::record::Measured;
+use crate::read::analyse::figures::TrainedCase;
+use crate::read::load::run::Measured;
 
 /// Of all hosts of a case, over the iterations after warm-up. 8 GPUs that take 600 W each and two packages of 150 W take
 /// 5100 W; at 20,000 images/s that is 0.255 J an image, 3.92 images/s/W.
@@ -28,7 +28,7 @@ pub struct Energy {
 }
 
 /// Of the runs that count; `None` where one of them has a host whose power is not known.
-pub fn of_case(case: &CaseRuns) -> Option<Energy> {
+pub fn of_case(case: &TrainedCase) -> Option<Energy> {
     let runs: Option<Vec<(f64, f64)>> =
         case.counted().map(|run| watts(run).map(|watts| (watts, watts / run.speed.0))).collect();
     let runs = runs.filter(|runs| !runs.is_empty())?;
@@ -50,11 +50,11 @@ pub fn joules_per_image(run: &Measured) -> Option<f64> {
 /// Of all hosts. Hosts that share a machine (containers) read the same sensors: they count once. GPUs that are left out of a
 /// host's power by an error leave the whole unknown.
 fn watts(run: &Measured) -> Option<f64> {
-    let warmup = run.iterations().map_or(0, |[_, warmup]| warmup as u32);
+    let warmup = run.figures.iterations().map_or(0, |[_, warmup]| warmup as u32);
     let mut sum = 0.0;
     let mut machines = HashSet::new();
     let mut gpus: HashMap<&str, usize> = HashMap::new();
-    for rank in run.ranks.iter().filter(|rank| rank.place.device == DeviceKind::Cuda) {
+    for rank in run.figures.ranks.iter().filter(|rank| rank.place.device == DeviceKind::Cuda) {
         *gpus.entry(&rank.place.host).or_default() += 1;
     }
     for host in &run.host_use {

@@ -5,32 +5,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
+use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
 
+use crate::read::analyse::case_runs::CaseRuns;
 use crate::read::analyse::grouping::{self, Conditions};
 use crate::read::analyse::reliability::{self, ReliabilityWarning};
-use crate::read::analyse::run_warnings::{self, CountedRun};
+use crate::read::analyse::run_warnings;
 use crate::read::load::folder::{Shortage, SweepFacts};
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::problem::Problem;
-use crate::read::load::record::{Measured, Run, to_hundredths, unit};
+use crate::read::load::run::{Measured, Recorded, Run};
+use crate::read::load::training::{to_hundredths, unit};
 
-/// All that was worked out of one folder.
+/// Figures of one folder: groups of training, or tables of scoring.
 #[derive(Debug, PartialEq)]
-pub struct Extraction {
+pub struct Extraction<T = Group> {
     /// Last part of the folder's path, the first word of every file that is written.
     pub name: String,
     /// The command that goes on with the sweep, from its manifest.
     pub resume_command: Option<String>,
-    /// Never mixed: by model, precision, then batch size.
-    pub groups: Vec<Group>,
+    /// Runs of equal conditions. Training: by model, precision, then batch size; scoring: by device, then profile.
+    pub groups: Vec<T>,
     /// Batches without memory.
     pub shortages: Vec<Shortage>,
     /// What is not in the figures, and why.
@@ -56,33 +59,17 @@ pub struct Group {
     /// Case that speedup and efficiency are relative to; `None` where no run counts.
     pub base: Option<Case>,
     /// The single rank of `ring`, which is the base where the group has none of its own: of another kv-store in the same sweep.
-    pub common_base: Option<Box<CaseRuns>>,
+    pub common_base: Option<Box<TrainedCase>>,
     /// By ranks, then nodes.
-    pub cases: Vec<CaseRuns>,
+    pub cases: Vec<TrainedCase>,
     /// What a reader of the figures must know.
     pub warnings: Vec<String>,
     /// Why none of its figures is reliable.
     pub reliability_warnings: Vec<ReliabilityWarning>,
 }
 
-/// One case of a group.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CaseRuns {
-    /// Nodes and ranks.
-    pub case: Case,
-    /// By number, those that do not count included.
-    pub runs: Vec<Run>,
-    /// `None` where no run counts.
-    pub figures: Option<Figures>,
-    /// What was seen in its counted runs, once each however many runs have it; the gravest first.
-    pub warnings: Vec<String>,
-    /// Why its speed, and all that is made of it, is unreliable.
-    pub speed_reliability_warnings: Vec<ReliabilityWarning>,
-    /// Why its speedup and efficiency alone are unreliable.
-    pub scaling_reliability_warnings: Vec<ReliabilityWarning>,
-    /// The same ranks without communication, its figures relative to the same base; `None` where no such run was found.
-    pub baseline: Option<Box<CaseRuns>>,
-}
+/// Runs of one case of training.
+pub type TrainedCase = CaseRuns<RunRecord, Figures>;
 
 /// Figures of one case over its counted runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,42 +102,7 @@ pub struct DlperfFigures {
     pub speedup: Option<f64>,
 }
 
-impl CaseRuns {
-    fn new(case: Case, mut runs: Vec<Run>) -> CaseRuns {
-        runs.sort_by_key(|run| run.found.name.run);
-        CaseRuns {
-            case,
-            warnings: case_warnings(&runs),
-            runs,
-            figures: None,
-            speed_reliability_warnings: Vec::new(),
-            scaling_reliability_warnings: Vec::new(),
-            baseline: None,
-        }
-    }
-
-    /// Runs that count.
-    pub fn counted(&self) -> impl Iterator<Item = &Measured> {
-        self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
-    }
-
-    /// Threads of its ranks in the runs that count; none without records.
-    pub fn threads(&self) -> BTreeSet<u32> {
-        self.counted().flat_map(|run| &run.ranks).map(|rank| rank.place.threads).collect()
-    }
-
-    /// Memory of the rank that held most, in any run that counts; `None` without records that tell.
-    pub fn peak_memory(&self) -> Option<Bytes> {
-        self.counted().filter_map(|run| run.peak_memory).max_by_key(|bytes| bytes.0)
-    }
-
-    fn warn_of_speed(&mut self, asked: &SweepFacts) {
-        let counted = self.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
-        let loads: Vec<_> = counted.map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
-        let cv = self.figures.as_ref().and_then(|figures| figures.cv);
-        self.speed_reliability_warnings = reliability::to_speed(self.case, cv, &loads, asked);
-    }
-
+impl TrainedCase {
     fn warn_of_scaling(&mut self, base: Case, is_base_reliable: bool, asked: &SweepFacts) {
         let Some(figures) = &self.figures else { return };
         self.scaling_reliability_warnings.extend(reliability::to_efficiency(figures.efficiency, base, asked));
@@ -162,7 +114,7 @@ impl CaseRuns {
 
     /// How much longer its step is than that of its baseline, as a share; `None` unless both have records.
     pub fn communication_cost(&self) -> Option<f64> {
-        let step = |case: &CaseRuns| Some(case.figures.as_ref()?.times?.step);
+        let step = |case: &TrainedCase| Some(case.figures.as_ref()?.times?.step);
         Some(communication_cost(step(self)?, step(self.baseline.as_ref()?)?))
     }
 }
@@ -179,12 +131,12 @@ impl Group {
     }
 
     /// Every case, each with its baseline.
-    pub fn with_baselines(&self) -> impl Iterator<Item = &CaseRuns> {
+    pub fn with_baselines(&self) -> impl Iterator<Item = &TrainedCase> {
         self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
     }
 
     /// What speedup and efficiency are relative to; `None` where no run counts.
-    pub fn base_case(&self) -> Option<&CaseRuns> {
+    pub fn base_case(&self) -> Option<&TrainedCase> {
         self.common_base.as_deref().or_else(|| self.case(self.base?))
     }
 
@@ -201,19 +153,19 @@ impl Group {
     }
 
     /// The runs of a case.
-    pub fn case(&self, wanted: Case) -> Option<&CaseRuns> {
+    pub fn case(&self, wanted: Case) -> Option<&TrainedCase> {
         self.cases.iter().find(|case| case.case == wanted)
     }
 
     /// True if its speedup and efficiency, and so all its figures, are reliable.
-    pub fn is_reliable(&self, case: &CaseRuns) -> bool {
+    pub fn is_reliable(&self, case: &TrainedCase) -> bool {
         case.figures.is_some() && self.scaling_reliability_warnings(case).next().is_none()
     }
 
     /// Why the speed of a case is unreliable.
     pub fn speed_reliability_warnings<'a>(
         &'a self,
-        case: &'a CaseRuns,
+        case: &'a TrainedCase,
     ) -> impl Iterator<Item = &'a ReliabilityWarning> {
         self.reliability_warnings.iter().chain(&case.speed_reliability_warnings)
     }
@@ -221,7 +173,7 @@ impl Group {
     /// Why its speedup and efficiency are not.
     pub fn scaling_reliability_warnings<'a>(
         &'a self,
-        case: &'a CaseRuns,
+        case: &'a TrainedCase,
     ) -> impl Iterator<Item = &'a ReliabilityWarning> {
         self.speed_reliability_warnings(case).chain(&case.scaling_reliability_warnings)
     }
@@ -231,7 +183,7 @@ impl Group {
         if !self.reliability_warnings.is_empty() {
             return self.reliability_warnings.clone();
         }
-        let of_case = |case: &CaseRuns| {
+        let of_case = |case: &TrainedCase| {
             let own = case.speed_reliability_warnings.iter().chain(&case.scaling_reliability_warnings);
             let own = own.map(|warning| warning.to(case.case));
             let baseline = case.baseline.iter();
@@ -246,7 +198,7 @@ impl Group {
     }
 
     /// Its figures, once it is known whether it has a single rank of its own; otherwise that of `ring` is its base.
-    fn settle(&mut self, of_ring: Option<CaseRuns>, asked: &SweepFacts) {
+    fn settle(&mut self, of_ring: Option<TrainedCase>, asked: &SweepFacts) {
         // Cases are in order of their ranks, so the first with a counted run is 1n1g where there is one.
         let own = self.cases.iter().find_map(Base::of);
         let of_ring = of_ring.filter(|_| own.is_some_and(|own| own.case != Case::SINGLE));
@@ -310,11 +262,11 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked
 /// A log without a record does not say how many iterations were asked for: the number that most logs of its case have
 /// is taken for it, and a log with fewer was cut off.
 fn leave_out_cut_off(runs: &mut [Run]) {
-    let tool = |run: &Run| Some(run.outcome.as_ref().ok()?.windows?.tool);
+    let tool = |run: &Run| Some(run.outcome.as_ref().ok()?.figures.windows?.tool);
     let key = |run: &Run| (RunName { run: 0, ..run.found.name }, tool(run));
-    let length = |measured: &Measured| match measured.iterations() {
+    let length = |measured: &Measured| match measured.figures.iterations() {
         Some([iterations, _]) => (iterations, unit(false)),
-        None => (measured.timed, unit(true)),
+        None => (measured.figures.timed, unit(true)),
     };
     let mut lengths: BTreeMap<_, BTreeMap<usize, usize>> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.recorded.is_none()) {
@@ -340,11 +292,12 @@ fn leave_out_cut_off(runs: &mut [Run]) {
 /// Without what is relative to a base.
 fn of_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
     let counted = || runs.iter().filter_map(|run| run.outcome.as_ref().ok());
-    let timed = counted().map(|measured| measured.timed).collect();
-    let warmup = counted().map(|measured| measured.warmup).collect();
-    let device_names = runs.iter().filter_map(|run| run.recorded.as_ref()).flat_map(|run| run.device_names.clone());
+    let timed = counted().map(|measured| measured.figures.timed).collect();
+    let warmup = counted().map(|measured| measured.figures.warmup).collect();
+    let device_names = runs.iter().filter_map(|run| run.recorded.as_ref()).flat_map(Recorded::device_names);
     let device_names: BTreeSet<String> = device_names.collect();
-    let software = software(&runs);
+    let recorded = runs.iter().filter(|run| run.outcome.is_ok()).filter_map(|run| run.recorded.as_ref());
+    let software = recorded.map(|recorded| recorded.software.clone()).collect();
     // Baselines of nothing are runs like any other.
     let only_baselines = runs.iter().all(|run| run.found.name.baseline);
     let (baselines, runs): (Vec<Run>, Vec<Run>) =
@@ -354,12 +307,12 @@ fn of_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
     for key in baselines.keys() {
         cases.entry(*key).or_default();
     }
-    let cases: Vec<CaseRuns> = cases
+    let cases: Vec<TrainedCase> = cases
         .into_iter()
         .map(|(key, runs)| {
             let (_, case) = key;
-            let baseline = baselines.remove(&key).map(|runs| Box::new(CaseRuns::new(case, runs)));
-            CaseRuns { baseline, ..CaseRuns::new(case, runs) }
+            let baseline = baselines.remove(&key).map(|runs| Box::new(case_runs(case, runs)));
+            TrainedCase { baseline, ..case_runs(case, runs) }
         })
         .collect();
     let mut group = Group {
@@ -377,6 +330,11 @@ fn of_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
     };
     group.warnings = warnings(&group, &software);
     group
+}
+
+fn case_runs(case: Case, runs: Vec<Run>) -> TrainedCase {
+    let what = runs.first().map(|run| run.found.name.what()).unwrap_or_default();
+    TrainedCase::new(case, &what, runs)
 }
 
 /// In the order of the tables: by ranks, then nodes.
@@ -398,31 +356,26 @@ struct Base {
 }
 
 impl Base {
-    fn of(case: &CaseRuns) -> Option<Base> {
-        Some(Base { case: case.case, speed: speed(case)?, dlperf_speed: dlperf_median(case)? })
+    fn of(case: &TrainedCase) -> Option<Base> {
+        Some(Base { case: case.case, speed: case.speed()?, dlperf_speed: dlperf_median(case)? })
     }
 }
 
-fn speed(case: &CaseRuns) -> Option<ImagesPerSecond> {
-    median(&case.counted().map(|run| run.speed.0).collect::<Vec<f64>>()).map(ImagesPerSecond)
+fn dlperf_speeds(case: &TrainedCase) -> Vec<f64> {
+    case.counted().map(|run| run.figures.dlperf_speed.0).collect()
 }
 
-fn dlperf_speeds(case: &CaseRuns) -> Vec<f64> {
-    case.counted().map(|run| run.dlperf_speed.0).collect()
-}
-
-fn dlperf_median(case: &CaseRuns) -> Option<ImagesPerSecond> {
+fn dlperf_median(case: &TrainedCase) -> Option<ImagesPerSecond> {
     median(&dlperf_speeds(case)).map(to_hundredths).map(ImagesPerSecond)
 }
 
-fn case_figures(case: &CaseRuns, base: Base) -> Option<Figures> {
-    let (speed, ranks) = (speed(case)?, case.case.ranks());
-    let speeds: Vec<f64> = case.counted().map(|run| run.speed.0).collect();
+fn case_figures(case: &TrainedCase, base: Base) -> Option<Figures> {
+    let (speed, ranks) = (case.speed()?, case.case.ranks());
     let speedup = speedup(speed, base.speed);
     Some(Figures {
         speed,
         per_rank: ImagesPerSecond(speed.0 / f64::from(ranks)),
-        cv: coefficient_of_variation(&speeds),
+        cv: coefficient_of_variation(&case.speeds()),
         speedup,
         efficiency: efficiency(speedup, ranks, base.case.ranks()),
         times: times(case),
@@ -430,7 +383,7 @@ fn case_figures(case: &CaseRuns, base: Base) -> Option<Figures> {
     })
 }
 
-fn dlperf_figures(case: &CaseRuns, base: Base) -> Option<DlperfFigures> {
+fn dlperf_figures(case: &TrainedCase, base: Base) -> Option<DlperfFigures> {
     let median_speed = dlperf_median(case)?;
     Some(DlperfFigures {
         average_speed: mean(&dlperf_speeds(case)).map(to_hundredths).map(ImagesPerSecond)?,
@@ -440,18 +393,9 @@ fn dlperf_figures(case: &CaseRuns, base: Base) -> Option<DlperfFigures> {
 }
 
 /// Over runs; `None` unless every counted run has a record.
-fn times(case: &CaseRuns) -> Option<IterationTimes> {
-    let times = case.counted().map(|run| run.times).collect::<Option<Vec<IterationTimes>>>()?;
+fn times(case: &TrainedCase) -> Option<IterationTimes> {
+    let times = case.counted().map(|run| run.figures.times).collect::<Option<Vec<IterationTimes>>>()?;
     IterationTimes::of_runs(&times)
-}
-
-fn case_warnings(runs: &[Run]) -> Vec<String> {
-    let counted = runs.iter().filter_map(|run| {
-        let warnings = &run.outcome.as_ref().ok()?.warnings;
-        Some(CountedRun { run: run.found.name.run, warnings })
-    });
-    let what = runs.first().map(|run| run.found.name.what()).unwrap_or_default();
-    run_warnings::of_runs(&what, &counted.collect::<Vec<_>>())
 }
 
 fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
@@ -473,10 +417,4 @@ pub fn base_problem(group: &Group) -> Option<Problem> {
 pub fn missing_base(base: Case) -> Option<String> {
     (base != Case::SINGLE)
         .then(|| format!("no run of 1n1g counts: speedup and efficiency are relative to {base}: sweep 1n1g as well"))
-}
-
-/// Versions that the counted runs were made with.
-fn software(runs: &[Run]) -> BTreeSet<String> {
-    let counted = runs.iter().filter(|run| run.outcome.is_ok());
-    counted.filter_map(|run| Some(run.recorded.as_ref()?.software.clone())).collect()
 }

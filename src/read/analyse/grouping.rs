@@ -12,7 +12,7 @@ use ringmark_record::options::keyword_enum::KeywordEnum;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::read::load::record::{RecordedConditions, Run};
+use crate::read::load::run::{RecordedConditions, Run};
 
 /// Options, by their names in records, that are axes of a table by batch size.
 pub const AXES: [&str; 3] = ["model", "dtype", "batch_size"];
@@ -115,7 +115,7 @@ fn settle_servers(runs: &mut [Run]) {
 fn conditions(run: &Run) -> Conditions {
     let name = run.found.name;
     let recorded = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
-    let tool = run.outcome.as_ref().ok().and_then(|measured| Some(measured.windows?.tool));
+    let tool = run.outcome.as_ref().ok().and_then(|measured| Some(measured.figures.windows?.tool));
     let in_record = run.recorded.as_ref().map(|recorded| recorded.conditions.config.kv_store.kv_store);
     let kv_store = in_record.unwrap_or(name.kv_store);
     Conditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, kv_store, recorded, tool }

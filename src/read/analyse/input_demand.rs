@@ -7,7 +7,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::units::{ImagesPerSecond, thousands};
 
-use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::figures::{Group, TrainedCase};
 
 /// What the devices of one host take.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,7 +78,7 @@ pub fn demands(groups: &[Group]) -> Vec<Demand> {
         let measured = || group.cases.iter().filter_map(|case| Some((case, images_a_host(case)?)));
         let fewest = measured().min_by_key(|(case, _)| case.case.ranks());
         let recorded = group.conditions.recorded.as_ref();
-        let demand = |(case, trained): (&CaseRuns, ImagesPerSecond)| {
+        let demand = |(case, trained): (&TrainedCase, ImagesPerSecond)| {
             let devices = case.case.gpus_per_node;
             // Without records they are DLPerf's logs, of GPUs.
             let reads = recorded.is_none_or(|recorded| recorded.config.data.are_read());
@@ -105,6 +105,6 @@ pub fn demands(groups: &[Group]) -> Vec<Demand> {
 }
 
 /// Over the nodes of a case; `None` where no run of it counts.
-fn images_a_host(case: &CaseRuns) -> Option<ImagesPerSecond> {
+fn images_a_host(case: &TrainedCase) -> Option<ImagesPerSecond> {
     Some(ImagesPerSecond(case.figures.as_ref()?.speed.0 / f64::from(case.case.nodes)))
 }

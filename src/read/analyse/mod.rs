@@ -3,6 +3,7 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`grouping`] | which runs may stand in one table, and what tables are called |
+//! | [`case_runs`] | runs of one case, whatever was measured |
 //! | [`figures`] | groups of runs into cases, speedup and efficiency |
 //! | [`batch_sizes`] | speed and memory by batch size, of training and of scoring |
 //! | [`run_warnings`] | what a reader of a table must know of the runs in it |
@@ -26,6 +27,7 @@
 //! | [`published`] | rows that others published, with their sources |
 
 pub mod batch_sizes;
+pub mod case_runs;
 pub mod checks;
 pub mod comparison;
 pub mod conclusion;

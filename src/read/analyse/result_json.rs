@@ -19,17 +19,17 @@ use serde_json::Value;
 
 use crate::read::analyse::cost::{Cost, Price};
 use crate::read::analyse::energy::{self, Energy};
-use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
+use crate::read::analyse::figures::{Extraction, Group, TrainedCase};
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::analyse::work_load::{self, WorkCost};
 use crate::read::load::content::RESULT;
-use crate::read::load::environment::{self, EnvironmentText};
+use crate::read::load::environment::EnvironmentText;
 use crate::read::load::folder::Shortage;
 use crate::read::load::iteration_times::IterationTimes;
-use crate::read::load::record::{Measured, Run};
+use crate::read::load::run::{self, Run};
 
 /// Version of this file format. Versions 1 and 2 had no kind: they were DLPerf's JSON, cases by name in groups by name, with
 /// our fields in each case. Version 3 called `is_reliable` `is_quotable`, and `reliability_warnings` `objections`.
@@ -216,7 +216,7 @@ impl From<IterationTimes> for JsonTimes {
 impl From<&Run> for JsonRun {
     fn from(run: &Run) -> JsonRun {
         let measured = run.outcome.as_ref().ok();
-        let iterations = measured.and_then(Measured::iterations);
+        let iterations = measured.and_then(|measured| measured.figures.iterations());
         JsonRun {
             run: run.found.name.run,
             log: run.found.log.display().to_string(),
@@ -226,21 +226,21 @@ impl From<&Run> for JsonRun {
             iterations: iterations.map(|[all, _]| all),
             warmup: iterations.map(|[_, warmup]| warmup),
             images_per_second: measured.map(|measured| measured.speed),
-            dlperf_speed: measured.map(|measured| measured.dlperf_speed),
+            dlperf_speed: measured.map(|measured| measured.figures.dlperf_speed),
             foreign_load: measured.and_then(|measured| Some(measured.foreign_load.as_ref()?.share)),
             joules_per_image: measured.and_then(energy::joules_per_image),
             iteration_seconds: measured.and_then(|measured| {
-                let [p50, p75, p90, p95] = step_percentiles(measured.pooled_steps())?;
+                let [p50, p75, p90, p95] = step_percentiles(measured.figures.pooled_steps())?;
                 Some(JsonIterations { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
             }),
-            last_loss: measured.and_then(|measured| measured.last_loss),
-            skipped_steps: measured.and_then(|measured| measured.skipped_steps),
+            last_loss: measured.and_then(|measured| measured.figures.last_loss),
+            skipped_steps: measured.and_then(|measured| measured.figures.skipped_steps),
             warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
         }
     }
 }
 
-fn row(group: &Group, case: &CaseRuns, price: Option<&Price>) -> JsonRow {
+fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
     let figures = case.figures.as_ref();
     let recorded = group.conditions.recorded.as_ref();
     JsonRow {
@@ -281,11 +281,11 @@ fn row(group: &Group, case: &CaseRuns, price: Option<&Price>) -> JsonRow {
         warnings: group.warnings.iter().chain(&case.warnings).cloned().collect(),
         runs: case.runs.iter().map(JsonRun::from).collect(),
         settings: settings(&group.conditions),
-        environment: environment::of_runs(&case.runs),
+        environment: run::environment(&case.runs),
     }
 }
 
-fn json_baseline(case: &CaseRuns, baseline: &CaseRuns) -> JsonBaseline {
+fn json_baseline(case: &TrainedCase, baseline: &TrainedCase) -> JsonBaseline {
     let figures = baseline.figures.as_ref();
     JsonBaseline {
         images_per_second: figures.map(|figures| figures.speed),

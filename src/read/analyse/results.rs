@@ -3,7 +3,9 @@
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::benchmark::input::record::InputRecord;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::run_name::RunName;
+use ringmark_record::host::environment::{Environment, RankPlace};
 use ringmark_record::trace::timeline::Timeline;
 
 use crate::read::analyse::cost::Price;
@@ -11,6 +13,7 @@ use crate::read::analyse::figures::Group;
 use crate::read::analyse::score::figures::ScoreTable;
 use crate::read::load::folder::Shortage;
 use crate::read::load::problem::Problem;
+use crate::read::load::run::{Readable, Recorded};
 
 /// One folder.
 #[derive(Debug, PartialEq)]
@@ -35,4 +38,42 @@ pub struct ResultFolder {
     pub traces: Vec<(RunName, Timeline)>,
     /// What is not in the figures, and why.
     pub problems: Vec<Problem>,
+}
+
+/// What every record of a folder contains.
+pub struct RecordHead<'a> {
+    /// Start of the run, seconds since 1970 UTC.
+    pub started: Seconds,
+    /// What rank 0 found.
+    pub environment: &'a Environment,
+    /// Every rank.
+    pub ranks: &'a [RankPlace],
+}
+
+impl<'a, R: Readable> From<&'a Recorded<R>> for RecordHead<'a> {
+    fn from(Recorded { started, environment, ranks, .. }: &'a Recorded<R>) -> RecordHead<'a> {
+        RecordHead { started: *started, environment, ranks }
+    }
+}
+
+impl ResultFolder {
+    /// Records of all runs of training.
+    pub fn trained(&self) -> impl Iterator<Item = &Recorded> {
+        let cases = self.groups.iter().flat_map(|group| &group.cases);
+        cases.flat_map(|case| &case.runs).filter_map(|run| run.recorded.as_ref())
+    }
+
+    /// What the records of all benchmarks have in common.
+    pub fn heads(&self) -> impl Iterator<Item = RecordHead<'_>> {
+        let scored = self.scoring.iter().flat_map(ScoreTable::recorded).map(RecordHead::from);
+        let bandwidth = self.bandwidth.iter().map(|(_, BandwidthRecord { started, environment, ranks, .. })| {
+            RecordHead { started: *started, environment, ranks }
+        });
+        let input = self.input.iter().map(|InputRecord { started, environment, ranks, .. }| RecordHead {
+            started: *started,
+            environment,
+            ranks,
+        });
+        self.trained().map(RecordHead::from).chain(scored).chain(bandwidth).chain(input)
+    }
 }

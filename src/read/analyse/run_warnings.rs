@@ -4,22 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::warning::{self, Warning};
 
-/// A run that counts.
-#[derive(Debug, Clone, Copy)]
-pub struct CountedRun<'a> {
-    /// Its number.
-    pub run: u32,
-    /// What was seen in it.
-    pub warnings: &'a [Warning],
-}
-
-/// Warnings of the counted runs of `what`, once each however many runs have it, as the first of them has it; the gravest
+/// Warnings of the counted runs of `what`, given by number, once each however many runs have it, as the first of them has it; the gravest
 /// first. Of many of one kind those that the runs name first.
-pub fn of_runs(what: &str, counted: &[CountedRun]) -> Vec<String> {
+pub fn of_runs(what: &str, counted: &[(u32, &[Warning])]) -> Vec<String> {
     let mut seen: BTreeMap<_, Vec<(u32, &Warning)>> = BTreeMap::new();
     // In the order in which runs name them.
     let mut order: BTreeMap<_, usize> = BTreeMap::new();
-    for CountedRun { run, warnings } in counted {
+    for (run, warnings) in counted {
         for warning in *warnings {
             let key = (warning.kind, &warning.about);
             let next = order.len();

@@ -7,9 +7,9 @@ use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::scaling_loss::{Difference, Part, RunStep, ScalingLoss, StepTimes, scaling_loss};
 
-use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::load::iteration_times::IterationTimes;
-use crate::read::load::record::Measured;
+use crate::read::load::run::Measured;
 
 /// Every part that a loss can have, in the order in which they are shown: halves of compute behind compute, and each phase
 /// that is neither computing nor exchanging by itself.
@@ -34,7 +34,7 @@ pub struct CaseLoss {
 }
 
 /// Of a case other than its group's base. `None` for the base, and where no run of either counts.
-pub fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseLoss> {
+pub fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseLoss> {
     let base = group.base.filter(|base| *base != case.case)?;
     let base_runs = group.base_case()?;
     let batch_size = group.conditions.batch_size;
@@ -45,7 +45,7 @@ pub fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseLoss> {
 }
 
 /// Step of every counted run.
-pub fn runs(case: &CaseRuns, batch_size: u32) -> Vec<RunStep> {
+pub fn runs(case: &TrainedCase, batch_size: u32) -> Vec<RunStep> {
     let images = f64::from(batch_size) * f64::from(case.case.ranks());
     case.counted().map(|run| run_step(run, images)).collect()
 }
@@ -54,8 +54,8 @@ pub fn runs(case: &CaseRuns, batch_size: u32) -> Vec<RunStep> {
 fn run_step(run: &Measured, images: f64) -> RunStep {
     let times =
         |times: IterationTimes| StepTimes { phases: times.phases.map(|_, time| time.0), waiting: times.waiting.0 };
-    let step = run.times.map_or(images / run.speed.0, |times| times.step.0);
-    RunStep { step, times: run.times.map(times) }
+    let step = run.figures.times.map_or(images / run.speed.0, |times| times.step.0);
+    RunStep { step, times: run.figures.times.map(times) }
 }
 
 impl CaseLoss {

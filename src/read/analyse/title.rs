@@ -9,7 +9,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::line::other_tool::tool::Tool;
 
-use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::figures::{Group, TrainedCase};
 
 /// What was measured, on what, and how.
 pub fn title(group: &Group) -> Vec<String> {
@@ -94,7 +94,7 @@ pub fn process(group: &Group) -> &'static str {
 
 /// Names of its devices, as [`devices_text`] has them.
 pub fn devices(group: &Group) -> String {
-    let threads = group.cases.iter().flat_map(CaseRuns::threads).collect();
+    let threads = group.cases.iter().flat_map(TrainedCase::threads).collect();
     let device = group.conditions.recorded.as_ref().map(|recorded| recorded.device);
     devices_text(&group.device_names, &threads, device)
 }
@@ -115,7 +115,7 @@ pub fn devices_text(names: &BTreeSet<String>, threads: &BTreeSet<u32>, device: O
 /// two lines.
 pub fn unlike_devices(group: &Group) -> Option<[String; 2]> {
     let is_cpu = group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.device == DeviceKind::Cpu);
-    let threads = |case: &CaseRuns| Some((case.case, case.threads())).filter(|(_, threads)| !threads.is_empty());
+    let threads = |case: &TrainedCase| Some((case.case, case.threads())).filter(|(_, threads)| !threads.is_empty());
     let cases: Vec<(Case, BTreeSet<u32>)> = group.cases.iter().filter_map(threads).collect();
     let differ = is_cpu && cases.windows(2).any(|pair| pair[0].1 != pair[1].1);
     let case = |(case, threads): &(Case, BTreeSet<u32>)| {

@@ -9,7 +9,7 @@ use ringmark_record::stats::summary::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::load::every_record::DeviceRates;
 
 /// Of all ranks of a case. ResNet50-v1b has 4.089 GMAC forward, 24.5 GFLOP an image trained: 100 images/s are 2.45 TFLOP/s,
@@ -61,7 +61,7 @@ impl Utilisation {
 }
 
 /// Of a case of training; `None` where no run counts or no record says how large the images are.
-pub fn of_training(group: &Group, case: &CaseRuns) -> Option<Utilisation> {
+pub fn of_training(group: &Group, case: &TrainedCase) -> Option<Utilisation> {
     let image_size = group.conditions.recorded.as_ref()?.config.image_size();
     let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();
     let speed = case.figures.as_ref()?.speed;

@@ -6,8 +6,8 @@ use ringmark_record::stats::work_split::split_times;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyse::figures::{CaseRuns, Group};
-use crate::read::load::record::Measured;
+use crate::read::analyse::figures::{Group, TrainedCase};
+use crate::read::load::run::Measured;
 
 /// Of one case: its median run, of two in the middle the slower one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,17 +31,17 @@ pub struct WorkCost {
 }
 
 /// Of a case of a group with `--work-load`; `None` of others, of one rank, and without a counted run.
-pub fn of_case(group: &Group, case: &CaseRuns) -> Option<WorkCost> {
+pub fn of_case(group: &Group, case: &TrainedCase) -> Option<WorkCost> {
     group.conditions.recorded.as_ref()?.config.work_load.as_ref()?;
-    let mut runs: Vec<&Measured> = case.counted().filter(|run| run.ranks.len() > 1).collect();
+    let mut runs: Vec<&Measured> = case.counted().filter(|run| run.figures.ranks.len() > 1).collect();
     runs.sort_by(|one, other| one.speed.0.total_cmp(&other.speed.0));
     let median = runs.len().checked_sub(1)? / 2;
     of_run(runs.get(median)?)
 }
 
 fn of_run(run: &Measured) -> Option<WorkCost> {
-    let images: Vec<u32> = run.ranks.iter().map(|rank| rank.images).collect();
-    let compute: Vec<f64> = run.ranks.iter().map(|rank| rank.times.compute().0).collect();
+    let images: Vec<u32> = run.figures.ranks.iter().map(|rank| rank.images).collect();
+    let compute: Vec<f64> = run.figures.ranks.iter().map(|rank| rank.times.compute().0).collect();
     let each: Vec<f64> = images.iter().map(|images| f64::from(*images)).collect();
     let split = split_times(&compute, &each)?;
     Some(WorkCost {
@@ -52,6 +52,6 @@ fn of_run(run: &Measured) -> Option<WorkCost> {
         balanced_seconds: Seconds(split.balanced),
         saved_of_even: split.saved(),
         left_to_gain: split.left(),
-        waiting_seconds: run.times?.waiting,
+        waiting_seconds: run.figures.times?.waiting,
     })
 }

@@ -7,8 +7,6 @@ use std::time::{Duration, UNIX_EPOCH};
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::environment::{Environment, RankPlace};
 
-use crate::read::load::record::Run;
-
 /// Every word that was seen, by the name of what it says; a variable has its own name.
 pub type EnvironmentText = BTreeMap<String, BTreeSet<String>>;
 
@@ -17,21 +15,6 @@ pub const NCCL_CHOSE: &str = "NCCL chose";
 
 /// The word for what is not there.
 pub const NONE: &str = "none";
-
-/// Of all runs that count, together; nothing of runs without a record.
-pub fn of_runs<'a>(runs: impl IntoIterator<Item = &'a Run>) -> EnvironmentText {
-    let mut all = EnvironmentText::new();
-    for run in runs {
-        if let (Some(recorded), Ok(measured)) = (&run.recorded, &run.outcome) {
-            add_environment(&mut all, &recorded.environment);
-            add_ranks(&mut all, measured.ranks.iter().map(|rank| &rank.place));
-            add(&mut all, "all-reduce by", &recorded.backend);
-            add(&mut all, "buckets", &buckets(&recorded.buckets));
-            add_nccl(&mut all, &recorded.nccl);
-        }
-    }
-    all
-}
 
 /// A time as UTC, `2026-11-21 19:17:43`; `None` of one that no calendar has.
 pub fn moment(time: Seconds) -> Option<String> {
@@ -88,7 +71,8 @@ pub fn add(all: &mut EnvironmentText, name: &str, word: &str) {
     }
 }
 
-fn buckets(sizes: &[Bytes]) -> String {
+/// Names the sizes of gradient buckets.
+pub fn buckets(sizes: &[Bytes]) -> String {
     let megabytes = |size: &Bytes| format!("{:.1}", size.0 as f64 / 1e6);
     match sizes {
         [] => String::new(),

@@ -6,8 +6,9 @@
 //! | [`folder`] | which files are runs, and which were taken for something else |
 //! | [`log`] | one log, line by line |
 //! | [`every_record`] | what is asked of the record of a run, whatever was measured |
-//! | [`record`] | one run of training, from its log and the record beside it, and whether it counts |
-//! | [`score_run`] | one scoring run, from its log and record, and whether it counts |
+//! | [`run`] | one run, from its log and the record beside it, and whether it counts |
+//! | [`training`] | figures of a run of training |
+//! | [`scoring`] | figures of a run of scoring |
 //! | [`sweep_run`] | one run by the rules of its sweep |
 //! | [`integrity`] | whether the files of a sweep are as they were written |
 //! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
@@ -28,7 +29,8 @@ pub mod integrity;
 pub mod iteration_times;
 pub mod log;
 pub mod problem;
-pub mod record;
-pub mod score_run;
+pub mod run;
+pub mod scoring;
 pub mod sweep_run;
 pub mod trace;
+pub mod training;

@@ -1,88 +1,59 @@
-//! A comparison for people: what differs, then a line for each case, in a terminal or in Markdown. Not for arithmetic.
+//! A comparison of two results as text.
 
 use ringmark_record::stats::comparison::{POWER, Verdict, for_all};
-use ringmark_record::untrusted_text::printable;
 
 use crate::read::analyse::comparison::side::{ConditionDifference, SideKind};
 use crate::read::analyse::comparison::verdicts::{ComparedCase, ComparedResults, ComparedSide, ComparedTable, Row};
-use crate::read::show::columns::{Columns, aligned, piped};
-use crate::read::show::sections::{self, UNRELIABLE, marked};
-
-/// Columns of a terminal that everything is made for.
-const WIDTH: usize = 80;
-
-/// Behind the number of runs of a side with warnings.
-const MARK: &str = "!";
+use crate::read::show::numbers::{MARK, doubtful_legend, marked};
+use crate::read::show::table::Table;
+use crate::read::show::text::{self, Medium, Paragraph};
 
 /// From this number of wrong verdicts by chance on, a note mentions them.
 const EXPECTED_WRONG: f64 = 0.5;
 
-/// Where it is shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
-    Terminal,
-    Markdown,
-}
-
-/// Made for 80 columns.
-pub fn terminal(outcome: &ComparedResults) -> String {
-    show(outcome, Look::Terminal)
-}
-
-/// To be posted.
-pub fn markdown(outcome: &ComparedResults) -> String {
-    show(outcome, Look::Markdown)
-}
-
-fn show(outcome: &ComparedResults, look: Look) -> String {
-    let mut paragraphs =
-        vec![look.lines([side("BASE", &outcome.base), side("TEST", &outcome.test)].map(|side| look.foreign(&side)))];
+/// Returns what differs, a table for each measurement, and what the verdicts mean.
+pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
+    let sides = [("BASE", &outcome.base), ("TEST", &outcome.test)];
+    let mut text = vec![Paragraph::Lines(sides.map(|(name, side)| self::side(name, side)).into())];
     for table in outcome.tables.iter().filter(|table| !table.forced.is_empty()) {
-        let forced = look.warning("not comparable, and compared because of --force");
-        paragraphs.push(look.under(&forced, differences(&table.forced, look)));
+        text.push(Paragraph::Warnings(vec!["not comparable, and compared because of --force".to_owned()]));
+        text.push(differences(&table.forced, medium));
     }
     let is_like = |table: &ComparedTable| table.differences.is_empty() && table.forced.is_empty();
     if outcome.differences.is_empty() && outcome.tables.iter().all(is_like) {
-        paragraphs.push("What differs: no setting that both sides record.".to_owned());
+        text.push(Paragraph::Text("What differs: no setting that both sides record.".to_owned()));
     } else if !outcome.differences.is_empty() {
-        paragraphs.push(look.under(&look.heading("What differs"), differences(&outcome.differences, look)));
+        text.push(Paragraph::Heading(vec!["What differs".to_owned()]));
+        text.push(differences(&outcome.differences, medium));
     }
     for table in &outcome.tables {
-        paragraphs.push(look.heading(&look.foreign(&table.title)));
-        if !table.differences.is_empty() {
-            paragraphs.push(differences(&table.differences, look));
-        }
-        paragraphs.push(look.table(&columns(table, look)));
+        text.push(Paragraph::Heading(vec![table.title.clone()]));
+        text.extend((!table.differences.is_empty()).then(|| differences(&table.differences, medium)));
+        text.push(Paragraph::Table(figures(table, medium)));
         let notes = table.cases.iter().filter_map(|case| Some(format!("{}: {}", case.name, case.note.as_ref()?)));
-        let notes = once_for_all(notes.collect(), table);
-        if !notes.is_empty() {
-            paragraphs.push(look.lines(notes.iter().map(|note| look.foreign(note))));
-        }
+        text.push(Paragraph::Lines(once_for_all(notes.collect(), table)));
     }
-    paragraphs.push(legend(outcome, look));
-    paragraphs.extend(by_chance(outcome, look));
+    text.push(Paragraph::Text(legend(outcome)));
+    text.extend(by_chance(outcome).map(Paragraph::Text));
     for (name, only) in [("BASE", &outcome.only_in_base), ("TEST", &outcome.only_in_test)] {
-        if !only.is_empty() {
-            paragraphs.push(look.foreign(&format!("Only in {name}, not compared: {}", only.join("; "))));
-        }
+        let only = (!only.is_empty()).then(|| format!("Only in {name}, not compared: {}", only.join("; ")));
+        text.push(Paragraph::Lines(only.into_iter().collect()));
     }
-    for (name, side) in [("BASE", &outcome.base), ("TEST", &outcome.test)] {
-        let reliability_warnings = side
-            .reliability_warnings
-            .iter()
-            .map(|it| look.reliability_warning(&look.foreign(&format!("{name}: {it}"))));
-        paragraphs.extend(reliability_warnings);
-        paragraphs
-            .extend(side.warnings.iter().map(|warning| look.warning(&look.foreign(&format!("{name}: {warning}")))));
+    for (name, side) in sides {
+        let named = |lines: &[String]| lines.iter().map(|line| format!("{name}: {line}")).collect();
+        text.extend([
+            Paragraph::Unreliable(named(&side.reliability_warnings)),
+            Paragraph::Warnings(named(&side.warnings)),
+        ]);
     }
-    if look == Look::Markdown {
-        for (name, side) in [("BASE", &outcome.base), ("TEST", &outcome.test)] {
-            let left_out = side.left_out.iter().map(|what| look.foreign(&format!("Not compared, {name}: {what}")));
-            paragraphs.extend(left_out);
-        }
+    if medium == Medium::Markdown {
+        let left_out = |(name, side): (&str, &ComparedSide)| {
+            side.left_out.iter().map(|what| format!("Not compared, {name}: {what}")).collect::<Vec<_>>()
+        };
+        text.push(Paragraph::Lines(sides.into_iter().flat_map(left_out).collect()));
     }
-    paragraphs.push(outcome.summary());
-    paragraphs.join("\n\n") + "\n"
+    text.push(Paragraph::Lines(vec![outcome.summary()]));
+    text::render(&text, medium)
 }
 
 fn side(name: &str, side: &ComparedSide) -> String {
@@ -99,62 +70,57 @@ fn side(name: &str, side: &ComparedSide) -> String {
     format!("{name}  {}, {runs}{started}", side.path)
 }
 
-/// One below the other, in three lines where one would be too long.
-fn differences(differences: &[ConditionDifference], look: Look) -> String {
-    match look {
-        Look::Markdown => {
-            let row = |difference: &ConditionDifference| {
-                [&difference.name, &difference.base, &difference.test].map(|word| look.foreign(word)).to_vec()
-            };
-            let headers = [("", ""), ("BASE", ""), ("TEST", "")];
-            piped(&Columns::new(&headers, differences.iter().map(row).collect()))
+/// A terminal shows a line for each, or three if it would be too long.
+fn differences(differences: &[ConditionDifference], medium: Medium) -> Paragraph {
+    let Medium::Terminal(width) = medium else {
+        let row = |it: &ConditionDifference| vec![it.name.clone(), it.base.clone(), it.test.clone()];
+        let headers = [("", ""), ("BASE", ""), ("TEST", "")];
+        return Paragraph::Table(Table::new(&headers, differences.iter().map(row).collect()).with_text(3));
+    };
+    let lines = |ConditionDifference { name, base, test }: &ConditionDifference| {
+        let line = format!("  {name}: {base} -> {test}");
+        match line.chars().count() <= width {
+            true => vec![line],
+            false => vec![format!("  {name}:"), format!("    BASE {base}"), format!("    TEST {test}")],
         }
-        Look::Terminal => {
-            let line = |ConditionDifference { name, base, test }: &ConditionDifference| {
-                let line = look.foreign(&format!("  {name}: {base} -> {test}"));
-                match line.chars().count() <= WIDTH {
-                    true => line,
-                    false => [format!("  {name}:"), format!("    BASE {base}"), format!("    TEST {test}")]
-                        .map(|line| look.foreign(&line))
-                        .join("\n"),
-                }
-            };
-            differences.iter().map(line).collect::<Vec<_>>().join("\n")
-        }
-    }
+    };
+    Paragraph::Lines(differences.iter().flat_map(lines).collect())
 }
 
-/// A line a case, and below it, where single iterations are known, their times.
-fn columns(table: &ComparedTable, look: Look) -> Columns {
+/// A row for each case, and below it the times of its iterations if they are known.
+fn figures(table: &ComparedTable, medium: Medium) -> Table {
     let headers =
         [("", ""), ("BASE", table.unit), ("TEST", table.unit), ("difference", "%"), ("verdict", ""), ("smallest", "%")];
-    Columns::new(&headers, table.cases.iter().flat_map(|case| rows(table, case, look)).collect())
+    Table::new(&headers, table.cases.iter().flat_map(|case| rows(table, case, medium)).collect())
 }
 
-fn rows(table: &ComparedTable, case: &ComparedCase, look: Look) -> Vec<Vec<String>> {
+fn rows(table: &ComparedTable, case: &ComparedCase, medium: Medium) -> Vec<Vec<String>> {
     let row = |name: String, row: &Row, unit: f64, verdict: String, smallest: String| {
         let figure = |figure: f64| significant(figure * unit);
         vec![name, figure(row.base), figure(row.test), interval(row), verdict, smallest]
     };
     let smallest = case.throughput.smallest.map_or_else(|| "-".to_owned(), |share| percent(share).replace('+', ""));
     let verdict = marked(verdict_text(case.verdict).to_owned(), !case.is_reliable());
-    let verdict = look.strong(&verdict, case.verdict);
-    let mut first = row(look.foreign(&case.name), &case.throughput, 1.0, verdict, smallest);
+    let is_strong = medium == Medium::Markdown && matches!(case.verdict, Verdict::Faster | Verdict::Slower);
+    let verdict = if is_strong { format!("**{verdict}**") } else { verdict };
+    let mut first = row(case.name.clone(), &case.throughput, 1.0, verdict, smallest);
     for (place, is_reliable) in [(1, case.base_is_reliable), (2, case.test_is_reliable)] {
         first[place] = marked(std::mem::take(&mut first[place]), !is_reliable);
     }
     let mut rows = vec![first];
     if has_iterations(table) {
-        let time = |name: String, times: &Row| row(look.indented(&name), times, 1e3, String::new(), String::new());
+        let below = |name: &str, figures: &Row, unit: f64| {
+            row(format!("  {name}"), figures, unit, String::new(), String::new())
+        };
         let [base, test] =
             [(&case.throughput.base_runs, case.base_is_warned), (&case.throughput.test_runs, case.test_is_warned)]
                 .map(|(runs, is_warned)| format!("{}{}", runs.len(), if is_warned { MARK } else { "" }));
-        rows.push([look.indented("runs"), base, test].into_iter().chain([const { String::new() }; 3]).collect());
-        rows.push(time("mean ms".to_owned(), &case.mean_seconds));
-        rows.extend(case.percentiles_seconds.iter().map(|of| time(format!("p{} ms", of.percent), &of.row)));
-        let beside = [("J/image", &case.joules_per_image), ("epoch cost", &case.epoch_cost)];
-        let beside = beside.into_iter().filter_map(|(name, of)| Some((name, of.as_ref()?)));
-        rows.extend(beside.map(|(name, of)| row(look.indented(name), of, 1.0, String::new(), String::new())));
+        rows.push(["  runs".to_owned(), base, test].into_iter().chain([const { String::new() }; 3]).collect());
+        rows.push(below("mean ms", &case.mean_seconds, 1e3));
+        let percentiles = case.percentiles_seconds.iter();
+        rows.extend(percentiles.map(|of| below(&format!("p{} ms", of.percent), &of.row, 1e3)));
+        let others = [("J/image", &case.joules_per_image), ("epoch cost", &case.epoch_cost)];
+        rows.extend(others.into_iter().filter_map(|(name, of)| Some(below(name, of.as_ref()?, 1.0))));
     }
     rows
 }
@@ -202,7 +168,7 @@ fn significant(figure: f64) -> String {
 }
 
 /// What verdicts and signs mean.
-fn legend(outcome: &ComparedResults, look: Look) -> String {
+fn legend(outcome: &ComparedResults) -> String {
     let percent = |share: f64| trimmed(share * 100.0);
     let confidence = percent(1.0 - outcome.significance);
     let signs = match outcome.cases().any(|(table, _)| has_iterations(table)) {
@@ -231,23 +197,23 @@ fn legend(outcome: &ComparedResults, look: Look) -> String {
     };
     let doubtful = match outcome.cases().all(|(_, case)| case.is_reliable()) {
         true => String::new(),
-        false => format!(" {}", sections::doubtful_legend("below")),
+        false => format!(" {}", doubtful_legend("below")),
     };
-    look.wrapped(&(legend + &mark + &doubtful))
+    legend + &mark + &doubtful
 }
 
 /// Many cases are many chances.
-fn by_chance(outcome: &ComparedResults, look: Look) -> Option<String> {
+fn by_chance(outcome: &ComparedResults) -> Option<String> {
     let count = outcome.cases().count();
     let expected = outcome.significance * count as f64;
     (expected >= EXPECTED_WRONG).then(|| {
         let strict = trimmed(for_all(outcome.significance, count) * 100.0);
-        look.wrapped(&format!(
+        format!(
             "{count} verdicts: where nothing has changed, up to {} of them may be wrong by chance; --significance \
              {strict}% keeps the chance of any to {} %.",
             trimmed(expected),
             trimmed(outcome.significance * 100.0)
-        ))
+        )
     })
 }
 
@@ -269,78 +235,6 @@ fn trimmed(number: f64) -> String {
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
-    }
-}
-
-fn wrapped(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is always one");
-        match line.chars().count() + 1 + word.chars().count() {
-            _ if line.is_empty() => line.push_str(word),
-            length if length <= WIDTH => line.extend([" ", word]),
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines.join("\n")
-}
-
-impl Look {
-    /// Text that others wrote: nothing in it may move the cursor, break a table or be taken for HTML.
-    fn foreign(self, text: &str) -> String {
-        let seen = printable(text);
-        match self {
-            Look::Terminal => seen.into_owned(),
-            Look::Markdown => seen.chars().fold(String::new(), |mut escaped, sign| {
-                if matches!(sign, '|' | '<' | '>' | '`' | '*' | '[' | '\\') {
-                    escaped.push('\\');
-                }
-                escaped.push(sign);
-                escaped
-            }),
-        }
-    }
-
-    fn heading(self, text: &str) -> String {
-        if self == Look::Markdown { format!("### {text}") } else { text.to_owned() }
-    }
-
-    fn under(self, heading: &str, text: String) -> String {
-        format!("{heading}{}{text}", if self == Look::Markdown { "\n\n" } else { "\n" })
-    }
-
-    fn warning(self, text: &str) -> String {
-        if self == Look::Markdown { format!("**Warning:** {text}") } else { format!("WARNING: {text}") }
-    }
-
-    fn reliability_warning(self, text: &str) -> String {
-        if self == Look::Markdown {
-            format!("**Warning (unreliable):** {text}")
-        } else {
-            format!("{UNRELIABLE}: {text}")
-        }
-    }
-
-    fn lines(self, lines: impl IntoIterator<Item = String>) -> String {
-        // Two blanks at the end of a line break it in Markdown.
-        lines.into_iter().collect::<Vec<_>>().join(if self == Look::Markdown { "  \n" } else { "\n" })
-    }
-
-    fn wrapped(self, text: &str) -> String {
-        if self == Look::Markdown { text.to_owned() } else { wrapped(text) }
-    }
-
-    fn table(self, columns: &Columns) -> String {
-        if self == Look::Markdown { piped(columns) } else { aligned(columns) }
-    }
-
-    fn indented(self, name: &str) -> String {
-        if self == Look::Markdown { name.to_owned() } else { format!("  {name}") }
-    }
-
-    fn strong(self, text: &str, verdict: Verdict) -> String {
-        let tells = matches!(verdict, Verdict::Faster | Verdict::Slower);
-        if self == Look::Markdown && tells { format!("**{text}**") } else { text.to_owned() }
     }
 }
 
@@ -373,11 +267,5 @@ mod tests {
         {
             assert_eq!(trimmed(number), text);
         }
-    }
-
-    #[test]
-    fn long_words_have_a_line_of_their_own() {
-        let word = "x".repeat(100);
-        assert_eq!(wrapped(&format!("a {word} b c")), format!("a\n{word}\nb c"));
     }
 }

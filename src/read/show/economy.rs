@@ -1,12 +1,12 @@
-//! Power, energy and money, as the cells of a table. For terminals and Markdown.
+//! Table of power, energy and cost.
 
 use crate::read::analyse::cost::{Cost, Price};
 use crate::read::analyse::energy::{self, Energy};
-use crate::read::analyse::figures::{CaseRuns, Group};
-use crate::read::show::columns::{Columns, percent};
-use crate::read::show::sections::marked;
+use crate::read::analyse::figures::{Group, TrainedCase};
+use crate::read::show::numbers::{marked, percent, three_digits};
+use crate::read::show::table::Table;
 
-/// Of the table.
+/// Title of the table.
 pub const TITLE: &str = "Power, and an epoch of ImageNet (1,281,167 images)";
 
 const POWER_LEGEND: [&str; 2] = [
@@ -16,22 +16,11 @@ const POWER_LEGEND: [&str; 2] = [
 
 const COST_LEGEND: &str = "over base: what the same epoch costs more than on the base";
 
-/// Three digits, and no more than three decimals.
-pub fn three_digits(value: f64) -> String {
-    let decimals = match value.abs() {
-        ..1.0 => 3,
-        1.0..10.0 => 2,
-        10.0..100.0 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$}")
-}
-
-/// With what the columns are. `None` where neither power nor a price is known; columns that no case fills are left out.
-pub fn columns(group: &Group, price: Option<&Price>) -> Option<(Columns, Vec<&'static str>)> {
+/// Returns the table and its legend; `None` if neither power nor a price is known. Omits columns that no case fills.
+pub fn table(group: &Group, price: Option<&Price>) -> Option<(Table, Vec<&'static str>)> {
     let each =
         group.cases.iter().map(|case| (case, energy::of_case(case), price.and_then(|it| it.of_case(group, case))));
-    let rows: Vec<(&CaseRuns, Option<Energy>, Option<Cost>)> = each.collect();
+    let rows: Vec<(&TrainedCase, Option<Energy>, Option<Cost>)> = each.collect();
     let (has_energy, has_cost) = (rows.iter().any(|row| row.1.is_some()), rows.iter().any(|row| row.2.is_some()));
     let currency = price.map_or("", |price| price.currency.as_str());
     let of_energy = [("power", "W"), ("energy", "J/image"), ("per watt", "images/s")];
@@ -39,7 +28,7 @@ pub fn columns(group: &Group, price: Option<&Price>) -> Option<(Columns, Vec<&'s
     let of_energy = of_energy.into_iter().filter(|_| has_energy);
     let headers: Vec<(&str, &str)> =
         [("case", "")].into_iter().chain(of_energy).chain(of_cost.into_iter().filter(|_| has_cost)).collect();
-    let row = |(case, energy, cost): &(&CaseRuns, Option<Energy>, Option<Cost>)| {
+    let row = |(case, energy, cost): &(&TrainedCase, Option<Energy>, Option<Cost>)| {
         let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
         let cell = |value: Option<f64>| value.map_or("-".to_owned(), |value| marked(three_digits(value), is_doubtful));
         let energy = energy.as_ref();
@@ -60,5 +49,5 @@ pub fn columns(group: &Group, price: Option<&Price>) -> Option<(Columns, Vec<&'s
         [case.case.to_string()].into_iter().chain(energy).chain(cost.into_iter().filter(|_| has_cost)).collect()
     };
     let legend = POWER_LEGEND.into_iter().filter(|_| has_energy).chain(has_cost.then_some(COST_LEGEND)).collect();
-    (has_energy || has_cost).then(|| (Columns::new(&headers, rows.iter().map(row).collect()), legend))
+    (has_energy || has_cost).then(|| (Table::new(&headers, rows.iter().map(row).collect::<Vec<Vec<String>>>()), legend))
 }

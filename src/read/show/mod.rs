@@ -2,8 +2,9 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`columns`] | a table before it is known where it is shown, aligned or in Markdown |
-//! | [`sections`] | titles, tables, notes and warnings, for a terminal and in Markdown |
+//! | [`table`] | tables, aligned for a terminal or in Markdown |
+//! | [`text`] | headings, tables, notes and warnings, for a terminal or in Markdown |
+//! | [`numbers`] | formats of numbers |
 //! | [`batch_sizes`] | figures by batch size as the cells of a table |
 //! | [`utilisation`] | what a network's arithmetic takes of the devices |
 //! | [`economy`] | power, energy and money as the cells of a table |
@@ -19,15 +20,16 @@
 
 pub mod batch_sizes;
 pub mod check;
-pub mod columns;
 pub mod comparison;
 pub mod economy;
 pub mod export;
 pub mod extraction;
+pub mod numbers;
 pub mod once;
 pub mod page;
 pub mod prediction;
 pub mod score;
-pub mod sections;
+pub mod table;
+pub mod text;
 pub mod utilisation;
 pub mod work_load;

@@ -1,21 +1,15 @@
-//! What a network's arithmetic takes of the devices, as the cells of a table. For terminals and Markdown.
+//! Table of the network's arithmetic, as a share of what the devices can do.
 
 use ringmark_record::dimension::units::TeraflopsPerSecond;
 
-use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::utilisation::{self, Utilisation};
-use crate::read::show::columns::{Columns, percent};
-use crate::read::show::economy::three_digits;
-use crate::read::show::sections::marked;
+use crate::read::show::numbers::{marked, percent, teraflops};
+use crate::read::show::table::Table;
 
-/// In 1e12 operations a second: three digits, and no more than three decimals.
-pub fn teraflops(rate: TeraflopsPerSecond) -> String {
-    three_digits(rate.0)
-}
-
-/// `None` where no record tells what the devices can do; columns that no case fills are left out.
-pub fn columns(group: &Group) -> Option<Columns> {
-    let rows: Vec<(&CaseRuns, Utilisation)> =
+/// Returns the table; `None` if no record contains rates of the devices. Omits columns that no case fills.
+pub fn table(group: &Group) -> Option<Table> {
+    let rows: Vec<(&TrainedCase, Utilisation)> =
         group.cases.iter().filter_map(|case| Some((case, utilisation::of_training(group, case)?))).collect();
     let has = |share: fn(&Utilisation) -> Option<f64>| rows.iter().any(|(_, it)| share(it).is_some());
     let (has_products, has_peak) = (has(|it| it.share_of_matrix_product), has(|it| it.share_of_published_peak));
@@ -23,7 +17,7 @@ pub fn columns(group: &Group) -> Option<Columns> {
     let pairs = pairs.into_iter().filter(|(is_there, _)| *is_there);
     let headers = pairs.flat_map(|(_, name)| [(name, "TFLOP/s"), ("share", "%")]);
     let headers: Vec<(&str, &str)> = [("case", ""), ("network", "TFLOP/s")].into_iter().chain(headers).collect();
-    let row = |(case, it): &(&CaseRuns, Utilisation)| {
+    let row = |(case, it): &(&TrainedCase, Utilisation)| {
         let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
         let rate = |rate: Option<TeraflopsPerSecond>| rate.map_or("-".to_owned(), teraflops);
         let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| marked(percent(share), is_doubtful));
@@ -33,16 +27,5 @@ pub fn columns(group: &Group) -> Option<Columns> {
         let products = products.into_iter().filter(|_| has_products);
         own.into_iter().chain(products).chain(peak.into_iter().filter(|_| has_peak)).collect()
     };
-    (has_products || has_peak).then(|| Columns::new(&headers, rows.iter().map(row).collect()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_have_three_digits() {
-        let texts = [0.0567, 0.567, 5.674, 56.74, 567.4].map(|rate| teraflops(TeraflopsPerSecond(rate)));
-        assert_eq!(texts, ["0.057", "0.567", "5.67", "56.7", "567"]);
-    }
+    (has_products || has_peak).then(|| Table::new(&headers, rows.iter().map(row).collect::<Vec<Vec<String>>>()))
 }

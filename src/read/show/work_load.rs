@@ -1,16 +1,16 @@
-//! What the division of the batch cost, as the cells of a table: for terminals, Markdown and the page.
+//! Table of the cost of an uneven division of the batch.
 
 use ringmark_record::dimension::units::Seconds;
 
-use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::work_load::{self, WorkCost};
-use crate::read::show::columns::{Columns, percent};
-use crate::read::show::sections::marked;
+use crate::read::show::numbers::{marked, percent};
+use crate::read::show::table::{Row, Table};
 
-/// Over the table.
+/// Title of the table.
 pub const TITLE: &str = "Uneven work: what the division of the batch cost";
 
-/// Below the title.
+/// Explanation of the columns.
 pub const LEGEND: [&str; 3] = [
     "slowest: forward and backward of the slowest rank; even, balanced: the same with",
     "even parts, and if all ranks finished together; saved: 1 - slowest / even; left:",
@@ -18,7 +18,7 @@ pub const LEGEND: [&str; 3] = [
 ];
 
 /// Names and units of the columns.
-pub const HEADERS: [(&str, &str); 9] = [
+const HEADERS: [(&str, &str); 9] = [
     ("case", ""),
     ("images", "a rank"),
     ("an image", "ms"),
@@ -30,23 +30,18 @@ pub const HEADERS: [(&str, &str); 9] = [
     ("left", "%"),
 ];
 
-/// Rows of the cases whose division is known; true for those with an unreliable speed.
-pub fn rows(group: &Group) -> Vec<(Vec<String>, bool)> {
-    let row = |case: &CaseRuns| {
+/// Returns the table of the cases with a known division; `None` if no case has several ranks with uneven work.
+pub fn table(group: &Group) -> Option<Table> {
+    let row = |case: &TrainedCase| {
         let cost = work_load::of_case(group, case)?;
         let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
-        Some((cells(case, &cost, is_doubtful), is_doubtful))
+        Some(Row { cells: cells(case, &cost, is_doubtful), is_doubtful, ..Row::default() })
     };
-    group.cases.iter().filter_map(row).collect()
+    let rows: Vec<Row> = group.cases.iter().filter_map(row).collect();
+    (!rows.is_empty()).then(|| Table::new(&HEADERS, rows))
 }
 
-/// `None` where no case has several ranks with uneven work.
-pub fn columns(group: &Group) -> Option<Columns> {
-    let rows: Vec<Vec<String>> = rows(group).into_iter().map(|(cells, _)| cells).collect();
-    (!rows.is_empty()).then(|| Columns::new(&HEADERS, rows))
-}
-
-fn cells(case: &CaseRuns, cost: &WorkCost, is_doubtful: bool) -> Vec<String> {
+fn cells(case: &TrainedCase, cost: &WorkCost, is_doubtful: bool) -> Vec<String> {
     let milliseconds = |time: Seconds| marked(format!("{:.2}", time.0 * 1e3), is_doubtful);
     let share = |share: f64| marked(percent(share), is_doubtful);
     let images: Vec<String> = cost.images.iter().map(u32::to_string).collect();

@@ -21,7 +21,7 @@ use ringmark_record::stats::scaling_loss::RunStep;
 use ringmark_record::stats::summary::median_by_rate;
 
 use crate::read::analyse::conclusion;
-use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::prediction::strategy::Strategy;
 use crate::read::analyse::published::{Published, PublishedCase};
 use crate::read::analyse::scaling_loss;
@@ -120,12 +120,12 @@ impl Evidence {
             Some(Wire::Fp16 | Wire::Bf16) => Bytes(bucket.0 / 2),
             _ => *bucket,
         };
-        let buckets = recorded.map_or(&[][..], |recorded| &recorded.buckets).iter().map(wire).collect();
+        let buckets = recorded.map_or(&[][..], |recorded| &recorded.facts.buckets).iter().map(wire).collect();
         let exchange = recorded.map_or(Exchange { algorithm: Algorithm::Ring, chunk: None }, |recorded| {
             let chunk = Bytes(u64::from(recorded.conditions.config.exchange.chunk_kb) * 1000);
-            Exchange::of_backend(&recorded.backend, chunk)
+            Exchange::of_backend(&recorded.facts.backend, chunk)
         });
-        let backend = recorded.map(|recorded| recorded.backend.clone()).filter(|backend| backend != "solo");
+        let backend = recorded.map(|recorded| recorded.facts.backend.clone()).filter(|backend| backend != "solo");
         let conditions = group.conditions.recorded.as_ref();
         let conditions = conditions.map(|recorded| (recorded.device, recorded.config.exchange.wire));
         Some(Evidence {
@@ -313,7 +313,7 @@ fn warnings(group: &Group) -> Vec<String> {
     reliability_warnings.chain(group.warnings.iter().chain(of_cases).cloned()).collect()
 }
 
-fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseEvidence> {
+fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseEvidence> {
     let backward = case.figures.as_ref()?.times.map(|times| times.phases[Phase::Backward].0);
     CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.batch_size), backward)
 }

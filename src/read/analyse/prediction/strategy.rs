@@ -12,7 +12,7 @@ use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::stats::exchange_growth::{self, Laws, Servers};
 
-use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::figures::{Group, TrainedCase};
 
 /// 2-bit codes over fp32.
 const TWO_BITS: f64 = 1.0 / 16.0;
@@ -105,8 +105,8 @@ impl Strategy {
         if group.base_case().is_none() {
             return Err("no run of it counts".to_owned());
         }
-        let counts = |case: &&CaseRuns| case.figures.is_some();
-        let is_recorded = |case: &CaseRuns| case.figures.as_ref().is_some_and(|figures| figures.times.is_some());
+        let counts = |case: &&TrainedCase| case.figures.is_some();
+        let is_recorded = |case: &TrainedCase| case.figures.as_ref().is_some_and(|figures| figures.times.is_some());
         let Some(recorded) = group.conditions.recorded.as_ref().filter(|_| {
             group.cases.iter().filter(counts).all(is_recorded) && group.base_case().is_some_and(is_recorded)
         }) else {
@@ -116,7 +116,7 @@ impl Strategy {
         // Of the largest case; one rank exchanges nothing.
         let largest = group.cases.iter().rev().filter(counts);
         let mut runs = largest.flat_map(|case| &case.runs).filter_map(|run| run.recorded.as_ref());
-        let buckets = runs.next().map_or(&[][..], |run| &run.buckets);
+        let buckets = runs.next().map_or(&[][..], |run| &run.facts.buckets);
         let bytes: u128 = buckets.iter().map(|bucket| u128::from(bucket.0)).sum();
         if bytes > MOST_BYTES {
             return Err(format!("its records say {bytes} bytes of gradients, which no network has"));
@@ -204,10 +204,10 @@ impl ServerSetup {
         let is_one_a_host = |servers: &u32| counted().all(|case| case.case.nodes == *servers);
         // As many as hosts in the only number of hosts that was measured: what a sweep starts where nobody says how many.
         let number = config.servers.filter(|servers| !is_one_a_host(servers));
-        let used = |case: &CaseRuns| {
+        let used = |case: &TrainedCase| {
             case.runs.iter().find_map(|run| {
-                let used = run.recorded.as_ref()?.kv_store.clone().filter(|used| !used.servers.is_empty())?;
-                let ranks = run.outcome.as_ref().ok()?.ranks.iter().map(|rank| rank.place.host.clone());
+                let used = run.recorded.as_ref()?.facts.kv_store.clone().filter(|used| !used.servers.is_empty())?;
+                let ranks = run.outcome.as_ref().ok()?.figures.ranks.iter().map(|rank| rank.place.host.clone());
                 Some((used, ranks.collect::<BTreeSet<String>>()))
             })
         };

@@ -17,11 +17,11 @@ pub fn tables(tables: &[ScoreTable], shortages: &[Shortage]) -> Vec<BatchTable> 
 
 /// All points of a table.
 pub fn table(table: &ScoreTable) -> BatchTable {
-    let lines = table.points.chunk_by(|one, other| one.key.shares_row(&other.key));
+    let lines = table.points.chunk_by(|one, other| one.key().shares_row(&other.key()));
     let line = |points: &[ScorePoint]| BatchSeries {
-        model: points[0].key.model,
-        dtype: points[0].key.dtype,
-        case: points[0].key.case,
+        model: points[0].key().model,
+        dtype: points[0].key().dtype,
+        case: points[0].key().case,
         points: points.iter().map(|point| self::point(table, point)).collect(),
     };
     let conditions = table.conditions.as_ref();
@@ -40,16 +40,15 @@ pub fn table(table: &ScoreTable) -> BatchTable {
 }
 
 fn point(table: &ScoreTable, point: &ScorePoint) -> BatchPoint {
-    let counted = point.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?.speed.0)));
     let figures = point.figures.map(|figures| BatchFigures {
         speed: figures.speed,
         cv: figures.cv,
-        runs: counted.collect(),
+        runs: point.numbered_speeds(),
         peak_memory: point.peak_memory(),
         utilisation: table.utilisation(point),
     });
     BatchPoint {
-        batch_size: point.key.batch_size,
+        batch_size: point.key().batch_size,
         outcome: figures.ok_or(Missing::NoRun),
         is_warned: !point.warnings.is_empty(),
         is_doubtful: table.is_doubtful(point),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
@@ -16,15 +17,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::read::analyse::figures::Extraction;
 use crate::read::analyse::grouping;
 use crate::read::analyse::reliability::ReliabilityWarning;
-use crate::read::analyse::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
+use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
 use crate::read::analyse::score::published::PublishedRate;
 use crate::read::analyse::utilisation::Utilisation;
 use crate::read::load::content::SCORE_RESULT;
 use crate::read::load::environment::EnvironmentText;
 use crate::read::load::folder::Shortage;
-use crate::read::load::score_run::ScoreRun;
+use crate::read::load::run::{self, Run};
 
 /// Version of this file format.
 pub const SCHEMA: u32 = 3;
@@ -135,11 +137,11 @@ pub struct PassSeconds {
 
 impl ScoreResult {
     /// Of a folder.
-    pub fn new(extraction: &ScoreExtraction) -> ScoreResult {
+    pub fn new(extraction: &Extraction<ScoreTable>) -> ScoreResult {
         ScoreResult {
             kind: SCORE_RESULT.to_owned(),
             schema: SCHEMA,
-            rows: rows(&extraction.tables),
+            rows: rows(&extraction.groups),
             published: Vec::new(),
             out_of_memory: extraction.shortages.clone(),
             left_out: extraction.problems.iter().map(ToString::to_string).collect(),
@@ -167,7 +169,7 @@ pub fn settings(table: &ScoreTable, point: &ScorePoint) -> BTreeMap<String, Valu
     let conditions = table.conditions.as_ref();
     let mut settings = conditions.map(|conditions| grouping::fields(&conditions.config)).unwrap_or_default();
     grouping::AXES.iter().for_each(|has_its_own_key| drop(settings.remove(*has_its_own_key)));
-    let image_size = conditions.map(|conditions| conditions.image_size(point.key.model));
+    let image_size = conditions.map(|conditions| conditions.image_size(point.key().model));
     settings.extend(image_size.map(|size| ("image_size".to_owned(), size.into())));
     settings
 }
@@ -175,11 +177,11 @@ pub fn settings(table: &ScoreTable, point: &ScorePoint) -> BTreeMap<String, Valu
 fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
     let conditions = table.conditions.as_ref();
     ScoreRow {
-        model: point.key.model,
-        dtype: point.key.dtype,
-        batch_size: point.key.batch_size,
-        case: point.key.case,
-        ranks: point.key.case.ranks(),
+        model: point.key().model,
+        dtype: point.key().dtype,
+        batch_size: point.key().batch_size,
+        case: point.key().case,
+        ranks: point.key().case.ranks(),
         device: table.device(),
         device_names: point.device_names(),
         threads_per_rank: point.threads(),
@@ -189,16 +191,21 @@ fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
         peak_memory_bytes: point.peak_memory(),
         arithmetic: table.utilisation(point),
         is_reliable: point.figures.is_some() && !table.is_doubtful(point),
-        reliability_warnings: table.reliability_warnings.iter().chain(&point.reliability_warnings).cloned().collect(),
+        reliability_warnings: table
+            .reliability_warnings
+            .iter()
+            .chain(&point.speed_reliability_warnings)
+            .cloned()
+            .collect(),
         runs_counted: point.counted().count(),
         warnings: table.warnings.iter().chain(&point.warnings).cloned().collect(),
         runs: point.runs.iter().map(row_run).collect(),
         settings: settings(table, point),
-        environment: point.environment(),
+        environment: run::environment(&point.runs),
     }
 }
 
-fn row_run(run: &ScoreRun) -> ScoreRowRun {
+fn row_run(run: &Run<ScoreRecord>) -> ScoreRowRun {
     let measured = run.outcome.as_ref().ok();
     ScoreRowRun {
         run: run.found.name.run,
@@ -207,8 +214,8 @@ fn row_run(run: &ScoreRun) -> ScoreRowRun {
         started_unix_seconds: run.recorded.as_ref().map(|recorded| recorded.started),
         images_per_second: measured.map(|measured| measured.speed),
         pass_seconds: measured.and_then(|measured| {
-            let [p50, p75, p90, p95] = step_percentiles(measured.passes.as_slice())?;
-            Some(PassSeconds { mean: measured.mean_pass.0, p50, p75, p90, p95 })
+            let [p50, p75, p90, p95] = step_percentiles(measured.figures.as_slice())?;
+            Some(PassSeconds { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
         }),
         warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
     }

@@ -1,12 +1,12 @@
 //! Figures of inference: of every point of a sweep and of every run.
 
 use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::stats::summary::step_percentiles;
 
 use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
-use crate::read::load::environment::{self, EnvironmentText};
-use crate::read::load::score_run::ScoreRun;
+use crate::read::load::run::{self, Run};
 use crate::read::show::export::figure::{self, Scope, Series};
 use crate::read::show::export::training::add_arithmetic;
 
@@ -17,7 +17,7 @@ pub struct ScoredRun<'a> {
     /// With the same network, precision, batch size and case.
     pub point: &'a ScorePoint,
     /// Itself.
-    pub run: &'a ScoreRun,
+    pub run: &'a Run<ScoreRecord>,
     /// Its figures.
     pub series: Series,
 }
@@ -54,10 +54,10 @@ fn labels(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> Ve
         ("result", name.to_owned()),
         ("benchmark", BenchmarkKind::Score.to_string()),
         ("group", group.to_owned()),
-        ("model", point.key.model.to_string()),
-        ("dtype", point.key.dtype.to_string()),
-        ("batch_size", point.key.batch_size.to_string()),
-        ("case", point.key.case.to_string()),
+        ("model", point.key().model.to_string()),
+        ("dtype", point.key().dtype.to_string()),
+        ("batch_size", point.key().batch_size.to_string()),
+        ("case", point.case.to_string()),
         ("device", text(conditions.map(|conditions| conditions.device.to_string()))),
         ("profile", text(conditions.map(|conditions| conditions.profile.to_string()))),
     ]
@@ -67,10 +67,10 @@ fn of_point(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> 
     let figures = point.figures?;
     let started = point.recorded().map(|recorded| recorded.started.0).reduce(f64::min).map(Seconds);
     let mut series = Series::new(Scope::Case, labels(name, group, table, point), started);
-    series.describe(&point.environment());
+    series.describe(&run::environment(&point.runs));
     series.add(&figure::IMAGES_PER_SECOND, Some(figures.speed.0));
-    series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(figures.speed.0 / f64::from(point.key.case.ranks())));
-    series.add(&figure::RANKS, Some(point.key.case.ranks()));
+    series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(figures.speed.0 / f64::from(point.case.ranks())));
+    series.add(&figure::RANKS, Some(point.case.ranks()));
     series.add(&figure::CV, figures.cv);
     series.add(&figure::RELIABLE, Some(!table.is_doubtful(point)));
     add_arithmetic(&mut series, table.utilisation(point));
@@ -82,21 +82,20 @@ fn of_point(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> 
 }
 
 /// `None` where the run does not count.
-fn of_run(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint, run: &ScoreRun) -> Option<Series> {
+fn of_run(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint, run: &Run<ScoreRecord>) -> Option<Series> {
     let measured = run.outcome.as_ref().ok()?;
     let mut labels = labels(name, group, table, point);
     labels.push(("run", run.found.name.run.to_string()));
     let mut series = Series::new(Scope::Run, labels, run.recorded.as_ref().map(|recorded| recorded.started));
-    let mut environment = EnvironmentText::new();
-    if let Some(recorded) = &run.recorded {
-        environment::add_environment(&mut environment, &recorded.environment);
-        environment::add_ranks(&mut environment, &recorded.ranks);
-    }
-    series.describe(&environment);
+    series.describe(&run::environment([run]));
     series.add(&figure::STARTED, series.started.map(|started| started.0));
     series.add(&figure::IMAGES_PER_SECOND, Some(measured.speed.0));
-    series.add(&figure::RANKS, Some(point.key.case.ranks()));
-    series.add_times(&figure::PASS, Some(measured.mean_pass.0), step_percentiles(measured.passes.as_slice()));
+    series.add(&figure::RANKS, Some(point.case.ranks()));
+    series.add_times(
+        &figure::PASS,
+        run.mean_iteration().map(|mean| mean.0),
+        step_percentiles(measured.figures.as_slice()),
+    );
     series.add(&figure::PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
     series.add(&figure::FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));
     series.add(&figure::WARNINGS, Some(measured.warnings.len()));

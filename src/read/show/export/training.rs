@@ -7,17 +7,16 @@ use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::summary::step_percentiles;
 
 use crate::read::analyse::energy;
-use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::scaling_loss;
 use crate::read::analyse::utilisation::{self, Utilisation};
-use crate::read::load::environment;
 use crate::read::load::iteration_times::IterationTimes;
-use crate::read::load::record::{Measured, Run};
+use crate::read::load::run::{self, Measured, Run};
 use crate::read::show::export::figure::{self, Scope, Series};
 
 /// Of the result `name`: every case that has a run that counts, with and without communication.
 pub fn cases(name: &str, groups: &[Group]) -> Vec<Series> {
-    let of_case = |(group, case): (&Group, &CaseRuns)| {
+    let of_case = |(group, case): (&Group, &TrainedCase)| {
         let baseline = case.baseline.as_ref().and_then(|baseline| of_case(name, group, baseline, false));
         of_case(name, group, case, true).into_iter().chain(baseline).collect::<Vec<_>>()
     };
@@ -54,13 +53,13 @@ fn labels(name: &str, group: &Group, case: String, communicates: bool) -> Vec<(&
 }
 
 /// Of all counted runs. What it costs to communicate is in the figures of the ranks that do.
-fn of_case(name: &str, group: &Group, case: &CaseRuns, communicates: bool) -> Option<Series> {
+fn of_case(name: &str, group: &Group, case: &TrainedCase, communicates: bool) -> Option<Series> {
     let figures = case.figures.as_ref()?;
     let started = |run: &Run| run.outcome.is_ok().then(|| run.recorded.as_ref().map(|it| it.started.0)).flatten();
     let started = case.runs.iter().filter_map(started).reduce(f64::min).map(Seconds);
     let labels = labels(name, group, case.case.to_string(), communicates);
     let mut series = Series::new(Scope::Case, labels, started);
-    series.describe(&environment::of_runs(&case.runs));
+    series.describe(&run::environment(&case.runs));
     series.add(&figure::IMAGES_PER_SECOND, Some(figures.speed.0));
     series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(figures.per_rank.0));
     series.add(&figure::RANKS, Some(case.case.ranks()));
@@ -95,23 +94,23 @@ fn of_run(name: &str, group: &Group, run: &Run) -> Option<Series> {
     let mut labels = labels(name, group, run.found.name.case.to_string(), !run.found.name.baseline);
     labels.push(("run", run.found.name.run.to_string()));
     let mut series = Series::new(Scope::Run, labels, run.recorded.as_ref().map(|recorded| recorded.started));
-    series.describe(&environment::of_runs([run]));
+    series.describe(&run::environment([run]));
     series.add(&figure::STARTED, series.started.map(|started| started.0));
     series.add(&figure::IMAGES_PER_SECOND, Some(measured.speed.0));
     series.add(&figure::RANKS, Some(run.found.name.case.ranks()));
-    add_times(&mut series, measured.times);
-    let percentiles = step_percentiles(measured.pooled_steps());
+    add_times(&mut series, measured.figures.times);
+    let percentiles = step_percentiles(measured.figures.pooled_steps());
     series.add_times(&figure::ITERATION, percentiles.and(run.mean_iteration()).map(|mean| mean.0), percentiles);
-    series.add(&figure::ITERATIONS, measured.iterations().map(|[all, _]| all));
-    series.add(&figure::WARMUP, measured.iterations().map(|[_, warmup]| warmup));
+    series.add(&figure::ITERATIONS, measured.figures.iterations().map(|[all, _]| all));
+    series.add(&figure::WARMUP, measured.figures.iterations().map(|[_, warmup]| warmup));
     add_outcome(&mut series, measured);
     Some(series)
 }
 
 fn add_outcome(series: &mut Series, measured: &Measured) {
     series.add(&figure::PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
-    series.add(&figure::LAST_LOSS, measured.last_loss);
-    series.add(&figure::SKIPPED_STEPS, measured.skipped_steps);
+    series.add(&figure::LAST_LOSS, measured.figures.last_loss);
+    series.add(&figure::SKIPPED_STEPS, measured.figures.skipped_steps);
     series.add(&figure::ENERGY, energy::joules_per_image(measured));
     series.add(&figure::FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));
     series.add(&figure::WARNINGS, Some(measured.warnings.len()));

@@ -8,7 +8,7 @@ use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::cost::{Cost, Price};
 use crate::read::analyse::energy::{self, Energy};
-use crate::read::analyse::figures::{CaseRuns, Extraction, Figures, Group};
+use crate::read::analyse::figures::{Extraction, Figures, Group, TrainedCase};
 use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
 use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::load::iteration_times::IterationTimes;
@@ -19,7 +19,7 @@ type Column = (String, Box<dyn Fn(&Line) -> String>);
 /// What a line is made of.
 struct Line<'a> {
     group: &'a Group,
-    case: &'a CaseRuns,
+    case: &'a TrainedCase,
     loss: Option<CaseLoss>,
     energy: Option<Energy>,
     cost: Option<Cost>,

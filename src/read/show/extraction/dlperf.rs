@@ -8,7 +8,7 @@
 use ringmark_record::dimension::units::ImagesPerSecond;
 use serde::{Serialize, Serializer};
 
-use crate::read::analyse::figures::{CaseRuns, DlperfFigures, Extraction, Group};
+use crate::read::analyse::figures::{DlperfFigures, Extraction, Group, TrainedCase};
 
 /// Cases by group.
 struct Groups<'a>(&'a [Group]);
@@ -26,7 +26,7 @@ struct DlperfCase {
 }
 
 impl DlperfCase {
-    fn of(group: &Group, case: &CaseRuns) -> DlperfCase {
+    fn of(group: &Group, case: &TrainedCase) -> DlperfCase {
         let figures: Option<&DlperfFigures> = case.figures.as_ref().map(|figures| &figures.dlperf);
         DlperfCase {
             average_speed: figures.map(|figures| figures.average_speed),

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::phase::Phase;
 
-use crate::read::analyse::figures::{CaseRuns, Figures, Group};
-use crate::read::show::columns::Columns;
-use crate::read::show::sections::{Block, Section, marked};
+use crate::read::analyse::figures::{Figures, Group, TrainedCase};
+use crate::read::show::numbers::marked;
+use crate::read::show::table::Table;
+use crate::read::show::text::Paragraph;
 
 /// One for all groups that differ in kv-store alone, where there are several.
-pub fn sections(groups: &[Group]) -> Vec<Section> {
+pub fn sections(groups: &[Group]) -> Vec<Paragraph> {
     let mut tables: Vec<Vec<&Group>> = Vec::new();
     for group in groups {
         let alike = |other: &&Group| other.conditions.of_ring() == group.conditions.of_ring();
@@ -19,11 +20,11 @@ pub fn sections(groups: &[Group]) -> Vec<Section> {
             None => tables.push(vec![group]),
         }
     }
-    tables.iter().filter(|table| table.len() > 1).map(|table| section(table)).collect()
+    tables.iter().filter(|table| table.len() > 1).flat_map(|table| section(table)).collect()
 }
 
 /// Each warning stands with the table of its own kv-store.
-fn section(groups: &[&Group]) -> Section {
+fn section(groups: &[&Group]) -> [Paragraph; 2] {
     let conditions = &groups[0].conditions;
     let (model, dtype, batch_size) = (conditions.model.facts().title, conditions.dtype, conditions.batch_size);
     let headers = [
@@ -43,20 +44,15 @@ fn section(groups: &[&Group]) -> Section {
         let ring = ring.find_map(|group| group.case(case));
         groups.iter().filter_map(move |group| Some(row(group, group.case(case)?, ring)))
     });
-    let columns = Columns::new(&headers, rows.collect());
-    Section {
-        title: vec![
-            format!("Kv-stores side by side: {model}, {dtype}, batch size {batch_size}"),
-            "of ring: the speed by that of ring in the same case; exposed: exchange that".to_owned(),
-            "backward did not hide".to_owned(),
-        ],
-        blocks: vec![Block::first(columns)],
-        reliability_warnings: Vec::new(),
-        warnings: Vec::new(),
-    }
+    let title = vec![
+        format!("Kv-stores side by side: {model}, {dtype}, batch size {batch_size}"),
+        "of ring: the speed by that of ring in the same case; exposed: exchange that".to_owned(),
+        "backward did not hide".to_owned(),
+    ];
+    [Paragraph::Heading(title), Paragraph::Table(Table::new(&headers, rows.collect::<Vec<_>>()))]
 }
 
-fn row(group: &Group, case: &CaseRuns, ring: Option<&CaseRuns>) -> Vec<String> {
+fn row(group: &Group, case: &TrainedCase, ring: Option<&TrainedCase>) -> Vec<String> {
     let name = vec![case.case.to_string(), group.conditions.kv_store.to_string()];
     let Some(Figures { speed, speedup, efficiency, times, .. }) = &case.figures else {
         return name.into_iter().chain(vec!["-".to_owned(); 6]).collect();

@@ -9,11 +9,11 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::line::pytorch_ddp;
 
-use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
+use crate::read::analyse::figures::{Extraction, Group, TrainedCase};
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::title::title;
 use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult, OurConditions, OurResult};
-use crate::read::load::record::{Recorded, RecordedConditions};
+use crate::read::load::run::{Recorded, RecordedConditions};
 
 /// What PyTorch's benchmark would have written of these runs; an error where the records that it needs are not there.
 ///
@@ -50,7 +50,7 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
     Ok(DdpBenchmark {
         pytorch_version: join(recorded.iter().map(|recorded| recorded.environment.libtorch_version.clone())),
         cuda_version: (!cuda_version.is_empty()).then_some(cuda_version),
-        distributed_backend: join(exchanging.iter().map(|recorded| recorded.backend.clone())),
+        distributed_backend: join(exchanging.iter().map(|recorded| recorded.facts.backend.clone())),
         bucket_size,
         ours: Some(OurConditions {
             precision: join(groups.iter().map(|group| group.conditions.dtype.to_string())),
@@ -64,12 +64,12 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
     })
 }
 
-fn has_counted(case: &CaseRuns) -> bool {
+fn has_counted(case: &TrainedCase) -> bool {
     case.counted().next().is_some()
 }
 
 /// Of its runs that count.
-fn recorded(case: &CaseRuns) -> impl Iterator<Item = &Recorded> {
+fn recorded(case: &TrainedCase) -> impl Iterator<Item = &Recorded> {
     case.runs.iter().filter(|run| run.outcome.is_ok()).filter_map(|run| run.recorded.as_ref())
 }
 
@@ -80,7 +80,7 @@ fn join(values: impl Iterator<Item = String>) -> String {
 
 fn model(group: &Group) -> ModelResult {
     let sound = group.cases.iter().filter(|case| has_counted(case));
-    let baseline = |case: &CaseRuns| Some(measurements(case.baseline.as_ref().filter(|case| has_counted(case))?));
+    let baseline = |case: &TrainedCase| Some(measurements(case.baseline.as_ref().filter(|case| has_counted(case))?));
     let single = group.cases.iter().find(|case| case.case == Case::SINGLE);
     let first = single.map(|case| baseline(case).unwrap_or_else(|| measurements(case)));
     let first = first.unwrap_or(GroupResult { ranks: vec![0], case: None, measurements: Vec::new() });
@@ -99,11 +99,11 @@ fn model(group: &Group) -> ModelResult {
 }
 
 /// Every iteration that counts.
-fn measurements(case: &CaseRuns) -> GroupResult {
+fn measurements(case: &TrainedCase) -> GroupResult {
     GroupResult {
         ranks: (0..case.case.ranks()).collect(),
         case: Some(case.case),
-        measurements: case.counted().flat_map(|measured| measured.pooled_steps()).collect(),
+        measurements: case.counted().flat_map(|measured| measured.figures.pooled_steps()).collect(),
     }
 }
 
@@ -112,15 +112,15 @@ fn head(extraction: &Extraction) -> Vec<String> {
     let cases = extraction.groups.iter().flat_map(|group| &group.cases);
     let with_records = cases.filter_map(|case| Some((case.case.ranks(), recorded(case).next()?)));
     let Some((_, largest)) = with_records.max_by_key(|(ranks, _)| *ranks) else { return Vec::new() };
-    let Recorded { conditions, environment, backend, .. } = largest;
-    pytorch_ddp::Head::new(environment, conditions.device, backend, conditions.config.exchange.bucket()).lines()
+    let Recorded { conditions, environment, facts, .. } = largest;
+    pytorch_ddp::Head::new(environment, conditions.device, &facts.backend, conditions.config.exchange.bucket()).lines()
 }
 
 /// The lines that PyTorch's benchmark prints, a block for each group; ranks without communication are its `no ddp`.
 pub fn lines(extraction: &Extraction) -> String {
     let block = |group: &Group| {
         let batch_size = group.conditions.batch_size;
-        let line = |case: &CaseRuns, baseline: bool| {
+        let line = |case: &TrainedCase, baseline: bool| {
             pytorch_ddp::write(case.case, baseline, batch_size, &measurements(case).measurements)
         };
         let lines = group.cases.iter().flat_map(|case| {

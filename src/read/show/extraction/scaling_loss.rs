@@ -6,8 +6,8 @@ use ringmark_record::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::scaling_loss::{CaseLoss, all_parts, of_case};
-use crate::read::show::columns::Columns;
-use crate::read::show::sections::marked;
+use crate::read::show::numbers::marked;
+use crate::read::show::table::Table;
 
 /// Title of the table; the base is named where it is not one rank.
 pub fn title(group: &Group) -> String {
@@ -26,7 +26,7 @@ pub const LEGEND: [&str; 4] = [
 ];
 
 /// A few lines a case: milliseconds, their confidence, images/s, shares. `None` where no case but the base has records.
-pub fn columns(group: &Group) -> Option<Columns> {
+pub fn table(group: &Group) -> Option<Table> {
     let with_parts = |case| of_case(group, case).filter(|loss| !loss.loss.parts.is_empty());
     let losses: Vec<CaseLoss> = group.cases.iter().filter_map(with_parts).collect();
     // Compute is shown in two columns where every case has them.
@@ -40,8 +40,8 @@ pub fn columns(group: &Group) -> Option<Columns> {
     let of_parts = parts.iter().map(|part| header(*part));
     let headers: Vec<(&str, &str)> = [("case", ""), ("", ""), ("lost", "")].into_iter().chain(of_parts).collect();
     let is_doubtful = |loss: &CaseLoss| group.case(loss.case).is_some_and(|case| !group.is_reliable(case));
-    let rows = losses.iter().flat_map(|loss| rows(loss, &parts, is_doubtful(loss))).collect();
-    (!losses.is_empty()).then(|| Columns::new(&headers, rows))
+    let rows: Vec<Vec<String>> = losses.iter().flat_map(|loss| rows(loss, &parts, is_doubtful(loss))).collect();
+    (!losses.is_empty()).then(|| Table::new(&headers, rows))
 }
 
 /// Halves of compute below its name, which leaves no space for theirs.

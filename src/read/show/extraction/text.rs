@@ -1,4 +1,4 @@
-//! Figures for people: aligned columns for a terminal, and the same tables in Markdown.
+//! Figures of training as text.
 
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::phase::Phase;
@@ -6,14 +6,16 @@ use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 
 use crate::read::analyse::batch_sizes::{self, BatchTable};
 use crate::read::analyse::cost::Price;
-use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
+use crate::read::analyse::figures::{Extraction, Group, TrainedCase};
 use crate::read::analyse::title::{common_base, process, title, unlike_devices};
 use crate::read::load::iteration_times::phases_to_show;
+use crate::read::load::problem::Problem;
 use crate::read::show;
-use crate::read::show::batch_sizes::{Below, SIDE_BY_SIDE, tables};
-use crate::read::show::columns::Columns;
+use crate::read::show::batch_sizes::{Below, tables};
 use crate::read::show::extraction::{kv_stores, scaling_loss};
-use crate::read::show::sections::{self, Block, BlockTitle, MARK, Section, marked};
+use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked};
+use crate::read::show::table::Table;
+use crate::read::show::text::{self, Medium, Paragraph};
 
 const LEGEND: [&str; 4] = [
     "speed: all images of a run over all its time, the median over runs; efficiency:",
@@ -26,83 +28,72 @@ const BY_BATCH_SIZE: &str = "Training by batch size per rank: images/s, and memo
 
 const PEAK_LEGEND: &str = "peak GB: on a GPU what tensors held, on the CPU what was resident; 1e9 bytes.";
 
-/// Every group as aligned columns, made for 80 of them.
-pub fn terminal(extraction: &Extraction, price: Option<&Price>) -> String {
+/// Returns a section for each group, then tables over several groups, then what was left out.
+pub fn text(extraction: &Extraction, price: Option<&Price>, medium: Medium) -> String {
     let by_size = batch_sizes::of_training(&extraction.groups, &extraction.shortages);
-    let sections = all(extraction, &by_size, SIDE_BY_SIDE, price);
-    sections::terminal(&sections, &legend(extraction, !by_size.is_empty(), "WARNING"))
+    let mut text = vec![Paragraph::Title(extraction.name.clone())];
+    text.extend(extraction.groups.iter().flat_map(|group| section(group, price, medium)));
+    text.extend(kv_stores::sections(&extraction.groups));
+    text.extend(by_size.iter().flat_map(|(table, _)| section_by_batch_size(table, medium)));
+    text.push(Paragraph::Legend(legend(extraction, !by_size.is_empty(), medium)));
+    text.extend(left_out(&extraction.problems, medium));
+    text::render(&text, medium)
 }
 
-/// Every group as a section, then what was left out.
-pub fn markdown(extraction: &Extraction, price: Option<&Price>) -> String {
-    let by_size = batch_sizes::of_training(&extraction.groups, &extraction.shortages);
-    let legend = legend(extraction, !by_size.is_empty(), "Warning");
-    sections::markdown(&extraction.name, &all(extraction, &by_size, usize::MAX, price), &legend, &extraction.problems)
+/// Lists what is not in the figures; a terminal shows it as messages.
+pub fn left_out(problems: &[Problem], medium: Medium) -> Vec<Paragraph> {
+    let problems: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    match medium {
+        Medium::Markdown if !problems.is_empty() => {
+            vec![Paragraph::Heading(vec!["Not in the figures".to_owned()]), Paragraph::Quotes(problems)]
+        }
+        _ => Vec::new(),
+    }
 }
 
-fn all(
-    extraction: &Extraction,
-    by_size: &[(BatchTable, Vec<&Group>)],
-    side_by_side: usize,
-    price: Option<&Price>,
-) -> Vec<Section> {
-    let by_size = by_size.iter().map(|(table, _)| section_by_batch_size(table, side_by_side));
-    let by_kv_store = kv_stores::sections(&extraction.groups);
-    extraction.groups.iter().map(|group| section(group, price)).chain(by_kv_store).chain(by_size).collect()
-}
-
-/// Its warnings stand above, with the tables of its groups.
-fn section_by_batch_size(table: &BatchTable, side_by_side: usize) -> Section {
+/// The tables of its groups have the warnings.
+fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
     let quick = if table.is_quick { " - QUICK PROFILE" } else { "" };
     let device = table.device.map_or("device unknown".to_owned(), |device| format!("{device}: {}", table.devices));
     let kv_store = if table.kv_store.is_ring() { String::new() } else { format!(", kv-store {}", table.kv_store) };
-    let tables = tables(&table.series, &table.batch_sizes(), Below::SpreadAndMemory, side_by_side);
-    Section {
-        title: vec![format!("{BY_BATCH_SIZE}{quick}"), device, table.pixels() + &kv_store],
-        blocks: tables.into_iter().map(Block::first).chain(Block::of_shortages(&table.shortages)).collect(),
-        reliability_warnings: Vec::new(),
-        warnings: Vec::new(),
-    }
+    let title = vec![format!("{BY_BATCH_SIZE}{quick}"), device, table.pixels() + &kv_store];
+    let tables = tables(table, Below::SpreadAndMemory, medium);
+    std::iter::once(Paragraph::Heading(title)).chain(tables).collect()
 }
 
 /// The speeds, and below them the tables for which there are figures.
-fn section(group: &Group, price: Option<&Price>) -> Section {
-    let below = |title: &str, legend: &[&'static str], columns: Option<Columns>| {
-        let title = BlockTitle { text: title.to_owned(), legend: legend.to_vec() };
-        columns.map(|columns| Block::Table { title: Some(title), columns })
+fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragraph> {
+    let mut figures = vec![Paragraph::Table(speeds(group))];
+    let notes = [common_base(group), unlike_devices(group)].into_iter().flatten();
+    figures.extend(notes.map(|note| Paragraph::Note(note.into())));
+    let mut below = |title: &str, legend: &[&'static str], table: Option<Table>| {
+        let caption = Paragraph::Caption(title.to_owned(), legend.to_vec());
+        figures.extend(table.into_iter().flat_map(|table| [caption.clone(), Paragraph::Table(table)]));
     };
-    let (economy, economy_legend) = show::economy::columns(group, price).unzip();
-    let tables_below = [
-        below(
-            "Time of an iteration: mean over ranks, of the median run",
-            &["exposed: all-reduce that backward did not hide; share: of the step"],
-            times(group),
-        ),
-        below(
-            "Step with communication, and of its baseline: the same ranks without it",
-            &["cost: how much longer it is, waiting for each other included"],
-            costs(group),
-        ),
-        below(
-            "Arithmetic of the network, all ranks together",
-            &[
-                "products: plain matrix products in the same precision, all ranks at once, right",
-                "after the last iteration; peak: as the maker publishes it (share: MFU)",
-            ],
-            show::utilisation::columns(group),
-        ),
-        below(show::economy::TITLE, &economy_legend.unwrap_or_default(), economy),
-        below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::columns(group)),
-        below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::columns(group)),
-    ];
-    let speeds = Block::first(speeds(group));
-    let note = [common_base(group), unlike_devices(group)].into_iter().flatten().map(|note| Block::Note(note.into()));
-    Section {
-        title: title(group),
-        blocks: [speeds].into_iter().chain(note).chain(tables_below.into_iter().flatten()).collect(),
-        reliability_warnings: group.all_reliability_warnings().iter().map(ToString::to_string).collect(),
-        warnings: warnings(group).cloned().collect(),
-    }
+    below(
+        "Time of an iteration: mean over ranks, of the median run",
+        &["exposed: all-reduce that backward did not hide; share: of the step"],
+        times(group),
+    );
+    below(
+        "Step with communication, and of its baseline: the same ranks without it",
+        &["cost: how much longer it is, waiting for each other included"],
+        costs(group),
+    );
+    below(
+        "Arithmetic of the network, all ranks together",
+        &[
+            "products: plain matrix products in the same precision, all ranks at once, right",
+            "after the last iteration; peak: as the maker publishes it (share: MFU)",
+        ],
+        show::utilisation::table(group),
+    );
+    let (economy, economy_legend) = show::economy::table(group, price).unzip();
+    below(show::economy::TITLE, &economy_legend.unwrap_or_default(), economy);
+    below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::table(group));
+    below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::table(group));
+    let unreliable = group.all_reliability_warnings().iter().map(ToString::to_string).collect();
+    text::section(medium, title(group), figures, [unreliable, warnings(group).cloned().collect()])
 }
 
 /// Of the table, then of its cases, each with its baseline.
@@ -110,17 +101,16 @@ fn warnings(group: &Group) -> impl Iterator<Item = &String> {
     group.warnings.iter().chain(group.with_baselines().flat_map(|case| &case.warnings))
 }
 
-/// `word` is what the warnings of the runs begin with.
-fn legend(extraction: &Extraction, has_sizes: bool, word: &str) -> Vec<String> {
+fn legend(extraction: &Extraction, has_sizes: bool, medium: Medium) -> Vec<String> {
     let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
-    let mark = extraction.groups.iter().any(is_marked).then(|| sections::mark_legend(word));
+    let mark = extraction.groups.iter().any(is_marked).then(|| mark_legend(medium.warning()));
     let is_doubtful = extraction.groups.iter().any(|group| !group.all_reliability_warnings().is_empty());
-    let doubtful = is_doubtful.then(|| sections::doubtful_legend("above"));
+    let doubtful = is_doubtful.then(|| doubtful_legend("above"));
     let peak = has_sizes.then(|| PEAK_LEGEND.to_owned());
     LEGEND.map(str::to_owned).into_iter().chain(peak).chain(mark).chain(doubtful).collect()
 }
 
-fn speeds(group: &Group) -> Columns {
+fn speeds(group: &Group) -> Table {
     let base = group.base.filter(|base| *base != Case::SINGLE);
     let over = base.map_or(String::new(), |base| format!("over {base}"));
     let headers = [
@@ -134,10 +124,10 @@ fn speeds(group: &Group) -> Columns {
         ("CV", "%"),
         ("DLPerf", "images/s"),
     ];
-    Columns::new(&headers, group.cases.iter().map(|case| speed_row(group, case)).collect())
+    Table::new(&headers, group.cases.iter().map(|case| speed_row(group, case)).collect::<Vec<_>>())
 }
 
-fn speed_row(group: &Group, case: &CaseRuns) -> Vec<String> {
+fn speed_row(group: &Group, case: &TrainedCase) -> Vec<String> {
     let speed_is_doubtful = group.speed_reliability_warnings(case).next().is_some();
     let scaling_is_doubtful = group.scaling_reliability_warnings(case).next().is_some();
     let speed = |speed: ImagesPerSecond| marked(format!("{:.2}", speed.0), speed_is_doubtful);
@@ -157,18 +147,18 @@ fn speed_row(group: &Group, case: &CaseRuns) -> Vec<String> {
 }
 
 /// Those that count of those that were found.
-fn runs(case: &CaseRuns) -> String {
+fn runs(case: &TrainedCase) -> String {
     format!("{}/{}{}", case.counted().count(), case.runs.len(), if case.warnings.is_empty() { "" } else { MARK })
 }
 
 /// `None` where no case has a baseline.
-fn costs(group: &Group) -> Option<Columns> {
-    let is_doubtful = |case: &CaseRuns| group.speed_reliability_warnings(case).next().is_some();
-    let step = |case: &CaseRuns| {
+fn costs(group: &Group) -> Option<Table> {
+    let is_doubtful = |case: &TrainedCase| group.speed_reliability_warnings(case).next().is_some();
+    let step = |case: &TrainedCase| {
         let step = case.figures.as_ref()?.times?.step;
         Some(marked(format!("{:.2}", step.0 * 1e3), is_doubtful(case)))
     };
-    let row = |case: &CaseRuns| {
+    let row = |case: &TrainedCase| {
         let baseline = case.baseline.as_ref()?;
         let cost = case.communication_cost().map(|cost| format!("{:.1}", cost * 100.0));
         let cost = cost.map(|cost| marked(cost, is_doubtful(case) || is_doubtful(baseline)));
@@ -177,11 +167,11 @@ fn costs(group: &Group) -> Option<Columns> {
     };
     let rows: Vec<Vec<String>> = group.cases.iter().filter_map(row).collect();
     let headers = [("case", ""), ("runs", "baseline"), ("step", "ms"), ("baseline", "ms"), ("cost", "%")];
-    (!rows.is_empty()).then(|| Columns::new(&headers, rows))
+    (!rows.is_empty()).then(|| Table::new(&headers, rows))
 }
 
 /// `None` where no case has records.
-fn times(group: &Group) -> Option<Columns> {
+fn times(group: &Group) -> Option<Table> {
     let phases = phases_to_show(group.cases.iter().filter_map(|case| case.figures.as_ref()?.times.as_ref()));
     let rows: Vec<Vec<String>> = group.cases.iter().filter_map(|case| time_row(group, case, &phases)).collect();
     let phase = |phase: &Phase| -> Vec<(&str, &str)> {
@@ -190,10 +180,10 @@ fn times(group: &Group) -> Option<Columns> {
     };
     let first = [("case", ""), ("step", "ms")];
     let headers: Vec<(&str, &str)> = first.into_iter().chain(phases.iter().flat_map(phase)).collect();
-    (!rows.is_empty()).then(|| Columns::new(&headers, rows))
+    (!rows.is_empty()).then(|| Table::new(&headers, rows))
 }
 
-fn time_row(group: &Group, case: &CaseRuns, phases: &[Phase]) -> Option<Vec<String>> {
+fn time_row(group: &Group, case: &TrainedCase, phases: &[Phase]) -> Option<Vec<String>> {
     let times = case.figures.as_ref()?.times?;
     let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
     let milliseconds = |time: Seconds| marked(format!("{:.2}", time.0 * 1e3), is_doubtful);

@@ -1,9 +1,7 @@
-//! What a report says, before it is known where it is shown: headlines, findings, and sections of charts and tables.
-//!
-//! Plain data. Not for HTML, which is made in [`crate::read::show::page::html`], nor for terminals.
+//! Content of a report: headlines, findings, and sections of charts and tables.
 
 use crate::read::show::page::charts::Chart;
-use crate::read::show::page::charts::style::Style;
+use crate::read::show::table::{Style, Table};
 
 /// A whole report.
 #[derive(Debug, Clone, PartialEq)]
@@ -179,68 +177,5 @@ impl Block {
             table: None,
             lines: Vec::new(),
         }
-    }
-}
-
-/// Rows of text and numbers, and a bar behind each row where there is something to compare by eye.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Table {
-    /// Of every row's cells.
-    pub columns: Vec<Column>,
-    /// From top to bottom.
-    pub rows: Vec<Row>,
-    /// What the bars are as long as: a column's name. `None` where there are no bars.
-    pub bars: Option<&'static str>,
-}
-
-/// Head of a column.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Column {
-    /// Name.
-    pub name: String,
-    /// `ms`; may be empty.
-    pub unit: &'static str,
-    /// Text stands on the left, numbers on the right.
-    pub is_text: bool,
-    /// Left out where a terminal is too narrow for all.
-    pub is_minor: bool,
-}
-
-/// One row.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Row {
-    /// One a column.
-    pub cells: Vec<String>,
-    /// Length of its bar, in the unit of the column that is named.
-    pub bar: Option<f64>,
-    /// Series that it is of.
-    pub style: Option<Style>,
-    /// Whether it stands out from the others.
-    pub is_marked: bool,
-    /// True if its figures are unreliable.
-    pub is_doubtful: bool,
-}
-
-impl Column {
-    /// Of text.
-    pub fn text(name: impl Into<String>) -> Column {
-        Column { name: name.into(), unit: "", is_text: true, is_minor: false }
-    }
-
-    /// Of numbers.
-    pub fn numbers(name: impl Into<String>, unit: &'static str) -> Column {
-        Column { name: name.into(), unit, is_text: false, is_minor: false }
-    }
-
-    /// The same, left out where there is no space.
-    pub fn minor(self) -> Column {
-        Column { is_minor: true, ..self }
-    }
-}
-
-impl Table {
-    /// Longest bar; 0 where there is none.
-    pub fn longest_bar(&self) -> f64 {
-        self.rows.iter().filter_map(|row| row.bar).filter(|bar| bar.is_finite()).fold(0.0, f64::max)
     }
 }

@@ -5,8 +5,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ringmark_record::untrusted_text::printable_lines;
 
 use crate::read::show::page::charts::{Chart, frame, style};
-use crate::read::show::page::document::{Block, Column, Document, Findings, Headline, Row, Section, Table, Trust};
+use crate::read::show::page::document::{Block, Document, Findings, Headline, Section, Trust};
 use crate::read::show::page::layout::{LONG, Place, is_turned, places};
+use crate::read::show::table::{Column, Row, Table};
 
 /// Colours and drawings are those of a picture that stands alone too.
 const STYLE: &str =

@@ -2,7 +2,8 @@
 //! scrolled in its place. Not for how it is drawn, nor for narrow screens and paper, where everything is one column.
 
 use crate::read::show::page::charts::Chart;
-use crate::read::show::page::document::{Block, Column, Row, Table};
+use crate::read::show::page::document::Block;
+use crate::read::show::table::{Column, Row, Table};
 
 /// Pixels of a column where two stand on the narrowest screen that has two.
 const HALF: f64 = 504.0;
@@ -97,7 +98,7 @@ fn pixels(letters: usize) -> f64 {
 
 /// Of a column's name and its unit, which stands below it, or behind it where the table is turned.
 fn head(column: &Column) -> [usize; 2] {
-    [&*column.name, column.unit].map(|word| word.chars().count())
+    [&column.name, &column.unit].map(|word| word.chars().count())
 }
 
 fn cell(row: &Row, index: usize) -> usize {

@@ -9,39 +9,40 @@ use crate::read::analyse::prediction::model::Prediction;
 use crate::read::analyse::prediction::outlook::Outlook;
 use crate::read::analyse::prediction::parts::Limit;
 use crate::read::analyse::prediction::search::{Backtest, Under};
-use crate::read::show::columns::{Columns, aligned};
 use crate::read::show::once::once;
 use crate::read::show::prediction::notes::{assumptions, warnings};
+use crate::read::show::table::Table;
+use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
-/// Every outlook as tables, and what it rests on.
+/// Returns the tables of every outlook, and what it rests on.
 pub fn text(outlooks: &[Outlook]) -> String {
-    let mut paragraphs = Vec::new();
+    let mut text = Vec::new();
     for outlook in outlooks {
-        paragraphs.push(wrapped(&outlook.evidence.title));
+        let predicted = |predictions: &[&Prediction]| Paragraph::Table(table(&outlook.evidence, predictions));
+        text.push(Paragraph::Sentences(outlook.evidence.title.clone()));
         let predictions: Vec<&Prediction> = outlook.grown().collect();
-        if !predictions.is_empty() {
-            paragraphs.push(aligned(&columns(&outlook.evidence, &predictions)));
-        }
+        text.extend((!predictions.is_empty()).then(|| predicted(&predictions)));
         if !outlook.without_straggler.is_empty() {
-            paragraphs.push(without_straggler(outlook));
+            let who = outlook.evidence.straggler.as_deref().unwrap_or("the slowest rank");
+            let title = format!("As if no rank waited for another, as they did for {who} when this was measured:");
+            let predictions: Vec<&Prediction> = outlook.without_straggler.iter().collect();
+            text.extend([Paragraph::Sentences(vec![title]), predicted(&predictions)]);
         }
         if let Some(Ok(under)) = &outlook.under {
-            paragraphs.push(under_text(under));
+            text.push(Paragraph::Lines(under_text(under)));
         }
         if let Some(Ok(backtest)) = &outlook.backtest {
-            paragraphs.push(wrapped(&[backtest_text(&outlook.evidence, backtest)]));
+            text.push(Paragraph::Sentences(vec![backtest_text(&outlook.evidence, backtest)]));
         }
-        paragraphs.push(wrapped(&assumptions(outlook)));
+        text.push(Paragraph::Sentences(assumptions(outlook)));
     }
     let of_outlooks = outlooks.iter().map(|outlook| (outlook.evidence.label.clone(), warnings(outlook)));
     let warnings = once(&of_outlooks.collect::<Vec<_>>());
-    if !warnings.is_empty() {
-        paragraphs.push(wrapped(&warnings.iter().map(|warning| format!("WARNING: {warning}")).collect::<Vec<_>>()));
-    }
-    paragraphs.join("\n\n") + "\n"
+    text.push(Paragraph::Sentences(warnings.iter().map(|warning| format!("WARNING: {warning}")).collect()));
+    text::render(&text, Medium::Terminal(WIDTH))
 }
 
-fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
+fn table(evidence: &Evidence, predictions: &[&Prediction]) -> Table {
     let of_band = |unit| ["low", "mid", "high"].map(|end| (end, unit));
     let bands = of_band("images/s").into_iter().chain(of_band("eff. %"));
     let has_servers = predictions.iter().any(|prediction| evidence.servers(prediction.case).is_some());
@@ -62,15 +63,7 @@ fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
         let first = [case.to_string(), case.ranks().to_string()];
         first.into_iter().chain(servers(*case)).chain(speeds).chain(percent).chain([limit.to_owned()]).collect()
     };
-    Columns::new(&headers.collect::<Vec<_>>(), predictions.iter().map(row).collect())
-}
-
-/// What would be, if nobody waited for the named straggler.
-fn without_straggler(outlook: &Outlook) -> String {
-    let who = outlook.evidence.straggler.as_deref().unwrap_or("the slowest rank");
-    let title = wrapped(&[format!("As if no rank waited for another, as they did for {who} when this was measured:")]);
-    let predictions: Vec<&Prediction> = outlook.without_straggler.iter().collect();
-    format!("{title}\n\n{}", aligned(&columns(&outlook.evidence, &predictions)))
+    Table::new(&headers.collect::<Vec<_>>(), predictions.iter().map(row).collect::<Vec<Vec<String>>>())
 }
 
 fn speed(speed: ImagesPerSecond) -> String {
@@ -90,50 +83,22 @@ fn backtest_text(evidence: &Evidence, backtest: &Backtest) -> String {
     )
 }
 
-fn under_text(under: &Under) -> String {
+fn under_text(under: &Under) -> Vec<String> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let limit = percent(under.efficiency);
     let last = format!("{} ({} ranks)", under.last, under.last.ranks());
     if under.earliest.or(under.mid).or(under.latest).is_none() {
         let Band { low, mid, high } = under.at_last;
-        return format!(
-            "efficiency does not fall under {limit} up to {last}, the last case tried:\n  there it is {} to {}, in the \
-             middle {}",
-            percent(low),
-            percent(high),
-            percent(mid)
-        );
+        return vec![
+            format!("efficiency does not fall under {limit} up to {last}, the last case tried:"),
+            format!("  there it is {} to {}, in the middle {}", percent(low), percent(high), percent(mid)),
+        ];
     }
     let not_up_to = format!("not up to {last}");
     let case =
         |case: Option<Case>| case.map_or_else(|| not_up_to.clone(), |case| format!("{case} ({} ranks)", case.ranks()));
-    format!(
-        "efficiency falls under {limit}: {}\n  at the low end of the band: {}; at its high end: {}",
-        case(under.mid),
-        case(under.earliest),
-        case(under.latest)
-    )
-}
-
-/// At 80 columns, each line for itself.
-fn wrapped(lines: &[String]) -> String {
-    const WIDTH: usize = 80;
-    let wrap = |line: &String| {
-        let mut wrapped = String::new();
-        let mut width = 0;
-        for word in line.split(' ') {
-            let length = word.chars().count();
-            if width > 0 && width + 1 + length > WIDTH {
-                wrapped.push_str("\n  ");
-                width = 2;
-            } else if width > 0 {
-                wrapped.push(' ');
-                width += 1;
-            }
-            wrapped.push_str(word);
-            width += length;
-        }
-        wrapped
-    };
-    lines.iter().map(wrap).collect::<Vec<String>>().join("\n")
+    vec![
+        format!("efficiency falls under {limit}: {}", case(under.mid)),
+        format!("  at the low end of the band: {}; at its high end: {}", case(under.earliest), case(under.latest)),
+    ]
 }

@@ -3,7 +3,8 @@
 
 use anyhow::Context;
 
-use crate::read::analyse::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
+use crate::read::analyse::figures::Extraction;
+use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
 
 const COLUMNS: [&str; 20] = [
     "model",
@@ -29,10 +30,10 @@ const COLUMNS: [&str; 20] = [
 ];
 
 /// All tables below each other.
-pub fn csv(extraction: &ScoreExtraction) -> anyhow::Result<String> {
+pub fn csv(extraction: &Extraction<ScoreTable>) -> anyhow::Result<String> {
     let mut lines = csv::Writer::from_writer(Vec::new());
     lines.write_record(COLUMNS)?;
-    for table in &extraction.tables {
+    for table in &extraction.groups {
         for point in &table.points {
             lines.write_record(fields(table, point))?;
         }
@@ -48,7 +49,7 @@ fn text<T: ToString>(value: Option<T>) -> String {
 
 /// In the order of [`COLUMNS`].
 fn fields(table: &ScoreTable, point: &ScorePoint) -> [String; COLUMNS.len()] {
-    let key = &point.key;
+    let key = point.key();
     let conditions = table.conditions.as_ref();
     let utilisation = table.utilisation(point);
     [

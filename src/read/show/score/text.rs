@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 use ringmark_record::benchmark::measured_and_warmup;
 
 use crate::read::analyse::batch_sizes::BatchTable;
+use crate::read::analyse::figures::Extraction;
 use crate::read::analyse::score::batch_sizes;
-use crate::read::analyse::score::figures::{PointKey, ScoreExtraction, ScoreTable};
+use crate::read::analyse::score::figures::{PointKey, ScoreTable};
 use crate::read::analyse::title::devices_text;
-use crate::read::load::score_run::ScoreConditions;
-use crate::read::show::batch_sizes::{Below, SIDE_BY_SIDE, tables};
-use crate::read::show::sections::{self, Block, Section};
+use crate::read::load::scoring::ScoreConditions;
+use crate::read::show::batch_sizes::{Below, tables};
+use crate::read::show::extraction::text::left_out;
+use crate::read::show::numbers::{doubtful_legend, mark_legend};
+use crate::read::show::text::{self, Medium, Paragraph};
 
 const LEGEND: [&str; 3] = [
     "images/s: ranks x batch size x passes / time of the slowest rank; median over",
@@ -18,42 +21,28 @@ const LEGEND: [&str; 3] = [
     "runs / mean. -: no run, or none that counts.",
 ];
 
-/// Every table as aligned columns, made for 80 of them, and the `published` ones below.
-pub fn terminal(extraction: &ScoreExtraction, published: Vec<Section>) -> String {
-    let sections: Vec<Section> = all(extraction, SIDE_BY_SIDE).into_iter().chain(published).collect();
-    sections::terminal(&sections, &legend(extraction, "WARNING"))
-}
-
-/// Every table as a section, and the `published` ones, then what was left out.
-pub fn markdown(extraction: &ScoreExtraction, published: Vec<Section>) -> String {
-    let sections: Vec<Section> = all(extraction, usize::MAX).into_iter().chain(published).collect();
-    sections::markdown(&extraction.name, &sections, &legend(extraction, "Warning"), &extraction.problems)
-}
-
-fn legend(extraction: &ScoreExtraction, word: &str) -> Vec<String> {
-    let is_marked = extraction.tables.iter().flat_map(|table| &table.points).any(|point| !point.warnings.is_empty());
-    let is_doubtful = extraction.tables.iter().any(|table| !table.all_reliability_warnings().is_empty());
-    let marks = is_marked.then(|| sections::mark_legend(word)).into_iter();
-    LEGEND
-        .map(str::to_owned)
-        .into_iter()
-        .chain(marks)
-        .chain(is_doubtful.then(|| sections::doubtful_legend("above")))
-        .collect()
-}
-
-fn all(extraction: &ScoreExtraction, side_by_side: usize) -> Vec<Section> {
+/// Returns a section for each table, the `published` ones, then what was left out.
+pub fn text(extraction: &Extraction<ScoreTable>, published: Vec<Paragraph>, medium: Medium) -> String {
+    let by_size = batch_sizes::tables(&extraction.groups, &extraction.shortages);
     let section = |(table, by_size): (&ScoreTable, BatchTable)| {
-        let tables = tables(&by_size.series, &by_size.batch_sizes(), Below::Spread, side_by_side);
-        Section {
-            title: title(table),
-            blocks: tables.into_iter().map(Block::first).chain(Block::of_shortages(&by_size.shortages)).collect(),
-            reliability_warnings: table.all_reliability_warnings().iter().map(ToString::to_string).collect(),
-            warnings: table.all_warnings().cloned().collect(),
-        }
+        let unreliable = table.all_reliability_warnings().iter().map(ToString::to_string).collect();
+        let warnings = [unreliable, table.all_warnings().cloned().collect()];
+        text::section(medium, title(table), tables(&by_size, Below::Spread, medium), warnings)
     };
-    let by_size = batch_sizes::tables(&extraction.tables, &extraction.shortages);
-    extraction.tables.iter().zip(by_size).map(section).collect()
+    let mut text = vec![Paragraph::Title(extraction.name.clone())];
+    text.extend(extraction.groups.iter().zip(by_size).flat_map(section));
+    text.extend(published);
+    text.push(Paragraph::Legend(legend(extraction, medium)));
+    text.extend(left_out(&extraction.problems, medium));
+    text::render(&text, medium)
+}
+
+fn legend(extraction: &Extraction<ScoreTable>, medium: Medium) -> Vec<String> {
+    let is_marked = extraction.groups.iter().flat_map(|table| &table.points).any(|point| !point.warnings.is_empty());
+    let is_doubtful = extraction.groups.iter().any(|table| !table.all_reliability_warnings().is_empty());
+    let marks = is_marked.then(|| mark_legend(medium.warning()));
+    let doubtful = is_doubtful.then(|| doubtful_legend("above"));
+    LEGEND.map(str::to_owned).into_iter().chain(marks).chain(doubtful).collect()
 }
 
 /// What was measured, on what, and how.
@@ -90,6 +79,6 @@ pub fn how(table: &ScoreTable) -> String {
 
 /// What all points share; `None` where they differ.
 fn only<T: Ord>(table: &ScoreTable, of: impl Fn(&PointKey) -> T) -> Option<T> {
-    let mut values: BTreeSet<T> = table.points.iter().map(|point| of(&point.key)).collect();
+    let mut values: BTreeSet<T> = table.points.iter().map(|point| of(&point.key())).collect();
     if values.len() == 1 { values.pop_first() } else { None }
 }

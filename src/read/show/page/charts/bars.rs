@@ -7,7 +7,8 @@ use crate::read::show::page::charts::frame::{Drawing, Frame, KeyEntry, doubtful_
 use crate::read::show::page::charts::lines::number;
 use crate::read::show::page::charts::scale::Scale;
 use crate::read::show::page::charts::stack::short;
-use crate::read::show::page::charts::style::{Style, colour, marker};
+use crate::read::show::page::charts::style::{colour, marker};
+use crate::read::show::table::Style;
 
 /// Widest bar.
 const WIDEST: f64 = 80.0;

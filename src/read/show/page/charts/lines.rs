@@ -7,7 +7,8 @@ use crate::read::show::page::charts::frame::{
 };
 use crate::read::show::page::charts::labels::{self, Label};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind};
-use crate::read::show::page::charts::style::{Style, colour, line_class, line_sample, marker};
+use crate::read::show::page::charts::style::{colour, line_class, line_sample, marker};
+use crate::read::show::table::Style;
 
 /// The whole chart.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,7 +6,8 @@ use ringmark_record::stats::summary::Spread;
 use crate::read::show::page::charts::frame::{self, Frame, mark_sample, path, px};
 use crate::read::show::page::charts::lines::number;
 use crate::read::show::page::charts::scale::Scale;
-use crate::read::show::page::charts::style::{Style, colour};
+use crate::read::show::page::charts::style::colour;
+use crate::read::show::table::Style;
 
 /// Width of a letter in a drawing, about.
 const LETTER: f64 = 6.4;

@@ -5,7 +5,8 @@ use maud::{Markup, html};
 use crate::read::show::page::charts::frame::{self, Frame, area_sample, px};
 use crate::read::show::page::charts::lines::number;
 use crate::read::show::page::charts::scale::Scale;
-use crate::read::show::page::charts::style::{Style, colour};
+use crate::read::show::page::charts::style::colour;
+use crate::read::show::table::Style;
 
 const ROW: f64 = 30.0;
 const BAR: f64 = 20.0;

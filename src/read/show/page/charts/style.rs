@@ -5,21 +5,13 @@ use maud::{Markup, html};
 use ringmark_record::dimension::phase::Phase;
 
 use crate::read::show::page::charts::frame::{path, px};
+use crate::read::show::table::Style;
 
 /// Colours of results; then they come again, with other markers. The style sheet has as many.
 pub const COLOURS: usize = 7;
 
 /// Kinds of marker, and of dashes.
 const SHAPES: usize = 6;
-
-/// How one series is drawn everywhere: its colour is that of its result, its shape is its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Style {
-    /// Number of the result.
-    pub colour: usize,
-    /// Number of the series; chooses marker and dashes.
-    pub shape: usize,
-}
 
 /// Classes of the phases' colours; the style sheet has as many. Input has the fifth, so that the others keep the colours that
 /// they had before it.

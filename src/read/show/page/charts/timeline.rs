@@ -8,7 +8,8 @@ use ringmark_record::dimension::units::Seconds;
 use crate::read::show::page::charts::frame::{Frame, path, px};
 use crate::read::show::page::charts::lines::number;
 use crate::read::show::page::charts::scale::Scale;
-use crate::read::show::page::charts::style::{Style, colour};
+use crate::read::show::page::charts::style::colour;
+use crate::read::show::table::Style;
 
 /// Most marks of outliers in one drawing; the longest are kept, and the band has the others.
 const MARKS: usize = 60;

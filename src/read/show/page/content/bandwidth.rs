@@ -14,12 +14,12 @@ use ringmark_record::stats::summary::percentile;
 
 use crate::read::analyse::reliability;
 use crate::read::analyse::results::ResultFolder;
-use crate::read::show::columns::percent;
+use crate::read::show::numbers::percent;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, Shade, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
-use crate::read::show::page::charts::style::Style;
-use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
+use crate::read::show::page::document::{Block, Section, Subject};
+use crate::read::show::table::{Column, Row, Style, Table};
 
 /// Marks of sizes that a chart has space for.
 const MARKS: usize = 7;

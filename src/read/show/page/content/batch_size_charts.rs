@@ -4,12 +4,12 @@
 use ringmark_record::dimension::device::DeviceKind;
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, batch_sizes};
+use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, far_apart};
 use crate::read::show::page::charts::scale::{ScaleKind, extent};
-use crate::read::show::page::charts::style::Style;
-use crate::read::show::page::content::numbers::count;
+use crate::read::show::table::Style;
 
 /// Batch sizes of a line up to which it says little as a line.
 const FEW: usize = 2;

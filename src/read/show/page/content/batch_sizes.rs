@@ -15,13 +15,13 @@ use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::score;
 use crate::read::analyse::score::published;
 use crate::read::show;
-use crate::read::show::batch_sizes::{Below, Grid, Line};
-use crate::read::show::page::charts::style::Style;
+use crate::read::show::batch_sizes::{Below, Line, table};
 use crate::read::show::page::content::batch_size_charts::{self, ChartLine};
 use crate::read::show::page::content::published_scores;
 use crate::read::show::page::content::series::device_title;
 use crate::read::show::page::content::trust::Evidence;
-use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
+use crate::read::show::page::document::{Block, Section, Subject};
+use crate::read::show::table::Style;
 
 const NOTE: &str = "Images/s are of all ranks, the median over runs; CV is the runs' standard deviation by their mean; peak GB is the \
                     memory of the fullest rank: on a GPU what tensors held, on the CPU what was resident. Runs of a figure with ! have \
@@ -183,11 +183,15 @@ fn block(tables: &[&PageTable], case: Case, device: Option<DeviceKind>) -> Block
         series,
     });
     let (reading, charts) = batch_size_charts::charts(&in_charts.collect::<Vec<_>>(), device);
-    let in_table: Vec<Line> = lines.iter().map(|(table, series)| Line { result: name(table), series }).collect();
+    let in_table = lines.iter().zip(&styles);
+    let in_table: Vec<Line> =
+        in_table.map(|((table, series), style)| Line { result: name(table), series, style: Some(*style) }).collect();
+    let batch_sizes = batch_sizes::batch_sizes(in_table.iter().map(|line| line.series));
     Block {
         charts,
         reading: reading.to_owned(),
-        table: Some(table(&in_table, &styles)),
+        // Pages and Markdown collapse spaces.
+        table: Some(table(&in_table, &batch_sizes, Below::SpreadAndMemory, "\u{2003}")),
         ..Block::new(format!("Images/s by batch size, {case}"), NOTE)
     }
 }
@@ -210,19 +214,4 @@ fn styles(lines: &[(&PageTable, &BatchSeries)]) -> Vec<Style> {
         }
     };
     lines.iter().enumerate().map(style).collect()
-}
-
-fn table(lines: &[Line], styles: &[Style]) -> Table {
-    let batch_sizes = batch_sizes::batch_sizes(lines.iter().map(|line| line.series));
-    // Pages and Markdown make one space of several.
-    let Grid { names, rows } = Grid::new(lines, &batch_sizes, Below::SpreadAndMemory, "\u{2003}");
-    let numbers = batch_sizes.iter().map(|size| Column::numbers(size.to_string(), ""));
-    let columns = names.into_iter().map(Column::text).chain(numbers).collect();
-    let row = |row: crate::read::show::batch_sizes::GridRow| Row {
-        cells: row.names.into_iter().chain(row.cells).collect(),
-        style: Some(styles[row.line]),
-        is_doubtful: row.is_doubtful,
-        ..Row::default()
-    };
-    Table { columns, rows: rows.into_iter().map(row).collect(), bars: None }
 }

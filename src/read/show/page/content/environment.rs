@@ -4,19 +4,16 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::environment::Environment;
 use ringmark_record::host::resource_use::HostUse;
 
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::score;
-use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
+use crate::read::analyse::score::figures::ScorePoint;
 use crate::read::load::environment;
-use crate::read::load::record::Recorded;
-use crate::read::load::score_run::ScoreRecorded;
-use crate::read::show::columns::percent;
-use crate::read::show::page::content::numbers::{count, list};
-use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
+use crate::read::show::numbers::{count, list, percent};
+use crate::read::show::page::document::{Block, Section, Subject};
+use crate::read::show::table::{Column, Row, Table};
 
 /// A fact's name and every value that it has in one result.
 type Facts = Vec<(String, BTreeSet<String>)>;
@@ -59,23 +56,6 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
     })
 }
 
-fn recorded(result: &ResultFolder) -> impl Iterator<Item = &Recorded> {
-    let cases = result.groups.iter().flat_map(|group| &group.cases);
-    cases.flat_map(|case| &case.runs).filter_map(|run| run.recorded.as_ref())
-}
-
-fn scored(result: &ResultFolder) -> impl Iterator<Item = &ScoreRecorded> {
-    result.scoring.iter().flat_map(ScoreTable::recorded)
-}
-
-/// What rank 0 found, whatever was measured.
-fn environments(result: &ResultFolder) -> impl Iterator<Item = &Environment> {
-    let runs = recorded(result).map(|recorded| &recorded.environment);
-    let runs = runs.chain(scored(result).map(|recorded| &recorded.environment));
-    let runs = runs.chain(result.bandwidth.iter().map(|(_, record)| &record.environment));
-    runs.chain(result.input.iter().map(|record| &record.environment))
-}
-
 fn facts(names: &[&str]) -> Facts {
     names.iter().map(|name| ((*name).to_owned(), BTreeSet::new())).collect()
 }
@@ -108,21 +88,18 @@ fn machine(result: &ResultFolder) -> Facts {
         "NVIDIA driver",
         "no CUDA because",
     ]);
-    let devices = recorded(result).flat_map(|recorded| recorded.device_names.iter().cloned());
-    let ranks = scored(result).flat_map(|recorded| &recorded.ranks);
-    let ranks = ranks.chain(result.bandwidth.iter().flat_map(|(_, record)| &record.ranks));
-    let ranks = ranks.chain(result.input.iter().flat_map(|record| &record.ranks));
-    devices.chain(ranks.map(|rank| rank.device_name.clone())).for_each(|name| add(&mut found, "devices", name));
-    let backends = recorded(result).map(|recorded| recorded.backend.clone());
+    let ranks = result.heads().flat_map(|head| head.ranks);
+    ranks.for_each(|rank| add(&mut found, "devices", &rank.device_name));
+    let backends = result.trained().map(|recorded| recorded.facts.backend.clone());
     backends
         .chain(result.bandwidth.iter().map(|(_, record)| record.backend.clone()))
         .filter(|name| name != SOLO)
         .for_each(|name| add(&mut found, "all-reduce by", name));
-    let said = recorded(result).map(|recorded| &recorded.nccl);
+    let said = result.trained().map(|recorded| &recorded.facts.nccl);
     said.chain(result.bandwidth.iter().map(|(_, record)| &record.nccl))
         .flat_map(|said| environment::nccl_choices(said))
         .for_each(|choice| add(&mut found, environment::NCCL_CHOSE, choice));
-    for environment in environments(result) {
+    for environment in result.heads().map(|head| head.environment) {
         let optional = |value: &Option<String>| value.clone().unwrap_or_default();
         let none_of = |number: u64, text: String| if number == 0 { String::new() } else { text };
         add(&mut found, "processor", &environment.processor);
@@ -147,13 +124,9 @@ fn machine(result: &ResultFolder) -> Facts {
 
 /// From the start of the first run to that of the last.
 fn period(result: &ResultFolder) -> String {
-    let starts = recorded(result)
-        .map(|recorded| recorded.started)
-        .chain(scored(result).map(|recorded| recorded.started))
-        .chain(result.bandwidth.iter().map(|(_, record)| record.started))
-        .chain(result.input.iter().map(|record| record.started));
     // To the minute: `2026-11-21 19:36`.
-    let starts = starts.filter_map(environment::moment).map(|start| start[..16].to_owned());
+    let starts =
+        result.heads().filter_map(|head| environment::moment(head.started)).map(|start| start[..16].to_owned());
     let starts: BTreeSet<String> = starts.collect();
     match (starts.first(), starts.last()) {
         (Some(first), Some(last)) if first != last => format!("{first} to {last} UTC"),
@@ -167,7 +140,7 @@ fn options(result: &ResultFolder) -> Facts {
     let trained = result.groups.iter().map(|group| settings(&group.conditions));
     let mut options: Vec<_> = trained.collect();
     // The axes of the runs, and what each table shares.
-    options.extend(result.scoring.iter().flat_map(|table| &table.points).map(|point| point.key.axes()));
+    options.extend(result.scoring.iter().flat_map(|table| &table.points).map(|point| point.key().axes()));
     options.extend(result.scoring.iter().map(|table| score::batch_sizes::table(table).settings));
     for (name, value) in options.into_iter().flatten() {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -178,7 +151,7 @@ fn options(result: &ResultFolder) -> Facts {
 
 fn variables(result: &ResultFolder) -> Facts {
     let mut found = Facts::new();
-    let all = environments(result).flat_map(|environment| &environment.variables);
+    let all = result.heads().flat_map(|head| &head.environment.variables);
     all.for_each(|(name, value)| add(&mut found, name, value));
     found.sort();
     found
@@ -244,18 +217,15 @@ struct Host<'a> {
 fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     let mut hosts: BTreeMap<&str, Host> = BTreeMap::new();
     let measured = || result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| case.counted());
-    let places = measured().flat_map(|run| &run.ranks).map(|rank| &rank.place);
-    let points = || result.scoring.iter().flat_map(|table| &table.points);
-    let places = places.chain(points().flat_map(ScorePoint::ranks));
-    let places = places.chain(result.bandwidth.iter().flat_map(|(_, record)| &record.ranks));
-    for place in places.chain(result.input.iter().flat_map(|record| &record.ranks)) {
+    for place in result.heads().flat_map(|head| head.ranks) {
         let host = hosts.entry(&place.host).or_default();
         host.ranks.insert(place.local_rank);
         host.devices.insert(&place.device_name);
         host.threads.insert(place.threads);
     }
     let uses = measured().flat_map(|run| &run.host_use);
-    let uses = uses.chain(points().flat_map(ScorePoint::counted).flat_map(|run| &run.host_use));
+    let points = result.scoring.iter().flat_map(|table| &table.points);
+    let uses = uses.chain(points.flat_map(ScorePoint::counted).flat_map(|run| &run.host_use));
     let uses = uses.chain(result.input.iter().flat_map(|record| &record.host_use));
     for host_use in uses {
         hosts.entry(&host_use.host).or_default().uses.push(host_use);
@@ -347,7 +317,7 @@ fn usual<'a>(values: impl Iterator<Item = &'a str>) -> &'a str {
 
 /// As `nvidia-smi topo -m` or hwloc has it, of the first run that has one.
 fn topology(title: &str, result: &ResultFolder) -> Option<Block> {
-    let lines = environments(result).map(|environment| &environment.topology).find(|lines| !lines.is_empty())?;
+    let lines = result.heads().map(|head| &head.environment.topology).find(|lines| !lines.is_empty())?;
     Some(Block { lines: lines.clone(), ..Block::new(title, "") })
 }
 

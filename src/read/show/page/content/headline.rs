@@ -13,24 +13,21 @@ use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, B
 use crate::read::analyse::conclusion;
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::energy;
-use crate::read::analyse::figures::{CaseRuns, Figures, Group};
+use crate::read::analyse::figures::{Figures, Group, TrainedCase};
 use crate::read::analyse::reliability::{self, ReliabilityWarning};
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::analyse::title;
 use crate::read::analyse::utilisation;
-use crate::read::show::columns::percent;
-use crate::read::show::economy::three_digits;
-use crate::read::show::page::charts::style::Style;
+use crate::read::show::numbers::{big, count, percent, teraflops, three_digits};
 use crate::read::show::page::content::bandwidth::size as size_of_message;
 use crate::read::show::page::content::batch_sizes::{Done, PageTable};
 use crate::read::show::page::content::input;
-use crate::read::show::page::content::numbers::{big, count};
 use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, Series, Setting};
 use crate::read::show::page::content::trust::Evidence;
 use crate::read::show::page::document::{Figure, Headline, Share, Trust};
-use crate::read::show::utilisation::teraflops;
+use crate::read::show::table::Style;
 
 /// One a series; where a result has many batch sizes and nothing to scale, one for all of these.
 pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[PageTable]) -> Vec<Headline> {
@@ -185,7 +182,7 @@ fn size(case: Case, process: &str) -> String {
 }
 
 /// The largest case that has figures.
-fn largest(group: &Group) -> Option<(&CaseRuns, &Figures)> {
+fn largest(group: &Group) -> Option<(&TrainedCase, &Figures)> {
     group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))
 }
 

@@ -12,12 +12,12 @@ use ringmark_record::dimension::units::thousands;
 use crate::read::analyse::input_ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
 use crate::read::analyse::input_demand::{Demand, demands};
 use crate::read::analyse::results::ResultFolder;
+use crate::read::show::numbers::{big, count};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
-use crate::read::show::page::charts::style::Style;
-use crate::read::show::page::content::numbers::{big, count};
-use crate::read::show::page::document::{Block, Column, Figure, Headline, Row, Section, Subject, Table, Trust};
+use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject, Trust};
+use crate::read::show::table::{Column, Row, Style, Table};
 
 const NOTE: &str = "Batches are read, decoded and augmented by training's own loader and given back: no network, no device. \
                     Training needs cores beside it.";
@@ -199,7 +199,7 @@ fn needed(record: &InputRecord, demands: &[Demand]) -> Vec<(String, f64)> {
 fn table(record: &InputRecord) -> Table {
     let column = |(name, unit): (&'static str, &'static str)| {
         let is_text = matches!(name, "host" | "cache");
-        Column { name: name.to_owned(), unit, is_text, is_minor: MINOR.contains(&name) }
+        Column { name: name.to_owned(), unit: unit.to_owned(), is_text, is_minor: MINOR.contains(&name) }
     };
     let speed = COLUMNS.iter().position(|(name, _)| *name == "images/s");
     let row = |cells: [String; 11]| Row {

@@ -5,14 +5,15 @@ use ringmark_record::dimension::units::Seconds;
 use ringmark_record::stats::straggler::deviation;
 use ringmark_record::stats::summary::{median, step_percentiles};
 
-use crate::read::analyse::figures::CaseRuns;
-use crate::read::load::record::Measured;
+use crate::read::analyse::figures::TrainedCase;
+use crate::read::load::run::Measured;
+use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::charts::timeline::{Timeline, iteration_ranges};
-use crate::read::show::page::content::numbers::count;
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::document::{Block, Column, Row, Table};
+use crate::read::show::page::document::Block;
+use crate::read::show::table::{Column, Row, Table};
 
 /// An iteration is marked beyond both, as where the record's warnings speak of outliers: so far above the median, and so
 /// many robust standard deviations.
@@ -65,16 +66,12 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
         return None;
     }
     let each = (RANGES_IN_ALL / runs).clamp(FEWEST, RANGES);
-    let title = if setting.series.len() > 1 {
-        format!("Every iteration of {}", series.name)
-    } else {
-        "Every iteration".to_owned()
-    };
+    let title = setting.titled("Every iteration", series);
     let charts = cases.iter().map(|case| charts(series, case, each)).collect();
     Some(Block { charts, table: Some(table(series, &cases)), reading: READING.to_owned(), ..Block::new(title, "") })
 }
 
-fn case_times(name: String, case: &CaseRuns) -> CaseTimes<'_> {
+fn case_times(name: String, case: &TrainedCase) -> CaseTimes<'_> {
     let runs = case.runs.iter().filter_map(|run| {
         let measured = run.outcome.as_ref().ok()?;
         Some((run.found.name.run, measured, times(measured)?))
@@ -91,11 +88,11 @@ fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
         };
         Chart::Timeline(Timeline {
             title: format!("{}, run {run}: {:.1} ms{outliers}", case.name, times.percentiles[0]),
-            description: format!("{} iterations, longest {:.1} ms", measured.timed, times.ends[1]),
+            description: format!("{} iterations, longest {:.1} ms", measured.figures.timed, times.ends[1]),
             style: series.style,
-            ranges: iteration_ranges(&measured.steps, measured.warmup, each),
-            iterations: measured.timed,
-            warmup: measured.warmup,
+            ranges: iteration_ranges(&measured.figures.steps, measured.figures.warmup, each),
+            iterations: measured.figures.timed,
+            warmup: measured.figures.warmup,
             usual: times.percentiles[0],
             outliers: times.outliers.clone(),
             domain,
@@ -106,14 +103,15 @@ fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
 
 /// `None` where the log has no times of single iterations.
 fn times(measured: &Measured) -> Option<Times> {
-    let all: Vec<f64> = measured.iteration_times().iter().map(|Seconds(time)| time * 1e3).collect();
-    let counted = all.get(measured.warmup..)?;
+    let all: Vec<f64> = measured.figures.iteration_times().iter().map(|Seconds(time)| time * 1e3).collect();
+    let counted = all.get(measured.figures.warmup..)?;
     let usual = median(counted)?;
     let limit = usual + (OUTLIER * usual).max(OUTLIER_DEVIATIONS * deviation(counted)?);
     let far = counted.iter().enumerate().filter(|(_, time)| **time > limit);
-    let mut outliers: Vec<(usize, f64)> = far.map(|(index, time)| (measured.warmup + index + 1, *time)).collect();
+    let mut outliers: Vec<(usize, f64)> =
+        far.map(|(index, time)| (measured.figures.warmup + index + 1, *time)).collect();
     outliers.sort_by(|one, other| other.1.total_cmp(&one.1));
-    let of_ranks: Vec<f64> = measured.pooled_steps().iter().map(|time| time * 1e3).collect();
+    let of_ranks: Vec<f64> = measured.figures.pooled_steps().iter().map(|time| time * 1e3).collect();
     let ends = extent(of_ranks.iter().copied())?;
     Some(Times { percentiles: step_percentiles(of_ranks)?, ends, outliers })
 }
@@ -146,7 +144,7 @@ fn table(series: &Series, cases: &[CaseTimes]) -> Table {
     let rows = cases.iter().flat_map(|case| {
         case.runs.iter().map(|(run, measured, times)| {
             let mut cells = vec![case.name.clone(), run.to_string()];
-            cells.extend([measured.timed, measured.warmup].map(|number| number.to_string()));
+            cells.extend([measured.figures.timed, measured.figures.warmup].map(|number| number.to_string()));
             let [shortest, longest] = times.ends;
             let [p50, p75, p90, p95] = times.percentiles;
             cells.extend([shortest, p50, p75, p90, p95, longest].map(|time| format!("{time:.2}")));

@@ -6,9 +6,9 @@ use ringmark_record::stats::summary::mean;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
 use crate::read::show::page::charts::scale::ScaleKind;
-use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::series::Setting;
-use crate::read::show::page::document::{Block, Column, Row, Table};
+use crate::read::show::page::document::Block;
+use crate::read::show::table::{Column, Row, Style, Table};
 
 const NOTE: &str = "Training loss: of the joined batches, the mean over equal parts of the run, at most 50. At the end of every \
                     epoch: what was predicted of the images of --validate, which were not trained with. With label smoothing \
@@ -55,7 +55,7 @@ fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {
         let runs = series.group.cases.iter().flat_map(|case| case.runs.iter().map(move |run| (case.case, run)));
         for (case, run) in runs {
             let Ok(measured) = &run.outcome else { continue };
-            if measured.epochs.is_empty() && measured.losses.is_empty() {
+            if measured.figures.epochs.is_empty() && measured.figures.losses.is_empty() {
                 continue;
             }
             let number = run.found.name.run;
@@ -64,8 +64,8 @@ fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {
             courses.push(Course {
                 name: setting.named(series, format!("{case} run {number}")),
                 style: Style { colour, shape: courses.len() },
-                losses: &measured.losses,
-                ends: &measured.epochs,
+                losses: &measured.figures.losses,
+                ends: &measured.figures.epochs,
             });
         }
     }

@@ -22,7 +22,6 @@
 //! | [`bandwidth`] | all-reduce alone |
 //! | [`input`] | reading and decoding alone, and what devices take |
 //! | [`environment`] | on what it ran, and how hosts differ |
-//! | [`numbers`] | numbers as a reader wants them |
 
 pub mod bandwidth;
 pub mod batch_size_charts;
@@ -33,7 +32,6 @@ pub mod headline;
 pub mod input;
 pub mod iterations;
 pub mod learning;
-pub mod numbers;
 pub mod published_scores;
 pub mod ranks;
 pub mod scaling;
@@ -89,34 +87,19 @@ pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Do
 
 /// When and where a result was measured, and by which command; with its name where there are `several`.
 fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
-    let runs = || result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| &case.runs);
-    let recorded = || runs().filter_map(|run| run.recorded.as_ref());
-    let scored = || result.scoring.iter().flat_map(ScoreTable::recorded);
-    let moments = recorded().map(|recorded| recorded.started).chain(scored().map(|recorded| recorded.started));
-    let moments = moments.chain(result.bandwidth.iter().map(|(_, record)| record.started));
-    let moments = moments.chain(result.input.iter().map(|record| record.started));
-    let moments: BTreeSet<String> = moments.filter_map(moment).collect();
+    let moments: BTreeSet<String> = result.heads().filter_map(|head| moment(head.started)).collect();
     let begun = match (moments.first(), moments.last()) {
         (Some(first), Some(last)) if first == last => format!("begun {first} UTC"),
         (Some(first), Some(last)) => format!("begun {first} to {last} UTC"),
         _ => return None,
     };
-    let places = runs().filter_map(|run| run.outcome.as_ref().ok()).flat_map(|run| &run.ranks);
-    let hosts: BTreeSet<&str> = places
-        .map(|rank| rank.place.host.as_str())
-        .chain(scored().flat_map(|recorded| &recorded.ranks).map(|rank| rank.host.as_str()))
-        .chain(result.bandwidth.iter().flat_map(|(_, record)| record.ranks.iter().map(|rank| rank.host.as_str())))
-        .chain(result.input.iter().flat_map(|record| record.ranks.iter().map(|rank| rank.host.as_str())))
-        .collect();
+    let hosts: BTreeSet<&str> = result.heads().flat_map(|head| head.ranks).map(|rank| rank.host.as_str()).collect();
     let hosts = match hosts.len() {
         0 => None,
         1 => Some(format!("host {}", hosts.first().copied().unwrap_or_default())),
         _ => Some(format!("hosts {}", hosts.into_iter().collect::<Vec<_>>().join(", "))),
     };
-    let environments = recorded().map(|recorded| &recorded.environment);
-    let environments = environments.chain(scored().map(|recorded| &recorded.environment));
-    let environments = environments.chain(result.input.iter().map(|record| &record.environment));
-    let versions = environments.map(|environment| environment.ringmark_version.as_str());
+    let versions = result.heads().map(|head| head.environment.ringmark_version.as_str());
     let versions: BTreeSet<&str> = versions.filter(|version| !version.is_empty()).collect();
     let version = versions.into_iter().map(|version| format!("ringmark {version}"));
     let name = several.then(|| result.name.clone());

@@ -6,8 +6,9 @@ use ringmark_record::dimension::model::Model;
 
 use crate::read::analyse::batch_sizes::BatchSeries;
 use crate::read::analyse::score::published::{self, BATCH_SIZES, PublishedRow, SOURCE};
-use crate::read::show::page::document::{Block, Column, Row, Table};
-use crate::read::show::sections::marked;
+use crate::read::show::numbers::marked;
+use crate::read::show::page::document::Block;
+use crate::read::show::table::{Column, Row, Table};
 
 /// For each network what was `scored`, each line with the name of its result, then what was published; `None` where there is
 /// nothing.

@@ -9,14 +9,14 @@ use ringmark_record::dimension::phase::Phase;
 use ringmark_record::host::environment::RankPlace;
 use ringmark_record::stats::summary::{Spread, median};
 
-use crate::read::analyse::figures::CaseRuns;
+use crate::read::analyse::figures::TrainedCase;
 use crate::read::load::iteration_times::RankTimes;
-use crate::read::show::columns::percent;
+use crate::read::show::numbers::{count, list, percent};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::ranks::{HostOfRanks, RankChart, RankSpread};
-use crate::read::show::page::content::numbers::{count, list};
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::document::{Block, Column, Row, Table};
+use crate::read::show::page::document::Block;
+use crate::read::show::table::{Column, Row, Table};
 
 /// One rank on one host over the runs of a case, milliseconds.
 struct Rank<'a> {
@@ -73,16 +73,14 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     if cases.is_empty() {
         return None;
     }
-    let title =
-        if setting.series.len() > 1 { format!("Every rank of {}", series.name) } else { "Every rank".to_owned() };
     Some(Block {
         charts: vec![cases.iter().map(|case| chart(series, case)).collect()],
         table: Some(table(series, &cases)),
-        ..Block::new(title, verdict(&cases) + &left_out(&cases))
+        ..Block::new(setting.titled("Every rank", series), verdict(&cases) + &left_out(&cases))
     })
 }
 
-fn case_ranks(case: &CaseRuns) -> CaseRanks<'_> {
+fn case_ranks(case: &TrainedCase) -> CaseRanks<'_> {
     let warnings = case.counted().flat_map(|run| &run.warnings);
     let slow =
         warnings.filter(|warning| how(warning.kind).is_some()).map(|Warning { kind, about, .. }| (*kind, &**about));
@@ -183,10 +181,10 @@ fn chart(series: &Series, case: &CaseRanks) -> Chart {
 }
 
 /// In rank order. A rank that ran on several hosts is one on each.
-fn ranks<'a>(case: &'a CaseRuns, slow: &BTreeSet<(WarningKind, &str)>) -> Vec<Rank<'a>> {
+fn ranks<'a>(case: &'a TrainedCase, slow: &BTreeSet<(WarningKind, &str)>) -> Vec<Rank<'a>> {
     let named: HashSet<&str> = slow.iter().map(|(_, about)| *about).collect();
     let mut runs: BTreeMap<(u32, &str), Vec<&RankTimes>> = BTreeMap::new();
-    for rank in case.counted().flat_map(|run| &run.ranks) {
+    for rank in case.counted().flat_map(|run| &run.figures.ranks) {
         runs.entry((rank.place.rank, &rank.place.host)).or_default().push(rank);
     }
     let over = |runs: &[&RankTimes], figure: fn(&RankTimes) -> Option<f64>| {

@@ -2,15 +2,15 @@
 
 use ringmark_record::stats::scaling::{efficiency, speedup};
 
-use crate::read::analyse::figures::{CaseRuns, Figures, Group};
+use crate::read::analyse::figures::{Figures, Group, TrainedCase};
 use crate::read::analyse::published::{DLPERF, Published};
 use crate::read::analyse::title::{common_base, unlike_devices};
-use crate::read::show::columns::percent;
+use crate::read::show::numbers::{marked, percent};
 use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::content::scaling_charts::{self, Measurements};
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::document::{Block, Column, Row, Table};
-use crate::read::show::sections::marked;
+use crate::read::show::page::document::Block;
+use crate::read::show::table::{Column, Row, Table};
 
 const NOTE: &str = "Speed is all images of a run over all its time, the median of the runs; speedup and efficiency are those \
                     of the medians; CV is the runs' standard deviation by their mean. DLPerf is the median of the runs' means \
@@ -124,7 +124,7 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
     table
 }
 
-fn cells(group: &Group, case: &CaseRuns) -> Vec<String> {
+fn cells(group: &Group, case: &TrainedCase) -> Vec<String> {
     let mut cells = vec![
         case.case.to_string(),
         case.case.ranks().to_string(),

@@ -7,15 +7,15 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::stats::scaling::{efficiency, speedup};
 
-use crate::read::analyse::figures::CaseRuns;
+use crate::read::analyse::figures::TrainedCase;
 use crate::read::analyse::published::Published;
+use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
 use crate::read::show::page::charts::scale::{ScaleKind, extent};
-use crate::read::show::page::charts::style::Style;
-use crate::read::show::page::content::numbers::count;
 use crate::read::show::page::content::series::Series;
+use crate::read::show::table::Style;
 
 /// Cases of a result up to which a line over them says little.
 const FEW: usize = 2;
@@ -105,7 +105,7 @@ const EFFICIENCY: Quantity = Quantity {
 /// Of a series whose runs count.
 pub fn measured(series: &Series) -> Option<Measurements> {
     let group = series.group;
-    let of_case = |case: &CaseRuns| {
+    let of_case = |case: &TrainedCase| {
         let counted = case.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?.speed.0)));
         Some(Speeds {
             case: case.case,

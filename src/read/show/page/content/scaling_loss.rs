@@ -6,13 +6,13 @@ use ringmark_record::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
-use crate::read::show::columns::percent;
+use crate::read::show::numbers::{milliseconds, percent};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::charts::waterfall::{self, Waterfall, signed};
-use crate::read::show::page::content::numbers::milliseconds;
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::document::{Block, Column, Row, Table};
+use crate::read::show::page::document::Block;
+use crate::read::show::table::{Column, Row, Table};
 
 const NOTE: &str = "The step of a case less that of the base, in parts that add up: compute is forward and backward beyond \
                     the base's, waiting is all-reduce until the slowest rank is there, transfer is the all-reduce after it that \

@@ -12,7 +12,7 @@ use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::title;
-use crate::read::show::page::charts::style::Style;
+use crate::read::show::table::Style;
 
 /// Series that may be compared.
 #[derive(Debug)]
@@ -44,6 +44,11 @@ impl Setting<'_> {
     /// `laptop, 1n2g` where there are several series, otherwise `1n2g`.
     pub fn named(&self, series: &Series, what: impl std::fmt::Display) -> String {
         if self.series.len() > 1 { format!("{}, {what}", series.name) } else { what.to_string() }
+    }
+
+    /// `Every rank: laptop` if there are several series, otherwise `Every rank`.
+    pub fn titled(&self, title: &str, series: &Series) -> String {
+        if self.series.len() > 1 { format!("{title}: {}", series.name) } else { title.to_owned() }
     }
 
     /// `GPU` or `rank`.

@@ -3,15 +3,15 @@
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::Seconds;
 
-use crate::read::analyse::figures::{CaseRuns, Figures};
+use crate::read::analyse::figures::{Figures, TrainedCase};
 use crate::read::load::iteration_times::{IterationTimes, phases_to_show};
-use crate::read::show::columns::percent;
+use crate::read::show::numbers::{milliseconds, percent};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup, short};
 use crate::read::show::page::charts::style::phase_class;
-use crate::read::show::page::content::numbers::milliseconds;
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::document::{Block, Column, Row, Table};
+use crate::read::show::page::document::Block;
+use crate::read::show::table::{Column, Row, Table};
 
 /// One part of a step, as it is drawn.
 struct StepPart {
@@ -46,12 +46,12 @@ struct Step<'a> {
 }
 
 fn steps<'a>(series: &Series<'a>) -> Vec<Step<'a>> {
-    let times = |case: &'a CaseRuns| -> Option<&'a IterationTimes> {
+    let times = |case: &'a TrainedCase| -> Option<&'a IterationTimes> {
         let Figures { times, .. } = case.figures.as_ref()?;
         times.as_ref()
     };
-    let of_case = |case: &'a CaseRuns| {
-        let step = |label: String, runs: &'a CaseRuns| {
+    let of_case = |case: &'a TrainedCase| {
+        let step = |label: String, runs: &'a TrainedCase| {
             let is_doubtful = series.group.speed_reliability_warnings(runs).next().is_some();
             Some(Step { label, times: times(runs)?, is_doubtful })
         };

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::host::telemetry::{Quantity, Series as Readings, Telemetry, throttle_reasons};
 
-use crate::read::analyse::figures::CaseRuns;
-use crate::read::load::record::Measured;
+use crate::read::analyse::figures::TrainedCase;
+use crate::read::load::run::Measured;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
 use crate::read::show::page::charts::scale::ScaleKind;
-use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::document::{Block, Column, Row, Table};
+use crate::read::show::page::document::Block;
+use crate::read::show::table::{Column, Row, Style, Table};
 
 const NOTE: &str = "One reading a second on every host, beside the run. A point is a mean over some iterations, warm-up included; of \
                     several devices of a host the lowest clock, the highest temperature, the sum of power and of what network \
@@ -72,7 +72,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     let which = if case.counted().count() > 1 { ", the slowest" } else { "" };
     let charts: Vec<Chart> = [iterations(measured)]
         .into_iter()
-        .chain(DRAWINGS.iter().map(|drawing| chart(&hosts, measured.timed, *drawing)))
+        .chain(DRAWINGS.iter().map(|drawing| chart(&hosts, measured.figures.timed, *drawing)))
         .flatten()
         .map(Chart::Lines)
         .collect();
@@ -89,7 +89,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
 /// Hosts that are shown of many: those whose slowest rank computes longest.
 fn slowest_hosts(measured: &Measured) -> BTreeSet<&str> {
     let mut hosts: BTreeMap<&str, f64> = BTreeMap::new();
-    for rank in &measured.ranks {
+    for rank in &measured.figures.ranks {
         let own = rank.own_compute.map_or(rank.times.compute().0, |own| own.middle);
         let longest = hosts.entry(&rank.place.host).or_default();
         *longest = longest.max(own);
@@ -99,7 +99,7 @@ fn slowest_hosts(measured: &Measured) -> BTreeSet<&str> {
     hosts.into_iter().take(HOSTS_SHOWN).map(|(host, _)| host).collect()
 }
 
-fn slowest(case: &CaseRuns) -> Option<(u32, &Measured)> {
+fn slowest(case: &TrainedCase) -> Option<(u32, &Measured)> {
     let runs = case.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
     let read = runs.filter(|(_, run)| run.host_use.iter().any(|host| has_readings(host.telemetry.as_ref())));
     read.min_by(|one, other| one.1.speed.0.total_cmp(&other.1.speed.0))
@@ -147,8 +147,8 @@ fn lines(title: &str, unit: &str, series: Vec<LineSeries>) -> Option<LineChart> 
 }
 
 fn iterations(measured: &Measured) -> Option<LineChart> {
-    let times = measured.iteration_times().into_iter().enumerate();
-    let values = binned(times.map(|(index, time)| ((index + 1) as f64, 1e3 * time.0)), measured.timed);
+    let times = measured.figures.iteration_times().into_iter().enumerate();
+    let values = binned(times.map(|(index, time)| ((index + 1) as f64, 1e3 * time.0)), measured.figures.timed);
     lines("Time of an iteration", "ms", vec![line("all ranks", 0, values, "ms")])
 }
 
@@ -206,7 +206,7 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
         Column::numbers("received", "MB/s"),
         Column::text("held down by"),
     ];
-    let warmup = measured.iterations().map_or(0, |[_, warmup]| warmup as u32);
+    let warmup = measured.figures.iterations().map_or(0, |[_, warmup]| warmup as u32);
     let of_host = |(host, read): &(&str, &Telemetry)| {
         let shown = [Quantity::Clock, Quantity::Temperature, Quantity::Power, Quantity::Utilization, Quantity::Sent];
         let devices = shown.iter().flat_map(|quantity| read.of(*quantity)).map(|series| series.of.as_str());

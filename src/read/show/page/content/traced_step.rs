@@ -6,13 +6,14 @@ use ringmark_record::trace::span::{Direction, Lane, RankTrace, Span};
 use ringmark_record::trace::timeline::Timeline;
 
 use crate::read::analyse::critical_path::{self, CriticalPath};
-use crate::read::analyse::figures::CaseRuns;
-use crate::read::show::columns::percent;
+use crate::read::analyse::figures::TrainedCase;
+use crate::read::show::numbers::percent;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::spans::{SpanBar, SpanChart, SpanRow};
 use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::document::{Block, Column, Row, Table};
+use crate::read::show::page::document::Block;
+use crate::read::show::table::{Column, Row, Table};
 
 const NOTE: &str = "The traced iteration of median length, of the first run of each case that was traced. Outlined: the critical path, \
                     on which each part began only when the one before it had ended.";
@@ -46,10 +47,6 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     if traced.is_empty() {
         return None;
     }
-    let title = match setting.series.len() {
-        1 => "Inside an iteration".to_owned(),
-        _ => format!("Inside an iteration of {}", series.name),
-    };
     let held = traced
         .iter()
         .filter_map(|traced| Some(format!(" {}: held by {}.", traced.case, traced.path.held_by.as_ref()?)));
@@ -57,13 +54,13 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
         charts: traced.iter().map(|traced| vec![Chart::Spans(chart(traced))]).collect(),
         table: Some(table(&traced)),
         reading: READING.to_owned(),
-        ..Block::new(title, format!("{NOTE}{}", held.collect::<String>()))
+        ..Block::new(setting.titled("Inside an iteration", series), format!("{NOTE}{}", held.collect::<String>()))
     })
 }
 
 /// Of the first run of `case` that was traced.
-fn traced<'a>(series: &Series<'a>, case: &CaseRuns) -> Option<Traced<'a>> {
-    let of_run = |run: &crate::read::load::record::Run| {
+fn traced<'a>(series: &Series<'a>, case: &TrainedCase) -> Option<Traced<'a>> {
+    let of_run = |run: &crate::read::load::run::Run| {
         series.traces.iter().find(|(name, _)| *name == run.found.name).map(|(_, timeline)| timeline)
     };
     let timeline = case.runs.iter().find_map(of_run)?;

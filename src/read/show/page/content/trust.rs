@@ -6,8 +6,7 @@ use crate::read::analyse::figures::Group;
 use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::score::figures::ScoreTable;
-use crate::read::show::columns::percent;
-use crate::read::show::page::content::numbers::count;
+use crate::read::show::numbers::{count, percent};
 use crate::read::show::page::document::Trust;
 
 /// Objections up to which each is told in a headline; all of them stand below it.

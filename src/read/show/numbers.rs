@@ -1,6 +1,45 @@
-//! Numbers as a reader wants them, and the few sentences' parts that go with them.
+//! Formats of numbers and marks of unreliable ones.
 
-use ringmark_record::dimension::units::{self, Seconds};
+use ringmark_record::dimension::units::{self, Seconds, TeraflopsPerSecond};
+
+/// Follows the figure of runs with warnings.
+pub const MARK: &str = "!";
+
+/// Returns the figure, in parentheses if it is unreliable.
+pub fn marked(figure: String, is_doubtful: bool) -> String {
+    if is_doubtful { format!("({figure})") } else { figure }
+}
+
+/// Explains [`MARK`]; `word` begins the warnings.
+pub fn mark_legend(word: &str) -> String {
+    format!("{MARK}: these runs count, but read the lines that begin with {word}.")
+}
+
+/// Explains parentheses; the warnings are `above` or `below`.
+pub fn doubtful_legend(place: &str) -> String {
+    format!("In parentheses: unreliable; the warnings {place} say why, and what to do.")
+}
+
+/// `92.0` for 0.92.
+pub fn percent(share: f64) -> String {
+    format!("{:.1}", share * 100.0)
+}
+
+/// Three digits, and at most three decimals.
+pub fn three_digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        ..1.0 => 3,
+        1.0..10.0 => 2,
+        10.0..100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// In 1e12 operations a second.
+pub fn teraflops(rate: TeraflopsPerSecond) -> String {
+    three_digits(rate.0)
+}
 
 /// In milliseconds, 2 decimals; what rounds to nothing has no sign.
 pub fn milliseconds(time: Seconds) -> String {
@@ -40,6 +79,12 @@ pub fn list(items: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_have_three_digits() {
+        let texts = [0.0567, 0.567, 5.674, 56.74, 567.4].map(|rate| teraflops(TeraflopsPerSecond(rate)));
+        assert_eq!(texts, ["0.057", "0.567", "5.67", "56.7", "567"]);
+    }
 
     #[test]
     fn numbers_are_short() {

@@ -1,56 +1,30 @@
-//! One run of training: its log, the record beside it, and whether it counts. Not for comparing runs.
+//! Runs of training.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-
+use ringmark_record::benchmark::SweepRecord;
 use ringmark_record::benchmark::kv_store::KvStoreUse;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::learning::EpochEnd;
 use ringmark_record::benchmark::train::record::{RunHeader, RunRecord};
-use ringmark_record::benchmark::warning::Warning;
-use ringmark_record::benchmark::{Profile, SweepRecord};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::environment::Environment;
-use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::line::log::Log;
 use ringmark_record::line::other_tool::tool::{Tool, Windows};
 use ringmark_record::stats::summary::{harmonic_mean, mean};
 use ringmark_record::trace::config::TraceConfig;
+use ringmark_record::validity;
 use ringmark_record::validity::observed::Observed;
-use ringmark_record::validity::{self, ForeignLoad};
 
+use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::every_record::{self, DeviceRates};
 use crate::read::load::folder::FoundRun;
 use crate::read::load::iteration_times::{IterationTimes, RankTimes, rank_times, steps};
-use crate::read::load::log;
 use crate::read::load::problem::Problem;
+use crate::read::load::run::{Measured, Readable};
 
-/// A run that was found, counted or not.
+/// What only records of training contain.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
-    /// Which run, and where its log is.
-    pub found: FoundRun,
-    /// What its record says of the conditions; `None` without a readable record (DLPerf's logs have none).
-    pub recorded: Option<Recorded>,
-    /// Its figures, or why it has none.
-    pub outcome: Result<Measured, Problem>,
-}
-
-/// What only a record knows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
-    /// What has to be equal for two runs to be compared.
-    pub conditions: RecordedConditions,
-    /// Names of the devices of all ranks.
-    pub device_names: BTreeSet<String>,
-    /// Versions of what ran.
-    pub software: String,
-    /// What rank 0 found.
-    pub environment: Environment,
-    /// Start, seconds since 1970 UTC.
-    pub started: Seconds,
+pub struct TrainingFacts {
     /// Backend that summed the gradients.
     pub backend: String,
     /// Sizes of the gradient buckets as fp32, in the order of backward.
@@ -61,29 +35,16 @@ pub struct Recorded {
     pub kv_store: Option<KvStoreUse>,
 }
 
-/// Conditions that two runs of one measurement share.
+/// Figures of one run of training, over the iterations after warm-up. Its speed is all images over all time: with a record
+/// `batch x ranks x iterations / mean over ranks of the summed step time`, without one the harmonic mean of the log's speeds.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RecordedConditions {
-    /// Kind of every rank's device.
-    pub device: DeviceKind,
-    /// How the run was meant.
-    pub profile: Profile,
-    /// What was asked; seed, output files and choice of device, which may differ, are at their defaults.
-    pub config: TrainConfig,
-}
-
-/// Figures of one run, over the iterations after warm-up.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub struct TrainingFigures {
     /// What the log times: iterations, or windows of them where another tool wrote it; warm-up included.
     pub timed: usize,
     /// The first of them that were left out.
     pub warmup: usize,
     /// Where the log times windows.
     pub windows: Option<Windows>,
-    /// All images over all time, the speed of the run. With a record `batch x ranks x iterations / mean over ranks of the
-    /// summed step time`, without one the harmonic mean of the log's speeds.
-    pub speed: ImagesPerSecond,
     /// DLPerf's speed of a run: the arithmetic mean of the log's speeds, 2 decimals. Of a baseline with a record the sum over
     /// ranks of each one's own.
     pub dlperf_speed: ImagesPerSecond,
@@ -94,15 +55,6 @@ pub struct Measured {
     pub steps: Vec<Vec<Seconds>>,
     /// Every rank; none without a record.
     pub ranks: Vec<RankTimes>,
-    /// Memory of the rank that held most: on a GPU what tensors held, on the CPU what was resident. `None` without a record
-    /// that tells.
-    pub peak_memory: Option<Bytes>,
-    /// What its devices can do, as far as a record tells.
-    pub device_rates: DeviceRates,
-    /// What every host did meanwhile; none without a record that holds it.
-    pub host_use: Vec<HostUse>,
-    /// What others took of the hosts' core time; `None` without a record that tells.
-    pub foreign_load: Option<ForeignLoad>,
     /// Mean loss over the joined batch of all ranks in the last iteration.
     pub last_loss: Option<f64>,
     /// The same of every iteration, where images were read: the others train with one batch again and again.
@@ -111,20 +63,9 @@ pub struct Measured {
     pub skipped_steps: Option<u32>,
     /// Every epoch of the data that was trained whole; none where none were read.
     pub epochs: Vec<EpochEnd>,
-    /// Worked out again from the record; none without one.
-    pub warnings: Vec<Warning>,
 }
 
-impl Run {
-    /// Mean time of an iteration after warm-up: the run's images are made in so many of it. `None` where the run does not
-    /// count.
-    pub fn mean_iteration(&self) -> Option<Seconds> {
-        let images = f64::from(self.found.name.batch_size) * f64::from(self.found.name.case.ranks());
-        Some(Seconds(images / self.outcome.as_ref().ok()?.speed.0))
-    }
-}
-
-impl Measured {
+impl TrainingFigures {
     /// Time of every iteration, warm-up included: the mean over ranks, whose sum is the run's time.
     pub fn iteration_times(&self) -> Vec<Seconds> {
         let ranks = self.steps.len() as f64;
@@ -149,35 +90,65 @@ pub fn to_hundredths(value: f64) -> f64 {
     (value * 100.0).round_ties_even() / 100.0
 }
 
-/// Reads the run at `root`/`found.log`; `warmup` overrides what the record (or else DLPerf) says.
-pub fn read(root: &Path, found: &FoundRun, warmup: Option<u32>) -> Run {
-    judge(found, log::read(root, &found.log), every_record::beside(root, &found.log), warmup)
-}
+impl Readable for RunRecord {
+    type Facts = TrainingFacts;
+    type Figures = TrainingFigures;
 
-/// The same of a log and a record that are read; `Ok(None)` where there is no record.
-pub fn judge(
-    found: &FoundRun,
-    log: Result<Log, Problem>,
-    record: Result<Option<RunRecord>, Problem>,
-    warmup: Option<u32>,
-) -> Run {
-    let recorded = record.as_ref().ok().and_then(Option::as_ref).map(|record| recorded(record, warmup));
-    let outcome = log.and_then(|log| measure(found, log, record, warmup));
-    Run { found: found.clone(), recorded, outcome }
+    fn shared_config(&self, warmup: Option<u32>) -> TrainConfig {
+        let header = &self.header;
+        let device = header.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
+        TrainConfig {
+            device: DeviceChoice::Auto,
+            warmup: warmup_of(Some(header), warmup),
+            seed: TrainConfig::default().seed,
+            save: None,
+            record: None,
+            autotune_log: None,
+            trace: TraceConfig::default(),
+            // Which older records leave to the reader.
+            exchange: header.config.exchange.on(device, header.config.kv_store.kv_store),
+            ..header.config.without_epoch_length()
+        }
+    }
+
+    fn facts(&self) -> TrainingFacts {
+        let RunRecord { header, end, .. } = self;
+        TrainingFacts {
+            backend: header.backend.clone(),
+            buckets: header.buckets.clone(),
+            nccl: end.as_ref().map(|end| end.nccl.clone()).unwrap_or_default(),
+            kv_store: end.as_ref().and_then(|end| end.kv_store.clone()),
+        }
+    }
+
+    fn add_facts(facts: &TrainingFacts, all: &mut EnvironmentText) {
+        environment::add(all, "all-reduce by", &facts.backend);
+        environment::add(all, "buckets", &environment::buckets(&facts.buckets));
+        environment::add_nccl(all, &facts.nccl);
+    }
+
+    fn started(&self) -> Seconds {
+        self.header.started
+    }
+
+    fn measure(
+        found: &FoundRun,
+        log: Log,
+        record: Option<RunRecord>,
+        warmup: Option<u32>,
+    ) -> Result<Measured<RunRecord>, Problem> {
+        measure(found, log, record, warmup)
+    }
 }
 
 /// Decides whether a run counts, the most important reason first, and computes its figures.
 fn measure(
     found: &FoundRun,
     log: Log,
-    record: Result<Option<RunRecord>, Problem>,
+    record: Option<RunRecord>,
     warmup: Option<u32>,
-) -> Result<Measured, Problem> {
+) -> Result<Measured<RunRecord>, Problem> {
     let record_path = found.log.with_extension("jsonl");
-    if let Some(remark) = log.failure {
-        return Err(Problem::in_log(&found.log, remark));
-    }
-    let record = record?;
     if let Some(record) = &record {
         check_record(&found.name, record).map_err(|what| Problem::in_file(&record_path, what))?;
     }
@@ -217,46 +188,48 @@ fn measure(
         };
         let times = IterationTimes::of_ranks(&ranks);
         let end = record.as_ref().and_then(|record| record.end.as_ref());
-        Some(Measured {
-            timed,
-            warmup,
-            windows: log.windows,
+        Some(Measured::<RunRecord> {
             speed: match &record {
                 Some(record) => record.speed(warmup)?,
                 None => ImagesPerSecond(over_time?),
             },
-            dlperf_speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
-                true => alone(&ranks, &steps, warmup)?,
-                false => of_rates?,
-            })),
-            times,
-            steps,
-            ranks,
             peak_memory: end.and_then(|end| every_record::peak_memory(&end.peak_memory)),
             device_rates: record.as_ref().zip(end).map_or_else(DeviceRates::default, |(record, end)| {
                 DeviceRates::new(&record.header.ranks, &end.matrix_product, found.name.dtype)
             }),
             host_use: end.map(|end| end.host_use.clone()).unwrap_or_default(),
             foreign_load: record.as_ref().and_then(|record| validity::foreign_load(&Observed::of_training(record)?)),
-            last_loss: match &record {
-                Some(record) => record.header.joined_loss(&record.iterations.last()?.loss),
-                None => log.last_loss,
-            },
-            losses: match &record {
-                Some(RunRecord { header, iterations, end: Some(end) }) if end.input.is_some() => {
-                    iterations.iter().filter_map(|iteration| header.joined_loss(&iteration.loss)).collect()
-                }
-                _ => Vec::new(),
-            },
-            skipped_steps: end.map(|end| end.skipped_steps),
-            epochs: end.map(|end| end.epochs.clone()).unwrap_or_default(),
             warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
+            figures: TrainingFigures {
+                timed,
+                warmup,
+                windows: log.windows,
+                dlperf_speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
+                    true => alone(&ranks, &steps, warmup)?,
+                    false => of_rates?,
+                })),
+                times,
+                steps,
+                ranks,
+                last_loss: match &record {
+                    Some(record) => record.header.joined_loss(&record.iterations.last()?.loss),
+                    None => log.last_loss,
+                },
+                losses: match &record {
+                    Some(RunRecord { header, iterations, end: Some(end) }) if end.input.is_some() => {
+                        iterations.iter().filter_map(|iteration| header.joined_loss(&iteration.loss)).collect()
+                    }
+                    _ => Vec::new(),
+                },
+                skipped_steps: end.map(|end| end.skipped_steps),
+                epochs: end.map(|end| end.epochs.clone()).unwrap_or_default(),
+            },
         })
     };
     let measured = measured().filter(|measured| measured.speed.0.is_finite());
     let measured = measured
         .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))?;
-    for speed in [measured.speed, measured.dlperf_speed] {
+    for speed in [measured.speed, measured.figures.dlperf_speed] {
         every_record::check_speed(speed).map_err(|what| Problem::in_file(&found.log, what))?;
     }
     Ok(measured)
@@ -331,34 +304,6 @@ fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn recorded(RunRecord { header, end, .. }: &RunRecord, warmup: Option<u32>) -> Recorded {
-    let device = header.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
-    let asked = header.config.without_epoch_length();
-    let config = TrainConfig {
-        device: DeviceChoice::Auto,
-        warmup: warmup_of(Some(header), warmup),
-        seed: TrainConfig::default().seed,
-        save: None,
-        record: None,
-        autotune_log: None,
-        trace: TraceConfig::default(),
-        // Which older records leave to the reader.
-        exchange: header.config.exchange.on(device, header.config.kv_store.kv_store),
-        ..asked
-    };
-    Recorded {
-        conditions: RecordedConditions { device, profile: header.profile, config },
-        device_names: every_record::device_names(&header.ranks),
-        software: every_record::software(&header.environment),
-        environment: header.environment.clone(),
-        started: header.started,
-        backend: header.backend.clone(),
-        buckets: header.buckets.clone(),
-        nccl: end.as_ref().map(|end| end.nccl.clone()).unwrap_or_default(),
-        kv_store: end.as_ref().and_then(|end| end.kv_store.clone()),
-    }
 }
 
 #[cfg(test)]

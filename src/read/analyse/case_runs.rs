@@ -1,0 +1,99 @@
+//! Runs of one case, whatever was measured.
+
+use std::collections::BTreeSet;
+
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
+use ringmark_record::host::environment::RankPlace;
+use ringmark_record::stats::summary::{coefficient_of_variation, median};
+
+use crate::read::analyse::reliability::{self, ReliabilityWarning};
+use crate::read::analyse::run_warnings;
+use crate::read::load::folder::SweepFacts;
+use crate::read::load::run::{Measured, Readable, Recorded, Run};
+
+/// Runs of one case, one batch size and equal conditions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CaseRuns<R: Readable, F> {
+    /// Nodes and ranks.
+    pub case: Case,
+    /// By number, those that do not count included.
+    pub runs: Vec<Run<R>>,
+    /// `None` if no run counts.
+    pub figures: Option<F>,
+    /// What was seen in its counted runs, once each however many runs have it; the gravest first.
+    pub warnings: Vec<String>,
+    /// Why its speed, and all that is made of it, is unreliable.
+    pub speed_reliability_warnings: Vec<ReliabilityWarning>,
+    /// Why its speedup and efficiency alone are unreliable.
+    pub scaling_reliability_warnings: Vec<ReliabilityWarning>,
+    /// The same ranks without communication, its figures relative to the same base; `None` if no such run was found.
+    pub baseline: Option<Box<CaseRuns<R, F>>>,
+}
+
+impl<R: Readable, F> CaseRuns<R, F> {
+    /// Runs without figures; `what` names them in warnings.
+    pub fn new(case: Case, what: &str, mut runs: Vec<Run<R>>) -> CaseRuns<R, F> {
+        runs.sort_by_key(|run| run.found.name.run);
+        let counted = runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
+        let counted: Vec<_> = counted.map(|(run, measured)| (run, measured.warnings.as_slice())).collect();
+        CaseRuns {
+            case,
+            warnings: run_warnings::of_runs(what, &counted),
+            runs,
+            figures: None,
+            speed_reliability_warnings: Vec::new(),
+            scaling_reliability_warnings: Vec::new(),
+            baseline: None,
+        }
+    }
+
+    /// Runs that count.
+    pub fn counted(&self) -> impl Iterator<Item = &Measured<R>> {
+        self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
+    }
+
+    /// Records of the runs that count.
+    pub fn recorded(&self) -> impl Iterator<Item = &Recorded<R>> {
+        self.runs.iter().filter(|run| run.outcome.is_ok()).filter_map(|run| run.recorded.as_ref())
+    }
+
+    /// Ranks of the runs that count.
+    pub fn ranks(&self) -> impl Iterator<Item = &RankPlace> {
+        self.recorded().flat_map(|recorded| &recorded.ranks)
+    }
+
+    /// CPU threads of the ranks of the runs that count; none without records.
+    pub fn threads(&self) -> BTreeSet<u32> {
+        self.ranks().map(|rank| rank.threads).collect()
+    }
+
+    /// Memory of the rank that held most, in any run that counts; `None` without records that contain it.
+    pub fn peak_memory(&self) -> Option<Bytes> {
+        self.counted().filter_map(|run| run.peak_memory).max_by_key(|bytes| bytes.0)
+    }
+
+    /// Images/s of every run that counts.
+    pub fn speeds(&self) -> Vec<f64> {
+        self.counted().map(|run| run.speed.0).collect()
+    }
+
+    /// Number and images/s of every run that counts.
+    pub fn numbered_speeds(&self) -> Vec<(u32, f64)> {
+        let runs = self.runs.iter();
+        runs.filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?.speed.0))).collect()
+    }
+
+    /// Median of the speeds; `None` if no run counts.
+    pub fn speed(&self) -> Option<ImagesPerSecond> {
+        median(&self.speeds()).map(ImagesPerSecond)
+    }
+
+    /// Adds the warnings about its speed.
+    pub fn warn_of_speed(&mut self, asked: &SweepFacts) {
+        let counted = self.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
+        let loads: Vec<_> = counted.map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
+        let cv = coefficient_of_variation(&self.speeds());
+        self.speed_reliability_warnings = reliability::to_speed(self.case, cv, &loads, asked);
+    }
+}

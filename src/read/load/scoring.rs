@@ -1,0 +1,83 @@
+//! Runs of scoring.
+
+use ringmark_record::benchmark::SweepRecord;
+use ringmark_record::benchmark::score::config::ScoreConfig;
+use ringmark_record::benchmark::score::record::ScoreRecord;
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::line::log::Log;
+use ringmark_record::trace::config::TraceConfig;
+use ringmark_record::validity;
+use ringmark_record::validity::observed::Observed;
+
+use crate::read::load::every_record::{self, DeviceRates};
+use crate::read::load::folder::FoundRun;
+use crate::read::load::problem::Problem;
+use crate::read::load::run::{Measured, Readable, RecordedConditions};
+
+/// Conditions that the runs of one table share. The axes of a table (network, precision, batch size) are at their defaults.
+pub type ScoreConditions = RecordedConditions<ScoreConfig>;
+
+impl ScoreConditions {
+    /// Height and width of the images of `model` in pixels.
+    pub fn image_size(&self, model: Model) -> u32 {
+        model.image_size(self.config.image_size)
+    }
+}
+
+impl Readable for ScoreRecord {
+    type Facts = ();
+    /// Times of all passes of all ranks, in seconds.
+    type Figures = Vec<f64>;
+
+    fn shared_config(&self, _: Option<u32>) -> ScoreConfig {
+        let ScoreConfig { model, dtype, batch_size, seed, .. } = ScoreConfig::default();
+        ScoreConfig {
+            model,
+            dtype,
+            batch_size,
+            device: DeviceChoice::Auto,
+            seed,
+            record: None,
+            trace: TraceConfig::default(),
+            // Each network's own size is one condition, whatever it is.
+            image_size: self.config.image_size.filter(|size| *size != self.config.model.image_size(None)),
+            ..self.config.clone()
+        }
+    }
+
+    fn facts(&self) {}
+
+    fn started(&self) -> Seconds {
+        self.started
+    }
+
+    /// The log only tells whether the run failed: all times are in the record.
+    fn measure(
+        found: &FoundRun,
+        _: Log,
+        record: Option<ScoreRecord>,
+        _: Option<u32>,
+    ) -> Result<Measured<ScoreRecord>, Problem> {
+        let missing = "no record beside the log, and without one nothing counts: repeat the run";
+        let record = record.ok_or_else(|| Problem::in_file(&found.log, missing))?;
+        figures(found, &record).map_err(|what| Problem::in_file(found.log.with_extension("jsonl"), what))
+    }
+}
+
+fn figures(found: &FoundRun, record: &ScoreRecord) -> Result<Measured<ScoreRecord>, String> {
+    record.check(&found.name)?;
+    let speed = record.speed().ok_or("no timed pass, or all of them of 0 s: repeat the run")?;
+    every_record::check_speed(speed)?;
+    let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations);
+    Ok(Measured {
+        speed,
+        peak_memory: every_record::peak_memory(&record.peak_memory),
+        device_rates: DeviceRates::new(&record.ranks, &record.matrix_product, record.config.dtype),
+        host_use: record.host_use.clone(),
+        foreign_load: validity::foreign_load(&seen),
+        warnings: validity::host_warnings(&seen),
+        figures: record.seconds.iter().flatten().map(|pass| pass.0).collect(),
+    })
+}

@@ -1,0 +1,271 @@
+//! Tables of text and numbers, aligned for a terminal or in Markdown.
+
+use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
+use comfy_table::{CellAlignment, LineStyle};
+use ringmark_record::untrusted_text::printable;
+
+/// Longest bar in Markdown.
+const BAR: usize = 20;
+
+/// Shortest and longest bar on a terminal.
+const BARS: [usize; 2] = [8, 40];
+
+/// Color and shape of a series in all charts and tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Number of the result.
+    pub colour: usize,
+    /// Number of the series; selects marker and dashes.
+    pub shape: usize,
+}
+
+/// Rows of text and numbers, each with an optional bar.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Table {
+    /// From left to right.
+    pub columns: Vec<Column>,
+    /// From top to bottom.
+    pub rows: Vec<Row>,
+    /// Name of the column whose values the bars show; `None` without bars.
+    pub bars: Option<&'static str>,
+}
+
+/// Head of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    /// Name.
+    pub name: String,
+    /// `ms`; may be empty.
+    pub unit: String,
+    /// Text is aligned left and escaped, numbers are aligned right.
+    pub is_text: bool,
+    /// True if a narrow terminal omits it.
+    pub is_minor: bool,
+}
+
+/// One row.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Row {
+    /// One for each column.
+    pub cells: Vec<String>,
+    /// Length of its bar, in the unit of the column with bars.
+    pub bar: Option<f64>,
+    /// Style of its series.
+    pub style: Option<Style>,
+    /// True if it is highlighted.
+    pub is_marked: bool,
+    /// True if its figures are unreliable.
+    pub is_doubtful: bool,
+}
+
+impl Column {
+    /// A column of text.
+    pub fn text(name: impl Into<String>) -> Column {
+        Column { name: name.into(), unit: String::new(), is_text: true, is_minor: false }
+    }
+
+    /// A column of numbers.
+    pub fn numbers(name: impl Into<String>, unit: impl Into<String>) -> Column {
+        Column { name: name.into(), unit: unit.into(), is_text: false, is_minor: false }
+    }
+
+    /// The same column, omitted on a narrow terminal.
+    pub fn minor(self) -> Column {
+        Column { is_minor: true, ..self }
+    }
+}
+
+impl From<Vec<String>> for Row {
+    fn from(cells: Vec<String>) -> Row {
+        Row { cells, ..Row::default() }
+    }
+}
+
+impl Table {
+    /// A table without bars; `headers` are names and units. The first column contains text, the others numbers.
+    pub fn new(headers: &[(&str, &str)], rows: Vec<impl Into<Row>>) -> Table {
+        let column = |(name, unit): &(&str, &str)| Column::numbers(*name, *unit);
+        let columns = headers.iter().map(column).collect();
+        Table { columns, rows: rows.into_iter().map(Into::into).collect(), bars: None }.with_text(1)
+    }
+
+    /// The same table with text in its first `number` columns.
+    pub fn with_text(mut self, number: usize) -> Table {
+        self.columns.iter_mut().take(number).for_each(|column| column.is_text = true);
+        self
+    }
+
+    /// The same table with all rows in one style.
+    pub fn with_style(mut self, style: Style) -> Table {
+        self.rows.iter_mut().for_each(|row| row.style = Some(style));
+        self
+    }
+
+    /// The longest bar; 0 without bars.
+    pub fn longest_bar(&self) -> f64 {
+        self.rows.iter().filter_map(|row| row.bar).filter(|bar| bar.is_finite()).fold(0.0, f64::max)
+    }
+
+    /// Aligned columns for a terminal of `width` columns: omits minor columns if the table is too wide, and draws bars in the
+    /// remaining space.
+    pub fn aligned(&self, width: usize) -> String {
+        let columns_of = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        let mut shown = self.align(|_| true);
+        if columns_of(&shown) + 2 + BARS[0] > width && self.columns.iter().any(|column| column.is_minor) {
+            shown = self.align(|column| !column.is_minor);
+        }
+        let used = columns_of(&shown);
+        let room = width.saturating_sub(used + 2).min(BARS[1]);
+        let longest = self.longest_bar();
+        if room < BARS[0] || longest <= 0.0 || self.bars.is_none() {
+            return shown;
+        }
+        let header = shown.lines().count().saturating_sub(self.rows.len());
+        let with_bar = |(index, line): (usize, &str)| {
+            let row = index.checked_sub(header).and_then(|row| self.rows.get(row));
+            let bar = row.and_then(|row| row.bar).map(|length| bar(length / longest, room)).unwrap_or_default();
+            if bar.is_empty() { line.to_owned() } else { format!("{line:used$}  {bar}") }
+        };
+        shown.lines().enumerate().map(with_bar).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Units are below the names.
+    fn align(&self, is_shown: fn(&Column) -> bool) -> String {
+        let shown = || self.columns.iter().enumerate().filter(|(_, column)| is_shown(column));
+        let has_units = shown().any(|(_, column)| !column.unit.is_empty());
+        let header = |(_, Column { name, unit, .. }): (usize, &Column)| match has_units {
+            true => format!("{name}\n{unit}"),
+            false => name.clone(),
+        };
+        let row = |row: &Row| shown().map(|(index, _)| cell(row, index)).collect::<Vec<_>>();
+        let mut table = comfy_table::Table::new();
+        table.load_style(NOTHING.header_separator(LineStyle::none().fill('-')));
+        table.set_header(shown().map(header)).add_rows(self.rows.iter().map(row));
+        for ((index, column), (_, Column { is_text, .. })) in table.column_iter_mut().enumerate().zip(shown()) {
+            column.set_padding((if index == 0 { 0 } else { 2 }, 0));
+            if !is_text {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table.trim_fmt()
+    }
+
+    /// A table in Markdown: one header line, and a column of bars if there are any.
+    pub fn markdown(&self) -> String {
+        let longest = self.longest_bar();
+        let bars = self.bars.filter(|_| longest > 0.0);
+        let header = |Column { name, unit, .. }: &Column| match unit.as_str() {
+            "" => escaped(name),
+            unit => format!("{} ({})", escaped(name), escaped(unit)),
+        };
+        let row = |row: &Row| {
+            let cells = self.columns.iter().enumerate().map(|(index, column)| match column.is_text {
+                true => escaped(&cell(row, index)),
+                false => cell(row, index),
+            });
+            let bar = || row.bar.map(|length| bar(length / longest, BAR)).unwrap_or_default();
+            cells.chain(bars.map(|_| bar())).collect::<Vec<_>>()
+        };
+        let headers = self.columns.iter().map(header).chain(bars.map(|name| format!("{name} (bar)")));
+        let is_number = |index: usize| self.columns.get(index).is_some_and(|column| !column.is_text);
+        let mut table = comfy_table::Table::new();
+        table.load_style(ASCII_MARKDOWN);
+        table.set_header(headers).add_rows(self.rows.iter().map(row));
+        for (_, column) in table.column_iter_mut().enumerate().filter(|(index, _)| is_number(*index)) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let mut lines: Vec<String> = table.lines().collect();
+        if let Some(line) = lines.get_mut(1) {
+            let rule = |(index, rule): (usize, &str)| match is_number(index) {
+                true => rule[1..].to_owned() + ":",
+                false => rule.to_owned(),
+            };
+            let rules = line.trim_matches('|').split('|').enumerate().map(rule);
+            *line = format!("|{}|", rules.collect::<Vec<_>>().join("|"));
+        }
+        lines.join("\n")
+    }
+}
+
+/// Returns a cell without line breaks and column separators: names come from files.
+fn cell(row: &Row, index: usize) -> String {
+    printable(row.cells.get(index).map_or("", String::as_str)).replace('|', "\u{2502}")
+}
+
+/// Escapes text for Markdown: a name from a file must not become an image, a link or HTML.
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in printable(text).chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '\\' | '`' | '*' | '[' | '|' => escaped.extend(['\\', letter]),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+/// Draws a bar over `share` of so many columns, in steps of an eighth; a value above 0 is at least one step.
+fn bar(share: f64, columns: usize) -> String {
+    const PARTS: [&str; 8] = ["", "\u{258f}", "\u{258e}", "\u{258d}", "\u{258c}", "\u{258b}", "\u{258a}", "\u{2589}"];
+    if share.is_nan() || share <= 0.0 {
+        return String::new();
+    }
+    let eighths = ((share.min(1.0) * columns as f64 * 8.0).round() as usize).max(1);
+    "\u{2588}".repeat(eighths / 8) + PARTS[eighths % 8]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_their_share() {
+        assert_eq!(bar(1.0, 4), "████");
+        assert_eq!(bar(0.5, 4), "██");
+        assert_eq!(bar(0.53, 4), "██▏");
+        assert_eq!(bar(1e-9, 4), "▏");
+        assert_eq!([bar(0.0, 4), bar(f64::NAN, 4), bar(-1.0, 4)], ["", "", ""]);
+        assert_eq!(bar(f64::INFINITY, 4), "████");
+    }
+
+    fn table() -> Table {
+        let row = |name: &str, value: f64| Row {
+            cells: vec![name.to_owned(), "minor".to_owned(), format!("{value}")],
+            bar: Some(value),
+            ..Row::default()
+        };
+        Table {
+            columns: vec![Column::text("case"), Column::text("place").minor(), Column::numbers("speed", "images/s")],
+            rows: vec![row("1n1g", 1.0), row("1n2g", 2.0), row("none", f64::NAN)],
+            bars: Some("speed"),
+        }
+    }
+
+    #[test]
+    fn bars_fill_what_room_there_is() {
+        let wide = table().aligned(33);
+        assert!(wide.lines().any(|line| line.ends_with("2  ██████████")), "{wide}");
+        assert!(wide.lines().any(|line| line.ends_with("1  █████")), "{wide}");
+        assert!(wide.lines().all(|line| line.chars().count() <= 33), "{wide}");
+        let narrow = table().aligned(26);
+        assert!(!narrow.contains("minor") && narrow.contains("  ██████████"), "{narrow}");
+        assert!(!table().aligned(15).contains('█'));
+    }
+
+    #[test]
+    fn markdown_has_a_column_of_bars() {
+        let text = table().markdown();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].contains("speed (bar)") && lines[1].ends_with("-|"), "{text}");
+        assert!(lines[3].contains("████████████████████ |"), "{text}");
+        assert_eq!(lines.iter().map(|line| line.matches('|').count()).collect::<Vec<_>>(), [5; 5]);
+    }
+
+    #[test]
+    fn names_break_neither_tables_nor_pages() {
+        assert_eq!(cell(&vec!["a|b\nc".to_owned()].into(), 0), "a│b c");
+        assert_eq!(escaped("<script>\n&"), "&lt;script> &amp;");
+    }
+}

@@ -1,0 +1,183 @@
+//! Text for people as a list of paragraphs, rendered for a terminal or as Markdown.
+
+use ringmark_record::untrusted_text::printable;
+
+use crate::output::strip_control_characters;
+use crate::read::show::table::{Table, escaped};
+
+/// Columns of a terminal for which tables of results are made.
+pub const WIDTH: usize = 80;
+
+/// Where a text is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// A terminal with this number of columns.
+    Terminal(usize),
+    /// A Markdown page.
+    Markdown,
+}
+
+/// A part of a text. Renderers escape all names and cells.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Paragraph {
+    /// Heading of a page; only in Markdown.
+    Title(String),
+    /// Heading of a section. Further lines describe its content.
+    Heading(Vec<String>),
+    /// Heading of a chapter of a report; a terminal underlines it.
+    Chapter(String),
+    /// Heading inside a chapter; a terminal underlines it.
+    Subchapter(String),
+    /// Title of a table, and lines that explain its columns.
+    Caption(String, Vec<&'static str>),
+    /// Lines that stay lines.
+    Lines(Vec<String>),
+    /// Text that a terminal wraps.
+    Text(String),
+    /// Sentences that a terminal wraps, each with an indent from its second line on.
+    Sentences(Vec<String>),
+    /// A name and text about it.
+    Name(String, String),
+    /// Items of a list.
+    Items(Vec<String>),
+    /// Items of a list that quote files.
+    Quotes(Vec<String>),
+    /// Links as text and address; only in Markdown.
+    Links(Vec<(String, String)>),
+    /// Rows and columns.
+    Table(Table),
+    /// Lines with a fixed width font.
+    Code(Vec<String>),
+    /// Lines that explain figures.
+    Legend(Vec<String>),
+    /// A note of several lines.
+    Note(Vec<String>),
+    /// Warnings about figures.
+    Warnings(Vec<String>),
+    /// Reasons why figures are unreliable.
+    Unreliable(Vec<String>),
+}
+
+impl Medium {
+    /// The word in front of warnings.
+    pub fn warning(self) -> &'static str {
+        match self {
+            Medium::Terminal(_) => "WARNING",
+            Medium::Markdown => "Warning",
+        }
+    }
+}
+
+/// A section of results: on a terminal the warnings follow the figures, on a page they precede them.
+pub fn section(
+    medium: Medium,
+    title: Vec<String>,
+    figures: Vec<Paragraph>,
+    [unreliable, warnings]: [Vec<String>; 2],
+) -> Vec<Paragraph> {
+    let warnings = vec![Paragraph::Unreliable(unreliable), Paragraph::Warnings(warnings)];
+    let parts = match medium {
+        Medium::Terminal(_) => [figures, warnings],
+        Medium::Markdown => [warnings, figures],
+    };
+    std::iter::once(Paragraph::Heading(title)).chain(parts.into_iter().flatten()).collect()
+}
+
+/// Renders paragraphs, separated by empty lines.
+pub fn render(paragraphs: &[Paragraph], medium: Medium) -> String {
+    let text = |paragraph: &Paragraph| match medium {
+        Medium::Terminal(width) => terminal(paragraph, width),
+        Medium::Markdown => markdown(paragraph),
+    };
+    let texts: Vec<String> = paragraphs.iter().map(text).filter(|text| !text.is_empty()).collect();
+    strip_control_characters(&(texts.join("\n\n") + "\n"))
+}
+
+fn terminal(paragraph: &Paragraph, width: usize) -> String {
+    let each =
+        |word: &str, lines: &[String]| lines.iter().map(|line| format!("{word}{line}")).collect::<Vec<_>>().join("\n");
+    let underlined = |title: &str, line: &str| format!("{title}\n{}", line.repeat(title.chars().count()));
+    match paragraph {
+        Paragraph::Title(_) | Paragraph::Links(_) => String::new(),
+        Paragraph::Heading(lines) | Paragraph::Lines(lines) | Paragraph::Code(lines) | Paragraph::Legend(lines) => {
+            lines.join("\n")
+        }
+        Paragraph::Chapter(title) => underlined(&printable(title), "="),
+        Paragraph::Subchapter(title) => underlined(&printable(title), "-"),
+        Paragraph::Caption(title, legend) => format!("{title}\n({})", legend.join("\n")),
+        Paragraph::Text(text) => wrapped(text, width, ""),
+        Paragraph::Sentences(all) => {
+            all.iter().map(|sentence| wrapped(sentence, width, "  ")).collect::<Vec<_>>().join("\n")
+        }
+        Paragraph::Name(name, about) => [name.as_str(), about].join("\n").trim_end().to_owned(),
+        Paragraph::Items(items) | Paragraph::Quotes(items) => each("- ", items),
+        Paragraph::Table(table) => table.aligned(width),
+        Paragraph::Note(lines) => format!("NOTE: {}", lines.join("\n")),
+        Paragraph::Warnings(lines) => each("WARNING: ", lines),
+        Paragraph::Unreliable(lines) => each("WARNING (unreliable): ", lines),
+    }
+}
+
+fn markdown(paragraph: &Paragraph) -> String {
+    let all = |word: &str, lines: &[String], separator: &str| {
+        lines.iter().map(|line| word.to_owned() + &escaped(line)).collect::<Vec<_>>().join(separator)
+    };
+    match paragraph {
+        Paragraph::Title(title) => format!("# {}", escaped(title)),
+        Paragraph::Heading(lines) => match lines.split_first() {
+            None => String::new(),
+            Some((title, [])) => format!("## {}", escaped(title)),
+            Some((title, about)) => format!("## {}\n\n{}", escaped(title), all("", about, "; ")),
+        },
+        Paragraph::Chapter(title) => format!("## {}", escaped(title)),
+        Paragraph::Subchapter(title) => format!("### {}", escaped(title)),
+        Paragraph::Caption(title, legend) => format!("{} ({}):", escaped(title), escaped(&legend.join(" "))),
+        // Two blanks at the end of a line break it.
+        Paragraph::Lines(lines) | Paragraph::Sentences(lines) => all("", lines, "  \n"),
+        Paragraph::Text(text) => escaped(text),
+        Paragraph::Name(name, about) if about.is_empty() => format!("**{}**", escaped(name)),
+        Paragraph::Name(name, about) => format!("**{}**: {}", escaped(name), escaped(about)),
+        Paragraph::Items(items) => all("- ", items, "\n"),
+        Paragraph::Quotes(items) => {
+            items.iter().map(|item| format!("- `{}`", printable(item).replace('`', "'"))).collect::<Vec<_>>().join("\n")
+        }
+        Paragraph::Links(links) => {
+            let link = |(text, address): &(String, String)| format!("[{}]({})", escaped(text), escaped(address));
+            links.iter().map(link).collect::<Vec<_>>().join(" ")
+        }
+        Paragraph::Table(table) => table.markdown(),
+        // A fence inside would only end the block early.
+        Paragraph::Code(lines) => format!("```text\n{}\n```", lines.join("\n").replace("```", "'''")),
+        Paragraph::Legend(lines) => all("", lines, "\n"),
+        Paragraph::Note(lines) => format!("**Note:** {}", all("", lines, " ")),
+        Paragraph::Warnings(lines) => all("**Warning:** ", lines, "\n\n"),
+        Paragraph::Unreliable(lines) => all("**Warning (unreliable):** ", lines, "\n\n"),
+    }
+}
+
+/// Breaks text between words into lines of `width` columns; lines from the second on begin with `indent`.
+pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let is_first = lines.is_empty();
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= width) {
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(format!("{}{word}", if is_first { "" } else { indent })),
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(wrapped("one two three", 7, ""), "one two\nthree");
+        assert_eq!(wrapped("one two three", 7, "  "), "one two\n  three");
+        assert_eq!(wrapped("", 7, ""), "");
+        let word = "x".repeat(100);
+        assert_eq!(wrapped(&format!("a {word} b c"), 80, ""), format!("a\n{word}\nb c"));
+    }
+}
