@@ -377,7 +377,9 @@ fn damaged_documents_are_refused_with_their_line() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(path);
         fs::read_to_string(path).expect("a seed").trim_end().to_owned()
     };
-    let result = |bytes: &[u8]| training::take_result(&mut Side::new(Path::new("result"), SideKind::Training), bytes);
+    let result = |bytes: &[u8]| {
+        training::take_rows(&mut Side::new(Path::new("result"), SideKind::Training), training::read_rows(bytes)?)
+    };
     let readers: [(&str, Read, &str, &str); 6] = [
         ("manifest", |bytes| Manifest::read(bytes).map(drop), "under_way.json", "\"options\": {"),
         ("score", |bytes| ScoreRecord::read(bytes).map(drop), "two_ranks.json", "\"seconds\":["),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use ringmark::read::analyse::case_runs::CaseRuns;
+use ringmark::read::analyse::figures::TrainedCase;
 use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
@@ -210,7 +210,7 @@ fn a_baseline_stands_beside_the_case_that_it_is_the_baseline_of() {
     let [single, two] = &extraction.groups[0].cases[..] else { panic!("two cases: {:?}", extraction.groups[0].cases) };
     assert_eq!((single.baseline.is_none(), two.runs.len()), (true, 1));
     let baseline = two.baseline.as_ref().expect("the same ranks without communication");
-    let efficiency = |case: &CaseRuns| case.figures.as_ref().expect("figures").efficiency;
+    let efficiency = |case: &TrainedCase| case.figures.as_ref().expect("figures").efficiency;
     assert!((efficiency(two) - 0.8).abs() < 1e-3 && (efficiency(baseline) - 1.0).abs() < 1e-3);
 
     // Alone they are runs like any other.

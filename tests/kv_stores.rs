@@ -41,7 +41,7 @@ fn extraction(folder: &Folder) -> Extraction {
 }
 
 fn efficiencies(group: &Group) -> Vec<(String, f64)> {
-    let figures = |case: &ringmark::read::analyse::case_runs::CaseRuns| {
+    let figures = |case: &ringmark::read::analyse::figures::TrainedCase| {
         (case.case.to_string(), (1e3 * case.figures.as_ref().expect("figures").efficiency).round() / 1e3)
     };
     group.cases.iter().map(figures).collect()

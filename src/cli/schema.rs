@@ -2,7 +2,8 @@
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use schemars::{Schema, schema_for};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 
 use crate::launch::doctor::examination::Examination;
 use crate::launch::sweep::benchmarks::bandwidth::Answer;
@@ -32,15 +33,19 @@ pub struct SchemaOptions {
 
 /// Each under its name.
 pub fn schemas() -> Vec<(&'static str, Schema)> {
+    // Of what is written: readers accept files of older versions, which lack some keys.
+    fn written<T: JsonSchema>() -> Schema {
+        SchemaSettings::default().for_serialize().into_generator().into_root_schema_for::<T>()
+    }
     let mut schemas = ringmark_record::schemas::schemas();
-    schemas.push(("result", schema_for!(JsonResult)));
-    schemas.push(("score_result", schema_for!(ScoreResult)));
-    schemas.push(("check", schema_for!(CheckedResult)));
-    schemas.push(("report", schema_for!(Report)));
-    schemas.push(("diff", schema_for!(ComparedResults)));
-    schemas.push(("prediction", schema_for!(prediction::json::Json)));
-    schemas.push(("bandwidth_figures", schema_for!(Answer)));
-    schemas.push(("doctor", schema_for!(Examination)));
+    schemas.push(("result", written::<JsonResult>()));
+    schemas.push(("score_result", written::<ScoreResult>()));
+    schemas.push(("check", written::<CheckedResult>()));
+    schemas.push(("report", written::<Report>()));
+    schemas.push(("diff", written::<ComparedResults>()));
+    schemas.push(("prediction", written::<prediction::json::Json>()));
+    schemas.push(("bandwidth_figures", written::<Answer>()));
+    schemas.push(("doctor", written::<Examination>()));
     schemas
 }
 

@@ -18,6 +18,7 @@ use crate::read::analyse::comparison::verdicts::ComparedResults;
 use crate::read::analyse::comparison::{collectives, pairing, pytorch, training};
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures;
+use crate::read::analyse::score::json::ScoreResult;
 use crate::read::analyse::{result_json, score};
 use crate::read::extract;
 use crate::read::load::content::{Content, content_of, files_below};
@@ -221,8 +222,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
 fn read_runs(folder: &Path) -> anyhow::Result<Side> {
     let extraction = extract::read(folder, None)?;
     let mut side = Side::new(folder, SideKind::Training);
-    // By way of the JSON, so that a folder and its JSON cannot differ.
-    training::take_result(&mut side, result_json::json(&extraction, None)?.as_bytes())?;
+    training::take_rows(&mut side, result_json::rows(&extraction.groups, None))?;
     // No speedup is shown, so nothing is missing where 1n1g is.
     let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
     let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));
@@ -233,7 +233,7 @@ fn read_runs(folder: &Path) -> anyhow::Result<Side> {
 /// The same of runs of scoring.
 fn read_scoring_runs(folder: &Path) -> anyhow::Result<Side> {
     let mut side = Side::new(folder, SideKind::Scoring);
-    score::side::take_result(&mut side, extract::read_scoring(folder)?.text()?.as_bytes())?;
+    score::side::take_result(&mut side, extract::read_scoring(folder)?)?;
     Ok(side)
 }
 
@@ -262,8 +262,8 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
         let open = || Ok(BufReader::new(whole_file::open(file)?));
         let mut part = Side::new(path, kind);
         let taken = open().and_then(|input| match content {
-            Content::Result => training::take_result(&mut part, input),
-            Content::ScoreResult => score::side::take_result(&mut part, input),
+            Content::Result => training::take_rows(&mut part, training::read_rows(input)?),
+            Content::ScoreResult => score::side::take_result(&mut part, ScoreResult::read(input)?),
             Content::PytorchDdp => pytorch::take(&mut part, input),
             Content::Bandwidth => collectives::take_record(&mut part, file, input),
             Content::NcclTests => collectives::take_nccl_tests(&mut part, file, input),

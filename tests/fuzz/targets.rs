@@ -23,6 +23,7 @@ use ringmark::read::analyse::prediction::{model, search};
 use ringmark::read::analyse::published::DLPERF;
 use ringmark::read::analyse::results::ResultFolder;
 use ringmark::read::analyse::score;
+use ringmark::read::analyse::score::json::ScoreResult;
 use ringmark::read::extract::{Format, render, render_scoring};
 use ringmark::read::load::folder::{FoundRun, SweepFacts};
 use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
@@ -163,7 +164,8 @@ fn score(bytes: &[u8]) {
         render_scoring(&extraction, format, false).expect("every extraction is shown");
     }
     let json = render_scoring(&extraction, Format::Json, false).expect("every extraction is shown");
-    compare(SideKind::Scoring, |side| score::side::take_result(side, json.as_bytes())).expect("it reads its own JSON");
+    compare(SideKind::Scoring, |side| score::side::take_result(side, ScoreResult::read(json.as_bytes())?))
+        .expect("it reads its own JSON");
     report(ResultFolder { scoring: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
 }
 
@@ -179,7 +181,8 @@ fn show(runs: Vec<Run>) {
     let evidence = |group| Evidence::of_group(group, Strategy::of_group(group).ok()?);
     extraction.groups.iter().filter_map(evidence).for_each(foresee);
     let json = render(&extraction, Format::Json, None).expect("every extraction is shown");
-    compare(SideKind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
+    compare(SideKind::Training, |side| training::take_rows(side, training::read_rows(json.as_bytes())?))
+        .expect("it reads its own JSON");
     report(ResultFolder { groups: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
 }
 
@@ -241,7 +244,7 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
 
 /// The JSON of `ringmark extract`.
 fn result(bytes: &[u8]) {
-    let _ = compare(SideKind::Training, |side| training::take_result(side, bytes));
+    let _ = compare(SideKind::Training, |side| training::take_rows(side, training::read_rows(bytes)?));
 }
 
 /// What a command says of itself while it runs, as it is drawn and served.

@@ -18,7 +18,7 @@ const VERDICTS: [(&str, Color); 6] = [
 ];
 
 /// Where a command prints what it says beside its result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Printer {
     /// What begins every line.
     pub mark: &'static str,

@@ -21,9 +21,9 @@ use ringmark_record::trace::config::TraceConfig;
 use ringmark_record::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::request::{JobFiles, ServerRanks};
+use crate::launch::job::request::JobFiles;
 use crate::launch::local::out::{absolute_out, default_out};
-use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext};
+use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext, SessionRules};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
@@ -134,19 +134,8 @@ impl AxesSweep {
         }
         // Of the memory of a GPU, and of its speed, nothing was measured yet.
         let cost = if self.knows_cpu { cost } else { JobCost { on_cpu: None, ..cost } };
-        let (title, case, servers) = (self.axes.title(run), run.case, ServerRanks::default());
-        JobPlan {
-            title,
-            case,
-            run: Some(run),
-            threads,
-            servers,
-            data: Vec::new(),
-            files,
-            checkpoint: None,
-            arguments,
-            cost,
-        }
+        let job = JobPlan::new(self.axes.title(run), run.case, files, arguments);
+        JobPlan { run: Some(run), threads, cost, ..job }
     }
 
     /// What `run` leaves.
@@ -199,6 +188,11 @@ impl AxesSweep {
             _ => format!(", kv-store {}", joined(kv_stores, " ")),
         };
         format!("{}, {cases}, {runs} {runs_each} each: batch {batch_sizes}, {dtypes}{kv_stores}", titles.join(" "))
+    }
+
+    /// Without memory for a batch smaller ones run as well.
+    pub fn rules(&self) -> SessionRules {
+        SessionRules { expects_shortage: self.axes.batch_sizes.has_several(), ..SessionRules::default() }
     }
 
     /// What is said before and after the runs of a quick profile.
@@ -347,18 +341,7 @@ mod tests {
         let ended = |name: &str, speed: f64| {
             let run: RunName = name.parse().expect("a name");
             let files = JobFiles { log: PathBuf::new(), record: PathBuf::new() };
-            let job = JobPlan {
-                title: String::new(),
-                case: run.case,
-                run: Some(run),
-                threads: None,
-                servers: ServerRanks::default(),
-                data: Vec::new(),
-                files,
-                checkpoint: None,
-                arguments: vec![],
-                cost: JobCost::EQUAL,
-            };
+            let job = JobPlan { run: Some(run), ..JobPlan::new(String::new(), run.case, files, Vec::new()) };
             let figures = RunFigures { speed: ImagesPerSecond(speed), warnings: Vec::new() };
             EndedJob { job, took: Duration::ZERO, outcome: JobOutcome::Sound(figures) }
         };

@@ -25,6 +25,8 @@ use crate::launch::sweep::cost::JobCost;
 pub struct JobPlan {
     /// What messages call it: `1n2g run 3 of 5`.
     pub title: String,
+    /// Line that is printed before it starts.
+    pub announcement: Option<String>,
     /// Shape.
     pub case: Case,
     /// Its name in the manifest; `None` of a benchmark that keeps none.
@@ -43,6 +45,25 @@ pub struct JobPlan {
     pub arguments: Vec<String>,
     /// What it will take.
     pub cost: JobCost,
+}
+
+impl JobPlan {
+    /// A job of equal cost to all others, without name in a manifest, servers and data.
+    pub fn new(title: String, case: Case, files: JobFiles, arguments: Vec<String>) -> JobPlan {
+        JobPlan {
+            title,
+            announcement: None,
+            case,
+            run: None,
+            threads: None,
+            servers: ServerRanks::default(),
+            data: Vec::new(),
+            files,
+            checkpoint: None,
+            arguments,
+            cost: JobCost::EQUAL,
+        }
+    }
 }
 
 /// The checkpoint of a job, which is there until the job is finished.
@@ -130,6 +151,19 @@ pub struct EndedJob<F> {
     pub outcome: JobOutcome<F>,
 }
 
+/// How a session treats the jobs and messages of a benchmark.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionRules {
+    /// Where messages go.
+    pub printer: Printer,
+    /// True if its jobs precede those that the user asked for.
+    pub is_trial: bool,
+    /// True if the output of its jobs is shown: a failure then does not repeat the end of the log.
+    pub shows_output: bool,
+    /// True if too little memory for a batch is a result, because smaller ones run as well.
+    pub expects_shortage: bool,
+}
+
 /// A benchmark.
 pub trait Benchmark {
     /// What rank 0 writes.
@@ -142,14 +176,9 @@ pub trait Benchmark {
     /// Which one it is.
     fn kind(&self) -> BenchmarkKind;
 
-    /// Refuses what cannot work, before anything is looked at.
-    fn check(&self) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    /// Where its messages go.
-    fn printer(&self) -> Printer {
-        Printer { mark: "", to_error: false }
+    /// Returns how a session treats its jobs and messages.
+    fn rules(&self) -> SessionRules {
+        SessionRules::default()
     }
 
     /// Every job in the order in which they run.
@@ -160,32 +189,11 @@ pub trait Benchmark {
         None
     }
 
-    /// True if it precedes the jobs that were asked for.
-    fn is_trial(&self) -> bool {
-        false
-    }
-
-    /// A line before each job.
-    fn announce(&self, job: &JobPlan) -> Option<String> {
-        let _ = job;
-        None
-    }
-
     /// Follows the output of `job`.
     fn follow(&self, job: &JobPlan) -> Self::Follower;
 
-    /// Whether the output of its jobs is shown, so that the end of the log need not be where one fails.
-    fn shows_output(&self) -> bool {
-        false
-    }
-
     /// The figures of a job that ended well, or why it has none.
     fn figures(&self, record: Self::Record, follower: Self::Follower) -> Result<Self::Figures, String>;
-
-    /// Whether a batch that a device has no memory for is a result: one where smaller ones run as well.
-    fn expects_shortage(&self) -> bool {
-        false
-    }
 
     /// Lines for the last of `ended`, which counts.
     fn report(&self, ended: &[EndedJob<Self::Figures>]) -> Vec<String> {

@@ -170,19 +170,7 @@ mod tests {
     fn job(case: &str, train: &TrainConfig) -> JobPlan {
         let files = JobFiles { log: "a.log".into(), record: "/a.jsonl".into() };
         let (case, cost): (Case, JobCost) = (case.parse().expect("a case"), JobCost::of_training(train));
-        let servers = ServerRanks::default();
-        JobPlan {
-            title: case.to_string(),
-            case,
-            run: None,
-            threads: Some(1),
-            servers,
-            data: Vec::new(),
-            files,
-            checkpoint: None,
-            arguments: Vec::new(),
-            cost,
-        }
+        JobPlan { threads: Some(1), cost, ..JobPlan::new(case.to_string(), case, files, Vec::new()) }
     }
 
     fn train(batch_size: u32) -> TrainConfig {

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
 use ringmark_record::host::environment::RankPlace;
-use ringmark_record::stats::summary::{coefficient_of_variation, median};
+use ringmark_record::stats::summary::{coefficient_of_variation, median, step_percentiles};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::read::analyse::reliability::{self, ReliabilityWarning};
 use crate::read::analyse::run_warnings;
@@ -95,5 +97,33 @@ impl<R: Readable, F> CaseRuns<R, F> {
         let loads: Vec<_> = counted.map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
         let cv = coefficient_of_variation(&self.speeds());
         self.speed_reliability_warnings = reliability::to_speed(self.case, cv, &loads, asked);
+    }
+}
+
+/// Times of the iterations or passes of a run, over all ranks, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SecondsOfRun {
+    /// `images of all ranks / mean` is the speed of the run.
+    pub mean: f64,
+    /// Half of them take less.
+    pub p50: f64,
+    /// 75 % of them take less.
+    pub p75: f64,
+    /// 90 % of them take less.
+    pub p90: f64,
+    /// 95 % of them take less.
+    pub p95: f64,
+}
+
+impl SecondsOfRun {
+    /// `None` without times, or if the run does not count.
+    pub fn new<R: Readable>(run: &Run<R>, times: impl Into<Vec<f64>>) -> Option<SecondsOfRun> {
+        let [p50, p75, p90, p95] = step_percentiles(times.into())?;
+        Some(SecondsOfRun { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
+    }
+
+    /// The percentiles, upwards.
+    pub fn percentiles(&self) -> [f64; 4] {
+        [self.p50, self.p75, self.p90, self.p95]
     }
 }

@@ -14,6 +14,8 @@ use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::read::analyse::case_runs::CaseRuns;
 use crate::read::analyse::grouping::{self, Conditions};
@@ -92,7 +94,7 @@ pub struct Figures {
 
 /// DLPerf's figures of a case, which come from means of rates and are rounded before they are used: for its file, and to
 /// stand beside what others published so. No other figure is made of them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DlperfFigures {
     /// Mean over runs of [`Measured::dlperf_speed`], 2 decimals.
     pub average_speed: ImagesPerSecond,

@@ -1,4 +1,4 @@
-//! Figures for programs: one row a case, whatever the conditions. DLPerf's own file is made in [`super::dlperf`].
+//! The result file of training: one row for each case.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::Phases;
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::stats::scaling_loss::{Difference, Part};
-use ringmark_record::stats::summary::step_percentiles;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::read::analyse::case_runs::SecondsOfRun;
 use crate::read::analyse::cost::{Cost, Price};
 use crate::read::analyse::energy::{self, Energy};
-use crate::read::analyse::figures::{Extraction, Group, TrainedCase};
+use crate::read::analyse::figures::{DlperfFigures, Extraction, Group, TrainedCase};
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
@@ -53,100 +53,132 @@ pub struct JsonResult {
 }
 
 /// One case. A case without a counted run has `null` for its figures.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct JsonRow {
     /// Equal in all rows of equal conditions: the model's name in file names, with what tells groups apart where there are
     /// several.
-    group: String,
+    pub group: String,
     /// `2n8g`: nodes, and ranks a node.
-    case: Case,
+    pub case: Case,
     /// All ranks.
+    #[serde(default)]
     ranks: u32,
-    model: Model,
-    dtype: Dtype,
-    batch_size_per_device: u32,
+    /// Network.
+    pub model: Model,
+    /// Precision of the step.
+    pub dtype: Dtype,
+    /// Images a rank and iteration.
+    pub batch_size_per_device: u32,
     /// Where gradients are summed and weights updated; not there for `ring`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing)]
     kv_store: Option<KvStore>,
     /// `null` where there is no record.
-    device: Option<DeviceKind>,
+    pub device: Option<DeviceKind>,
+    #[serde(default)]
     device_names: BTreeSet<String>,
     /// What the case's ranks had on the CPU, which there is the size of a device; none where there is no record.
+    #[serde(default)]
     threads_per_rank: BTreeSet<u32>,
     /// `null` where there is no record.
-    profile: Option<Profile>,
+    pub profile: Option<Profile>,
     /// Of all ranks: all images of a run over all its time, the median over runs.
+    #[serde(skip_deserializing)]
     images_per_second: Option<ImagesPerSecond>,
+    #[serde(skip_deserializing)]
     images_per_second_per_rank: Option<ImagesPerSecond>,
     /// Case that the two next figures are relative to.
-    base: Option<Case>,
+    pub base: Option<Case>,
     /// Kv-store that this case ran with: the row's own, or `ring` where a sweep ran the single rank once for all of them.
+    #[serde(skip_deserializing)]
     base_kv_store: Option<KvStore>,
+    #[serde(skip_deserializing)]
     speedup_over_base: Option<f64>,
     /// `speedup_over_base / (ranks / ranks of the base)`: 1 is perfect.
+    #[serde(skip_deserializing)]
     efficiency: Option<f64>,
     /// Sample standard deviation of the runs' images/s over their mean.
+    #[serde(skip_deserializing)]
     cv: Option<f64>,
     /// Memory of the rank that held most, in any counted run: on a GPU what tensors held, on the CPU what was resident.
     /// `null` where no record says it.
+    #[serde(skip_deserializing)]
     peak_memory_bytes: Option<Bytes>,
     /// `null` without a record.
+    #[serde(skip_deserializing)]
     arithmetic: Option<Utilisation>,
     /// Not there where the power of a host is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing)]
     energy: Option<Energy>,
     /// With `--price` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing)]
     cost: Option<Cost>,
     /// True unless these figures are unreliable.
+    #[serde(skip_deserializing)]
     is_reliable: bool,
     /// What does, and what to do.
-    reliability_warnings: Vec<ReliabilityWarning>,
+    #[serde(default, alias = "objections")]
+    pub reliability_warnings: Vec<ReliabilityWarning>,
+    #[serde(default)]
     runs_counted: usize,
+    #[serde(skip_deserializing)]
     seconds_per_iteration: Option<JsonTimes>,
     /// What `--work-load` cost and saved; not there without it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing)]
     work_load: Option<WorkCost>,
     /// `null` where no such run was found.
-    without_communication: Option<JsonBaseline>,
+    pub without_communication: Option<JsonBaseline>,
     /// Against the base; `null` for the base itself.
+    #[serde(skip_deserializing)]
     scaling_loss: Option<JsonLoss>,
     /// As DLPerf counts.
-    dlperf: Option<JsonDlperf>,
+    #[serde(skip_deserializing)]
+    dlperf: Option<DlperfFigures>,
     /// Of the table, then of the case's runs.
-    warnings: Vec<String>,
-    runs: Vec<JsonRun>,
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// By number.
+    #[serde(default)]
+    pub runs: Vec<JsonRun>,
     /// Options of the runs as their records hold them.
-    settings: BTreeMap<String, Value>,
+    #[serde(default)]
+    pub settings: BTreeMap<String, Value>,
     /// Devices, hosts, versions and variables of the counted runs.
-    environment: EnvironmentText,
-}
-
-/// DLPerf's figures under DLPerf's names: images/s by means of rates, rounded.
-#[derive(Debug, Serialize, JsonSchema)]
-struct JsonDlperf {
-    average_speed: ImagesPerSecond,
-    median_speed: ImagesPerSecond,
-    /// Over 1n1g; `null` where no run of 1n1g counts.
-    speedup: Option<f64>,
+    #[serde(default, alias = "surroundings")]
+    pub environment: EnvironmentText,
 }
 
 /// The same ranks without communication, of which none waits for another: all images over the mean of their times.
-#[derive(Debug, Serialize, JsonSchema)]
-struct JsonBaseline {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct JsonBaseline {
+    #[serde(skip_deserializing)]
     images_per_second: Option<ImagesPerSecond>,
+    #[serde(skip_deserializing)]
     images_per_second_per_rank: Option<ImagesPerSecond>,
     /// Over the case's base, as the next.
+    #[serde(skip_deserializing)]
     speedup_over_base: Option<f64>,
+    #[serde(skip_deserializing)]
     efficiency: Option<f64>,
+    #[serde(skip_deserializing)]
     cv: Option<f64>,
-    reliability_warnings: Vec<ReliabilityWarning>,
+    /// Why these figures are unreliable.
+    #[serde(default, alias = "objections")]
+    pub reliability_warnings: Vec<ReliabilityWarning>,
     /// The case's step / this step - 1.
+    #[serde(skip_deserializing)]
     communication_cost: Option<f64>,
+    #[serde(default)]
     runs_counted: usize,
+    #[serde(skip_deserializing)]
     seconds_per_iteration: Option<JsonTimes>,
-    warnings: Vec<String>,
-    runs: Vec<JsonRun>,
+    /// What was seen in its runs.
+    pub warnings: Vec<String>,
+    /// By number.
+    pub runs: Vec<JsonRun>,
 }
 
 /// Means over ranks and iterations, medians over runs, in seconds.
@@ -160,49 +192,52 @@ struct JsonTimes {
 }
 
 /// One run in the JSON.
-#[derive(Debug, Serialize, JsonSchema)]
-struct JsonRun {
-    run: u32,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct JsonRun {
+    /// Number of the run in its case, from 1.
+    pub run: u32,
+    #[serde(default)]
     log: String,
+    #[serde(skip_deserializing)]
     status: Status,
     /// Why the run does not count, with file and line.
-    left_out: Option<String>,
+    pub left_out: Option<String>,
     /// Seconds since 1970 UTC; `null` where there is no record.
-    started_unix_seconds: Option<Seconds>,
+    #[serde(alias = "started")]
+    pub started_unix_seconds: Option<Seconds>,
     /// Warm-up included.
+    #[serde(skip_deserializing)]
     iterations: Option<usize>,
     /// The first of them, which are left out.
+    #[serde(skip_deserializing)]
     warmup: Option<usize>,
     /// All images over all time.
-    images_per_second: Option<ImagesPerSecond>,
+    #[serde(alias = "images_over_time")]
+    pub images_per_second: Option<ImagesPerSecond>,
     /// DLPerf's speed of a run: the mean of its rates, 2 decimals.
+    #[serde(skip_deserializing)]
     dlperf_speed: Option<ImagesPerSecond>,
     /// Of the host where others took most of the core time, 0 to 1; `null` where no record tells.
+    #[serde(skip_deserializing)]
     foreign_load: Option<f64>,
     /// Not there where the power of a host is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    joules_per_image: Option<f64>,
-    iteration_seconds: Option<JsonIterations>,
+    pub joules_per_image: Option<f64>,
+    /// Iterations after warm-up; `null` without times of single iterations.
+    pub iteration_seconds: Option<SecondsOfRun>,
+    #[serde(skip_deserializing)]
     last_loss: Option<f64>,
+    #[serde(skip_deserializing)]
     skipped_steps: Option<u32>,
+    #[serde(default)]
     warnings: Vec<Warning>,
 }
 
-/// Times of a run's iterations after warm-up, over all ranks, in seconds.
-#[derive(Debug, Serialize, JsonSchema)]
-struct JsonIterations {
-    /// `images / mean` is the run's images over time.
-    mean: f64,
-    p50: f64,
-    p75: f64,
-    p90: f64,
-    p95: f64,
-}
-
 /// Whether a run is in the figures.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Status {
+    #[default]
     Counted,
     LeftOut,
 }
@@ -229,10 +264,7 @@ impl From<&Run> for JsonRun {
             dlperf_speed: measured.map(|measured| measured.figures.dlperf_speed),
             foreign_load: measured.and_then(|measured| Some(measured.foreign_load.as_ref()?.share)),
             joules_per_image: measured.and_then(energy::joules_per_image),
-            iteration_seconds: measured.and_then(|measured| {
-                let [p50, p75, p90, p95] = step_percentiles(measured.figures.pooled_steps())?;
-                Some(JsonIterations { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
-            }),
+            iteration_seconds: measured.and_then(|measured| SecondsOfRun::new(run, measured.figures.pooled_steps())),
             last_loss: measured.and_then(|measured| measured.figures.last_loss),
             skipped_steps: measured.and_then(|measured| measured.figures.skipped_steps),
             warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
@@ -273,11 +305,7 @@ fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
         work_load: work_load::of_case(group, case),
         without_communication: case.baseline.as_ref().map(|baseline| json_baseline(case, baseline)),
         scaling_loss: scaling_loss::of_case(group, case).as_ref().map(JsonLoss::from),
-        dlperf: figures.map(|figures| JsonDlperf {
-            average_speed: figures.dlperf.average_speed,
-            median_speed: figures.dlperf.median_speed,
-            speedup: figures.dlperf.speedup,
-        }),
+        dlperf: figures.map(|figures| figures.dlperf.clone()),
         warnings: group.warnings.iter().chain(&case.warnings).cloned().collect(),
         runs: case.runs.iter().map(JsonRun::from).collect(),
         settings: settings(&group.conditions),

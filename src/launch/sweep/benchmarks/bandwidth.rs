@@ -29,9 +29,8 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionRules};
 use crate::launch::sweep::benchmarks::echo::Echo;
-use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 use crate::output::Json;
@@ -73,7 +72,8 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 /// Refuses what cannot work before anything starts, then runs every case.
 pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     let BandwidthSweep { cases, launch, out, .. } = config;
-    Live::during((config.kind(), config.printer()), launch, out, |live| {
+    config.json.check(&[])?;
+    Live::during((config.kind(), config.rules().printer), launch, out, |live| {
         let (repeat, cooldown) = (&[], Duration::ZERO);
         session::run(SessionConfig { cases, launch, out, resume: false, repeat, cooldown, live }, config)
     })?;
@@ -89,12 +89,9 @@ impl Benchmark for BandwidthSweep {
         BenchmarkKind::Bandwidth
     }
 
-    fn check(&self) -> anyhow::Result<()> {
-        self.json.check(&[])
-    }
-
-    fn printer(&self) -> Printer {
-        Printer { mark: "# ", to_error: self.json.is_instead() }
+    fn rules(&self) -> SessionRules {
+        let printer = Printer { mark: "# ", to_error: self.json.is_instead() };
+        SessionRules { printer, shows_output: true, ..SessionRules::default() }
     }
 
     fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
@@ -116,33 +113,17 @@ impl Benchmark for BandwidthSweep {
             let servers = self.launch.servers(kv_store, memory);
             let mut worker = vec![self.kind().to_string()];
             worker.extend(arguments(&bandwidth));
-            JobPlan {
-                title: title(case, bandwidth.operation),
-                case,
-                run: None,
-                threads: bandwidth.threads,
-                servers,
-                data: Vec::new(),
-                files,
-                checkpoint: None,
-                arguments: worker,
-                cost: JobCost::EQUAL,
-            }
+            let title = title(case, bandwidth.operation);
+            let announcement = Some(format!("{title}, ranks: {}, log: {}", case.ranks(), files.log.display()));
+            let threads = bandwidth.threads;
+            JobPlan { announcement, threads, servers, ..JobPlan::new(title, case, files, worker) }
         };
         let each = self.bandwidth.of_operations(&self.operations);
         Ok(self.cases.iter().flat_map(|case| each.iter().map(|config| job(*case, config))).collect())
     }
 
-    fn announce(&self, job: &JobPlan) -> Option<String> {
-        Some(format!("{}, ranks: {}, log: {}", job.title, job.case.ranks(), job.files.log.display()))
-    }
-
     fn follow(&self, _: &JobPlan) -> Echo {
         Echo { is_shown: !self.json.is_instead() }
-    }
-
-    fn shows_output(&self) -> bool {
-        true
     }
 
     fn figures(&self, record: BandwidthRecord, _: Echo) -> Result<BandwidthRecord, String> {
@@ -150,7 +131,7 @@ impl Benchmark for BandwidthSweep {
     }
 
     fn finish(&self, _: &[JobPlan], ended: &[EndedJob<BandwidthRecord>], _: bool) -> anyhow::Result<()> {
-        let printer = self.printer();
+        let printer = self.rules().printer;
         printer.line(&table(ended));
         printer.line(&format!("logs and records are in {}", self.out.display()));
         self.json.write(&answer(ended)).map(|_| ())

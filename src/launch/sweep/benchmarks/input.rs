@@ -13,12 +13,11 @@ use ringmark_record::options::option_table::arguments;
 use ringmark_record::trace::config::TraceConfig;
 
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::request::{JobFiles, ServerRanks};
+use crate::launch::job::request::JobFiles;
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionRules};
 use crate::launch::sweep::benchmarks::echo::Echo;
-use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 
@@ -52,7 +51,7 @@ where
     let InputRun { launch, out, .. } = config;
     let cases = [config.case()];
     let judged = Judged { run: config, judge };
-    Live::during((judged.kind(), judged.printer()), launch, out, |live| {
+    Live::during((judged.kind(), judged.rules().printer), launch, out, |live| {
         let (repeat, cooldown) = (&[], Duration::ZERO);
         session::run(SessionConfig { cases: &cases, launch, out, resume: false, repeat, cooldown, live }, &judged)
     })?;
@@ -81,8 +80,9 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
         BenchmarkKind::Input
     }
 
-    fn printer(&self) -> Printer {
-        Printer { mark: "# ", to_error: false }
+    fn rules(&self) -> SessionRules {
+        let printer = Printer { mark: "# ", to_error: false };
+        SessionRules { printer, shows_output: true, ..SessionRules::default() }
     }
 
     fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
@@ -91,30 +91,13 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
         let mut worker = vec![self.kind().to_string()];
         let trace = TraceConfig { file: is_traced.then(|| files.trace()), ..input.trace.clone() };
         worker.extend(arguments(&InputConfig { record: Some(files.record.clone()), trace, ..input.clone() }));
-        Ok(vec![JobPlan {
-            title: "input".to_owned(),
-            case: self.run.case(),
-            run: None,
-            threads: None,
-            servers: ServerRanks::default(),
-            data: Vec::new(),
-            files,
-            checkpoint: None,
-            arguments: worker,
-            cost: JobCost::EQUAL,
-        }])
-    }
-
-    fn announce(&self, job: &JobPlan) -> Option<String> {
-        Some(format!("{}, hosts: {}, log: {}", job.title, job.case.nodes, job.files.log.display()))
+        let case = self.run.case();
+        let announcement = Some(format!("input, hosts: {}, log: {}", case.nodes, files.log.display()));
+        Ok(vec![JobPlan { announcement, ..JobPlan::new("input".to_owned(), case, files, worker) }])
     }
 
     fn follow(&self, _: &JobPlan) -> Echo {
         Echo { is_shown: true }
-    }
-
-    fn shows_output(&self) -> bool {
-        true
     }
 
     fn figures(&self, record: InputRecord, _: Echo) -> Result<InputRecord, String> {
@@ -122,7 +105,7 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
     }
 
     fn finish(&self, _: &[JobPlan], ended: &[EndedJob<InputRecord>], _: bool) -> anyhow::Result<()> {
-        let printer = self.printer();
+        let printer = self.rules().printer;
         let measured = ended.iter().filter_map(|ended| ended.outcome.figures());
         for (record, judge) in measured.zip(&self.judge) {
             judge(record).iter().for_each(|line| printer.line(line));

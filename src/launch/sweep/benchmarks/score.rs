@@ -11,7 +11,7 @@ use ringmark_record::trace::config::TraceConfig;
 
 use crate::launch::job::request::JobFiles;
 use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, Resumable};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, Resumable, SessionRules};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
@@ -30,7 +30,7 @@ pub struct ScoreSweep {
 /// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
 pub fn run(config: &ScoreSweep) -> anyhow::Result<()> {
     let AxesSweep { launch, out, .. } = &config.sweep;
-    Live::during((config.kind(), config.printer()), launch, out, |live| run_watched(config, live))
+    Live::during((config.kind(), config.rules().printer), launch, out, |live| run_watched(config, live))
 }
 
 fn run_watched(config: &ScoreSweep, live: &Live) -> anyhow::Result<()> {
@@ -74,6 +74,10 @@ impl Benchmark for ScoreSweep {
         BenchmarkKind::Score
     }
 
+    fn rules(&self) -> SessionRules {
+        self.sweep.rules()
+    }
+
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
         let job = |run: RunName| {
             let trace = self.sweep.traced(run, &self.score.trace)?;
@@ -97,10 +101,6 @@ impl Benchmark for ScoreSweep {
         Ok(RunFigures { speed, warnings: record.warnings })
     }
 
-    fn expects_shortage(&self) -> bool {
-        self.sweep.axes.batch_sizes.has_several()
-    }
-
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {
         self.sweep.report(ended, "")
     }
@@ -108,7 +108,7 @@ impl Benchmark for ScoreSweep {
     fn finish(&self, _: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
         if is_complete {
             let next = format!("ringmark extract {}", quoted(&self.sweep.out));
-            self.sweep.end(&next).iter().for_each(|line| self.printer().line(line));
+            self.sweep.end(&next).iter().for_each(|line| self.rules().printer.line(line));
         }
         Ok(())
     }

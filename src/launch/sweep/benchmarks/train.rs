@@ -17,7 +17,9 @@ use ringmark_record::trace::config::TraceConfig;
 use crate::launch::job::request::{JobFiles, ServerRanks};
 use crate::launch::local::out::absolute_out;
 use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext, Resumable};
+use crate::launch::sweep::benchmark::{
+    Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext, Resumable, SessionRules,
+};
 use crate::launch::sweep::cost::{EpochImages, JobCost, ValidationCost};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
@@ -50,7 +52,7 @@ pub struct TrainSweep {
 /// `conclude` says what the folder of a whole sweep shows.
 pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::Result<()> {
     let AxesSweep { launch, out, .. } = &config.sweep;
-    Live::during((config.kind(), config.printer()), launch, out, |live| run_watched(config, conclude, live))
+    Live::during((config.kind(), config.rules().printer), launch, out, |live| run_watched(config, conclude, live))
 }
 
 fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &Live) -> anyhow::Result<()> {
@@ -76,7 +78,7 @@ fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &L
     if sweep.launch.dry_run {
         return Ok(());
     }
-    let (printer, out, page) = (config.printer(), quoted(&sweep.out), quoted(&sweep.out.join("report.html")));
+    let (printer, out, page) = (config.rules().printer, quoted(&sweep.out), quoted(&sweep.out.join("report.html")));
     let next = sweep.end(&format!("ringmark report {out} -o {page}"));
     conclude(&sweep.out).iter().chain(&next).for_each(|line| printer.line(line));
     if *ddp_suite {
@@ -154,6 +156,10 @@ impl Benchmark for TrainSweep {
         BenchmarkKind::Train
     }
 
+    fn rules(&self) -> SessionRules {
+        self.sweep.rules()
+    }
+
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
         let mut jobs = Vec::new();
         for run in self.sweep.axes.runs() {
@@ -162,7 +168,11 @@ impl Benchmark for TrainSweep {
             let checkpoint = self.checkpoint(run, context)?;
             let train = with_checkpoint(train, checkpoint.as_ref());
             let train = TrainConfig { trace: self.sweep.traced(run, &self.train.trace)?, ..train };
-            jobs.push(JobPlan { checkpoint, ..self.job(run, train, self.sweep.files(run)?) });
+            let job = self.job(run, train, self.sweep.files(run)?);
+            let resumed = checkpoint.as_ref().filter(|checkpoint| checkpoint.is_taken_up);
+            let announcement =
+                resumed.map(|it| format!("{}: goes on from its checkpoint {}", job.title, it.file.display()));
+            jobs.push(JobPlan { checkpoint, announcement, ..job });
             if let Some(train) = baseline {
                 let run = RunName { baseline: true, kv_store: train.kv_store.kv_store, ..run };
                 let train = TrainConfig { trace: self.sweep.traced(run, &self.train.trace)?, ..train };
@@ -183,19 +193,10 @@ impl Benchmark for TrainSweep {
         self.sweep.follow(job, iterations, self.train.warmup).validating(validation)
     }
 
-    fn announce(&self, job: &JobPlan) -> Option<String> {
-        let checkpoint = job.checkpoint.as_ref().filter(|checkpoint| checkpoint.is_taken_up)?;
-        Some(format!("{}: goes on from its checkpoint {}", job.title, checkpoint.file.display()))
-    }
-
     fn figures(&self, record: RunRecord, follower: RunProgress) -> Result<RunFigures, String> {
         follower.speed().ok_or("the log has no iteration after warm-up")?;
         let speed = record.speed(self.train.warmup as usize).ok_or("the record has no iteration after warm-up")?;
         Ok(RunFigures { speed, warnings: record.end.map(|end| end.warnings).unwrap_or_default() })
-    }
-
-    fn expects_shortage(&self) -> bool {
-        self.sweep.axes.batch_sizes.has_several()
     }
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {
@@ -206,7 +207,7 @@ impl Benchmark for TrainSweep {
         if is_complete && self.ddp_suite {
             let names: Vec<RunName> = planned.iter().filter_map(|job| job.run).collect();
             let lines = suite::lines(&self.sweep.out, &names, self.train.warmup)?;
-            self.printer().line(&format!("\n{}\n", lines.join("\n")));
+            self.rules().printer.line(&format!("\n{}\n", lines.join("\n")));
         }
         Ok(())
     }

@@ -75,7 +75,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         let end = launch.run(self.launch.starter, limits, interrupt, &ask, |heard| match heard {
             Heard::Block(block) => {
                 let mut follow = || lines_of(block).try_for_each(|line| follower.line(line));
-                if self.benchmark.shows_output() { display.above(follow) } else { follow() }
+                if self.benchmark.rules().shows_output { display.above(follow) } else { follow() }
             }
             Heard::Ranks(ranks) => {
                 look(&mut follower, ranks);
@@ -84,7 +84,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         });
         display.clear();
         let outcome = match end {
-            Ok(JobEnd { shortage: Some(memory), .. }) if self.benchmark.expects_shortage() => {
+            Ok(JobEnd { shortage: Some(memory), .. }) if self.benchmark.rules().expects_shortage => {
                 JobOutcome::OutOfMemory(memory)
             }
             Ok(JobEnd { ended, .. }) => self.conclude(&launch, &ended, follower, ledger.as_deref_mut()),
@@ -154,7 +154,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         if let Some(Err(error)) = ledger.map(|(ledger, run)| ledger.end(run, state)) {
             print_error(&format!("ringmark: {error:#}"));
         }
-        if outcome.failure().is_some() && !self.benchmark.shows_output() {
+        if outcome.failure().is_some() && !self.benchmark.rules().shows_output {
             let tail = launch.tail().unwrap_or_else(|error| format!("    {error:#}"));
             print_error(&format!("{}: the last lines of {}:\n{tail}", job.title, launch.log_now().display()));
         }

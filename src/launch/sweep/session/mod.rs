@@ -59,9 +59,8 @@ pub struct SessionConfig<'a> {
 
 /// Runs `benchmark`, or prints the commands that would; the jobs that ran.
 pub fn run<B: Benchmark>(config: SessionConfig, benchmark: &B) -> anyhow::Result<Vec<EndedJob<B::Figures>>> {
-    benchmark.check()?;
     let launcher = Launcher::new(config.launch, config.cases)?;
-    let mut session = Session { config, benchmark, launcher, printer: benchmark.printer() };
+    let mut session = Session { config, benchmark, launcher, printer: benchmark.rules().printer };
     if config.launch.dry_run { session.print_commands().map(|()| Vec::new()) } else { session.run() }
 }
 
@@ -106,7 +105,7 @@ impl<B: Benchmark> Session<'_, B> {
         let interrupt = Interrupt::install()?;
         self.unused_hosts().iter().for_each(|line| self.printer.line(line));
         self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
-        let must_fit = agenda.must_fit(self.benchmark.expects_shortage());
+        let must_fit = agenda.must_fit(self.benchmark.rules().expects_shortage);
         let needed = estimate::memory_by_host(must_fit, &self.config.launch.hosts);
         self.look_at_hosts(&needed, &agenda.data(), &interrupt)?;
         folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
@@ -138,12 +137,12 @@ impl<B: Benchmark> Session<'_, B> {
     /// Names the hosts that were given and are not used; a trial uses the hosts it needs.
     fn unused_hosts(&self) -> Option<String> {
         let LaunchConfig { hosts, server_hosts, .. } = self.config.launch;
-        (!self.benchmark.is_trial()).then(|| hosts.unused_line(self.config.cases, server_hosts)).flatten()
+        (!self.benchmark.rules().is_trial).then(|| hosts.unused_line(self.config.cases, server_hosts)).flatten()
     }
 
     /// Refuses a job that is to run and needs more memory than this machine has, where its ranks run.
     fn check_memory(&self, agenda: &Agenda) -> anyhow::Result<()> {
-        let must_fit = agenda.must_fit(self.benchmark.expects_shortage());
+        let must_fit = agenda.must_fit(self.benchmark.rules().expects_shortage);
         estimate::check_memory(must_fit, &self.this_machine()).map_err(usage)
     }
 
@@ -250,7 +249,7 @@ impl<B: Benchmark> Session<'_, B> {
                 }
             }
             lock.check_place()?;
-            self.benchmark.announce(job).iter().for_each(|line| self.printer.line(line));
+            job.announcement.iter().for_each(|line| self.printer.line(line));
             let progress = SessionProgress::at(&missing, index, cooldown, ended);
             ended.push(self.runner().execute(job, &progress, agenda.ledger.as_mut(), interrupt)?);
             let next = SessionProgress::at(&missing, index + 1, cooldown, ended);

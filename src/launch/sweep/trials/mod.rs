@@ -20,7 +20,7 @@ use ringmark_record::file::run_name::{self, RunName};
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;
 use crate::launch::sweep::axes_sweep::files_in;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionRules};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::folder;
 use crate::launch::sweep::live::Live;
@@ -97,8 +97,8 @@ impl<R: Record, F> Benchmark for Trial<'_, R, F> {
         Ok(vec![JobPlan { title: self.title.clone(), cost: JobCost::EQUAL, ..job }])
     }
 
-    fn is_trial(&self) -> bool {
-        true
+    fn rules(&self) -> SessionRules {
+        SessionRules { is_trial: true, expects_shortage: true, ..SessionRules::default() }
     }
 
     fn follow(&self, _: &JobPlan) -> Unfollowed {
@@ -107,10 +107,6 @@ impl<R: Record, F> Benchmark for Trial<'_, R, F> {
 
     fn figures(&self, record: R, _: Unfollowed) -> Result<F, String> {
         (self.figures)(record)
-    }
-
-    fn expects_shortage(&self) -> bool {
-        true
     }
 
     fn report(&self, ended: &[EndedJob<F>]) -> Vec<String> {

@@ -12,11 +12,11 @@ use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::file::schema;
-use ringmark_record::stats::summary::step_percentiles;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::read::analyse::case_runs::SecondsOfRun;
 use crate::read::analyse::figures::Extraction;
 use crate::read::analyse::grouping;
 use crate::read::analyse::reliability::ReliabilityWarning;
@@ -115,24 +115,9 @@ pub struct ScoreRowRun {
     /// Of all ranks; `null` where it does not count.
     pub images_per_second: Option<ImagesPerSecond>,
     /// `null` where it does not count.
-    pub pass_seconds: Option<PassSeconds>,
+    pub pass_seconds: Option<SecondsOfRun>,
     /// What was seen in it.
     pub warnings: Vec<Warning>,
-}
-
-/// Times of a run's passes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PassSeconds {
-    /// Of the slowest rank: `ranks x batch size / mean` is the run's images/s.
-    pub mean: f64,
-    /// Over all ranks, as the next.
-    pub p50: f64,
-    /// 75 % of the passes take less.
-    pub p75: f64,
-    /// 90 %.
-    pub p90: f64,
-    /// 95 %.
-    pub p95: f64,
 }
 
 impl ScoreResult {
@@ -213,10 +198,7 @@ fn row_run(run: &Run<ScoreRecord>) -> ScoreRowRun {
         left_out: run.outcome.as_ref().err().map(ToString::to_string),
         started_unix_seconds: run.recorded.as_ref().map(|recorded| recorded.started),
         images_per_second: measured.map(|measured| measured.speed),
-        pass_seconds: measured.and_then(|measured| {
-            let [p50, p75, p90, p95] = step_percentiles(measured.figures.as_slice())?;
-            Some(PassSeconds { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
-        }),
+        pass_seconds: measured.and_then(|measured| SecondsOfRun::new(run, measured.figures.as_slice())),
         warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
     }
 }

@@ -2,7 +2,6 @@
 //! a case and a batch size together are what is compared with its namesake.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 
 use anyhow::Context;
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
@@ -12,9 +11,8 @@ use crate::read::analyse::comparison::training::word;
 use crate::read::analyse::score::json::{ScoreResult, ScoreRow, ScoreRowRun};
 use crate::read::load::environment::moment;
 
-/// Takes in the JSON of `ringmark extract`.
-pub fn take_result(side: &mut Side, input: impl Read) -> anyhow::Result<()> {
-    let result = ScoreResult::read(input)?;
+/// Takes in the rows of a result.
+pub fn take_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
     let path = side.path.display().to_string();
     side.left_out.extend(result.left_out.iter().map(|what| format!("{path}: {what}")));
     for row in result.rows {
@@ -39,7 +37,7 @@ pub fn take_result(side: &mut Side, input: impl Read) -> anyhow::Result<()> {
 fn of_run(run: &ScoreRowRun) -> Option<RunFigures> {
     let ImagesPerSecond(speed) = run.images_per_second.filter(|speed| speed.0 > 0.0)?;
     let times = run.pass_seconds?;
-    RunFigures::of(speed, Seconds(times.mean), Some([times.p50, times.p75, times.p90, times.p95]))
+    RunFigures::of(speed, Seconds(times.mean), Some(times.percentiles()))
 }
 
 /// The table that a row belongs into, without cases.

@@ -33,7 +33,7 @@
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 
   // Drawings with more in them than a screen shows: by wheel, keys and dragging, after a click.
-  for (const svg of document.querySelectorAll(".zoom svg")) {
+  for (const svg of document.querySelectorAll(".zoom figure > svg")) {
     const { width, height } = svg.viewBox.baseVal;
     let [x, y, factor, drag] = [0, 0, 1, null];
     const clamp = (value, high) => Math.max(0, Math.min(value, high));

@@ -65,7 +65,7 @@ pub fn svg(document: &Document) -> String {
 
 /// What a section begins with, where that may stand alone.
 fn headline_chart(section: &Section) -> Option<Drawing<'_>> {
-    section.blocks.first()?.charts.first()?.first()?.drawing()
+    section.blocks.first()?.charts.first()?.first()?.picture()
 }
 
 /// `Speed of 1n2g: 22.0 images/s; Efficiency of 1n2g: 94.2 %`. The step says the same as the speed.

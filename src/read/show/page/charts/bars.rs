@@ -4,8 +4,7 @@
 use maud::{Markup, html};
 
 use crate::read::show::page::charts::frame::{Drawing, Frame, KeyEntry, doubtful_entry, path, px, run_entry};
-use crate::read::show::page::charts::lines::number;
-use crate::read::show::page::charts::scale::Scale;
+use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::stack::short;
 use crate::read::show::page::charts::style::{colour, marker};
 use crate::read::show::table::Style;

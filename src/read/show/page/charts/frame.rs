@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::scale::Scale;
+use crate::read::show::page::charts::scale::{Scale, number};
 
 /// Size of a drawing and of its plot area.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,6 +62,18 @@ impl Frame {
         }
     }
 
+    /// Lines up the plot at about `count` round values, and the axis below it.
+    pub fn columns(&self, scale: &Scale, count: usize, name: &str) -> Markup {
+        let marks: Vec<_> =
+            scale.ticks(count).into_iter().map(|tick| (scale.at(tick), number(tick), String::new())).collect();
+        html! {
+            @for (x, ..) in &marks {
+                line class="grid" x1=(px(*x)) x2=(px(*x)) y1=(px(self.top)) y2=(px(self.bottom)) {}
+            }
+            (self.marks(&marks, name))
+        }
+    }
+
     /// The axis below the plot with these marks (place, label, label below it), and its name.
     pub fn marks(&self, marks: &[(f64, String, String)], name: &str) -> Markup {
         html! {
@@ -76,6 +88,11 @@ impl Frame {
             text class="axis middle" x=(px((self.left + self.right) / 2.0)) y=(px(self.height - 4.0)) { (name) }
         }
     }
+}
+
+/// Entries of a key for areas of these classes and names.
+pub fn area_entries(parts: &[(&str, &str)]) -> Vec<KeyEntry> {
+    parts.iter().map(|(class, name)| (area_sample(class), (*name).to_owned())).collect()
 }
 
 /// A sample, and what it is of.
@@ -98,17 +115,14 @@ pub struct Drawing<'a> {
 impl Drawing<'_> {
     /// On a page: caption, key, drawing.
     pub fn figure(self) -> Markup {
-        figure(self.title, key(self.key), self.frame.svg(self.title, self.description, self.content))
-    }
-}
-
-/// A drawing on a page with its caption and its key.
-pub fn figure(title: &str, key: Markup, drawing: Markup) -> Markup {
-    html! {
-        figure {
-            figcaption { (title) }
-            (key)
-            (drawing)
+        html! {
+            figure {
+                figcaption { (self.title) }
+                @if !self.key.is_empty() {
+                    ul class="key" { @for (sample, name) in &self.key { li { (sample) " " (name) } } }
+                }
+                (self.frame.svg(self.title, self.description, self.content))
+            }
         }
     }
 }
@@ -132,17 +146,6 @@ pub fn path(places: impl IntoIterator<Item = (f64, f64)>) -> String {
         let _ = write!(path, "{step}{} {}", px(x), px(y));
     }
     path
-}
-
-/// The key above a chart: a sample of each line, and its name.
-pub fn key(entries: impl IntoIterator<Item = KeyEntry>) -> Markup {
-    html! {
-        ul class="key" {
-            @for (sample, name) in entries {
-                li { (sample) " " (name) }
-            }
-        }
-    }
 }
 
 /// Sample of a filled area of this class.

@@ -6,7 +6,7 @@ use crate::read::show::page::charts::frame::{
     Drawing, Frame, KeyEntry, area_sample, doubtful_entry, path, px, run_entry,
 };
 use crate::read::show::page::charts::labels::{self, Label};
-use crate::read::show::page::charts::scale::{Scale, ScaleKind};
+use crate::read::show::page::charts::scale::{Scale, ScaleKind, number};
 use crate::read::show::page::charts::style::{colour, line_class, line_sample, marker};
 use crate::read::show::table::Style;
 
@@ -146,11 +146,6 @@ impl LineChart {
 
     /// The drawing with its key.
     pub fn drawing(&self) -> Drawing<'_> {
-        let (frame, content) = self.content();
-        Drawing { title: &self.title, description: &self.description, key: self.key(), frame, content }
-    }
-
-    fn content(&self) -> (Frame, Markup) {
         let below = if self.x.marks.iter().any(|(_, _, below)| !below.is_empty()) { 56.0 } else { 42.0 };
         let margin = self.margin();
         let frame = Frame::new(440.0, 290.0, [52.0, margin.unwrap_or(16.0), 26.0, below]);
@@ -208,7 +203,7 @@ impl LineChart {
             }
             (labels::draw(&labels, &frame))
         };
-        (frame, content)
+        Drawing { title: &self.title, description: &self.description, key: self.key(), frame, content }
     }
 }
 
@@ -248,24 +243,6 @@ pub fn far_apart(values: &[f64], most: usize) -> Vec<f64> {
     values.iter().copied().filter(is_far).collect()
 }
 
-/// A round number on an axis.
-pub fn number(value: f64) -> String {
-    let size = value.abs();
-    let text = match size {
-        _ if size == 0.0 => "0".to_owned(),
-        1e6.. => format!("{value:.1e}"),
-        1e4..1e6 => format!("{}k", trimmed(value / 1e3)),
-        1e-3..1e4 => trimmed(value),
-        _ => format!("{value:.0e}"),
-    };
-    text.replace('-', "\u{2212}")
-}
-
-fn trimmed(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,12 +269,6 @@ mod tests {
             shade_name: "in cache",
             are_named_at_their_ends: false,
         }
-    }
-
-    #[test]
-    fn numbers_on_axes_are_short() {
-        let values = [0.0, 0.25, 5.0, 1500.0, 20_000.0, 2.5e6, 1e-6, -3.0];
-        assert_eq!(values.map(number), ["0", "0.25", "5", "1500", "20k", "2.5e6", "1e\u{2212}6", "\u{2212}3"]);
     }
 
     #[test]

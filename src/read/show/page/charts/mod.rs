@@ -30,7 +30,7 @@ pub mod waterfall;
 use maud::{Markup, html};
 
 use crate::read::show::page::charts::bars::BarChart;
-use crate::read::show::page::charts::frame::{Drawing, figure};
+use crate::read::show::page::charts::frame::Drawing;
 use crate::read::show::page::charts::lines::LineChart;
 use crate::read::show::page::charts::ranks::RankChart;
 use crate::read::show::page::charts::spans::SpanChart;
@@ -61,22 +61,25 @@ impl Chart {
     /// A figure: caption, key, drawing.
     pub fn draw(&self) -> Markup {
         match self {
-            Chart::Lines(chart) => chart.drawing().figure(),
-            Chart::Bars(chart) => chart.drawing().figure(),
-            Chart::Stack(chart) => figure(&chart.title, chart.key(), chart.draw()),
-            Chart::Timeline(chart) => figure(&chart.title, html! {}, chart.draw()),
-            Chart::Ranks(chart) => figure(&chart.title, chart.key(), chart.draw()),
-            Chart::Waterfall(chart) => figure(&chart.title, html! {}, chart.draw()),
-            Chart::Spans(chart) => figure(&chart.title, chart.key(), chart.draw()),
+            Chart::Spans(_) => html! { div class="zoom" { (self.drawing().figure()) } },
+            _ => self.drawing().figure(),
         }
     }
 
-    /// For a picture of its own; `None` of charts that are read beside others.
-    pub fn drawing(&self) -> Option<Drawing<'_>> {
+    /// A picture of its own; `None` of charts that are read beside others.
+    pub fn picture(&self) -> Option<Drawing<'_>> {
+        matches!(self, Chart::Lines(_) | Chart::Bars(_)).then(|| self.drawing())
+    }
+
+    fn drawing(&self) -> Drawing<'_> {
         match self {
-            Chart::Lines(chart) => Some(chart.drawing()),
-            Chart::Bars(chart) => Some(chart.drawing()),
-            Chart::Stack(_) | Chart::Timeline(_) | Chart::Ranks(_) | Chart::Waterfall(_) | Chart::Spans(_) => None,
+            Chart::Lines(chart) => chart.drawing(),
+            Chart::Bars(chart) => chart.drawing(),
+            Chart::Stack(chart) => chart.drawing(),
+            Chart::Timeline(chart) => chart.drawing(),
+            Chart::Ranks(chart) => chart.drawing(),
+            Chart::Waterfall(chart) => chart.drawing(),
+            Chart::Spans(chart) => chart.drawing(),
         }
     }
 

@@ -3,9 +3,8 @@
 use maud::{Markup, html};
 use ringmark_record::stats::summary::Spread;
 
-use crate::read::show::page::charts::frame::{self, Frame, mark_sample, path, px};
-use crate::read::show::page::charts::lines::number;
-use crate::read::show::page::charts::scale::Scale;
+use crate::read::show::page::charts::frame::{Drawing, Frame, KeyEntry, mark_sample, path, px};
+use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::style::colour;
 use crate::read::show::table::Style;
 
@@ -51,16 +50,16 @@ pub struct RankSpread {
 
 impl RankChart {
     /// What the marks mean.
-    pub fn key(&self) -> Markup {
+    fn key(&self) -> Vec<KeyEntry> {
         let has_slow = self.hosts.iter().flat_map(|host| &host.ranks).any(|rank| rank.is_slow);
         let class = format!("rank {}", colour(self.style));
         let usual = (mark_sample(&class, "M7 1V13M3.5 7H10.5"), "5th percentile, median, 95th of a rank".to_owned());
         let slow = (mark_sample("slow", &diamond(7.0, 7.0)), "slow, as the warnings say".to_owned());
-        frame::key([usual].into_iter().chain(has_slow.then_some(slow)))
+        [usual].into_iter().chain(has_slow.then_some(slow)).collect()
     }
 
     /// The drawing.
-    pub fn draw(&self) -> Markup {
+    pub fn drawing(&self) -> Drawing<'_> {
         let frame = Frame::new(520.0, 300.0, [56.0, 10.0, 26.0, 56.0]);
         let ranks = || self.hosts.iter().flat_map(|host| &host.ranks);
         let y = Scale::linear(ranks().flat_map(|rank| [rank.spread.low, rank.spread.high]), [None; 2], frame.up());
@@ -73,7 +72,7 @@ impl RankChart {
         let starts: Vec<(f64, f64)> = starts.collect();
         // As many ranks have a number below them as there is space for.
         let every = (26.0 / slot).ceil().max(1.0) as usize;
-        frame.svg(&self.title, &self.description, html! {
+        let content = html! {
             @for (index, (host, (start, end))) in self.hosts.iter().zip(&starts).enumerate() {
                 g {
                     title { (host.name) }
@@ -95,7 +94,8 @@ impl RankChart {
                 }
             }
             (frame.marks(&[], "rank, by host"))
-        })
+        };
+        Drawing { title: &self.title, description: &self.description, key: self.key(), frame, content }
     }
 }
 
@@ -152,14 +152,15 @@ mod tests {
     fn every_rank_is_drawn_and_every_name_escaped() {
         for (hosts, ranks) in [(0, 0), (1, 1), (1, 2), (8, 8), (128, 8)] {
             let chart = chart(hosts, ranks, Spread { low: 1.0, middle: 2.0, high: 3.0 });
-            let drawn = chart.draw().into_string() + &chart.key().into_string();
+            let drawn = chart.drawing().figure().into_string();
             assert_eq!(drawn.matches("class=\"hit\"").count(), hosts * ranks);
             assert!(hosts == 0 || drawn.contains("\"rank s1\"") && !drawn.contains("\"rank s0\""), "{drawn}");
             let slow = if hosts * ranks > 3 { 2 } else { 0 };
             assert_eq!(drawn.matches("class=\"slow\"").count(), slow, "the rank and the key");
             assert!(!drawn.contains("NaN") && !drawn.contains("<b>") && !drawn.contains("<i>"), "{drawn}");
         }
-        let drawn = chart(1, 4, Spread { low: f64::NAN, middle: f64::NAN, high: f64::NAN }).draw().into_string();
+        let drawn =
+            chart(1, 4, Spread { low: f64::NAN, middle: f64::NAN, high: f64::NAN }).drawing().figure().into_string();
         assert!(!drawn.contains("NaN"), "{drawn}");
     }
 

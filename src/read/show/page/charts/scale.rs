@@ -111,6 +111,24 @@ impl Scale {
     }
 }
 
+/// A round number on an axis.
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    let text = match size {
+        _ if size == 0.0 => "0".to_owned(),
+        1e6.. => format!("{value:.1e}"),
+        1e4..1e6 => format!("{}k", trimmed(value / 1e3)),
+        1e-3..1e4 => trimmed(value),
+        _ => format!("{value:.0e}"),
+    };
+    text.replace('-', "\u{2212}")
+}
+
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// Lowest and highest of the finite values; `None` where there is none.
 pub fn extent(values: impl IntoIterator<Item = f64>) -> Option<[f64; 2]> {
     let finite = values.into_iter().filter(|value| value.is_finite());
@@ -136,6 +154,12 @@ mod tests {
         let ends = [Some(50.0), Some(105.0)];
         assert_eq!(Scale::linear([93.0, 100.0], ends, [0.0, 1.0]).domain(), [50.0, 105.0]);
         assert_eq!(Scale::linear([93.0, 112.0], ends, [0.0, 1.0]).domain(), [50.0, 120.0]);
+    }
+
+    #[test]
+    fn numbers_on_axes_are_short() {
+        let values = [0.0, 0.25, 5.0, 1500.0, 20_000.0, 2.5e6, 1e-6, -3.0];
+        assert_eq!(values.map(number), ["0", "0.25", "5", "1500", "20k", "2.5e6", "1e\u{2212}6", "\u{2212}3"]);
     }
 
     #[test]

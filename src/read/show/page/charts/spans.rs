@@ -2,8 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{self, Frame, area_sample, px};
-use crate::read::show::page::charts::lines::number;
+use crate::read::show::page::charts::frame::{Drawing, Frame, area_entries, px};
 use crate::read::show::page::charts::scale::Scale;
 
 /// Height of a lane, and of what is drawn in it.
@@ -58,41 +57,30 @@ pub struct SpanBar {
 }
 
 impl SpanChart {
-    /// A sample of every kind.
-    pub fn key(&self) -> Markup {
-        frame::key(self.kinds.iter().map(|(class, name)| (area_sample(class), (*name).to_owned())))
-    }
-
-    /// The drawing.
-    pub fn draw(&self) -> Markup {
+    /// The drawing, with a sample of every kind.
+    pub fn drawing(&self) -> Drawing<'_> {
         let lanes: usize = self.rows.iter().map(|row| row.lanes.len()).sum();
         let height = 10.0 + lanes as f64 * LANE + self.rows.len() as f64 * GAP + 40.0;
         let frame = Frame::new(960.0, height, [78.0, 12.0, 6.0, 40.0]);
         let x = Scale::linear([0.0, self.end], [Some(0.0), Some(self.end)], frame.across());
-        let marks: Vec<_> = x.ticks(8).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect();
         let mut top = frame.top;
         let mut next = |space: f64| {
             top += space;
             top - space
         };
-        html! {
-            div class="zoom" {
-                (frame.svg(&self.title, &self.description, html! {
-                    @for (place, ..) in &marks {
-                        line class="grid" x1=(px(*place)) x2=(px(*place)) y1=(px(frame.top)) y2=(px(frame.bottom)) {}
-                    }
-                    (frame.marks(&marks, "ms"))
-                    @for row in &self.rows {
-                        @let first = next(GAP) + GAP;
-                        text class="label" x="2" y=(px(first + BAR)) { (row.label) }
-                        @for lane in &row.lanes {
-                            @let place = next(LANE);
-                            @for bar in joined(lane, &x) { (draw(&bar, &x, place + GAP)) }
-                        }
-                    }
-                }))
+        let content = html! {
+            (frame.columns(&x, 8, "ms"))
+            @for row in &self.rows {
+                @let first = next(GAP) + GAP;
+                text class="label" x="2" y=(px(first + BAR)) { (row.label) }
+                @for lane in &row.lanes {
+                    @let place = next(LANE);
+                    @for bar in joined(lane, &x) { (draw(&bar, &x, place + GAP)) }
+                }
             }
-        }
+        };
+        let key = area_entries(&self.kinds);
+        Drawing { title: &self.title, description: &self.description, key, frame, content }
     }
 }
 
@@ -162,7 +150,7 @@ mod tests {
             rows: vec![SpanRow { label: "rank 0".to_owned(), lanes }],
             end: 100.0,
         };
-        let drawn = chart.draw().into_string();
+        let drawn = chart.drawing().figure().into_string();
         assert_eq!(drawn.matches(">forward<").count(), 1, "{drawn}");
         assert_eq!(drawn.matches("critical").count(), 1);
         let bars = drawn.matches("<rect").count();

@@ -2,8 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{self, Frame, area_sample, px};
-use crate::read::show::page::charts::lines::number;
+use crate::read::show::page::charts::frame::{Drawing, Frame, area_entries, px};
 use crate::read::show::page::charts::scale::Scale;
 use crate::read::show::page::charts::style::colour;
 use crate::read::show::table::Style;
@@ -67,29 +66,20 @@ fn drawable(value: f64) -> f64 {
 }
 
 impl StackChart {
-    /// A sample of every part.
-    pub fn key(&self) -> Markup {
-        frame::key(self.parts.iter().map(|(class, name)| (area_sample(class), (*name).to_owned())))
-    }
-
-    /// The drawing.
-    pub fn draw(&self) -> Markup {
+    /// The drawing, with a sample of every part.
+    pub fn drawing(&self) -> Drawing<'_> {
         let several = self.groups.len() > 1;
         let rows = self.groups.iter().map(|group| group.bars.len() + usize::from(several)).sum::<usize>();
         let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [self.label_width(), 62.0, 10.0, 42.0]);
         let lengths = self.groups.iter().flat_map(|group| group.bars.iter().map(StackBar::length));
         let x = Scale::linear(lengths, [Some(0.0), self.end], frame.across());
-        let marks: Vec<_> = x.ticks(5).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect();
         let mut row = 0.0;
         let mut next_row = || {
             row += 1.0;
             frame.top + (row - 1.0) * ROW
         };
-        frame.svg(&self.title, &self.description, html! {
-            @for (place, ..) in &marks {
-                line class="grid" x1=(px(*place)) x2=(px(*place)) y1=(px(frame.top)) y2=(px(frame.bottom)) {}
-            }
-            (frame.marks(&marks, &self.axis))
+        let content = html! {
+            (frame.columns(&x, 5, &self.axis))
             @for group in &self.groups {
                 @if several {
                     @let top = next_row();
@@ -100,7 +90,9 @@ impl StackChart {
                     (self.draw_bar(bar, next_row() + (ROW - BAR) / 2.0, &x))
                 }
             }
-        })
+        };
+        let key = area_entries(&self.parts);
+        Drawing { title: &self.title, description: &self.description, key, frame, content }
     }
 
     /// Room for the longest label, in the letters of a phone.
@@ -168,12 +160,12 @@ mod tests {
             parts: vec![("forward", "a"), ("backward", "b"), ("waiting", "c"), ("other", "d")],
             groups: vec![group],
         };
-        let drawn = chart.draw().into_string();
-        assert_eq!(drawn.matches("<rect class=\"area").count(), 2);
+        let drawn = chart.drawing().figure().into_string();
+        assert_eq!(drawn.matches("<rect class=\"area").count(), 4 + 2, "four samples in the key");
         // 520 less 104 and 62: 354 for 100.
         assert!(drawn.contains("width=\"265.5\"") && drawn.contains("width=\"88.5\""), "{drawn}");
         assert!(!drawn.contains("NaN") && drawn.contains("&lt;1n1g&gt;"), "{drawn}");
         let empty = StackChart { groups: Vec::new(), ..chart };
-        assert!(!empty.draw().into_string().contains("NaN"));
+        assert!(!empty.drawing().figure().into_string().contains("NaN"));
     }
 }

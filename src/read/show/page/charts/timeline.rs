@@ -5,9 +5,8 @@
 use maud::{Markup, html};
 use ringmark_record::dimension::units::Seconds;
 
-use crate::read::show::page::charts::frame::{Frame, path, px};
-use crate::read::show::page::charts::lines::number;
-use crate::read::show::page::charts::scale::Scale;
+use crate::read::show::page::charts::frame::{Drawing, Frame, path, px};
+use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::style::colour;
 use crate::read::show::table::Style;
 
@@ -93,7 +92,7 @@ pub fn iteration_ranges(steps: &[Vec<Seconds>], warmup: usize, count: usize) -> 
 
 impl Timeline {
     /// The drawing.
-    pub fn draw(&self) -> Markup {
+    pub fn drawing(&self) -> Drawing<'_> {
         let frame = Frame::new(300.0, 150.0, [44.0, 6.0, 20.0, 20.0]);
         let y = Scale::new(super::scale::ScaleKind::Linear, self.domain, frame.up());
         let width = (frame.right - frame.left) / self.iterations.max(1) as f64;
@@ -103,7 +102,7 @@ impl Timeline {
         let upper = self.ranges.iter().map(|range| (middle(range), y.at(range.longest)));
         let lower = self.ranges.iter().rev().map(|range| (middle(range), y.at(range.shortest)));
         let line = self.ranges.iter().map(|range| (middle(range), y.at(range.middle)));
-        frame.svg(&self.title, &self.description, html! {
+        let content = html! {
             @if self.warmup > 0 {
                 rect class="warmup" x=(px(frame.left)) y=(px(frame.top)) width=(px(start(self.warmup + 1) - frame.left)) height=(px(frame.bottom - frame.top)) {}
             }
@@ -124,7 +123,8 @@ impl Timeline {
                 rect class="hit" x=(px(start(range.first))) y=(px(frame.top - 8.0)) width=(px((start(range.last + 1) - start(range.first)).max(0.3)))
                     height=(px(frame.bottom - frame.top + 8.0)) { title { (range.tip(self.warmup)) } }
             }
-        })
+        };
+        Drawing { title: &self.title, description: &self.description, key: Vec::new(), frame, content }
     }
 }
 
@@ -203,10 +203,10 @@ mod tests {
             outliers: (1..100_000).map(|iteration| (iteration, 9e9)).collect(),
             domain: [90.0, 120.0],
         };
-        let drawn = timeline.draw().into_string();
+        let drawn = timeline.drawing().figure().into_string();
         assert!(drawn.len() < 40_000 && !drawn.contains("NaN"), "{}", drawn.len());
         assert!(drawn.contains("\"middle-line s1\"") && drawn.contains("\"band s1\""), "the colour is its result's");
         let empty = Timeline { ranges: Vec::new(), iterations: 0, domain: [f64::NAN; 2], usual: f64::NAN, ..timeline };
-        assert!(!empty.draw().into_string().contains("=\"NaN"));
+        assert!(!empty.drawing().figure().into_string().contains("=\"NaN"));
     }
 }

@@ -2,8 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{Frame, path, px};
-use crate::read::show::page::charts::lines::number;
+use crate::read::show::page::charts::frame::{Drawing, Frame, path, px};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind, extent};
 use crate::read::show::page::charts::stack::short;
 
@@ -44,7 +43,7 @@ pub struct WaterfallStep {
 
 impl Waterfall {
     /// The drawing.
-    pub fn draw(&self) -> Markup {
+    pub fn drawing(&self) -> Drawing<'_> {
         let rows = self.parts.len() + 2;
         let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [170.0, 66.0, 10.0, 42.0]);
         let steps: Vec<(&WaterfallStep, f64, f64)> = self
@@ -73,13 +72,9 @@ impl Waterfall {
             [if from_zero { low.min(0.0) } else { low - 2.0 * air }, high + air],
             frame.across(),
         );
-        let marks: Vec<_> = x.ticks(5).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect();
         let top = |row: usize| frame.top + row as f64 * ROW + (ROW - BAR) / 2.0;
-        frame.svg(&self.title, &self.description, html! {
-            @for (place, ..) in &marks {
-                line class="grid" x1=(px(*place)) x2=(px(*place)) y1=(px(frame.top)) y2=(px(frame.bottom)) {}
-            }
-            (frame.marks(&marks, &self.axis))
+        let content = html! {
+            (frame.columns(&x, 5, &self.axis))
             (whole(&self.from, top(0), &x, from_zero))
             @for (row, (part, start, end)) in steps.iter().enumerate() {
                 @let (left, right) = (x.at(start.min(*end)), x.at(start.max(*end)));
@@ -101,7 +96,8 @@ impl Waterfall {
                 path class="link" d=(path([(x.at(*end), top - (ROW - BAR)), (x.at(*end), top)])) {}
             }
             (whole(&self.to, top(rows - 1), &x, from_zero))
-        })
+        };
+        Drawing { title: &self.title, description: &self.description, key: Vec::new(), frame, content }
     }
 }
 
@@ -152,7 +148,7 @@ mod tests {
             parts: parts.iter().map(part).collect(),
             to: ("many".to_owned(), to),
         };
-        chart.draw().into_string()
+        chart.drawing().figure().into_string()
     }
 
     #[test]
