@@ -199,7 +199,7 @@ fn a_case_that_fails_stops_those_behind_it() {
     let reason = sandbox.failure("1n2g/bandwidth.log");
     let named = ["rank 0 of 2", "rank 1 of 2", "mpirun"].map(|who| format!("{who} ended with exit status 3"));
     assert!(named.contains(&reason), "{reason}");
-    assert_eq!(stderr, format!("ringmark: 1n2g failed: {reason}; its log is {}\n", log.display()));
+    assert_eq!(stderr, format!("ringmark: 1n2g failed: {reason}\nlog: {}\n", log.display()));
     assert!(stdout.contains("no memory\n"), "{stdout}");
     assert!(
         stdout.contains(&format!("\n#     1n2g        2          -           -             -           -  {reason}\n"))

@@ -222,7 +222,7 @@ fn what_is_missing_or_does_not_belong_there_is_named() {
     let (names, findings) = failed(&sandbox);
     assert_eq!(names, ["complete", "unedited"], "{findings}");
     for said in [
-        "sweep.json: 1 run is missing: go on with: ",
+        "sweep.json: 1 run is missing: resume with: ",
         "1n1g/rn50_b8_fp32_1.log: the manifest does not have this run, and has later ones of its case",
         "1n1g/rn50_b8_fp32_1.log: the sweep in this folder did not write it",
     ] {

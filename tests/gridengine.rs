@@ -68,7 +68,7 @@ fn a_stopped_rank_is_named(grid_engine: &Scheduler) {
     let named = format!("rank 1 of 2 on host {} (process {rank}) has not been heard for ", grid_engine.cluster.host(2));
     let failure = sandbox.failure("2n1g/mxnet-lenet_b2_fp32_1.log");
     assert!(failure.contains(&named), "{failure}");
-    assert!(said.contains("go on with: ") && said.contains(" --resume"), "{said}");
+    assert!(said.contains("resume with: ") && said.contains(" --resume"), "{said}");
     nothing_is_left(grid_engine, &sandbox);
 }
 
@@ -103,7 +103,7 @@ fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
     drop(first_turn);
     let said = delete(grid_engine, &sandbox, &job);
 
-    let line = said.lines().find_map(|line| line.split_once("go on with: ")).expect("it says how to go on").1;
+    let line = said.lines().find_map(|line| line.split_once("resume with: ")).expect("it says how to go on").1;
     let command = shell_words::split(line).expect("a command line");
     let program = command.first().expect("a program");
     assert!(RINGMARK.ends_with(program), "{line}");
@@ -133,7 +133,7 @@ fn number(mut qsub: Command) -> String {
 fn delete(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) -> String {
     end_by_qdel(grid_engine, sandbox, job);
     let said = fs::read_to_string(sandbox.path(&format!("ringmark-{job}.log"))).expect("the job's output");
-    let last_words = [" failed: interrupted; its log is ", "\nwhat is finished stays; go on with: "];
+    let last_words = ["interrupted in ", "\nresume with: "];
     assert!(last_words.iter().all(|words| said.contains(words)), "{said}");
     said
 }

@@ -76,7 +76,7 @@ fn fails(command: &mut Command) -> String {
 /// The command that the last words of a sweep tell.
 fn told(stderr: &str) -> Command {
     let line = stderr.trim_end().lines().last().expect("a line");
-    let (_, line) = line.split_once("go on with: ").expect(stderr);
+    let (_, line) = line.split_once("resume with: ").expect(stderr);
     let words = shell_words::split(line).expect("words of a shell");
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null());
@@ -103,13 +103,16 @@ fn an_interrupted_sweep_tells_the_command_that_goes_on() {
     assert!(stderr.contains("1n1g/rn50_b8_fp32_2.log:3: the run failed: interrupted"), "{stderr}");
     assert!(
         stderr.contains(
-            "1n1g/rn50_b8_fp32_3.log: not yet run\nnot in the figures: sweep.json: 2 runs are missing: go on with: "
+            "1n1g/rn50_b8_fp32_3.log: not yet run\nnot in the figures: sweep.json: 2 runs are missing: resume with: "
         ),
         "{stderr}"
     );
     assert!(!stderr.contains("rn50_b8_fp32_1"), "{stderr}");
 
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert_eq!(lines[0], "ringmark: interrupted in 1n1g run 2 of 3; 1 of 3 runs are complete", "{stderr}");
+    assert!(lines.len() == 2 && lines[1].starts_with("resume with: "), "{stderr}");
     let stdout = succeeds(&mut told(&stderr));
     assert!(
         stdout.contains("1n1g/rn50_b8_fp32_2.log does not count: interrupted\n1 of 3 runs are finished\n"),
@@ -188,7 +191,7 @@ fn a_run_on_another_device_fails_with_both_names() {
     let resume = "--cases 1n1g --runs 2 --resume";
     let error = fails(&mut sandbox.short_sweep(resume));
     let reason = "it ran on something else than the finished runs: device 0 of a: processor then, other now";
-    assert!(error.contains(&format!("1n1g run 2 of 2 failed: {reason}; its log is ")), "{error}");
+    assert!(error.contains(&format!("1n1g run 2 of 2 failed: {reason}\nlog: ")), "{error}");
     assert_eq!(sandbox.failure("1n1g/rn50_b8_fp32_2.log"), reason);
     fs::write(sandbox.path("device"), "processor").expect("written");
     succeeds(&mut sandbox.short_sweep(resume));
@@ -458,7 +461,7 @@ fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
-    assert!(stderr.contains("1n2g without communication, run 1 of 2 failed: interrupted; its log is "), "{stderr}");
+    assert!(stderr.contains("ringmark: interrupted in 1n2g without communication, run 1 of 2; "), "{stderr}");
     let (status, left_out) = sandbox.extract();
     assert_eq!(status, Some(1));
     for problem in ["_1.log:3: the run failed: interrupted", "_2.log: not yet run"] {

@@ -361,7 +361,7 @@ fn a_point_without_a_sound_run_says_why_and_a_missing_run_is_named_by_the_manife
     );
     for expected in [
         "not in the figures: 1n1g/rn50_b4_fp32_1.log: not yet run\n",
-        "not in the figures: sweep.json: 2 runs are missing: go on with: ringmark score --resume\n",
+        "not in the figures: sweep.json: 2 runs are missing: resume with: ringmark score --resume\n",
         "not in the figures: 1n1g/rn50_b2_fp32_1.log:1: the run failed: a rank died: repeat it\n",
     ] {
         assert!(stderr.contains(expected), "{expected}{stderr}");

@@ -533,9 +533,9 @@ fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
     assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), "rank 1 of 2 ended with exit status 3");
     assert!(stderr.contains("    rank 1 of 2: no memory\n"), "{stderr}");
     let log = sandbox.path("out/1n2g/rn50_b8_fp32_1.log").display().to_string();
-    let last = format!("\nringmark: 1n2g run 1 of 1 failed: rank 1 of 2 ended with exit status 3; its log is {log}\n");
+    let last = format!("\nringmark: 1n2g run 1 of 1 failed: rank 1 of 2 ended with exit status 3\nlog: {log}\n");
     let (_, go_on) = stderr.split_once(&last).expect(&stderr);
-    assert!(go_on.starts_with("what is finished stays; go on with: ") && go_on.ends_with(" --resume\n"), "{stderr}");
+    assert!(go_on.starts_with("completed runs are kept; resume with: ") && go_on.ends_with(" --resume\n"), "{stderr}");
     assert!(!sandbox.log("1n1g/rn50_b8_fp32_1.log").contains("run failed"));
 }
 

@@ -62,6 +62,9 @@ pub struct DiffOptions {
     /// What to print
     #[arg(long, default_value = "table", value_parser = keyword::<Format>())]
     format: Format,
+    /// Explain the columns and verdicts
+    #[arg(long)]
+    explain: bool,
     /// For programs.
     #[command(flatten)]
     json: JsonOption,
@@ -70,7 +73,7 @@ pub struct DiffOptions {
 impl DiffOptions {
     /// Takes what was typed as it is; what lies there is found out by reading it.
     pub fn into_config(self) -> DiffConfig {
-        let DiffOptions { base, test, noise, significance, fail_on, force, price, format, json } = self;
+        let DiffOptions { base, test, noise, significance, fail_on, force, price, format, explain, json } = self;
         DiffConfig {
             base,
             test,
@@ -79,6 +82,7 @@ impl DiffOptions {
             price,
             fail_on,
             format,
+            is_explained: explain,
             json: json.into_json(),
         }
     }

@@ -1,6 +1,7 @@
 //! `--json [FILE]`, the same in every command that prints a table.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -18,5 +19,31 @@ impl JsonOption {
     /// As typed.
     pub fn into_json(self) -> Json {
         self.json.into()
+    }
+}
+
+/// Moves `--json` to the end if a folder follows it: `extract --json FOLDER` means `extract FOLDER --json`.
+pub fn before_folder(mut typed: Vec<OsString>) -> Vec<OsString> {
+    let is_before = |pair: &[OsString]| pair[0] == "--json" && Path::new(&pair[1]).is_dir();
+    if let Some(place) = typed.windows(2).position(is_before) {
+        let option = typed.remove(place);
+        typed.push(option);
+    }
+    typed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_behind_the_option_is_not_its_file() {
+        let folder = tempfile::tempdir().expect("a folder").keep();
+        let name = folder.to_str().expect("ASCII");
+        let moved = |words: &[&str]| before_folder(words.iter().map(OsString::from).collect());
+        assert_eq!(moved(&["ringmark", "extract", "--json", name]), ["ringmark", "extract", name, "--json"]);
+        let file = ["ringmark", "extract", "--json", "no/such/file", name];
+        assert_eq!(moved(&file), file);
+        std::fs::remove_dir(&folder).expect("empty");
     }
 }

@@ -59,6 +59,9 @@ pub struct ExtractOptions {
     /// 2.49/gpu-hour
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
+    /// Explain the columns and figures
+    #[arg(long)]
+    explain: bool,
     /// Format to print, instead of the table and the files
     #[arg(long, conflicts_with = "json", value_parser = keyword_of_either::<Format, ExportFormat, FormatOption>())]
     format: Option<FormatOption>,
@@ -97,7 +100,7 @@ pub enum ExtractRequest {
 impl ExtractOptions {
     /// Takes what was typed as it is; whether the folder is there is found out by reading it.
     pub fn into_request(self) -> anyhow::Result<ExtractRequest> {
-        let ExtractOptions { folder, out, warmup, published, price, format, json } = self;
+        let ExtractOptions { folder, out, warmup, published, price, explain, format, json } = self;
         let (format, export) = match format {
             None => (None, None),
             Some(FormatOption::Figures(format)) => (Some(format), None),
@@ -106,7 +109,8 @@ impl ExtractOptions {
         match export {
             None => {
                 let json = json.into_json();
-                let config = ExtractConfig { folder, out, warmup, published, price, format, json };
+                let is_explained = explain;
+                let config = ExtractConfig { folder, out, warmup, published, price, is_explained, format, json };
                 Ok(ExtractRequest::Figures(config))
             }
             Some(format) if published => Err(usage(anyhow!(
@@ -271,6 +275,9 @@ pub struct PredictOptions {
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
     #[arg(long, value_name = "N")]
     warmup: Option<u32>,
+    /// Say what the predictions rest on
+    #[arg(long)]
+    explain: bool,
     /// For programs.
     #[command(flatten)]
     json: JsonOption,
@@ -287,9 +294,20 @@ fn share(text: &str) -> Result<f64, String> {
 impl PredictOptions {
     /// Takes what was typed as it is; what can be predicted is found out by reading.
     pub fn into_config(self) -> PredictConfig {
-        let PredictOptions { sweep, bandwidth, cases, kv_store, servers, efficiency_below, backtest, warmup, json } =
+        let PredictOptions { sweep, bandwidth, cases, kv_store, servers, efficiency_below, backtest, warmup, .. } =
             self;
-        let json = json.into_json();
-        PredictConfig { sweep, bandwidth, cases, kv_store, servers, efficiency_below, backtest, warmup, json }
+        let (is_explained, json) = (self.explain, self.json.into_json());
+        PredictConfig {
+            sweep,
+            bandwidth,
+            cases,
+            kv_store,
+            servers,
+            efficiency_below,
+            backtest,
+            warmup,
+            is_explained,
+            json,
+        }
     }
 }

@@ -43,6 +43,8 @@ pub struct DiffConfig {
     pub fail_on: Vec<FailOn>,
     /// What is printed.
     pub format: Format,
+    /// True if the figures are explained.
+    pub is_explained: bool,
     /// Where everything goes as JSON.
     pub json: Json,
 }
@@ -82,7 +84,9 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
 
     if !config.json.write(&outcome)? {
         output::print(&match config.format {
-            Format::ComparedTable => comparison::text(&outcome, Medium::Terminal(WIDTH)),
+            Format::ComparedTable => {
+                comparison::text(&outcome, Medium::Terminal { width: WIDTH, is_explained: config.is_explained })
+            }
             Format::Markdown => comparison::text(&outcome, Medium::Markdown),
         })?;
         if is_same_place(&config.base, &config.test) {

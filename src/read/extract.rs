@@ -17,7 +17,7 @@ use crate::output::{self, Json};
 use crate::read::analyse::conclusion;
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::{self, Extraction, Group};
-use crate::read::analyse::reliability::ReliabilityWarning;
+use crate::read::analyse::reliability::{self, ReliabilityWarning};
 use crate::read::analyse::result_json;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::score;
@@ -45,6 +45,8 @@ pub struct ExtractConfig {
     pub published: bool,
     /// What training costs at which price, printed too.
     pub price: Option<Price>,
+    /// True if columns and figures are explained.
+    pub is_explained: bool,
     /// Format to print; `None` is the table, with the files.
     pub format: Option<Format>,
     /// Where JSON goes besides.
@@ -86,6 +88,8 @@ struct Extras<'a> {
     published: bool,
     /// What training costs.
     price: Option<&'a Price>,
+    /// Explanations of columns and figures.
+    is_explained: bool,
 }
 
 /// Extracts, prints and writes; an error where anything was left out, after everything else was printed and written.
@@ -104,7 +108,8 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
         }
         _ => {}
     }
-    let extras = Extras { published: config.published, price: config.price.as_ref() };
+    let extras =
+        Extras { published: config.published, price: config.price.as_ref(), is_explained: config.is_explained };
     if !config.json.write_text(|| extraction.render(Format::Json, &extras))? {
         output::print(&extraction.render(config.format.unwrap_or(Format::Table), &extras)?)?;
     }
@@ -154,8 +159,10 @@ impl AnyExtraction {
 
     fn render(&self, format: Format, extras: &Extras) -> anyhow::Result<String> {
         match self {
-            AnyExtraction::Training(extraction) => render(extraction, format, extras.price),
-            AnyExtraction::Scoring(extraction) => render_scoring(extraction, format, extras.published),
+            AnyExtraction::Training(extraction) => render(extraction, format, extras.price, extras.is_explained),
+            AnyExtraction::Scoring(extraction) => {
+                render_scoring(extraction, format, extras.published, extras.is_explained)
+            }
         }
     }
 
@@ -174,9 +181,7 @@ impl AnyExtraction {
 
     /// Why figures are unreliable, each sentence once.
     fn reliability_warnings(&self) -> Vec<String> {
-        let texts = |warnings: Vec<ReliabilityWarning>| {
-            warnings.iter().map(ReliabilityWarning::to_string).collect::<Vec<String>>()
-        };
+        let texts = |warnings: Vec<ReliabilityWarning>| reliability::sentences(&warnings);
         let of_group = |group: &Group| (group.label.clone(), texts(group.all_reliability_warnings()));
         let of_table = |table: &ScoreTable| {
             let models = score::figures::models(slice::from_ref(table));
@@ -273,13 +278,18 @@ fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<Extraction<ScoreTab
 }
 
 /// The whole output of a scoring sweep in one format, with `published` rates of the same networks if asked.
-pub fn render_scoring(extraction: &Extraction<ScoreTable>, format: Format, published: bool) -> anyhow::Result<String> {
+pub fn render_scoring(
+    extraction: &Extraction<ScoreTable>,
+    format: Format,
+    published: bool,
+    is_explained: bool,
+) -> anyhow::Result<String> {
     let text = |medium| {
         let published = if published { show::score::published::sections(extraction) } else { Vec::new() };
         show::score::text::text(extraction, published, medium)
     };
     match format {
-        Format::Table => Ok(text(Medium::Terminal(WIDTH))),
+        Format::Table => Ok(text(Medium::Terminal { width: WIDTH, is_explained })),
         Format::Markdown => Ok(text(Medium::Markdown)),
         Format::Json if published => {
             let published = score::published::rates(&score::figures::models(&extraction.groups));
@@ -299,9 +309,14 @@ pub fn render_scoring(extraction: &Extraction<ScoreTable>, format: Format, publi
 }
 
 /// The whole output of training in one format, with what it costs where there is a price.
-pub fn render(extraction: &Extraction, format: Format, price: Option<&Price>) -> anyhow::Result<String> {
+pub fn render(
+    extraction: &Extraction,
+    format: Format,
+    price: Option<&Price>,
+    is_explained: bool,
+) -> anyhow::Result<String> {
     match format {
-        Format::Table => Ok(text::text(extraction, price, Medium::Terminal(WIDTH))),
+        Format::Table => Ok(text::text(extraction, price, Medium::Terminal { width: WIDTH, is_explained })),
         Format::Markdown => Ok(text::text(extraction, price, Medium::Markdown)),
         Format::Json => result_json::json(extraction, price),
         Format::Csv => csv::csv(extraction, price),

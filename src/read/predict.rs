@@ -40,6 +40,8 @@ pub struct PredictConfig {
     pub backtest: bool,
     /// First iterations to leave out, instead of what records (or DLPerf) say.
     pub warmup: Option<u32>,
+    /// True if the text says what the predictions rest on.
+    pub is_explained: bool,
     /// Where JSON goes.
     pub json: Json,
 }
@@ -50,7 +52,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
     let outlooks: Vec<Outlook> =
         evidence(config)?.into_iter().map(|(evidence, caveat)| outlook(config, evidence, caveat)).collect();
     if !config.json.write(&json::json(&outlooks))? {
-        output::print(&text::text(&outlooks))?;
+        output::print(&text::text(&outlooks, config.is_explained))?;
     }
     let refused: Vec<String> = outlooks.iter().flat_map(Outlook::refused).collect();
     match refused.as_slice() {

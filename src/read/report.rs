@@ -103,7 +103,7 @@ pub fn render(document: &Document, format: Format, width: usize) -> String {
         Format::Html => html::html(document),
         Format::Svg => svg::svg(document),
         Format::Markdown => text::text(document, Medium::Markdown),
-        Format::Table => text::text(document, Medium::Terminal(width)),
+        Format::Table => text::text(document, Medium::Terminal { width, is_explained: true }),
     }
 }
 

@@ -33,7 +33,7 @@ impl Cli {
                 Some("bandwidth") => &[habits::OF_WORKER, habits::OF_BANDWIDTH, habits::OF_BOTH],
                 _ => &[habits::OF_WORKER, habits::OF_BOTH],
             };
-            habits::with_hint(error, habits, &typed).exit()
+            habits::exit(&habits::with_hint(error, habits, &typed))
         })
     }
 }

@@ -415,7 +415,7 @@ fn a_full_disk_ends_the_run_and_the_sweep_goes_on_when_there_is_room() {
     let words = said.lines().find(|line| line.contains("No space left")).unwrap_or_default().to_owned();
     println!("{:<34} {:>5.1} s  {words}", "full disk at the results", outcome.time.as_secs_f64());
     assert_eq!(outcome.status, Some(1), "{said}");
-    assert!(!words.is_empty() && said.contains("go on with: "), "{said}");
+    assert!(!words.is_empty() && said.contains("resume with: "), "{said}");
     until_empty(&cluster);
 
     succeed(&cluster.call(&["on", "1", "rm", &format!("{mounted}/filler"), &format!("{mounted}/most")]));
@@ -449,7 +449,7 @@ fn a_sweep_that_was_interrupted_goes_on_and_a_second_one_keeps_out() {
     sweep.signal(Signal::SIGINT);
     let outcome = sweep.end(Instant::now());
     print("interrupted in the middle of a run", &outcome);
-    assert!(outcome.last_line.contains("go on with: ") && outcome.last_line.ends_with("--resume"), "{outcome:?}");
+    assert!(outcome.last_line.contains("resume with: ") && outcome.last_line.ends_with("--resume"), "{outcome:?}");
     let first = fs::read(sweep.out.join("1n1g/resnet18_b2_fp32_1.jsonl")).expect("it was finished");
     let _turn = turn();
     let since = Instant::now();

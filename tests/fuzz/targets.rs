@@ -161,9 +161,9 @@ fn score(bytes: &[u8]) {
     let runs = vec![Run::judge(&found, Ok(Log::default()), Ok(Some(record)), None)];
     let extraction = score::figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
-        render_scoring(&extraction, format, false).expect("every extraction is shown");
+        render_scoring(&extraction, format, false, true).expect("every extraction is shown");
     }
-    let json = render_scoring(&extraction, Format::Json, false).expect("every extraction is shown");
+    let json = render_scoring(&extraction, Format::Json, false, true).expect("every extraction is shown");
     compare(SideKind::Scoring, |side| score::side::take_result(side, ScoreResult::read(json.as_bytes())?))
         .expect("it reads its own JSON");
     report(ResultFolder { scoring: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
@@ -176,11 +176,11 @@ fn found(name: RunName) -> FoundRun {
 fn show(runs: Vec<Run>) {
     let extraction = figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
-        render(&extraction, format, None).expect("every extraction is shown");
+        render(&extraction, format, None, true).expect("every extraction is shown");
     }
     let evidence = |group| Evidence::of_group(group, Strategy::of_group(group).ok()?);
     extraction.groups.iter().filter_map(evidence).for_each(foresee);
-    let json = render(&extraction, Format::Json, None).expect("every extraction is shown");
+    let json = render(&extraction, Format::Json, None, true).expect("every extraction is shown");
     compare(SideKind::Training, |side| training::take_rows(side, training::read_rows(json.as_bytes())?))
         .expect("it reads its own JSON");
     report(ResultFolder { groups: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
@@ -224,7 +224,7 @@ fn foresee(evidence: Evidence) {
         evidence,
         caveat: None,
     };
-    prediction::text(&[outlook]);
+    prediction::text(&[outlook], true);
 }
 
 /// Against itself, nothing is faster or slower.
@@ -236,7 +236,7 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
     for (_, case) in outcome.cases() {
         assert!(!matches!(case.verdict, Verdict::Faster | Verdict::Slower), "{case:?}");
     }
-    comparison::text(&outcome, Medium::Terminal(WIDTH));
+    comparison::text(&outcome, Medium::Terminal { width: WIDTH, is_explained: true });
     comparison::text(&outcome, Medium::Markdown);
     serde_json::to_string(&outcome).expect("memory takes it");
     Ok(())

@@ -27,6 +27,7 @@ struct TypedHost {
 impl HostList {
     /// Reads the list `a:8,b:8`, or `a,b`; `node[01-64]:8` is 64 hosts.
     pub fn parse(text: &str) -> anyhow::Result<HostList> {
+        ensure!(!Path::new(text).is_file(), "{text} is a file: --hostfile {text}");
         let hosts = host_list::items(text).map(|host| parse_host(host.trim())).collect::<anyhow::Result<Vec<_>>>()?;
         Ok(HostList { source: "--hosts".to_owned(), hosts: hosts.concat() })
     }

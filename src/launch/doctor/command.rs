@@ -10,7 +10,7 @@ use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
 use crate::launch::doctor::examination::{Examination, examine};
-use crate::launch::doctor::host::{HostFacts, Visit};
+use crate::launch::doctor::host::Visit;
 use crate::launch::doctor::network::Depth;
 use crate::launch::doctor::report;
 use crate::launch::job::request::StarterOptions;
@@ -79,8 +79,7 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
         let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
         let mut text = report::table(&examination, width) + "\n\n";
         let lines = examination.network.line().into_iter().chain(report::findings(&examination.findings));
-        let notes = examination.hosts.iter().filter_map(HostFacts::load_note);
-        lines.chain(notes).for_each(|line| text += &(line + "\n"));
+        lines.chain(report::busy_hosts(&examination.hosts)).for_each(|line| text += &(line + "\n"));
         output::print_raw(&coloured(&text))?;
     }
     let summary = report::summary(&examination);
@@ -95,7 +94,8 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
 /// that joins the hosts among it.
 pub fn before_jobs(visit: &Visit, hosts: &[Host]) -> anyhow::Result<Examination> {
     let examination = examine(visit, hosts, Depth::Quick)?;
-    report::findings(&examination.findings).iter().for_each(|line| print_error(line));
+    let lines = report::findings(&examination.findings).into_iter().chain(report::busy_hosts(&examination.hosts));
+    lines.for_each(|line| print_error(&line));
     if examination.has_errors() {
         bail!(
             "{}: nothing was started. `ringmark doctor` shows more, --no-doctor leaves this out",

@@ -73,14 +73,13 @@ impl HostFacts {
         Some((self.probe.as_ref()?.load?, self.inspection.as_ref()?.cores))
     }
 
-    /// That figures made there now would be unreliable; `None` where little else runs.
-    pub fn load_note(&self) -> Option<String> {
-        let (load, cores) = self.load().filter(|(load, cores)| *load > HEAVY_FOREIGN_LOAD * f64::from(*cores))?;
-        Some(format!(
-            "note: {}: a load of {load:.1} on {cores} cores: what else runs there will disturb a sweep, and its figures \
-             will be unreliable: stop it first",
-            self.host
-        ))
+    /// Returns true if other programs use so much of it that figures would be unreliable. The load of a minute alone may be
+    /// that of an earlier run, which has ended.
+    pub fn is_busy(&self) -> bool {
+        let Some((load, cores)) = self.load() else { return false };
+        let limit = HEAVY_FOREIGN_LOAD * f64::from(cores);
+        let runnable = self.probe.as_ref().and_then(|probe| probe.runnable);
+        load > limit && runnable.is_none_or(|threads| f64::from(threads) > 1.0 + limit)
     }
 }
 

@@ -27,6 +27,9 @@ pub struct Probe {
     pub clock: Option<Seconds>,
     /// Load average of the last minute: threads that ran or wanted to.
     pub load: Option<f64>,
+    /// Threads that ran or wanted to at this moment, one of the probe among them.
+    #[serde(rename = "runnable_threads")]
+    pub runnable: Option<u32>,
     /// The address that we came from and the one that we came to, where we came by ssh.
     pub connection: Option<(IpAddr, IpAddr)>,
     /// Memory that a process may lock; `None` for any amount, by its limit or by CAP_IPC_LOCK.
@@ -241,6 +244,7 @@ impl Probe {
             kernel: text("kernel"),
             clock: first("clock").and_then(|clock| clock.parse().ok()).map(Seconds),
             load: first("load").and_then(|load| load.parse().ok()),
+            runnable: first("runnable").and_then(|threads| threads.parse().ok()),
             connection: first("connection").and_then(connection),
             memlock: first("memlock_kib").and_then(|limit| limit.parse().ok()).map(kibibytes),
             worker: match first("worker_sha256") {

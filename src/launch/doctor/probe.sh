@@ -7,6 +7,8 @@ echo "clock=$(date +%s.%N)"
 echo "name=$(hostname 2>/dev/null || uname -n)"
 echo "kernel=$(uname -sr)"
 echo "load=$(cut -d ' ' -f 1 /proc/loadavg 2>/dev/null)"
+# By the shell itself: another process would be one more.
+if read -r _ _ _ threads _ 2>/dev/null </proc/loadavg; then echo "runnable=${threads%%/*}"; fi
 # The limit is not in every shell; then nothing is known of it. It does not bind who has CAP_IPC_LOCK (bit 14) on the
 # machine itself; in a user namespace it binds all the same.
 capabilities=$(sed -n 's/^CapEff:[[:space:]]*/0x/p' /proc/self/status 2>/dev/null)

@@ -40,6 +40,19 @@ const COLUMNS: [Check; 16] = [
 /// Hosts of a finding that are named one by one.
 const NAMED: usize = 16;
 
+/// Names the hosts on which other programs run; `None` if there are none.
+pub fn busy_hosts(hosts: &[HostFacts]) -> Option<String> {
+    let busy = || hosts.iter().filter(|host| host.is_busy());
+    let per_core = |(load, cores): &(f64, u32)| load / f64::from((*cores).max(1));
+    let worst = busy().filter_map(HostFacts::load).max_by(|one, other| per_core(one).total_cmp(&per_core(other)))?;
+    let (names, (load, cores)) = (compact(busy().map(|host| host.host.as_str())), worst);
+    let up_to = if busy().count() > 1 { "up to " } else { "" };
+    Some(format!(
+        "WARNING: other programs run on {names} (load {up_to}{load:.1} on {cores} cores): figures will be unreliable until \
+         they end"
+    ))
+}
+
 /// Host x check, in as many tables below each other as it takes not to be wider than `width`.
 pub fn table(examination: &Examination, width: usize) -> String {
     let known = Known::of(examination);
@@ -344,10 +357,18 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
     #[test]
     fn a_load_that_would_disturb_is_noted() {
         let mut hosts = hosts(2);
-        assert_eq!(hosts[1].load_note(), None);
+        assert_eq!(busy_hosts(&hosts), None);
         probe(&mut hosts, 1).load = Some(7.0);
-        let note = hosts[1].load_note().expect("seven threads on two cores");
-        assert!(note.starts_with("note: b: a load of 7.0 on 2 cores: "), "{note}");
+        let line = busy_hosts(&hosts).expect("seven threads on two cores");
+        assert!(line.starts_with("WARNING: other programs run on b (load 7.0 on 2 cores): "), "{line}");
+        probe(&mut hosts, 0).load = Some(13.0);
+        let line = busy_hosts(&hosts).expect("both are busy");
+        assert!(line.contains(" on a,b (load up to 13.0 on 2 cores): "), "{line}");
+        // What ran a minute ago has ended.
+        for number in [0, 1] {
+            probe(&mut hosts, number).runnable = Some(1);
+        }
+        assert_eq!(busy_hosts(&hosts), None);
     }
 
     #[test]

@@ -95,6 +95,8 @@ impl Launcher<'_> {
     pub fn new<'a>(config: &'a LaunchConfig, cases: &[Case]) -> anyhow::Result<Launcher<'a>> {
         config.hosts.check(cases).map_err(usage)?;
         let environment = LaunchEnvironment::read();
+        let under_mpirun = "ringmark starts the ranks itself: run it without mpirun";
+        ensure!(!environment.is_rank, usage(anyhow!(under_mpirun)));
         if !config.dry_run {
             config.starter.check(&environment)?;
         }

@@ -31,11 +31,20 @@ const LONGEST_BLOCK: usize = 1 << 16;
 /// Blocks that wait to be handed out; then the pipe holds the rest, and who writes into it waits.
 const WAITING_BLOCKS: usize = 64;
 
+/// Which rank caused a failure, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// Sentence for the user.
+    pub text: String,
+    /// False if the rank gave no reason: the end of the log may tell more.
+    pub is_complete: bool,
+}
+
 /// How a job ended. In every case none of its processes is left on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// By itself; and of a failure which rank caused it, where that is known.
-    Exited(ExitStatus, Option<String>),
+    /// By itself; and of a failure which rank caused it, if that is known.
+    Exited(ExitStatus, Option<Explanation>),
     /// It was ended because a rank hung or had died, and which.
     Stopped(String),
     /// It ran longer than allowed and was ended; and where its ranks were.
@@ -53,7 +62,7 @@ impl Ended {
             Ended::Exited(status, reason) => Some(match (reason, status.code(), status.signal()) {
                 // Its ranks die with it: they are not what is wrong.
                 (_, None, signal) => format!("{program} itself was ended by signal {}", signal.unwrap_or_default()),
-                (Some(reason), ..) => reason.clone(),
+                (Some(explanation), ..) => explanation.text.clone(),
                 (None, Some(code), _) => format!("{program} ended with exit status {code}"),
             }),
             Ended::Stopped(reason) => Some(reason.clone()),
@@ -65,9 +74,14 @@ impl Ended {
     /// What is known of a rank that failed, whatever the exit status.
     pub fn rank_failure(&self) -> Option<&str> {
         match self {
-            Ended::Exited(_, reason) => reason.as_deref(),
+            Ended::Exited(_, explanation) => Some(&explanation.as_ref()?.text),
             _ => None,
         }
+    }
+
+    /// Returns true if the end of the log may tell more about a failure.
+    pub fn is_unexplained(&self) -> bool {
+        matches!(self, Ended::Exited(_, explanation) if explanation.as_ref().is_none_or(|it| !it.is_complete))
     }
 }
 
@@ -126,7 +140,11 @@ pub fn run(
     })?;
     Ok(match ended {
         // Where ranks may be lost, mpirun's exit status is 0 even if all of them are.
-        Ended::Exited(status, _) => Ended::Exited(status, watch.explanation()),
+        Ended::Exited(status, _) => {
+            let explanation = watch.explanation();
+            let is_complete = watch.has_reason();
+            Ended::Exited(status, explanation.map(|text| Explanation { text, is_complete }))
+        }
         Ended::Stopped(verdict) => Ended::Stopped(watch.last_word(verdict)),
         ended => ended,
     })

@@ -54,6 +54,8 @@ pub struct LaunchEnvironment {
     pub tcp_excluded: Option<String>,
     /// `LD_LIBRARY_PATH`, where it is set.
     pub library_path: Option<String>,
+    /// True if mpirun started this process.
+    pub is_rank: bool,
 }
 
 /// This process's command line as it was typed, program first.
@@ -97,6 +99,7 @@ impl LaunchEnvironment {
             tcp_interface: env::var("OMPI_MCA_btl_tcp_if_include").ok(),
             tcp_excluded: env::var("OMPI_MCA_btl_tcp_if_exclude").ok(),
             library_path: env::var("LD_LIBRARY_PATH").ok(),
+            is_rank: env::var_os("OMPI_COMM_WORLD_RANK").is_some(),
         }
     }
 

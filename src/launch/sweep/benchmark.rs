@@ -109,6 +109,26 @@ pub trait Follower {
     }
 }
 
+/// Why a job does not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Sentence for the user.
+    pub reason: String,
+    /// What the user is shown besides.
+    pub cause: FailureCause,
+}
+
+/// What the user is shown of a failure besides its reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureCause {
+    /// Nothing: the user interrupted the job.
+    Interrupted,
+    /// The path of the log.
+    Explained,
+    /// The end of the log: no rank gave a reason.
+    Unexplained,
+}
+
 /// What came of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobOutcome<F> {
@@ -118,8 +138,8 @@ pub enum JobOutcome<F> {
     Missed(F, String),
     /// Its device has no memory for its batch, which is a result where others run with smaller ones.
     OutOfMemory(MemoryShortage),
-    /// It does not count, and why. No job runs after it.
-    Failed(String),
+    /// It does not count. No job runs after it.
+    Failed(Failure),
 }
 
 impl<F> JobOutcome<F> {
@@ -135,7 +155,7 @@ impl<F> JobOutcome<F> {
     pub fn failure(&self) -> Option<&str> {
         match self {
             JobOutcome::Sound(_) | JobOutcome::OutOfMemory(_) => None,
-            JobOutcome::Missed(_, reason) | JobOutcome::Failed(reason) => Some(reason),
+            JobOutcome::Missed(_, reason) | JobOutcome::Failed(Failure { reason, .. }) => Some(reason),
         }
     }
 }

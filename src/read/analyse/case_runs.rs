@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ringmark_record::benchmark::warning::{Warning, WarningKind};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
 use ringmark_record::host::environment::RankPlace;
@@ -9,7 +10,7 @@ use ringmark_record::stats::summary::{coefficient_of_variation, median, step_per
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyse::reliability::{self, ReliabilityWarning};
+use crate::read::analyse::reliability::{self, ReliabilityKind, ReliabilityWarning};
 use crate::read::analyse::run_warnings;
 use crate::read::load::folder::SweepFacts;
 use crate::read::load::run::{Measured, Readable, Recorded, Run};
@@ -19,6 +20,8 @@ use crate::read::load::run::{Measured, Readable, Recorded, Run};
 pub struct CaseRuns<R: Readable, F> {
     /// Nodes and ranks.
     pub case: Case,
+    /// Name in warnings.
+    pub title: String,
     /// By number, those that do not count included.
     pub runs: Vec<Run<R>>,
     /// `None` if no run counts.
@@ -41,6 +44,7 @@ impl<R: Readable, F> CaseRuns<R, F> {
         let counted: Vec<_> = counted.map(|(run, measured)| (run, measured.warnings.as_slice())).collect();
         CaseRuns {
             case,
+            title: what.to_owned(),
             warnings: run_warnings::of_runs(what, &counted),
             runs,
             figures: None,
@@ -48,6 +52,20 @@ impl<R: Readable, F> CaseRuns<R, F> {
             scaling_reliability_warnings: Vec::new(),
             baseline: None,
         }
+    }
+
+    /// Its warnings, without those that a reliability warning repeats.
+    pub fn other_warnings(&self) -> Vec<String> {
+        if !self.speed_reliability_warnings.iter().any(|it| it.kind == ReliabilityKind::OtherLoad) {
+            return self.warnings.clone();
+        }
+        let is_other = |warning: &&Warning| !matches!(warning.kind, WarningKind::OtherLoad | WarningKind::Steal);
+        let counted = self.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
+        let counted: Vec<(u32, Vec<Warning>)> = counted
+            .map(|(run, measured)| (run, measured.warnings.iter().filter(is_other).cloned().collect()))
+            .collect();
+        let counted: Vec<_> = counted.iter().map(|(run, warnings)| (*run, warnings.as_slice())).collect();
+        run_warnings::of_runs(&self.title, &counted)
     }
 
     /// Runs that count.

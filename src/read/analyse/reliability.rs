@@ -13,9 +13,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::read::load::folder::SweepFacts;
 
+/// Kind of a reliability warning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReliabilityKind {
+    /// Other programs used the hosts' cores.
+    OtherLoad,
+    /// Runs of a case differ.
+    Spread,
+    /// Ranks share cores.
+    SharedCores,
+    /// An efficiency that no cluster has.
+    ImpossibleEfficiency,
+    /// The base of speedup and efficiency is unreliable.
+    UnreliableBase,
+    /// Runs of the quick profile.
+    QuickProfile,
+    /// A fault was injected.
+    Fault,
+    /// Written by an older ringmark.
+    #[default]
+    Unknown,
+}
+
 /// Why a figure is unreliable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReliabilityWarning {
+    /// Not in files of older versions.
+    #[serde(default)]
+    pub kind: ReliabilityKind,
     /// What was seen, with its value.
     pub reason: String,
     /// What to do.
@@ -23,27 +49,122 @@ pub struct ReliabilityWarning {
     /// True if it is about speedup and efficiency alone, and the speed is reliable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_of_scaling_alone: bool,
+    /// Case or table with these figures.
+    #[serde(skip)]
+    subject: Option<String>,
+    /// The value in few characters; may be empty.
+    #[serde(skip)]
+    value: String,
+    /// The case to repeat, and the command without it.
+    #[serde(skip)]
+    repeat: Option<(Case, Option<String>)>,
 }
 
 impl ReliabilityWarning {
-    fn new(reason: String, fix: String) -> ReliabilityWarning {
-        ReliabilityWarning { reason, fix, is_of_scaling_alone: false }
+    fn new(kind: ReliabilityKind, reason: String, fix: String) -> ReliabilityWarning {
+        let (subject, value, repeat) = (None, String::new(), None);
+        ReliabilityWarning { kind, reason, fix, is_of_scaling_alone: false, subject, value, repeat }
     }
 
-    /// The same, its reason with what it is to.
-    pub fn to(&self, what: impl fmt::Display) -> ReliabilityWarning {
-        ReliabilityWarning { reason: format!("{what}: {}", self.reason), ..self.clone() }
+    /// The same warning about `subject`.
+    pub fn to(&self, subject: impl fmt::Display) -> ReliabilityWarning {
+        let subject = match &self.subject {
+            Some(own) => format!("{subject}: {own}"),
+            None => subject.to_string(),
+        };
+        ReliabilityWarning { subject: Some(subject), ..self.clone() }
     }
 
-    /// Among warnings, where there is no other place for it.
-    pub fn warning(&self) -> String {
-        format!("unreliable: {self}")
+    /// The reason, with the figures that it is about.
+    pub fn named_reason(&self) -> String {
+        self.subject.iter().map(|subject| format!("{subject}: ")).collect::<String>() + &self.reason
+    }
+
+    fn repeating(self, case: Case, asked: &SweepFacts) -> ReliabilityWarning {
+        ReliabilityWarning { repeat: Some((case, asked.resume_command.clone())), ..self }
     }
 }
 
 impl fmt::Display for ReliabilityWarning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.reason, self.fix)
+        write!(formatter, "{}: {}", self.named_reason(), self.fix)
+    }
+}
+
+/// Sentences about figures, one for each kind of warning, then the command that repeats all of them.
+pub fn sentences(warnings: &[ReliabilityWarning]) -> Vec<String> {
+    reasons(warnings).into_iter().chain(repetition(warnings)).collect()
+}
+
+/// One sentence for each kind of warning.
+pub fn reasons(warnings: &[ReliabilityWarning]) -> Vec<String> {
+    let mut kinds: Vec<ReliabilityKind> = Vec::new();
+    for warning in warnings {
+        if !kinds.contains(&warning.kind) {
+            kinds.push(warning.kind);
+        }
+    }
+    // A base with a warning of its own needs no other.
+    let is_named = |case: Case| warnings.iter().any(|it| it.subject.as_deref() == Some(&case.to_string()));
+    let is_said = |warning: &&ReliabilityWarning| {
+        warning.kind == ReliabilityKind::UnreliableBase
+            && warning.repeat.as_ref().is_some_and(|(base, _)| is_named(*base))
+    };
+    let of_kind = |kind: ReliabilityKind| warnings.iter().filter(move |it| it.kind == kind).filter(|it| !is_said(it));
+    kinds.iter().flat_map(|kind| sentence(&of_kind(*kind).collect::<Vec<_>>())).collect()
+}
+
+/// What to repeat; `None` if no warning asks for it.
+fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
+    let mut repeated: Vec<(Case, Option<String>)> = Vec::new();
+    for repeat in warnings.iter().filter_map(|warning| warning.repeat.clone()) {
+        if !repeated.contains(&repeat) {
+            repeated.push(repeat);
+        }
+    }
+    let (_, command) = repeated.first()?;
+    let is_busy = warnings.iter().any(|warning| warning.kind == ReliabilityKind::OtherLoad);
+    let first = if is_busy { "stop other programs, then repeat" } else { "repeat" };
+    let cases = repeated.iter().map(|(case, _)| case.to_string()).collect::<Vec<_>>().join(",");
+    Some(match command {
+        Some(command) => format!("{first}: {command} --repeat {cases}"),
+        None => format!("{first} {cases}"),
+    })
+}
+
+/// One sentence about all warnings of a kind, or one each if they have nothing in common.
+fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
+    let Some(first) = warnings.first() else { return Vec::new() };
+    let subjects = warnings.iter().map(|it| match (&it.subject, it.value.as_str()) {
+        (None, value) => value.to_owned(),
+        (Some(subject), "") => subject.clone(),
+        (Some(subject), value) => format!("{subject} {value}"),
+    });
+    let subjects = subjects.collect::<Vec<_>>().join(", ");
+    match first.kind {
+        ReliabilityKind::OtherLoad => vec![format!("other programs used the hosts' cores: {subjects}")],
+        ReliabilityKind::Spread => vec![format!("runs differ by more than {} (CV): {subjects}", percent(WILD_SPREAD))],
+        ReliabilityKind::SharedCores => vec![format!("{subjects}: {}: {}", first.reason, first.fix)],
+        ReliabilityKind::ImpossibleEfficiency => {
+            vec![format!("efficiency above {}: {subjects}: the base was disturbed", percent(IMPOSSIBLE_EFFICIENCY))]
+        }
+        ReliabilityKind::UnreliableBase => vec![format!("{subjects}: {}", first.reason)],
+        ReliabilityKind::QuickProfile | ReliabilityKind::Fault | ReliabilityKind::Unknown => {
+            let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
+            for warning in warnings {
+                let text = format!("{}: {}", warning.reason, warning.fix);
+                let subject = warning.subject.as_deref();
+                match texts.iter_mut().find(|(known, _)| *known == text) {
+                    Some((_, subjects)) => subjects.extend(subject),
+                    None => texts.push((text, subject.into_iter().collect())),
+                }
+            }
+            let named = |(text, subjects): (String, Vec<&str>)| match subjects.is_empty() {
+                true => text,
+                false => format!("{}: {text}", subjects.join(", ")),
+            };
+            texts.into_iter().map(named).collect()
+        }
     }
 }
 
@@ -77,11 +198,14 @@ pub fn to_speed(
             loaded.len(),
             loads.len()
         );
-        ReliabilityWarning::new(reason, format!("stop them, then {}", repeat(asked, case)))
+        let fix = format!("stop them, then {}", repeat(asked, case));
+        let warning = ReliabilityWarning::new(ReliabilityKind::OtherLoad, reason, fix).repeating(case, asked);
+        ReliabilityWarning { value: format!("{} of {}", percent(load.share), load.host), ..warning }
     });
     let spread = cv.filter(|cv| *cv > WILD_SPREAD).map(|cv| {
         let reason = format!("its runs differ by {} (CV, more than {})", percent(cv), percent(WILD_SPREAD));
-        ReliabilityWarning::new(reason, repeat(asked, case))
+        let warning = ReliabilityWarning::new(ReliabilityKind::Spread, reason, repeat(asked, case));
+        ReliabilityWarning { value: percent(cv), ..warning.repeating(case, asked) }
     });
     load.into_iter().chain(spread).collect()
 }
@@ -97,7 +221,8 @@ pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<ReliabilityWarn
 pub fn to_oversubscribed() -> ReliabilityWarning {
     let reason = "its ranks take turns on the cores of a host: its efficiency is that of fewer cores a rank";
     let fix = "choose cases of as many ranks as there are cores for, or fewer --threads for all";
-    ReliabilityWarning { is_of_scaling_alone: true, ..ReliabilityWarning::new(reason.to_owned(), fix.to_owned()) }
+    let warning = ReliabilityWarning::new(ReliabilityKind::SharedCores, reason.to_owned(), fix.to_owned());
+    ReliabilityWarning { is_of_scaling_alone: true, ..warning }
 }
 
 /// To an efficiency that no cluster has.
@@ -108,24 +233,29 @@ pub fn to_efficiency(efficiency: f64, base: Case, asked: &SweepFacts) -> Option<
             percent(efficiency),
             percent(IMPOSSIBLE_EFFICIENCY)
         );
-        ReliabilityWarning { is_of_scaling_alone: true, ..ReliabilityWarning::new(reason, repeat(asked, base)) }
+        let warning = ReliabilityWarning::new(ReliabilityKind::ImpossibleEfficiency, reason, repeat(asked, base));
+        let value = percent(efficiency);
+        ReliabilityWarning { is_of_scaling_alone: true, value, ..warning.repeating(base, asked) }
     })
 }
 
 /// To figures that are relative to a base which is unreliable.
 pub fn to_base(base: Case, asked: &SweepFacts) -> ReliabilityWarning {
-    let warning = ReliabilityWarning::new(format!("its base {base} is unreliable"), repeat(asked, base));
-    ReliabilityWarning { is_of_scaling_alone: true, ..warning }
+    let reason = format!("its base {base} is unreliable");
+    let warning = ReliabilityWarning::new(ReliabilityKind::UnreliableBase, reason, repeat(asked, base));
+    ReliabilityWarning { is_of_scaling_alone: true, ..warning.repeating(base, asked) }
 }
 
 /// To the figures of a table of the quick profile.
 pub fn to_quick() -> ReliabilityWarning {
-    ReliabilityWarning::new("quick profile, a first look".to_owned(), "measure again with another profile".to_owned())
+    let (reason, fix) = ("quick profile, a first look", "measure again with another profile");
+    ReliabilityWarning::new(ReliabilityKind::QuickProfile, reason.to_owned(), fix.to_owned())
 }
 
 /// To figures of runs that a fault was put into.
 pub fn to_fault(fault: impl fmt::Display) -> ReliabilityWarning {
     ReliabilityWarning::new(
+        ReliabilityKind::Fault,
         format!("a fault was put in on purpose, {fault}"),
         "sweep again without --inject".to_owned(),
     )
@@ -141,6 +271,30 @@ mod tests {
 
     fn load(share: f64) -> ForeignLoad {
         ForeignLoad { host: "a".to_owned(), share }
+    }
+
+    #[test]
+    fn warnings_of_one_kind_are_one_sentence_and_the_command_is_there_once() {
+        let asked = SweepFacts { resume_command: Some("ringmark sweep --resume".to_owned()), ..SweepFacts::default() };
+        let heavy = load(0.53);
+        let cases = [Case::SINGLE, Case { nodes: 1, gpus_per_node: 2 }];
+        let mut warnings: Vec<ReliabilityWarning> = Vec::new();
+        for case in cases {
+            warnings.extend(to_speed(case, Some(0.35), &[(1, Some(&heavy))], &asked).iter().map(|it| it.to(case)));
+        }
+        warnings.push(to_base(Case::SINGLE, &asked).to(cases[1]));
+        assert_eq!(
+            sentences(&warnings),
+            [
+                "other programs used the hosts' cores: 1n1g 53.0 % of a, 1n2g 53.0 % of a",
+                "runs differ by more than 10.0 % (CV): 1n1g 35.0 %, 1n2g 35.0 %",
+                "stop other programs, then repeat: ringmark sweep --resume --repeat 1n1g,1n2g",
+            ]
+        );
+        // A base without a warning of its own is named.
+        let of_base = [to_base(Case::SINGLE, &asked).to(cases[1])];
+        let expected = ["1n2g: its base 1n1g is unreliable", "repeat: ringmark sweep --resume --repeat 1n1g"];
+        assert_eq!(sentences(&of_base), expected);
     }
 
     #[test]

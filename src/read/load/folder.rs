@@ -302,7 +302,7 @@ impl Found {
         self.runs.retain(|run| counts.contains(&run.name));
         if missing > 0 {
             let runs = if missing == 1 { "1 run is".to_owned() } else { format!("{missing} runs are") };
-            self.problems.push(Problem::in_file(MANIFEST, format!("{runs} missing: go on with: {command}")));
+            self.problems.push(Problem::in_file(MANIFEST, format!("{runs} missing: resume with: {command}")));
         }
         let device = manifest.conditions.options.get("--device").and_then(|device| device.parse().ok());
         self.sweep = SweepFacts {

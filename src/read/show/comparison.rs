@@ -33,7 +33,8 @@ pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
         let notes = table.cases.iter().filter_map(|case| Some(format!("{}: {}", case.name, case.note.as_ref()?)));
         text.push(Paragraph::Lines(once_for_all(notes.collect(), table)));
     }
-    text.push(Paragraph::Text(legend(outcome)));
+    text.push(Paragraph::Explanation(vec![legend(outcome)]));
+    text.push(Paragraph::Lines(signs(outcome)));
     text.extend(by_chance(outcome).map(Paragraph::Text));
     for (name, only) in [("BASE", &outcome.only_in_base), ("TEST", &outcome.only_in_test)] {
         let only = (!only.is_empty()).then(|| format!("Only in {name}, not compared: {}", only.join("; ")));
@@ -72,7 +73,7 @@ fn side(name: &str, side: &ComparedSide) -> String {
 
 /// A terminal shows a line for each, or three if it would be too long.
 fn differences(differences: &[ConditionDifference], medium: Medium) -> Paragraph {
-    let Medium::Terminal(width) = medium else {
+    let Medium::Terminal { width, .. } = medium else {
         let row = |it: &ConditionDifference| vec![it.name.clone(), it.base.clone(), it.test.clone()];
         let headers = [("", ""), ("BASE", ""), ("TEST", "")];
         return Paragraph::Table(Table::new(&headers, differences.iter().map(row).collect()).with_text(3));
@@ -182,24 +183,22 @@ fn legend(outcome: &ComparedResults) -> String {
             format!("beyond the noise of {low} to +{} %, within it, or neither", percent(noise))
         }
     };
-    let legend = format!(
+    format!(
         "BASE and TEST are medians over runs. The difference is in % of BASE, and behind it the {confidence} % interval of the \
          geometric means (Welch's t-test, one figure a run): {signs}. The verdict says where the whole interval lies: \
          {verdict}. Smallest: what these runs would have shown, in {:.0} % of such measurements.",
         POWER * 100.0
-    );
+    )
+}
+
+/// What signs in the cells mean.
+fn signs(outcome: &ComparedResults) -> Vec<String> {
     let is_marked = |(table, case): (&ComparedTable, &ComparedCase)| {
         has_iterations(table) && (case.base_is_warned || case.test_is_warned)
     };
-    let mark = match outcome.cases().any(is_marked) {
-        true => format!(" {MARK}: these runs count, but read the warnings."),
-        false => String::new(),
-    };
-    let doubtful = match outcome.cases().all(|(_, case)| case.is_reliable()) {
-        true => String::new(),
-        false => format!(" {}", doubtful_legend("below")),
-    };
-    legend + &mark + &doubtful
+    let mark = outcome.cases().any(is_marked).then(|| format!("{MARK}: these runs count, but read the warnings."));
+    let is_doubtful = !outcome.cases().all(|(_, case)| case.is_reliable());
+    mark.into_iter().chain(is_doubtful.then(|| doubtful_legend("below"))).collect()
 }
 
 /// Many cases are many chances.

@@ -11,8 +11,13 @@ pub const WIDTH: usize = 80;
 /// Where a text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
-    /// A terminal with this number of columns.
-    Terminal(usize),
+    /// A terminal.
+    Terminal {
+        /// Its columns.
+        width: usize,
+        /// True if explanations of columns and figures are shown.
+        is_explained: bool,
+    },
     /// A Markdown page.
     Markdown,
 }
@@ -48,8 +53,10 @@ pub enum Paragraph {
     Table(Table),
     /// Lines with a fixed width font.
     Code(Vec<String>),
-    /// Lines that explain figures.
-    Legend(Vec<String>),
+    /// Lines that explain columns, then those that explain signs in cells. A terminal shows the former only if asked.
+    Legend([Vec<String>; 2]),
+    /// Sentences that explain figures. A terminal shows them only if asked.
+    Explanation(Vec<String>),
     /// A note of several lines.
     Note(Vec<String>),
     /// Warnings about figures.
@@ -62,7 +69,7 @@ impl Medium {
     /// The word in front of warnings.
     pub fn warning(self) -> &'static str {
         match self {
-            Medium::Terminal(_) => "WARNING",
+            Medium::Terminal { .. } => "WARNING",
             Medium::Markdown => "Warning",
         }
     }
@@ -77,36 +84,51 @@ pub fn section(
 ) -> Vec<Paragraph> {
     let warnings = vec![Paragraph::Unreliable(unreliable), Paragraph::Warnings(warnings)];
     let parts = match medium {
-        Medium::Terminal(_) => [figures, warnings],
+        Medium::Terminal { .. } => [figures, warnings],
         Medium::Markdown => [warnings, figures],
     };
     std::iter::once(Paragraph::Heading(title)).chain(parts.into_iter().flatten()).collect()
 }
 
+impl Paragraph {
+    fn is_explanation(&self) -> bool {
+        match self {
+            Paragraph::Caption(_, legend) => !legend.is_empty(),
+            Paragraph::Legend([columns, _]) | Paragraph::Explanation(columns) => !columns.is_empty(),
+            _ => false,
+        }
+    }
+}
+
 /// Renders paragraphs, separated by empty lines.
 pub fn render(paragraphs: &[Paragraph], medium: Medium) -> String {
     let text = |paragraph: &Paragraph| match medium {
-        Medium::Terminal(width) => terminal(paragraph, width),
+        Medium::Terminal { width, is_explained } => terminal(paragraph, width, is_explained),
         Medium::Markdown => markdown(paragraph),
     };
-    let texts: Vec<String> = paragraphs.iter().map(text).filter(|text| !text.is_empty()).collect();
+    let is_left_out = matches!(medium, Medium::Terminal { is_explained: false, .. })
+        && paragraphs.iter().any(Paragraph::is_explanation);
+    let hint = is_left_out.then(|| "What the columns mean: --explain".to_owned());
+    let texts: Vec<String> = paragraphs.iter().map(text).chain(hint).filter(|text| !text.is_empty()).collect();
     strip_control_characters(&(texts.join("\n\n") + "\n"))
 }
 
-fn terminal(paragraph: &Paragraph, width: usize) -> String {
+fn terminal(paragraph: &Paragraph, width: usize, is_explained: bool) -> String {
     let each =
         |word: &str, lines: &[String]| lines.iter().map(|line| format!("{word}{line}")).collect::<Vec<_>>().join("\n");
     let underlined = |title: &str, line: &str| format!("{title}\n{}", line.repeat(title.chars().count()));
     match paragraph {
         Paragraph::Title(_) | Paragraph::Links(_) => String::new(),
-        Paragraph::Heading(lines) | Paragraph::Lines(lines) | Paragraph::Code(lines) | Paragraph::Legend(lines) => {
-            lines.join("\n")
-        }
+        Paragraph::Heading(lines) | Paragraph::Lines(lines) | Paragraph::Code(lines) => lines.join("\n"),
+        Paragraph::Legend([columns, signs]) if is_explained => [&columns[..], signs].concat().join("\n"),
+        Paragraph::Legend([_, signs]) => signs.join("\n"),
+        Paragraph::Explanation(_) if !is_explained => String::new(),
         Paragraph::Chapter(title) => underlined(&printable(title), "="),
         Paragraph::Subchapter(title) => underlined(&printable(title), "-"),
-        Paragraph::Caption(title, legend) => format!("{title}\n({})", legend.join("\n")),
+        Paragraph::Caption(title, legend) if is_explained => format!("{title}\n({})", legend.join("\n")),
+        Paragraph::Caption(title, _) => title.clone(),
         Paragraph::Text(text) => wrapped(text, width, ""),
-        Paragraph::Sentences(all) => {
+        Paragraph::Sentences(all) | Paragraph::Explanation(all) => {
             all.iter().map(|sentence| wrapped(sentence, width, "  ")).collect::<Vec<_>>().join("\n")
         }
         Paragraph::Name(name, about) => [name.as_str(), about].join("\n").trim_end().to_owned(),
@@ -148,7 +170,8 @@ fn markdown(paragraph: &Paragraph) -> String {
         Paragraph::Table(table) => table.markdown(),
         // A fence inside would only end the block early.
         Paragraph::Code(lines) => format!("```text\n{}\n```", lines.join("\n").replace("```", "'''")),
-        Paragraph::Legend(lines) => all("", lines, "\n"),
+        Paragraph::Legend([columns, signs]) => all("", &[&columns[..], signs].concat(), "\n"),
+        Paragraph::Explanation(sentences) => all("", sentences, " "),
         Paragraph::Note(lines) => format!("**Note:** {}", all("", lines, " ")),
         Paragraph::Warnings(lines) => all("**Warning:** ", lines, "\n\n"),
         Paragraph::Unreliable(lines) => all("**Warning (unreliable):** ", lines, "\n\n"),

@@ -1,8 +1,13 @@
 //! Options of other programs that people type out of habit and that are none of ours: an error that one of them causes gets
 //! a line with our word. What means the same is an alias in the option table and needs no line here.
 
+use std::io::IsTerminal;
+
 use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::dimension::case::Case;
+use crate::dimension::model::Model;
 
 /// Words of other programs with one meaning, and ours for it.
 #[derive(Debug)]
@@ -23,7 +28,7 @@ macro_rules! habits {
 /// Of whoever types `ringmark`.
 pub const OF_LAUNCHER: &[Habit] = habits![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "--ntasks" | "-g" | "--ngpus"
-        | "--num-gpus" | "--world-size"
+        | "--num-gpus" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node"
         => "a case says how many ranks: `--cases 1n{}g` is 1 node with {} ranks, one per GPU",
     "--gpus" => "`CUDA_VISIBLE_DEVICES=0,1` chooses the GPUs, and `--cases 1n2g` how many of them",
     "-N" | "--nnodes" | "--nodes" => "`--hosts a:8,b:8` names the nodes, and `--cases {}n8g` takes {} of them",
@@ -35,6 +40,8 @@ pub const OF_LAUNCHER: &[Habit] = habits![
     "-x" => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; another variable does by `--launcher-args \"-x NAME\"`",
     "--network-interface" | "--network-interfaces" => "`--interface NAME` is the one network of all hosts",
     "-p" => "`--ssh-port PORT` is sshd's port on the hosts",
+    "-s" => "`--servers {}` is the number of server processes of a kv-store",
+    "--partition" | "--account" | "--qos" | "--gres" => "sbatch takes it: scripts/slurm.sbatch is a script to start from",
     "--start-timeout" | "--stall-check-warning-time-seconds" | "--stall-check-shutdown-time-seconds"
         => "`--stall-timeout SECONDS` ends a run without progress and names the rank that hangs",
     "--no-stall-check" => "`--stall-timeout 0` waits for ever",
@@ -53,7 +60,7 @@ pub const OF_WORKER: &[Habit] = habits![
 /// Of nccl-tests, which only `bandwidth` succeeds: short words that mean something else to others.
 pub const OF_BANDWIDTH: &[Habit] = habits![
     "-t" | "--nthreads" => "leave it out: one process of one thread drives one GPU, and a case says how many: `--cases 1n8g`",
-    "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
+    "-C" | "--report_cputime" | "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
         => "leave it out: every rank times every all-reduce by itself, and the record has all of them",
     "-J" | "--output_file" => "`--json FILE`",
 ];
@@ -85,7 +92,11 @@ pub const OF_BOTH: &[Habit] = habits![
     "--disp-batches" | "--log-interval" => "leave it out: every iteration has its line",
     "--network" | "--num-layers" | "--arch" => "`--model NAME`",
     "--gc-type" | "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
-    "--image-shape" => "`--image-size 224`",
+    "--image-shape" => "`--image-size {}`",
+    "--bs" | "--batch" => "`--batch-size {}` is the images of a rank and iteration",
+    "--num-classes" => "leave it out: every network has 1000 classes",
+    "--launcher" | "--standalone" | "--local-rank" | "--local_rank" | "--node-rank" | "--node_rank" | "--rank"
+        => "leave it out: mpirun, srun or Grid Engine starts the ranks, and each knows its place",
     "--no-cuda" => "`--device cpu`",
     "--test-results" => "`ringmark bandwidth --check 0|1`",
     "--data-dir" | "--data_dir" | "--use-rec" | "--rec-train" | "--rec-train-idx" | "--data-train"
@@ -95,32 +106,152 @@ pub const OF_BOTH: &[Habit] = habits![
     "--distributed-backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
 ];
 
-/// Adds our word to an error that one of `typed` caused, if it is a word of another program.
+/// Commands of other programs, and ours.
+pub const COMMANDS: &[Habit] = habits![
+    "train" | "run" | "bench" | "benchmark" | "launch" | "start"
+        => "`ringmark sweep` trains every case; `ringmark-worker train` is one rank, for a run by hand",
+    "all_reduce_perf" | "all_gather_perf" | "reduce_scatter_perf" | "reduce_perf" | "broadcast_perf" | "alltoall_perf"
+        | "sendrecv_perf" | "allreduce" | "nccl"
+        => "`ringmark bandwidth` measures an all-reduce, and other operations by `--op`",
+    "inference" | "eval" => "`ringmark score` measures inference",
+    "compare" => "`ringmark diff BASE TEST`",
+    "plot" | "show" | "table" => "`ringmark report FOLDER`, or `ringmark extract FOLDER`",
+    "version" => "`ringmark --version`",
+];
+
+/// Values of other programs: an option, its value there, and ours.
+const VALUES: &[(&str, &[&str], &str)] = &[
+    ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
+    ("--model", &["resnet-50", "resnet", "resnet50v1b", "resnet50-v1b", "rn50"], "`--model resnet50_v1b`"),
+    ("--backend", &["gloo", "ucc"], "`--backend shared-memory` or `--backend mpi`, on CPUs"),
+    ("--dtype", &["fp8", "int8", "fp64", "float64"], "there are fp32, tf32, fp16 and bf16"),
+];
+
+/// Options of one value, and those that take several.
+const PLURALS: [(&str, &str); 4] = [
+    ("--batch-size", "--batch-sizes"),
+    ("--dtype", "--dtypes"),
+    ("--model", "--models"),
+    ("--kv-store", "--kv-stores"),
+];
+
+/// Adds our word to an error that one of `typed` caused, if it is a word of another program, and drops tips that are only
+/// alike by chance.
 pub fn with_hint(mut error: clap::Error, habits: &[&[Habit]], typed: &[String]) -> clap::Error {
-    if let Some(hint) = hint(&error, habits, typed) {
-        error.remove(ContextKind::SuggestedArg);
+    let own = hint(&error, habits, typed).or_else(|| hint_of_word(&error));
+    for (kind, typed) in [
+        (ContextKind::SuggestedArg, ContextKind::InvalidArg),
+        (ContextKind::SuggestedValue, ContextKind::InvalidValue),
+        (ContextKind::SuggestedSubcommand, ContextKind::InvalidSubcommand),
+    ] {
+        let Some(suggested) = error.remove(kind).filter(|_| own.is_none()) else { continue };
+        let is_close = |word: &String| context(&error, typed).is_some_and(|typed| is_close(typed, word));
+        match suggested {
+            ContextValue::String(word) if is_close(&word) => {
+                error.insert(kind, ContextValue::String(word));
+            }
+            ContextValue::Strings(words) => {
+                let close: Vec<String> = words.into_iter().filter(is_close).collect();
+                if !close.is_empty() {
+                    error.insert(kind, ContextValue::Strings(close));
+                }
+            }
+            _ => {}
+        }
+    }
+    if error.kind() != ErrorKind::MissingRequiredArgument {
+        // It shows an option that clap takes for similar.
+        error.remove(ContextKind::Usage);
+    }
+    if let Some(hint) = own {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
     }
     error
 }
 
-fn hint(error: &clap::Error, habits: &[&[Habit]], typed: &[String]) -> Option<String> {
-    let text = |kind| match error.get(kind) {
+/// Prints the error and ends the program. Under a tip nothing else is needed.
+pub fn exit(error: &clap::Error) -> ! {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    let styled = error.render();
+    let text = if std::io::stderr().is_terminal() { styled.ansi().to_string() } else { styled.to_string() };
+    let mut paragraphs: Vec<&str> = text.trim_end().split("\n\n").collect();
+    let has_tip = paragraphs.iter().any(|paragraph| paragraph.contains("tip:"));
+    paragraphs.retain(|paragraph| !has_tip || !paragraph.starts_with("For more information"));
+    eprintln!("{}", paragraphs.join(if has_tip { "\n" } else { "\n\n" }));
+    std::process::exit(error.exit_code());
+}
+
+fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
+    match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
+    }
+}
+
+/// Returns true if the words differ by at most two letters, and by less than a third of them.
+fn is_close(typed: &str, suggested: &str) -> bool {
+    let [typed, suggested] = [typed, suggested].map(|word| word.trim_start_matches('-'));
+    let distance = strsim::damerau_levenshtein(typed, suggested);
+    distance <= 2 && 3 * distance < typed.chars().count().max(suggested.chars().count())
+}
+
+/// Our word for a command, a value or a word without an option.
+fn hint_of_word(error: &clap::Error) -> Option<String> {
+    if let Some(command) = context(error, ContextKind::InvalidSubcommand) {
+        let habit = COMMANDS.iter().find(|habit| habit.words.contains(&command))?;
+        return Some(habit.ours.to_owned());
+    }
+    let argument = context(error, ContextKind::InvalidArg)?;
+    let Some(value) = context(error, ContextKind::InvalidValue) else {
+        let is_host = |word: &str| word.split_once(':').is_some_and(|(_, slots)| slots.parse::<u32>().is_ok());
+        return match argument {
+            option if option.starts_with('-') => None,
+            case if case.parse::<Case>().is_ok() => Some(format!("`--cases {case}`")),
+            host if is_host(host) => Some(format!("`--hosts {host}`")),
+            model if model.parse::<Model>().is_ok() => Some(format!("`--model {model}`")),
+            _ => None,
+        };
     };
-    let (refused, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue));
+    let option = argument.split(' ').next()?;
+    let is_value = |(known, values, _): &&(&str, &[&str], &str)| *known == option && values.contains(&value);
+    if let Some((.., ours)) = VALUES.iter().find(is_value) {
+        return Some((*ours).to_owned());
+    }
+    let (_, last) = value.rsplit_once(',')?;
+    if option == "--image-size" {
+        return Some(format!("`--image-size {last}`"));
+    }
+    let (_, plural) = PLURALS.iter().find(|(single, _)| *single == option)?;
+    Some(format!("`{plural} {value}` takes several"))
+}
+
+fn hint(error: &clap::Error, habits: &[&[Habit]], typed: &[String]) -> Option<String> {
+    let (refused, value) = (context(error, ContextKind::InvalidArg)?, context(error, ContextKind::InvalidValue));
     // Of `-np`, clap refuses `-n`; where there is an option -n, it refuses the value `p`.
     let is_refused = |word: &str| match value {
         None => word.starts_with(refused),
         Some(value) => !value.is_empty() && !word.starts_with("--") && word.get(2..) == Some(value),
     };
-    typed.iter().enumerate().find_map(|(place, argument)| {
-        let (word, attached) =
-            argument.split_once('=').map_or((argument.as_str(), None), |(word, value)| (word, Some(value)));
+    let value_of = |names: &[&str]| {
+        let mut words = typed.iter().zip(typed.iter().skip(1).map(Some).chain([None]));
+        words.find_map(|(word, next)| match word.split_once('=') {
+            Some((name, value)) => names.contains(&name).then(|| value.to_owned()),
+            None => next.filter(|_| names.contains(&word.as_str())).cloned(),
+        })
+    };
+    typed.iter().find_map(|argument| {
+        let word = argument.split_once('=').map_or(argument.as_str(), |(word, _)| word);
         let habit = habits.iter().copied().flatten().find(|habit| habit.words.contains(&word) && is_refused(word))?;
-        let number = attached.or(typed.get(place + 1).map(String::as_str)).filter(|text| text.parse::<u32>().is_ok());
-        Some(format!("{word}: {}", habit.ours.replace("{}", number.unwrap_or("8"))))
+        if let ("--network" | "--num-layers", Some(network)) = (word, value_of(&["--network"])) {
+            let layers = value_of(&["--num-layers"]).map(|layers| format!("-{layers}")).unwrap_or_default();
+            return Some(format!("{word}: `--model mxnet-{network}{layers}`"));
+        }
+        let last = value_of(&[word]).map(|value| value.rsplit(',').next().unwrap_or_default().to_owned());
+        let number = last.filter(|text| text.parse::<u32>().is_ok());
+        let usual = if habit.ours.contains("--image-size") { "224" } else { "8" };
+        Some(format!("{word}: {}", habit.ours.replace("{}", number.as_deref().unwrap_or(usual))))
     })
 }
 
@@ -146,6 +277,38 @@ mod tests {
         }
         let error = refused("ringmark --nnodes --cases 1");
         assert!(error.contains("tip: --nnodes: `--hosts a:8,b:8` names the nodes, and `--cases 8n8g`"), "{error}");
+    }
+
+    #[test]
+    fn a_tip_is_a_habit_or_close_to_what_was_typed() {
+        let models = Arg::new("model").long("model").value_parser(["resnet152", "resnet50_v1b"]);
+        let device = Arg::new("device").long("device").value_parser(["cpu", "cuda"]);
+        let batch = Arg::new("batch-size").long("batch-size").value_parser(clap::value_parser!(u32));
+        let sweep = Command::new("sweep").arg(models).arg(device).arg(batch);
+        let command = Command::new("ringmark").subcommand(sweep).subcommand(Command::new("schema"));
+        let refused = |line: &str| {
+            let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let error = command.clone().try_get_matches_from(&typed).expect_err(line);
+            with_hint(error, &[OF_LAUNCHER, OF_BOTH], &typed).to_string()
+        };
+        for (line, tip) in [
+            ("ringmark train", "tip: `ringmark sweep` trains every case"),
+            ("ringmark sweap", "'sweep'"),
+            ("ringmark sweep --device gpu", "tip: `--device cuda`"),
+            ("ringmark sweep --model resnet-50", "tip: `--model resnet50_v1b`"),
+            ("ringmark sweep --batch-size 8,16", "tip: `--batch-sizes 8,16` takes several"),
+            ("ringmark sweep --batch-sise 8", "'--batch-size'"),
+            ("ringmark sweep a:8", "tip: `--hosts a:8`"),
+            ("ringmark sweep 1n2g", "tip: `--cases 1n2g`"),
+            ("ringmark sweep --image-shape 3,299,299", "tip: --image-shape: `--image-size 299`"),
+            ("ringmark sweep --network resnet --num-layers 200", "tip: --network: `--model mxnet-resnet-200`"),
+        ] {
+            let error = refused(line);
+            assert!(error.contains(tip) && !error.contains("Usage:"), "{line}: {error}");
+        }
+        for line in ["ringmark benchmarks", "ringmark sweep --bsd 8", "ringmark sweep --device tpu"] {
+            assert!(!refused(line).contains("tip:"), "{line}: {}", refused(line));
+        }
     }
 
     #[test]

@@ -153,6 +153,11 @@ impl<'a> Watch<'a> {
         self.watchdog.explanation(Instant::now())
     }
 
+    /// Returns true if a rank reported why it failed, or was killed.
+    pub fn has_reason(&self) -> bool {
+        self.watchdog.has_reason()
+    }
+
     /// What the rank that failed first had of its device's memory, where it failed because that is not enough.
     pub fn shortage(&self) -> Option<MemoryShortage> {
         self.watchdog.shortage()

@@ -216,6 +216,12 @@ impl Watchdog {
         }
     }
 
+    /// Returns true if a rank reported why it failed, or was killed.
+    pub fn has_reason(&self) -> bool {
+        let is_killed = matches!(self.first_end, Some((_, Cause::Signal(_) | Cause::OutOfMemory)));
+        is_killed || self.first(|end| matches!(end, RankEnd::Failed(_))).is_some()
+    }
+
     /// What the first rank that failed had of its device's memory, where it failed because that is not enough.
     pub fn shortage(&self) -> Option<MemoryShortage> {
         match self.first(|end| matches!(end, RankEnd::Failed(_)))? {

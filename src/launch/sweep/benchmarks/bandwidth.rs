@@ -294,6 +294,7 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::launch::sweep::benchmark::{Failure, FailureCause};
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
@@ -411,7 +412,13 @@ mod tests {
             ("1n2g", JobOutcome::Sound(record(None))),
             ("1n8g", JobOutcome::Sound(disturbed)),
             ("2n8g", JobOutcome::Missed(record(None), "too slow".to_owned())),
-            ("4n8g", JobOutcome::Failed("mpirun ended with exit status 7".to_owned())),
+            (
+                "4n8g",
+                JobOutcome::Failed(Failure {
+                    reason: "mpirun ended with exit status 7".to_owned(),
+                    cause: FailureCause::Explained,
+                }),
+            ),
         ];
         let ended = outcomes.map(|(case, outcome)| {
             let job = job(case.parse().expect("a case"));

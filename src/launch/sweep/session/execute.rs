@@ -15,7 +15,9 @@ use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::WatchedRanks;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{Printer, print_error, print_line};
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobCheckpoint, JobOutcome, JobPlan};
+use crate::launch::sweep::benchmark::{
+    Benchmark, EndedJob, Failure, FailureCause, Follower, JobCheckpoint, JobOutcome, JobPlan,
+};
 use crate::launch::sweep::ledger::Ledger;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::display::Display;
@@ -88,12 +90,12 @@ impl<B: Benchmark> JobRunner<'_, B> {
                 JobOutcome::OutOfMemory(memory)
             }
             Ok(JobEnd { ended, .. }) => self.conclude(&launch, &ended, follower, ledger.as_deref_mut()),
-            Err(error) => JobOutcome::Failed(format!("{error:#}")),
+            Err(error) => failed(format!("{error:#}")),
         };
         let outcome = match outcome {
             JobOutcome::Sound(figures) => match launch.close(None) {
                 Ok(()) => JobOutcome::Sound(figures),
-                Err(error) => JobOutcome::Failed(format!("{error:#}")),
+                Err(error) => failed(format!("{error:#}")),
             },
             outcome => outcome,
         };
@@ -116,16 +118,26 @@ impl<B: Benchmark> JobRunner<'_, B> {
         let failure = failure_of(self.launch.starter, end, &record);
         let record = match record {
             Ok(record) => record,
-            Err(missing) => return JobOutcome::Failed(failure.unwrap_or(missing)),
+            Err(missing) => {
+                let cause = match end {
+                    Ended::Interrupted => FailureCause::Interrupted,
+                    end if end.is_unexplained() => FailureCause::Unexplained,
+                    _ => FailureCause::Explained,
+                };
+                return JobOutcome::Failed(Failure { reason: failure.unwrap_or(missing), cause });
+            }
         };
         let admit = |ledger: &mut Ledger| ledger.admit(ran_on(&record)).err();
         let failure = failure.or_else(|| ledger.and_then(admit));
         match (failure, is_miss(end, &record)) {
-            (Some(reason), false) => JobOutcome::Failed(reason),
+            (Some(reason), false) if *end == Ended::Interrupted => {
+                JobOutcome::Failed(Failure { reason, cause: FailureCause::Interrupted })
+            }
+            (Some(reason), false) => failed(reason),
             (failure, _) => match (self.benchmark.figures(record, follower), failure) {
                 (Ok(figures), None) => JobOutcome::Sound(figures),
                 (Ok(figures), Some(reason)) => JobOutcome::Missed(figures, reason),
-                (Err(reason), _) => JobOutcome::Failed(reason),
+                (Err(reason), _) => failed(reason),
             },
         }
     }
@@ -154,12 +166,17 @@ impl<B: Benchmark> JobRunner<'_, B> {
         if let Some(Err(error)) = ledger.map(|(ledger, run)| ledger.end(run, state)) {
             print_error(&format!("ringmark: {error:#}"));
         }
-        if outcome.failure().is_some() && !self.benchmark.rules().shows_output {
+        let is_unexplained = matches!(outcome, JobOutcome::Failed(Failure { cause: FailureCause::Unexplained, .. }));
+        if is_unexplained && !self.benchmark.rules().shows_output {
             let tail = launch.tail().unwrap_or_else(|error| format!("    {error:#}"));
             print_error(&format!("{}: the last lines of {}:\n{tail}", job.title, launch.log_now().display()));
         }
         Ok(())
     }
+}
+
+fn failed<F>(reason: String) -> JobOutcome<F> {
+    JobOutcome::Failed(Failure { reason, cause: FailureCause::Explained })
 }
 
 /// `out of memory at batch 64: 15.1 of 16.0 GB`.

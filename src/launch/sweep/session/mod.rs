@@ -26,7 +26,7 @@ use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{Printer, print_line};
 use crate::launch::sweep::agenda::Agenda;
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, JobCheckpoint, JobOutcome, JobPlan, PlanContext, Resumable,
+    Benchmark, EndedJob, Failure, FailureCause, JobCheckpoint, JobOutcome, JobPlan, PlanContext, Resumable,
 };
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
@@ -124,11 +124,14 @@ impl<B: Benchmark> Session<'_, B> {
         outcome.map(|()| ended).map_err(|error| match &agenda.ledger {
             Some(ledger) => {
                 let command = shell_words::join(ledger.command());
-                // The same again fails again where nothing has ever worked.
-                let works = interrupt.asked() || agenda.plan.iter().any(|job| agenda.is_finished(job));
-                let stays =
-                    if works { "what is finished stays; go on with" } else { "when that is mended, go on with" };
-                anyhow!("{error:#}\n{stays}: {command}")
+                let is_any_finished = agenda.plan.iter().any(|job| agenda.is_finished(job));
+                let advice = match (interrupt.asked(), is_any_finished) {
+                    (true, _) => "resume with",
+                    (false, true) => "completed runs are kept; resume with",
+                    // The same again would fail again.
+                    (false, false) => "fix this, then resume with",
+                };
+                anyhow!("{error:#}\n{advice}: {command}")
             }
             None => error,
         })
@@ -221,6 +224,18 @@ impl<B: Benchmark> Session<'_, B> {
         JobRunner { benchmark, launch, launcher, printer, live }
     }
 
+    /// Names the job that was interrupted, and how much of the plan is finished.
+    fn interrupted(&self, place: &str, job: &JobPlan, agenda: &Agenda) -> String {
+        let JobPlan { title, .. } = job;
+        match agenda.ledger {
+            Some(_) => {
+                let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job)).count();
+                format!("interrupted {place} {title}; {finished} of {} runs are complete", agenda.plan.len())
+            }
+            None => format!("interrupted {place} {title}; complete cases are in {}", self.config.out.display()),
+        }
+    }
+
     /// Runs what is not finished; `ended` gets every job that ran.
     fn run_missing(
         &self,
@@ -229,7 +244,7 @@ impl<B: Benchmark> Session<'_, B> {
         interrupt: &Interrupt,
         ended: &mut Vec<EndedJob<B::Figures>>,
     ) -> anyhow::Result<()> {
-        let SessionConfig { out, resume, cooldown, live, .. } = self.config;
+        let SessionConfig { resume, cooldown, live, .. } = self.config;
         let missing: Vec<JobPlan> = agenda.missing().cloned().collect();
         if resume {
             let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job)).count();
@@ -243,10 +258,11 @@ impl<B: Benchmark> Session<'_, B> {
                 interrupt.sleep(cooldown);
             }
             if interrupt.asked() {
-                match &agenda.ledger {
-                    Some(_) => bail!("interrupted"),
-                    None => bail!("interrupted; finished cases are in {}", out.display()),
-                }
+                let (place, job) = match index.checked_sub(1) {
+                    Some(previous) => ("after", &missing[previous]),
+                    None => ("before", job),
+                };
+                bail!("{}", self.interrupted(place, job, agenda));
             }
             lock.check_place()?;
             job.announcement.iter().for_each(|line| self.printer.line(line));
@@ -268,10 +284,14 @@ impl<B: Benchmark> Session<'_, B> {
                     };
                     self.printer.line(&format!("{}: {}{left_out}", job.title, at_batch(job, *memory)));
                 }
-                JobOutcome::Failed(reason) => {
+                JobOutcome::Failed(Failure { cause: FailureCause::Interrupted, .. }) => {
+                    lock.check_place()?;
+                    bail!("{}", self.interrupted("in", job, agenda));
+                }
+                JobOutcome::Failed(Failure { reason, .. }) => {
                     lock.check_place()?;
                     let log = self.runner().launch_of(job).log_now();
-                    bail!("{} failed: {reason}; its log is {}", job.title, log.display());
+                    bail!("{} failed: {reason}\nlog: {}", job.title, log.display());
                 }
             }
         }

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::read::analyse::comparison::pairing::{Pair, Pairing};
 use crate::read::analyse::comparison::side::{ConditionDifference, RunFigures, Side, SideCase, SideKind};
 use crate::read::analyse::cost::Price;
+use crate::read::analyse::reliability::{self, ReliabilityWarning};
 
 /// What the JSON is, in its first field.
 const KIND: &str = "ringmark-diff";
@@ -216,7 +217,7 @@ impl ComparedResults {
 
 impl ComparedSide {
     fn of(side: &Side, pairs: &[Pair], place: usize) -> ComparedSide {
-        let mut reliability_warnings: Vec<String> = Vec::new();
+        let mut unreliable: Vec<ReliabilityWarning> = Vec::new();
         let mut warnings: Vec<String> = Vec::new();
         for pair in pairs {
             let of_cases = pair.cases.iter().flat_map(|case| case[place].warnings.clone());
@@ -228,14 +229,13 @@ impl ComparedSide {
         }
         for case in pairs.iter().flat_map(|pair| &pair.cases).map(|case| case[place]) {
             for warning in &case.reliability_warnings {
-                let text = warning.to(&case.name).to_string();
-                let is_said =
-                    reliability_warnings.contains(&text) || reliability_warnings.contains(&warning.to_string());
-                reliability_warnings.extend((!is_said).then_some(text));
+                let named = warning.to(&case.name);
+                let is_known = unreliable.contains(&named) || unreliable.contains(warning);
+                unreliable.extend((!is_known).then_some(named));
             }
         }
         ComparedSide {
-            reliability_warnings,
+            reliability_warnings: reliability::sentences(&unreliable),
             path: side.path.display().to_string(),
             runs: side.runs(),
             started: side.started.first().cloned().zip(side.started.last().cloned()),

@@ -24,6 +24,7 @@ use crate::read::analyse::conclusion;
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::prediction::strategy::Strategy;
 use crate::read::analyse::published::{Published, PublishedCase};
+use crate::read::analyse::reliability;
 use crate::read::analyse::scaling_loss;
 use crate::read::analyse::title::title;
 
@@ -308,9 +309,10 @@ impl Evidence {
 }
 
 fn warnings(group: &Group) -> Vec<String> {
-    let reliability_warnings = group.all_reliability_warnings().into_iter().map(|warning| warning.warning());
-    let of_cases = group.cases.iter().flat_map(|case| &case.warnings);
-    reliability_warnings.chain(group.warnings.iter().chain(of_cases).cloned()).collect()
+    let unreliable = reliability::sentences(&group.all_reliability_warnings());
+    let of_cases = group.cases.iter().flat_map(TrainedCase::other_warnings);
+    let unreliable = unreliable.into_iter().map(|sentence| format!("unreliable: {sentence}"));
+    unreliable.chain(group.warnings.iter().cloned()).chain(of_cases).collect()
 }
 
 fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseEvidence> {

@@ -7,6 +7,7 @@ use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 use crate::read::analyse::batch_sizes::{self, BatchTable};
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::{Extraction, Group, TrainedCase};
+use crate::read::analyse::reliability;
 use crate::read::analyse::title::{common_base, process, title, unlike_devices};
 use crate::read::load::iteration_times::phases_to_show;
 use crate::read::load::problem::Problem;
@@ -92,8 +93,9 @@ fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragrap
     below(show::economy::TITLE, &economy_legend.unwrap_or_default(), economy);
     below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::table(group));
     below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::table(group));
-    let unreliable = group.all_reliability_warnings().iter().map(ToString::to_string).collect();
-    text::section(medium, title(group), figures, [unreliable, warnings(group).cloned().collect()])
+    let unreliable = reliability::sentences(&group.all_reliability_warnings());
+    let other = group.with_baselines().flat_map(TrainedCase::other_warnings);
+    text::section(medium, title(group), figures, [unreliable, group.warnings.iter().cloned().chain(other).collect()])
 }
 
 /// Of the table, then of its cases, each with its baseline.
@@ -101,13 +103,14 @@ fn warnings(group: &Group) -> impl Iterator<Item = &String> {
     group.warnings.iter().chain(group.with_baselines().flat_map(|case| &case.warnings))
 }
 
-fn legend(extraction: &Extraction, has_sizes: bool, medium: Medium) -> Vec<String> {
+fn legend(extraction: &Extraction, has_sizes: bool, medium: Medium) -> [Vec<String>; 2] {
     let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
     let mark = extraction.groups.iter().any(is_marked).then(|| mark_legend(medium.warning()));
     let is_doubtful = extraction.groups.iter().any(|group| !group.all_reliability_warnings().is_empty());
     let doubtful = is_doubtful.then(|| doubtful_legend("above"));
     let peak = has_sizes.then(|| PEAK_LEGEND.to_owned());
-    LEGEND.map(str::to_owned).into_iter().chain(peak).chain(mark).chain(doubtful).collect()
+    let columns = LEGEND.map(str::to_owned).into_iter().chain(peak).collect();
+    [columns, mark.into_iter().chain(doubtful).collect()]
 }
 
 fn speeds(group: &Group) -> Table {

@@ -15,7 +15,7 @@ use crate::read::show::table::Table;
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
 /// Returns the tables of every outlook, and what it rests on.
-pub fn text(outlooks: &[Outlook]) -> String {
+pub fn text(outlooks: &[Outlook], is_explained: bool) -> String {
     let mut text = Vec::new();
     for outlook in outlooks {
         let predicted = |predictions: &[&Prediction]| Paragraph::Table(table(&outlook.evidence, predictions));
@@ -34,12 +34,12 @@ pub fn text(outlooks: &[Outlook]) -> String {
         if let Some(Ok(backtest)) = &outlook.backtest {
             text.push(Paragraph::Sentences(vec![backtest_text(&outlook.evidence, backtest)]));
         }
-        text.push(Paragraph::Sentences(assumptions(outlook)));
+        text.push(Paragraph::Explanation(assumptions(outlook)));
     }
     let of_outlooks = outlooks.iter().map(|outlook| (outlook.evidence.label.clone(), warnings(outlook)));
     let warnings = once(&of_outlooks.collect::<Vec<_>>());
     text.push(Paragraph::Sentences(warnings.iter().map(|warning| format!("WARNING: {warning}")).collect()));
-    text::render(&text, Medium::Terminal(WIDTH))
+    text::render(&text, Medium::Terminal { width: WIDTH, is_explained })
 }
 
 fn table(evidence: &Evidence, predictions: &[&Prediction]) -> Table {

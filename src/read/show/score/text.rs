@@ -6,8 +6,9 @@ use ringmark_record::benchmark::measured_and_warmup;
 
 use crate::read::analyse::batch_sizes::BatchTable;
 use crate::read::analyse::figures::Extraction;
+use crate::read::analyse::reliability;
 use crate::read::analyse::score::batch_sizes;
-use crate::read::analyse::score::figures::{PointKey, ScoreTable};
+use crate::read::analyse::score::figures::{PointKey, ScorePoint, ScoreTable};
 use crate::read::analyse::title::devices_text;
 use crate::read::load::scoring::ScoreConditions;
 use crate::read::show::batch_sizes::{Below, tables};
@@ -25,8 +26,9 @@ const LEGEND: [&str; 3] = [
 pub fn text(extraction: &Extraction<ScoreTable>, published: Vec<Paragraph>, medium: Medium) -> String {
     let by_size = batch_sizes::tables(&extraction.groups, &extraction.shortages);
     let section = |(table, by_size): (&ScoreTable, BatchTable)| {
-        let unreliable = table.all_reliability_warnings().iter().map(ToString::to_string).collect();
-        let warnings = [unreliable, table.all_warnings().cloned().collect()];
+        let unreliable = reliability::sentences(&table.all_reliability_warnings());
+        let other = table.points.iter().flat_map(ScorePoint::other_warnings);
+        let warnings = [unreliable, table.warnings.iter().cloned().chain(other).collect()];
         text::section(medium, title(table), tables(&by_size, Below::Spread, medium), warnings)
     };
     let mut text = vec![Paragraph::Title(extraction.name.clone())];
@@ -37,12 +39,12 @@ pub fn text(extraction: &Extraction<ScoreTable>, published: Vec<Paragraph>, medi
     text::render(&text, medium)
 }
 
-fn legend(extraction: &Extraction<ScoreTable>, medium: Medium) -> Vec<String> {
+fn legend(extraction: &Extraction<ScoreTable>, medium: Medium) -> [Vec<String>; 2] {
     let is_marked = extraction.groups.iter().flat_map(|table| &table.points).any(|point| !point.warnings.is_empty());
     let is_doubtful = extraction.groups.iter().any(|table| !table.all_reliability_warnings().is_empty());
     let marks = is_marked.then(|| mark_legend(medium.warning()));
     let doubtful = is_doubtful.then(|| doubtful_legend("above"));
-    LEGEND.map(str::to_owned).into_iter().chain(marks).chain(doubtful).collect()
+    [LEGEND.map(str::to_owned).into(), marks.into_iter().chain(doubtful).collect()]
 }
 
 /// What was measured, on what, and how.

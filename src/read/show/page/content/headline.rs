@@ -136,7 +136,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     reasons.extend((!result.problems.is_empty()).then(|| count(result.problems.len(), "problem") + " in the folder"));
     let warnings = result.bandwidth.iter().map(|(_, record)| record.warnings.len()).sum::<usize>();
     reasons.extend((warnings > 0).then(|| count(warnings, "warning")));
-    reasons.splice(0..0, reliability_warnings.into_iter().map(|warning| warning.reason));
+    reasons.splice(0..0, reliability::reasons(&reliability_warnings));
     let trust = match (wrong, result.problems.is_empty() && warnings == 0) {
         _ if is_doubtful => Trust::Unreliable,
         (Some(0), true) => Trust::Sound,

@@ -49,7 +49,7 @@ use std::collections::BTreeSet;
 use ringmark_record::benchmark::warning;
 use ringmark_record::dimension::model::Model;
 
-use crate::read::analyse::figures::Group;
+use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::reliability;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::score::figures::ScoreTable;
@@ -139,8 +139,8 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
             false => line.clone(),
         };
         let warnings = result.groups.iter().flat_map(|group| {
-            let lines = group.warnings.iter().chain(group.with_baselines().flat_map(|case| &case.warnings));
-            lines.map(move |line| of_group(group, line))
+            let of_cases = group.with_baselines().flat_map(TrainedCase::other_warnings);
+            group.warnings.iter().cloned().chain(of_cases).map(move |line| of_group(group, &line))
         });
         let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| {
             warning::texts(&record.warnings).into_iter().map(move |text| format!("bandwidth of {case}: {text}"))
@@ -150,15 +150,12 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
         let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_warnings).cloned();
         let warnings = warnings.chain(of_scoring).chain(of_bandwidth).chain(of_input);
         let reliability_warnings = result.groups.iter().flat_map(|group| {
-            group
-                .all_reliability_warnings()
-                .into_iter()
-                .map(move |warning| of_group(group, &warning.to_string()))
-                .collect::<Vec<_>>()
+            let sentences = reliability::sentences(&group.all_reliability_warnings());
+            sentences.into_iter().map(move |sentence| of_group(group, &sentence))
         });
         let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| reliability::to_bandwidth(*case, record));
         let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_reliability_warnings);
-        let others = of_scoring.chain(of_bandwidth).map(|warning| warning.to_string());
+        let others = reliability::sentences(&of_scoring.chain(of_bandwidth).collect::<Vec<_>>());
         let reliability_warnings = reliability_warnings.chain(others).collect();
         findings.push(Findings {
             title: of_result("Warnings: unreliable figures"),

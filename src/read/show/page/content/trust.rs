@@ -3,14 +3,11 @@
 use ringmark_record::validity::thresholds::WIDE_SPREAD;
 
 use crate::read::analyse::figures::Group;
-use crate::read::analyse::reliability::ReliabilityWarning;
+use crate::read::analyse::reliability::{self, ReliabilityWarning};
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::score::figures::ScoreTable;
 use crate::read::show::numbers::{count, percent};
 use crate::read::show::page::document::Trust;
-
-/// Objections up to which each is told in a headline; all of them stand below it.
-const FEW: usize = 3;
 
 /// What is known of the runs that figures are made of.
 pub struct Evidence {
@@ -81,11 +78,8 @@ impl Evidence {
         if counted == 0 {
             lower(Trust::Unreliable, "no run counts".to_owned());
         }
-        for warning in self.reliability_warnings.iter().take(FEW) {
-            lower(Trust::Unreliable, warning.reason.clone());
-        }
-        if self.reliability_warnings.len() > FEW {
-            lower(Trust::Unreliable, format!("{} more warnings of this kind", self.reliability_warnings.len() - FEW));
+        for reason in reliability::reasons(&self.reliability_warnings) {
+            lower(Trust::Unreliable, reason);
         }
         if self.lacks_records {
             lower(Trust::WithCare, "logs without records: nothing but speed can be judged".to_owned());
