@@ -157,7 +157,7 @@ fn said(text: &str) -> String {
 fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
     let folder = several();
     let predict = |options: &[&str]| sandbox::run(ringmark("predict").arg(folder.path()).args(options));
-    let (status, stdout, stderr) = predict(&["--cases", "8n2g"]);
+    let (status, stdout, stderr) = predict(&["--cases", "8n2g", "--explain"]);
     assert_eq!(status, Some(0), "{stderr}");
     for kv_store in ["dist_async", "local"] {
         assert!(stderr.contains(&format!("kv-store {kv_store} is not predicted from these runs: ")), "{stderr}");
@@ -357,7 +357,8 @@ fn servers_are_where_they_ran_and_are_assumed_to_stay_on_as_many_hosts() {
     }
     let folder = Folder::new();
     ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, None, &["s", "t"]));
-    let (_, stdout, _) = sandbox::run(ringmark("predict --kv-store dist_sync --cases 8n2g").arg(folder.path()));
+    let (_, stdout, _) =
+        sandbox::run(ringmark("predict --kv-store dist_sync --cases 8n2g --explain").arg(folder.path()));
     let sentence = "in turn on no more than 2 hosts of their own, as measured. A step moves over the busiest link, one way: measured \
                     4n2g with 4 servers 96.0 MB, 8n2g with 8 servers 192.0 MB";
     assert!(said(&stdout).contains(sentence), "{stdout}");

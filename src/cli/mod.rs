@@ -59,7 +59,8 @@ pub struct Cli {
 impl Cli {
     /// What was typed, or stands in a file of options; ends the program where that asks for help or cannot be understood.
     pub fn read() -> Cli {
-        let arguments = config_file::expand(&Cli::command(), json::before_folder(typed_arguments()), with_hint, is_set_by_profile);
+        let arguments =
+            config_file::expand(&Cli::command(), json::before_folder(typed_arguments()), with_hint, is_set_by_profile);
         let cli = arguments.and_then(|arguments| {
             Cli::try_parse_from(arguments).map_err(|error| with_hint(error, &LaunchEnvironment::read().command))
         });

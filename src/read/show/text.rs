@@ -90,26 +90,23 @@ pub fn section(
     std::iter::once(Paragraph::Heading(title)).chain(parts.into_iter().flatten()).collect()
 }
 
-impl Paragraph {
-    fn is_explanation(&self) -> bool {
-        match self {
-            Paragraph::Caption(_, legend) => !legend.is_empty(),
-            Paragraph::Legend([columns, _]) | Paragraph::Explanation(columns) => !columns.is_empty(),
-            _ => false,
-        }
-    }
-}
+/// Replaces explanations on a terminal that does not show them.
+const HINT: &str = "What the columns mean: --explain";
 
 /// Renders paragraphs, separated by empty lines.
 pub fn render(paragraphs: &[Paragraph], medium: Medium) -> String {
-    let text = |paragraph: &Paragraph| match medium {
-        Medium::Terminal { width, is_explained } => terminal(paragraph, width, is_explained),
+    let is_explanation = |paragraph: &Paragraph| matches!(paragraph, Paragraph::Legend(_) | Paragraph::Explanation(_));
+    let last_explanation = paragraphs.iter().rposition(is_explanation);
+    let text = |(number, paragraph): (usize, &Paragraph)| match medium {
+        Medium::Terminal { width, is_explained } => {
+            let hint = (!is_explained && last_explanation == Some(number)).then_some(HINT);
+            let text = terminal(paragraph, width, is_explained);
+            let lines = [text.as_str()].into_iter().filter(|text| !text.is_empty()).chain(hint);
+            lines.collect::<Vec<_>>().join("\n")
+        }
         Medium::Markdown => markdown(paragraph),
     };
-    let is_left_out = matches!(medium, Medium::Terminal { is_explained: false, .. })
-        && paragraphs.iter().any(Paragraph::is_explanation);
-    let hint = is_left_out.then(|| "What the columns mean: --explain".to_owned());
-    let texts: Vec<String> = paragraphs.iter().map(text).chain(hint).filter(|text| !text.is_empty()).collect();
+    let texts: Vec<String> = paragraphs.iter().enumerate().map(text).filter(|text| !text.is_empty()).collect();
     strip_control_characters(&(texts.join("\n\n") + "\n"))
 }
 

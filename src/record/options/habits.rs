@@ -190,9 +190,12 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
     }
 }
 
-/// Returns true if the words differ by at most two letters, and by less than a third of them.
+/// Returns true if the words differ by at most two letters, and by less than a third of them, or only by their end.
 fn is_close(typed: &str, suggested: &str) -> bool {
     let [typed, suggested] = [typed, suggested].map(|word| word.trim_start_matches('-'));
+    if typed.len() >= 3 && suggested.starts_with(typed) {
+        return true;
+    }
     let distance = strsim::damerau_levenshtein(typed, suggested);
     distance <= 2 && 3 * distance < typed.chars().count().max(suggested.chars().count())
 }
