@@ -7,8 +7,8 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`dimension`] | what a figure is given by: network, precision, device, case, phase, unit, each named once |
-//! | [`options`] | one line an option: clap, default, validation, a worker's arguments, settings |
-//! | [`benchmark`] | each benchmark: configuration, options, record; and what they have in common |
+//! | [`options`] | one declaration an option: field, clap, default, validation, a worker's arguments, settings |
+//! | [`benchmark`] | each benchmark: configuration, record; and what they have in common |
 //! | [`file`] | every file: its head and version, its name, how it is written whole |
 //! | [`manifest`] | what a sweep was asked, what it ran with, and how far each run is |
 //! | [`progress`] | where a command is while it runs |

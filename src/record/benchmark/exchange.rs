@@ -1,14 +1,11 @@
 //! How gradients are exchanged, in training and in a bandwidth run alike: configuration and options.
 
 use anyhow::ensure;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::dimension::device::DeviceChoice;
 use crate::dimension::units::Bytes;
 pub use crate::dimension::wire::Wire;
-use crate::options::option_table::OptionSpec;
-use crate::{keyword_enum, option};
+use crate::{config_options, keyword_enum};
 
 keyword_enum!(
     /// A choice of two.
@@ -79,43 +76,44 @@ impl NcclAlgorithm {
     }
 }
 
-/// How gradients are exchanged, in training and in a bandwidth run alike.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ExchangeConfig {
-    /// What sums the gradients.
-    #[serde(alias = "collective")]
-    pub backend: BackendChoice,
-    /// Element type of the exchanged gradients.
-    pub wire: Wire,
-    /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket.
-    pub bucket_mb: f64,
-    /// Longest chunk that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once.
-    #[serde(alias = "piece_kb", default = "ExchangeConfig::first_chunk")]
-    pub chunk_kb: u32,
-    /// Longest bucket at the end of backward in MB (1e6 bytes of fp32): nothing is left to hide its exchange behind.
-    /// 0 leaves the last bucket as long as it comes.
-    #[serde(default)]
-    pub tail_mb: f64,
-    /// How NCCL sums.
-    #[serde(default)]
-    pub nccl_algo: NcclAlgorithm,
-    /// Whether the ranks of a host add up first, and their sums go between the hosts; `None` leaves it to the backend. In a
-    /// record what it came to: not there where servers or NCCL sum, or nobody, and in older records.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hierarchical: Option<Switch>,
-}
-
-impl Default for ExchangeConfig {
-    fn default() -> ExchangeConfig {
-        ExchangeConfig {
-            backend: BackendChoice::Auto,
-            wire: Wire::Fp32,
-            bucket_mb: 25.0,
-            chunk_kb: 1000,
-            tail_mb: 1.0,
-            nccl_algo: NcclAlgorithm::default(),
-            hierarchical: None,
-        }
+config_options! {
+    /// How gradients are exchanged, in training and in a bandwidth run alike.
+    #[derive(Copy)]
+    ExchangeConfig "Exchange" {
+        /// What sums the gradients.
+        #[serde(alias = "collective")]
+        backend: BackendChoice = BackendChoice::Auto => option("backend", "NAME",
+            "What sums the gradients; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none \
+             exchanges nothing").aliases(&["collective"]),
+        /// Element type of the exchanged gradients.
+        wire: Wire = Wire::Fp32 => option("wire", "TYPE", "Element type of the gradients while they are exchanged")
+            .flag("fp16-allreduce", "fp16").aliases(&["datatype"]),
+        /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket.
+        bucket_mb: f64 = 25.0 => option("bucket-mb", "MB",
+            "Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket")
+            .range(0.0..=100_000.0).aliases(&["fusion-threshold-mb", "bucket-cap-mb", "bucket-size"]),
+        /// Longest chunk that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once.
+        #[serde(alias = "piece_kb", default = "ExchangeConfig::first_chunk")]
+        chunk_kb: u32 = 1000 => option("chunk-kb", "KB",
+            "Longest chunk that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once")
+            .range(0u32..=1_000_000).aliases(&["piece-kb"]),
+        /// Longest bucket at the end of backward in MB (1e6 bytes of fp32): nothing is left to hide its exchange behind.
+        /// 0 leaves the last bucket as long as it comes.
+        #[serde(default)]
+        tail_mb: f64 = 1.0 => option("tail-mb", "MB",
+            "Longest bucket at the end of backward in MB: its exchange cannot be hidden; 0 leaves it as long as it \
+             comes").range(0.0..=100_000.0),
+        /// How NCCL sums.
+        #[serde(default)]
+        nccl_algo: NcclAlgorithm = NcclAlgorithm::default() => option("nccl-algo", "NAME",
+            "How NCCL sums: ring, as DLPerf's test, unless NCCL_ALGO is set; auto is NCCL's own choice"),
+        /// Whether the ranks of a host add up first, and their sums go between the hosts; `None` leaves it to the backend. In a
+        /// record what it came to: not there where servers or NCCL sum, or nobody, and in older records.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hierarchical: Option<Switch> = None => option("hierarchical", "ON|OFF",
+            "On CPUs: on adds up within each host, then between hosts (--backend shared-memory); off is one all-reduce \
+             over all ranks (--backend mpi)")
+            .default_is("the backend's: on, of mpi off; NCCL goes over all ranks").flag("hierarchical-allreduce", "on"),
     }
 }
 
@@ -133,61 +131,6 @@ impl ExchangeConfig {
     /// Longest bucket at the end of backward; 0 is no limit.
     pub fn tail(&self) -> Bytes {
         Bytes((self.tail_mb * 1e6) as u64)
-    }
-
-    /// Its options, which every benchmark that exchanges has among its own.
-    pub fn options() -> Vec<OptionSpec<ExchangeConfig>> {
-        vec![
-            option!(
-                backend,
-                "backend",
-                "NAME",
-                "What sums the gradients; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none \
-                 exchanges nothing"
-            )
-            .aliases(&["collective"]),
-            option!(wire, "wire", "TYPE", "Element type of the gradients while they are exchanged")
-                .flag("fp16-allreduce", "fp16")
-                .aliases(&["datatype"]),
-            option!(
-                bucket_mb,
-                "bucket-mb",
-                "MB",
-                "Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket"
-            )
-            .range(0.0..=100_000.0)
-            .aliases(&["fusion-threshold-mb", "bucket-cap-mb", "bucket-size"]),
-            option!(
-                chunk_kb,
-                "chunk-kb",
-                "KB",
-                "Longest chunk that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once"
-            )
-            .range(0u32..=1_000_000)
-            .aliases(&["piece-kb"]),
-            option!(
-                tail_mb,
-                "tail-mb",
-                "MB",
-                "Longest bucket at the end of backward in MB: its exchange cannot be hidden; 0 leaves it as long as it comes"
-            )
-            .range(0.0..=100_000.0),
-            option!(
-                nccl_algo,
-                "nccl-algo",
-                "NAME",
-                "How NCCL sums: ring, as DLPerf's test, unless NCCL_ALGO is set; auto is NCCL's own choice"
-            ),
-            option!(
-                hierarchical,
-                "hierarchical",
-                "ON|OFF",
-                "On CPUs: on adds up within each host, then between hosts (--backend shared-memory); off is one all-reduce over \
-                 all ranks (--backend mpi)"
-            )
-            .default_is("the backend's: on, of mpi off; NCCL goes over all ranks")
-            .flag("hierarchical-allreduce", "on"),
-        ]
     }
 
     /// Refuses a backend that `device` rules out.

@@ -8,11 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::exchange::Switch;
+use crate::config_options;
 use crate::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
 use crate::dimension::image_limits::ImageLimits;
 use crate::dimension::units::{Bytes, Seconds};
-use crate::option;
-use crate::options::option_table::{OptionSpec, OptionValue, Options, settings};
+use crate::options::option_table::{OptionValue, settings};
 
 /// What `--data` names: nothing, where images are synthetic.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -95,108 +95,49 @@ impl OptionValue for DataFiles {
     }
 }
 
-/// How images are read, decoded and augmented.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ImageInputConfig {
-    /// What is done to an image; `None` is `imagenet` for image files, and nothing for arrays of pixels.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub augmentation: Option<Augmentation>,
-    /// Pixels of the shorter edge before the crop; `None` is what `augmentation` needs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resize: Option<u32>,
-    /// How pixels are interpolated; `None` is as whoever `augmentation` is of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interpolation: Option<Interpolation>,
-    /// Library that decodes JPEG.
-    pub decoder: DecoderChoice,
-    /// Whether a JPEG may be decoded at a fraction of its size.
-    pub decode_scaling: Scaling,
-    /// Threads of a rank that read and decode; `None` is the rank's part of the host's cores.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decode_threads: Option<u32>,
-    /// Batches that are made ahead of the step that uses them.
-    pub prefetch: u32,
-    /// Whether images come in another order in every epoch.
-    pub shuffle: Switch,
-    /// What is done where an image is none.
-    pub on_bad_image: BadImage,
-    /// Limits of an image; `None` for the defaults.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_limits: Option<ImageLimits>,
-}
-
-impl Default for ImageInputConfig {
-    fn default() -> ImageInputConfig {
-        ImageInputConfig {
-            augmentation: None,
-            resize: None,
-            interpolation: None,
-            decoder: DecoderChoice::Auto,
-            decode_scaling: Scaling::Off,
-            decode_threads: None,
-            prefetch: 4,
-            shuffle: Switch::On,
-            on_bad_image: BadImage::Fail,
-            image_limits: None,
-        }
-    }
-}
-
-impl Options for ImageInputConfig {
-    const HEADING: &'static str = "Images";
-
-    fn options() -> Vec<OptionSpec<ImageInputConfig>> {
-        vec![
-            option!(
-                augmentation,
-                "augmentation",
-                "RECIPE",
-                "What is done to an image that is read, before the network sees it; docs/input.md has each"
-            )
+config_options! {
+    /// How images are read, decoded and augmented.
+    #[derive(Copy)]
+    ImageInputConfig "Images" {
+        /// What is done to an image; `None` is `imagenet` for image files, and nothing for arrays of pixels.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        augmentation: Option<Augmentation> = None => option("augmentation", "RECIPE",
+            "What is done to an image that is read, before the network sees it; docs/input.md has each")
             .default_is("imagenet; none for arrays of pixels, as MNIST"),
-            option!(resize, "resize", "PIXELS", "Resize the shorter edge to this before the crop")
-                .range(1u32..=65_536)
-                .default_is("what the augmentation needs"),
-            option!(
-                interpolation,
-                "interpolation",
-                "KIND",
-                "How images are resized: bilinear as OpenCV and MXNet, or antialias as Pillow and torchvision"
-            )
+        /// Pixels of the shorter edge before the crop; `None` is what `augmentation` needs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resize: Option<u32> = None => option("resize", "PIXELS", "Resize the shorter edge to this before the crop")
+            .range(1u32..=65_536).default_is("what the augmentation needs"),
+        /// How pixels are interpolated; `None` is as whoever `augmentation` is of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        interpolation: Option<Interpolation> = None => option("interpolation", "KIND",
+            "How images are resized: bilinear as OpenCV and MXNet, or antialias as Pillow and torchvision")
             .default_is("as whoever the augmentation is of"),
-            option!(
-                decoder,
-                "decoder",
-                "LIBRARY",
-                "Library that decodes JPEG; auto takes turbojpeg where it is installed"
-            ),
-            option!(
-                decode_scaling,
-                "decode-scaling",
-                "OFF|ALLOWED",
-                "Decode a JPEG at a fraction of its size where the crop needs no more pixels"
-            ),
-            option!(decode_threads, "decode-threads", "N", "Threads of a rank that read and decode images")
-                .range(1u32..=1024)
-                .aliases(&["data-nthreads"])
-                .default_is("the rank's part of the host's cores"),
-            option!(prefetch, "prefetch", "BATCHES", "Batches made ahead of the step that uses them")
-                .range(1u32..=1024),
-            option!(shuffle, "shuffle", "ON|OFF", "Take images in another order in every epoch, by --seed"),
-            option!(
-                on_bad_image,
-                "on-bad-image",
-                "FAIL|SKIP",
-                "End the run where an image cannot be decoded, or put another of the batch in its place and count it"
-            ),
-            option!(
-                image_limits,
-                "image-limits",
-                "LIMITS",
-                "Refuse an image beyond these limits: pixels, aspect (longer edge to shorter), scans of a JPEG, and bytes"
-            )
+        /// Library that decodes JPEG.
+        decoder: DecoderChoice = DecoderChoice::Auto => option("decoder", "LIBRARY",
+            "Library that decodes JPEG; auto takes turbojpeg where it is installed"),
+        /// Whether a JPEG may be decoded at a fraction of its size.
+        decode_scaling: Scaling = Scaling::Off => option("decode-scaling", "OFF|ALLOWED",
+            "Decode a JPEG at a fraction of its size where the crop needs no more pixels"),
+        /// Threads of a rank that read and decode; `None` is the rank's part of the host's cores.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decode_threads: Option<u32> = None => option("decode-threads", "N",
+            "Threads of a rank that read and decode images")
+            .range(1u32..=1024).aliases(&["data-nthreads"]).default_is("the rank's part of the host's cores"),
+        /// Batches that are made ahead of the step that uses them.
+        prefetch: u32 = 4 => option("prefetch", "BATCHES", "Batches made ahead of the step that uses them")
+            .range(1u32..=1024),
+        /// Whether images come in another order in every epoch.
+        shuffle: Switch = Switch::On => option("shuffle", "ON|OFF",
+            "Take images in another order in every epoch, by --seed"),
+        /// What is done where an image is none.
+        on_bad_image: BadImage = BadImage::Fail => option("on-bad-image", "FAIL|SKIP",
+            "End the run where an image cannot be decoded, or put another of the batch in its place and count it"),
+        /// Limits of an image; `None` for the defaults.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        image_limits: Option<ImageLimits> = None => option("image-limits", "LIMITS",
+            "Refuse an image beyond these limits: pixels, aspect (longer edge to shorter), scans of a JPEG, and bytes")
             .default_is("pixels=50000000,aspect=100,scans=32,bytes=100000000"),
-        ]
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`option_table`] | one line an option: clap, default, validation, a worker's arguments, settings |
+//! | [`option_table`] | one declaration an option: field, clap, default, validation, a worker's arguments, settings |
 //! | [`keyword_enum`] | closed sets of keywords, the same when typed, in file names and in records |
 //! | [`habits`] | words of other programs, each with ours for it |
 //! | [`usage`] | the error that means: asked wrongly, nothing was started |

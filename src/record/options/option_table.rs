@@ -1,9 +1,6 @@
-//! One declarative line an option: name, value, field, range, help. From it come clap's definition with the default in
-//! its help, validation, the arguments that start a worker, and the settings that logs and manifests show.
-//!
-//! ```ignore
-//! option!(batch_size, "batch-size", "IMAGES", "Images of a rank and iteration").range(1u32..=65_536)
-//! ```
+//! One declaration an option, by [`config_options!`](crate::config_options!): field, default, name, range, help. From it come
+//! clap's definition with the default in its help, validation, the arguments that start a worker, and the settings that logs
+//! and manifests show.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -30,9 +27,10 @@ pub trait OptionValue: Sized {
 }
 
 /// How an option's value is typed.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Shape {
     /// Anything that parses.
+    #[default]
     Text,
     /// One of a closed set: keywords, and their aliases.
     Keyword(&'static [&'static str], &'static [(&'static str, &'static str)]),
@@ -116,6 +114,14 @@ pub const AUTO_BATCH_SIZE: &str = "auto";
 
 /// One option of a configuration `C`.
 pub struct OptionSpec<C> {
+    facts: Facts,
+    get: Get<C>,
+    set: Set<C>,
+}
+
+/// All of an option but the way to its value.
+#[derive(Default)]
+struct Facts {
     name: &'static str,
     short: Option<char>,
     aliases: &'static [&'static str],
@@ -131,8 +137,7 @@ pub struct OptionSpec<C> {
     requires: Option<&'static str>,
     is_for_worker: bool,
     range: Option<Range>,
-    get: Get<C>,
-    set: Set<C>,
+    order: u8,
 }
 
 struct Range {
@@ -141,18 +146,88 @@ struct Range {
     contains: Box<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
-/// Declares an option of a field: `option!(exchange.wire, "wire", "TYPE", "help")`.
+/// Declares a configuration: each field with its default and, after `=>`, its options.
+///
+/// ```ignore
+/// config_options! {
+///     /// One run.
+///     RunConfig "Run" {
+///         /// Images of a rank and iteration.
+///         batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images of a rank and iteration").range(1u32..=65_536),
+///     }
+/// }
+/// ```
+///
+/// | after `=>` | options |
+/// |---|---|
+/// | `option(name, value, help)` | the field's option |
+/// | `shared(function)` | the option that `function` makes of the references to the field |
+/// | `group(options)` | options of a field that is a configuration itself |
+/// | `each(options)` | options that need more than one field |
+///
+/// Methods behind the parentheses apply to each of these options. The help lists options by [`order`](OptionSpec::order),
+/// then as they are declared.
 #[macro_export]
-macro_rules! option {
-    ($($field:ident).+, $name:literal, $value_name:literal, $help:literal) => {
-        $crate::options::option_table::OptionSpec::of_field(
-            $name, $value_name, $help, |config: &Self| &config.$($field).+, |config: &mut Self| &mut config.$($field).+,
-        )
+macro_rules! config_options {
+    (@specs option $field:ident ($name:literal, $value_name:literal, $help:literal)) => {
+        [$crate::options::option_table::OptionSpec::of_field(
+            $name, $value_name, $help, |config: &Self| &config.$field, |config: &mut Self| &mut config.$field,
+        )]
+    };
+    (@specs shared $field:ident ($function:expr)) => {
+        [$function(|config: &Self| &config.$field, |config: &mut Self| &mut config.$field)]
+    };
+    (@specs group $field:ident ($options:expr)) => {
+        $options.into_iter().map(|option| option.within(|config: &Self| &config.$field, |config| &mut config.$field))
+    };
+    (@specs each $field:ident ($options:expr)) => { $options };
+    ($(#[$meta:meta])* $config:ident $heading:literal {
+        $($(#[$field_meta:meta])* $field:ident: $type:ty = $default:expr
+            $(=> $kind:ident $arguments:tt $(.$method:ident $method_arguments:tt)*)?),+ $(,)?
+    }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, ::serde::Serialize, ::serde::Deserialize, ::schemars::JsonSchema)]
+        pub struct $config { $($(#[$field_meta])* pub $field: $type),+ }
+
+        impl Default for $config {
+            fn default() -> $config {
+                $config { $($field: $default),+ }
+            }
+        }
+
+        impl $crate::options::option_table::Options for $config {
+            const HEADING: &'static str = $heading;
+
+            fn options() -> Vec<$crate::options::option_table::OptionSpec<$config>> {
+                let mut all = Vec::new();
+                $($($crate::options::option_table::add(
+                    &mut all,
+                    $crate::config_options!(@specs $kind $field $arguments),
+                    |option| option $(.$method $method_arguments)*,
+                );)?)+
+                $crate::options::option_table::in_order(all)
+            }
+        }
     };
 }
 
+/// Adds to `all` what `change` makes of each of `options`.
+pub fn add<C>(
+    all: &mut Vec<OptionSpec<C>>,
+    options: impl IntoIterator<Item = OptionSpec<C>>,
+    change: impl Fn(OptionSpec<C>) -> OptionSpec<C>,
+) {
+    all.extend(options.into_iter().map(change));
+}
+
+/// Sorts options by their [`order`](OptionSpec::order).
+pub fn in_order<C>(mut options: Vec<OptionSpec<C>>) -> Vec<OptionSpec<C>> {
+    options.sort_by_key(|option| option.facts.order);
+    options
+}
+
 impl<C: 'static> OptionSpec<C> {
-    /// An option of the field that `get` and `get_mut` lead to; [`option!`](crate::option!) is shorter.
+    /// An option of the field that `get` and `get_mut` lead to.
     pub fn of_field<T: OptionValue + 'static>(
         name: &'static str,
         value_name: &'static str,
@@ -187,7 +262,7 @@ impl<C: 'static> OptionSpec<C> {
             set(config, T::parse(text)?);
             Ok(())
         };
-        OptionSpec { shape: T::SHAPE, ..OptionSpec::of(name, value_name, help, get, set) }
+        OptionSpec::of(name, value_name, help, get, set).with(|facts| facts.shape = T::SHAPE)
     }
 
     /// An option that no single field holds: `get` is its text, empty where it has none, and `set` reads one.
@@ -198,116 +273,95 @@ impl<C: 'static> OptionSpec<C> {
         get: impl Fn(&C) -> String + Send + Sync + 'static,
         set: impl Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync + 'static,
     ) -> OptionSpec<C> {
-        OptionSpec {
-            name,
-            short: None,
-            aliases: &[],
-            flag: None,
-            value_name,
-            help,
-            shape: Shape::Text,
-            default: None,
-            default_of_launcher: None,
-            is_set_by_profile: false,
-            keyword_of_launcher: None,
-            conflicts: &[],
-            requires: None,
-            is_for_worker: false,
-            range: None,
-            get: Box::new(get),
-            set: Box::new(set),
-        }
+        let facts = Facts { name, value_name, help, ..Facts::default() };
+        OptionSpec { facts, get: Box::new(get), set: Box::new(set) }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Facts)) -> OptionSpec<C> {
+        change(&mut self.facts);
+        self
     }
 
     /// Refuses a value outside `range`, NaN included; no value is in every range.
     pub fn range<T: OptionValue + PartialOrd + Send + Sync + 'static>(self, range: RangeInclusive<T>) -> OptionSpec<C> {
         let (low, high) = (range.start().text(), range.end().text());
         let contains = Box::new(move |text: &str| T::parse(text).is_ok_and(|value| range.contains(&value)));
-        OptionSpec { range: Some(Range { low, high, contains }), ..self }
+        self.with(|facts| facts.range = Some(Range { low, high, contains }))
     }
 
     /// Says what it is without a value, where that is no value.
     pub fn default_is(self, default: &'static str) -> OptionSpec<C> {
-        OptionSpec { default: Some(default), ..self }
+        self.with(|facts| facts.default = Some(default))
     }
 
     /// Says what it is behind `ringmark` without a value, where that is not the worker's default.
     pub fn default_of_launcher(self, default: &'static str) -> OptionSpec<C> {
-        OptionSpec { default_of_launcher: Some(default), ..self }
+        self.with(|facts| facts.default_of_launcher = Some(default))
     }
 
     /// Gets its value behind `ringmark` from the profile of a sweep, unless it is typed.
     pub fn set_by_profile(self) -> OptionSpec<C> {
-        OptionSpec { is_set_by_profile: true, ..self.default_of_launcher(OF_PROFILE) }
+        self.default_of_launcher(OF_PROFILE).with(|facts| facts.is_set_by_profile = true)
     }
 
     /// Takes, behind `ringmark`, this keyword too, for which the launcher puts a value; and what that is.
     pub fn keyword_of_launcher(self, keyword: &'static str, meaning: &'static str) -> OptionSpec<C> {
-        OptionSpec { keyword_of_launcher: Some((keyword, meaning)), ..self }
+        self.with(|facts| facts.keyword_of_launcher = Some((keyword, meaning)))
     }
 
     /// Without dashes.
     pub fn name(&self) -> &'static str {
-        self.name
+        self.facts.name
     }
 
     /// Has a short name as well.
     pub fn short(self, short: char) -> OptionSpec<C> {
-        OptionSpec { short: Some(short), ..self }
+        self.with(|facts| facts.short = Some(short))
     }
 
     /// Is understood by these names as well.
     pub fn aliases(self, aliases: &'static [&'static str]) -> OptionSpec<C> {
-        OptionSpec { aliases, ..self }
+        self.with(|facts| facts.aliases = aliases)
     }
 
     /// Takes a value from a flag that another program has for it, as `--fp16-allreduce` for `--wire fp16`.
     pub fn flag(self, name: &'static str, value: &'static str) -> OptionSpec<C> {
-        OptionSpec { flag: Some((name, value)), ..self }
+        self.with(|facts| facts.flag = Some((name, value)))
     }
 
     /// Is not typed together with any of these.
     pub fn conflicts_with(self, conflicts: &'static [&'static str]) -> OptionSpec<C> {
-        OptionSpec { conflicts, ..self }
+        self.with(|facts| facts.conflicts = conflicts)
     }
 
     /// Is typed together with this one.
     pub fn requires(self, option: &'static str) -> OptionSpec<C> {
-        OptionSpec { requires: Some(option), ..self }
+        self.with(|facts| facts.requires = Some(option))
     }
 
     /// Is the launcher's to choose: people type it only where they start a worker themselves.
     pub fn for_worker(self) -> OptionSpec<C> {
-        OptionSpec { is_for_worker: true, ..self }
+        self.with(|facts| facts.is_for_worker = true)
+    }
+
+    /// Comes in the help behind the options of a lower order; 0 unless given.
+    pub fn order(self, order: u8) -> OptionSpec<C> {
+        self.with(|facts| facts.order = order)
     }
 
     /// The same option of a configuration that holds a `C`.
     pub fn within<O: 'static>(self, inner: fn(&O) -> &C, inner_mut: fn(&mut O) -> &mut C) -> OptionSpec<O> {
-        let OptionSpec { get, set, .. } = self;
+        let OptionSpec { facts, get, set } = self;
         OptionSpec {
-            name: self.name,
-            short: self.short,
-            aliases: self.aliases,
-            flag: self.flag,
-            value_name: self.value_name,
-            help: self.help,
-            shape: self.shape,
-            default: self.default,
-            default_of_launcher: self.default_of_launcher,
-            is_set_by_profile: self.is_set_by_profile,
-            keyword_of_launcher: self.keyword_of_launcher,
-            conflicts: self.conflicts,
-            requires: self.requires,
-            is_for_worker: self.is_for_worker,
-            range: self.range,
+            facts: Facts { order: 0, ..facts },
             get: Box::new(move |outer| get(inner(outer))),
             set: Box::new(move |outer, text| set(inner_mut(outer), text)),
         }
     }
 
     fn check(&self, config: &C) -> anyhow::Result<()> {
-        let (name, value) = (self.name, (self.get)(config));
-        match &self.range {
+        let (name, value) = (self.name(), (self.get)(config));
+        match &self.facts.range {
             Some(Range { low, high, contains }) if !value.is_empty() && !contains(&value) => {
                 bail!("--{name} {value} is out of range: choose {low} to {high}")
             }
@@ -327,7 +381,7 @@ pub trait Options: Default + Clone + Send + Sync + 'static {
 
 /// Returns true if each profile of a sweep gives the option of this name a value.
 pub fn is_set_by_profile<C: Options>(name: &str) -> bool {
-    C::options().iter().any(|option| option.is_set_by_profile && option.name == name)
+    C::options().iter().any(|option| option.facts.is_set_by_profile && option.name() == name)
 }
 
 /// Refuses the first value that is outside its range; the message names option, value and range.
@@ -337,13 +391,13 @@ pub fn check_ranges<C: Options>(config: &C) -> anyhow::Result<()> {
 
 /// Every option with its value as it is typed: empty where there is none, and a flag's is `yes`.
 pub fn settings<C: Options>(config: &C) -> Vec<(&'static str, String)> {
-    C::options().iter().map(|option| (option.name, (option.get)(config))).collect()
+    C::options().iter().map(|option| (option.name(), (option.get)(config))).collect()
 }
 
 /// Sets the option of this name as if `text` had been typed; the message names both.
 pub fn set<C: Options>(config: &mut C, name: &str, text: &str) -> anyhow::Result<()> {
     let typed = || format!("--{name} {text}");
-    let option = C::options().into_iter().find(|option| option.name == name).with_context(typed)?;
+    let option = C::options().into_iter().find(|option| option.name() == name).with_context(typed)?;
     (option.set)(config, text).and_then(|()| option.check(config)).with_context(typed)
 }
 
@@ -351,14 +405,14 @@ pub fn set<C: Options>(config: &mut C, name: &str, text: &str) -> anyhow::Result
 /// value, `true` of a flag that is set. Flags of other programs are in it, without a value: ours have it.
 pub fn filled_in<C: Options>(config: &C) -> Vec<(String, Vec<String>)> {
     let mut filled_in = Vec::new();
-    for option in C::options().into_iter().filter(|option| !option.is_for_worker) {
+    for option in C::options().into_iter().filter(|option| !option.facts.is_for_worker) {
         let value = match (option.get)(config) {
             text if text.is_empty() => None,
-            _ if option.shape == Shape::Flag => Some("true".to_owned()),
+            _ if option.facts.shape == Shape::Flag => Some("true".to_owned()),
             text => Some(text),
         };
-        filled_in.push((option.name.to_owned(), value.into_iter().collect()));
-        filled_in.extend(option.flag.map(|(flag, _)| (flag.to_owned(), Vec::new())));
+        filled_in.push((option.name().to_owned(), value.into_iter().collect()));
+        filled_in.extend(option.facts.flag.map(|(flag, _)| (flag.to_owned(), Vec::new())));
     }
     filled_in
 }
@@ -377,7 +431,7 @@ pub struct Unlike {
 /// Options of `config` whose value is none of those that `asked` holds for them, by name with dashes.
 pub fn unlike<C: Options>(config: &C, asked: &BTreeMap<String, String>) -> Vec<Unlike> {
     let unlike = |option: OptionSpec<C>| {
-        let name = format!("--{}", option.name);
+        let name = format!("--{}", option.name());
         let (asked, value) = (asked.get(&name)?.clone(), (option.get)(config));
         // Words change between versions: what both mean is compared.
         let means = |text: &str| {
@@ -399,8 +453,8 @@ pub fn arguments<C: Options>(config: &C) -> Vec<String> {
         if value.is_empty() || value == (option.get)(&default) {
             continue;
         }
-        arguments.push(format!("--{}", option.name));
-        if option.shape != Shape::Flag {
+        arguments.push(format!("--{}", option.name()));
+        if option.facts.shape != Shape::Flag {
             arguments.push(value);
         }
     }
@@ -425,18 +479,18 @@ impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
     /// Lays what was typed over `config`, but for keywords of the launcher.
     pub fn apply(&self, mut config: C) -> anyhow::Result<C> {
         for option in C::options() {
-            let is_keyword = |text: &str| option.keyword_of_launcher.is_some_and(|(keyword, _)| keyword == text);
-            let typed = self.values.iter().find(|(name, text)| *name == option.name && !is_keyword(text));
+            let is_keyword = |text: &str| option.facts.keyword_of_launcher.is_some_and(|(keyword, _)| keyword == text);
+            let typed = self.values.iter().find(|(name, text)| *name == option.name() && !is_keyword(text));
             if let Some((name, text)) = typed {
                 (option.set)(&mut config, text).with_context(|| format!("--{name} {text}")).map_err(usage)?;
             }
         }
         // Two options may be of one field; the later one was heard.
         for option in C::options() {
-            let Some(text) = self.typed(option.name) else { continue };
+            let Some(text) = self.typed(option.name()) else { continue };
             let (mut again, value) = (config.clone(), (option.get)(&config));
             if (option.set)(&mut again, text).is_ok() && (option.get)(&again) != value {
-                let name = option.name;
+                let name = option.name();
                 let what = format!("--{name} {text} and another option contradict each other, which makes it {value}");
                 bail!(usage(anyhow!("{what}: give one of them")));
             }
@@ -450,19 +504,19 @@ impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
     }
 
     fn options() -> impl Iterator<Item = OptionSpec<C>> {
-        C::options().into_iter().filter(|option| IS_WORKER || !option.is_for_worker)
+        C::options().into_iter().filter(|option| IS_WORKER || !option.facts.is_for_worker)
     }
 }
 
 impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
     fn augment_args(command: Command) -> Command {
         let default = C::default();
-        let arguments = Self::options().flat_map(|option| {
-            let flag = flag(&option);
-            let of_launcher = option.default_of_launcher.filter(|_| !IS_WORKER);
-            let keyword_of_launcher = option.keyword_of_launcher.filter(|_| !IS_WORKER);
-            let option = OptionSpec { default: of_launcher.or(option.default), keyword_of_launcher, ..option };
-            [flag, Some(argument(option, &default))].into_iter().flatten()
+        let arguments = Self::options().flat_map(|OptionSpec { mut facts, set, get }| {
+            if !IS_WORKER {
+                facts.default = facts.default_of_launcher.or(facts.default);
+            }
+            facts.keyword_of_launcher = facts.keyword_of_launcher.filter(|_| !IS_WORKER);
+            [flag(&facts), Some(argument(facts, get(&default), set))].into_iter().flatten()
         });
         command.next_help_heading(C::HEADING).args(arguments).next_help_heading(None::<&str>)
     }
@@ -473,52 +527,50 @@ impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
 }
 
 /// The flag of another program, which the help leaves out.
-fn flag<C>(option: &OptionSpec<C>) -> Option<Arg> {
-    let (flag, _) = option.flag?;
-    Some(Arg::new(flag).long(flag).action(ArgAction::SetTrue).hide(true).conflicts_with(option.name))
+fn flag(facts: &Facts) -> Option<Arg> {
+    let (flag, _) = facts.flag?;
+    Some(Arg::new(flag).long(flag).action(ArgAction::SetTrue).hide(true).conflicts_with(facts.name))
 }
 
-fn argument<C: Options>(option: OptionSpec<C>, default: &C) -> Arg {
-    let of_field = (option.get)(default);
-    let default = option.default.or(Some(of_field.as_str()).filter(|text| !text.is_empty()));
-    let meaning = option.keyword_of_launcher.map(|(keyword, meaning)| format!("; {keyword}: {meaning}"));
-    let help = option.help.to_owned() + &meaning.unwrap_or_default();
+fn argument<C: Options>(facts: Facts, default: String, set: Set<C>) -> Arg {
+    let default = facts.default.map(str::to_owned).or(Some(default).filter(|text| !text.is_empty()));
+    let meaning = facts.keyword_of_launcher.map(|(keyword, meaning)| format!("; {keyword}: {meaning}"));
+    let help = facts.help.to_owned() + &meaning.unwrap_or_default();
     let help = default.map_or(help.clone(), |default| format!("{help} [default: {default}]"));
-    let argument = Arg::new(option.name).long(option.name).help(help).aliases(option.aliases);
-    let argument = argument.conflicts_with_all(option.conflicts);
-    let argument = option.requires.into_iter().fold(argument, Arg::requires);
-    let argument = option.short.into_iter().fold(argument, Arg::short);
-    match option.shape {
+    let argument = Arg::new(facts.name).long(facts.name).help(help).aliases(facts.aliases);
+    let argument = argument.conflicts_with_all(facts.conflicts);
+    let argument = facts.requires.into_iter().fold(argument, Arg::requires);
+    let argument = facts.short.into_iter().fold(argument, Arg::short);
+    match facts.shape {
         Shape::Flag => argument.action(ArgAction::SetTrue),
         Shape::Keyword(keywords, aliases) => argument
-            .value_name(option.value_name)
+            .value_name(facts.value_name)
             .value_parser(PossibleValuesParser::new(possible_values(keywords, aliases))),
         Shape::Text => {
-            let set = Arc::new(option.set);
-            let keyword = option.keyword_of_launcher.map(|(keyword, _)| keyword);
+            let set = Arc::new(set);
+            let keyword = facts.keyword_of_launcher.map(|(keyword, _)| keyword);
             let parse = move |text: &str| match set(&mut C::default(), text) {
                 _ if keyword == Some(text) => Ok(text.to_owned()),
                 Ok(()) => Ok(text.to_owned()),
                 Err(error) => Err(format!("{error:#}")),
             };
-            argument.value_name(option.value_name).value_parser(parse).allow_negative_numbers(true)
+            argument.value_name(facts.value_name).value_parser(parse).allow_negative_numbers(true)
         }
     }
 }
 
 impl<C: Options, const IS_WORKER: bool> FromArgMatches for Typed<C, IS_WORKER> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let typed = |option: OptionSpec<C>| {
+        let typed = |OptionSpec { facts: Facts { name, flag, shape, .. }, .. }: OptionSpec<C>| {
             let is_typed = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
-            if let Some((_, value)) = option.flag.filter(|(flag, _)| is_typed(*flag)) {
-                return Some((option.name, value.to_owned()));
+            if let Some((_, value)) = flag.filter(|(flag, _)| is_typed(*flag)) {
+                return Some((name, value.to_owned()));
             }
-            let is_typed = is_typed(option.name);
-            let text = match option.shape {
+            let text = match shape {
                 Shape::Flag => "yes".to_owned(),
-                _ => matches.get_one::<String>(option.name)?.clone(),
+                _ => matches.get_one::<String>(name)?.clone(),
             };
-            is_typed.then_some((option.name, text))
+            is_typed(name).then_some((name, text))
         };
         Ok(Typed { values: Self::options().filter_map(typed).collect(), config: PhantomData })
     }

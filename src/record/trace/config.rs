@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::options::option_table::{OptionSpec, OptionValue, Options};
-use crate::{keyword_enum, option};
+use crate::{config_options, keyword_enum};
 
 /// Iterations that are traced where nobody says which: the first ones after warm-up.
 const USUAL_ITERATIONS: u32 = 5;
@@ -87,49 +87,25 @@ impl OptionValue for IterationRange {
     }
 }
 
-/// What is traced, and where it goes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TraceConfig {
-    /// Where rank 0 writes the trace of all ranks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<PathBuf>,
-    /// Which iterations; `None` are the first five after warm-up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub iterations: Option<IterationRange>,
-    /// How it is written.
-    pub format: TraceFormat,
-    /// Whether the times of these iterations are told by layer.
-    #[serde(default)]
-    pub profile_layers: bool,
-}
-
-impl Default for TraceConfig {
-    fn default() -> TraceConfig {
-        TraceConfig { file: None, iterations: None, format: TraceFormat::Chrome, profile_layers: false }
-    }
-}
-
-impl Options for TraceConfig {
-    const HEADING: &'static str = "Trace";
-
-    fn options() -> Vec<OptionSpec<TraceConfig>> {
-        vec![
-            option!(file, "trace", "FILE", "Where rank 0 writes a timeline of all ranks").for_worker(),
-            option!(iterations, "trace-iterations", "FIRST-LAST", "Iterations that are traced, counted from 1")
-                .default_is("the first five after warm-up"),
-            option!(
-                format,
-                "trace-format",
-                "FORMAT",
-                "How a timeline is written: for Perfetto and Chrome, or as Horovod writes its own"
-            ),
-            option!(
-                profile_layers,
-                "profile-layers",
-                "",
-                "Print the time of each layer in these iterations, and what share of the device's rate it reached"
-            ),
-        ]
+config_options! {
+    /// What is traced, and where it goes.
+    #[derive(Eq)]
+    TraceConfig "Trace" {
+        /// Where rank 0 writes the trace of all ranks.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<PathBuf> = None => option("trace", "FILE", "Where rank 0 writes a timeline of all ranks")
+            .for_worker(),
+        /// Which iterations; `None` are the first five after warm-up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        iterations: Option<IterationRange> = None => option("trace-iterations", "FIRST-LAST",
+            "Iterations that are traced, counted from 1").default_is("the first five after warm-up"),
+        /// How it is written.
+        format: TraceFormat = TraceFormat::Chrome => option("trace-format", "FORMAT",
+            "How a timeline is written: for Perfetto and Chrome, or as Horovod writes its own"),
+        /// Whether the times of these iterations are told by layer.
+        #[serde(default)]
+        profile_layers: bool = false => option("profile-layers", "",
+            "Print the time of each layer in these iterations, and what share of the device's rate it reached"),
     }
 }
 

@@ -1,21 +1,20 @@
-//! What one bandwidth run is asked to do, with every default. [`options`](super::options) has names, ranges and help.
+//! What one bandwidth run is asked to do: every option with its default. The short ones are nccl-tests'.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use anyhow::{Context, bail, ensure};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use anyhow::bail;
 
+use crate::benchmark::bandwidth::messages::Growth;
+pub use crate::benchmark::bandwidth::messages::Messages;
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
-use crate::dimension::model::Model;
 use crate::dimension::operation::{Operands, Operation, Reduction};
 use crate::dimension::units::{Bytes, GigabytesPerSecond};
-use crate::keyword_enum;
+use crate::options::option_table::{OptionSpec, OptionValue, Options};
 use crate::trace::config::TraceConfig;
+use crate::{config_options, keyword_enum};
 
 keyword_enum!(
     /// What becomes of the sums of a network's gradients inside the measured time.
@@ -44,108 +43,113 @@ impl Arrays {
     }
 }
 
-/// More sizes than anybody reads.
-pub(super) const MAXIMUM_SIZES: u64 = 10_000;
-
-/// How one message size follows from the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Growth {
-    /// Times this.
-    Factor(u64),
-    /// Plus this.
-    Increment(Bytes),
+config_options! {
+    /// One bandwidth run.
+    BandwidthConfig "Exchange" {
+        /// What the ranks do with it; older records have an all-reduce and do not say so.
+        #[serde(default)]
+        operation: Operation = Operation::AllReduce => option("op", "NAME",
+            "What the ranks do, as nccl-tests' programs are called").for_worker(),
+        /// How values come together where they are reduced.
+        #[serde(default)]
+        reduction: Reduction = Reduction::Sum => option("redop", "NAME",
+            "How values come together in an operation that reduces").short('o'),
+        /// Rank that is the root of a reduce or a broadcast.
+        #[serde(default)]
+        root: u32 = 0 => option("root", "RANK", "Rank that a reduce or a broadcast has for its root")
+            .short('r').range(0u32..=1_000_000),
+        /// What is exchanged.
+        messages: Messages = Messages::default() => group(Messages::options()),
+        /// Of which arrays, where they are gradients.
+        #[serde(default = "Arrays::all")]
+        arrays: Arrays = Arrays::Weights => option("arrays", "NAME",
+            "Which gradients of the network: weights, those that measure.py counts, or all, as training exchanges"),
+        /// Where.
+        device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
+            "Where to exchange; auto takes CUDA where all of it is there and says what is missing").order(1),
+        /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
+        threads: Option<u32> = None => option("threads", "N", "CPU threads of a rank, for the optimizer")
+            .range(1u32..=4096).default_is("the host's cores divided among its ranks").order(1),
+        /// How.
+        #[serde(flatten)]
+        exchange: ExchangeConfig = ExchangeConfig::default() => group(exchange_options()).order(4),
+        /// Where a network's gradients are summed and weights updated.
+        #[serde(flatten)]
+        kv_store: KvStoreConfig = KvStoreConfig::default() => group(kv_store_options()).order(4),
+        /// The code that a network's gradients are exchanged by.
+        #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
+        gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::of(
+            "gradient-compression", "CODE",
+            "Form in which the gradients of --model are exchanged: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD \
+             (measure.py's --gc-type), or topk:RATIO; the error is then what the code leaves out",
+            |config: &Self| config.gradient_compression.shown(),
+            |config: &mut Self, text| config.gradient_compression.set(&mut config.exchange, text),
+        )]).default_is("none").order(4),
+        /// Measured iterations of each size.
+        iterations: u32 = 20 => option("iters", "N",
+            "Measured iterations of each size, warm-up excluded, as nccl-tests' -n; in sweep --iters includes it")
+            .range(1u32..=10_000_000).short('n'),
+        /// Iterations before them that no figure holds.
+        warmup: u32 = 5 => option("warmup", "N", "Iterations before them that no figure holds")
+            .range(0u32..=10_000_000).short('w').aliases(&["warmup_iters"]),
+        /// Whether every rank checks every result.
+        check: bool = true => each([OptionSpec::of(
+            "check", "0|1", "Check every result on every rank, 1, or none, 0",
+            |config: &Self| u8::from(config.check).to_string(),
+            BandwidthConfig::set_check,
+        )]).short('c').aliases(&["test-results"]),
+        /// What becomes of the sums of a network's gradients inside the measured time.
+        optimizer: OptimizerChoice = OptimizerChoice::None => option("optimizer", "NAME",
+            "What becomes of the gradients of --model: none, every rank gets their sum; sgd, measure.py's update of \
+             weights"),
+        /// Where rank 0 writes every sample.
+        json: Option<PathBuf> = None => option("json", "FILE", "Where rank 0 writes every sample (JSON)")
+            .for_worker().order(3),
+        /// Least average bus bandwidth; the run fails below it.
+        min_busbw: Option<GigabytesPerSecond> = None => option("min-busbw", "GB/S",
+            "Fail, by exit status 1, where the average bus bandwidth is below this")
+            .range(GigabytesPerSecond(0.0)..=GigabytesPerSecond(1e6)).order(2),
+        /// What is traced.
+        #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+        trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options_of_spans()).order(4),
+    }
 }
 
-/// What is exchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Messages {
-    /// Arrays of growing size, each out of place and in place, as nccl-tests has them.
-    Sizes {
-        /// First size.
-        begin: Bytes,
-        /// Last size, where the steps meet it.
-        end: Bytes,
-        /// Step.
-        growth: Growth,
-    },
-    /// The gradients of a network, in buckets.
-    Gradients(Model),
+fn exchange_options() -> impl Iterator<Item = OptionSpec<ExchangeConfig>> {
+    // Here it is the only type.
+    let change = |option: OptionSpec<_>| option.aliases(&["datatype", "dtype"]).short('d');
+    ExchangeConfig::options()
+        .into_iter()
+        .map(move |option| if option.name() == "wire" { change(option) } else { option })
 }
 
-/// One bandwidth run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct BandwidthConfig {
-    /// What the ranks do with it; older records have an all-reduce and do not say so.
-    #[serde(default)]
-    pub operation: Operation,
-    /// How values come together where they are reduced.
-    #[serde(default)]
-    pub reduction: Reduction,
-    /// Rank that is the root of a reduce or a broadcast.
-    #[serde(default)]
-    pub root: u32,
-    /// What is exchanged.
-    pub messages: Messages,
-    /// Of which arrays, where they are gradients.
-    #[serde(default = "Arrays::all")]
-    pub arrays: Arrays,
-    /// Where.
-    pub device: DeviceChoice,
-    /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
-    pub threads: Option<u32>,
-    /// How.
-    #[serde(flatten)]
-    pub exchange: ExchangeConfig,
-    /// Where a network's gradients are summed and weights updated.
-    #[serde(flatten)]
-    pub kv_store: KvStoreConfig,
-    /// The code that a network's gradients are exchanged by.
-    #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
-    pub gradient_compression: GradientCompression,
-    /// Measured iterations of each size.
-    pub iterations: u32,
-    /// Iterations before them that no figure holds.
-    pub warmup: u32,
-    /// Whether every rank checks every result.
-    pub check: bool,
-    /// What becomes of the sums of a network's gradients inside the measured time.
-    pub optimizer: OptimizerChoice,
-    /// Where rank 0 writes every sample.
-    pub json: Option<PathBuf>,
-    /// Least average bus bandwidth; the run fails below it.
-    pub min_busbw: Option<GigabytesPerSecond>,
-    /// What is traced.
-    #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
-    pub trace: TraceConfig,
+fn kv_store_options() -> impl Iterator<Item = OptionSpec<KvStoreConfig>> {
+    let change = |option: OptionSpec<_>| option.aliases(&["kvstore"]);
+    KvStoreConfig::options()
+        .into_iter()
+        .map(move |option| if option.name() == "kv-store" { change(option) } else { option })
 }
 
-impl Default for BandwidthConfig {
-    fn default() -> BandwidthConfig {
-        BandwidthConfig {
-            operation: Operation::AllReduce,
-            reduction: Reduction::Sum,
-            root: 0,
-            messages: Messages::Sizes { begin: Bytes(8), end: Bytes(128 << 20), growth: Growth::Factor(2) },
-            arrays: Arrays::Weights,
-            device: DeviceChoice::Auto,
-            threads: None,
-            exchange: ExchangeConfig::default(),
-            kv_store: KvStoreConfig::default(),
-            gradient_compression: GradientCompression::None,
-            iterations: 20,
-            warmup: 5,
-            check: true,
-            optimizer: OptimizerChoice::None,
-            json: None,
-            min_busbw: None,
-            trace: TraceConfig::default(),
-        }
+impl OptionValue for GigabytesPerSecond {
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<GigabytesPerSecond> {
+        f64::parse(text).map(GigabytesPerSecond)
     }
 }
 
 impl BandwidthConfig {
+    fn set_check(&mut self, text: &str) -> anyhow::Result<()> {
+        self.check = match text {
+            "0" => false,
+            "1" => true,
+            _ => bail!("choose 0 or 1"),
+        };
+        Ok(())
+    }
+
     /// With what its choices come to on `device`.
     pub fn on(&self, device: DeviceKind) -> BandwidthConfig {
         BandwidthConfig { exchange: self.exchange.on(device, self.kv_store.kv_store), ..self.clone() }
@@ -155,9 +159,7 @@ impl BandwidthConfig {
     ///
     /// 8 to 64 by a factor of 2 is 8, 16, 32, 64.
     pub fn sizes(&self) -> Vec<Bytes> {
-        let Messages::Sizes { begin, end, growth } = self.messages else {
-            return Vec::new();
-        };
+        let Some((begin, end, growth)) = self.messages.sizes() else { return Vec::new() };
         let next = |size: &Bytes| match growth {
             Growth::Factor(factor) => size.0.checked_mul(factor).map(Bytes),
             Growth::Increment(increment) => size.0.checked_add(increment.0).map(Bytes),
@@ -221,30 +223,6 @@ pub struct ArraySize {
     pub elements: u64,
 }
 
-/// A size as nccl-tests takes it: bytes, or with K, M or G in steps of 1024.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TypedSize(pub Bytes);
-
-impl FromStr for TypedSize {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<TypedSize> {
-        let explain =
-            || format!("{text:?} is no size: write bytes, or K, M, G (steps of 1024) behind a number, as 64K");
-        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-        let shift = match &text[digits.len()..] {
-            "" | "B" => 0,
-            "K" | "k" | "KB" | "KiB" => 10,
-            "M" | "m" | "MB" | "MiB" => 20,
-            "G" | "g" | "GB" | "GiB" => 30,
-            _ => bail!(explain()),
-        };
-        let number: f64 = digits.parse().ok().filter(|number: &f64| number.is_finite()).with_context(explain)?;
-        ensure!(number >= 0.0 && number < (1u64 << 40) as f64, explain());
-        Ok(TypedSize(Bytes((number * f64::from(1u32 << shift)) as u64)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,16 +269,5 @@ mod tests {
         assert_eq!(given, [(Reduction::Max, 0), (Reduction::Max, 1), (Reduction::Sum, 0)]);
         let alone = &asked.of_operations(&[Operation::AllGather])[0];
         assert_eq!((alone.reduction, alone.root), (Reduction::Max, 1), "to be refused in words");
-    }
-
-    #[test]
-    fn typed_sizes_are_nccl_tests_own() {
-        for (text, bytes) in [("8", 8), ("64K", 65_536), ("1M", 1 << 20), ("1G", 1 << 30), ("0.5k", 512)] {
-            assert_eq!(text.parse::<TypedSize>().expect(text).0, Bytes(bytes));
-        }
-        for text in ["", "x", "8T", "-1", "1e400", "inf", "NaN"] {
-            let error = text.parse::<TypedSize>().expect_err(text).to_string();
-            assert!(error.contains("is no size"), "{error}");
-        }
     }
 }

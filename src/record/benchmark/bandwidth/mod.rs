@@ -6,6 +6,7 @@ pub mod config;
 pub mod figures;
 pub mod gradients_use;
 pub mod lines;
+pub mod messages;
 mod nullable;
-pub mod options;
 pub mod record;
+mod validation;

@@ -1,5 +1,4 @@
-//! What one run of reading and decoding is asked to do, with every default. [`options`](super::options) has names, ranges and
-//! help.
+//! What one run of reading and decoding is asked to do: every option with its default.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::dimension::model::Model;
-use crate::keyword_enum;
-use crate::options::option_table::OptionValue;
+use crate::options::option_table::{OF_NETWORK, OptionSpec, OptionValue, Options};
 use crate::trace::config::TraceConfig;
+use crate::{config_options, keyword_enum};
 
 keyword_enum!(
     /// Where a pass takes the files' bytes from.
@@ -92,61 +91,57 @@ impl OptionValue for ThreadCounts {
     }
 }
 
-/// One run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct InputConfig {
-    /// Which images.
-    pub data: DataFiles,
-    /// Network whose size of image, channels and classes the batches have.
-    pub model: Model,
-    /// Height and width of an image in a batch, in pixels; `None` is the network's own size, in a record what it came to.
-    pub image_size: Option<u32>,
-    /// Images of a batch.
-    pub batch_size: u32,
-    /// Threads that read and decode, of each pass; in a record what it came to.
-    pub decode_threads: ThreadCounts,
-    /// Which passes there are.
-    pub cache: CacheChoice,
-    /// What each pass measures at least, in seconds; a cold one ends with the data's last whole batch.
-    pub seconds: u32,
-    /// Batches that each pass measures instead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub batches: Option<u32>,
-    /// Batches before them that no figure holds.
-    pub warmup: u32,
-    /// Batches of a line of MXNet's.
-    pub display: u32,
-    /// Seed of order and augmentation.
-    pub seed: i64,
-    /// How images are read; its threads are those above.
-    pub images: ImageInputConfig,
-    /// Where rank 0 writes the record (JSON).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub record: Option<PathBuf>,
-    /// What is traced.
-    #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
-    pub trace: TraceConfig,
+config_options! {
+    /// One run.
+    InputConfig "Input" {
+        /// Which images.
+        data: DataFiles = DataFiles::default() => option("data", "FILES",
+            "Images to read: .rec files with commas between them, a folder of them or of classes, or MNIST's arrays")
+            .default_is("none: it must be named"),
+        /// Network whose size of image, channels and classes the batches have.
+        model: Model = Model::default() => option("model", "NAME",
+            "Network whose size of image, channels and classes the batches have"),
+        /// Height and width of an image in a batch, in pixels; `None` is the network's own size, in a record what it came to.
+        image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image in a batch")
+            .range(1u32..=4096).default_is(OF_NETWORK),
+        /// Images of a batch.
+        batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images of a batch").range(1u32..=65_536),
+        /// Threads that read and decode, of each pass; in a record what it came to.
+        decode_threads: ThreadCounts = ThreadCounts::default() => option("decode-threads", "N,..",
+            "Threads that read and decode on each host, of one pass after the other")
+            .aliases(&["data-nthreads"]).default_is("powers of two, and the cores of the host"),
+        /// Which passes there are.
+        cache: CacheChoice = CacheChoice::Both => option("cache", "WHICH",
+            "Passes from the disk (cold: the kernel drops the files' pages first), from memory (warm), or both"),
+        /// What each pass measures at least, in seconds; a cold one ends with the data's last whole batch.
+        seconds: u32 = 10 => option("seconds", "N", "Measure so long in each pass, a cold one at most all images once")
+            .range(1u32..=86_400),
+        /// Batches that each pass measures instead.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        batches: Option<u32> = None => option("batches", "N", "Measure so many batches in each pass instead")
+            .range(1u32..=10_000_000).conflicts_with(&["seconds"]),
+        /// Batches before them that no figure holds.
+        warmup: u32 = 2 => option("warmup", "BATCHES", "Batches before them that no figure holds")
+            .range(0u32..=10_000_000),
+        /// Batches of a line of MXNet's.
+        display: u32 = 20 => option("disp-batches", "N", "Batches of a line of MXNet's").range(1u32..=10_000_000),
+        /// Seed of order and augmentation.
+        seed: i64 = 0 => option("seed", "N", "Seed of the order of the images and of what is drawn for each"),
+        /// How images are read; its threads are those above.
+        images: ImageInputConfig = ImageInputConfig::default() => group(image_options()).order(1),
+        /// Where rank 0 writes the record (JSON).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        record: Option<PathBuf> = None => option("record", "FILE", "Where rank 0 writes the record (JSON)")
+            .for_worker(),
+        /// What is traced.
+        #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+        trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options_of_spans()).order(1),
+    }
 }
 
-impl Default for InputConfig {
-    fn default() -> InputConfig {
-        InputConfig {
-            data: DataFiles::default(),
-            model: Model::default(),
-            image_size: None,
-            batch_size: 128,
-            decode_threads: ThreadCounts::default(),
-            cache: CacheChoice::Both,
-            seconds: 10,
-            batches: None,
-            warmup: 2,
-            display: 20,
-            seed: 0,
-            images: ImageInputConfig::default(),
-            record: None,
-            trace: TraceConfig::default(),
-        }
-    }
+/// Without the one that is a list here.
+fn image_options() -> impl Iterator<Item = OptionSpec<ImageInputConfig>> {
+    ImageInputConfig::options().into_iter().filter(|option| option.name() != "decode-threads")
 }
 
 impl InputConfig {

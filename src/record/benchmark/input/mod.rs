@@ -3,6 +3,6 @@
 
 pub mod config;
 pub mod lines;
-pub mod options;
 pub mod pass;
 pub mod record;
+mod validation;

@@ -9,13 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Wire};
+use crate::config_options;
 use crate::dimension::case::Case;
 use crate::dimension::dtype::Dtype;
 pub use crate::dimension::kv_store::{KeyPlacement, KvStore};
 use crate::dimension::model::Model;
 use crate::dimension::units::Bytes;
-use crate::option;
-use crate::options::option_table::OptionSpec;
 
 /// Memory of servers that hold so many weights together, at least, where the workers' pushes of them take `pushes`: weights,
 /// momenta, sums and the copy that goes to the workers, all fp32.
@@ -24,23 +23,24 @@ pub fn server_memory(weights: u64, pushes: Bytes) -> Bytes {
     Bytes(ARRAYS * Wire::Fp32.bytes() * weights + pushes.0)
 }
 
-/// Which kv-store, and its servers.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct KvStoreConfig {
-    /// Where gradients are summed and weights updated.
-    #[serde(default = "KvStore::ring")]
-    pub kv_store: KvStore,
-    /// Server processes beside the ranks; only those of `dist_*` have any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub servers: Option<u32>,
-    /// Which server holds which array.
-    #[serde(default = "KeyPlacement::balanced", skip_serializing_if = "KeyPlacement::is_balanced")]
-    pub key_placement: KeyPlacement,
-}
-
-impl Default for KvStoreConfig {
-    fn default() -> KvStoreConfig {
-        KvStoreConfig { kv_store: KvStore::Ring, servers: None, key_placement: KeyPlacement::Balanced }
+config_options! {
+    /// Which kv-store, and its servers.
+    #[derive(Copy)]
+    KvStoreConfig "Key-value store" {
+        /// Where gradients are summed and weights updated.
+        #[serde(default = "KvStore::ring")]
+        kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
+            "Where gradients are summed and weights updated, by MXNet's names; ring is all-reduce, then every rank \
+             updates"),
+        /// Server processes beside the ranks; only those of `dist_*` have any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        servers: Option<u32> = None => option("servers", "N",
+            "Server processes of --kv-store dist_*, beside the ranks: of those that mpirun starts the last N")
+            .range(1u32..=65_536).default_of_launcher("one for each host of the case"),
+        /// Which server holds which array.
+        #[serde(default = "KeyPlacement::balanced", skip_serializing_if = "KeyPlacement::is_balanced")]
+        key_placement: KeyPlacement = KeyPlacement::Balanced => option("key-placement", "NAME",
+            "Which server holds which array: balanced by size, or MXNet's hash"),
     }
 }
 
@@ -95,32 +95,6 @@ impl KvStoreConfig {
             true => KvStoreConfig { kv_store, ..self },
             false => KvStoreConfig { kv_store, ..KvStoreConfig::default() },
         }
-    }
-
-    /// Its options.
-    pub fn options() -> Vec<OptionSpec<KvStoreConfig>> {
-        vec![
-            option!(
-                kv_store,
-                "kv-store",
-                "NAME",
-                "Where gradients are summed and weights updated, by MXNet's names; ring is all-reduce, then every rank updates"
-            ),
-            option!(
-                servers,
-                "servers",
-                "N",
-                "Server processes of --kv-store dist_*, beside the ranks: of those that mpirun starts the last N"
-            )
-            .range(1u32..=65_536)
-            .default_of_launcher("one for each host of the case"),
-            option!(
-                key_placement,
-                "key-placement",
-                "NAME",
-                "Which server holds which array: balanced by size, or MXNet's hash"
-            ),
-        ]
     }
 
     /// Refuses servers whose number nobody says.

@@ -1,59 +1,71 @@
-//! What one scoring run is asked to do, with every default. [`options`](super::options) has names, ranges and help.
+//! What one scoring run is asked to do: every option with its default.
 
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::benchmark::SweepProfile;
 use crate::benchmark::exchange::Switch;
+use crate::benchmark::{SweepProfile, cores};
+use crate::config_options;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
 use crate::dimension::graphs::GraphChoice;
 use crate::dimension::layout::LayoutChoice;
 use crate::dimension::model::Model;
+use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, check_ranges};
 use crate::trace::config::TraceConfig;
 
-/// One scoring run. [`ScoreConfig::default`] has the passes of MXNet's benchmark_score.py: 10 timed ones after 5 dry ones.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ScoreConfig {
-    /// Network.
-    pub model: Model,
-    /// Images of a rank and pass.
-    pub batch_size: u32,
-    /// Precision of the pass.
-    pub dtype: Dtype,
-    /// Where to compute.
-    pub device: DeviceChoice,
-    /// Memory layout; in a record what it came to.
-    pub layout: LayoutChoice,
-    /// Timed passes.
-    pub iterations: u32,
-    /// Dry passes before them, which no figure holds.
-    pub warmup: u32,
-    /// Height and width of an image in pixels; `None` is the network's own size, in a record what it came to.
-    pub image_size: Option<u32>,
-    /// Whether batch normalization is taken into the convolution before it; records said nothing before it was.
-    #[serde(default = "Switch::off")]
-    pub fold: Switch,
-    /// Use of a CUDA graph for the timed passes. A record contains the outcome; absent means off.
-    #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
-    pub graphs: GraphChoice,
-    /// CPU threads of a rank; `None` divides the host's cores among its ranks.
-    pub threads: Option<u32>,
-    /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
-    /// the ranks of its largest, so that a device is the same in all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cores_divided_by: Option<u32>,
-    /// Seed of weights and data; rank r's data take `seed + r`.
-    pub seed: i64,
-    /// Weights to use (safetensors).
-    pub init: Option<PathBuf>,
-    /// Where rank 0 writes the record (JSON).
-    pub record: Option<PathBuf>,
-    /// What is traced.
-    #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
-    pub trace: TraceConfig,
+config_options! {
+    /// One scoring run. [`ScoreConfig::default`] has the passes of MXNet's benchmark_score.py: 10 timed ones after 5 dry ones.
+    ScoreConfig "Scoring" {
+        /// Network.
+        model: Model = Model::default() => option("model", "NAME", "Network to score with"),
+        /// Images of a rank and pass.
+        batch_size: u32 = 32 => option("batch-size", "IMAGES", "Images of a rank and pass")
+            .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
+            .set_by_profile(),
+        /// Precision of the pass.
+        dtype: Dtype = Dtype::Fp32 => option("dtype", "TYPE",
+            "Precision of the pass; fp32 is IEEE, tf32 only when asked for"),
+        /// Where to compute.
+        device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
+            "Where to compute; auto takes CUDA where all of it is there and says what is missing"),
+        /// Memory layout; in a record what it came to.
+        layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
+            "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"),
+        /// Timed passes.
+        iterations: u32 = 10 => option("iters", "N", "Timed passes").range(1u32..=10_000_000).set_by_profile(),
+        /// Dry passes before them, which no figure holds.
+        warmup: u32 = 5 => option("warmup", "N", "Dry passes before them, which no figure holds")
+            .range(0u32..=10_000_000).set_by_profile(),
+        /// Height and width of an image in pixels; `None` is the network's own size, in a record what it came to.
+        image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
+            .range(1u32..=4096).default_is(OF_NETWORK),
+        /// Whether batch normalization is taken into the convolution before it; records said nothing before it was.
+        #[serde(default = "Switch::off")]
+        fold: Switch = Switch::On => option("fold", "ON|OFF",
+            "Take batch normalization into the convolution before it, and ReLU and sums into its end, as compilers do"),
+        /// Use of a CUDA graph for the timed passes. A record contains the outcome; absent means off.
+        #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
+        graphs: GraphChoice = GraphChoice::Auto => option("graphs", "WHEN",
+            "On GPUs, capture a pass as a CUDA graph and replay it; auto falls back to separate launches"),
+        /// CPU threads of a rank; `None` divides the host's cores among its ranks.
+        threads: Option<u32> = None => shared(cores::threads),
+        /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
+        /// the ranks of its largest, so that a device is the same in all of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cores_divided_by: Option<u32> = None => shared(cores::divided_by),
+        /// Seed of weights and data; rank r's data take `seed + r`.
+        seed: i64 = 0 => option("seed", "N",
+            "Seed of the weights, the same on every device, and, plus the rank, of the data"),
+        /// Weights to use (safetensors).
+        init: Option<PathBuf> = None => option("init", "FILE",
+            "Weights to use: safetensors with the names of the network's source"),
+        /// Where rank 0 writes the record (JSON).
+        record: Option<PathBuf> = None => option("record", "FILE", "Where rank 0 writes the record (JSON)")
+            .for_worker(),
+        /// What is traced.
+        #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+        trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options_of_layers()),
+    }
 }
 
 impl ScoreConfig {
@@ -64,6 +76,13 @@ impl ScoreConfig {
             SweepProfile::Dlperf | SweepProfile::Cpu => ScoreConfig::default(),
             SweepProfile::Quick => ScoreConfig { batch_size: 4, iterations: 5, warmup: 2, ..ScoreConfig::default() },
         }
+    }
+
+    /// Refuses values outside their range; the message names option, value and range.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        check_ranges(self)?;
+        self.trace.check(self.iterations)?;
+        self.model.check_image_size(self.image_size())
     }
 
     /// With what its choices come to on `device`.
@@ -86,25 +105,14 @@ impl ScoreConfig {
     }
 }
 
-impl Default for ScoreConfig {
-    fn default() -> ScoreConfig {
-        ScoreConfig {
-            model: Model::default(),
-            batch_size: 32,
-            dtype: Dtype::Fp32,
-            device: DeviceChoice::Auto,
-            layout: LayoutChoice::Auto,
-            iterations: 10,
-            warmup: 5,
-            image_size: None,
-            fold: Switch::On,
-            graphs: GraphChoice::Auto,
-            threads: None,
-            cores_divided_by: None,
-            seed: 0,
-            init: None,
-            record: None,
-            trace: TraceConfig::default(),
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_outside_its_range_is_refused() {
+        let error =
+            ScoreConfig { batch_size: 0, ..ScoreConfig::default() }.validate().expect_err("refused").to_string();
+        assert_eq!(error, "--batch-size 0 is out of range: choose 1 to 65536");
     }
 }

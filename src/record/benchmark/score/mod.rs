@@ -1,5 +1,4 @@
 //! Scoring: inference alone, as MXNet's benchmark_score.py: what is asked, what may be typed, what is written down.
 
 pub mod config;
-pub mod options;
 pub mod record;

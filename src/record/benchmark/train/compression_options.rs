@@ -27,16 +27,6 @@ pub fn check(config: &TrainConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the option shows.
-pub fn text(config: &TrainConfig) -> String {
-    config.gradient_compression.shown()
-}
-
-/// Takes what was typed, after `--wire` and `--backend`.
-pub fn set(config: &mut TrainConfig, text: &str) -> anyhow::Result<()> {
-    config.gradient_compression.set(&mut config.exchange, text)
-}
-
 impl TrainConfig {
     /// In what form gradients go: the wire's type, or the code.
     pub fn wire_text(&self) -> String {
@@ -67,12 +57,12 @@ mod tests {
         let with = |wire: Wire, backend: BackendChoice, text: &str| {
             let exchange = ExchangeConfig { wire, backend, ..ExchangeConfig::default() };
             let mut config = TrainConfig { exchange, ..TrainConfig::default() };
-            set(&mut config, text).and_then(|()| check(&config)).map(|()| config)
+            config.gradient_compression.set(&mut config.exchange, text).and_then(|()| check(&config)).map(|()| config)
         };
         let auto = BackendChoice::Auto;
         let half = with(Wire::Fp32, auto, "fp16").expect("half precision");
         assert_eq!((half.exchange.wire, half.gradient_compression), (Wire::Fp16, GradientCompression::None));
-        assert_eq!((text(&half), half.wire_text()), (String::new(), "fp16".to_owned()));
+        assert_eq!((half.gradient_compression.shown(), half.wire_text()), (String::new(), "fp16".to_owned()));
         assert_eq!(with(Wire::Bf16, auto, "bf16").expect("said twice").exchange.wire, Wire::Bf16);
         assert_eq!(with(Wire::Fp32, auto, "2bit").expect("a code").wire_text(), "2bit:0.5");
         let refused = |wire, backend, text| with(wire, backend, text).expect_err(text).to_string();

@@ -1,4 +1,4 @@
-//! What one training run is asked to do, with every default. [`options`](super::options) has names, ranges and help.
+//! What one training run is asked to do: every option with its default.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,19 +8,21 @@ use anyhow::bail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::SweepProfile;
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
+use crate::benchmark::{SweepProfile, cores};
+use crate::config_options;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
 use crate::dimension::graphs::GraphChoice;
 use crate::dimension::kernels::KernelsChoice;
 use crate::dimension::layout::LayoutChoice;
 use crate::dimension::model::Model;
+use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, OptionSpec, OptionValue};
 use crate::trace::config::TraceConfig;
 
 /// A fault that is injected, for tests of what ringmark does about it.
@@ -81,6 +83,16 @@ impl FromStr for Fault {
     }
 }
 
+impl OptionValue for Fault {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Fault> {
+        text.parse()
+    }
+}
+
 impl TryFrom<String> for Fault {
     type Error = anyhow::Error;
 
@@ -95,135 +107,139 @@ impl From<Fault> for String {
     }
 }
 
-/// One training run. [`TrainConfig::default`] is DLPerf's: batch 128, 120 iterations of which 20 are warm-up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TrainConfig {
-    /// Network.
-    #[serde(default)]
-    pub model: Model,
-    /// Images a rank and iteration; their mean over the ranks where `work_load` divides them unevenly.
-    pub batch_size: u32,
-    /// How the images of all ranks are divided among them; `None` gives each the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub work_load: Option<WorkLoad>,
-    /// Precision of the step.
-    pub dtype: Dtype,
-    /// Where to train.
-    pub device: DeviceChoice,
-    /// Memory layout; in a record what it came to.
-    pub layout: LayoutChoice,
-    /// Kernels of the layers on a GPU; in a record the ones that ran.
-    #[serde(default, skip_serializing_if = "KernelsChoice::is_auto")]
-    pub kernels: KernelsChoice,
-    /// Use of CUDA graphs for forward and backward. A record contains the outcome; absent means off.
-    #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
-    pub graphs: GraphChoice,
-    /// Iterations, warm-up included.
-    pub iterations: u32,
-    /// First iterations that the figures leave out.
-    pub warmup: u32,
-    /// Height and width of an image in pixels; `None` is the network's own size, in a record what it came to.
-    pub image_size: Option<u32>,
-    /// Whether a bucket's all-reduce starts while backward goes on.
-    pub overlap: Switch,
-    /// How gradients are exchanged.
-    #[serde(flatten)]
-    pub exchange: ExchangeConfig,
-    /// Where gradients are summed and weights updated.
-    #[serde(flatten)]
-    pub kv_store: KvStoreConfig,
-    /// The code that gradients are exchanged by.
-    #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
-    pub gradient_compression: GradientCompression,
-    /// Whether bucket and chunk size are chosen by a short search before the first iteration.
-    #[serde(default)]
-    pub autotune: bool,
-    /// Where rank 0 writes what that search tried, in the columns of Horovod's log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub autotune_log: Option<PathBuf>,
-    /// CPU threads of a rank; `None` divides the host's cores among its ranks.
-    pub threads: Option<u32>,
-    /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
-    /// the ranks of its largest, so that a device is the same in all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cores_divided_by: Option<u32>,
-    /// Seed of weights and data; rank r's data take `seed + r`.
-    pub seed: i64,
-    /// Learning rate of one rank; the step uses it times the number of ranks.
-    pub learning_rate: f64,
-    /// Nesterov momentum.
-    pub momentum: f64,
-    /// L2 penalty on every parameter.
-    pub weight_decay: f64,
-    /// Iterations of linear learning-rate warm-up; `None` is one epoch: of the images that are read, else of ImageNet as DLPerf.
-    pub learning_rate_warmup: Option<u32>,
-    /// Epochs, validation and the course of the learning rate.
-    #[serde(default, skip_serializing_if = "LearningConfig::is_default")]
-    pub learning: LearningConfig,
-    /// First loss scale of fp16.
-    pub loss_scale: f64,
-    /// Whether batch normalization uses its running statistics instead of the batch's.
-    pub freeze_batch_norm: bool,
-    /// Probability of dropout; `None` is the network's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dropout: Option<f64>,
-    /// Images to train on, or one batch (safetensors with `images` and `labels`), instead of a synthetic one.
-    pub data: DataFiles,
-    /// How images are read.
-    #[serde(default, skip_serializing_if = "ImageInputConfig::is_default")]
-    pub input: ImageInputConfig,
-    /// Weights to start from (safetensors).
-    pub init: Option<PathBuf>,
-    /// Where rank 0 writes the last weights (safetensors).
-    pub save: Option<PathBuf>,
-    /// Where rank 0 writes the run record (JSON Lines).
-    pub record: Option<PathBuf>,
-    /// What is traced.
-    #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
-    pub trace: TraceConfig,
-    /// A fault to inject.
-    pub inject: Option<Fault>,
-}
-
-impl Default for TrainConfig {
-    fn default() -> TrainConfig {
-        TrainConfig {
-            model: Model::default(),
-            batch_size: 128,
-            work_load: None,
-            dtype: Dtype::Fp32,
-            device: DeviceChoice::Auto,
-            layout: LayoutChoice::Auto,
-            kernels: KernelsChoice::Auto,
-            graphs: GraphChoice::Off,
-            iterations: 120,
-            warmup: 20,
-            image_size: None,
-            overlap: Switch::On,
-            exchange: ExchangeConfig::default(),
-            kv_store: KvStoreConfig::default(),
-            gradient_compression: GradientCompression::None,
-            autotune: false,
-            autotune_log: None,
-            threads: None,
-            cores_divided_by: None,
-            seed: 0,
-            learning_rate: 0.001,
-            momentum: 0.875,
-            weight_decay: 3.0518e-5,
-            learning_rate_warmup: None,
-            learning: LearningConfig::default(),
-            loss_scale: 65536.0,
-            freeze_batch_norm: false,
-            dropout: None,
-            data: DataFiles::default(),
-            input: ImageInputConfig::default(),
-            init: None,
-            save: None,
-            record: None,
-            trace: TraceConfig::default(),
-            inject: None,
-        }
+config_options! {
+    /// One training run. [`TrainConfig::default`] is DLPerf's: batch 128, 120 iterations of which 20 are warm-up.
+    TrainConfig "Training" {
+        /// Network.
+        #[serde(default)]
+        model: Model = Model::default() => option("model", "NAME", "Network to train"),
+        /// Images a rank and iteration; their mean over the ranks where `work_load` divides them unevenly.
+        batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images of a rank and iteration")
+            .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
+            .set_by_profile(),
+        /// How the images of all ranks are divided among them; `None` gives each the same.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        work_load: Option<WorkLoad> = None => option("work-load", "WEIGHTS",
+            "Divide the images of all ranks (batch size x ranks) by these weights: one for each rank (3,1), or one for \
+             each rank of a host (a=3,b=1); auto measures the speed of each rank first")
+            .default_is("the same for every rank"),
+        /// Precision of the step.
+        dtype: Dtype = Dtype::Fp32 => option("dtype", "TYPE",
+            "Precision of the step; fp32 is IEEE, tf32 only when asked for"),
+        /// Where to train.
+        device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
+            "Where to train; auto takes CUDA where all of it is there and says what is missing"),
+        /// Memory layout; in a record what it came to.
+        layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
+            "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"),
+        /// Kernels of the layers on a GPU; in a record the ones that ran.
+        #[serde(default, skip_serializing_if = "KernelsChoice::is_auto")]
+        kernels: KernelsChoice = KernelsChoice::Auto => option("kernels", "NAME",
+            "Kernels that a GPU trains with in nhwc: fused normalization, pooling and 1x1 convolutions, norm (without \
+             the convolutions) or libtorch's; auto is fused if they can be compiled"),
+        /// Use of CUDA graphs for forward and backward. A record contains the outcome; absent means off.
+        #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
+        graphs: GraphChoice = GraphChoice::Off => option("graphs", "WHEN",
+            "On GPUs, capture forward and backward as CUDA graphs during warm-up and replay them: faster for small \
+             batches, but the exchange has no times of its own; auto falls back to separate launches"),
+        /// Iterations, warm-up included.
+        iterations: u32 = 120 => option("iters", "N",
+            "Iterations of a run, warm-up included, as DLPerf's 120; in bandwidth --iters excludes it")
+            .range(1u32..=10_000_000).set_by_profile(),
+        /// First iterations that the figures leave out.
+        warmup: u32 = 20 => option("warmup", "N", "First iterations that the figures leave out").set_by_profile(),
+        /// Height and width of an image in pixels; `None` is the network's own size, in a record what it came to.
+        image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
+            .range(1u32..=4096).default_is(OF_NETWORK),
+        /// Whether a bucket's all-reduce starts while backward goes on.
+        overlap: Switch = Switch::On => option("overlap", "ON|OFF",
+            "Start a bucket's all-reduce while backward goes on"),
+        /// How gradients are exchanged.
+        #[serde(flatten)]
+        exchange: ExchangeConfig = ExchangeConfig::default() => group(ExchangeConfig::options()),
+        /// Where gradients are summed and weights updated.
+        #[serde(flatten)]
+        kv_store: KvStoreConfig = KvStoreConfig::default() => group(KvStoreConfig::options()),
+        /// The code that gradients are exchanged by.
+        #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
+        gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::of(
+            "gradient-compression", "CODE",
+            "Form in which gradients are exchanged: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD (MXNet's), or \
+             topk:RATIO of each bucket's values (with servers of each array's); codes keep what they leave out for the next \
+             step",
+            |config: &Self| config.gradient_compression.shown(),
+            |config: &mut Self, text| config.gradient_compression.set(&mut config.exchange, text),
+        )]).default_is("none"),
+        /// Whether bucket and chunk size are chosen by a short search before the first iteration.
+        #[serde(default)]
+        autotune: bool = false => option("autotune", "",
+            "Choose bucket and chunk size by a short search before the first iteration; its table goes into the \
+             record"),
+        /// Where rank 0 writes what that search tried, in the columns of Horovod's log.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        autotune_log: Option<PathBuf> = None => option("autotune-log", "FILE",
+            "Write what a search tried as CSV in the columns of Horovod's autotune log, the best again at its end: \
+             rank 0 that of --autotune; in a sweep this machine that of --autotune-over")
+            .aliases(&["autotune-log-file"]),
+        /// CPU threads of a rank; `None` divides the host's cores among its ranks.
+        threads: Option<u32> = None => shared(cores::threads),
+        /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
+        /// the ranks of its largest, so that a device is the same in all of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cores_divided_by: Option<u32> = None => shared(cores::divided_by),
+        /// Seed of weights and data; rank r's data take `seed + r`.
+        seed: i64 = 0 => option("seed", "N",
+            "Seed of the weights, the same on every device, and, plus the rank, of the data"),
+        /// Learning rate of one rank; the step uses it times the number of ranks.
+        learning_rate: f64 = 0.001 => option("lr", "RATE",
+            "Learning rate of one rank, multiplied by the number of ranks").range(0.0..=1e6),
+        /// Nesterov momentum.
+        momentum: f64 = 0.875 => option("momentum", "FACTOR", "Nesterov momentum").range(0.0..=1.0),
+        /// L2 penalty on every parameter.
+        weight_decay: f64 = 3.0518e-5 => option("weight-decay", "FACTOR", "L2 penalty on every parameter")
+            .range(0.0..=1e6).aliases(&["wd"]),
+        /// Iterations of linear learning-rate warm-up; `None` is one epoch: of the images that are read, else of ImageNet as DLPerf.
+        learning_rate_warmup: Option<u32> = None => option("lr-warmup-iters", "N",
+            "Iterations of linear learning-rate warm-up")
+            .default_is("one epoch: of the images of --data, else of ImageNet as DLPerf"),
+        /// Epochs, validation and the course of the learning rate.
+        #[serde(default, skip_serializing_if = "LearningConfig::is_default")]
+        learning: LearningConfig = LearningConfig::default() => group(LearningConfig::options()).order(1),
+        /// First loss scale of fp16.
+        loss_scale: f64 = 65536.0 => option("loss-scale", "SCALE", "First loss scale of fp16")
+            .range(1.0..=16_777_216.0),
+        /// Whether batch normalization uses its running statistics instead of the batch's.
+        freeze_batch_norm: bool = false => option("freeze-batch-norm", "",
+            "Let batch normalization use its running statistics instead of the batch's"),
+        /// Probability of dropout; `None` is the network's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dropout: Option<f64> = None => option("dropout", "P",
+            "Probability with which dropout drops a value; 0 to compare losses")
+            .range(0.0..=0.99).default_is("the network's own: 0.5 for AlexNet, VGG and Inception-v3, 0 for the others"),
+        /// Images to train on, or one batch (safetensors with `images` and `labels`), instead of a synthetic one.
+        data: DataFiles = DataFiles::default() => option("data", "FILES",
+            "Images to train on: .rec files with commas between them, a folder of them or of classes, or MNIST's \
+             arrays; .safetensors with `images` (n, channels, size, size) and `labels` (n) is one batch for every \
+             iteration").default_is("synthetic"),
+        /// How images are read.
+        #[serde(default, skip_serializing_if = "ImageInputConfig::is_default")]
+        input: ImageInputConfig = ImageInputConfig::default() => group(ImageInputConfig::options()).order(1),
+        /// Weights to start from (safetensors).
+        init: Option<PathBuf> = None => option("init", "FILE",
+            "Weights to start from: safetensors with the names of the network's source"),
+        /// Where rank 0 writes the last weights (safetensors).
+        save: Option<PathBuf> = None => option("save", "FILE",
+            "Where rank 0 writes the last weights: safetensors with the names of the network's source"),
+        /// Where rank 0 writes the run record (JSON Lines).
+        record: Option<PathBuf> = None => option("record", "FILE", "Where rank 0 writes the run record (JSON Lines)")
+            .for_worker(),
+        /// What is traced.
+        #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+        trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options()).order(1),
+        /// A fault to inject.
+        inject: Option<Fault> = None => option("inject", "FAULT",
+            "Inject a fault, for tests: fail:ITERATION:RANK, overflow:ITERATION, or slow:RANK:PERCENT (of its forward \
+             time)"),
     }
 }
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::image_input::DataFiles;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::dimension::units::Seconds;
-use crate::options::option_table::{OptionSpec, OptionValue, Options};
-use crate::{keyword_enum, option};
+use crate::options::option_table::OptionValue;
+use crate::{config_options, keyword_enum};
 
 keyword_enum!(
     /// What the learning rate does after its warm-up.
@@ -51,111 +51,50 @@ impl FromStr for EpochList {
     }
 }
 
-/// How training is to learn.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LearningConfig {
-    /// Epochs of a run; `None` leaves its length to the iterations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub epochs: Option<u32>,
-    /// Images whose classes are predicted at the end of every epoch.
-    #[serde(default)]
-    pub validate: DataFiles,
-    /// What the learning rate does after its warm-up.
-    pub course: LearningRateCourse,
-    /// Epochs at whose end the learning rate is multiplied by `factor`.
-    #[serde(default)]
-    pub step_epochs: EpochList,
-    /// What it is multiplied by.
-    pub factor: f64,
-    /// Share of a label that all classes have evenly (Szegedy et al., Rethinking the Inception Architecture, 2015).
-    pub label_smoothing: f64,
-    /// Where rank 0 writes checkpoints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<PathBuf>,
-    /// Iterations between two of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint_every: Option<u32>,
-    /// The checkpoint that training goes on from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_checkpoint: Option<PathBuf>,
-    /// Iterations of an epoch: of a record whose data were read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub epoch_iterations: Option<u32>,
-}
-
-impl Default for LearningConfig {
-    fn default() -> LearningConfig {
-        LearningConfig {
-            epochs: None,
-            validate: DataFiles::default(),
-            course: LearningRateCourse::Constant,
-            step_epochs: EpochList::default(),
-            factor: 0.1,
-            label_smoothing: 0.0,
-            checkpoint: None,
-            checkpoint_every: None,
-            from_checkpoint: None,
-            epoch_iterations: None,
-        }
-    }
-}
-
-impl Options for LearningConfig {
-    const HEADING: &'static str = "Learning";
-
-    fn options() -> Vec<OptionSpec<LearningConfig>> {
-        vec![
-            option!(epochs, "epochs", "N", "Train so many epochs of the images of --data, whatever --iters says")
-                .range(1u32..=100_000)
-                .aliases(&["num-epochs"])
-                .default_is("--iters iterations"),
-            option!(
-                validate,
-                "validate",
-                "FILES",
-                "Predict the classes of these images, named as for --data, at the end of every epoch: loss, top-1 and top-5"
-            )
-            .default_is("nothing is predicted"),
-            option!(course, "lr-schedule", "COURSE", "What the learning rate does after its warm-up; cosine ends at 0"),
-            option!(
-                step_epochs,
-                "lr-step-epochs",
-                "EPOCHS",
-                "Multiply the learning rate by --lr-factor at the end of these epochs, as 30,60,80"
-            )
-            .default_is("none"),
-            option!(factor, "lr-factor", "FACTOR", "What --lr-step-epochs multiply the learning rate by").range(0.0..=1.0),
-            option!(
-                label_smoothing,
-                "label-smoothing",
-                "SHARE",
-                "Share of every label that all classes have evenly in the training loss"
-            )
-            .range(0.0..=0.99),
-            option!(
-                checkpoint,
-                "checkpoint",
-                "FILE",
-                "Where rank 0 writes weights and all else that the next step follows from (safetensors), each time over the one before"
-            )
-            .requires("checkpoint-every")
-            .for_worker(),
-            option!(
-                checkpoint_every,
-                "checkpoint-every",
-                "N",
-                "Iterations between two checkpoints, each over the one before; in a sweep --resume goes on from a run's last one"
-            )
-            .range(1u32..=10_000_000)
-            .default_is("no checkpoint"),
-            option!(
-                from_checkpoint,
-                "from-checkpoint",
-                "FILE",
-                "Go on where this checkpoint was written, to the bit: with the options of the run that wrote it, whatever --init"
-            )
-            .for_worker(),
-        ]
+config_options! {
+    /// How training is to learn.
+    LearningConfig "Learning" {
+        /// Epochs of a run; `None` leaves its length to the iterations.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        epochs: Option<u32> = None => option("epochs", "N",
+            "Train so many epochs of the images of --data, whatever --iters says")
+            .range(1u32..=100_000).aliases(&["num-epochs"]).default_is("--iters iterations"),
+        /// Images whose classes are predicted at the end of every epoch.
+        #[serde(default)]
+        validate: DataFiles = DataFiles::default() => option("validate", "FILES",
+            "Predict the classes of these images, named as for --data, at the end of every epoch: loss, top-1 and \
+             top-5").default_is("nothing is predicted"),
+        /// What the learning rate does after its warm-up.
+        course: LearningRateCourse = LearningRateCourse::Constant => option("lr-schedule", "COURSE",
+            "What the learning rate does after its warm-up; cosine ends at 0"),
+        /// Epochs at whose end the learning rate is multiplied by `factor`.
+        #[serde(default)]
+        step_epochs: EpochList = EpochList::default() => option("lr-step-epochs", "EPOCHS",
+            "Multiply the learning rate by --lr-factor at the end of these epochs, as 30,60,80").default_is("none"),
+        /// What it is multiplied by.
+        factor: f64 = 0.1 => option("lr-factor", "FACTOR", "What --lr-step-epochs multiply the learning rate by")
+            .range(0.0..=1.0),
+        /// Share of a label that all classes have evenly (Szegedy et al., Rethinking the Inception Architecture, 2015).
+        label_smoothing: f64 = 0.0 => option("label-smoothing", "SHARE",
+            "Share of every label that all classes have evenly in the training loss").range(0.0..=0.99),
+        /// Where rank 0 writes checkpoints.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checkpoint: Option<PathBuf> = None => option("checkpoint", "FILE",
+            "Where rank 0 writes weights and all else that the next step follows from (safetensors), each time over \
+             the one before").requires("checkpoint-every").for_worker(),
+        /// Iterations between two of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checkpoint_every: Option<u32> = None => option("checkpoint-every", "N",
+            "Iterations between two checkpoints, each over the one before; in a sweep --resume goes on from a run's \
+             last one").range(1u32..=10_000_000).default_is("no checkpoint"),
+        /// The checkpoint that training goes on from.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from_checkpoint: Option<PathBuf> = None => option("from-checkpoint", "FILE",
+            "Go on where this checkpoint was written, to the bit: with the options of the run that wrote it, whatever \
+             --init").for_worker(),
+        /// Iterations of an epoch: of a record whose data were read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        epoch_iterations: Option<u32> = None,
     }
 }
 

@@ -5,6 +5,6 @@ mod compression_options;
 pub mod config;
 pub mod iteration;
 pub mod learning;
-pub mod options;
 pub mod record;
+mod validation;
 pub mod work_load;

@@ -1,0 +1,213 @@
+//! What a bandwidth run exchanges, and the options that say so: sizes of arrays, or a network's gradients.
+
+use std::str::FromStr;
+
+use anyhow::{Context, bail, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::dimension::model::Model;
+use crate::dimension::units::Bytes;
+use crate::options::option_table::{OptionSpec, OptionValue};
+use crate::options::usage::usage;
+
+/// Options that say which sizes there are.
+const SIZE_OPTIONS: &[&str] = &["begin", "end", "factor", "increment"];
+
+/// Options that say what is reduced in another way than `--network`.
+const NETWORK_OPTIONS: &[&str] = &["model", "begin", "end", "factor", "increment"];
+
+/// More sizes than anybody reads.
+pub(super) const MAXIMUM_SIZES: u64 = 10_000;
+
+/// How one message size follows from the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Growth {
+    /// Times this.
+    Factor(u64),
+    /// Plus this.
+    Increment(Bytes),
+}
+
+/// What is exchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Messages {
+    /// Arrays of growing size, each out of place and in place, as nccl-tests has them.
+    Sizes {
+        /// First size.
+        begin: Bytes,
+        /// Last size, where the steps meet it.
+        end: Bytes,
+        /// Step.
+        growth: Growth,
+    },
+    /// The gradients of a network, in buckets.
+    Gradients(Model),
+}
+
+impl Default for Messages {
+    fn default() -> Messages {
+        Messages::Sizes { begin: Bytes(8), end: Bytes(128 << 20), growth: Growth::Factor(2) }
+    }
+}
+
+impl Messages {
+    /// Its options; the short ones are nccl-tests'.
+    pub fn options() -> Vec<OptionSpec<Messages>> {
+        let begin = "First message size: bytes, or with K, M, G in steps of 1024";
+        let (factor, increment) = ("Each size is the one before times this", "Each size is the one before plus this");
+        let model = "Exchange the gradients of this network in its buckets, instead of growing sizes";
+        let network = "The same by MXNet's name, as its measure.py: resnet, inception-bn, ..";
+        vec![
+            OptionSpec::of_value("begin", "SIZE", begin, |it| Some(TypedSize(it.sizes()?.0)), Messages::set_begin)
+                .short('b')
+                .aliases(&["minbytes"]),
+            OptionSpec::of_value(
+                "end",
+                "SIZE",
+                "Last message size",
+                |it| Some(TypedSize(it.sizes()?.1)),
+                Messages::set_end,
+            )
+            .short('e')
+            .aliases(&["maxbytes"]),
+            OptionSpec::of_value("factor", "N", factor, Messages::factor, |it, factor| {
+                it.set_growth(Growth::Factor(factor))
+            })
+            .short('f')
+            .aliases(&["stepfactor"])
+            .range(2u64..=1 << 40)
+            .conflicts_with(&["increment"]),
+            OptionSpec::of_value("increment", "SIZE", increment, Messages::increment, Messages::set_increment)
+                .short('i')
+                .aliases(&["stepbytes"]),
+            OptionSpec::of_value("model", "NAME", model, Messages::model, |it, model| *it = Messages::Gradients(model))
+                .conflicts_with(SIZE_OPTIONS),
+            OptionSpec::of("network", "NAME", network, |_| String::new(), Messages::set_network)
+                .conflicts_with(NETWORK_OPTIONS),
+            OptionSpec::of("num-layers", "N", "Layers of that network", |_| String::new(), Messages::set_layers)
+                .range(1u32..=1000)
+                .requires("network"),
+        ]
+    }
+
+    /// The network whose gradients are exchanged.
+    fn model(&self) -> Option<Model> {
+        match self {
+            Messages::Gradients(model) => Some(*model),
+            Messages::Sizes { .. } => None,
+        }
+    }
+
+    /// First size, last size and step.
+    pub(super) fn sizes(&self) -> Option<(Bytes, Bytes, Growth)> {
+        match *self {
+            Messages::Sizes { begin, end, growth } => Some((begin, end, growth)),
+            Messages::Gradients(_) => None,
+        }
+    }
+
+    fn factor(&self) -> Option<u64> {
+        match self.sizes()?.2 {
+            Growth::Factor(factor) => Some(factor),
+            Growth::Increment(_) => None,
+        }
+    }
+
+    fn increment(&self) -> Option<TypedSize> {
+        match self.sizes()?.2 {
+            Growth::Increment(increment) => Some(TypedSize(increment)),
+            Growth::Factor(_) => None,
+        }
+    }
+
+    fn set_begin(&mut self, TypedSize(size): TypedSize) {
+        if let Messages::Sizes { begin, end, .. } = self {
+            *begin = size;
+            // A begin beyond the default end, with no end beside it, means this size alone.
+            *end = Bytes(end.0.max(size.0));
+        }
+    }
+
+    fn set_end(&mut self, TypedSize(size): TypedSize) {
+        if let Messages::Sizes { end, .. } = self {
+            *end = size;
+        }
+    }
+
+    fn set_increment(&mut self, TypedSize(size): TypedSize) {
+        self.set_growth(Growth::Increment(size));
+    }
+
+    fn set_growth(&mut self, new: Growth) {
+        if let Messages::Sizes { growth, .. } = self {
+            *growth = new;
+        }
+    }
+
+    fn set_network(&mut self, text: &str) -> anyhow::Result<()> {
+        *self = Messages::Gradients(Model::of_mxnet(text)?);
+        Ok(())
+    }
+
+    fn set_layers(&mut self, text: &str) -> anyhow::Result<()> {
+        let layers = u32::parse(text)?;
+        // Alone it is looked at before there is a network.
+        if let Messages::Gradients(model) = self {
+            *model = model.with_layers(layers).map_err(usage)?;
+        }
+        Ok(())
+    }
+}
+
+/// A size as nccl-tests takes it: bytes, or with K, M or G in steps of 1024.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TypedSize(pub Bytes);
+
+impl FromStr for TypedSize {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<TypedSize> {
+        let explain =
+            || format!("{text:?} is no size: write bytes, or K, M, G (steps of 1024) behind a number, as 64K");
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let shift = match &text[digits.len()..] {
+            "" | "B" => 0,
+            "K" | "k" | "KB" | "KiB" => 10,
+            "M" | "m" | "MB" | "MiB" => 20,
+            "G" | "g" | "GB" | "GiB" => 30,
+            _ => bail!(explain()),
+        };
+        let number: f64 = digits.parse().ok().filter(|number: &f64| number.is_finite()).with_context(explain)?;
+        ensure!(number >= 0.0 && number < (1u64 << 40) as f64, explain());
+        Ok(TypedSize(Bytes((number * f64::from(1u32 << shift)) as u64)))
+    }
+}
+
+impl OptionValue for TypedSize {
+    fn text(&self) -> String {
+        self.0.0.to_string()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<TypedSize> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typed_sizes_are_nccl_tests_own() {
+        for (text, bytes) in [("8", 8), ("64K", 65_536), ("1M", 1 << 20), ("1G", 1 << 30), ("0.5k", 512)] {
+            assert_eq!(text.parse::<TypedSize>().expect(text).0, Bytes(bytes));
+        }
+        for text in ["", "x", "8T", "-1", "1e400", "inf", "NaN"] {
+            let error = text.parse::<TypedSize>().expect_err(text).to_string();
+            assert!(error.contains("is no size"), "{error}");
+        }
+    }
+}

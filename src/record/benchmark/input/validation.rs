@@ -1,0 +1,53 @@
+//! Which values of a run of reading and decoding do not go together.
+
+use anyhow::{bail, ensure};
+
+use crate::benchmark::image_input::DataSource;
+use crate::benchmark::input::config::InputConfig;
+use crate::options::option_table::{OptionValue, check_ranges};
+
+impl InputConfig {
+    /// Refuses values outside their range, and data of which nothing is read while a benchmark runs; the message names them.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        check_ranges(self)?;
+        // How many batches a time holds nobody knows before it is over.
+        self.batches.map_or_else(|| self.trace.check_number(), |batches| self.trace.check(batches))?;
+        self.model.check_image_size(self.image_size())?;
+        match self.data.source() {
+            DataSource::Images(_) => {}
+            DataSource::Synthetic => {
+                bail!("--data is missing: name .rec files, a folder of them or of classes, or MNIST's arrays")
+            }
+            DataSource::Batch(_) => bail!(
+                "--data {} is one batch, of which nothing is read or decoded while training runs: name .rec files or a folder",
+                self.data.text()
+            ),
+        }
+        ensure!(
+            self.images.decode_threads.is_none(),
+            "threads of a rank are those of training: name the threads of each pass by --decode-threads"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::benchmark::image_input::DataFiles;
+    use crate::dimension::model::Model;
+
+    #[test]
+    fn what_cannot_be_measured_is_refused_in_words() {
+        let error = |config: InputConfig| config.validate().expect_err("refused").to_string();
+        assert!(error(InputConfig::default()).starts_with("--data is missing: name .rec files"));
+        let config =
+            || InputConfig { data: Some("a.rec".to_owned()).into(), model: Model::Resnet18, ..InputConfig::default() };
+        config().validate().expect("in range");
+        let batch = InputConfig { data: Some("a.safetensors".to_owned()).into(), ..config() };
+        assert!(error(batch).starts_with("--data a.safetensors is one batch, of which nothing is read"));
+        assert!(error(InputConfig { image_size: Some(8), ..config() }).contains("--image-size 8 is not for resnet18"));
+        assert!(error(InputConfig { batch_size: 0, ..config() }).starts_with("--batch-size 0 is out of range"));
+        assert_eq!(DataFiles::default(), InputConfig::default().data);
+    }
+}
