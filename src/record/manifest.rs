@@ -462,13 +462,9 @@ mod tests {
     /// What a record says of ranks on these hosts, each on this device.
     fn ran_on(places: &[(&str, &str)]) -> RanOn {
         let place = |(rank, (host, device)): (u32, &(&str, &str))| RankPlace {
-            rank,
-            local_rank: 0,
-            host: (*host).to_owned(),
             device: DeviceKind::Cuda,
             device_name: (*device).to_owned(),
-            threads: 1,
-            process: 1,
+            ..RankPlace::on_cpu(rank, 0, host)
         };
         let environment = Environment { libtorch_version: "2.11.0".to_owned(), ..Environment::default() };
         let ranks: Vec<RankPlace> = (0..).zip(places).map(place).collect();

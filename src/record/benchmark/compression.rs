@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dimension::units::Bytes;
+use crate::text_value;
 
 /// A code that is exchanged instead of values, and keeps in a residual what it leaves out.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -78,19 +79,7 @@ impl FromStr for GradientCompression {
     }
 }
 
-impl TryFrom<String> for GradientCompression {
-    type Error = anyhow::Error;
-
-    fn try_from(text: String) -> anyhow::Result<GradientCompression> {
-        text.parse()
-    }
-}
-
-impl From<GradientCompression> for String {
-    fn from(compression: GradientCompression) -> String {
-        compression.to_string()
-    }
-}
+text_value!(GradientCompression);
 
 /// How many sums of the 2-bit codes of so many workers a word of 4 bytes holds, each a digit of base `2 workers + 1`.
 ///

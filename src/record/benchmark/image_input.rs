@@ -71,16 +71,6 @@ impl From<DataFiles> for Option<String> {
     }
 }
 
-impl OptionValue for ImageLimits {
-    fn text(&self) -> String {
-        self.to_string()
-    }
-
-    fn parse(text: &str) -> Result<ImageLimits> {
-        text.parse()
-    }
-}
-
 impl OptionValue for DataFiles {
     fn text(&self) -> String {
         self.0.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(",")

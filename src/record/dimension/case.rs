@@ -7,6 +7,8 @@ use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::text_value;
+
 /// Nodes and processes a node; one process drives one GPU, or a fixed part of the CPU where there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
@@ -71,19 +73,7 @@ impl FromStr for Case {
     }
 }
 
-impl TryFrom<String> for Case {
-    type Error = anyhow::Error;
-
-    fn try_from(text: String) -> anyhow::Result<Case> {
-        text.parse()
-    }
-}
-
-impl From<Case> for String {
-    fn from(case: Case) -> String {
-        case.to_string()
-    }
-}
+text_value!(Case);
 
 #[cfg(test)]
 mod tests {

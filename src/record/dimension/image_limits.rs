@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::keyword_enum;
 use crate::options::keyword_enum::KeywordEnum;
+use crate::text_value;
 
 keyword_enum!(
     /// One of the limits.
@@ -95,19 +96,7 @@ impl FromStr for ImageLimits {
     }
 }
 
-impl TryFrom<String> for ImageLimits {
-    type Error = anyhow::Error;
-
-    fn try_from(text: String) -> Result<ImageLimits> {
-        text.parse()
-    }
-}
-
-impl From<ImageLimits> for String {
-    fn from(limits: ImageLimits) -> String {
-        limits.to_string()
-    }
-}
+text_value!(ImageLimits);
 
 #[cfg(test)]
 mod tests {

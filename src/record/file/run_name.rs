@@ -18,6 +18,7 @@ use crate::dimension::kv_store::KvStore;
 use crate::dimension::model::Model;
 use crate::dimension::operation::Operation;
 use crate::options::keyword_enum::KeywordEnum;
+use crate::text_value;
 
 /// Folder, in that of a sweep, of the same cases without any exchange of gradients. One level deeper than DLPerf's
 /// extractor looks.
@@ -215,19 +216,7 @@ impl FromStr for RunName {
     }
 }
 
-impl TryFrom<String> for RunName {
-    type Error = anyhow::Error;
-
-    fn try_from(text: String) -> anyhow::Result<RunName> {
-        text.parse()
-    }
-}
-
-impl From<RunName> for String {
-    fn from(name: RunName) -> String {
-        name.to_string()
-    }
-}
+text_value!(RunName);
 
 #[cfg(test)]
 mod tests {

@@ -76,6 +76,36 @@ impl OptionValue for bool {
     }
 }
 
+/// Makes a type that is written and read as text the value of an option and, with serde's `try_from` and `into`, of JSON.
+#[macro_export]
+macro_rules! text_value {
+    ($type:ty) => {
+        impl $crate::options::option_table::OptionValue for $type {
+            fn text(&self) -> String {
+                self.to_string()
+            }
+
+            fn parse(text: &str) -> ::anyhow::Result<$type> {
+                text.parse()
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = ::anyhow::Error;
+
+            fn try_from(text: String) -> ::anyhow::Result<$type> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> String {
+                value.to_string()
+            }
+        }
+    };
+}
+
 impl<T: KeywordEnum> OptionValue for T {
     const SHAPE: Shape = Shape::Keyword(T::KEYWORDS, T::ALIASES);
 

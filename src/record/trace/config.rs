@@ -9,8 +9,8 @@ use anyhow::{Result, anyhow, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::options::option_table::{OptionSpec, OptionValue, Options};
-use crate::{config_options, keyword_enum};
+use crate::options::option_table::{OptionSpec, Options};
+use crate::{config_options, keyword_enum, text_value};
 
 /// Iterations that are traced where nobody says which: the first ones after warm-up.
 const USUAL_ITERATIONS: u32 = 5;
@@ -63,29 +63,7 @@ impl FromStr for IterationRange {
     }
 }
 
-impl TryFrom<String> for IterationRange {
-    type Error = anyhow::Error;
-
-    fn try_from(text: String) -> Result<IterationRange> {
-        text.parse()
-    }
-}
-
-impl From<IterationRange> for String {
-    fn from(range: IterationRange) -> String {
-        range.to_string()
-    }
-}
-
-impl OptionValue for IterationRange {
-    fn text(&self) -> String {
-        self.to_string()
-    }
-
-    fn parse(text: &str) -> Result<IterationRange> {
-        text.parse()
-    }
-}
+text_value!(IterationRange);
 
 config_options! {
     /// What is traced, and where it goes.

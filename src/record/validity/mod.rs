@@ -106,15 +106,7 @@ mod tests {
         let places = hosts.iter().flat_map(|(host, ranks)| (0..*ranks).map(move |local| (*host, local)));
         let ranks: Vec<RankPlace> = places
             .enumerate()
-            .map(|(rank, (host, local_rank))| RankPlace {
-                rank: rank as u32,
-                local_rank,
-                host: host.to_owned(),
-                device: DeviceKind::Cpu,
-                device_name: "processor".to_owned(),
-                threads: 1,
-                process: 100,
-            })
+            .map(|(rank, (host, local_rank))| RankPlace::on_cpu(rank as u32, local_rank, host))
             .collect();
         let each = |time: f64| vec![Seconds(time); ranks.len()];
         // A little noise, the same in every iteration of the same number.

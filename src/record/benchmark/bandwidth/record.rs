@@ -247,7 +247,6 @@ impl Record for BandwidthRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dimension::device::DeviceKind;
 
     fn record() -> BandwidthRecord {
         let timing = Timing {
@@ -256,16 +255,7 @@ mod tests {
             wrong: Some(0),
             error: vec![0.0],
         };
-        let place = |rank| RankPlace {
-            rank,
-            local_rank: rank,
-            host: "a".to_owned(),
-            device: DeviceKind::Cpu,
-            device_name: "processor".to_owned(),
-            threads: 1,
-            process: 100 + rank,
-        };
-        let ranks = (0..2).map(place).collect();
+        let ranks = (0..2).map(|rank| RankPlace::on_cpu(rank, rank, "a")).collect();
         BandwidthRecord {
             backend: "mpi".to_owned(),
             results: vec![MessageResult {

@@ -149,7 +149,6 @@ impl Record for InputRecord {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::dimension::device::DeviceKind;
     use crate::dimension::units::Bytes;
 
     /// One batch of 128 images of 100 kB at this rate, from the disk or from memory.
@@ -169,15 +168,6 @@ pub(crate) mod tests {
 
     /// A host of 4 cores for each list of speeds: warm with 1, 2, 4, .. threads; cold with 4 at the last of them.
     pub(crate) fn record(hosts: &[(&str, &[f64], f64)]) -> InputRecord {
-        let place = |(rank, (host, ..)): (usize, &(&str, &[f64], f64))| RankPlace {
-            rank: rank as u32,
-            local_rank: 0,
-            host: (*host).to_owned(),
-            device: DeviceKind::Cpu,
-            device_name: "processor".to_owned(),
-            threads: 1,
-            process: 100,
-        };
         let warm = |power: usize| InputPass {
             cache: PageCache::Warm,
             threads: 1 << power,
@@ -194,7 +184,7 @@ pub(crate) mod tests {
             started: Seconds(1.5),
             config: InputConfig { data: Some("a.rec".to_owned()).into(), ..InputConfig::default() },
             environment: Environment::default(),
-            ranks: hosts.iter().enumerate().map(place).collect(),
+            ranks: (0..).zip(hosts).map(|(rank, (host, ..))| RankPlace::on_cpu(rank, 0, host)).collect(),
             cores: vec![4; hosts.len()],
             what: "1 RecordIO file with index".to_owned(),
             items: 10_000,

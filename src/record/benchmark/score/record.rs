@@ -172,18 +172,8 @@ impl SweepRecord for ScoreRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dimension::device::DeviceKind;
 
     fn record() -> ScoreRecord {
-        let place = |rank| RankPlace {
-            rank,
-            local_rank: rank,
-            host: "a".to_owned(),
-            device: DeviceKind::Cpu,
-            device_name: "processor".to_owned(),
-            threads: 1,
-            process: 100 + rank,
-        };
         ScoreRecord {
             kind: ScoreRecord::KIND.to_owned(),
             schema: SCHEMA,
@@ -193,7 +183,7 @@ mod tests {
             started: Seconds(1.5),
             config: ScoreConfig { batch_size: 4, iterations: 2, ..ScoreConfig::default() },
             environment: Environment::default(),
-            ranks: vec![place(0), place(1)],
+            ranks: (0..2).map(|rank| RankPlace::on_cpu(rank, rank, "a")).collect(),
             seconds: vec![vec![Seconds(0.5); 2], vec![Seconds(0.25); 2]],
             peak_memory: vec![Bytes(1); 2],
             matrix_product: Vec::new(),

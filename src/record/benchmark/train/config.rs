@@ -15,15 +15,15 @@ use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::benchmark::{SweepProfile, cores};
-use crate::config_options;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
 use crate::dimension::graphs::GraphChoice;
 use crate::dimension::kernels::KernelsChoice;
 use crate::dimension::layout::LayoutChoice;
 use crate::dimension::model::Model;
-use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, OptionSpec, OptionValue};
+use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, OptionSpec};
 use crate::trace::config::TraceConfig;
+use crate::{config_options, text_value};
 
 /// A fault that is injected, for tests of what ringmark does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -83,29 +83,7 @@ impl FromStr for Fault {
     }
 }
 
-impl OptionValue for Fault {
-    fn text(&self) -> String {
-        self.to_string()
-    }
-
-    fn parse(text: &str) -> anyhow::Result<Fault> {
-        text.parse()
-    }
-}
-
-impl TryFrom<String> for Fault {
-    type Error = anyhow::Error;
-
-    fn try_from(text: String) -> anyhow::Result<Fault> {
-        text.parse()
-    }
-}
-
-impl From<Fault> for String {
-    fn from(fault: Fault) -> String {
-        fault.to_string()
-    }
-}
+text_value!(Fault);
 
 config_options! {
     /// One training run. [`TrainConfig::default`] is DLPerf's: batch 128, 120 iterations of which 20 are warm-up.

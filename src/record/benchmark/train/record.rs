@@ -403,19 +403,9 @@ fn in_line(error: &anyhow::Error) -> anyhow::Error {
 mod tests {
     use super::*;
     use crate::benchmark::warning::WarningKind;
-    use crate::dimension::device::DeviceKind;
     use crate::dimension::phase::{Phase, Phases};
 
     fn record() -> RunRecord {
-        let place = |rank| RankPlace {
-            rank,
-            local_rank: rank,
-            host: "a".to_owned(),
-            device: DeviceKind::Cpu,
-            device_name: "processor".to_owned(),
-            threads: 1,
-            process: 100 + rank,
-        };
         let iteration = |iteration, loss| Iteration {
             iteration,
             step: vec![Seconds(0.5), Seconds(0.5)],
@@ -453,7 +443,7 @@ mod tests {
                 }),
                 no_graph: None,
                 environment: Environment::default(),
-                ranks: vec![place(0), place(1)],
+                ranks: (0..2).map(|rank| RankPlace::on_cpu(rank, rank, "a")).collect(),
             },
             iterations: vec![iteration(1, 7.0), iteration(2, 6.5)],
             end: Some(RunEnd {

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::environment::RankPlace;
-use crate::options::option_table::OptionValue;
+use crate::text_value;
 
 /// What each rank is to have of the batch. Numbers alone are of ranks, `name=number` of hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -182,47 +182,15 @@ impl FromStr for WorkLoad {
     }
 }
 
-impl TryFrom<String> for WorkLoad {
-    type Error = anyhow::Error;
-
-    fn try_from(text: String) -> anyhow::Result<WorkLoad> {
-        text.parse()
-    }
-}
-
-impl From<WorkLoad> for String {
-    fn from(work_load: WorkLoad) -> String {
-        work_load.to_string()
-    }
-}
-
-impl OptionValue for WorkLoad {
-    fn text(&self) -> String {
-        self.to_string()
-    }
-
-    fn parse(text: &str) -> anyhow::Result<WorkLoad> {
-        text.parse()
-    }
-}
+text_value!(WorkLoad);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dimension::device::DeviceKind;
     use crate::stats::random::Random;
 
     fn ranks(hosts: &[&str]) -> Vec<RankPlace> {
-        let place = |(rank, host): (usize, &&str)| RankPlace {
-            rank: rank as u32,
-            local_rank: 0,
-            host: (*host).to_owned(),
-            device: DeviceKind::Cpu,
-            device_name: "processor".to_owned(),
-            threads: 1,
-            process: 1,
-        };
-        hosts.iter().enumerate().map(place).collect()
+        (0..).zip(hosts).map(|(rank, host)| RankPlace::on_cpu(rank, 0, host)).collect()
     }
 
     fn parse(text: &str) -> WorkLoad {
