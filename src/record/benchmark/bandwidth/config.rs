@@ -1,4 +1,4 @@
-//! What one bandwidth run is asked to do: every option with its default. The short ones are nccl-tests'.
+//! Options of a bandwidth run, each with its default. The short ones are nccl-tests'.
 
 use std::path::PathBuf;
 

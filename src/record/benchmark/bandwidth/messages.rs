@@ -1,4 +1,4 @@
-//! What a bandwidth run exchanges, and the options that say so: sizes of arrays, or a network's gradients.
+//! Messages of a bandwidth run, growing sizes of arrays or a network's gradients, and their options.
 
 use std::str::FromStr;
 
@@ -11,10 +11,10 @@ use crate::dimension::units::Bytes;
 use crate::options::option_table::{OptionSpec, OptionValue};
 use crate::options::usage::usage;
 
-/// Options that say which sizes there are.
+/// Options of the sizes, which `--model` excludes.
 const SIZE_OPTIONS: &[&str] = &["begin", "end", "factor", "increment"];
 
-/// Options that say what is reduced in another way than `--network`.
+/// Options that `--network` excludes.
 const NETWORK_OPTIONS: &[&str] = &["model", "begin", "end", "factor", "increment"];
 
 /// More sizes than anybody reads.
@@ -54,7 +54,7 @@ impl Default for Messages {
 }
 
 impl Messages {
-    /// Its options; the short ones are nccl-tests'.
+    /// Returns the options; the short ones are nccl-tests'.
     pub fn options() -> Vec<OptionSpec<Messages>> {
         let begin = "First message size: bytes, or with K, M, G in steps of 1024";
         let (factor, increment) = ("Each size is the one before times this", "Each size is the one before plus this");

@@ -99,7 +99,7 @@ impl BandwidthConfig {
         Ok(())
     }
 
-    /// Refuses what so many ranks cannot do; the message says what to choose.
+    /// Refuses operations that need other numbers of ranks; the message contains a choice that works.
     pub fn validate_for(&self, ranks: u32) -> anyhow::Result<()> {
         ensure!(
             self.root < ranks,

@@ -1,4 +1,4 @@
-//! What one run of reading and decoding is asked to do: every option with its default.
+//! Options of a run of reading and decoding, each with its default.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -139,7 +139,7 @@ config_options! {
     }
 }
 
-/// Without the one that is a list here.
+/// Returns the options of images except `--decode-threads`, which is a list here.
 fn image_options() -> impl Iterator<Item = OptionSpec<ImageInputConfig>> {
     ImageInputConfig::options().into_iter().filter(|option| option.name() != "decode-threads")
 }

@@ -10,7 +10,7 @@ impl InputConfig {
     /// Refuses values outside their range, and data of which nothing is read while a benchmark runs; the message names them.
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
-        // How many batches a time holds nobody knows before it is over.
+        // The number of batches in a time is unknown before it is over.
         self.batches.map_or_else(|| self.trace.check_number(), |batches| self.trace.check(batches))?;
         self.model.check_image_size(self.image_size())?;
         match self.data.source() {

@@ -1,4 +1,4 @@
-//! What one scoring run is asked to do: every option with its default.
+//! Options of a scoring run, each with its default.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What one training run is asked to do: every option with its default.
+//! Options of a training run, each with its default.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::compression::GradientCompression;
-use crate::benchmark::exchange::{ExchangeConfig, Switch};
+use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::learning::LearningConfig;
@@ -287,6 +287,22 @@ impl TrainConfig {
         TrainConfig {
             iterations: if learning.epochs.is_some() { TrainConfig::default().iterations } else { self.iterations },
             learning,
+            ..self.clone()
+        }
+    }
+
+    /// In what form gradients go: the wire's type, or the code.
+    pub fn wire_text(&self) -> String {
+        self.gradient_compression.form(self.exchange.wire)
+    }
+
+    /// The same ranks without any exchange: the baseline of what it costs.
+    pub fn without_exchange(&self) -> TrainConfig {
+        TrainConfig {
+            exchange: ExchangeConfig { backend: BackendChoice::None, hierarchical: None, ..self.exchange },
+            gradient_compression: GradientCompression::None,
+            kv_store: KvStoreConfig::default(),
+            learning: LearningConfig { validate: DataFiles::default(), ..self.learning.without_checkpoints() },
             ..self.clone()
         }
     }

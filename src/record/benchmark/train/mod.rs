@@ -1,7 +1,6 @@
 //! Training: what is asked, what may be typed, what is written down.
 
 pub mod autotune_log;
-mod compression_options;
 pub mod config;
 pub mod iteration;
 pub mod learning;
