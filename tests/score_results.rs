@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::benchmark::score::record::{SCHEMA, ScoreRecord};
-use ringmark_record::benchmark::{BenchmarkKind, Profile, Record};
+use ringmark_record::benchmark::score::record::ScoreRecord;
+use ringmark_record::benchmark::{BenchmarkKind, Profile, RunLabel};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::graphs::GraphChoice;
@@ -13,7 +13,6 @@ use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{Bytes, Seconds, TeraflopsPerSecond};
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::environment::Environment;
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
@@ -29,37 +28,24 @@ pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
     let ranks = name.case.ranks();
     let passes = (0..10).map(|index| Seconds(pass * (1.0 + 0.01 * f64::from(index))));
     ScoreRecord {
-        kind: ScoreRecord::KIND.to_owned(),
-        schema: SCHEMA,
-        case: name.case,
-        run: number,
-        profile: Profile::Full,
-        started: Seconds(1.7e9 + f64::from(number)),
-        config: ScoreConfig {
-            model: name.model,
-            dtype: name.dtype,
-            batch_size: name.batch_size,
-            image_size: Some(name.model.image_size(None)),
-            threads: Some(1),
-            ..ScoreConfig::default().on(DeviceKind::Cpu)
-        },
-        environment: Environment {
-            ringmark_version: "0.1.0".to_owned(),
-            libtorch_version: "2.11.0".to_owned(),
-            ..Environment::default()
-        },
-        ranks: runs::places(ranks),
         seconds: vec![passes.collect(); ranks as usize],
         peak_memory: vec![Bytes(200_000_000 + 30_000_000 * u64::from(name.batch_size)); ranks as usize],
         matrix_product: vec![TeraflopsPerSecond(0.25); ranks as usize],
         confidence: vec![0.125; ranks as usize],
-        rectified_convolutions: None,
-        no_graph: None,
-        layers: None,
-        host_use: Vec::new(),
-        rank_use: Vec::new(),
-        warnings: Vec::new(),
-        failure: None,
+        ..ScoreRecord::new(
+            RunLabel { case: name.case, run: number, profile: Profile::Full },
+            Seconds(1.7e9 + f64::from(number)),
+            ScoreConfig {
+                model: name.model,
+                dtype: name.dtype,
+                batch_size: name.batch_size,
+                image_size: Some(name.model.image_size(None)),
+                threads: Some(1),
+                ..ScoreConfig::default().on(DeviceKind::Cpu)
+            },
+            runs::environment(),
+            runs::places(ranks),
+        )
     }
 }
 

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
+use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
+use ringmark_record::benchmark::{Profile, RunLabel};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds, TeraflopsPerSecond};
@@ -102,6 +102,12 @@ pub fn dlperf_log(speeds: &[f64]) -> String {
     log
 }
 
+/// Of a build for CPUs.
+pub fn environment() -> Environment {
+    let (ringmark_version, libtorch_version) = ("0.1.0".to_owned(), "2.11.0".to_owned());
+    Environment { ringmark_version, libtorch_version, ..Environment::default() }
+}
+
 /// So many ranks on the processor of one laptop.
 pub fn places(ranks: u32) -> Vec<RankPlace> {
     let place = |rank| RankPlace {
@@ -161,51 +167,31 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
     let wall = Seconds(iterations.iter().map(|iteration| iteration.step[0].0).sum());
     RunRecord {
         header: RunHeader {
-            schema: SCHEMA,
-            case,
-            run,
-            profile: Profile::Full,
-            started: Seconds(1.7e9),
-            config: TrainConfig {
-                batch_size: 4,
-                iterations: 6,
-                warmup: 2,
-                image_size: Some(64),
-                seed: i64::from(run),
-                ..TrainConfig::default().on(DeviceKind::Cpu)
-            },
             backend: if ranks == 1 { "solo" } else { "mpi" }.to_owned(),
-            sum_dtype: None,
             buckets: vec![Bytes(102_228_128)],
-            taken_up: Vec::new(),
-            work_division: None,
-            tuning: None,
-            no_graph: None,
-            environment: Environment {
-                ringmark_version: "0.1.0".to_owned(),
-                libtorch_version: "2.11.0".to_owned(),
-                ..Environment::default()
-            },
-            ranks: places(ranks),
+            ..RunHeader::new(
+                RunLabel { case, run, profile: Profile::Full },
+                Seconds(1.7e9),
+                TrainConfig {
+                    batch_size: 4,
+                    iterations: 6,
+                    warmup: 2,
+                    image_size: Some(64),
+                    seed: i64::from(run),
+                    ..TrainConfig::default().on(DeviceKind::Cpu)
+                },
+                environment(),
+                places(ranks),
+            )
         },
         iterations,
         end: Some(RunEnd {
-            failure: None,
             iterations: 6,
-            skipped_steps: 0,
             wall,
             parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
             peak_memory: vec![Bytes(1_000_000); ranks as usize],
             matrix_product: vec![TeraflopsPerSecond(0.05); ranks as usize],
-            kv_store: None,
-            compression: None,
-            epochs: Vec::new(),
-            layers: None,
-            input: None,
-            nccl: Vec::new(),
-            host_use: Vec::new(),
-            rank_use: Vec::new(),
-            warnings: Vec::new(),
+            ..RunEnd::default()
         }),
     }
 }

@@ -3,10 +3,10 @@
 use std::fs::{self, File};
 use std::process::Command;
 
-use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
+use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
+use ringmark_record::benchmark::{Profile, RunLabel};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::{Bytes, Seconds};
@@ -97,45 +97,28 @@ fn record(ranks: u32) -> RunRecord {
     let place = |place| RankPlace { device_name: "DEVICE".to_owned(), ..place };
     RunRecord {
         header: RunHeader {
-            schema: SCHEMA,
-            case: "1n1g".parse().expect("a case"),
-            run: 1,
-            profile: Profile::Full,
-            started: Seconds(0.0),
-            config: TrainConfig {
-                iterations: 4,
-                warmup: 1,
-                device: DeviceChoice::Cpu,
-                ..TrainConfig::default().on(DeviceKind::Cpu)
-            },
             backend: "solo".to_owned(),
-            sum_dtype: None,
             buckets: vec![Bytes(8)],
-            taken_up: Vec::new(),
-            work_division: None,
-            tuning: None,
-            no_graph: None,
-            environment: Environment::default(),
-            ranks: runs::places(ranks).into_iter().map(place).collect(),
+            ..RunHeader::new(
+                RunLabel { case: "1n1g".parse().expect("a case"), run: 1, profile: Profile::Full },
+                Seconds(0.0),
+                TrainConfig {
+                    iterations: 4,
+                    warmup: 1,
+                    device: DeviceChoice::Cpu,
+                    ..TrainConfig::default().on(DeviceKind::Cpu)
+                },
+                Environment::default(),
+                runs::places(ranks).into_iter().map(place).collect(),
+            )
         },
         iterations: (1..=4).map(iteration).collect(),
         end: Some(RunEnd {
-            failure: None,
             iterations: 4,
-            skipped_steps: 0,
             wall: Seconds(2.0),
             parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
             peak_memory: vec![Bytes(1); ranks as usize],
-            matrix_product: Vec::new(),
-            kv_store: None,
-            compression: None,
-            epochs: Vec::new(),
-            layers: None,
-            input: None,
-            nccl: Vec::new(),
-            host_use: Vec::new(),
-            rank_use: Vec::new(),
-            warnings: Vec::new(),
+            ..RunEnd::default()
         }),
     }
 }

@@ -82,14 +82,14 @@ pub fn input_warnings(record: &InputRecord) -> Vec<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmark::Profile;
     use crate::benchmark::exchange::BackendChoice;
     use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
     use crate::benchmark::train::config::TrainConfig;
     use crate::benchmark::train::iteration::Iteration;
-    use crate::benchmark::train::record::{RunEnd, RunHeader, SCHEMA, TakenUp};
+    use crate::benchmark::train::record::{RunEnd, RunHeader, TakenUp};
     use crate::benchmark::train::work_load::WorkDivision;
     use crate::benchmark::warning::WarningKind;
+    use crate::benchmark::{Profile, RunLabel};
     use crate::dimension::device::DeviceKind;
     use crate::dimension::image_input::Augmentation;
     use crate::dimension::phase::{Phase, Phases};
@@ -141,39 +141,24 @@ mod tests {
         let wall = Seconds(iterations.iter().map(|iteration| iteration.step[0].0).sum());
         RunRecord {
             end: Some(RunEnd {
-                failure: None,
                 iterations: ITERATIONS as u32,
-                skipped_steps: 0,
                 wall,
                 parameter_checksums: vec!["00ff".to_owned(); ranks.len()],
                 peak_memory: vec![Bytes(1); ranks.len()],
-                matrix_product: Vec::new(),
-                kv_store: None,
-                compression: None,
-                epochs: Vec::new(),
-                layers: None,
-                input: None,
-                nccl: Vec::new(),
                 host_use: hosts.iter().map(host_use).collect(),
                 rank_use: vec![RankUse { core_time: Seconds(elapsed), ..RankUse::default() }; ranks.len()],
-                warnings: Vec::new(),
+                ..RunEnd::default()
             }),
             header: RunHeader {
-                schema: SCHEMA,
-                case: "1n2g".parse().expect("a case"),
-                run: 1,
-                profile: Profile::Full,
-                started: Seconds(0.0),
-                config: TrainConfig::default(),
                 backend: "mpi".to_owned(),
-                sum_dtype: None,
                 buckets: vec![Bytes(8)],
-                taken_up: Vec::new(),
-                work_division: None,
-                tuning: None,
-                no_graph: None,
-                environment: Environment::default(),
-                ranks,
+                ..RunHeader::new(
+                    RunLabel { case: "1n2g".parse().expect("a case"), run: 1, profile: Profile::Full },
+                    Seconds(0.0),
+                    TrainConfig::default(),
+                    Environment::default(),
+                    ranks,
+                )
             },
             iterations,
         }

@@ -9,9 +9,9 @@ use anyhow::{Result, bail, ensure};
 use ringmark_record::benchmark::exchange::Switch;
 use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::benchmark::score::record::{RectifiedConvolutions, SCHEMA, ScoreRecord};
+use ringmark_record::benchmark::score::record::{RectifiedConvolutions, ScoreRecord};
 use ringmark_record::benchmark::warning;
-use ringmark_record::benchmark::{Record, RunLabel, SweepRecord, measured_and_warmup};
+use ringmark_record::benchmark::{SweepRecord, measured_and_warmup};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::graphs::GraphChoice;
@@ -53,7 +53,9 @@ fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<O
     let config = &config.on(session.own.kind);
     let mut inference = Inference::new(config, session)?;
     let _mode = InferenceMode::begin();
-    let mut record = empty_record(config, label, session)?;
+    let ranks = session.places();
+    let label = session.label(label, &ranks)?;
+    let mut record = ScoreRecord::new(label, facts::now(), config.clone(), session.environment()?, ranks);
     session.print(&header(&record));
     let mut run = || {
         measure(&mut inference, &mut record, session)?;
@@ -144,33 +146,6 @@ impl Inference {
         ensure!(is_same, "its replay computes other probabilities than the layers");
         Ok(())
     }
-}
-
-fn empty_record(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<ScoreRecord> {
-    let ranks = session.places();
-    let RunLabel { case, run, profile } = session.label(label, &ranks)?;
-    Ok(ScoreRecord {
-        kind: ScoreRecord::KIND.to_owned(),
-        schema: SCHEMA,
-        case,
-        run,
-        profile,
-        started: facts::now(),
-        config: config.clone(),
-        environment: session.environment()?,
-        ranks,
-        seconds: Vec::new(),
-        peak_memory: Vec::new(),
-        matrix_product: Vec::new(),
-        confidence: Vec::new(),
-        rectified_convolutions: None,
-        no_graph: None,
-        layers: None,
-        host_use: Vec::new(),
-        rank_use: Vec::new(),
-        warnings: Vec::new(),
-        failure: None,
-    })
 }
 
 /// The passes; the ranks begin the dry ones together, and the timed ones.

@@ -82,6 +82,38 @@ pub struct RectifiedConvolutions {
 }
 
 impl ScoreRecord {
+    /// Returns the record of a run that has measured nothing yet.
+    pub fn new(
+        RunLabel { case, run, profile }: RunLabel,
+        started: Seconds,
+        config: ScoreConfig,
+        environment: Environment,
+        ranks: Vec<RankPlace>,
+    ) -> ScoreRecord {
+        ScoreRecord {
+            kind: ScoreRecord::KIND.to_owned(),
+            schema: SCHEMA,
+            case,
+            run,
+            profile,
+            started,
+            config,
+            environment,
+            ranks,
+            seconds: Vec::new(),
+            peak_memory: Vec::new(),
+            matrix_product: Vec::new(),
+            confidence: Vec::new(),
+            rectified_convolutions: None,
+            no_graph: None,
+            layers: None,
+            host_use: Vec::new(),
+            rank_use: Vec::new(),
+            warnings: Vec::new(),
+            failure: None,
+        }
+    }
+
     /// Images of all ranks over the time of the slowest: `ranks x batch x passes / max over ranks of the sum of its passes`.
     /// With one rank that is benchmark_score.py's `10 x batch / elapsed`. `None` without a pass.
     ///
@@ -175,26 +207,15 @@ mod tests {
 
     fn record() -> ScoreRecord {
         ScoreRecord {
-            kind: ScoreRecord::KIND.to_owned(),
-            schema: SCHEMA,
-            case: Case { nodes: 1, gpus_per_node: 2 },
-            run: 1,
-            profile: Profile::Full,
-            started: Seconds(1.5),
-            config: ScoreConfig { batch_size: 4, iterations: 2, ..ScoreConfig::default() },
-            environment: Environment::default(),
-            ranks: (0..2).map(|rank| RankPlace::on_cpu(rank, rank, "a")).collect(),
             seconds: vec![vec![Seconds(0.5); 2], vec![Seconds(0.25); 2]],
             peak_memory: vec![Bytes(1); 2],
-            matrix_product: Vec::new(),
-            confidence: Vec::new(),
-            rectified_convolutions: None,
-            no_graph: None,
-            layers: None,
-            host_use: Vec::new(),
-            rank_use: Vec::new(),
-            warnings: Vec::new(),
-            failure: None,
+            ..ScoreRecord::new(
+                RunLabel { case: Case { nodes: 1, gpus_per_node: 2 }, run: 1, profile: Profile::Full },
+                Seconds(1.5),
+                ScoreConfig { batch_size: 4, iterations: 2, ..ScoreConfig::default() },
+                Environment::default(),
+                (0..2).map(|rank| RankPlace::on_cpu(rank, rank, "a")).collect(),
+            )
         }
     }
 

@@ -73,6 +73,33 @@ pub struct RunHeader {
 }
 
 impl RunHeader {
+    /// Returns the header of a run that exchanges nothing.
+    pub fn new(
+        RunLabel { case, run, profile }: RunLabel,
+        started: Seconds,
+        config: TrainConfig,
+        environment: Environment,
+        ranks: Vec<RankPlace>,
+    ) -> RunHeader {
+        RunHeader {
+            schema: SCHEMA,
+            case,
+            run,
+            profile,
+            started,
+            config,
+            backend: String::new(),
+            sum_dtype: None,
+            buckets: Vec::new(),
+            taken_up: Vec::new(),
+            work_division: None,
+            tuning: None,
+            no_graph: None,
+            environment,
+            ranks,
+        }
+    }
+
     /// Whether the ranks were asked to exchange gradients.
     pub fn exchanges(&self) -> bool {
         self.config.exchange.backend != BackendChoice::None
@@ -145,7 +172,7 @@ pub struct Trial {
 }
 
 /// Last line: how it ended. A record without one was cut off.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RunEnd {
     /// Why the run is not valid; `None` for a complete one.
     pub failure: Option<String>,
@@ -426,40 +453,26 @@ mod tests {
         };
         RunRecord {
             header: RunHeader {
-                schema: SCHEMA,
-                case: "1n2g".parse().expect("a case"),
-                run: 1,
-                profile: Profile::Full,
-                started: Seconds(1.7e9),
-                config: TrainConfig::default(),
                 backend: "mpi".to_owned(),
-                sum_dtype: None,
                 buckets: vec![Bytes(8)],
-                taken_up: Vec::new(),
-                work_division: None,
                 tuning: Some(Tuning {
                     trials: vec![Trial { bucket_mb: 25.0, chunk_kb: 0, tail_mb: 1.0, step: Seconds(0.5) }],
                     chosen: 0,
                 }),
-                no_graph: None,
-                environment: Environment::default(),
-                ranks: (0..2).map(|rank| RankPlace::on_cpu(rank, rank, "a")).collect(),
+                ..RunHeader::new(
+                    RunLabel { case: "1n2g".parse().expect("a case"), run: 1, profile: Profile::Full },
+                    Seconds(1.7e9),
+                    TrainConfig::default(),
+                    Environment::default(),
+                    (0..2).map(|rank| RankPlace::on_cpu(rank, rank, "a")).collect(),
+                )
             },
             iterations: vec![iteration(1, 7.0), iteration(2, 6.5)],
             end: Some(RunEnd {
-                failure: None,
                 iterations: 2,
-                skipped_steps: 0,
                 wall: Seconds(1.0),
                 parameter_checksums: vec!["00ff".to_owned(); 2],
                 peak_memory: vec![Bytes(1); 2],
-                matrix_product: Vec::new(),
-                kv_store: None,
-                compression: None,
-                epochs: Vec::new(),
-                layers: None,
-                input: None,
-                nccl: Vec::new(),
                 host_use: vec![HostUse { host: "a".to_owned(), cores: 2, ..HostUse::default() }],
                 rank_use: vec![RankUse { throttled: Some(Seconds(0.5)), ..RankUse::default() }; 2],
                 warnings: vec![Warning {
@@ -467,6 +480,7 @@ mod tests {
                     about: "host a".to_owned(),
                     text: "host a did something else".to_owned(),
                 }],
+                ..RunEnd::default()
             }),
         }
     }

@@ -1,9 +1,8 @@
 //! The first line of a training run's record: what was asked, what it runs on, how gradients are exchanged.
 
 use anyhow::Result;
-use ringmark_record::benchmark::RunLabel;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::{RunHeader, SCHEMA, TakenUp, Tuning};
+use ringmark_record::benchmark::train::record::{RunHeader, TakenUp, Tuning};
 use ringmark_record::benchmark::train::work_load::WorkDivision;
 use ringmark_record::manifest::RanOn;
 
@@ -32,7 +31,7 @@ pub fn header(
     place: Option<&Place>,
 ) -> Result<RunHeader> {
     let ranks = session.places();
-    let RunLabel { case, run, profile } = session.label(label, &ranks)?;
+    let label = session.label(label, &ranks)?;
     let (mut environment, now) = (session.environment()?, facts::now());
     environment.cuda_remarks.extend(prepared.kernels.remark);
     let taken_up = |place: &Place| {
@@ -43,12 +42,6 @@ pub fn header(
     };
     let ExchangeFacts { name, sum_dtype, .. } = exchange.facts();
     Ok(RunHeader {
-        schema: SCHEMA,
-        case,
-        run,
-        profile,
-        started: place.map_or(now, |place| place.started),
-        config: config.clone(),
         backend: name.to_owned(),
         sum_dtype,
         buckets: exchange.reducer().bucket_sizes(),
@@ -56,7 +49,6 @@ pub fn header(
         work_division: prepared.division,
         tuning: prepared.tuning,
         no_graph: prepared.graphs.no_graph,
-        environment,
-        ranks,
+        ..RunHeader::new(label, place.map_or(now, |place| place.started), config.clone(), environment, ranks)
     })
 }
