@@ -31,6 +31,4 @@ pub mod resize;
 pub mod shard;
 
 #[cfg(test)]
-mod speed;
-#[cfg(test)]
 mod testing;

@@ -1,61 +1,7 @@
-//! The program `ringmark-worker`: one rank of a run, one process a GPU; errors turned into exit status (2 for usage, 1
-//! for failure). `main` -> [`benchmark`] -> `train` -> `Step` -> autograd hook -> `GradientReducer` -> `Backend` ->
-//! [`ffi`].
-//!
-//! | module | what it is for |
-//! |---|---|
-//! | [`cli`] | what was typed |
-//! | [`benchmark`] | what is measured: a rank's path through each benchmark |
-//! | [`model`], [`data`] | the network and its batch |
-//! | [`exchange`] | the sum over the ranks, and the update |
-//! | [`measure`] | how long each phase took |
-//! | [`job`] | the ranks of this job, the device of this one, and where it is |
-//! | [`host`] | the machine: facts, counters, interfaces, and `ringmark doctor`'s agent on it |
-//! | [`ffi`] | foreign functions; the only module with `unsafe` |
-
-mod benchmark;
-mod cli;
-mod data;
-mod exchange;
-mod ffi;
-mod host;
-mod job;
-mod measure;
-mod model;
-#[cfg(test)]
-#[path = "../record/stats/random.rs"]
-mod random;
-#[cfg(test)]
-mod testing;
+//! The program `ringmark-worker`. Everything is in the library.
 
 use std::process::ExitCode;
 
-use ringmark_record::host::inspection::INTERFACE_VARIABLE;
-use ringmark_record::options::usage::UsageError;
-
-use crate::cli::{Cli, Command};
-use crate::host::{agent, facts, network};
-use crate::job::{heartbeat, standard_error, world};
-
 fn main() -> ExitCode {
-    let interface = facts::variable(INTERFACE_VARIABLE).map(|network| network::interface_in(&network)).transpose();
-    ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref), facts::cores());
-    let ended = interface.and_then(|_| run(Cli::read()));
-    match ended {
-        // Where there are GPUs, profilers write what they have measured when the process ends as others do.
-        Ok(()) if !ffi::libraries::has_driver() => ffi::exit::in_good_order(),
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            world::report_failure(&error);
-            standard_error::emit(&format!("ringmark-worker: {}", ffi::cuda::in_words(&error)));
-            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
-        }
-    }
-}
-
-fn run(Cli { command }: Cli) -> anyhow::Result<()> {
-    match command {
-        Command::Benchmark(benchmark) => benchmark::run(benchmark, heartbeat::launcher()?),
-        Command::Agent(arguments) => agent::run(arguments.device),
-    }
+    ringmark_worker::main()
 }

@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Instant;
 
 use ringmark_record::dimension::image_limits::OverLimit;
 
@@ -206,38 +205,6 @@ fn what_failed_to_be_read_fails_again() {
 fn a_record_beyond_29_bits_is_not_written() {
     let error = write_record(&vec![0; LONGEST_RECORD + 1], &mut Vec::new()).expect_err("too long").to_string();
     assert!(error.starts_with("536870912 bytes are more than a record takes"), "{error}");
-}
-
-/// `cargo test --release -p ringmark-input -- --ignored --nocapture speed`.
-#[test]
-#[ignore = "measures this machine"]
-fn speed_of_reading_from_the_page_cache() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("a.rec");
-    // Of an ImageNet file's size.
-    let file = written(&vec![vec![0xa5; 110_000].as_slice(); 9000]);
-    std::fs::write(&path, &file).expect("written");
-    let source = open(&path).expect("opened");
-    for round in 1..=5 {
-        let start = Instant::now();
-        let mut reader = RecordReader::of_file(&source);
-        let mut bytes = 0;
-        let mut offsets = Vec::new();
-        while let Some(record) = reader.next_record().expect("read") {
-            bytes += record.bytes.len();
-            offsets.push(record.offset);
-        }
-        assert_eq!(bytes, 9000 * 110_000);
-        let in_turn = bytes as f64 / start.elapsed().as_secs_f64() / 1e9;
-        let start = Instant::now();
-        let mut buffer = Vec::new();
-        for offset in &offsets {
-            bytes -= read_record(&source, *offset, 110_008, &ImageLimits::default(), &mut buffer).expect("read").len();
-        }
-        assert_eq!(bytes, 0);
-        let by_offset = 0.99 / start.elapsed().as_secs_f64();
-        println!("round {round}: 0.99 GB of records, {in_turn:.2} GB/s in turn, {by_offset:.2} GB/s by offset");
-    }
 }
 
 #[test]

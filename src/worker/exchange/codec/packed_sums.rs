@@ -116,26 +116,4 @@ mod tests {
             }
         }
     }
-
-    /// `cargo test --release -p ringmark-worker -- packed_sums::tests::cost --ignored --nocapture`: 100 MB of sums beside a copy
-    /// of them.
-    #[test]
-    #[ignore = "a measurement"]
-    fn cost() {
-        let sums = PackedSums::new(0.5, 4);
-        let counts: Vec<f32> = (0..25_000_000).map(|index| (index % 9) as f32 - 4.0).collect();
-        let (mut packed, mut unpacked) = (vec![0u8; sums.bytes(counts.len())], vec![0.0f32; counts.len()]);
-        let best = |body: &mut dyn FnMut()| {
-            let time = |_| {
-                let start = std::time::Instant::now();
-                body();
-                start.elapsed().as_secs_f64() * 1e3
-            };
-            (0..7).map(time).fold(f64::INFINITY, f64::min)
-        };
-        let copied = best(&mut || unpacked.copy_from_slice(&counts));
-        let packing = best(&mut || sums.pack(&counts, &mut packed));
-        let unpacking = best(&mut || sums.unpack(&packed, &mut unpacked));
-        println!("100 MB: copy {copied:.1} ms, pack {packing:.1} ms, unpack {unpacking:.1} ms");
-    }
 }

@@ -164,28 +164,4 @@ mod tests {
             }
         }
     }
-
-    /// `cargo test --release -p ringmark-worker -- two_bit::tests::cost --ignored --nocapture`: the code of 100 MB beside a
-    /// copy of them.
-    #[test]
-    #[ignore = "a measurement"]
-    fn cost() {
-        let mut random = Random(1);
-        let gradient: Vec<f32> = (0..25_000_000).map(|_| 0.3 * (random.uniform() as f32 - 0.5)).collect();
-        let (mut residual, mut code) = (vec![0.0f32; gradient.len()], vec![0u8; TwoBit::code_bytes(gradient.len())]);
-        let mut sum = vec![0.0f32; gradient.len()];
-        let code_of = TwoBit { threshold: 0.1 };
-        let best = |body: &mut dyn FnMut()| {
-            let time = |_| {
-                let start = std::time::Instant::now();
-                body();
-                start.elapsed().as_secs_f64() * 1e3
-            };
-            (0..7).map(time).fold(f64::INFINITY, f64::min)
-        };
-        let added = best(&mut || sum.iter_mut().zip(&gradient).for_each(|(sum, value)| *sum += value));
-        let encoded = best(&mut || code_of.encode(&mut residual, &gradient, &mut code).expect("finite"));
-        let decoded = best(&mut || code_of.decode_and_add(&code, &mut sum));
-        println!("100 MB: sum += gradient {added:.1} ms, encode {encoded:.1} ms, decode and add {decoded:.1} ms");
-    }
 }

@@ -373,19 +373,4 @@ mod tests {
         assert_eq!(kept.spans.iter().map(told).collect::<Vec<_>>(), [of_size, of_size].concat());
         assert!(begin_on_host(Lane::Push(0), "push", None).is_none());
     }
-
-    /// `cargo test --workspace -- --ignored --nocapture what_a_span_costs`
-    #[test]
-    #[ignore = "measures: by itself, on a quiet machine"]
-    fn what_a_span_costs() {
-        const SPANS: u32 = 1_000_000;
-        start(Device::Cpu, 1..=1);
-        for (iteration, what) in [(1, "traced"), (2, "not traced")] {
-            begin_iteration(iteration);
-            let begun = Instant::now();
-            (0..SPANS).for_each(|_| begin(Lane::Layers, "layer", None).into_iter().for_each(OpenSpan::end));
-            println!("{what}: {:.1} ns a span", begun.elapsed().as_secs_f64() * 1e9 / f64::from(SPANS));
-        }
-        assert_eq!(stop().expect("every mark was set").spans.len(), SPANS as usize);
-    }
 }
