@@ -18,8 +18,13 @@ export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 6))}
 # Their ranks share the cores with those of other tests: while MPI waits, they sleep.
 export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}
 
-# The tests' worker too, which they would build when the first of them asks for it, and all wait.
-(($# > 0)) || cargo build --workspace --bins --tests
+# The worker is no part of the integration tests' package: they refuse one that is older than its sources.
+profile=()
+for option; do
+    if [[ $option == -- ]]; then break; fi
+    if [[ $option == --release || $option == -r ]]; then profile=(--release); fi
+done
+cargo build --workspace --bins --tests "${profile[@]}"
 
 # One failing test program must not hide what the next one would have said.
 status=0

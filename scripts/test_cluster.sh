@@ -14,4 +14,5 @@ fi
 "$root/scripts/setup.sh"
 cd "$root"
 if (($# == 0)); then set -- cluster:: doctor:: virtual_cuda_hosts:: slurm:: gridengine::; fi
+cargo build --workspace --bins --tests
 exec cargo test --workspace --test ringmark -- --nocapture --test-threads 1 "$@"

@@ -8,7 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::SystemTime;
 
 use ringmark_record::benchmark::exchange::Switch;
 use ringmark_record::benchmark::train::record::RunRecord;
@@ -17,6 +16,7 @@ use ringmark_record::dimension::device::DeviceKind;
 use serde_json::Value;
 
 use crate::images::photographs;
+use crate::support::built_worker;
 use crate::worker::{AT_ONCE, Finished, Run, apart, checksum, losses};
 
 /// A network, and images that leave batch normalization more than two values a channel.
@@ -248,25 +248,14 @@ fn owners_on_virtual_gpus_update_as_those_on_cpus() {
 #[test]
 fn the_release_worker_computes_what_the_tests_worker_computes() {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/release/ringmark-worker");
-    let built = fs::metadata(&program).and_then(|file| file.modified()).ok();
-    if built.is_none_or(|built| built < last_change("src") || built < last_change("Cargo.lock")) {
-        eprintln!("not tested: {} is missing or older than its source: cargo build --release", program.display());
+    if let Err(error) = built_worker::check(&program) {
+        eprintln!("not tested: {error}: cargo build --release");
         return;
     }
     let run = || Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE}"));
     let release = run();
     let release = Virtual { run: release.run.program(&program), ..release }.sound();
     assert_eq!(checksum(&release), checksum(&run().sound()));
-}
-
-/// When a file of the repository, or one below a folder of it, was changed last.
-fn last_change(name: &str) -> SystemTime {
-    fn of(path: &Path) -> SystemTime {
-        let own = fs::metadata(path).and_then(|file| file.modified()).expect("it is there");
-        let below = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| of(&entry.path()));
-        below.fold(own, SystemTime::max)
-    }
-    of(&Path::new(env!("CARGO_MANIFEST_DIR")).join(name))
 }
 
 #[test]
