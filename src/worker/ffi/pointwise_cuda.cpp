@@ -21,7 +21,7 @@ constexpr int64_t kInputs = 64;
 constexpr int64_t kMostChannels = 256;
 
 // As the kernels declare it.
-struct Shape {
+struct PointwiseShape {
   int rows, inputs, channels;
 };
 
@@ -42,7 +42,7 @@ struct PointwiseNorm : torch::autograd::Function<PointwiseNorm> {
     const auto& functions = *kernels::pointwise_functions(type);
     const auto device = x.device();
     const int64_t rows = x.numel() / kInputs, channels = weight.size(0);
-    const Shape shape{static_cast<int>(rows), kInputs, static_cast<int>(channels)};
+    const PointwiseShape shape{static_cast<int>(rows), kInputs, static_cast<int>(channels)};
 
     const Grid grid = tile_grid(rows, 128, kernels::kStatisticsBytes);
     const int64_t length = (kInputs + 1) * kInputs;
@@ -82,7 +82,7 @@ struct PointwiseNorm : torch::autograd::Function<PointwiseNorm> {
     const auto& functions = *kernels::pointwise_functions(x.scalar_type());
     const auto device = x.device();
     const int64_t rows = x.numel() / kInputs, channels = weight.size(0);
-    const Shape shape{static_cast<int>(rows), kInputs, static_cast<int>(channels)};
+    const PointwiseShape shape{static_cast<int>(rows), kInputs, static_cast<int>(channels)};
     const auto [dy, dy2] = kernels::incoming(gradients, x.scalar_type());
     const bool has_sum = mask.defined();
 
