@@ -14,3 +14,6 @@ pub mod cli;
 pub mod launch;
 pub mod output;
 pub mod read;
+#[cfg(test)]
+#[path = "../tests/support/temporary_folder.rs"]
+mod temporary_folder;

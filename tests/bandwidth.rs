@@ -6,6 +6,7 @@ use std::io::BufReader;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
@@ -17,6 +18,7 @@ use ringmark_record::stats::busbw::Bus;
 
 use crate::support::processes_of;
 use crate::support::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
+use crate::support::temporary_folder::without_folder;
 use crate::support::turn::{turn, turn_of};
 
 /// Rank 0 of a job that leaves the record beside the worker: of its case, where there is one.
@@ -181,11 +183,17 @@ fn the_jobs_output_is_shown_kept_and_summed_up() {
     assert!(stdout.ends_with(&format!("{table}# logs and records are in {out}\n")), "{stdout}");
 
     let error = refused(&mut sandbox.bandwidth(command), 2);
-    assert!(error.contains("already holds") && error.contains("choose another folder"), "{error}");
+    expect![[r"
+        ringmark: --out DIR/out already holds DIR/out/1n2g/bandwidth.log: choose another folder, or move it away
+    "]]
+    .assert_eq(&without_folder(&error));
     // A record that stayed behind would be taken for the new one.
     fs::remove_file(sandbox.path("out/1n2g/bandwidth.log")).expect("removed");
     let error = refused(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g"), 2);
-    assert!(error.contains("1n2g/bandwidth.json: choose another folder"), "{error}");
+    expect![[r"
+        ringmark: --out DIR/out already holds DIR/out/1n2g/bandwidth.json: choose another folder, or move it away
+    "]]
+    .assert_eq(&without_folder(&error));
 }
 
 #[test]
@@ -258,13 +266,14 @@ fn a_job_without_a_sound_record_has_failed() {
     let (status, _, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g"));
     assert_eq!(status, Some(1), "{stderr}");
     let reason = sandbox.failure("1n2g/bandwidth.log");
-    assert!(reason.starts_with("mpirun ended with exit status 0, but rank 0 on localhost left no record"), "{reason}");
+    expect!["mpirun ended with exit status 0, but rank 0 on localhost left no record DIR/out/1n2g/bandwidth.json here"]
+        .assert_eq(&without_folder(&reason));
 
     let sandbox = Sandbox::new(&format!("{RECORDING}\nexit 1"));
     sandbox.write_bandwidth_record("any.json", &record(Some("3 elements are wrong".to_owned())));
     let (status, _, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g --min-busbw 1000"));
     assert_eq!(status, Some(1), "{stderr}");
-    assert_eq!(sandbox.failure("1n2g/bandwidth.log"), "3 elements are wrong");
+    expect!["3 elements are wrong"].assert_eq(&sandbox.failure("1n2g/bandwidth.log"));
 }
 
 #[test]

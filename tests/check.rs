@@ -3,12 +3,14 @@
 use std::fs;
 use std::path::Path;
 
+use expect_test::expect;
 use ringmark_record::benchmark::{BenchmarkKind, Profile};
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
 use crate::support::runs::{Folder, record};
 use crate::support::sandbox::{Sandbox, refused, ringmark, run};
+use crate::support::temporary_folder::without_folder;
 
 const OPTIONS: &str = "--cases 1n1g,1n2g --runs 2";
 
@@ -100,10 +102,8 @@ fn figures_that_are_not_those_of_the_logs_are_named() {
     let sandbox = swept();
     change(&sandbox.path("out/out_result.md"), "16.0", "19.0");
     let findings = only(&sandbox, "unedited");
-    assert!(
-        findings.starts_with("out_result.md: it is not what `ringmark extract` writes of these runs"),
-        "{findings}"
-    );
+    expect!["out_result.md: it is not what `ringmark extract` writes of these runs: extract again"]
+        .assert_eq(&findings);
     extract(&sandbox);
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
 
@@ -122,10 +122,19 @@ fn figures_that_are_not_those_of_the_logs_are_named() {
     change(&sandbox.path("out/out_result.md"), "speedup", "faster by");
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
-    assert!(stdout.contains("note: the files of extract are of an earlier ringmark"), "{stdout}");
+    expect![[r"
+        ok    complete  4 of 4 runs are finished
+        ok    unedited  8 files by their SHA-256; 4 files of extract made anew
+              note: the files of extract are of an earlier ringmark: their JSON says the same, the others were not compared
+        ok    rules     options, hosts, devices, software and times of 4 runs
+        ok    reliable  load, spread, efficiency and profile of every case
+    "]].assert_eq(&stdout);
     result["rows"][0]["images_per_second"] = 29.0.into();
     fs::write(&json, result.to_string()).expect("written");
-    assert!(only(&sandbox, "unedited").starts_with("out_result.json: it is not what"));
+    expect![[r"
+        out_result.json: it is not what `ringmark extract` writes of these runs: extract again
+        out_result.md: it is not what `ringmark extract` writes of these runs: extract again"]]
+    .assert_eq(&only(&sandbox, "unedited"));
 }
 
 #[test]
@@ -294,15 +303,21 @@ fn a_quick_sweep_is_not_reliable_and_an_older_manifest_tells_nothing_of_edits() 
     let (status, _, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --quick"));
     assert_eq!(status, Some(0), "{stderr}");
     let findings = only(&sandbox, "reliable");
-    assert!(findings.starts_with("quick profile, a first look: measure again with another profile"), "{findings}");
+    expect!["quick profile, a first look: measure again with another profile"].assert_eq(&findings);
 
     let sandbox = swept();
     let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
     manifest.runs.iter_mut().for_each(|run| run.sha256 = None);
     manifest.write(&sandbox.path("out")).expect("written");
-    assert!(only(&sandbox, "unedited").starts_with("the manifest has no hashes of 4 finished runs"));
+    expect!["the manifest has no hashes of 4 finished runs: an earlier ringmark wrote it, and nobody can tell whether they were edited"].assert_eq(&only(&sandbox, "unedited"));
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
-    assert!(stdout.contains("\n?     unedited  it cannot be told; "), "{stdout}");
+    expect![[r"
+        ok    complete  4 of 4 runs are finished
+        ?     unedited  it cannot be told; 0 files by their SHA-256; 4 files of extract made anew
+              the manifest has no hashes of 4 finished runs: an earlier ringmark wrote it, and nobody can tell whether they were edited
+        ok    rules     options, hosts, devices, software and times of 4 runs
+        ok    reliable  load, spread, efficiency and profile of every case
+    "]].assert_eq(&stdout);
 }
 
 #[test]
@@ -310,7 +325,12 @@ fn a_folder_of_no_sweep_is_refused() {
     let sandbox = swept();
     fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
     let error = refused(ringmark("check").arg(sandbox.path("out")), 2);
-    assert!(error.contains("holds no sweep.json"), "{error}");
+    expect![[r"
+        ringmark: DIR/out holds no sweep.json, by which its runs are known: give a folder of `ringmark sweep` or `ringmark score`
+    "]].assert_eq(&without_folder(&error));
     let error = refused(ringmark("check").arg(sandbox.path("nothing")), 2);
-    assert!(error.contains("cannot be read: give the folder that a sweep wrote"), "{error}");
+    expect![[r"
+        ringmark: DIR/nothing cannot be read: give the folder that a sweep wrote: No such file or directory (os error 2)
+    "]]
+    .assert_eq(&without_folder(&error));
 }

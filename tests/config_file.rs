@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use expect_test::expect;
+
 use crate::support::sandbox::{Sandbox, refused, ringmark, run};
 
 /// `ringmark` with this sandbox's worker, in an environment of which nothing reaches a command line.
@@ -171,7 +173,10 @@ fn a_mistake_in_the_file_is_named_with_the_file() {
         assert!(error.starts_with("error: sweep.toml: ") && error.contains(message), "{text}: {error}");
     }
     let error = refused(&mut dry(&sandbox, "sweep --config none.toml"), 2);
-    assert!(error.starts_with("error: none.toml: the file cannot be read: No such file"), "{error}");
+    expect![[r"
+        error: none.toml: the file cannot be read: No such file or directory (os error 2)
+    "]]
+    .assert_eq(&error);
     let error = refused(ringmark("sweep --save-config sweep.toml").current_dir(sandbox.folder.path()), 2);
     assert!(error.contains("--dry-run"), "{error}");
 }

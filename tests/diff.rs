@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use expect_test::expect;
 use ringmark::read::analyse::result_json;
 use ringmark::read::extract;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
@@ -24,6 +25,7 @@ use crate::random::Random;
 use crate::support::golden::assert_golden;
 use crate::support::runs::{self, Folder, record};
 use crate::support::sandbox::{ringmark, run};
+use crate::support::temporary_folder::without_folder;
 
 struct Output {
     status: i32,
@@ -206,11 +208,9 @@ fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
     let files = Folder::new();
     files.write("newer.json", newer.to_string());
     let refused = diff(files.path().join("newer.json"), runs.path(), &[]);
-    assert!(
-        refused.stderr.contains("result of ringmark extract format 5 where this ringmark reads up to 4"),
-        "{}",
-        refused.stderr
-    );
+    expect![[r"
+        ringmark: BASE: DIR/first/newer.json: result of ringmark extract format 5 where this ringmark reads up to 4: use the ringmark that wrote it
+    "]].assert_eq(&without_folder(&refused.stderr));
 }
 
 #[test]
@@ -225,7 +225,10 @@ fn a_result_of_version_3_has_the_same_warnings_under_other_names() {
     let compared = diff(files.path().join("old.json"), quick.path(), &["--fail-on", "unquotable"]);
     let said = "WARNING (unreliable): BASE: 1n1g: quick profile, a first look";
     assert!(compared.status == 1 && compared.stdout.contains(said), "{}{}", compared.stdout, compared.stderr);
-    assert!(compared.stderr.contains("unreliable: 1n1g"), "{}", compared.stderr);
+    expect![[r"
+        ringmark: unreliable: 1n1g
+    "]]
+    .assert_eq(&compared.stderr);
 }
 
 #[test]
@@ -263,11 +266,9 @@ fn an_older_result_has_speeds_alone_and_dlperf_s_has_no_runs() {
     );
     let output = diff(files.path().join("dlperf.json"), base.path(), &[]);
     assert_eq!(output.status, 1);
-    assert!(
-        output.stderr.contains("dlperf.json: 1n1g has no single runs: this is DLPerf's own result"),
-        "{}",
-        output.stderr
-    );
+    expect![[r"
+        ringmark: BASE: DIR/first/dlperf.json: 1n1g has no single runs: this is DLPerf's own result, which holds medians alone: give the folder of its logs
+    "]].assert_eq(&without_folder(&output.stderr));
 }
 
 #[test]
@@ -306,7 +307,11 @@ fn what_lies_beside_the_runs_is_not_lost_in_silence() {
     test.write("nccl.json", "{\"version\": 1, \"results\": [");
     let output = diff(base.path(), test.path(), &[]);
     assert_eq!(output.status, 1, "{}", output.stdout);
-    assert!(output.stderr.contains("not compared, TEST:") && output.stderr.contains("nccl.json"), "{}", output.stderr);
+    expect![[r"
+        not compared, TEST: DIR/first/nccl.json: not JSON: EOF while parsing a list at line 1 column 27
+        ringmark: the comparison is not complete: see the message above
+    "]]
+    .assert_eq(&without_folder(&output.stderr));
 }
 
 #[test]
@@ -383,30 +388,29 @@ fn nothing_in_common_is_told_with_what_there_is() {
     let empty = Folder::new();
     let output = diff(empty.path(), test.path(), &[]);
     assert_eq!(output.status, 2);
-    assert!(
-        output.stderr.contains("it holds no JSON of a benchmark") && output.stderr.contains("holds no runs"),
-        "{}",
-        output.stderr
-    );
+    expect![[r"
+        ringmark: BASE: DIR/first holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; and it holds no JSON of a benchmark
+    "]].assert_eq(&without_folder(&output.stderr));
     let failed = sweep(&["1n1g"], 0.5, |run| run.end = None);
     let output = diff(failed.path(), test.path(), &[]);
     assert_eq!(output.status, 1);
-    assert!(
-        output.stderr.contains("holds no run that counts\n") && output.stderr.contains("without an end line"),
-        "{}",
-        output.stderr
-    );
+    expect![[r"
+        ringmark: BASE: DIR/first holds no run that counts
+          DIR/first/1n1g/rn50_b4_fp32_1.jsonl: the run failed: stopped after iteration 6, without an end line: repeat it
+          DIR/first/1n1g/rn50_b4_fp32_2.jsonl: the run failed: stopped after iteration 6, without an end line: repeat it
+          DIR/first/1n1g/rn50_b4_fp32_3.jsonl: the run failed: stopped after iteration 6, without an end line: repeat it
+    "]]
+    .assert_eq(&without_folder(&output.stderr));
     empty.write("notes.json", "{\"a\": 1}");
     diff(empty.path().join("notes.json"), test.path(), &[])
         .is_refused(&["notes.json is no result of ringmark extract"]);
     empty.write("broken.json", "{\"benchmark_results\":\n [");
     let output = diff(empty.path().join("broken.json"), test.path(), &[]);
     assert_eq!(output.status, 1);
-    assert!(
-        output.stderr.contains("broken.json: not JSON: EOF while parsing a list at line 2 column 2"),
-        "{}",
-        output.stderr
-    );
+    expect![[r"
+        ringmark: BASE: DIR/first/broken.json: not JSON: EOF while parsing a list at line 2 column 2
+    "]]
+    .assert_eq(&without_folder(&output.stderr));
 }
 
 #[test]
@@ -472,10 +476,22 @@ fn the_exit_status_tells_what_it_is_asked_for() {
         assert_eq!(output.status, 1);
         output.stderr
     };
-    assert_eq!(end("slower"), "ringmark: slower: 1n1g\n");
-    assert_eq!(end("noisy"), "ringmark: too noisy to tell: 1n2g\n");
-    assert_eq!(end("missing"), "ringmark: not in TEST: 1n4g\n");
-    assert_eq!(end("slower,missing"), "ringmark: slower: 1n1g; not in TEST: 1n4g\n");
+    expect![[r"
+        ringmark: slower: 1n1g
+    "]]
+    .assert_eq(&end("slower"));
+    expect![[r"
+        ringmark: too noisy to tell: 1n2g
+    "]]
+    .assert_eq(&end("noisy"));
+    expect![[r"
+        ringmark: not in TEST: 1n4g
+    "]]
+    .assert_eq(&end("missing"));
+    expect![[r"
+        ringmark: slower: 1n1g; not in TEST: 1n4g
+    "]]
+    .assert_eq(&end("slower,missing"));
     diff(base.path(), base.path(), &["--fail-on", "slower,noisy,missing"])
         .tells(&["No difference", "BASE and TEST are the same runs"]);
     let other = diff(test.path(), base.path(), &["--fail-on", "slower"]);

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use expect_test::expect;
 use influxdb_line_protocol::{FieldValue, ParsedLine, parse_lines};
 use ringmark::read::show::export::time_line::TimeLine;
 use ringmark_record::benchmark::train::learning::{EpochEnd, LearningConfig, Validation};
@@ -17,6 +18,7 @@ use serde_json::Value;
 use crate::score_results;
 use crate::support::runs::{Folder, record};
 use crate::support::sandbox::{refused, ringmark, run};
+use crate::support::temporary_folder::without_folder;
 
 fn export(folder: &Path, options: &[&str]) -> (Option<i32>, String, String) {
     run(ringmark("extract").arg(folder).arg("--format").args(options))
@@ -210,7 +212,11 @@ fn a_run_that_nobody_knows_when_it_began_has_no_line() {
     folder.log("1n1g/rn50_b128_fp32_1.log", &[384.0; 40]);
     let (status, stdout, stderr) = export(&folder.path(), &["influx"]);
     assert_eq!((status, stdout.as_str()), (Some(1), ""), "{stderr}");
-    assert!(stderr.contains("not in the export: ") && stderr.contains("no record says when it began"), "{stderr}");
+    expect![[r"
+        not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on ring: no record says when it began, and a line without a time would be of now: not exported
+        not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on ring 1: no record says when it began, and a line without a time would be of now: not exported
+        ringmark: the export of DIR/first is not complete: see the 2 messages above
+    "]].assert_eq(&without_folder(&stderr));
     // Prometheus says when it looked.
     let samples = samples(&exported(&folder.path(), &["prometheus"]));
     assert!((sample(&samples, "ringmark_images_per_second", &[]) - 384.0).abs() < 1e-9);
@@ -292,11 +298,18 @@ fn mlflow_gets_a_run_of_its_own_for_each_run() {
     let text = |path: &str| all.get(&run.join(path)).cloned().unwrap_or_else(|| panic!("no {path}"));
     assert_eq!((text("params/model").as_str(), text("params/batch_size").as_str()), ("resnet50_v1b", "4"));
     // Begin, a warm-up of two iterations of 1 s, half a second of predicting, 0.2575 s and 0.26 s.
-    assert_eq!(text("metrics/validation_top_1_ratio"), "1700000002500 0.75 2\n1700000003518 0.75 4\n");
-    assert_eq!(
-        text("metrics/loss"),
-        "1700000001000 6.875 1\n1700000002000 6.75 2\n1700000002758 6.625 3\n1700000003018 6.5 4\n"
-    );
+    expect![[r"
+        1700000002500 0.75 2
+        1700000003518 0.75 4
+    "]]
+    .assert_eq(&text("metrics/validation_top_1_ratio"));
+    expect![[r"
+        1700000001000 6.875 1
+        1700000002000 6.75 2
+        1700000002758 6.625 3
+        1700000003018 6.5 4
+    "]]
+    .assert_eq(&text("metrics/loss"));
     let meta = text("meta.yaml");
     for line in ["start_time: 1700000000000", "end_time: 1700000003518", "status: 3", "lifecycle_stage: active"] {
         assert!(meta.lines().any(|found| found == line), "{meta}");
@@ -415,11 +428,19 @@ fn several_logs_of_mlperf_need_a_folder_and_a_failed_run_is_aborted() {
     failed.end.as_mut().expect("an end").failure = Some("ranks disagree".to_owned());
     folder.run(&failed);
     let said = refused(ringmark("extract --format mllog").arg(folder.path()), 2);
-    assert!(said.contains("2 runs with epochs") && said.contains("--out FOLDER"), "{said}");
+    expect![[r"
+        ringmark: DIR/first holds 2 runs with epochs, and MLPerf's log is of one: add --out FOLDER for a file a run
+    "]]
+    .assert_eq(&without_folder(&said));
     let out = folder.parent.path().join("logs");
     let (status, stdout, stderr) = export(&folder.path(), &["mllog", "-o", out.to_str().expect("ASCII")]);
     assert_eq!((status, stdout.as_str()), (Some(1), ""), "{stderr}");
-    assert!(stderr.contains("ranks disagree"), "{stderr}");
+    expect![[r"
+        wrote 2 logs into DIR/logs
+        not in the export: 1n2g/rn50_b4_fp32_2.jsonl: the run failed: ranks disagree: repeat it
+        ringmark: the export of DIR/first is not complete: see the message above
+    "]]
+    .assert_eq(&without_folder(&stderr));
     let status = |run: u32| {
         let text = fs::read_to_string(out.join(format!("1n2g/rn50_b4_fp32_{run}.mllog"))).expect("written");
         events(&text).last().expect("an event").4["status"].clone()
@@ -448,5 +469,8 @@ fn what_has_no_meaning_is_refused_in_words() {
     promtool(&exported(&bandwidth.path(), &["prometheus"]));
     let said =
         crate::support::sandbox::refused(ringmark("extract --format mlflow -o /nowhere").arg(bandwidth.path()), 2);
-    assert!(said.contains("no run of training or scoring that counts"), "{said}");
+    expect![[r"
+        ringmark: DIR/first holds no run of training or scoring that counts, and MLflow gets one run of its own for each
+    "]]
+    .assert_eq(&without_folder(&said));
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use expect_test::expect;
 use ringmark::read::analyse::figures::TrainedCase;
 use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::config::TrainConfig;
@@ -22,6 +23,7 @@ use serde_json::Value;
 use crate::support::golden::assert_golden;
 use crate::support::runs::{Folder, dlperf_log, long_record, record, rows_by_case};
 use crate::support::sandbox::{ringmark, run};
+use crate::support::temporary_folder::without_folder;
 
 /// `ringmark extract` on a folder.
 trait Extract {
@@ -189,10 +191,11 @@ fn two_networks_in_one_folder_are_two_tables_and_one_alone_has_its_own_key() {
     }
     let (status, _, stderr) = alone.extract(&[]);
     assert_eq!(status, Some(1));
-    assert!(
-        stderr.contains("is of case 1n1g, ResNet-18, batch size 4, fp32, but its file name says otherwise"),
-        "{stderr}"
-    );
+    expect![[r"
+        not in the figures: 1n1g/rn50_b4_fp32_1.jsonl: is of case 1n1g, ResNet-18, batch size 4, fp32, but its file name says otherwise: restore the original name
+        wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
+        ringmark: the figures of DIR/first are not complete: see the message above
+    "]].assert_eq(&without_folder(&stderr));
 }
 
 #[test]
@@ -269,10 +272,19 @@ fn json_goes_to_the_standard_output_or_into_a_file_of_any_name() {
     assert_eq!(fs::read_to_string(file).expect("written"), json);
     let (status, _, stderr) = folder.extract(&["--json", "--format", "csv"]);
     assert_eq!(status, Some(2));
-    assert!(stderr.contains("cannot be used with"), "{stderr}");
+    expect![[r"
+        error: the argument '--json [<FILE>]' cannot be used with '--format <FORMAT>'
+
+        Usage: ringmark extract --json [<FILE>] --out <PATH> <FOLDER>
+
+        For more information, try '--help'.
+    "]]
+    .assert_eq(&stderr);
     let (status, stdout, stderr) = folder.extract(&["--json", "/no/such/folder/any.json"]);
     assert_eq!((status, stdout.as_str()), (Some(2), ""));
-    assert!(stderr.contains("there is no folder /no/such/folder: make it"), "{stderr}");
+    expect![[r"
+        ringmark: --json /no/such/folder/any.json cannot be written: there is no folder /no/such/folder: make it, or choose another
+    "]].assert_eq(&stderr);
 }
 
 #[test]
@@ -778,7 +790,12 @@ fn a_record_and_a_log_that_do_not_belong_together_are_left_out() {
     let log = fs::read_to_string(&path).expect("was there");
     folder.write("1n2g/rn50_b4_fp32_4.log", &log[..log.find("INFO:root:Epoch[0] Batch[6]").expect("six lines")]);
     let (_, _, stderr) = folder.extract(&[]);
-    assert!(stderr.contains("1n2g/rn50_b4_fp32_4.log: 5 iteration lines of 6: "), "{stderr}");
+    expect![[r"
+        not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if it stays so
+        not in the figures: 1n2g/rn50_b4_fp32_4.log: 5 iteration lines of 6: the log was cut off or edited, repeat the run
+        wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
+        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+    "]].assert_eq(&without_folder(&stderr));
 }
 
 #[test]
@@ -805,7 +822,7 @@ fn a_run_that_failed_before_its_record_stays_with_its_case() {
     let runs = result["rn50"]["1n2g"]["runs"].as_array().expect("one table, as before");
     assert_eq!((runs.len(), &runs[3]["status"]), (4, &Value::from("left_out")));
     let reason = runs[3]["left_out"].as_str().expect("a reason");
-    assert!(reason.starts_with("1n2g/rn50_b4_fp32_4.log:2: the run failed: mpirun ended with status 1"), "{reason}");
+    expect!["1n2g/rn50_b4_fp32_4.log:2: the run failed: mpirun ended with status 1: repeat it"].assert_eq(&reason);
 }
 
 #[test]
@@ -867,7 +884,10 @@ fn the_result_goes_where_it_was_sent() {
     let file = folder.path().join("1n1g/rn50_b4_fp32_1.log");
     let (status, stdout, stderr) = folder.extract(&["--out", file.to_str().expect("ASCII")]);
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("choose another folder by --out"), "{stderr}");
+    expect![[r"
+        not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if it stays so
+        ringmark: cannot write the result into DIR/first/1n1g/rn50_b4_fp32_1.log: choose another folder by --out: File exists (os error 17)
+    "]].assert_eq(&without_folder(&stderr));
     assert!(stdout.contains("1n2g"), "the table is printed all the same");
 }
 
@@ -986,7 +1006,12 @@ fn speedometer_s_windows_are_so_many_iterations_of_all_ranks() {
     }
     let (status, _, stderr) = folder.extract(&["--warmup", "41"]);
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("3 windows of iterations, all of them warm-up (3): "), "{stderr}");
+    expect![[r"
+        not in the figures: 1n1g/rn50_b32_fp32_1.log: 3 windows of iterations, all of them warm-up (3): repeat the run with more, or give a smaller --warmup
+        not in the figures: 1n2g/rn50_b32_fp32_1.log: 3 windows of iterations, all of them warm-up (3): repeat the run with more, or give a smaller --warmup
+        wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
+        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+    "]].assert_eq(&without_folder(&stderr));
 }
 
 #[test]
@@ -1012,7 +1037,12 @@ fn horovod_s_speed_is_its_own_total() {
 
     let (status, _, stderr) = folder.extract(&["--warmup", "5"]);
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("Horovod's synthetic benchmark has left its own warm-up out of these rates"), "{stderr}");
+    expect![[r"
+        not in the figures: 1n1g/rn50_b32_fp32_1.log: Horovod's synthetic benchmark has left its own warm-up out of these rates, and they do not say of how many iterations they are: leave --warmup out
+        not in the figures: 1n4g/rn50_b32_fp32_1.log: Horovod's synthetic benchmark has left its own warm-up out of these rates, and they do not say of how many iterations they are: leave --warmup out
+        wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
+        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+    "]].assert_eq(&without_folder(&stderr));
     assert_eq!(folder.extract(&["--warmup", "0"]).0, Some(0));
 }
 
@@ -1074,7 +1104,12 @@ fn logs_of_other_tools_whose_meaning_is_not_clear_are_left_out() {
     folder.run(&record("1n2g", 4, 0.5));
     folder.write("1n2g/rn50_b4_fp32_4.log", horovod_log(2, &[8.0; 6]));
     let (_, _, stderr) = folder.extract(&[]);
-    assert!(stderr.contains("1n2g/rn50_b4_fp32_4.log: 0 iteration lines of 6: "), "{stderr}");
+    expect![[r"
+        not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if it stays so
+        not in the figures: 1n2g/rn50_b4_fp32_4.log: 0 iteration lines of 6: the log was cut off or edited, repeat the run
+        wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
+        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+    "]].assert_eq(&without_folder(&stderr));
 }
 
 #[test]

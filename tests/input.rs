@@ -6,6 +6,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use expect_test::expect;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use ringmark::read;
 use ringmark_record::benchmark::Record;
@@ -25,6 +26,7 @@ use crate::schema;
 use crate::support::golden::assert_golden;
 use crate::support::runs::{self, Folder};
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
+use crate::support::temporary_folder::without_folder;
 use crate::support::turn::{turn, turn_of};
 use crate::support::worker;
 
@@ -355,7 +357,7 @@ fn what_each_case_needs_lies_beside_what_the_host_has() {
 
     let empty = tempfile::tempdir().expect("a folder");
     let error = format!("{:#}", read::input::judge(empty.path()).err().expect("refused"));
-    assert!(error.contains("holds no runs"), "{error}");
+    expect!["--against DIR: DIR holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log"].assert_eq(&without_folder(&error));
 }
 
 /// Runs that read images say what a device takes where it was alone, if it did not wait for them.

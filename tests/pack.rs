@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_input::dataset::Dataset;
@@ -144,8 +145,9 @@ fn images_are_made_smaller_and_encoded_by_any_number_of_threads_alike() {
     let before = fs::read(&record_file[0]).expect("written");
     fs::write(folder.path().join("images/b/3.jpg"), &golden("inks.jpg")[..1000]).expect("written");
     let error = refused(&mut pack(&folder, "--resize 18 --force"), 1);
-    assert!(error.contains("out.rec cannot be written: image b/3.jpg: images/b/3.jpg: not a JPEG that can be decoded"));
-    assert!(error.contains("at byte 1000: it was cut"), "{error}");
+    expect![[r"
+        ringmark: out.rec cannot be written: image b/3.jpg: images/b/3.jpg: not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 1000: it was cut
+    "]].assert_eq(&error);
     assert_eq!(fs::read(&record_file[0]).expect("there"), before);
     for (options, reason) in [
         ("--pass-through --resize 18", "cannot be used with"),
@@ -199,10 +201,16 @@ fn what_is_wrong_is_said_and_leaves_nothing() {
     }
     fs::write(folder.path().join("out.idx"), "mine").expect("written");
     let error = refused(&mut pack(&folder, ""), 2);
-    assert!(error.contains("out.idx is there already: choose another name, or --force to replace it"), "{error}");
+    expect![[r"
+        ringmark: out.idx is there already: choose another name, or --force to replace it
+    "]]
+    .assert_eq(&error);
     assert_eq!(names(folder.path()), ["images", "out.idx"]);
     let error = refused(ringmark("pack images none/out.rec").current_dir(folder.path()), 1);
-    assert!(error.contains("none/out.rec cannot be written: No such file"), "{error}");
+    expect![[r"
+        ringmark: none/out.rec cannot be written: No such file or directory (os error 2)
+    "]]
+    .assert_eq(&error);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use expect_test::expect;
 use ringmark::read::analyse::prediction::evidence::Evidence;
 use ringmark::read::analyse::prediction::model::{Prediction, predict};
 use ringmark::read::analyse::prediction::parts::Limit;
@@ -556,14 +557,16 @@ fn no_level_is_crossed_that_was_never_measured() {
     }
     let other = Evidence { model: Model::Resnet18, ..one_host.clone() };
     let (_, measure) = refused(&other, "1n8g");
-    assert!(measure.contains("--cases 1n8g --model resnet18 --batch-size 4"), "{measure}");
+    expect!["ringmark sweep --cases 1n8g --model resnet18 --batch-size 4 --dtype fp32"].assert_eq(&measure);
     assert!(search::under(&one_host, 0.5).is_err(), "the search does not cross it either");
 
     let sweep = cluster.sweep(&["1n1g", "1n4g"], 1);
     let (status, stdout, stderr) = run(Some(&sweep.path()), &["--cases", "1n4g,2n4g,8n4g"]);
     assert_eq!(status, Some(1));
     assert!(stdout.contains("(measured)"), "what can be said is said: {stdout}");
-    assert!(stderr.starts_with("ringmark: 2n4g, 8n4g cannot be predicted: no case of several"), "{stderr}");
+    expect![[r"
+        ringmark: 2n4g, 8n4g cannot be predicted: no case of several hosts was measured: what lies between hosts does not follow from one: ringmark sweep --cases 2n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4
+    "]].assert_eq(&stderr);
 }
 
 #[test]
@@ -572,7 +575,10 @@ fn logs_without_one_host_cannot_say_what_several_add() {
     folder.log("2n8g/rn50_b128_fp32_1.log", &[4855.34; 120]);
     let (status, stdout, stderr) = run(Some(&folder.path()), &["--cases", "4n8g"]);
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("4n8g cannot be predicted: 1n8g was not measured"), "{stderr}");
+    expect![[r"
+        not used: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 2n8g: sweep 1n1g as well
+        ringmark: 4n8g cannot be predicted: 1n8g was not measured, and without records nothing else tells what several hosts add: ringmark sweep --cases 1n8g --batch-size 128 --dtype fp32
+    "]].assert_eq(&stderr);
     assert!(stdout.contains("WARNING: no run of 1n1g counts: speedup and efficiency are relative to 2n8g"), "{stdout}");
 }
 

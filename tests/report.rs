@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use expect_test::expect;
 use ringmark::read::report::{Format, read, render};
 use ringmark::read::show::page::content;
 use ringmark_record::benchmark::Profile;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 use crate::support::browser::{Browser, HEIGHT, Picture};
 use crate::support::runs::{Folder, record, rows_by_case};
+use crate::support::temporary_folder::without_folder;
 
 /// `ringmark report` with these words: status, standard output, standard error.
 pub fn report(words: &[&str]) -> (i32, String, String) {
@@ -406,15 +408,24 @@ fn what_is_missing_is_told_and_the_rest_is_shown() {
     let out = folder.parent.path().join("a.html");
     let (status, _, stderr) = report(&[path(&folder.path()), "-o", path(&out)]);
     assert_eq!(status, 1);
-    assert!(stderr.contains("not in the figures: first: 1n2g/rn50_b4_fp32_3.log"), "{stderr}");
+    expect![[r"
+        wrote DIR/a.html
+        not in the figures: first: 1n2g/rn50_b4_fp32_3.log: no iteration in the log: the run ended before its first one, repeat it
+        ringmark: the figures are not complete: see the message above
+    "]].assert_eq(&without_folder(&stderr));
     let page = fs::read_to_string(out).expect("written all the same");
     assert!(page.contains("Not in the figures (1)") && page.contains("1 run left out") && page.contains("12.19"));
     let (status, _, stderr) = report(&[path(&folder.parent.path().join("none"))]);
     assert_eq!(status, 2);
-    assert!(stderr.contains("none cannot be read: give the folder that a sweep wrote"), "{stderr}");
+    expect![[r"
+        ringmark: DIR/none cannot be read: give the folder that a sweep wrote: No such file or directory (os error 2)
+    "]]
+    .assert_eq(&without_folder(&stderr));
     let (status, _, stderr) = report(&[path(folder.parent.path())]);
     assert_eq!(status, 1);
-    assert!(stderr.contains("holds no runs"), "{stderr}");
+    expect![[r"
+        ringmark: DIR holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; did you mean DIR/first?
+    "]].assert_eq(&without_folder(&stderr));
 }
 
 #[test]
@@ -469,7 +480,7 @@ fn what_nccl_chose_stands_beside_its_version() {
     folder.run(&run);
     let markdown = shown(&folder.path(), Format::Markdown);
     let line = markdown.lines().find(|line| line.contains("NCCL chose")).expect(&markdown);
-    assert!(line.contains("Ring, Simple, 24 channels / Tree, LL, 1 channel"), "{line}");
+    expect!["| NCCL chose      | Ring, Simple, 24 channels / Tree, LL, 1 channel |"].assert_eq(&line);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_record::benchmark::Record;
@@ -18,6 +19,7 @@ use ringmark_record::manifest::{self, Manifest, RunState};
 use crate::images::digits;
 use crate::support::processes_of;
 use crate::support::sandbox::{Sandbox, SmallDisk, refused, ringmark, run, wait_until, words};
+use crate::support::temporary_folder::without_folder;
 use crate::support::turn::turn;
 
 /// A hook that stops in the middle of the second run, the first time.
@@ -213,7 +215,12 @@ fn more_may_be_asked_for_and_less() {
     assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n2g_1", "1n2g_2", "1n1g_2"]);
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --threads 1 --resume"));
-    assert!(stdout.contains("\n1 of 1 runs are finished\n"), "{stdout}");
+    expect![[r"
+        sweep of ResNet50-v1b, 1n2g, 1 run each: batch 8, fp32, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out
+        1 of 1 runs are finished
+        1n2g: 2.00x of 2, 100 %; the runs differ too much to say what is lost
+        all runs are in DIR/out; next: ringmark report DIR/out -o DIR/out/report.html
+    "]].assert_eq(&without_folder(&stdout));
     assert_eq!((sandbox.ran().len(), sandbox.states()), (4, vec![RunState::Finished; 4]));
 }
 
@@ -297,7 +304,11 @@ fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
     assert!(stdout.contains("\n3 of 3 runs are finished\n"), "{stdout}");
 
     let error = refused(&mut sweep("--resume --kv-store device"), 2);
-    assert!(error.contains("\n--kv-store: ring,device then, device now\n"), "{error}");
+    expect![[r"
+        ringmark: --resume: the sweep in DIR/out was begun with other values, new runs could not be compared with its own:
+        --kv-store: ring,device then, device now
+        ask for the same again, or choose another --out
+    "]].assert_eq(&without_folder(&error));
     // A record of another kv-store is none of this one.
     let file = |name: &str| sandbox.path("out/1n2g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b8_fp32_device_1.jsonl")).expect("copied");
@@ -368,14 +379,20 @@ fn a_checkpoint_is_taken_up_by_its_own_run_and_goes_when_that_is_finished() {
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume --repeat 1n1g --dry-run")));
     assert!(!stdout.contains("--from-checkpoint"), "{stdout}");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"), 2);
-    assert!(error.contains("\n--checkpoint-every: 2 then, not set now\n"), "{error}");
+    expect![[r"
+        ringmark: --resume: the sweep in DIR/out was begun with other values, new runs could not be compared with its own:
+        --checkpoint-every: 2 then, not set now
+        ask for the same again, or choose another --out
+    "]].assert_eq(&without_folder(&error));
 
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume")));
     assert!(stdout.contains(&format!("\n1n1g run 2 of 3: goes on from its checkpoint {path}\n")), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
     assert!(checkpoints.iter().all(|checkpoint| !checkpoint.exists()));
     let error = refused(&mut sandbox.short_sweep("--kv-store local --checkpoint-every 2"), 2);
-    assert!(error.contains("--checkpoint-every with --kv-store local and --gradient-compression none"), "{error}");
+    expect![[r"
+        ringmark: --checkpoint-every with --kv-store local and --gradient-compression none: values are kept on servers, owners or every rank there, and not in the checkpoint: leave one out
+    "]].assert_eq(&error);
 }
 
 const SUITE: &str = "--suite ddp --model resnet50_v1b --runs 2";
@@ -401,7 +418,10 @@ fn a_case_that_was_disturbed_is_repeated_and_its_first_files_are_kept() {
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 1n2g"));
     assert_eq!(sandbox.ran()[6..], ["1n2g_1", "1n2g_2"], "{stdout}");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 2n1g"), 2);
-    assert!(error.contains("case 2n1g needs 2 hosts"), "{error}");
+    expect![[r"
+        ringmark: case 2n1g needs 2 hosts, --hosts has 1: give --hosts localhost:2,HOST2:1, or choose --cases 1n1g
+    "]]
+    .assert_eq(&error);
 }
 
 #[test]
@@ -493,7 +513,9 @@ fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
         if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.expect("removed");
     }
     let error = refused(&mut sandbox.short_sweep(SUITE), 2);
-    assert!(error.contains("already holds runs") && error.contains("no-communication/1n2g/rn50_"), "{error}");
+    expect![[r"
+        ringmark: --out DIR/out already holds runs (DIR/out/no-communication/1n2g/rn50_b8_fp32_1.log): choose another folder, or move it away
+    "]].assert_eq(&without_folder(&error));
 }
 
 #[test]
@@ -501,7 +523,9 @@ fn there_must_be_a_readable_manifest() {
     let sandbox = Sandbox::sound();
     let mut resume = sandbox.short_sweep("--cases 1n1g --resume");
     let error = refused(&mut resume, 2);
-    assert!(error.contains("holds no sweep to go on with (no sweep.json): leave out --resume"), "{error}");
+    expect![[r"
+        ringmark: --out DIR/out holds no sweep to go on with (no sweep.json): leave out --resume, or choose another --out
+    "]].assert_eq(&without_folder(&error));
     assert!(!sandbox.path("out").exists());
     let error = refused(ringmark("sweep --resume --cases 1n1g --worker").arg(sandbox.worker()), 2);
     assert!(error.contains("--out <FOLDER>"), "{error}");
@@ -515,7 +539,11 @@ fn there_must_be_a_readable_manifest() {
     assert!(error.contains(&place) && error.contains(&format!("at line {line} ")), "{error}");
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
-    assert!(stderr.starts_with("not in the figures: sweep.json: the manifest is damaged: "), "{stderr}");
+    expect![[r"
+        not in the figures: sweep.json: the manifest is damaged: invalid type: integer `32`, expected a string at line 40 column 19
+        wrote DIR/extracted/out_result.json, DIR/extracted/out_result.csv, DIR/extracted/out_result.md, DIR/extracted/out_dlperf.json
+        ringmark: the figures of DIR/out are not complete: see the message above
+    "]].assert_eq(&without_folder(&stderr));
     assert!(sandbox.path("extracted/out_result.json").exists());
 
     let mut refuse = |text: &str| {
@@ -531,7 +559,9 @@ fn there_must_be_a_readable_manifest() {
     let later = manifest.replacen(&format!("\"schema\": {}", manifest::SCHEMA), "\"schema\": 99", 1);
     assert_ne!(later, manifest);
     let error = refuse(&later);
-    assert!(error.contains("99") && error.contains("use the ringmark that wrote it"), "{error}");
+    expect![[r"
+        ringmark: DIR/out/sweep.json: manifest format 99 where this ringmark reads up to 2: use the ringmark that wrote it: put a copy of it back, or choose another --out (without it `ringmark extract` reads the runs)
+    "]].assert_eq(&without_folder(&error));
     // Nothing was run on the word of any of them.
     assert_eq!(sandbox.ran(), ["1n1g_1"]);
 }
@@ -583,7 +613,9 @@ fn a_full_disk_is_told_and_loses_no_finished_run() {
     disk.fill_but(0);
     let resume = format!("{OPTIONS} --resume");
     let still = fails(&mut sandbox.short_sweep(&resume));
-    assert!(still.contains("No space left on device") && still.contains("make room there"), "{still}");
+    expect![[r"
+        ringmark: DIR/out/sweep.json cannot be written: No space left on device (os error 28): make room there, or choose another --out
+    "]].assert_eq(&without_folder(&still));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));

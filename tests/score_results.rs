@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use expect_test::expect;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::{BenchmarkKind, Profile, RunLabel};
@@ -21,6 +22,7 @@ use serde_json::Value;
 use crate::support::golden::assert_golden;
 use crate::support::runs::{self, Folder};
 use crate::support::sandbox::{ringmark, run};
+use crate::support::temporary_folder::without_folder;
 
 /// A sound run on the CPU: 10 passes of this time on every rank, one after the other 1 % longer.
 pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
@@ -442,7 +444,9 @@ fn two_sweeps_are_compared_point_by_point_and_settings_come_first() {
     training.run(&runs::record("1n1g", 1, 0.5));
     let (status, _, stderr) = diff(&base.path(), &training.path(), &["--force"]);
     assert_eq!(status, Some(2));
-    assert!(stderr.contains("scoring runs of ringmark") && stderr.contains("nothing in common"), "{stderr}");
+    expect![[r"
+        ringmark: DIR/first holds scoring runs of ringmark, DIR/first holds training runs of ringmark or DLPerf: they have nothing in common, not even with --force
+    "]].assert_eq(&without_folder(&stderr));
 }
 
 #[test]
@@ -458,13 +462,21 @@ fn other_networks_and_precisions_are_not_compared_unless_forced() {
     let other = one(other);
     let (status, _, stderr) = diff(&base.path(), &other.path(), &[]);
     assert_eq!(status, Some(2));
-    assert!(stderr.contains("model: ResNet50-v1b in BASE, ResNet-18 in TEST"), "{stderr}");
-    assert!(stderr.contains("precision: fp32 in BASE, bf16 in TEST"), "{stderr}");
+    expect![[r"
+        ringmark: BASE and TEST are not comparable:
+          model: ResNet50-v1b in BASE, ResNet-18 in TEST
+          precision: fp32 in BASE, bf16 in TEST
+        compare like with like, or give --force
+    "]]
+    .assert_eq(&stderr);
     assert_eq!(diff(&base.path(), &other.path(), &["--force"]).0, Some(0));
     let larger = one(record("1n1g/rn50_b8_fp32", 1, 0.5));
     let (status, _, stderr) = diff(&base.path(), &larger.path(), &[]);
     assert_eq!(status, Some(2));
-    assert!(stderr.contains("no case in common: BASE has 1n1g b4; TEST has 1n1g b8"), "{stderr}");
+    expect![[r"
+        ringmark: no case in common: BASE has 1n1g b4; TEST has 1n1g b8
+    "]]
+    .assert_eq(&stderr);
 }
 
 /// Networks of the page stand in one table, whatever the size of their images, and what was published below it.

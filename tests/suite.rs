@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
 
+use expect_test::expect;
 use ringmark::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult};
 use ringmark_record::benchmark::exchange::{BackendChoice, Switch};
 use ringmark_record::benchmark::train::record::RunRecord;
@@ -20,6 +21,7 @@ use serde_json::Value;
 use crate::support::golden::assert_golden;
 use crate::support::runs::{Folder, dlperf_log, record, rows_by_case};
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
+use crate::support::temporary_folder::without_folder;
 use crate::support::turn::turn;
 
 #[test]
@@ -63,9 +65,18 @@ fn the_suite_has_pytorch_s_networks_and_batch_size() {
 #[test]
 fn a_suite_that_is_none_is_refused() {
     let error = refused(&mut ringmark("sweep --suite ddp --backend none --hosts localhost:2"), 2);
-    assert!(error.contains("compares with --backend none by itself: leave --backend none out"), "{error}");
+    expect![[r"
+        ringmark: --suite ddp compares with --backend none by itself: leave --backend none out
+    "]]
+    .assert_eq(&error);
     let error = refused(&mut ringmark("sweep --suite horovod"), 2);
-    assert!(error.contains("'horovod'") && error.contains("[possible values: ddp]"), "{error}");
+    expect![[r"
+        error: invalid value 'horovod' for '--suite <NAME>'
+          [possible values: ddp]
+
+        For more information, try '--help'.
+    "]]
+    .assert_eq(&error);
 }
 
 /// Two runs of 1n1g and 1n2g, and of 1n2g without communication, whose steps are `slower` times longer.
@@ -181,12 +192,12 @@ fn what_is_wrong_with_a_baseline_is_told_as_its_own() {
     folder.run(&long);
     let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()));
     assert_eq!(status, Some(1));
-    assert!(
-        stderr.contains(
-            "no-communication/1n2g/rn50_b4_fp32_3.jsonl: is of a run with communication (mpi), and its folder says otherwise"
-        ),
-        "{stderr}"
-    );
+    expect![[r"
+        not in the figures: no-communication/1n2g/rn50_b4_fp32_3.jsonl: is of a run with communication (mpi), and its folder says otherwise: move it back
+        not in the figures: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 1n2g: sweep 1n1g as well
+        no files written, for DIR/first is no folder of a sweep: choose one by --out
+        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+    "]].assert_eq(&without_folder(&stderr));
     let warning = "WARNING: 1n2g without communication: rank 1 on host a is a straggler: in 100.0 % of the iterations, 2.00 \
                    times the others' own compute time: look for";
     assert!(stdout.contains(warning), "{stdout}");

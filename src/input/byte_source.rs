@@ -177,7 +177,10 @@ pub fn grow(buffer: &mut Vec<u8>, length: usize) -> Result<()> {
 mod tests {
     use std::fs;
 
+    use expect_test::expect;
+
     use super::*;
+    use crate::testing::temporary_folder::without_folder;
 
     #[test]
     fn a_file_that_shrinks_is_said_with_its_place() {
@@ -225,7 +228,7 @@ mod tests {
         let path = folder.path().join("a.rec");
         fs::write(&path, "").expect("written");
         let error = ByteSource::open(&path).expect_err("empty").to_string();
-        assert!(error.contains("is empty (0 bytes): make it anew"), "{error}");
+        expect!["DIR/a.rec is empty (0 bytes): make it anew, or take it away"].assert_eq(&without_folder(&error));
         for (path, reason) in [
             (folder.path(), "it is a folder"),
             (Path::new("/dev/zero"), "no file"),

@@ -164,6 +164,7 @@ impl Converter {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
     use fast_image_resize::images::{TypedImage, TypedImageRef};
     use fast_image_resize::pixels::U8x3;
     use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
@@ -330,21 +331,23 @@ mod tests {
             format!("{:#}", converted.expect_err("refused"))
         };
         let plain = conversion(false, None, JPEG);
-        assert!(refused(b"text", plain).starts_with("neither JPEG (ff d8 ff) nor PNG"), "{}", refused(b"text", plain));
+        expect!["neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 4 bytes begin with 74 65 78 74"]
+            .assert_eq(&refused(b"text", plain));
         let cut = &golden("baseline.jpg")[..900];
-        assert!(refused(cut, plain).contains("at byte 900: it was cut"), "{}", refused(cut, plain));
+        expect!["not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900: it was cut"]
+            .assert_eq(&refused(cut, plain));
         let large = refused(&golden("source.png"), conversion(false, Some(65_000), JPEG));
-        assert!(
-            large.starts_with("resizing 36 x 27 pixels to 86666 x 65000 makes 5633290000 pixels; the limit"),
-            "{large}"
-        );
+        expect!["resizing 36 x 27 pixels to 86666 x 65000 makes 5633290000 pixels; the limit is 50000000: raise it with --image-limits pixels=5633290000"].assert_eq(&large);
         // One pixel high, so that a JPEG's edge is too long before its pixels are too many.
         let mut flat = Vec::new();
         let mut encoder = png::Encoder::new(&mut flat, 3000, 1);
         encoder.set_color(png::ColorType::Rgb);
         encoder.write_header().expect("a header").write_image_data(&[7; 9000]).expect("its pixels");
         let long = refused(&flat, conversion(false, Some(30), JPEG));
-        assert!(long.starts_with("an edge of 90000 pixels, and a JPEG has 65535 at most"), "{long}");
+        expect![
+            "an edge of 90000 pixels, and a JPEG has 65535 at most: out of range integral type conversion attempted"
+        ]
+        .assert_eq(&long);
         for (name, quality, reason) in [
             (".jpg", Some(101), "quality 101 of .jpg images: choose one of 0 to 100"),
             (".png", Some(10), "quality 10 of .png images: choose one of 0 to 9"),

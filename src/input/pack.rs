@@ -243,12 +243,14 @@ mod tests {
     use std::fs;
 
     use anyhow::bail;
+    use expect_test::expect;
 
     use super::*;
     use crate::convert::Encoding;
     use crate::dataset::Dataset;
     use crate::dataset::item::Item;
     use crate::testing::golden;
+    use crate::testing::temporary_folder::without_folder;
 
     /// Three classes of 1, 2 and 3 images whose bytes are their names.
     fn folder() -> (tempfile::TempDir, PackConfig) {
@@ -383,10 +385,7 @@ mod tests {
         assert_eq!(error, format!("{} cannot be written: interrupted", config.output.display()));
         fs::write(config.folder.join("c/1.jpg"), "").expect("written");
         let error = format!("{:#}", pack(&config, &mut go_on).expect_err("empty"));
-        assert!(
-            error.contains("cannot be written: image c/1.jpg: ") && error.contains("is empty (0 bytes)"),
-            "{error}"
-        );
+        expect!["DIR/out.rec cannot be written: image c/1.jpg: DIR/images/c/1.jpg is empty (0 bytes): make it anew, or take it away"].assert_eq(&without_folder(&error));
         assert_eq!(fs::read(&config.output).expect("written"), before);
         assert_eq!(names(root.path()), ["images", "out.idx", "out.lst", "out.rec"]);
     }
@@ -412,10 +411,12 @@ mod tests {
         let (root, mut config) = folder();
         fs::write(root.path().join("out.idx"), "old").expect("written");
         let error = pack(&config, &mut go_on).expect_err("there").to_string();
-        assert!(error.ends_with("out.idx is there already: choose another name, or --force to replace it"), "{error}");
+        expect!["DIR/out.idx is there already: choose another name, or --force to replace it"]
+            .assert_eq(&without_folder(&error));
         config.force = true;
         pack(&config, &mut go_on).expect("packed");
         config.output = root.path().join("out.bin");
-        assert!(pack(&config, &mut go_on).expect_err("a name").to_string().contains("does not end with .rec"));
+        expect!["DIR/out.bin does not end with .rec, by which its index and list are named: choose such a name"]
+            .assert_eq(&without_folder(&pack(&config, &mut go_on).expect_err("a name").to_string()));
     }
 }

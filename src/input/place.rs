@@ -60,14 +60,16 @@ impl fmt::Display for Place {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
     fn a_place_is_written_for_people() {
         let mut place = Place::byte(Path::new("a/train.rec"), 1024);
-        assert_eq!(place.to_string(), "a/train.rec, byte 1024");
+        expect!["a/train.rec, byte 1024"].assert_eq(&place.to_string());
         place.set(Path::new("cats/1.jpg"), Position::Whole);
         assert_eq!(place.to_string(), "cats/1.jpg");
-        assert_eq!(Place::line(Path::new("a.lst"), 7).to_string(), "a.lst, line 7");
+        expect!["a.lst, line 7"].assert_eq(&Place::line(Path::new("a.lst"), 7).to_string());
     }
 }

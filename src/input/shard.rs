@@ -51,6 +51,8 @@ impl fmt::Display for Part {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     fn parts(count: u32) -> impl Iterator<Item = Part> {
@@ -79,6 +81,7 @@ mod tests {
         assert_eq!(parts(4).map(|part| part.of_items(2)).collect::<Vec<_>>(), [0..1, 1..2, 2..2, 2..2]);
         assert_eq!(parts(3).map(|part| part.of_bytes(100)).collect::<Vec<_>>(), [0..36, 36..72, 72..100]);
         assert_eq!(Part::WHOLE.of_bytes(100), 0..100);
-        assert!(Part::new(2, 2).expect_err("too large").to_string().contains("no part 2 of 2"));
+        expect!["there is no part 2 of 2: they are numbered from 0"]
+            .assert_eq(&Part::new(2, 2).expect_err("too large").to_string());
     }
 }

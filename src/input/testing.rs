@@ -13,6 +13,9 @@ use serde_json::Value;
 use crate::decode::{self, Decoder, Pixels, Size};
 use crate::format::{image_record, record_io};
 
+#[path = "../../tests/support/temporary_folder.rs"]
+pub mod temporary_folder;
+
 /// A file of tests/golden/pixels, which tests/golden/pixels.py made.
 pub fn golden(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/pixels").join(name);

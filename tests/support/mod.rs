@@ -10,6 +10,7 @@ pub mod sandbox;
 pub mod scheduler;
 pub mod simulated_cluster;
 pub mod sound_worker;
+pub mod temporary_folder;
 pub mod turn;
 
 use std::fs;

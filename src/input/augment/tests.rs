@@ -1,5 +1,6 @@
 //! Plans by their distributions, what is made of them by OpenCV's numbers.
 
+use expect_test::expect;
 use ringmark_record::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
 use ringmark_record::dimension::image_limits::ImageLimits;
 use ringmark_record::options::keyword_enum::KeywordEnum;
@@ -211,7 +212,7 @@ fn a_plan_is_carried_out_in_its_order() {
         }
     }
     let refused = Augmenter::default().apply(&plan, &pixels, &mut slot[1..]).expect_err("too small").to_string();
-    assert_eq!(refused, "an image of 20 x 20 pixels does not fill 1199 bytes");
+    expect!["an image of 20 x 20 pixels does not fill 1199 bytes"].assert_eq(&refused);
 }
 
 #[test]
@@ -299,5 +300,5 @@ fn no_step_of_a_recipe_makes_an_image_beyond_the_limit() {
     }
     let thin = Part::whole(Size { width: 1_000_000, height: 10 });
     let rows = crate::resize::check(thin, Size { width: 224, height: 224 }, &limits).expect_err("rows in between");
-    assert!(rows.to_string().starts_with("resizing 1000000 x 10 pixels to 224 x 224 makes 224000000 pixels"), "{rows}");
+    expect!["resizing 1000000 x 10 pixels to 224 x 224 makes 224000000 pixels; the limit is 50000000: raise it with --image-limits pixels=224000000"].assert_eq(&rows.to_string());
 }

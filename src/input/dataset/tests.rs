@@ -1,8 +1,10 @@
 //! Datasets of every kind as files on the disk, sound and damaged.
 
+use expect_test::expect;
 use ringmark_record::dimension::image_limits::{ImageLimit, OverLimit};
 
 use super::*;
+use crate::testing::temporary_folder::without_folder;
 use crate::testing::{self, gzip};
 
 fn temporary() -> tempfile::TempDir {
@@ -58,7 +60,7 @@ fn a_record_file_with_an_index_is_read_by_number() {
         assert_eq!((item.id, item.form), (index, Form::Encoded));
         assert_eq!(item.place.to_string(), format!("{}, byte {}", path.display(), offsets[index as usize]));
     }
-    assert_eq!(dataset.read(10, &mut item).expect_err("beyond").to_string(), "there is no record 10, but 10");
+    expect!["there is no record 10, but 10"].assert_eq(&dataset.read(10, &mut item).expect_err("beyond").to_string());
     deals_out(&dataset, &(0..10).map(|id| id as f32).collect::<Vec<_>>());
     assert_eq!(labels(&dataset, Part::new(3, 4).expect("a part")), [9.0]);
 }
@@ -79,7 +81,8 @@ fn several_record_files_and_a_folder_of_them_are_one_stream() {
     }
     write_records(&paths[1], 5..30, true);
     let error = refused(folder.path());
-    assert!(error.contains("b.rec has an index") && error.contains("a.rec has none: make "), "{error}");
+    expect!["DIR/b.rec has an index (DIR/b.idx), DIR/a.rec has none: make DIR/a.idx, or take the others away"]
+        .assert_eq(&without_folder(&error));
     write_records(&paths[0], 0..5, true);
     let dataset = open(folder.path()).expect("opened");
     assert_eq!(dataset.length(), Some(30));
@@ -104,12 +107,13 @@ fn a_folder_of_classes_is_read_file_by_file() {
     assert_eq!((item.bytes(), item.class(2).expect("a class")), (&b"one"[..], 0));
     assert_eq!(item.place.file, folder.path().join("cat/1.jpg"));
     deals_out(&dataset, &[0.0, 0.0, 1.0]);
-    assert!(dataset.read(3, &mut item).expect_err("beyond").to_string().contains("no image 3, but 3"));
+    expect!["there is no image 3, but 3"].assert_eq(&dataset.read(3, &mut item).expect_err("beyond").to_string());
     fs::write(folder.path().join("cat/2.png"), "").expect("written");
     dataset.read(1, &mut item).expect("as an empty record");
     assert_eq!(item.bytes(), b"");
     fs::write(folder.path().join("a.rec"), "x").expect("written");
-    assert!(refused(folder.path()).contains("holds RecordIO files"), "{}", refused(folder.path()));
+    expect!["DIR holds RecordIO files (DIR/a.rec) and other data: name the files, or move one of the two"]
+        .assert_eq(&without_folder(&refused(folder.path())));
 }
 
 #[test]
@@ -127,22 +131,25 @@ fn mnist_is_found_by_its_names_plain_or_compressed() {
     dataset.read(2, &mut item).expect("read");
     assert_eq!(item.form, Form::Pixels { height: 2, width: 3, channels: 1 });
     assert_eq!((item.bytes(), item.class(10).expect("a class")), (&[12, 13, 14, 15, 16, 17][..], 4));
-    assert!(item.class(4).expect_err("too large").to_string().contains("label 4 is none of the classes 0 to 3"));
+    expect!["DIR/train-labels-idx1-ubyte, byte 10: label 4 is none of the classes 0 to 3: choose a network with more classes, or mend the label"].assert_eq(&without_folder(&item.class(4).expect_err("too large").to_string()));
     deals_out(&dataset, &[3.0, 1.0, 4.0, 1.0, 5.0]);
     let test = open(&folder.path().join("t10k-images-idx3-ubyte")).expect("opened");
     deals_out(&test, &[9.0, 8.0]);
 
     write("t10k-labels-idx1-ubyte.gz", &gzip(&array(&[3], &[9, 8, 7])));
     let error = refused(&folder.path().join("t10k-images-idx3-ubyte"));
-    assert!(error.contains("has 2 images") && error.contains("has 3 labels: they do not belong together"), "{error}");
+    expect!["DIR/t10k-images-idx3-ubyte has 2 images, DIR/t10k-labels-idx1-ubyte.gz has 3 labels: they do not belong together; copy both anew"].assert_eq(&without_folder(&error));
     let labels = folder.path().join("train-labels-idx1-ubyte");
-    assert!(refused(&labels).contains("the labels are found by the images' name"), "{}", refused(&labels));
+    expect!["DIR/train-labels-idx1-ubyte: the labels are found by the images' name, which must be as train-images-idx3-ubyte: give it such a name"].assert_eq(&without_folder(&refused(&labels)));
     fs::remove_file(&labels).expect("removed");
-    assert!(refused(folder.path()).contains("has no labels beside it: put train-labels-idx1-ubyte.gz there"));
+    expect!["DIR/train-images-idx3-ubyte.gz has no labels beside it: put train-labels-idx1-ubyte.gz there, which belongs to it"].assert_eq(&without_folder(&refused(folder.path())));
     for name in ["train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte"] {
         fs::rename(folder.path().join(name), folder.path().join(format!("my-{name}"))).expect("renamed");
     }
-    assert!(refused(folder.path()).contains("holds 2 arrays of images, of which 0 begin with train-"));
+    expect![
+        "DIR holds 2 arrays of images, of which 0 begin with train-: name one of them, as DIR/my-t10k-images-idx3-ubyte"
+    ]
+    .assert_eq(&without_folder(&refused(folder.path())));
 }
 
 #[test]
@@ -158,10 +165,11 @@ fn what_is_no_data_is_refused_with_its_first_bytes() {
         fs::write(&path, bytes).expect("written");
         assert!(refused(&path).contains(reason), "{}", refused(&path));
     }
-    assert!(refused(&folder.path().join("none")).contains("none cannot be opened: No such file"));
-    assert!(Dataset::open(&[]).expect_err("none").to_string().contains("no file and no folder"));
+    expect!["DIR/none cannot be opened: No such file or directory (os error 2)"]
+        .assert_eq(&without_folder(&refused(&folder.path().join("none"))));
+    expect!["no file and no folder of data is named"].assert_eq(&Dataset::open(&[]).expect_err("none").to_string());
     let error = Dataset::open(&[path.clone(), path]).expect_err("the same twice is no data").to_string();
-    assert!(error.contains("multiple of 4"), "{error}");
+    expect!["DIR/a has 9 bytes, which is no multiple of 4 as that of every RecordIO file: it was cut off; make it or copy it anew"].assert_eq(&without_folder(&error));
 }
 
 #[test]
@@ -173,13 +181,14 @@ fn an_index_that_is_another_file_s_is_found() {
     let mut item = Item::default();
     index("0\t0\n1\t4\n");
     let error = format!("{:#}", open(&path).expect("opened").read(1, &mut item).expect_err("no record"));
-    assert!(error.contains("key 1 of ") && error.contains("a.rec, byte 4: 1f000000 stands where a record"), "{error}");
+    expect!["key 1 of DIR/a.idx: DIR/a.rec, byte 4: 1f000000 stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; make it anew"].assert_eq(&without_folder(&error));
     index("0\t0\n1\t4000\n");
-    assert!(refused(&path).contains("a.idx, line 2: offset 4000 lies beyond the .rec file"), "{}", refused(&path));
+    expect!["DIR/a.idx, line 2: offset 4000 lies beyond the .rec file, which has 120 bytes: it is the index of another file, or the .rec was cut off; make both anew"].assert_eq(&without_folder(&refused(&path)));
     index("");
-    assert!(refused(&path).contains("a.idx is empty (0 bytes)"), "{}", refused(&path));
+    expect!["DIR/a.idx is empty (0 bytes): make it anew, or take it away"].assert_eq(&without_folder(&refused(&path)));
     index("0\t0\nx\n");
-    assert!(refused(&path).contains("a.idx, line 2: \"x\" is not key, tab, byte offset"), "{}", refused(&path));
+    expect![[r#"DIR/a.idx, line 2: "x" is not key, tab, byte offset: make the .idx anew"#]]
+        .assert_eq(&without_folder(&refused(&path)));
 }
 
 #[test]
@@ -201,7 +210,7 @@ fn a_file_that_changes_while_it_is_read_is_said() {
     file.set_len(offsets[50]).expect("cut");
     let mut stream = dataset.stream(Part::WHOLE).expect("a part");
     let error = (0..101).find_map(|_| stream.next(&mut item).err()).expect("cut").to_string();
-    assert!(error.contains("it was changed while it was read"), "{error}");
+    expect!["DIR/a.rec, byte 2000: the file ends here, and had 3972 bytes when it was opened: it was changed while it was read; read a file that nobody writes"].assert_eq(&without_folder(&error));
 }
 
 #[test]
@@ -245,12 +254,12 @@ fn counts_are_compared_before_a_gz_is_decompressed() {
     write("train-images-idx3-ubyte.gz", &damaged);
     write("train-labels-idx1-ubyte", &array(&[16], &[1; 16]));
     let error = refused(folder.path());
-    assert!(error.contains("has 5 images") && error.contains("has 16 labels: they do not belong together"), "{error}");
+    expect!["DIR/train-images-idx3-ubyte.gz has 5 images, DIR/train-labels-idx1-ubyte has 16 labels: they do not belong together; copy both anew"].assert_eq(&without_folder(&error));
     write("train-labels-idx1-ubyte", &array(&[5], &[1; 5]));
-    assert!(refused(folder.path()).contains("it cannot be decompressed"), "{}", refused(folder.path()));
+    expect!["DIR/train-images-idx3-ubyte.gz: it cannot be decompressed: it was cut off or is damaged; copy it anew: unexpected end of file"].assert_eq(&without_folder(&refused(folder.path())));
     write("train-images-idx3-ubyte.gz", &gzip(&array(&[5, 28_000, 28_000], &[])));
     let error = refused(folder.path());
-    assert!(error.contains("has 3920000000 bytes, and a .gz is decompressed into memory up to 2000000000"), "{error}");
+    expect!["DIR/train-images-idx3-ubyte.gz: an idx array of 5 x 28000 x 28000 has 3920000000 bytes, and a .gz is decompressed into memory up to 2000000000: decompress the file with gunzip"].assert_eq(&without_folder(&error));
 }
 
 #[test]
@@ -288,7 +297,6 @@ fn an_image_file_beyond_its_limit_is_refused() {
     dataset.read(0, &mut item).expect("at its limit");
     let error = dataset.read(1, &mut item).expect_err("beyond it");
     assert!(error.is::<OverLimit>());
-    assert!(
-        error.to_string().ends_with("a/2.jpg has 41 bytes; the limit is 40: raise it with --image-limits bytes=41")
-    );
+    expect!["DIR/a/2.jpg has 41 bytes; the limit is 40: raise it with --image-limits bytes=41"]
+        .assert_eq(&without_folder(&error.to_string()));
 }

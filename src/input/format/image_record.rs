@@ -81,6 +81,8 @@ pub fn write(id: u64, labels: &[f32], image: &[u8], record: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::format::record_io::write_record;
 
@@ -114,11 +116,14 @@ mod tests {
     #[test]
     fn a_record_that_is_no_image_s_is_refused() {
         let error = ImageRecord::parse(b"record_0").expect_err("too short").to_string();
-        assert!(error.starts_with("a record of 8 bytes, where an image's has 24 bytes of header alone"), "{error}");
+        expect!["a record of 8 bytes, where an image's has 24 bytes of header alone: pack images with `ringmark pack` or MXNet's im2rec.py"].assert_eq(&error);
         let mut record = Vec::new();
         write(1, &[1.0, 2.0], b"", &mut record);
         record[0] = 3;
         let error = ImageRecord::parse(&record).expect_err("too short").to_string();
-        assert!(error.starts_with("a record of 32 bytes that says it has 3 labels, which take 12"), "{error}");
+        expect![
+            "a record of 32 bytes that says it has 3 labels, which take 12: it is no image's, or damaged; pack it anew"
+        ]
+        .assert_eq(&error);
     }
 }

@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use expect_test::expect;
 use ringmark_record::dimension::image_limits::OverLimit;
 
 use super::*;
@@ -143,19 +144,17 @@ fn a_record_begins_behind_a_window_of_the_search_too() {
 fn a_file_that_was_cut_off_is_said_at_the_record_that_lacks_its_end() {
     let file = written(&[b"record_0", b"record_1"]);
     let error = refused(&file[..28]);
-    assert!(error.starts_with("a.rec, byte 16: the record here has at least 16 bytes, and the file ends after 12"));
-    assert!(error.contains("it was cut off"), "{error}");
+    expect!["a.rec, byte 16: the record here has at least 16 bytes, and the file ends after 12: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
     // In the head of a part.
     let error = refused(&file[..20]);
-    assert!(error.starts_with("a.rec, byte 16: the record here has at least 8 bytes, and the file ends after 4"));
+    expect!["a.rec, byte 16: the record here has at least 8 bytes, and the file ends after 4: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
     // A split record whose last part is missing.
     let file = written(&[&[b"abcd".as_slice(), &MAGIC, b"ef"].concat()]);
     let error = refused(&file[..12]);
-    assert!(error.starts_with("a.rec, byte 0: the record here has at least 20 bytes"), "{error}");
-    assert!(error.contains("lacks its end"), "{error}");
+    expect!["a.rec, byte 0: the record here has at least 20 bytes, and the file ends after 12: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
     // A length that no file of this size can hold takes no memory.
     let error = refused(&[&MAGIC[..], &[0xff, 0xff, 0xff, 0x1f]].concat());
-    assert!(error.contains("at least 536870920 bytes, and the file ends after 8"), "{error}");
+    expect!["a.rec, byte 0: the record here has at least 536870920 bytes, and the file ends after 8: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
 }
 
 #[test]
@@ -163,25 +162,23 @@ fn what_is_no_record_is_said_with_what_stands_there() {
     let mut file = written(&[b"record_0", b"record_1"]);
     file[16] = b'!';
     let error = refused(&file);
-    assert!(error.starts_with("a.rec, byte 16: 2123d7ce stands where a record begins with 0a23d7ce"), "{error}");
+    expect!["a.rec, byte 16: 2123d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; make it anew"].assert_eq(&error);
     let mut file = written(&[b"record_0"]);
     file[7] = 0x80;
-    assert!(refused(&file).starts_with("a.rec, byte 0: a part with flag 4, where 0 to 3 are known"));
+    expect!["a.rec, byte 0: a part with flag 4, where 0 to 3 are known: the file is damaged; make it anew"]
+        .assert_eq(&refused(&file));
 }
 
 #[test]
 fn parts_that_do_not_belong_together_are_refused() {
     let split = written(&[&[b"abcd".as_slice(), &MAGIC, b"ef"].concat()]);
     let error = refused(&split[12..]);
-    assert!(error.starts_with("a.rec, byte 0: the middle of a record (flag 3), and its beginning is not"), "{error}");
+    expect!["a.rec, byte 0: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them anew"].assert_eq(&error);
     let error = refused(&[&split[..12], &written(&[b"next"])].concat());
-    assert!(
-        error.starts_with("a.rec, byte 12: another record begins (flag 0) where that of byte 0 should go on"),
-        "{error}"
-    );
+    expect!["a.rec, byte 12: another record begins (flag 0) where that of byte 0 should go on: the file is damaged; make it anew"].assert_eq(&error);
     let mut file = split;
     file[4] = 3;
-    assert!(refused(&file).contains("a part of 3 bytes that is not its record's last"));
+    expect!["a.rec, byte 0: a part of 3 bytes that is not its record's last, and no multiple of 4: the file is damaged; make it anew"].assert_eq(&refused(&file));
 }
 
 #[test]
@@ -204,7 +201,7 @@ fn what_failed_to_be_read_fails_again() {
 #[test]
 fn a_record_beyond_29_bits_is_not_written() {
     let error = write_record(&vec![0; LONGEST_RECORD + 1], &mut Vec::new()).expect_err("too long").to_string();
-    assert!(error.starts_with("536870912 bytes are more than a record takes"), "{error}");
+    expect!["536870912 bytes are more than a record takes, 536870911: choose a smaller image"].assert_eq(&error);
 }
 
 #[test]

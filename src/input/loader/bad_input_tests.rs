@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use expect_test::expect;
 use png::{BitDepth, ColorType};
 use ringmark_record::dimension::image_input::{Augmentation, BadImage};
 
@@ -12,6 +13,7 @@ use crate::format::record_io::MAGIC;
 use crate::format::{image_record, record_io};
 use crate::loader::order::Share;
 use crate::shard::Part;
+use crate::testing::temporary_folder::without_folder;
 use crate::testing::{self, golden};
 
 const RECORDS: u64 = 3;
@@ -216,16 +218,16 @@ fn only_images_are_skipped() {
         fs::OpenOptions::new().write(true).open(path).expect("opened").set_len(offsets[2] + 16).expect("cut");
     };
     let error = batch([good(), good(), good()], 3, &shrink).expect_err("cut");
-    assert!(error.contains("the file ends here, and had"), "{error}");
+    expect!["DIR/a.rec, byte 2232: the file ends here, and had 3324 bytes when it was opened: it was changed while it was read; read a file that nobody writes"].assert_eq(&without_folder(&error));
     let spoil = |path: &Path, offsets: &[u64]| {
         let mut bytes = fs::read(path).expect("records");
         bytes[offsets[1] as usize] = b'!';
         fs::write(path, bytes).expect("written");
     };
     let error = batch([good(), good(), good()], 3, &spoil).expect_err("spoilt");
-    assert!(error.contains("stands where a record begins"), "{error}");
+    expect!["key 1 of DIR/a.idx: DIR/a.rec, byte 1108: 2123d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; make it anew"].assert_eq(&without_folder(&error));
     let error = batch([good(), good(), good()], 2, &unharmed).expect_err("no class");
-    assert!(error.contains("label 2 is none of the classes 0 to 1"), "{error}");
+    expect!["DIR/a.rec, byte 2216: label 2 is none of the classes 0 to 1: choose a network with more classes, or mend the label"].assert_eq(&without_folder(&error));
 }
 
 #[test]

@@ -117,6 +117,8 @@ fn shuffle(items: u64, seed: u64, epoch: u64) -> Vec<u32> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use expect_test::expect;
+
     use super::*;
 
     fn epoch(items: u64, ranks: u64, images: u64, epoch: u64) -> Vec<Vec<u64>> {
@@ -190,7 +192,7 @@ mod tests {
     fn what_is_no_share_is_refused() {
         let share = Share { joined: 8, first: 6, images: 4 };
         let error = Order::new(10, None, share).expect_err("refused").to_string();
-        assert_eq!(error, "images 6 to 10 are none of a joined batch of 8");
+        expect!["images 6 to 10 are none of a joined batch of 8"].assert_eq(&error);
         assert!(Order::new(0, None, Share { first: 0, ..share }).is_err());
     }
 }

@@ -113,6 +113,8 @@ impl Turn {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::testing;
 
@@ -137,15 +139,14 @@ mod tests {
         assert_eq!(places(&turns[0].repeating(1)), [0, 1, 0, 1, 0, 1]);
         assert_eq!(turns[0].repeating(5), turns[0]);
         let error = turns[0].with_steps(1).expect_err("too few").to_string();
-        assert_eq!(error, "1 steps an epoch, and part 0 of 3 needs 2 for its 3 records: take the most of all ranks");
+        expect!["1 steps an epoch, and part 0 of 3 needs 2 for its 3 records: take the most of all ranks"]
+            .assert_eq(&error);
         let error = Turn::of(&dataset, Part::new(8, 9).expect("a part"), 2).expect_err("none").to_string();
-        assert!(
-            error.starts_with("part 8 of 9 of 1 RecordIO file without index has no record: start fewer"),
-            "{error}"
-        );
+        expect!["part 8 of 9 of 1 RecordIO file without index has no record: start fewer ranks, or make an index for each file, by which records are dealt out singly"].assert_eq(&error);
         std::fs::write(path.with_extension("idx"), "0\t0\n").expect("written");
         let dataset = Dataset::open(&[path]).expect("opened");
         let error = Turn::of(&dataset, Part::WHOLE, 2).expect_err("by number").to_string();
-        assert!(error.starts_with("1 RecordIO file with index can be read by number"), "{error}");
+        expect!["1 RecordIO file with index can be read by number: take its items in an order of training"]
+            .assert_eq(&error);
     }
 }

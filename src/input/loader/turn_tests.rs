@@ -7,11 +7,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use expect_test::expect;
 use ringmark_record::dimension::image_input::{Augmentation, BadImage};
 
 use super::tests::{config, images};
 use super::*;
 use crate::shard::Part;
+use crate::testing::temporary_folder::without_folder;
 use crate::testing::{self, golden};
 
 /// 61 records in three files without index, the label of each its number.
@@ -136,7 +138,7 @@ fn a_bad_image_is_skipped_and_a_damaged_file_is_said_before_the_first_step() {
     }
     let wrong = LoaderConfig { images: 4, ..skipping };
     let error = Loader::start_in_turn(&dataset, turn, wrong, 0).err().expect("another number").to_string();
-    assert!(error.starts_with("turns of 3 images for batches of 4"), "{error}");
+    expect!["turns of 3 images for batches of 4: make them for the same"].assert_eq(&error);
 
     let mut bytes = fs::read(&path).expect("records");
     bytes[offsets[4] as usize] = b'!';
@@ -164,10 +166,7 @@ fn a_file_that_shrinks_ends_the_run_even_where_bad_images_are_skipped() {
     loader.give_back(first);
     let error = (0..20).find_map(|_| loader.next_batch().map(|batch| loader.give_back(batch)).err());
     let error = format!("{:#}", error.expect("the last step of the epoch has none"));
-    assert!(
-        error.contains("the file ends here, and had") && error.contains("it was changed while it was read"),
-        "{error}"
-    );
+    expect!["DIR/a.rec, byte 9021620: the file ends here, and had 12022160 bytes when it was opened: it was changed while it was read; read a file that nobody writes"].assert_eq(&without_folder(&error));
 }
 
 #[test]

@@ -113,7 +113,10 @@ fn host(name: &str, slots: Option<&str>) -> anyhow::Result<TypedHost> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
+    use crate::temporary_folder::without_folder;
 
     fn file(text: &str) -> anyhow::Result<Hosts> {
         let folder = tempfile::tempdir().expect("a folder");
@@ -145,7 +148,8 @@ mod tests {
         let list = Hosts::parse_list("n[08-10,12]:8,b:4").expect("a list");
         assert_eq!(names(&list), ["n08:8", "n09:8", "n10:8", "n12:8", "b:4"]);
         assert_eq!(names(&file("n[08-10,12] slots=8\nb:4\n").expect("a hostfile")), names(&list));
-        assert_eq!(list_error("n[2-1]:8"), "\"n[2-1]\" counts down from 2 to 1: write the smaller number first");
+        expect![[r#""n[2-1]" counts down from 2 to 1: write the smaller number first"#]]
+            .assert_eq(&list_error("n[2-1]:8"));
         assert_eq!(Hosts::parse_list("node[1-8192]:8").expect("a list").all().len(), 8192);
     }
 
@@ -159,21 +163,25 @@ mod tests {
 
     #[test]
     fn a_bad_list_names_the_value_and_the_fix() {
-        assert_eq!(list_error("a:8,b"), "host \"b\" has no number of slots: write b:8 for 8 ranks");
-        assert_eq!(list_error("a:none"), "host a has \"none\" slots: write a number from 1");
-        assert_eq!(list_error("a:0"), "host a has \"0\" slots: write a number from 1");
-        assert_eq!(list_error(":8"), "\"\" is no name of a host: write name:8 or address:8");
-        assert_eq!(list_error("-x:8"), "\"-x\" is no name of a host: write name:8 or address:8");
-        assert_eq!(list_error("a:8,a:4"), "--hosts names host a twice: name it once, with all its slots");
+        expect![[r#"host "b" has no number of slots: write b:8 for 8 ranks"#]].assert_eq(&list_error("a:8,b"));
+        expect![[r#"host a has "none" slots: write a number from 1"#]].assert_eq(&list_error("a:none"));
+        expect![[r#"host a has "0" slots: write a number from 1"#]].assert_eq(&list_error("a:0"));
+        expect![[r#""" is no name of a host: write name:8 or address:8"#]].assert_eq(&list_error(":8"));
+        expect![[r#""-x" is no name of a host: write name:8 or address:8"#]].assert_eq(&list_error("-x:8"));
+        expect!["--hosts names host a twice: name it once, with all its slots"].assert_eq(&list_error("a:8,a:4"));
     }
 
     #[test]
     fn a_bad_hostfile_names_the_line() {
         let error = file_error("a slots=8\nb slots=many\n");
-        assert!(error.ends_with("line 2: host b has \"many\" slots: write a number from 1"), "{error}");
+        expect![[r#"the hostfile DIR/nodes, line 2: host b has "many" slots: write a number from 1"#]]
+            .assert_eq(&without_folder(&error));
         let error = file_error("a gpus=8\n");
-        assert!(error.ends_with("line 1: \"gpus=8\" is not understood: write `a slots=8` for 8 ranks"), "{error}");
-        assert!(file_error("# nothing\n").contains("names no host"));
-        assert!(file_error("a:8\na slots=8\n").contains("names host a twice"));
+        expect![[r#"the hostfile DIR/nodes, line 1: "gpus=8" is not understood: write `a slots=8` for 8 ranks"#]]
+            .assert_eq(&without_folder(&error));
+        expect!["the hostfile DIR/nodes names no host: write a line such as `a slots=8` for each"]
+            .assert_eq(&without_folder(&file_error("# nothing\n")));
+        expect!["the hostfile DIR/nodes names host a twice: name it once, with all its slots"]
+            .assert_eq(&without_folder(&file_error("a:8\na slots=8\n")));
     }
 }

@@ -220,6 +220,8 @@ impl Hosts {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     fn cases(text: &str) -> Vec<Case> {
@@ -251,19 +253,15 @@ mod tests {
             Hosts::parse_list(hosts).expect("a list").unused_line(&cases(list), &servers)
         };
         assert_eq!(line("a:8,b:8", "1n1g,2n8g", &[]), None);
-        assert_eq!(
-            line("a:8,b:8,c:8", "1n1g,2n8g", &[]).expect("a line"),
-            "c: no case uses it; add 3n8g to --cases, or remove it from --hosts"
-        );
+        expect!["c: no case uses it; add 3n8g to --cases, or remove it from --hosts"]
+            .assert_eq(&line("a:8,b:8,c:8", "1n1g,2n8g", &[]).expect("a line"));
         assert_eq!(line("a:8,b:8,c:8", "1n1g,2n8g", &["c"]), None);
-        assert_eq!(
-            line("a:1,b:1,c:1,d:1,e:1,f:1", "1n1g", &[]).expect("a line"),
-            "b, c, d and 2 more hosts: no case uses them; add 6n1g to --cases, or remove them from --hosts"
-        );
+        expect!["b, c, d and 2 more hosts: no case uses them; add 6n1g to --cases, or remove them from --hosts"]
+            .assert_eq(&line("a:1,b:1,c:1,d:1,e:1,f:1", "1n1g", &[]).expect("a line"));
         let allocated = Hosts::parse_list("a:8,b:8").expect("a list").hosts;
         let allocated = Hosts::allocated("the allocation".to_owned(), "ask for more", allocated).expect("hosts");
         let line = allocated.unused_line(&cases("1n8g"), &[]).expect("a line");
-        assert_eq!(line, "b: no case uses it; add 2n8g to --cases");
+        expect!["b: no case uses it; add 2n8g to --cases"].assert_eq(&line);
     }
 
     #[test]
@@ -277,17 +275,12 @@ mod tests {
     fn every_case_that_does_not_fit_is_named_with_the_fix() {
         let hosts = Hosts { source: "the hostfile nodes".to_owned(), ..Hosts::parse_list("a:8").expect("a list") };
         let error = hosts.check(&cases("1n1g,1n8g,2n8g")).expect_err("does not fit").to_string();
-        assert_eq!(
-            error,
-            "case 2n8g needs 2 hosts, the hostfile nodes has 1: give the file more slots or hosts, or instead of it --hosts \
-             a:8,HOST2:8, or choose --cases 1n1g,1n8g"
-        );
+        expect!["case 2n8g needs 2 hosts, the hostfile nodes has 1: give the file more slots or hosts, or instead of it --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g"].assert_eq(&error);
         let error = Hosts::this_machine(2).check(&cases("1n4g,2n8g")).expect_err("does not fit").to_string();
-        assert_eq!(
-            error,
-            "case 1n4g needs 4 slots a host, localhost has 2\n\
-             case 2n8g needs 2 hosts, the default (this machine) has 1: give --hosts localhost:8,HOST2:8"
-        );
+        expect![[r"
+            case 1n4g needs 4 slots a host, localhost has 2
+            case 2n8g needs 2 hosts, the default (this machine) has 1: give --hosts localhost:8,HOST2:8"]]
+        .assert_eq(&error);
         hosts.check(&cases("1n1g,1n8g")).expect("they fit");
     }
 

@@ -93,6 +93,8 @@ fn leads_here(name: &str, addresses: &[IpAddr]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     fn environment() -> LaunchEnvironment {
@@ -114,14 +116,12 @@ mod tests {
     #[test]
     fn another_host_is_reached_by_mpirun_s_ssh() {
         let command = |more| line(&remote("192.0.2.8", more).command(&["sh", "-c", "a b"]));
-        assert_eq!(
-            command(&[]),
+        expect![
             "ssh|-p|2222|-x|-T|-o|BatchMode=yes|-o|ConnectTimeout=5|-o|StrictHostKeyChecking=no|192.0.2.8|sh -c 'a b'"
-        );
-        assert_eq!(
-            command(&["-mca", "plm_rsh_agent", "/opt/jump -i key : rsh"]),
-            "/opt/jump|-i|key|-p|2222|-q|-o|StrictHostKeyChecking=no|192.0.2.8|sh -c 'a b'"
-        );
+        ]
+        .assert_eq(&command(&[]));
+        expect!["/opt/jump|-i|key|-p|2222|-q|-o|StrictHostKeyChecking=no|192.0.2.8|sh -c 'a b'"]
+            .assert_eq(&command(&["-mca", "plm_rsh_agent", "/opt/jump -i key : rsh"]));
     }
 
     #[test]

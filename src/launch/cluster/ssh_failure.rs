@@ -106,6 +106,8 @@ mod tests {
     use std::process::ExitStatus;
     use std::time::Duration;
 
+    use expect_test::expect;
+
     use super::*;
 
     fn failed(stderr: &str) -> SshFailure {
@@ -139,15 +141,16 @@ mod tests {
     #[test]
     fn a_shell_that_hangs_or_is_missing_is_no_fault_of_the_network() {
         let hung = Answer { took: Duration::from_secs(12), ..Answer::default() };
-        assert_eq!(explain(&hung, "b", 22).what, "a command run there does not end within 12 s");
+        expect!["a command run there does not end within 12 s"].assert_eq(&explain(&hung, "b", 22).what);
         let failure = failed("sh: not found");
-        assert_eq!(failure.what, "a command cannot be run there (exit status: 255) (sh: not found)");
+        expect!["a command cannot be run there (exit status: 255) (sh: not found)"].assert_eq(&failure.what);
     }
 
     #[test]
     fn a_changed_host_key_is_a_warning() {
         assert_eq!(warning("Warning: Permanently added", "b"), None);
         let warning = warning("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n", "b").expect("it has");
-        assert!(warning.fix.contains("ssh-keygen -R b"));
+        expect!["if the host was installed anew, forget the old key (ssh-keygen -R b); if not, ask who answers"]
+            .assert_eq(&warning.fix);
     }
 }

@@ -293,6 +293,8 @@ fn transferred(output: &str) -> Option<(u64, u64)> {
 mod tests {
     use std::os::unix::process::ExitStatusExt;
 
+    use expect_test::expect;
+
     use super::*;
 
     /// What ldd prints of a worker, shortened.
@@ -332,7 +334,7 @@ mod tests {
             ["/p/./nvidia/cu13/lib/libcudart.so.13", "/p/./torch/lib/libgomp.so.1", "/p/./torch/lib/libtorch_cpu.so"]
         );
         let error = libraries_in("\tlibc10.so => not found\n").expect_err("missing").to_string();
-        assert!(error.contains("libc10.so is not found"), "{error}");
+        expect!["its library libc10.so is not found on this machine: build it here anew"].assert_eq(&error);
     }
 
     #[test]
@@ -385,23 +387,23 @@ mod tests {
             sync().failure(&host("b"), ExitStatus::from_raw(status << 8), output, &remote, &ssh())
         };
         let missing = failure(127, "bash: line 1: rsync: command not found\nrsync: connection unexpectedly closed\n");
-        assert!(missing.starts_with("b has no rsync") && missing.contains("apt-get install rsync"), "{missing}");
+        expect!["b has no rsync, and --sync copies with it: install it there (apt-get install rsync)"]
+            .assert_eq(&missing);
         let full = failure(
             11,
             "  1,234  3%  1.0MB/s\nrsync: [receiver] write failed on \"/opt/rm/x\": No space left on device (28)\n",
         );
-        assert!(full.starts_with("b has no space left in /opt/rm: make room"), "{full}");
+        expect!["b has no space left in /opt/rm: make room there, or choose another --sync folder"].assert_eq(&full);
         let denied = failure(12, "Warning: x\nmkdir: cannot create directory '/opt/rm': Permission denied\n");
-        assert!(denied.starts_with("b cannot write /opt/rm (mkdir: cannot create directory"), "{denied}");
+        expect!["b cannot write /opt/rm (mkdir: cannot create directory '/opt/rm': Permission denied): choose a --sync folder that may be written on every host"].assert_eq(&denied);
         let away = failure(255, "ssh: connect to host b port 2222: No route to host\nrsync error: unexplained\n");
-        assert!(away.starts_with("b: it cannot be reached (ssh: connect to host b port 2222: No route"), "{away}");
+        expect!["b: it cannot be reached (ssh: connect to host b port 2222: No route to host): see that it is on and cabled, that its address is right (getent hosts b) and no firewall drops port 2222"].assert_eq(&away);
         let unknown =
             "ssh: Could not resolve hostname b\nrsync: connection unexpectedly closed (0 bytes received so far)";
         let unknown = failure(12, unknown);
-        assert!(unknown.starts_with("b: its name is unknown here (ssh: Could not resolve hostname b): "), "{unknown}");
-        assert!(
-            failure(23, "some files vanished\n").ends_with("rsync ended with exit status: 23: some files vanished")
-        );
+        expect!["b: its name is unknown here (ssh: Could not resolve hostname b): correct the name in --hosts, or add it to DNS or /etc/hosts"].assert_eq(&unknown);
+        expect!["copying to /opt/rm on b failed: rsync ended with exit status: 23: some files vanished"]
+            .assert_eq(&failure(23, "some files vanished\n"));
     }
 
     #[test]

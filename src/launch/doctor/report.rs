@@ -280,6 +280,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
+    use expect_test::expect;
     use ringmark_record::dimension::device::DeviceChoice;
 
     use super::*;
@@ -392,21 +393,15 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
         let what = examination.findings[1].what.clone();
         let more = [other(0, "a", &what), other(0, "a", "GPU 0: others use it: vim")];
         examination.findings.extend(more);
-        assert_eq!(
-            findings(&examination.findings).join("\n"),
-            "\
-error: c, ssh: it cannot be reached
-    fix: switch it on
-warning: b a, GPU state: GPU 1: others use it: python3 (process 7, 900 MiB)
-warning: a, GPU state: GPU 0: others use it: vim
-    fix: wait for them or end them: what they take is missing from every figure"
-        );
-        assert_eq!(summary(&examination), "3 hosts: 1 error, 3 warnings, 2.3 s");
-        assert_eq!(
-            examination.network.line().expect("several hosts"),
-            "interface: eth0, 10.77.0.0/24 (the hosts' names lead there); --interface may choose ib0, 10.2.0.0/16 as \
-             well; left out: docker0, inside each host"
-        );
+        expect![[r"
+            error: c, ssh: it cannot be reached
+                fix: switch it on
+            warning: b a, GPU state: GPU 1: others use it: python3 (process 7, 900 MiB)
+            warning: a, GPU state: GPU 0: others use it: vim
+                fix: wait for them or end them: what they take is missing from every figure"]]
+        .assert_eq(&findings(&examination.findings).join("\n"));
+        expect!["3 hosts: 1 error, 3 warnings, 2.3 s"].assert_eq(&summary(&examination));
+        expect!["interface: eth0, 10.77.0.0/24 (the hosts' names lead there); --interface may choose ib0, 10.2.0.0/16 as well; left out: docker0, inside each host"].assert_eq(&examination.network.line().expect("several hosts"));
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Host>> {
 mod tests {
     use std::path::Path;
 
+    use expect_test::expect;
+
     use super::*;
 
     /// What Grid Engine 8.1.9 wrote of a job with two slots on each of two hosts.
@@ -127,9 +129,10 @@ ringmark-2 2 all.q@ringmark-2 UNDEFINED
                 "{error}"
             );
         }
-        assert_eq!(error_in("", None), "the Grid Engine job 7 has no host");
+        expect!["the Grid Engine job 7 has no host"].assert_eq(&error_in("", None));
         let error = hosts(&environment(Path::new("/nowhere")), None).expect_err("there is none");
-        assert_eq!(format!("{error:#}"), "PE_HOSTFILE=/nowhere cannot be read: No such file or directory (os error 2)");
+        expect!["PE_HOSTFILE=/nowhere cannot be read: No such file or directory (os error 2)"]
+            .assert_eq(&format!("{error:#}"));
     }
 
     #[test]
@@ -139,30 +142,20 @@ ringmark-2 2 all.q@ringmark-2 UNDEFINED
             let cases: Vec<_> = cases.iter().map(|case| case.parse().expect("a case")).collect();
             hosts.check(&cases).expect_err("too large").to_string()
         };
-        assert_eq!(
-            refused(&["2n4g"]),
-            "case 2n4g needs 4 slots a host, ringmark-1 has 2: ask for more slots (qsub -pe NAME SLOTS)"
-        );
-        assert_eq!(
-            refused(&["1n2g", "3n1g"]),
-            "case 3n1g needs 3 hosts, the Grid Engine job 7 has 2: ask for more slots (qsub -pe NAME SLOTS), \
-             or choose --cases 1n2g"
-        );
+        expect!["case 2n4g needs 4 slots a host, ringmark-1 has 2: ask for more slots (qsub -pe NAME SLOTS)"]
+            .assert_eq(&refused(&["2n4g"]));
+        expect!["case 3n1g needs 3 hosts, the Grid Engine job 7 has 2: ask for more slots (qsub -pe NAME SLOTS), or choose --cases 1n2g"].assert_eq(&refused(&["1n2g", "3n1g"]));
     }
 
     #[test]
     fn given_hosts_are_some_of_the_job_s() {
         let hosts = hosts_in(HOSTFILE, Some("ringmark-2:1")).expect("hosts");
         assert_eq!(named(hosts.all()), [("ringmark-2", 1)]);
-        assert_eq!(
-            error_in(HOSTFILE, Some("ringmark-1:1,c:1")),
+        expect![
             "--hosts names host c, the Grid Engine job 7 has ringmark-[1-2]: leave --hosts out, or choose of these"
-        );
-        assert_eq!(
-            error_in(HOSTFILE, Some("ringmark-1:4")),
-            "--hosts gives host ringmark-1 4 slots, the Grid Engine job 7 has 2: leave --hosts out, \
-             or ask for more slots (qsub -pe NAME SLOTS)"
-        );
+        ]
+        .assert_eq(&error_in(HOSTFILE, Some("ringmark-1:1,c:1")));
+        expect!["--hosts gives host ringmark-1 4 slots, the Grid Engine job 7 has 2: leave --hosts out, or ask for more slots (qsub -pe NAME SLOTS)"].assert_eq(&error_in(HOSTFILE, Some("ringmark-1:4")));
     }
 
     #[test]
@@ -175,13 +168,11 @@ ringmark-2 2 all.q@ringmark-2 UNDEFINED
             check(&environment).expect_err("something is missing").to_string()
         };
         let outside = without(&GRID_ENGINE);
-        assert!(outside.contains("and PE_HOSTFILE is not set: start it by qsub (scripts/gridengine.sh)"), "{outside}");
+        expect!["--launcher gridengine works inside a job of Grid Engine, and PE_HOSTFILE is not set: start it by qsub (scripts/gridengine.sh) or qrsh, with -pe NAME SLOTS"].assert_eq(&outside);
         let serial = without(&["PE_HOSTFILE"]);
-        assert_eq!(
-            serial,
-            "the Grid Engine job 7 has no PE_HOSTFILE: submit it with a parallel environment, qsub -pe NAME SLOTS"
-        );
-        assert!(without(&["ARC"]).contains("and ARC is not set"));
+        expect!["the Grid Engine job 7 has no PE_HOSTFILE: submit it with a parallel environment, qsub -pe NAME SLOTS"]
+            .assert_eq(&serial);
+        expect!["--launcher gridengine works inside a job of Grid Engine, and ARC is not set: start it by qsub (scripts/gridengine.sh) or qrsh, with -pe NAME SLOTS"].assert_eq(&without(&["ARC"]));
         let agent = LaunchEnvironment { ssh_agent: Some("ssh".to_owned()), ..inside };
         let error = check(&agent).expect_err("an agent").to_string();
         assert!(

@@ -261,6 +261,8 @@ fn numbers(text: &str) -> anyhow::Result<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::launch::job::request::{JobFiles, StarterOptions};
     use crate::launch::job::starter::Starter;
@@ -454,6 +456,6 @@ mod tests {
     #[test]
     fn outside_an_allocation_the_message_says_where_to_start() {
         let error = job_number(&LaunchEnvironment::default()).expect_err("none").to_string();
-        assert!(error.contains("sbatch (scripts/slurm.sbatch) or in salloc"), "{error}");
+        expect!["--launcher slurm works inside an allocation of Slurm, and SLURM_JOB_ID is not set: start it by sbatch (scripts/slurm.sbatch) or in salloc"].assert_eq(&error);
     }
 }

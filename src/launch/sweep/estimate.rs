@@ -160,6 +160,7 @@ fn roughly(duration: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
     use ringmark_record::benchmark::train::config::TrainConfig;
     use ringmark_record::dimension::case::Case;
 
@@ -193,17 +194,13 @@ mod tests {
         };
         assert_eq!(check("1n2g", 8, "localhost:2", 8), Ok(()));
         let error = check("1n2g", 128, "localhost:2", 8).expect_err("it does not fit");
-        assert!(error.starts_with("1n2g with --batch-size 128 needs about "), "{error}");
-        assert!(error.contains(" for the 2 ranks on this machine, which has 8.0 GB available: choose --batch-size "));
+        expect!["1n2g with --batch-size 128 needs about 28.3 GB for the 2 ranks on this machine, which has 8.0 GB available: choose --batch-size 30 or less, or --cases of fewer ranks on a host"].assert_eq(&error);
         let (_, advice) = error.split_once("choose --batch-size ").expect("advice");
         let largest: u32 = advice.split(' ').next().expect("a number").parse().expect("a number");
         assert_eq!(check("1n2g", largest, "localhost:2", 8), Ok(()));
         assert!(check("1n2g", largest + 1, "localhost:2", 8).is_err());
         let error = check("1n8g", 1, "localhost:8", 1).expect_err("no batch fits");
-        assert!(
-            error.ends_with("choose --cases of fewer ranks on a host, or end what else uses its memory"),
-            "{error}"
-        );
+        expect!["1n8g with --batch-size 1 needs about 7.6 GB for the 8 ranks on this machine, which has 1.0 GB available: choose --cases of fewer ranks on a host, or end what else uses its memory"].assert_eq(&error);
         // What other hosts have is not known here.
         assert_eq!(check("1n2g", 128, "a:2", 8), Ok(()));
     }
@@ -258,7 +255,7 @@ mod tests {
         };
         let lines = of_hosts("localhost:2", &jobs);
         assert_eq!(lines.len(), 2, "{lines:?}");
-        assert!(lines[0].starts_with("memory: about 1.") && lines[0].ends_with("; 18.2 GB are available here"));
+        expect!["memory: about 1.7 GB a rank, 3.4 GB for 2 on a host; 18.2 GB are available here"].assert_eq(&lines[0]);
         assert!(lines[1].starts_with("time: roughly ") && lines[1].contains(" min, by the network's arithmetic"));
         let on_gpu = JobPlan { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
         assert_eq!(of_hosts("localhost:2", &[on_gpu]), Vec::<String>::new());

@@ -150,7 +150,10 @@ fn remove_parts(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
+    use crate::temporary_folder::without_folder;
 
     #[test]
     fn a_folder_has_one_holder() {
@@ -179,11 +182,12 @@ mod tests {
         let lock = FolderLock::take(folder.path(), "a").expect("it is free");
         fs::write(folder.path().join(LOCK), "").expect("written");
         let error = format!("{:#}", FolderLock::take(folder.path(), "a").expect_err("it is held"));
-        assert!(error.contains("is in use by another ringmark: wait"), "{error}");
+        expect!["--out DIR is in use by another ringmark: wait until it has ended, or choose another folder"]
+            .assert_eq(&without_folder(&error));
         // No process has this number.
         fs::write(folder.path().join(LOCK), "2147483647 a 2025-11-21T10:02:03Z\n").expect("written");
         let error = format!("{:#}", FolderLock::take(folder.path(), "a").expect_err("it is held"));
-        assert!(error.contains("still in use by a job of ringmark (process 2147483647 on host a"), "{error}");
+        expect!["--out DIR is still in use by a job of ringmark (process 2147483647 on host a, since 2025-11-21T10:02:03Z), which was killed: wait until that mpirun has ended, or end it"].assert_eq(&without_folder(&error));
         drop(lock);
     }
 

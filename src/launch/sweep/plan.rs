@@ -212,6 +212,8 @@ impl CoreShare {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     fn cases(text: &str) -> Vec<Case> {
@@ -273,14 +275,14 @@ mod tests {
             axes.title(RunName { baseline, ..run })
         };
         let one = axes(&[Dtype::Fp32], &[8]);
-        assert_eq!(title(&one, false), "1n2g run 2 of 2");
-        assert_eq!(title(&one, true), "1n2g without communication, run 2 of 2");
-        assert_eq!(title(&axes(&[Dtype::Fp32], &[8, 16]), false), "1n2g b16 run 2 of 2");
+        expect!["1n2g run 2 of 2"].assert_eq(&title(&one, false));
+        expect!["1n2g without communication, run 2 of 2"].assert_eq(&title(&one, true));
+        expect!["1n2g b16 run 2 of 2"].assert_eq(&title(&axes(&[Dtype::Fp32], &[8, 16]), false));
         let both = axes(&[Dtype::Fp32, Dtype::Bf16], &[8, 16]);
-        assert_eq!(title(&both, false), "1n2g b16 bf16 run 2 of 2");
-        assert_eq!(title(&both, true), "1n2g b16 bf16 without communication, run 2 of 2");
+        expect!["1n2g b16 bf16 run 2 of 2"].assert_eq(&title(&both, false));
+        expect!["1n2g b16 bf16 without communication, run 2 of 2"].assert_eq(&title(&both, true));
         let networks = Axes { models: vec![Model::Resnet50V1b, Model::Resnet18], ..axes(&[Dtype::Fp32], &[8]) };
-        assert_eq!(title(&networks, false), "1n2g resnet18 run 2 of 2");
+        expect!["1n2g resnet18 run 2 of 2"].assert_eq(&title(&networks, false));
         assert_eq!(networks.short_name(), "rn50-resnet18_b8_fp32");
         assert_eq!(networks.runs()[3].to_string(), "1n2g/rn50_b8_fp32_2.log");
         assert_eq!(networks.runs()[4].to_string(), "1n1g/resnet18_b8_fp32_1.log");
@@ -316,7 +318,7 @@ mod tests {
         let points: Vec<KvStore> = with_ring.points().iter().map(|point| point.kv_store).collect();
         assert_eq!(points, [KvStore::DistSync, KvStore::Ring, KvStore::DistSync, KvStore::Ring]);
         let run: RunName = "1n2g/rn50_b16_fp32_dist-sync_1.log".parse().expect("a name");
-        assert_eq!(with_ring.title(run), "1n2g b16 dist_sync run 1 of 1");
+        expect!["1n2g b16 dist_sync run 1 of 1"].assert_eq(&with_ring.title(run));
         assert_eq!(with_ring.short_name(), "b8-16_fp32_dist-sync-ring");
         // Without ring each has its own base; one alone is named in the files and not in the titles.
         let alone = kv_stores(&[KvStore::Device]);

@@ -220,6 +220,8 @@ pub fn driver_version() -> Option<CudaVersion> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     fn driver(cuda: (u32, u32), capabilities: &[(i32, i32)]) -> DriverFacts {
@@ -241,15 +243,13 @@ mod tests {
             assert_eq!(check_versions(&driver(version, &[(9, 0)]), runtime), Ok(()), "{version:?} {runtime}");
         }
         let error = check_versions(&driver((12, 4), &[(9, 0)]), CU130).expect_err("an old driver");
-        assert!(error.starts_with("libtorch is built for CUDA 13.0, which this driver does not serve"), "{error}");
+        expect!["libtorch is built for CUDA 13.0, which this driver does not serve: install driver 580 or newer, or install libtorch's build for CUDA 12.6 (RINGMARK_TORCH=cu126 scripts/setup.sh, then build again; image ringmark:cu126)"].assert_eq(&error);
         let found = described(&driver((12, 4), &[(9, 0), (9, 0)]));
-        assert!(
-            found.starts_with("2 GPUs (NVIDIA V100, compute capability 9.0) with a driver for CUDA 12.4"),
-            "{found}"
-        );
-        assert!(error.contains("driver 580 or newer, or install libtorch's build for CUDA 12.6"), "{error}");
+        expect!["2 GPUs (NVIDIA V100, compute capability 9.0) with a driver for CUDA 12.4"].assert_eq(&found);
+        expect!["libtorch is built for CUDA 13.0, which this driver does not serve: install driver 580 or newer, or install libtorch's build for CUDA 12.6 (RINGMARK_TORCH=cu126 scripts/setup.sh, then build again; image ringmark:cu126)"].assert_eq(&error);
         let error = check_versions(&driver((11, 8), &[(8, 0)]), CU126).expect_err("an older driver");
-        assert!(error.ends_with("install driver 525 or newer"), "{error}");
+        expect!["libtorch is built for CUDA 12.6, which this driver does not serve: install driver 525 or newer"]
+            .assert_eq(&error);
     }
 
     #[test]
@@ -258,14 +258,10 @@ mod tests {
             assert_eq!(check_versions(&driver((13, 0), &[capability]), CU130), Ok(()), "{capability:?}");
         }
         let error = check_versions(&driver((13, 0), &[(9, 0), (7, 0)]), CU130).expect_err("a V100");
-        assert!(
-            error.starts_with("NVIDIA V100 has compute capability 7.0, for which libtorch's build for CUDA 13.0"),
-            "{error}"
-        );
-        assert!(error.contains("build for CUDA 12.6"), "{error}");
+        expect!["NVIDIA V100 has compute capability 7.0, for which libtorch's build for CUDA 13.0 has no kernels: install libtorch's build for CUDA 12.6 (RINGMARK_TORCH=cu126 scripts/setup.sh, then build again; image ringmark:cu126)"].assert_eq(&error);
         assert_eq!(check_versions(&driver((12, 6), &[(7, 0)]), CU126), Ok(()));
         let error = check_versions(&driver((13, 0), &[(10, 0)]), CU126).expect_err("a B200");
-        assert!(error.contains("build for CUDA 13.0"), "{error}");
+        expect!["NVIDIA V100 has compute capability 10.0, for which libtorch's build for CUDA 12.6 has no kernels: install libtorch's build for CUDA 13.0 (RINGMARK_TORCH=cu130 scripts/setup.sh, then build again; image ringmark:cu130)"].assert_eq(&error);
     }
 
     #[test]
@@ -276,7 +272,10 @@ mod tests {
             "iteration 3: libtorch: CUDA error: unspecified launch failure: look for Xid in dmesg, then reset the GPU";
         assert!(in_words(&error).starts_with(words) && !in_words(&error).contains('\n'), "{}", in_words(&error));
         let other = anyhow::anyhow!("no such file\nor so");
-        assert_eq!(in_words(&other), "no such file\nor so");
+        expect![[r"
+            no such file
+            or so"]]
+        .assert_eq(&in_words(&other));
     }
 
     #[test]
@@ -298,7 +297,10 @@ mod tests {
         let torch = packages.join("torch/lib/libtorch_cuda.so").display().to_string();
         assert_eq!(foreign_cudnn(&[torch.clone(), own.join("libcudnn.so.9").display().to_string()]), None);
         let remark = foreign_cudnn(&[torch, "/usr/lib/libcudnn.so.9".to_owned()]).expect("foreign");
-        assert!(remark.starts_with("cuDNN is /usr/lib/libcudnn.so.9, not the one"), "{remark}");
+        expect![
+            "cuDNN is /usr/lib/libcudnn.so.9, not the one that libtorch was built with: take it out of LD_LIBRARY_PATH"
+        ]
+        .assert_eq(&remark);
         fs::remove_dir_all(&packages).expect("removed");
     }
 }

@@ -56,6 +56,8 @@ fn described(interface: &Interface) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
@@ -64,7 +66,7 @@ mod tests {
         let error = format!("{:#}", interface_in("198.51.100.0/24").expect_err("a network for documents"));
         assert!(error.contains("198.51.100.0/24: this host has no address in it, only ") && error.contains("lo 127."));
         let error = format!("{:#}", interface_in("lo").expect_err("a name"));
-        assert_eq!(error, "RINGMARK_INTERFACE=lo is no network: write it as 10.77.0.0/24, or unset it");
+        expect!["RINGMARK_INTERFACE=lo is no network: write it as 10.77.0.0/24, or unset it"].assert_eq(&error);
         let loopback = interfaces().expect("there are some").into_iter().find(|interface| interface.name == "lo");
         let loopback = loopback.expect("every host has one");
         assert!(loopback.is_up && loopback.is_loopback && !loopback.is_bridge, "{loopback:?}");

@@ -135,6 +135,8 @@ fn asked_in(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
@@ -156,7 +158,7 @@ mod tests {
         assert!(shortage.shortage.taken.0 > 0, "{shortage}");
         assert_eq!(shortage.asked.as_deref(), Some("1152921504.61 GB"), "{shortage}");
         let other = super::named(anyhow::anyhow!("no such file"), Device::Cpu);
-        assert_eq!(other.to_string(), "no such file");
+        expect!["no such file"].assert_eq(&other.to_string());
     }
 
     #[test]

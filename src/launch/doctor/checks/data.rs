@@ -44,6 +44,8 @@ pub fn check_data(findings: &mut Findings, data: &[PathBuf]) {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::launch::doctor::checks::fixtures::*;
 
@@ -72,7 +74,8 @@ mod tests {
         );
         // What this machine has is what is meant.
         hosts[2].is_here = true;
-        assert_eq!(found(&hosts)[1].2, "/data/images is a folder of 1000 names, and on host c a folder of 999 names");
+        expect!["/data/images is a folder of 1000 names, and on host c a folder of 999 names"]
+            .assert_eq(&found(&hosts)[1].2);
         // Servers alone read nothing; a host that said nothing of it has a finding of its own.
         (hosts[0].slots, probe(&mut hosts, 1).data) = (0, vec![DataState::Unknown]);
         let slow = ("b".to_owned(), Severity::Warning, "/data/train.rec was not found out about in 3 s".to_owned());
@@ -87,6 +90,6 @@ mod tests {
         }
         let [(host, Severity::Error, what)] = &found(&hosts)[..] else { panic!("{:?}", found(&hosts)) };
         assert_eq!(host, "b");
-        assert_eq!(what, "/data/train.rec is a file of 80000 bytes, and on host a a file of 110024 bytes");
+        expect!["/data/train.rec is a file of 80000 bytes, and on host a a file of 110024 bytes"].assert_eq(&what);
     }
 }

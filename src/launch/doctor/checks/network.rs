@@ -147,6 +147,8 @@ pub fn two_opinions(hosts: &[HostFacts], number: usize, setting: &str) -> Findin
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::launch::doctor::checks::fixtures::*;
 
@@ -162,7 +164,7 @@ mod tests {
         (0..3).for_each(|number| probe(&mut hosts, number).ports = vec![port(1, "INIT", "LinkUp")]);
         let findings = found_for(&hosts, DeviceChoice::Auto);
         assert_eq!(findings.len(), 3);
-        assert_eq!(findings[0].what, "none of its InfiniBand and RoCE ports is up: mlx5_1:1 INIT (LinkUp)");
+        expect!["none of its InfiniBand and RoCE ports is up: mlx5_1:1 INIT (LinkUp)"].assert_eq(&findings[0].what);
     }
 
     #[test]

@@ -298,6 +298,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
+    use expect_test::expect;
     use ringmark_record::benchmark::bandwidth::record::{FailureKind, MessageResult, Timing};
     use ringmark_record::dimension::device::DeviceChoice;
     use ringmark_record::dimension::units::{Bytes, Seconds};
@@ -386,9 +387,9 @@ mod tests {
     fn the_record_says_more_than_mpirun() {
         let reason = |end, record| failure(end, record).expect("it is sound");
         assert_eq!(failure(exited(0), Ok(record(None))), None);
-        assert_eq!(reason(exited(1), Ok(record(Some("3 elements are wrong")))), "3 elements are wrong");
-        assert_eq!(reason(exited(7), Ok(record(None))), "mpirun ended with exit status 7");
-        assert_eq!(reason(exited(7), Err("no record".to_owned())), "mpirun ended with exit status 7");
+        expect!["3 elements are wrong"].assert_eq(&reason(exited(1), Ok(record(Some("3 elements are wrong")))));
+        expect!["mpirun ended with exit status 7"].assert_eq(&reason(exited(7), Ok(record(None))));
+        expect!["mpirun ended with exit status 7"].assert_eq(&reason(exited(7), Err("no record".to_owned())));
         assert_eq!(reason(exited(0), Err("no record".to_owned())), "no record");
         assert_eq!(reason(Ended::Interrupted, Ok(miss())), "interrupted");
     }

@@ -192,6 +192,7 @@ fn clock(Seconds(seconds): Seconds) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use expect_test::expect;
     use ringmark_record::benchmark::BenchmarkKind;
     use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
     use ringmark_record::progress::{CommandEnd, JobCounts};
@@ -290,7 +291,7 @@ pub(super) mod tests {
         for rows in 0..6 {
             assert!(lines(&progress(), 120, rows).len() <= rows.saturating_sub(1).max(2), "{rows}");
         }
-        assert_eq!(lines(&progress(), 120, 4)[2], "  and 2 more hosts");
+        expect!["  and 2 more hosts"].assert_eq(&lines(&progress(), 120, 4)[2]);
     }
 
     #[test]
@@ -308,7 +309,7 @@ pub(super) mod tests {
         job.ranks[0].unheard = Seconds(7.2);
         let shown = hosts(&job, 120, HOSTS);
         assert_eq!((shown.len(), shown[15].as_str()), (HOSTS, "  and 25 more hosts"));
-        assert_eq!(shown[0], "  h00  1 rank  iteration 12  all-reduce  rank 0 not heard for 7 s");
+        expect!["  h00  1 rank  iteration 12  all-reduce  rank 0 not heard for 7 s"].assert_eq(&shown[0]);
         // 0.39 is rank 17's.
         assert!(shown.iter().any(|line| line.starts_with("  h17 ")), "{shown:?}");
         let names: Vec<&str> = shown[..15].iter().map(|line| &line[2..5]).collect();
@@ -325,12 +326,10 @@ pub(super) mod tests {
         job.ranks[9].unheard = Seconds(15.0);
         job.keep_slowest_hosts(32);
         let shown = lines(&Progress { job: Some(job), ..progress() }, 120, 24);
-        assert_eq!(shown[2], "  all 4096 ranks on 512 hosts  iteration 12-12  all-reduce 4096  1 not heard");
-        assert_eq!(
-            shown[6],
-            "  h500  8 ranks  iteration 12  all-reduce  slowest rank 4007, 200 ms  rank 4000 not heard for 90 s"
-        );
-        assert_eq!(shown[7], "  and 508 more hosts");
+        expect!["  all 4096 ranks on 512 hosts  iteration 12-12  all-reduce 4096  1 not heard"].assert_eq(&shown[2]);
+        expect!["  h500  8 ranks  iteration 12  all-reduce  slowest rank 4007, 200 ms  rank 4000 not heard for 90 s"]
+            .assert_eq(&shown[6]);
+        expect!["  and 508 more hosts"].assert_eq(&shown[7]);
     }
 
     #[test]

@@ -133,6 +133,8 @@ pub fn with_chosen(asked: &TrainConfig, text: &str) -> anyhow::Result<TrainConfi
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     fn option(text: &str) -> TunedOption {
@@ -197,7 +199,8 @@ mod tests {
             }
         }
         assert_eq!(chosen_text(&tuned, &asked), "kv-store=ring gradient-compression=none");
-        assert_eq!(described(&tuned, &asked), "kv-store ring, hierarchical not given, gradient-compression none");
+        expect!["kv-store ring, hierarchical not given, gradient-compression none"]
+            .assert_eq(&described(&tuned, &asked));
         assert!(with_chosen(&asked, "kv-store").is_err());
         assert_eq!(kv_stores(&tuned), [KvStore::Ring, KvStore::DistSync]);
     }

@@ -61,6 +61,8 @@ pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement, longest:
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
@@ -95,6 +97,6 @@ mod tests {
     #[test]
     fn more_servers_than_arrays_are_refused() {
         let error = plan(&[4, 4], 3, KeyPlacement::Balanced, PIECE).expect_err("refused").to_string();
-        assert_eq!(error, "--servers 3: the network has 2 arrays to share out, choose at most as many servers");
+        expect!["--servers 3: the network has 2 arrays to share out, choose at most as many servers"].assert_eq(&error);
     }
 }

@@ -234,6 +234,8 @@ pub fn read_message<T: DeserializeOwned>(header: &Header, input: &mut impl Read,
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
@@ -277,7 +279,7 @@ mod tests {
         );
         assert_eq!(problem(5, ErrorKind::TimedOut), faulty("it stopped after 5 of the 24 bytes of a header"));
         let Problem::Closed(how) = problem(36, ErrorKind::ConnectionReset) else { panic!("it was closed") };
-        assert!(how.ends_with(", after 12 of 100 bytes of the frame Push of part 3"), "{how}");
+        expect!["connection reset, after 12 of 100 bytes of the frame Push of part 3"].assert_eq(&how);
         let unknown = Header::read(&mut &[9; HEADER_BYTES][..]).expect_err("none of ours");
         assert_eq!(FrameReader::new(&[][..]).problem(&unknown.into()), faulty("151587081 is no kind of frame"));
     }
@@ -294,6 +296,6 @@ mod tests {
         // Refused by its header alone, before there is memory for it.
         let long = Header { bytes: LONGEST_GREETING + 1, ..Header::bare(FrameKind::Hello) };
         let error = read_message::<Hello>(&long, &mut &[b' '; 2048][..], LONGEST_GREETING).expect_err("too long");
-        assert_eq!(error.to_string(), "a message of 1025 bytes, at most 1024 are one of ours");
+        expect!["a message of 1025 bytes, at most 1024 are one of ours"].assert_eq(&error.to_string());
     }
 }

@@ -110,6 +110,7 @@ impl ServerMemory {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
     use tch::Kind;
 
     use super::*;
@@ -137,27 +138,23 @@ mod tests {
     #[test]
     fn the_words_are_of_what_is_held() {
         let held = |answer, has_momenta| Formats { answer, has_momenta, ..FORMS }.state_names();
-        assert_eq!(held(AnswerFormat::Weights, true), "weights, momenta, sums");
+        expect!["weights, momenta, sums"].assert_eq(&held(AnswerFormat::Weights, true));
         assert_eq!(held(AnswerFormat::Weights, false), "weights, sums");
-        assert_eq!(held(AnswerFormat::Sums(PackedSums::new(0.5, 2)), false), "sums, their packed copy");
+        expect!["sums, their packed copy"].assert_eq(&held(AnswerFormat::Sums(PackedSums::new(0.5, 2)), false));
     }
 
     #[test]
     fn a_server_needs_four_arrays_and_a_push_of_each_worker() {
         let memory = memory(&["s", "t"], 20_000_000, None);
         assert_eq!((memory.needed, memory.available), (Bytes(24_000_000), Bytes(20_000_000)));
-        assert_eq!(
-            memory.check().expect_err("it does not fit").to_string(),
-            "its parts of the weights need 0.02 GB of memory for weights, momenta, sums and 2 workers' pushes, 0.02 GB are \
-             available: choose more --servers, or hosts with more memory (--server-hosts)"
-        );
+        expect!["its parts of the weights need 0.02 GB of memory for weights, momenta, sums and 2 workers' pushes, 0.02 GB are available: choose more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&memory.check().expect_err("it does not fit").to_string());
     }
 
     #[test]
     fn servers_of_a_host_share_its_memory_and_each_has_its_own_limit() {
         let shared = memory(&["s", "s", "t"], 40_000_000, None);
         assert_eq!((shared.needed, shared.available), (Bytes(48_000_000), Bytes(40_000_000)));
-        assert!(shared.message().starts_with("the 2 servers of host s need 0.05 GB"), "{}", shared.message());
+        expect!["the 2 servers of host s need 0.05 GB of memory for weights, momenta, sums and 2 workers' pushes, 0.04 GB are available: choose more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&shared.message());
         let limited = memory(&["s", "s"], 1 << 40, Some(10_000_000));
         assert_eq!((limited.needed, limited.available), (Bytes(24_000_000), Bytes(10_000_000)));
     }
@@ -167,7 +164,7 @@ mod tests {
         let memory = memory(&["s"], 1 << 40, None);
         let error = tch::Tensor::f_zeros([1_i64 << 60], (Kind::Uint8, tch::Device::Cpu)).expect_err("no host has it");
         let named = memory.named(error.into()).to_string();
-        assert!(named.starts_with("out of memory: its parts of the weights need 0.02 GB"), "{named}");
-        assert_eq!(memory.named(anyhow!("no such file")).to_string(), "no such file");
+        expect!["out of memory: its parts of the weights need 0.02 GB of memory for weights, momenta, sums and 2 workers' pushes, 1099.51 GB are available: choose more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&named);
+        expect!["no such file"].assert_eq(&memory.named(anyhow!("no such file")).to_string());
     }
 }
