@@ -201,7 +201,7 @@ fn training_scoring_and_bandwidth_stand_in_one_report_in_this_order() {
     let document = content::document(&results, false, &[]);
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     let run = |model: &str, size: u32| format!("{model}, fp32, batch size {size} per rank, 64 pixels, CPU");
-    expect!["Training by batch size, 64 pixels, CPU"].assert_eq(&titles[0]);
+    expect!["Training by batch size, 64 pixels, CPU"].assert_eq(titles[0]);
     assert_eq!(titles[1], run("ResNet50-v1b", 4));
     assert_eq!(titles[titles.len() - 2..], ["Inference, CPU", "What it ran on"], "{titles:?}");
     // One first screen for all batch sizes of a result.
@@ -209,7 +209,7 @@ fn training_scoring_and_bandwidth_stand_in_one_report_in_this_order() {
     assert_eq!(names.len(), 2, "{names:?}");
     assert!(names[0].starts_with("Training by batch size, CPU: ") && names[1].starts_with("Inference, CPU: "));
     let conclusion = document.headlines[0].conclusion.as_deref().expect("a sentence");
-    expect!["batch size 16 against 4: 1.41x the images/s (ResNet-18, fp32, 1n1g)"].assert_eq(&conclusion);
+    expect!["batch size 16 against 4: 1.41x the images/s (ResNet-18, fp32, 1n1g)"].assert_eq(conclusion);
     let json = |published: &[&str]| -> Value {
         let (_, json, _) = report(&[&[path(&scored.path()), "--json"], published].concat());
         serde_json::from_str(&json).expect("JSON")

@@ -822,7 +822,7 @@ fn a_run_that_failed_before_its_record_stays_with_its_case() {
     let runs = result["rn50"]["1n2g"]["runs"].as_array().expect("one table, as before");
     assert_eq!((runs.len(), &runs[3]["status"]), (4, &Value::from("left_out")));
     let reason = runs[3]["left_out"].as_str().expect("a reason");
-    expect!["1n2g/rn50_b4_fp32_4.log:2: the run failed: mpirun ended with status 1: repeat it"].assert_eq(&reason);
+    expect!["1n2g/rn50_b4_fp32_4.log:2: the run failed: mpirun ended with status 1: repeat it"].assert_eq(reason);
 }
 
 #[test]

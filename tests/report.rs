@@ -480,7 +480,7 @@ fn what_nccl_chose_stands_beside_its_version() {
     folder.run(&run);
     let markdown = shown(&folder.path(), Format::Markdown);
     let line = markdown.lines().find(|line| line.contains("NCCL chose")).expect(&markdown);
-    expect!["| NCCL chose      | Ring, Simple, 24 channels / Tree, LL, 1 channel |"].assert_eq(&line);
+    expect!["| NCCL chose      | Ring, Simple, 24 channels / Tree, LL, 1 channel |"].assert_eq(line);
 }
 
 #[test]

@@ -90,6 +90,6 @@ mod tests {
         }
         let [(host, Severity::Error, what)] = &found(&hosts)[..] else { panic!("{:?}", found(&hosts)) };
         assert_eq!(host, "b");
-        expect!["/data/train.rec is a file of 80000 bytes, and on host a a file of 110024 bytes"].assert_eq(&what);
+        expect!["/data/train.rec is a file of 80000 bytes, and on host a a file of 110024 bytes"].assert_eq(what);
     }
 }

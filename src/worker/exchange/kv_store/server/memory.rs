@@ -138,9 +138,9 @@ mod tests {
     #[test]
     fn the_words_are_of_what_is_held() {
         let held = |answer, has_momenta| Formats { answer, has_momenta, ..FORMS }.state_names();
-        expect!["weights, momenta, sums"].assert_eq(&held(AnswerFormat::Weights, true));
+        expect!["weights, momenta, sums"].assert_eq(held(AnswerFormat::Weights, true));
         assert_eq!(held(AnswerFormat::Weights, false), "weights, sums");
-        expect!["sums, their packed copy"].assert_eq(&held(AnswerFormat::Sums(PackedSums::new(0.5, 2)), false));
+        expect!["sums, their packed copy"].assert_eq(held(AnswerFormat::Sums(PackedSums::new(0.5, 2)), false));
     }
 
     #[test]
