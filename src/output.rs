@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::input::record::InputRecord;
-use ringmark_record::dimension::case::Case;
+use ringmark_record::benchmark::input::InputRecord;
+use ringmark_record::dimension::Case;
 use ringmark_record::file::run_name::{INPUT_LOG, INPUT_RECORD, LOCK, MANIFEST, PROGRESS};
 use ringmark_record::file::whole_file;
 use ringmark_record::manifest;

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::exchange::Switch;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::RunRecord;
 
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
 use crate::support::turn::turn;

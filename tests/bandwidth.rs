@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
-use ringmark_record::benchmark::bandwidth::lines;
-use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, FailureKind, MessageResult, Timing};
-use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
-use ringmark_record::host::environment::Environment;
+use ringmark_record::benchmark::bandwidth::{
+    BandwidthConfig, BandwidthRecord, FailureKind, MessageResult, Timing, lines,
+};
+use ringmark_record::dimension::{Bytes, GigabytesPerSecond, Seconds};
+use ringmark_record::host::Environment;
 use ringmark_record::stats::busbw::Bus;
 
 use crate::support::processes_of;

@@ -3,11 +3,9 @@
 
 use std::fs;
 
-use ringmark_record::benchmark::bandwidth::gradients_use::GradientsUse;
-use ringmark_record::benchmark::bandwidth::lines;
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::bandwidth::{BandwidthRecord, GradientsUse, lines};
 use ringmark_record::benchmark::kv_store::{KvStoreUse, ServerUse};
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::Bytes;
 
 use crate::bandwidth::read;
 use crate::support::sandbox::{Sandbox, refused, run};

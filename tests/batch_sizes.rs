@@ -6,12 +6,10 @@ use std::fs;
 use expect_test::expect;
 use ringmark::read::report::{Format, read, render};
 use ringmark::read::show::page::content;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::RunRecord;
 use ringmark_record::benchmark::{BenchmarkKind, Profile};
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::{Bytes, Seconds};
-use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::dimension::{Bytes, Dtype, Model, Seconds};
+use ringmark_record::host::MemoryShortage;
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::RunRecord;
 use ringmark_record::manifest::{Manifest, RunState};
 
 use crate::support::sandbox::{Sandbox, ringmark, run, words};

@@ -19,9 +19,9 @@ use ringmark::read::extract;
 use ringmark::read::load::formats::nccl_tests::NcclTests;
 use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::benchmark::score::record::ScoreRecord;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::bandwidth::BandwidthRecord;
+use ringmark_record::benchmark::score::ScoreRecord;
+use ringmark_record::benchmark::train::RunRecord;
 use ringmark_record::line::log;
 use ringmark_record::manifest::Manifest;
 

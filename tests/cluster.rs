@@ -16,9 +16,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use ringmark::launch::job::mpirun::TRANSPORTS;
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::operation::Operation;
+use ringmark_record::benchmark::bandwidth::BandwidthRecord;
+use ringmark_record::benchmark::train::RunRecord;
+use ringmark_record::dimension::Operation;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::support::sandbox::{Sandbox, wait_until, words};

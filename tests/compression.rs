@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use ringmark_record::benchmark::compression::CompressionUse;
 use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::benchmark::train::RunRecord;
+use ringmark_record::dimension::Bytes;
 
 use crate::support::safetensors::{self, Stored, Tensors};
 use crate::support::sandbox::{ringmark, run};

@@ -2,10 +2,8 @@
 
 use expect_test::expect;
 use ringmark::read::extract::conclusions;
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::phase::{Phase, Phases};
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::benchmark::train::{Iteration, RunRecord};
+use ringmark_record::dimension::{Phase, Phases, Seconds};
 
 use crate::support::runs::{Folder, record};
 

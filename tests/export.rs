@@ -10,9 +10,8 @@ use std::process::{Command, Stdio};
 use expect_test::expect;
 use influxdb_line_protocol::{FieldValue, ParsedLine, parse_lines};
 use ringmark::read::show::export::time_line::TimeLine;
-use ringmark_record::benchmark::train::learning::{EpochEnd, LearningConfig, Validation};
-use ringmark_record::benchmark::train::record::{RunRecord, TakenUp};
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::benchmark::train::{EpochEnd, LearningConfig, RunRecord, TakenUp, Validation};
+use ringmark_record::dimension::Seconds;
 use serde_json::Value;
 
 use crate::score_results;

@@ -5,10 +5,9 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use ringmark_record::benchmark::image_input::RankImageInput;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::RunRecord;
 use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::dimension::image_input::Augmentation;
-use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::{Augmentation, Phase};
 use ringmark_record::untrusted_text::is_unprintable;
 
 use crate::support::safetensors::{self, Stored, Tensors};

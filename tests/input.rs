@@ -10,14 +10,13 @@ use expect_test::expect;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use ringmark::read;
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::input::config::{InputConfig, PageCache, ThreadCounts};
-use ringmark_record::benchmark::input::lines;
-use ringmark_record::benchmark::input::pass::{HostPass, InputPass};
-use ringmark_record::benchmark::input::record::{InputRecord, SCHEMA, StoredImages};
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::dimension::image_input::Augmentation;
-use ringmark_record::dimension::units::{Bytes, Seconds};
-use ringmark_record::host::environment::Environment;
+use ringmark_record::benchmark::input::record::SCHEMA;
+use ringmark_record::benchmark::input::{
+    HostPass, InputConfig, InputPass, InputRecord, PageCache, StoredImages, ThreadCounts, lines,
+};
+use ringmark_record::benchmark::train::TrainConfig;
+use ringmark_record::dimension::{Augmentation, Bytes, Seconds};
+use ringmark_record::host::Environment;
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, succeed};

@@ -14,10 +14,10 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::kv_store::KvStoreUse;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{Heartbeat, LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME};
+use ringmark_record::benchmark::train::RunRecord;
+use ringmark_record::dimension::{KvStore, Seconds};
+use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, WELCOME};
+use ringmark_record::host::{Heartbeat, LauncherAddress, Message, Stage};
 use ringmark_record::trace::chrome;
 
 use crate::support::safetensors;

@@ -6,9 +6,8 @@ use std::fs;
 use ringmark::read::analyse::figures::{Extraction, Group};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::benchmark::train::RunRecord;
+use ringmark_record::dimension::{Case, DeviceKind};
 use serde_json::Value;
 
 use crate::support::golden::assert_golden;

@@ -5,8 +5,8 @@
 use std::fs;
 use std::process::Command;
 
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::dimension::operation::Operation;
+use ringmark_record::benchmark::bandwidth::BandwidthRecord;
+use ringmark_record::dimension::Operation;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::busbw::busbw;
 

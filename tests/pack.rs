@@ -12,7 +12,7 @@ use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::Item;
 use ringmark_input::decode;
 use ringmark_input::shard::Part;
-use ringmark_record::dimension::image_limits::ImageLimits;
+use ringmark_record::dimension::ImageLimits;
 
 use crate::support::sandbox::{SmallDisk, refused, ringmark, run, wait_until};
 

@@ -10,9 +10,7 @@ use ringmark::read::analyse::prediction::strategy::Strategy;
 use ringmark::read::extract;
 use ringmark_record::benchmark::compression::GradientCompression;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::{Bytes, Case, Phase};
 use ringmark_record::stats::exchange_growth::BUSIEST_LINK;
 use serde_json::Value;
 

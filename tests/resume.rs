@@ -11,8 +11,7 @@ use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::learning::EpochEnd;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::{EpochEnd, RunRecord};
 use ringmark_record::file::run_name;
 use ringmark_record::manifest::{self, Manifest, RunState};
 

@@ -6,9 +6,9 @@ use std::process::Command;
 
 use ringmark::cli::schema;
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::benchmark::score::record::ScoreRecord;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::bandwidth::BandwidthRecord;
+use ringmark_record::benchmark::score::ScoreRecord;
+use ringmark_record::benchmark::train::RunRecord;
 use ringmark_record::manifest::Manifest;
 use serde_json::Value;
 

@@ -4,18 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use expect_test::expect;
-use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::benchmark::score::record::ScoreRecord;
+use ringmark_record::benchmark::score::{ScoreConfig, ScoreRecord};
 use ringmark_record::benchmark::{BenchmarkKind, Profile, RunLabel};
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::graphs::GraphChoice;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::{Bytes, Seconds, TeraflopsPerSecond};
+use ringmark_record::dimension::{Bytes, DeviceKind, Dtype, GraphChoice, KvStore, Model, Seconds, TeraflopsPerSecond};
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::memory_shortage::MemoryShortage;
-use ringmark_record::host::resource_use::HostUse;
+use ringmark_record::host::{HostUse, MemoryShortage};
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 

@@ -8,13 +8,9 @@ use std::path::Path;
 use expect_test::expect;
 use ringmark::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult};
 use ringmark_record::benchmark::exchange::{BackendChoice, Switch};
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::RunRecord;
 use ringmark_record::benchmark::{Profile, Record};
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::{DeviceKind, Dtype, Model, Phase, Seconds};
 use ringmark_record::file::run_name::RunName;
 use serde_json::Value;
 

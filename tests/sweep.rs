@@ -10,13 +10,10 @@ use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::phase::Phases;
-use ringmark_record::dimension::units::{Bytes, Seconds};
-use ringmark_record::host::environment::Environment;
+use ringmark_record::benchmark::train::record::SCHEMA;
+use ringmark_record::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
+use ringmark_record::dimension::{Bytes, DeviceKind, Phases, Seconds};
+use ringmark_record::host::Environment;
 use ringmark_record::line::dlperf::{self, Line};
 
 use crate::support::runs::places;

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::telemetry::{Quantity, Series, Telemetry};
+use ringmark_record::benchmark::train::RunRecord;
+use ringmark_record::dimension::Seconds;
+use ringmark_record::host::{Quantity, Series, Telemetry};
 use serde_json::Value;
 
 use crate::support::sandbox::{Sandbox, ringmark, run};

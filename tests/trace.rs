@@ -6,13 +6,10 @@ use std::io::BufReader;
 use std::path::Path;
 
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::phase::Phase;
+use ringmark_record::benchmark::train::RunRecord;
+use ringmark_record::dimension::Phase;
 use ringmark_record::options::keyword_enum::KeywordEnum;
-use ringmark_record::trace::chrome;
-use ringmark_record::trace::clock::ClockMethod;
-use ringmark_record::trace::span::{Direction, Lane, LayerKind, RankTrace, Span};
-use ringmark_record::trace::timeline::Timeline;
+use ringmark_record::trace::{ClockMethod, Direction, Lane, LayerKind, RankTrace, Span, Timeline, chrome};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, faults, succeed};

@@ -10,9 +10,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use ringmark_record::benchmark::exchange::Switch;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::RunRecord;
 use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::DeviceKind;
 use serde_json::Value;
 
 use crate::images::photographs;

@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::graphs::GraphChoice;
-use ringmark_record::dimension::phase::Phase;
+use ringmark_record::benchmark::train::{Iteration, RunRecord};
+use ringmark_record::dimension::{GraphChoice, Phase};
 
 use crate::images::photographs;
 use crate::virtual_cuda::{RATE, SMALL, Virtual};

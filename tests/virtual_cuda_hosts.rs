@@ -8,9 +8,8 @@ use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::benchmark::train::RunRecord;
+use ringmark_record::dimension::{Bytes, DeviceKind};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -6,9 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::score::record::{RectifiedConvolutions, ScoreRecord};
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::graphs::GraphChoice;
+use ringmark_record::benchmark::score::{RectifiedConvolutions, ScoreRecord};
+use ringmark_record::dimension::{DeviceKind, GraphChoice};
 use serde_json::Value;
 
 use crate::support::sandbox::{run, words};

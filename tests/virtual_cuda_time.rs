@@ -7,11 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::bandwidth::{BandwidthRecord, MessageResult};
+use ringmark_record::benchmark::train::RunRecord;
 use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::{Bytes, Phase};
 
 use crate::support::sandbox::{ringmark, run, words};
 use crate::support::turn::turn;

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::benchmark::train::work_load::WorkDivision;
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::benchmark::train::{RunRecord, WorkDivision};
+use ringmark_record::dimension::{Phase, Seconds};
 
 use crate::support::runs::{Folder, record, rows_by_case};
 use crate::support::safetensors::{self, Stored, Tensors};

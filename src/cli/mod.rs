@@ -20,7 +20,10 @@ pub mod read;
 pub mod schema;
 pub mod watch;
 
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use ringmark_record::dimension::Model;
 use ringmark_record::options::habits::{self, Habit};
 
 use crate::cli::diff::DiffOptions;
@@ -77,7 +80,16 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
         Some("sweep" | "score" | "input") => &[habits::OF_LAUNCHER, habits::OF_BOTH],
         _ => &[],
     };
-    habits::with_hint(error, habits, typed)
+    let mut error = habits::with_hint(error, habits, typed);
+    let word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) => word.parse::<Model>(),
+        _ => return error,
+    };
+    if let (Ok(model), ErrorKind::UnknownArgument) = (word, error.kind()) {
+        let tip = StyledStr::from(format!("`--model {model}`"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    error
 }
 
 /// What to do.

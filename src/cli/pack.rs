@@ -9,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint, value_parser};
 use ringmark_input::convert::{Conversion, Encoding};
 use ringmark_input::pack::{PackConfig, Packed, Progress, SEED, pack};
-use ringmark_record::dimension::image_limits::ImageLimits;
+use ringmark_record::dimension::ImageLimits;
 use ringmark_record::options::usage::usage;
 
 use crate::launch::local::interrupt::Interrupt;

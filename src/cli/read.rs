@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::{Args, value_parser};
 
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::kv_store::KvStore;
+use ringmark_record::dimension::{Case, KvStore};
 use ringmark_record::options::option_table::{keyword, keyword_of_either};
 use ringmark_record::options::usage::usage;
 

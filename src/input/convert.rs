@@ -15,8 +15,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, SamplingFactor};
 use png::{BitDepth, DeflateCompression, Filter};
-use ringmark_record::dimension::image_input::{DecoderChoice, Interpolation, Scaling};
-use ringmark_record::dimension::image_limits::ImageLimits;
+use ringmark_record::dimension::{DecoderChoice, ImageLimits, Interpolation, Scaling};
 
 use crate::decode::{self, Decoder, Pixels, Size};
 use crate::resize::{self, Part, Resizer};

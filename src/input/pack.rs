@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ringmark_record::dimension::image_limits::ImageLimits;
+use ringmark_record::dimension::ImageLimits;
 use ringmark_record::file::whole_file::{self, PreparedFile};
 use ringmark_record::options::usage::usage;
 

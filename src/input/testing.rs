@@ -6,8 +6,7 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ringmark_record::dimension::image_input::{DecoderChoice, Scaling};
-use ringmark_record::dimension::image_limits::ImageLimits;
+use ringmark_record::dimension::{DecoderChoice, ImageLimits, Scaling};
 use serde_json::Value;
 
 use crate::decode::{self, Decoder, Pixels, Size};

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::benchmark::score::record::ScoreRecord;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::score::ScoreRecord;
+use ringmark_record::benchmark::train::RunRecord;
 use ringmark_record::file::run_name::MANIFEST;
 use ringmark_record::manifest::Manifest;
 use ringmark_record::options::usage::usage;

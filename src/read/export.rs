@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::benchmark::train::{RunRecord, TrainConfig};
+use ringmark_record::dimension::Seconds;
 use ringmark_record::file::whole_file;
 use ringmark_record::options::usage::usage;
 

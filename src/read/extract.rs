@@ -7,7 +7,7 @@ use std::slice;
 
 use anyhow::{Context, anyhow};
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::Model;
 use ringmark_record::file::run_name::MANIFEST;
 use ringmark_record::file::whole_file;
 use ringmark_record::keyword_enum;

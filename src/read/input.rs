@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{anyhow, ensure};
-use ringmark_record::benchmark::input::record::InputRecord;
+use ringmark_record::benchmark::input::InputRecord;
 use ringmark_record::options::usage::usage;
 
 use crate::output;

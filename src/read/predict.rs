@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::operation::Operation;
+use ringmark_record::benchmark::bandwidth::BandwidthRecord;
+use ringmark_record::dimension::{Case, KvStore, Operation};
 use ringmark_record::options::usage::usage;
 
 use crate::output::{self, Json};

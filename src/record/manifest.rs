@@ -14,11 +14,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::BenchmarkKind;
-use crate::dimension::units::Seconds;
+use crate::dimension::Seconds;
 use crate::file::run_name::{MANIFEST, RunName};
 use crate::file::{schema, sha256, whole_file};
-use crate::host::environment::{Environment, RankPlace};
-use crate::host::memory_shortage::MemoryShortage;
+use crate::host::{Environment, MemoryShortage, RankPlace};
 
 /// Version of this file format. Version 1, of before there were several benchmarks, is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;

@@ -10,8 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::BenchmarkKind;
-use crate::dimension::case::Case;
-use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use crate::dimension::{Bytes, Case, ImagesPerSecond, Seconds};
 use crate::file::run_name::{PROGRESS, RunName};
 use crate::file::{schema, whole_file};
 use crate::host::heartbeat;

@@ -2,9 +2,9 @@
 
 use schemars::{Schema, schema_for};
 
-use crate::benchmark::bandwidth::record::BandwidthRecord;
-use crate::benchmark::input::record::InputRecord;
-use crate::benchmark::score::record::ScoreRecord;
+use crate::benchmark::bandwidth::BandwidthRecord;
+use crate::benchmark::input::InputRecord;
+use crate::benchmark::score::ScoreRecord;
 use crate::benchmark::train::record;
 use crate::manifest::Manifest;
 use crate::progress::Progress;

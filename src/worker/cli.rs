@@ -3,12 +3,11 @@
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
-use ringmark_record::benchmark::input::config::InputConfig;
-use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::benchmark::bandwidth::BandwidthConfig;
+use ringmark_record::benchmark::input::InputConfig;
+use ringmark_record::benchmark::score::ScoreConfig;
+use ringmark_record::benchmark::train::TrainConfig;
+use ringmark_record::dimension::{Case, DeviceChoice};
 use ringmark_record::options::habits::{self, Habit};
 use ringmark_record::options::option_table::{self, Worker};
 

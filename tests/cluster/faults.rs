@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::{Iteration, RunRecord};
 use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::{Case, Phase};
 use ringmark_record::stats::summary::median;
 
 use crate::cluster::{Cluster, succeed};

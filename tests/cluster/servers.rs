@@ -11,7 +11,7 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 use ringmark::launch::job::mpirun::TRANSPORTS;
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::RunRecord;
 
 use crate::cluster::faults::{Sweep, print, until_empty};
 use crate::cluster::{Cluster, succeed};

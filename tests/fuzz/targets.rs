@@ -43,23 +43,16 @@ use ringmark_input::format::{index_file as index, list_file as list, record_io a
 use ringmark_input::image::ImagePipeline;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::figures as bandwidth_figures;
-use ringmark_record::benchmark::bandwidth::lines;
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::bandwidth::{BandwidthRecord, lines};
+use ringmark_record::benchmark::input::InputRecord;
 use ringmark_record::benchmark::input::lines as input_lines;
-use ringmark_record::benchmark::input::record::InputRecord;
-use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::benchmark::score::record::ScoreRecord;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
-use ringmark_record::dimension::image_limits::ImageLimits;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::benchmark::score::{ScoreConfig, ScoreRecord};
+use ringmark_record::benchmark::train::RunRecord;
+use ringmark_record::dimension::{
+    Augmentation, Case, DecoderChoice, DeviceKind, Dtype, ImageLimits, ImagesPerSecond, KvStore, Model, Scaling,
+};
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::heartbeat::Message;
+use ringmark_record::host::Message;
 use ringmark_record::line::dlperf;
 use ringmark_record::line::dlperf::Line;
 use ringmark_record::line::log::{self, Log};

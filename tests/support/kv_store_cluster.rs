@@ -6,11 +6,8 @@ use std::collections::BinaryHeap;
 
 use ringmark_record::benchmark::kv_store::placement::{Part, owners, place};
 use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore, KvStoreConfig, KvStoreUse, ServerUse};
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::phase::{Phase, Phases};
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::benchmark::train::{Iteration, RunRecord};
+use ringmark_record::dimension::{Bytes, Case, Phase, Phases, Seconds};
 
 use crate::random::Random;
 use crate::support::runs::record;

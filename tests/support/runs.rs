@@ -4,15 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ringmark_record::benchmark::exchange::BackendChoice;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
+use ringmark_record::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_record::benchmark::{Profile, RunLabel};
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::phase::{Phase, Phases};
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds, TeraflopsPerSecond};
+use ringmark_record::dimension::{Bytes, DeviceKind, ImagesPerSecond, Phase, Phases, Seconds, TeraflopsPerSecond};
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::environment::{Environment, RankPlace};
+use ringmark_record::host::{Environment, RankPlace};
 use ringmark_record::line::dlperf;
 use serde_json::{Map, Value};
 use tempfile::TempDir;

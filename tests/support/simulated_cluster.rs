@@ -1,8 +1,7 @@
 //! Clusters whose every time is known, and the sweeps that run on them.
 
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::case::Case;
+use ringmark_record::benchmark::train::{Iteration, RunRecord};
+use ringmark_record::dimension::Case;
 
 use crate::random::Random;
 use crate::support::runs::Folder;

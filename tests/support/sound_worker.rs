@@ -3,14 +3,10 @@
 use std::fs::{self, File};
 use std::process::Command;
 
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
+use ringmark_record::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_record::benchmark::{Profile, RunLabel};
-use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
-use ringmark_record::dimension::phase::{Phase, Phases};
-use ringmark_record::dimension::units::{Bytes, Seconds};
-use ringmark_record::host::environment::{Environment, RankPlace};
+use ringmark_record::dimension::{Bytes, DeviceChoice, DeviceKind, Phase, Phases, Seconds};
+use ringmark_record::host::{Environment, RankPlace};
 
 use crate::support::runs;
 use crate::support::sandbox::{Sandbox, ringmark, words};

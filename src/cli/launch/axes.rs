@@ -7,14 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
 use clap::{Args, value_parser};
-use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::score::ScoreConfig;
+use ringmark_record::benchmark::train::TrainConfig;
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
 use ringmark_record::manifest::Manifest;
 use ringmark_record::options::option_table::{self, AUTO_BATCH_SIZE, keyword};
 use ringmark_record::options::usage::usage;

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use anyhow::bail;
 use clap::Args;
-use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::operation::Operation;
+use ringmark_record::benchmark::bandwidth::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::config::Messages;
+use ringmark_record::dimension::{Case, Operation};
 use ringmark_record::options::option_table::{self, Launched};
 use ringmark_record::options::usage::usage;
 

@@ -3,7 +3,7 @@
 use std::path::{self, PathBuf};
 
 use clap::Args;
-use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::DeviceChoice;
 use ringmark_record::options::option_table::keyword;
 
 use crate::cli::json::JsonOption;

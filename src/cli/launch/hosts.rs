@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, value_parser};
-use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
+use ringmark_record::dimension::{DeviceChoice, DeviceKind};
 use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::host_list::HostList;

@@ -4,8 +4,8 @@ use std::path::{self, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
-use ringmark_record::benchmark::input::config::InputConfig;
-use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::benchmark::input::InputConfig;
+use ringmark_record::dimension::DeviceChoice;
 use ringmark_record::options::option_table::{self, Launched};
 use ringmark_record::options::usage::usage;
 

@@ -3,10 +3,9 @@
 use std::path;
 
 use clap::Args;
-use ringmark_record::benchmark::score::config::ScoreConfig;
+use ringmark_record::benchmark::score::ScoreConfig;
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::kv_store::KvStore;
+use ringmark_record::dimension::{Case, KvStore};
 use ringmark_record::file::run_name::Point;
 use ringmark_record::options::option_table::{self, Launched};
 use ringmark_record::options::usage::usage;

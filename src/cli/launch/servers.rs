@@ -3,7 +3,7 @@
 use anyhow::{bail, ensure};
 use clap::Args;
 use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::Case;
 
 use crate::launch::sweep::plan::joined;
 

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use clap::Args;
 use ringmark_record::options::usage::usage;
-use ringmark_record::trace::config::TraceConfig;
+use ringmark_record::trace::TraceConfig;
 
 /// Asks for a trace of every job.
 #[derive(Debug, Args)]

@@ -1,8 +1,7 @@
 //! What is done to one image, from its size and its random numbers alone.
 
 use anyhow::Result;
-use ringmark_record::dimension::image_input::{Augmentation, Interpolation};
-use ringmark_record::dimension::image_limits::ImageLimits;
+use ringmark_record::dimension::{Augmentation, ImageLimits, Interpolation};
 
 use super::generator::Generator;
 use super::hls::HlsShift;

@@ -1,8 +1,7 @@
 //! Plans by their distributions, what is made of them by OpenCV's numbers.
 
 use expect_test::expect;
-use ringmark_record::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
-use ringmark_record::dimension::image_limits::ImageLimits;
+use ringmark_record::dimension::{Augmentation, DecoderChoice, ImageLimits, Scaling};
 use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use super::*;

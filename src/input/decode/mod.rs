@@ -33,8 +33,7 @@ mod zune;
 mod tests;
 
 use anyhow::{Context, Result, bail};
-use ringmark_record::dimension::image_input::{DecoderChoice, Scaling};
-use ringmark_record::dimension::image_limits::ImageLimits;
+use ringmark_record::dimension::{DecoderChoice, ImageLimits, Scaling};
 
 pub use self::jpeg::JpegHeader;
 pub use self::pixels::{Pixels, Size};

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use expect_test::expect;
 use png::{BitDepth, ColorType};
-use ringmark_record::dimension::image_input::{DecoderChoice, Scaling};
-use ringmark_record::dimension::image_limits::{ImageLimit, ImageLimits};
+use ringmark_record::dimension::{DecoderChoice, ImageLimit, ImageLimits, Scaling};
 
 use super::*;
 use crate::testing::{decode, decoders, difference, golden, png};

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::ops::{Deref, Range};
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::dimension::image_limits::{ImageLimit, ImageLimits};
+use ringmark_record::dimension::{ImageLimit, ImageLimits};
 
 use crate::byte_source::{ByteSource, grow};
 

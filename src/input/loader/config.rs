@@ -1,7 +1,6 @@
 //! How batches are made: what a rank is asked.
 
-use ringmark_record::dimension::image_input::{BadImage, DecoderChoice, Scaling};
-use ringmark_record::dimension::image_limits::ImageLimits;
+use ringmark_record::dimension::{BadImage, DecoderChoice, ImageLimits, Scaling};
 
 use crate::augment::Recipe;
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 use bytes::BytesMut;
-use ringmark_record::dimension::image_input::BadImage;
-use ringmark_record::dimension::image_limits::OverLimit;
+use ringmark_record::dimension::{BadImage, OverLimit};
 
 /// Pixels and labels of one step.
 #[derive(Debug)]

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use ringmark_record::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
-use ringmark_record::dimension::image_limits::{ImageLimit, ImageLimits};
+use ringmark_record::dimension::{
+    Augmentation, BadImage, DecoderChoice, ImageLimit, ImageLimits, Interpolation, Scaling,
+};
 
 use super::*;
 use crate::augment::Recipe;

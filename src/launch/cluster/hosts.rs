@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::process::Command;
 
 use anyhow::{bail, ensure};
-use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::Case;
 use ringmark_record::host::host_list::compact;
 
 /// What the source of hosts begins with that come from a file.

@@ -13,7 +13,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::DeviceChoice;
 use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::Host;

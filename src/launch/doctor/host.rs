@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::inspection::{Inspection, Order, Reply};
+use ringmark_record::dimension::{DeviceChoice, Seconds};
+use ringmark_record::host::{Inspection, Order, Reply};
 use ringmark_record::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
 use serde::Serialize;

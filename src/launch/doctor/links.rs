@@ -6,8 +6,8 @@ use std::net::SocketAddrV4;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use ringmark_record::dimension::units::{GigabytesPerSecond, Seconds};
-use ringmark_record::host::inspection::{Order, Reply};
+use ringmark_record::dimension::{GigabytesPerSecond, Seconds};
+use ringmark_record::host::{Order, Reply};
 use ringmark_record::stats::summary;
 use schemars::JsonSchema;
 use serde::Serialize;

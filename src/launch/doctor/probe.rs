@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::{Bytes, Seconds};
 use ringmark_record::host::environment::plain_lines;
 use schemars::JsonSchema;
 use serde::Serialize;

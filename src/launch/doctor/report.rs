@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::Seconds;
 use ringmark_record::host::host_list::compact;
 
 use crate::launch::doctor::checks::finding::{Check, Finding, Severity, megabytes};

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
 use ringmark_record::benchmark::kv_store::KvStoreConfig;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::{Bytes, Case, DeviceChoice};
 use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::{self, Host, Hosts};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use ringmark_record::file::{run_name, whole_file};
+use ringmark_record::host::MemoryShortage;
 use ringmark_record::host::heartbeat::LAUNCHER_VARIABLE;
-use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::line::dlperf;
 
 use crate::launch::job::process::{self, Ended, Heard};

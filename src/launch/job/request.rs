@@ -4,8 +4,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::{Bytes, Case};
 use ringmark_record::host::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::cluster::hosts::Host;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
 
 use anyhow::{Context, anyhow, ensure};
-use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::DeviceChoice;
 use ringmark_record::host::host_list::compact;
 use ringmark_record::options::usage::usage;
 

@@ -2,7 +2,7 @@
 //! hosts of a job of Grid Engine in [`gridengine`].
 
 use anyhow::{Context, anyhow};
-use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::DeviceChoice;
 use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::Hosts;

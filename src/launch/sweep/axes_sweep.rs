@@ -9,15 +9,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::{anyhow, bail, ensure};
 use ringmark_record::benchmark::warning::{self, Warning};
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::{Case, DeviceKind, ImagesPerSecond, KvStore};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::file::whole_file;
 use ringmark_record::line::dlperf::{self, Line};
 use ringmark_record::stats::summary;
-use ringmark_record::trace::config::TraceConfig;
+use ringmark_record::trace::TraceConfig;
 use ringmark_record::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::launch::job::launcher::LaunchConfig;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
-use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::Case;
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::host::MemoryShortage;
 use ringmark_record::manifest::Conditions;
 use ringmark_record::progress::JobProgress;
 

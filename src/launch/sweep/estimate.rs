@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::{Bytes, Dtype};
 
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::request::{NeededMemory, hosts_of_all};

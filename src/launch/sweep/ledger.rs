@@ -8,10 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::{KvStore, Seconds};
 use ringmark_record::file::run_name::{self, BASELINE, MANIFEST, RunName};
-use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::host::MemoryShortage;
 use ringmark_record::manifest::{Conditions, FileHashes, Manifest, RanOn, RunState};
 use ringmark_record::options::usage::usage;
 

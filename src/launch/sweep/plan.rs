@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use anyhow::anyhow;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::{Case, Dtype, KvStore, Model};
 use ringmark_record::file::run_name::{Point, RunName};
 use ringmark_record::options::option_table::AUTO_BATCH_SIZE;
 

@@ -4,13 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
+use ringmark_record::benchmark::train::TrainConfig;
+use ringmark_record::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model};
 use serde_json::Value;
 
 use crate::read::analyse::figures::{Group, TrainedCase};

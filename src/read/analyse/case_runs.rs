@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use ringmark_record::benchmark::warning::{Warning, WarningKind};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
-use ringmark_record::host::environment::RankPlace;
+use ringmark_record::dimension::{Bytes, Case, ImagesPerSecond};
+use ringmark_record::host::RankPlace;
 use ringmark_record::stats::summary::{coefficient_of_variation, median, step_percentiles};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use ringmark_record::benchmark::train::config::IMAGENET_IMAGES;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
+use ringmark_record::dimension::{Case, ImagesPerSecond, Seconds};
 use ringmark_record::keyword_enum;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use schemars::JsonSchema;

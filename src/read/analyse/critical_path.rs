@@ -4,9 +4,8 @@
 //! for the sum of the bucket before it, or without overlap for all of backward; the gradient waits for the layers of that rank's
 //! backward, and they for its forward. With an asynchronous kv-store no rank waits for another, and none is held.
 
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::trace::span::{Lane, RankTrace, Span};
-use ringmark_record::trace::timeline::Timeline;
+use ringmark_record::dimension::KvStore;
+use ringmark_record::trace::{Lane, RankTrace, Span, Timeline};
 
 /// What begins so soon after something else did not wait for more: a share of the iteration.
 const AT_ONCE: f64 = 0.002;

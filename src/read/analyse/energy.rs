@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::host::resource_use::HostUse;
-use ringmark_record::host::telemetry::{Quantity, Telemetry};
+use ringmark_record::dimension::DeviceKind;
+use ringmark_record::host::{HostUse, Quantity, Telemetry};
 use ringmark_record::stats::summary::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

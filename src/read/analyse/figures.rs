@@ -5,12 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::RunRecord;
 use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};

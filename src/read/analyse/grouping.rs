@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::kv_store::KvStoreConfig;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::{Dtype, KvStore, Model};
 use ringmark_record::line::other_tool::tool::Tool;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use serde::Serialize;

@@ -11,10 +11,9 @@
 //!   taken to stay as they are, though both have less to do: the size is on the safe side. Where JPEG is decoded at a fraction
 //!   of its size the time is not proportional, and no size is named; nor is one below the size that the network takes.
 
-use ringmark_record::benchmark::input::config::PageCache;
-use ringmark_record::benchmark::input::record::{Ceiling, InputRecord};
-use ringmark_record::dimension::image_input::Scaling;
-use ringmark_record::dimension::units::{ImagesPerSecond, thousands};
+use ringmark_record::benchmark::input::{Ceiling, InputRecord, PageCache};
+use ringmark_record::dimension::units::thousands;
+use ringmark_record::dimension::{ImagesPerSecond, Scaling};
 
 use crate::read::analyse::input_demand::{Basis, Demand};
 

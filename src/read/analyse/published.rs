@@ -1,10 +1,7 @@
 //! Rows that others published, to stand beside measured ones: each with its source and what keeps it from being taken
 //! for more than it is. Numbers as they were printed there; nothing here was measured by ringmark.
 
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::{Case, Dtype, ImagesPerSecond, Model};
 
 /// One row of one table.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::dimension::case::Case;
+use ringmark_record::benchmark::bandwidth::BandwidthRecord;
+use ringmark_record::dimension::Case;
 use ringmark_record::validity::observed::Observed;
 use ringmark_record::validity::thresholds::{HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY, WILD_SPREAD};
 use ringmark_record::validity::{self, ForeignLoad};

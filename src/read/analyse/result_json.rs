@@ -4,13 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::warning::Warning;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::phase::Phases;
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model, Phases, Seconds};
 use ringmark_record::stats::scaling_loss::{Difference, Part};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,12 +1,11 @@
 //! The results that one report is about: runs of sweeps, of bandwidth, of input; each under a name of its own.
 
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::benchmark::input::record::InputRecord;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::benchmark::bandwidth::BandwidthRecord;
+use ringmark_record::benchmark::input::InputRecord;
+use ringmark_record::dimension::{Case, Seconds};
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::environment::{Environment, RankPlace};
-use ringmark_record::trace::timeline::Timeline;
+use ringmark_record::host::{Environment, RankPlace};
+use ringmark_record::trace::Timeline;
 
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::Group;

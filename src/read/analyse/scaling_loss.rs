@@ -1,9 +1,7 @@
 //! The scaling loss of a case: what its runs give to `ringmark_record::stats::scaling_loss`, which has the formulas. Not for
 //! showing it.
 
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::{Case, ImagesPerSecond, Phase};
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::scaling_loss::{Difference, Part, RunStep, ScalingLoss, StepTimes, scaling_loss};
 

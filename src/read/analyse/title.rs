@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use ringmark_record::benchmark::exchange::{BackendChoice, Switch};
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_record::benchmark::measured_and_warmup;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
+use ringmark_record::dimension::{Case, DeviceChoice, DeviceKind};
 use ringmark_record::line::other_tool::tool::Tool;
 
 use crate::read::analyse::figures::{Group, TrainedCase};

@@ -2,9 +2,8 @@
 //! plain matrix products in the same runs, and of the peak that its maker publishes. The last is model FLOPs utilization
 //! (MFU; PaLM, Chowdhery et al., 2022, appendix B). Pure.
 
-use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::model_facts::PASSES_OF_TRAINING;
-use ringmark_record::dimension::units::{ImagesPerSecond, TeraflopsPerSecond};
+use ringmark_record::dimension::{ImagesPerSecond, Model, TeraflopsPerSecond};
 use ringmark_record::stats::summary::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -6,10 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::figures;
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::operation::Operation;
+use ringmark_record::benchmark::bandwidth::{BandwidthRecord, figures};
+use ringmark_record::dimension::{Case, Operation};
 use ringmark_record::file::run_name::{BANDWIDTH_RECORD, bandwidth_files};
 use ringmark_record::file::whole_file;
 use ringmark_record::options::keyword_enum::KeywordEnum;

@@ -6,12 +6,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::benchmark::input::record::InputRecord;
-use ringmark_record::benchmark::score::record::ScoreRecord;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::bandwidth::BandwidthRecord;
+use ringmark_record::benchmark::input::InputRecord;
+use ringmark_record::benchmark::score::ScoreRecord;
+use ringmark_record::benchmark::train::RunRecord;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
-use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::Model;
 use ringmark_record::file::whole_file;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use serde::de::IgnoredAny;

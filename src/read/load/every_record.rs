@@ -5,11 +5,9 @@ use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
 use ringmark_record::benchmark::Record;
-use ringmark_record::dimension::device_peak;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, TeraflopsPerSecond};
+use ringmark_record::dimension::{Bytes, Dtype, ImagesPerSecond, TeraflopsPerSecond, device_peak};
 use ringmark_record::file::whole_file;
-use ringmark_record::host::environment::{Environment, RankPlace};
+use ringmark_record::host::{Environment, RankPlace};
 
 use crate::read::load::log;
 use crate::read::load::problem::Problem;

@@ -9,13 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::{Case, DeviceChoice, Dtype, KvStore, Model};
 use ringmark_record::file::run_name::{BASELINE, INPUT_RECORD, MANIFEST, RunName, bandwidth_operation};
-use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::host::MemoryShortage;
 use ringmark_record::manifest::{Manifest, RunState};
 use ringmark_record::options::usage::usage;
 use schemars::JsonSchema;

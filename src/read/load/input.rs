@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::input::record::InputRecord;
+use ringmark_record::benchmark::input::InputRecord;
 use ringmark_record::file::run_name::INPUT_RECORD;
 use ringmark_record::file::whole_file;
 

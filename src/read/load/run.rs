@@ -4,14 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::Path;
 
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::{RunRecord, TrainConfig};
 use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::benchmark::{Profile, SweepRecord};
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
-use ringmark_record::host::environment::{Environment, RankPlace};
-use ringmark_record::host::resource_use::HostUse;
+use ringmark_record::dimension::{Bytes, DeviceKind, ImagesPerSecond, Seconds};
+use ringmark_record::host::{Environment, HostUse, RankPlace};
 use ringmark_record::line::log::Log;
 use ringmark_record::validity::ForeignLoad;
 

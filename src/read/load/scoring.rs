@@ -1,13 +1,10 @@
 //! Runs of scoring.
 
 use ringmark_record::benchmark::SweepRecord;
-use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::benchmark::score::record::ScoreRecord;
-use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::benchmark::score::{ScoreConfig, ScoreRecord};
+use ringmark_record::dimension::{DeviceChoice, Model, Seconds};
 use ringmark_record::line::log::Log;
-use ringmark_record::trace::config::TraceConfig;
+use ringmark_record::trace::TraceConfig;
 use ringmark_record::validity;
 use ringmark_record::validity::observed::Observed;
 

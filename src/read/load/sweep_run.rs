@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ringmark_record::benchmark::SweepRecord;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::{KvStore, Seconds};
 use ringmark_record::file::run_name::{self, RunName};
 use ringmark_record::manifest::RanOn;
 use ringmark_record::options::option_table::{self, AUTO_BATCH_SIZE, Unlike};

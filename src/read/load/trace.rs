@@ -5,8 +5,7 @@ use std::path::Path;
 
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::file::whole_file;
-use ringmark_record::trace::chrome;
-use ringmark_record::trace::timeline::Timeline;
+use ringmark_record::trace::{Timeline, chrome};
 
 use crate::read::load::problem::Problem;
 

@@ -2,16 +2,13 @@
 
 use ringmark_record::benchmark::SweepRecord;
 use ringmark_record::benchmark::kv_store::KvStoreUse;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::learning::EpochEnd;
-use ringmark_record::benchmark::train::record::{RunHeader, RunRecord};
-use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::benchmark::train::{EpochEnd, RunHeader, RunRecord, TrainConfig};
+use ringmark_record::dimension::{Bytes, DeviceChoice, DeviceKind, ImagesPerSecond, Seconds};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::line::log::Log;
 use ringmark_record::line::other_tool::tool::{Tool, Windows};
 use ringmark_record::stats::summary::{harmonic_mean, mean};
-use ringmark_record::trace::config::TraceConfig;
+use ringmark_record::trace::TraceConfig;
 use ringmark_record::validity;
 use ringmark_record::validity::observed::Observed;
 

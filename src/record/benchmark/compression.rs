@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::units::Bytes;
+use crate::dimension::Bytes;
 use crate::text_value;
 
 /// A code that is exchanged instead of values, and keeps in a residual what it leaves out.

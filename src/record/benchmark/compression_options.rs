@@ -6,7 +6,7 @@ use anyhow::{bail, ensure};
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Wire};
 use crate::benchmark::kv_store::KvStore;
-use crate::dimension::device::DeviceChoice;
+use crate::dimension::DeviceChoice;
 
 impl GradientCompression {
     /// Refuses what does not go with a code; the message names both options.

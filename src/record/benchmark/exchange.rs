@@ -2,9 +2,8 @@
 
 use anyhow::ensure;
 
-use crate::dimension::device::DeviceChoice;
-use crate::dimension::units::Bytes;
 pub use crate::dimension::wire::Wire;
+use crate::dimension::{Bytes, DeviceChoice};
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(

@@ -4,8 +4,7 @@
 use anyhow::bail;
 
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, NcclAlgorithm, Switch};
-use crate::dimension::device::{DeviceChoice, DeviceKind};
-use crate::dimension::kv_store::KvStore;
+use crate::dimension::{DeviceChoice, DeviceKind, KvStore};
 
 impl ExchangeConfig {
     /// Refuses what contradicts `--hierarchical`, or gives it no meaning, where it is asked for; the message names both.

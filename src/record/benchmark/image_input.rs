@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::exchange::Switch;
 use crate::config_options;
-use crate::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
-use crate::dimension::image_limits::ImageLimits;
-use crate::dimension::units::{Bytes, Seconds};
+use crate::dimension::{Augmentation, BadImage, Bytes, DecoderChoice, ImageLimits, Interpolation, Scaling, Seconds};
 use crate::options::option_table::{OptionValue, settings};
 
 /// What `--data` names: nothing, where images are synthetic.

@@ -28,10 +28,9 @@ use std::fmt::Display;
 use std::io::BufRead;
 
 use crate::benchmark::warning::Warning;
-use crate::dimension::case::Case;
-use crate::dimension::units::Seconds;
+use crate::dimension::{Case, Seconds};
 use crate::file::run_name::{Point, RunName};
-use crate::host::environment::{Environment, RankPlace};
+use crate::host::{Environment, RankPlace};
 use crate::keyword_enum;
 use crate::options::option_table::Options;
 

@@ -12,11 +12,7 @@ use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::case::Case;
-use crate::dimension::dtype::Dtype;
-use crate::dimension::kv_store::KvStore;
-use crate::dimension::model::Model;
-use crate::dimension::operation::Operation;
+use crate::dimension::{Case, Dtype, KvStore, Model, Operation};
 use crate::options::keyword_enum::KeywordEnum;
 use crate::text_value;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
 
-use crate::dimension::units::Bytes;
+use crate::dimension::Bytes;
 use crate::file::whole_file;
 
 /// Longest header that the format allows.

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::device::DeviceKind;
-use crate::dimension::units::Bytes;
+use crate::dimension::{Bytes, DeviceKind};
 use crate::host::inspection::INTERFACE_VARIABLE;
 
 /// One rank: where it ran and on what.

@@ -8,8 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::operation::Operation;
-use crate::dimension::units::{Bytes, Seconds};
+use crate::dimension::{Bytes, Operation, Seconds};
 use crate::host::memory_shortage::MemoryShortage;
 
 /// Between two reports of a rank, at least.

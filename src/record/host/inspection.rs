@@ -10,7 +10,7 @@ use ipnet::Ipv4Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
+use crate::dimension::{Bytes, GigabytesPerSecond, Seconds};
 
 /// The variable that names, as a network, the interface that NCCL is to use; the worker finds its name on its own host.
 pub const INTERFACE_VARIABLE: &str = "RINGMARK_INTERFACE";

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::dimension::units::Bytes;
+use crate::dimension::Bytes;
 use crate::host::control_group;
 use crate::host::heartbeat::{OutOfMemory, OutOfMemoryCount};
 use crate::host::kernel_file::{first_line, first_line_with, proc_kilobytes};

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::units::Bytes;
+use crate::dimension::Bytes;
 
 /// What was taken of a device's memory when a rank asked for more than was left; prints as `15.1 of 16.0 GB`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]

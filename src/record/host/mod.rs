@@ -23,3 +23,10 @@ pub mod memory;
 pub mod memory_shortage;
 pub mod resource_use;
 pub mod telemetry;
+
+pub use environment::{Environment, RankPlace};
+pub use heartbeat::{Heartbeat, LauncherAddress, Message, OutOfMemory, OutOfMemoryCount, Stage};
+pub use inspection::{Inspection, Interface, Library, Order, Reply};
+pub use memory_shortage::MemoryShortage;
+pub use resource_use::{GpuUse, HostUse, RankUse};
+pub use telemetry::{Energy, Quantity, Series, Telemetry};

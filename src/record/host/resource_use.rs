@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::units::{Bytes, Seconds};
+use crate::dimension::{Bytes, Seconds};
 use crate::host::telemetry::Telemetry;
 
 /// One host.

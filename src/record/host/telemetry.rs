@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::units::Seconds;
+use crate::dimension::Seconds;
 use crate::keyword_enum;
 
 /// A longer run has readings that are further apart.

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::str::FromStr;
 
-use crate::dimension::units::ImagesPerSecond;
+use crate::dimension::ImagesPerSecond;
 
 const MARKER: &str = "Epoch[0] Batch[";
 const SPEED: &str = "Speed: ";

@@ -1,11 +1,8 @@
 //! The lines of PyTorch's DDP benchmark (`benchmarks/distributed/ddp/benchmark.py`): percentiles of the iteration time
 //! and the images a second of one rank, a line for each group of ranks. Character for character as its writer has them.
 
-use crate::dimension::case::Case;
-use crate::dimension::device::DeviceKind;
-use crate::dimension::model::Model;
-use crate::dimension::units::Bytes;
-use crate::host::environment::Environment;
+use crate::dimension::{Bytes, Case, DeviceKind, Model};
+use crate::host::Environment;
 use crate::stats::summary::{STEP_PERCENTS, percentile};
 
 /// What PyTorch's benchmark says before its first block.

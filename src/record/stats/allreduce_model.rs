@@ -39,8 +39,7 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use crate::dimension::case::Case;
-use crate::dimension::units::Bytes;
+use crate::dimension::{Bytes, Case};
 use crate::stats::welch::student;
 
 /// Who sends to whom.

@@ -3,8 +3,7 @@
 //! S is what nccl-tests writes in its column `size`: the larger of what a rank sends and what it receives, which for a
 //! gather, a reduce-scatter and an all-to-all is all ranks' parts together.
 
-use crate::dimension::operation::Operation;
-use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
+use crate::dimension::{Bytes, GigabytesPerSecond, Operation, Seconds};
 
 /// Algorithm bandwidth, `S / t`.
 ///

@@ -1,6 +1,6 @@
 //! How throughput grows with ranks.
 
-use crate::dimension::units::{ImagesPerSecond, Seconds};
+use crate::dimension::{ImagesPerSecond, Seconds};
 
 /// Speedup, `throughput(case) / throughput(base)`: with medians over runs and 1n1g as the base, DLPerf's.
 ///

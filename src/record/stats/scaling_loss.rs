@@ -24,7 +24,7 @@
 //! all-reduce of which 5 are waiting, 9 optimizer, 5 other. 25 = 9 compute + 7 transfer + 5 waiting + 1 optimizer + 3
 //! other; efficiency = 0.8; the 7 ms transfer are 28 % of the loss and 5.6 points of the 20 that the efficiency lacks.
 
-use crate::dimension::phase::{Phase, Phases};
+use crate::dimension::{Phase, Phases};
 use crate::options::keyword_enum::KeywordEnum;
 use crate::stats::summary::{median_by_rate, median_weights};
 use crate::stats::welch;

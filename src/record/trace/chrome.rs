@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::dimension::units::Bytes;
+use crate::dimension::Bytes;
 use crate::trace::clock::RankClock;
 use crate::trace::span::{Direction, Lane, LayerKind, LayerPass, RankTrace, Span};
 use crate::trace::timeline::Timeline;

@@ -8,7 +8,7 @@ use std::io::Write;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::dimension::wire::Wire;
+use crate::dimension::Wire;
 use crate::trace::span::{GradientReady, Lane};
 use crate::trace::timeline::{GradientArray, Timeline};
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::units::{Bytes, Seconds, TeraflopsPerSecond};
+use crate::dimension::{Bytes, Seconds, TeraflopsPerSecond};
 use crate::options::keyword_enum::KeywordEnum;
 use crate::stats::summary;
 use crate::trace::span::{Direction, EXCHANGE_OF_CALLER, Lane, LayerKind, LayerPass, RankTrace, Span};

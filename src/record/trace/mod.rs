@@ -17,3 +17,9 @@ pub mod horovod;
 pub mod layer_profile;
 pub mod span;
 pub mod timeline;
+
+pub use clock::{ClockMethod, ClockReading, RankClock};
+pub use config::{TraceConfig, TraceFormat};
+pub use layer_profile::LayerProfile;
+pub use span::{Direction, GradientReady, Lane, LayerKind, LayerPass, RankTrace, Span};
+pub use timeline::{GradientArray, Timeline};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::units::Bytes;
+use crate::dimension::Bytes;
 use crate::keyword_enum;
 use crate::trace::clock::RankClock;
 

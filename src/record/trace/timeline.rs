@@ -1,7 +1,6 @@
 //! The spans of all ranks on one clock.
 
-use crate::dimension::kv_store::KvStore;
-use crate::dimension::wire::Wire;
+use crate::dimension::{KvStore, Wire};
 use crate::trace::span::{GradientReady, RankTrace, Span};
 
 /// An array of gradients.

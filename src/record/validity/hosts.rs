@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::benchmark::warning::{Warning, WarningKind};
-use crate::dimension::device::DeviceKind;
-use crate::host::environment::RankPlace;
-use crate::host::resource_use::HostUse;
+use crate::dimension::DeviceKind;
+use crate::host::{HostUse, RankPlace};
 use crate::validity::observed::{Observed, RankSums};
 use crate::validity::subject::{name, percent, subjects, warning};
 use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, OTHER_LOAD, QUOTA, SHORTEST, STEAL};

@@ -1,7 +1,6 @@
 //! Hosts that read or decode more slowly than the others: of a benchmark of input.
 
-use crate::benchmark::input::config::PageCache;
-use crate::benchmark::input::record::InputRecord;
+use crate::benchmark::input::{InputRecord, PageCache};
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::stats::summary::median;
 use crate::validity::subject::{percent, warning};

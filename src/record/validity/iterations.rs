@@ -1,11 +1,9 @@
 //! What the iterations themselves say: drift, outliers, skipped updates, a clock that is wrong.
 
-use crate::benchmark::train::iteration::Iteration;
-use crate::benchmark::train::record::{RunEnd, TakenUp};
+use crate::benchmark::train::{Iteration, RunEnd, TakenUp};
 use crate::benchmark::warning::{Warning, WarningKind};
-use crate::dimension::phase::Phase;
-use crate::dimension::units::Seconds;
-use crate::host::resource_use::HostUse;
+use crate::dimension::{Phase, Seconds};
+use crate::host::HostUse;
 use crate::stats::straggler::deviation;
 use crate::stats::summary::{mean, median};
 use crate::validity::subject::{RUN, milliseconds, percent, warning};

@@ -20,8 +20,8 @@ mod slow_ranks;
 mod subject;
 pub mod thresholds;
 
-use crate::benchmark::input::record::InputRecord;
-use crate::benchmark::train::record::RunRecord;
+use crate::benchmark::input::InputRecord;
+use crate::benchmark::train::RunRecord;
 use crate::benchmark::warning::Warning;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 

@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::benchmark::bandwidth::record::BandwidthRecord;
-use crate::benchmark::train::record::RunRecord;
-use crate::dimension::device::DeviceKind;
-use crate::host::environment::RankPlace;
-use crate::host::resource_use::{HostUse, RankUse};
+use crate::benchmark::bandwidth::BandwidthRecord;
+use crate::benchmark::train::RunRecord;
+use crate::dimension::DeviceKind;
+use crate::host::{HostUse, RankPlace, RankUse};
 
 /// What ranks and hosts were seen to do while the iterations of any benchmark ran.
 #[derive(Debug, Clone)]

@@ -1,9 +1,10 @@
 //! What the readings of hosts and GPUs say while the iterations ran: clocks that fell, segments that were sent again, memory
 //! that failed.
 
-use crate::benchmark::train::iteration::Iteration;
+use crate::benchmark::train::Iteration;
 use crate::benchmark::warning::{Warning, WarningKind};
-use crate::host::telemetry::{Quantity, Series, Telemetry, throttle_reasons};
+use crate::host::telemetry::throttle_reasons;
+use crate::host::{Quantity, Series, Telemetry};
 use crate::stats::summary::{mean, median};
 use crate::validity::iterations::steps;
 use crate::validity::observed::Observed;

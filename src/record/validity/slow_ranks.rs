@@ -4,13 +4,10 @@ use std::cell::LazyCell;
 use std::collections::BTreeSet;
 
 use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
-use crate::benchmark::train::iteration::Iteration;
-use crate::benchmark::train::record::RunRecord;
+use crate::benchmark::train::{Iteration, RunRecord};
 use crate::benchmark::warning::{SHOWN, Warning, WarningKind};
-use crate::dimension::device::DeviceKind;
-use crate::dimension::phase::Phase;
-use crate::dimension::units::Seconds;
-use crate::host::environment::RankPlace;
+use crate::dimension::{DeviceKind, Phase, Seconds};
+use crate::host::RankPlace;
 use crate::stats::straggler::{self, Kind, Straggler};
 use crate::stats::summary::mean;
 use crate::validity::hosts::is_loaded;

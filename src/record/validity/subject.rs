@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use crate::benchmark::warning::{Warning, WarningKind};
-use crate::dimension::units::Seconds;
-use crate::host::environment::RankPlace;
+use crate::dimension::Seconds;
+use crate::host::RankPlace;
 
 /// About what no rank or host is to blame for.
 pub(super) const RUN: &str = "the run";

@@ -2,7 +2,7 @@
 //! [`crate::stats::straggler`]. They are meant to be silent on a machine that is left alone: a warning that comes in every
 //! run is read by nobody.
 
-use crate::dimension::units::Seconds;
+use crate::dimension::Seconds;
 
 /// Summed step times and wall clock are of one run: what lies between them is the loop itself, below 0.1 %.
 pub(super) const WALL_CLOCK: f64 = 0.02;

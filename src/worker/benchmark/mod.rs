@@ -7,7 +7,7 @@ mod score;
 mod train;
 
 use anyhow::Result;
-use ringmark_record::host::heartbeat::LauncherAddress;
+use ringmark_record::host::LauncherAddress;
 use ringmark_record::options::usage::usage;
 
 use crate::cli::Benchmark;

@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 use ringmark_record::benchmark::image_input::{DataSource, ImageInputConfig};
-use ringmark_record::dimension::layout::Layout;
-use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::{Layout, Model};
 use tch::Tensor;
 
 use crate::data::deal::Deal;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use ringmark_record::dimension::model_facts::ImageRule;
+use ringmark_record::dimension::ImageRule;
 use tch::{Device, Kind};
 
 use crate::data::batch::{Batch, BatchRequest};

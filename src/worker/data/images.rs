@@ -10,11 +10,7 @@ use ringmark_input::dataset::item::Form;
 use ringmark_input::loader::order::Share;
 use ringmark_input::loader::{Loader, LoaderConfig};
 use ringmark_record::benchmark::image_input::{ImageInputConfig, RankImageInput, SKIPPED_MESSAGES};
-use ringmark_record::dimension::image_input::Augmentation;
-use ringmark_record::dimension::layout::Layout;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::model_facts::ImageRule;
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::{Augmentation, Bytes, ImageRule, Layout, Model, Seconds};
 use tch::{Device, Kind, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};

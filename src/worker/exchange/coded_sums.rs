@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use anyhow::{Result, bail};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::Bytes;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::backend::{Backend, select};

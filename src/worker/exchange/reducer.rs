@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Switch};
-use ringmark_record::dimension::operation::Operation;
-use ringmark_record::dimension::units::Bytes;
-use ringmark_record::host::heartbeat::Stage;
-use ringmark_record::trace::span::{EXCHANGE_OF_CALLER, Lane};
+use ringmark_record::dimension::{Bytes, Operation};
+use ringmark_record::host::Stage;
+use ringmark_record::trace::Lane;
+use ringmark_record::trace::span::EXCHANGE_OF_CALLER;
 use tch::Tensor;
 
 use crate::exchange::bucket::{Bucket, BucketPlan};

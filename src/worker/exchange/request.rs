@@ -3,8 +3,8 @@
 use ringmark_record::benchmark::compression::GradientCompression;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Switch};
 use ringmark_record::benchmark::kv_store::KvStoreConfig;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::benchmark::train::TrainConfig;
+use ringmark_record::dimension::Dtype;
 
 use crate::ffi::shim::SgdStep;
 

@@ -9,10 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
-use ringmark_record::host::inspection::{Inspection, Library, Order, Reply};
-use ringmark_record::host::memory;
+use ringmark_record::dimension::{Bytes, DeviceChoice, GigabytesPerSecond, Seconds};
+use ringmark_record::host::{Inspection, Library, Order, Reply, memory};
 
 use crate::ffi::cuda::{self, Cuda, NoCuda};
 use crate::ffi::libraries;

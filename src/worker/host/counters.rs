@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringmark_record::dimension::units::{Bytes, Seconds};
-use ringmark_record::host::control_group;
+use ringmark_record::dimension::{Bytes, Seconds};
 use ringmark_record::host::kernel_file::first_line;
-use ringmark_record::host::resource_use::{HostUse, RankUse};
+use ringmark_record::host::{HostUse, RankUse, control_group};
 
 /// The unit of times that the kernel shows to processes, whatever it counts in itself.
 const TICKS_PER_SECOND: f64 = 100.0;

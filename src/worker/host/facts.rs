@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::{Bytes, Seconds};
 use ringmark_record::host::environment::is_allowed;
 use ringmark_record::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,7 +1,7 @@
 //! One GPU as nvidia-smi sees it. Not for the rank that uses it.
 
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::resource_use::GpuUse;
+use ringmark_record::dimension::Seconds;
+use ringmark_record::host::GpuUse;
 
 use crate::host::facts::output;
 

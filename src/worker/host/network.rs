@@ -8,7 +8,8 @@ use anyhow::{Context, Result, anyhow};
 use ipnet::Ipv4Net;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
-use ringmark_record::host::inspection::{INTERFACE_VARIABLE, Interface};
+use ringmark_record::host::Interface;
+use ringmark_record::host::inspection::INTERFACE_VARIABLE;
 use ringmark_record::options::usage::usage;
 
 /// All of them, by name.

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use ringmark_record::benchmark::{Profile, RunLabel};
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::host::environment::{Environment, RankPlace, plain_lines};
+use ringmark_record::dimension::DeviceKind;
+use ringmark_record::host::environment::plain_lines;
+use ringmark_record::host::{Environment, RankPlace};
 
 use crate::ffi::nccl::Nccl;
 use crate::ffi::{cuda, libraries, shim};

@@ -18,10 +18,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, getppid};
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{Heartbeat, LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME};
-use ringmark_record::host::memory;
-use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::dimension::Seconds;
+use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, WELCOME};
+use ringmark_record::host::{Heartbeat, LauncherAddress, MemoryShortage, Message, Stage, memory};
 
 use crate::host::facts;
 use crate::job::standard_error;

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::resource_use::{HostUse, RankUse};
+use ringmark_record::dimension::Seconds;
+use ringmark_record::host::{HostUse, RankUse};
 use serde::{Deserialize, Serialize};
 
 use crate::host::counters::{HostCounters, RankCounters};

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::kernels::KernelsChoice;
-use ringmark_record::dimension::layout::Layout;
+use ringmark_record::dimension::{Dtype, KernelsChoice, Layout};
 use ringmark_record::file::{sha256, whole_file};
 
 use crate::ffi::kernels::{Compilation, CompilerLibrary, Element, KernelSet, LoadedKernels};

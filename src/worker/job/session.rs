@@ -10,12 +10,9 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::NcclAlgorithm;
 use ringmark_record::benchmark::{Profile, RunLabel};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::{Bytes, Case, DeviceChoice, DeviceKind};
 use ringmark_record::file::whole_file;
-use ringmark_record::host::environment::{Environment, RankPlace};
-use ringmark_record::host::heartbeat::LauncherAddress;
+use ringmark_record::host::{Environment, LauncherAddress, RankPlace};
 use ringmark_record::untrusted_text::printable_lines;
 use tch::Device;
 

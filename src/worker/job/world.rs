@@ -12,8 +12,7 @@ use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Group, Root, Source};
 
 use anyhow::{Context, Error, Result, ensure};
-use ringmark_record::host::heartbeat::{Message, Stage};
-use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::host::{MemoryShortage, Message, Stage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 
 use anyhow::Result;
-use ringmark_record::dimension::layout::Layout;
+use ringmark_record::dimension::Layout;
 use tch::{Kind, Tensor};
 
 use crate::model::named_tensors::NamedTensors;

@@ -4,10 +4,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use ringmark_record::benchmark::score::record::RectifiedConvolutions;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::layout::Layout;
-use ringmark_record::dimension::model::Model;
+use ringmark_record::benchmark::score::RectifiedConvolutions;
+use ringmark_record::dimension::{Dtype, Layout, Model};
 use tch::{Device, Tensor};
 
 use crate::model::flat_parameters::FlatParameters;

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use ringmark_record::dimension::model_facts::ModelFacts;
+use ringmark_record::dimension::ModelFacts;
 use ringmark_record::file::{safetensors, whole_file};
 use ringmark_record::host::memory;
 use tch::{Device, Kind, TchError, Tensor};

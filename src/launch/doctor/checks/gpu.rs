@@ -1,7 +1,6 @@
 //! As many devices as ranks, of one kind, free and at full speed.
 
-use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::{Bytes, DeviceChoice};
 
 use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, odd_ones, values};
 use crate::launch::doctor::host::HostFacts;

@@ -16,9 +16,9 @@ use nix::poll::PollFlags;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{Backlog, listen};
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{self, Heartbeat, LauncherAddress, Message, OutOfMemory, WELCOME};
-use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::dimension::Seconds;
+use ringmark_record::host::heartbeat::{self, WELCOME};
+use ringmark_record::host::{Heartbeat, LauncherAddress, MemoryShortage, Message, OutOfMemory};
 
 use crate::launch::local::acceptor::{Accepted, Acceptor, AcceptorThread, Closed};
 

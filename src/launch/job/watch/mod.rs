@@ -18,9 +18,9 @@ mod watchdog;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{INTERVAL, LauncherAddress, Stage};
-use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::dimension::Seconds;
+use ringmark_record::host::heartbeat::INTERVAL;
+use ringmark_record::host::{LauncherAddress, MemoryShortage, Stage};
 use ringmark_record::progress::RankProgress;
 
 use crate::launch::job::request::ServerRanks;

@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{self, Heartbeat, OutOfMemory, Stage};
+use ringmark_record::dimension::Seconds;
+use ringmark_record::host::heartbeat;
+use ringmark_record::host::{Heartbeat, OutOfMemory, Stage};
 use ringmark_record::progress::RankProgress;
 
 use crate::launch::job::watch::listener::RankFailure;

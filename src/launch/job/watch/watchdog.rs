@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{INTERVAL, OutOfMemory, OutOfMemoryCount, Stage};
-use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::dimension::Seconds;
+use ringmark_record::host::heartbeat::INTERVAL;
+use ringmark_record::host::{MemoryShortage, OutOfMemory, OutOfMemoryCount, Stage};
 use ringmark_record::progress::RankProgress;
 
 use crate::launch::job::request::ServerRanks;

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::benchmark::input::config::InputConfig;
-use ringmark_record::benchmark::input::record::InputRecord;
-use ringmark_record::dimension::case::Case;
+use ringmark_record::benchmark::input::{InputConfig, InputRecord};
+use ringmark_record::dimension::Case;
 use ringmark_record::file::run_name::{INPUT_LOG, INPUT_RECORD};
 use ringmark_record::options::option_table::arguments;
-use ringmark_record::trace::config::TraceConfig;
+use ringmark_record::trace::TraceConfig;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::benchmark::score::record::ScoreRecord;
+use ringmark_record::benchmark::score::{ScoreConfig, ScoreRecord};
 use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
-use ringmark_record::trace::config::TraceConfig;
+use ringmark_record::trace::TraceConfig;
 
 use crate::launch::job::request::JobFiles;
 use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::Seconds;
 use ringmark_record::progress::{AllRanks, JobProgress, Progress, RankProgress};
 
 use crate::output::strip_control_characters;

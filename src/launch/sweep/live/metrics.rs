@@ -1,6 +1,6 @@
 //! A command on its way as metrics for Prometheus. Pure.
 
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::dimension::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::line::prometheus::{MetricFamily, MetricKind, Sample};
 use ringmark_record::progress::{AllRanks, JobProgress, Progress, RankProgress};
 

@@ -29,7 +29,7 @@ use std::process;
 use std::time::Duration;
 
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::Seconds;
 use ringmark_record::file::run_name::PROGRESS;
 use ringmark_record::progress::{CommandEnd, JobCounts, JobProgress, Progress};
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::ImagesPerSecond;
 use ringmark_record::line::dlperf::{self, Line};
 use ringmark_record::progress::{JobProgress, RankProgress};
 use ringmark_record::stats::{summary, welch};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::Seconds;
 use ringmark_record::progress::{JobCounts, JobProgress};
 
 use crate::launch::job::watch::WatchedRanks;

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::Seconds;
 use ringmark_record::options::usage::usage;
 use ringmark_record::progress::{CommandEnd, INTERVAL, Progress};
 

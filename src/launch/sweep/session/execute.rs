@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use ringmark_record::benchmark::Record;
-use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::host::MemoryShortage;
 use ringmark_record::manifest::{RanOn, RunState};
 
 use crate::launch::job::launcher::{LaunchConfig, Launcher};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
-use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::Case;
 use ringmark_record::file::run_name::{self, RunName};
 use ringmark_record::file::whole_file;
 use ringmark_record::host::memory;

@@ -7,11 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::{Bytes, Case, Dtype, KvStore, Model};
 use ringmark_record::file::run_name::{BATCH_SIZE_TRIALS, RunName};
 
 use crate::launch::job::launcher::LaunchConfig;

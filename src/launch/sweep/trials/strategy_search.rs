@@ -6,12 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::benchmark::train::autotune_log::{AutotuneLog, Row};
-use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::{AutotuneLog, Fault, Row, RunRecord, TrainConfig};
 use ringmark_record::benchmark::{BenchmarkKind, SweepRecord};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::{Bytes, Case, Seconds};
 use ringmark_record::file::run_name::{RunName, STRATEGY_TRIALS};
 use ringmark_record::file::whole_file;
 use ringmark_record::options::usage::usage;

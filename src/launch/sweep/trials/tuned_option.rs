@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use ringmark_record::benchmark::compression::GradientCompression;
 use ringmark_record::benchmark::exchange::Wire;
 use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::TrainConfig;
 use ringmark_record::options::option_table;
 
 const KV_STORE: &str = "kv-store";

@@ -7,12 +7,10 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::config::{Messages, OptimizerChoice};
-use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::benchmark::bandwidth::config::Messages;
+use ringmark_record::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice, Timing};
 use ringmark_record::benchmark::warning;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::{Bytes, Case, DeviceKind, Seconds};
 use ringmark_record::stats::busbw::{Bus, algbw, busbw};
 use ringmark_record::stats::summary::{mean, step_percentiles};
 use serde_json::Value;

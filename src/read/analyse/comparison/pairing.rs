@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::anyhow;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::kv_store::KvStore;
+use ringmark_record::dimension::{Case, KvStore};
 use ringmark_record::options::usage::usage;
 
 use crate::read::analyse::comparison::collectives::PROGRAM;

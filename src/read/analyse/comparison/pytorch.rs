@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::ensure;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::{DeviceKind, Seconds};
 use ringmark_record::stats::summary::{mean, step_percentiles};
 use serde_json::Value;
 

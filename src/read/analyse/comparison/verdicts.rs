@@ -1,7 +1,6 @@
 //! What a comparison comes to: differences with their intervals, and verdicts. Its JSON is what `--json` writes.
 
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::{Case, ImagesPerSecond};
 use ringmark_record::stats::comparison::{Comparison, Thresholds, Verdict, compare};
 use ringmark_record::stats::summary::{STEP_PERCENTS, median};
 use schemars::JsonSchema;

@@ -4,17 +4,10 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, bail, ensure};
-use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
-use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
+use ringmark_record::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice};
 use ringmark_record::benchmark::exchange::Wire;
 use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::operation::Operation;
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
+use ringmark_record::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Operation, Phase};
 use ringmark_record::options::usage::usage;
 use ringmark_record::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
 use ringmark_record::stats::scaling_loss::RunStep;

@@ -15,8 +15,7 @@
 //! **The wait** for the slowest rank holds what ranks wait because their parts in the exchange differ (an owner's is longer). So it
 //! grows up to the expected maximum of more ranks, or as the exchange does, whichever is more.
 
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::{Case, Phase};
 use ringmark_record::stats::allreduce_model::{Band, expected_maximum};
 use ringmark_record::stats::exchange_growth::{BUSIEST_LINK, Growth};
 use ringmark_record::stats::scaling_loss::StepTimes;

@@ -28,7 +28,7 @@
 //! with the spread s of r runs) and of the line, whose residual counts in full. The middle is half way between the
 //! extremes: nothing says more. No band is faster than the base, which no rank can do without working less.
 
-use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::Case;
 use ringmark_record::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
 use ringmark_record::stats::scaling_loss::StepTimes;
 

@@ -1,6 +1,6 @@
 //! What the models of all-reduce and of kv-stores share: the parts of measured steps, their spread, and what a step is lost to.
 
-use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::Phase;
 use ringmark_record::stats::allreduce_model::Band;
 use ringmark_record::stats::scaling_loss::{RunStep, StepTimes};
 use ringmark_record::stats::summary::{mean, standard_deviation};

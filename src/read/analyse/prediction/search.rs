@@ -1,7 +1,7 @@
 //! What follows from predictions: where the efficiency falls under a value, and the largest measured case predicted from
 //! the others.
 
-use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::Case;
 use ringmark_record::stats::allreduce_model::Band;
 
 use crate::read::analyse::prediction::evidence::Evidence;

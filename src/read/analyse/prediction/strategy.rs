@@ -7,9 +7,7 @@ use ringmark_record::benchmark::compression::{GradientCompression, sums_a_word};
 use ringmark_record::benchmark::exchange::Wire;
 use ringmark_record::benchmark::kv_store::placement::{bytes_by_server, check_servers, owners, place};
 use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore, ServerUse};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::{Bytes, Case, DeviceKind};
 use ringmark_record::stats::exchange_growth::{self, Laws, Servers};
 
 use crate::read::analyse::figures::{Group, TrainedCase};

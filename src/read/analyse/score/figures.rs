@@ -4,12 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::score::record::ScoreRecord;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::benchmark::score::ScoreRecord;
+use ringmark_record::dimension::{Case, DeviceKind, Dtype, ImagesPerSecond, Model};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::summary::coefficient_of_variation;

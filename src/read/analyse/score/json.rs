@@ -4,13 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::score::record::ScoreRecord;
+use ringmark_record::benchmark::score::ScoreRecord;
 use ringmark_record::benchmark::warning::Warning;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Seconds};
 use ringmark_record::file::schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -3,9 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::{Dtype, ImagesPerSecond, Model};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::{Context, bail};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::{Case, Dtype, Seconds};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

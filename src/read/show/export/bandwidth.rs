@@ -1,8 +1,8 @@
 //! Figures of collective operations: of every message size, out of place and in place.
 
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::dimension::case::Case;
+use ringmark_record::benchmark::bandwidth::BandwidthRecord;
+use ringmark_record::dimension::Case;
 use ringmark_record::stats::busbw::{algbw, busbw};
 
 use crate::read::load::environment::{self, EnvironmentText};

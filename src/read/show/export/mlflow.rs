@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::benchmark::train::RunRecord;
+use ringmark_record::dimension::Seconds;
 use ringmark_record::file::sha256;
 use ringmark_record::untrusted_text::printable;
 use serde::Serialize;

@@ -5,11 +5,9 @@
 use std::path::Path;
 
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::config::{IMAGENET_IMAGES, TrainConfig};
-use ringmark_record::benchmark::train::learning::{LearningConfig, LearningRateCourse};
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::benchmark::train::config::IMAGENET_IMAGES;
+use ringmark_record::benchmark::train::{LearningConfig, LearningRateCourse, RunRecord, TrainConfig};
+use ringmark_record::dimension::{Model, Seconds};
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -1,8 +1,8 @@
 //! Figures of inference: of every point of a sweep and of every run.
 
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::benchmark::score::record::ScoreRecord;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::benchmark::score::ScoreRecord;
+use ringmark_record::dimension::Seconds;
 use ringmark_record::stats::summary::step_percentiles;
 
 use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};

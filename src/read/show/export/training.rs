@@ -1,8 +1,7 @@
 //! Figures of training: of every case and of every run, each with and without communication.
 
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::{Phase, Seconds};
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::summary::step_percentiles;
 

@@ -3,7 +3,7 @@
 //! that of the base, and its parts.
 
 use anyhow::Context;
-use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::Phase;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::cost::{Cost, Price};

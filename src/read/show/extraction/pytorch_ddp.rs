@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
 use ringmark_record::benchmark::Profile;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::{Case, DeviceKind};
 use ringmark_record::line::pytorch_ddp;
 
 use crate::read::analyse::figures::{Extraction, Group, TrainedCase};

@@ -1,8 +1,6 @@
 //! Figures of training as text.
 
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
+use ringmark_record::dimension::{Case, ImagesPerSecond, Phase, Seconds};
 
 use crate::read::analyse::batch_sizes::{self, BatchTable};
 use crate::read::analyse::cost::Price;

@@ -1,13 +1,9 @@
 //! The figures of a report for programs: what `ringmark extract` writes of each result, and bandwidths beside it.
 
-use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, Timing};
-use ringmark_record::benchmark::input::config::PageCache;
-use ringmark_record::benchmark::input::record::InputRecord;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::operation::Operation;
-use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, ImagesPerSecond, Seconds};
-use ringmark_record::host::environment::RankPlace;
+use ringmark_record::benchmark::bandwidth::{BandwidthRecord, Timing};
+use ringmark_record::benchmark::input::{InputRecord, PageCache};
+use ringmark_record::dimension::{Bytes, Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Operation, Seconds};
+use ringmark_record::host::RankPlace;
 use ringmark_record::stats::busbw::busbw;
 use schemars::JsonSchema;
 use serde::Serialize;

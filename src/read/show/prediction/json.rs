@@ -1,9 +1,6 @@
 //! A prediction for programs.
 
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::{GigabytesPerSecond, ImagesPerSecond, Seconds};
+use ringmark_record::dimension::{Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Model, Seconds};
 use ringmark_record::stats::allreduce_model::{Band, Line};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! What a prediction rests on, and what a reader must know of it, as sentences.
 
-use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::Case;
 use ringmark_record::stats::allreduce_model::{Algorithm, Line};
 
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};

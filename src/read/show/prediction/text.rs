@@ -1,7 +1,6 @@
 //! A prediction for people: tables, with what they rest on below them.
 
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::{Case, ImagesPerSecond};
 use ringmark_record::stats::allreduce_model::Band;
 
 use crate::read::analyse::prediction::evidence::Evidence;

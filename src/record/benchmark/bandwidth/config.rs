@@ -9,11 +9,9 @@ pub use crate::benchmark::bandwidth::messages::Messages;
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
-use crate::dimension::device::{DeviceChoice, DeviceKind};
-use crate::dimension::operation::{Operands, Operation, Reduction};
-use crate::dimension::units::{Bytes, GigabytesPerSecond};
+use crate::dimension::{Bytes, DeviceChoice, DeviceKind, GigabytesPerSecond, Operands, Operation, Reduction};
 use crate::options::option_table::{OptionSpec, OptionValue, Options};
-use crate::trace::config::TraceConfig;
+use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(

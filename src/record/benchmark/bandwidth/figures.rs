@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::benchmark::bandwidth::record::{MessageResult, Timing};
-use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
+use crate::dimension::{Bytes, GigabytesPerSecond, Seconds};
 use crate::stats::busbw::{Bus, algbw, busbw};
 use crate::stats::summary::{coefficient_of_variation, mean, percentile};
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::bandwidth::nullable;
 use crate::benchmark::compression::CompressionUse;
 use crate::benchmark::kv_store::{KvStore, KvStoreUse, ServerUse};
-use crate::dimension::units::Bytes;
+use crate::dimension::Bytes;
 
 /// Of one kv-store.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]

@@ -7,8 +7,7 @@
 use crate::benchmark::bandwidth::config::Arrays;
 use crate::benchmark::bandwidth::figures::{self, TimeSpread};
 use crate::benchmark::bandwidth::record::{MemoryLimit, MessageResult, Timing};
-use crate::dimension::operation::Operands;
-use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
+use crate::dimension::{Bytes, GigabytesPerSecond, Operands, Seconds};
 use crate::stats::busbw::{Bus, algbw, busbw, card_rate};
 
 /// What stands in place of a figure that there is none of, as in nccl-tests.

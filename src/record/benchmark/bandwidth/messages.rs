@@ -6,8 +6,7 @@ use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::model::Model;
-use crate::dimension::units::Bytes;
+use crate::dimension::{Bytes, Model};
 use crate::options::option_table::{OptionSpec, OptionValue};
 use crate::options::usage::usage;
 

@@ -10,3 +10,9 @@ pub mod messages;
 mod nullable;
 pub mod record;
 mod validation;
+
+pub use config::{ArraySize, Arrays, BandwidthConfig, OptimizerChoice};
+pub use figures::{SizeFigures, TimeSpread};
+pub use gradients_use::GradientsUse;
+pub use messages::{Growth, Messages};
+pub use record::{BandwidthRecord, FailureKind, MemoryLimit, MessageResult, Timing};

@@ -8,10 +8,7 @@ use crate::benchmark::bandwidth::config::{BandwidthConfig, OptimizerChoice};
 use crate::benchmark::bandwidth::messages::{Growth, MAXIMUM_SIZES, Messages};
 use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::kv_store::KvStore;
-use crate::dimension::dtype::Dtype;
-use crate::dimension::model::Model;
-use crate::dimension::operation::{Operation, Reduction};
-use crate::dimension::units::Bytes;
+use crate::dimension::{Bytes, Dtype, Model, Operation, Reduction};
 use crate::options::option_table::check_ranges;
 
 /// Message sizes in bytes.

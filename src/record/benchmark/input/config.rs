@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
-use crate::dimension::model::Model;
+use crate::dimension::Model;
 use crate::options::option_table::{OF_NETWORK, OptionSpec, OptionValue, Options};
-use crate::trace::config::TraceConfig;
+use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(

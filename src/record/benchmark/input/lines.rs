@@ -4,7 +4,8 @@
 use crate::benchmark::input::config::PageCache;
 use crate::benchmark::input::pass::{HostPass, InputPass};
 use crate::benchmark::input::record::{Ceiling, InputRecord};
-use crate::dimension::units::{ImagesPerSecond, thousands};
+use crate::dimension::ImagesPerSecond;
+use crate::dimension::units::thousands;
 
 /// The lines of train_imagenet.py (example/image-classification/common/fit.py) with `--test-io 1`, through Python's logging:
 /// the last batch of every `display`, from 0, and images a second over them. One line of all batches where they are fewer.

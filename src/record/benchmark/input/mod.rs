@@ -6,3 +6,7 @@ pub mod lines;
 pub mod pass;
 pub mod record;
 mod validation;
+
+pub use config::{InputConfig, PageCache, ThreadCounts};
+pub use pass::{HostPass, InputPass};
+pub use record::{Ceiling, InputRecord, StoredImages};

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::input::config::PageCache;
-use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use crate::dimension::{Bytes, ImagesPerSecond, Seconds};
 
 /// Share of the stored bytes that came from the disk, from which a pass was cold. Not all of it: pages that the pass before
 /// it was still reading stay, and the last batch of an epoch is filled up with images that were read.

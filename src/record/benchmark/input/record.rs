@@ -11,11 +11,9 @@ use crate::benchmark::Record;
 use crate::benchmark::input::config::{InputConfig, PageCache};
 use crate::benchmark::input::pass::{HostPass, InputPass};
 use crate::benchmark::warning::Warning;
-use crate::dimension::image_input::Augmentation;
-use crate::dimension::units::{ImagesPerSecond, Seconds};
+use crate::dimension::{Augmentation, ImagesPerSecond, Seconds};
 use crate::file::schema;
-use crate::host::environment::{Environment, RankPlace};
-use crate::host::resource_use::{HostUse, RankUse};
+use crate::host::{Environment, HostUse, RankPlace, RankUse};
 
 /// Version of this file format.
 pub const SCHEMA: u32 = 1;

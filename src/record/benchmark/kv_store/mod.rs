@@ -10,11 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Wire};
 use crate::config_options;
-use crate::dimension::case::Case;
-use crate::dimension::dtype::Dtype;
 pub use crate::dimension::kv_store::{KeyPlacement, KvStore};
-use crate::dimension::model::Model;
-use crate::dimension::units::Bytes;
+use crate::dimension::{Bytes, Case, Dtype, Model};
 
 /// Memory of servers that hold so many weights together, at least, where the workers' pushes of them take `pushes`: weights,
 /// momenta, sums and the copy that goes to the workers, all fp32.

@@ -9,8 +9,7 @@ use std::ops::Range;
 
 use anyhow::ensure;
 
-use crate::dimension::kv_store::KeyPlacement;
-use crate::dimension::units::Bytes;
+use crate::dimension::{Bytes, KeyPlacement};
 
 /// Arrays of so many values are cut: MXNet's `MXNET_KVSTORE_BIGARRAY_BOUND`.
 pub const BIG_ARRAY: usize = 1_000_000;

@@ -5,13 +5,9 @@ use std::path::PathBuf;
 use crate::benchmark::exchange::Switch;
 use crate::benchmark::{SweepProfile, cores};
 use crate::config_options;
-use crate::dimension::device::{DeviceChoice, DeviceKind};
-use crate::dimension::dtype::Dtype;
-use crate::dimension::graphs::GraphChoice;
-use crate::dimension::layout::LayoutChoice;
-use crate::dimension::model::Model;
+use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, LayoutChoice, Model};
 use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, check_ranges};
-use crate::trace::config::TraceConfig;
+use crate::trace::TraceConfig;
 
 config_options! {
     /// One scoring run. [`ScoreConfig::default`] has the passes of MXNet's benchmark_score.py: 10 timed ones after 5 dry ones.

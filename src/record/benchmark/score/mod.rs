@@ -2,3 +2,6 @@
 
 pub mod config;
 pub mod record;
+
+pub use config::ScoreConfig;
+pub use record::{RectifiedConvolutions, ScoreRecord};

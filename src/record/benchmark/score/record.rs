@@ -9,14 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::score::config::ScoreConfig;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
-use crate::dimension::case::Case;
-use crate::dimension::kv_store::KvStore;
-use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds, TeraflopsPerSecond};
+use crate::dimension::{Bytes, Case, ImagesPerSecond, KvStore, Seconds, TeraflopsPerSecond};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
-use crate::host::environment::{Environment, RankPlace};
-use crate::host::resource_use::{HostUse, RankUse};
-use crate::trace::layer_profile::LayerProfile;
+use crate::host::{Environment, HostUse, RankPlace, RankUse};
+use crate::trace::LayerProfile;
 
 /// Version of this file format.
 pub const SCHEMA: u32 = 1;

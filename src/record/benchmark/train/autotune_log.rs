@@ -6,7 +6,7 @@ use std::io::Write;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::record::{Trial, Tuning};
-use crate::dimension::units::{Bytes, Seconds};
+use crate::dimension::{Bytes, Seconds};
 
 /// Horovod's columns, then ours.
 pub const HEADER: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\

@@ -15,14 +15,9 @@ use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::benchmark::{SweepProfile, cores};
-use crate::dimension::device::{DeviceChoice, DeviceKind};
-use crate::dimension::dtype::Dtype;
-use crate::dimension::graphs::GraphChoice;
-use crate::dimension::kernels::KernelsChoice;
-use crate::dimension::layout::LayoutChoice;
-use crate::dimension::model::Model;
+use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, KernelsChoice, LayoutChoice, Model};
 use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, OptionSpec};
-use crate::trace::config::TraceConfig;
+use crate::trace::TraceConfig;
 use crate::{config_options, text_value};
 
 /// A fault that is injected, for tests of what ringmark does about it.

@@ -9,8 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::dimension::phase::{Phase, Phases};
-use crate::dimension::units::Seconds;
+use crate::dimension::{Phase, Phases, Seconds};
 use crate::options::keyword_enum::KeywordEnum;
 
 /// One iteration; every list has one number a rank.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::image_input::DataFiles;
 use crate::benchmark::kv_store::KvStoreConfig;
-use crate::dimension::units::Seconds;
+use crate::dimension::Seconds;
 use crate::options::option_table::OptionValue;
 use crate::{config_options, keyword_enum};
 

@@ -7,3 +7,10 @@ pub mod learning;
 pub mod record;
 mod validation;
 pub mod work_load;
+
+pub use autotune_log::{AutotuneLog, Row};
+pub use config::{Fault, TrainConfig};
+pub use iteration::Iteration;
+pub use learning::{EpochEnd, LearningConfig, LearningRateCourse, Validation};
+pub use record::{RunEnd, RunHeader, RunRecord, TakenUp, Trial, Tuning};
+pub use work_load::{WorkDivision, WorkLoad};

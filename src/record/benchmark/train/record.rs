@@ -18,14 +18,12 @@ use crate::benchmark::train::learning::EpochEnd;
 use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
-use crate::dimension::case::Case;
-use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds, TeraflopsPerSecond};
+use crate::dimension::{Bytes, Case, ImagesPerSecond, Seconds, TeraflopsPerSecond};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
-use crate::host::environment::{Environment, RankPlace};
-use crate::host::resource_use::{HostUse, RankUse};
+use crate::host::{Environment, HostUse, RankPlace, RankUse};
 use crate::stats::summary::mean;
-use crate::trace::layer_profile::LayerProfile;
+use crate::trace::LayerProfile;
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;

@@ -7,7 +7,7 @@ use anyhow::{bail, ensure};
 use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::kv_store::KvStore;
 use crate::benchmark::train::config::{Fault, TrainConfig};
-use crate::dimension::dtype::Dtype;
+use crate::dimension::Dtype;
 use crate::options::option_table::check_ranges;
 
 impl TrainConfig {

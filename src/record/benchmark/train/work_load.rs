@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host::environment::RankPlace;
+use crate::host::RankPlace;
 use crate::text_value;
 
 /// What each rank is to have of the batch. Numbers alone are of ranks, `name=number` of hosts.

@@ -2,15 +2,13 @@
 //! the strategy that trains, without a model, and what comes back is compared.
 
 use anyhow::Result;
-use ringmark_record::benchmark::bandwidth::config::{Arrays, BandwidthConfig, OptimizerChoice};
-use ringmark_record::benchmark::bandwidth::gradients_use::GradientsUse;
-use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
+use ringmark_record::benchmark::bandwidth::{
+    Arrays, BandwidthConfig, GradientsUse, MessageResult, OptimizerChoice, Timing,
+};
 use ringmark_record::benchmark::exchange::Switch;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::Bytes;
-use ringmark_record::host::heartbeat::Stage;
-use ringmark_record::trace::span::Lane;
+use ringmark_record::dimension::{Bytes, Model, Phase};
+use ringmark_record::host::Stage;
+use ringmark_record::trace::Lane;
 use tch::{Kind, Tensor};
 
 use crate::benchmark::bandwidth::copied_weights::CopiedWeights;

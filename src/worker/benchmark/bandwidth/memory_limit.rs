@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use ringmark_record::benchmark::bandwidth::record::{MemoryLimit, MessageResult};
-use ringmark_record::dimension::units::GigabytesPerSecond;
+use ringmark_record::benchmark::bandwidth::{MemoryLimit, MessageResult};
+use ringmark_record::dimension::GigabytesPerSecond;
 use ringmark_record::stats::busbw::memory_bound;
 
 use crate::ffi::sums::{self, MemoryLoop};

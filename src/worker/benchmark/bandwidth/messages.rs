@@ -3,11 +3,10 @@
 //! [`gradients`]: crate::benchmark::bandwidth::gradients
 
 use anyhow::{Result, bail};
-use ringmark_record::benchmark::bandwidth::config::{ArraySize, BandwidthConfig};
-use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::Stage;
-use ringmark_record::trace::span::Lane;
+use ringmark_record::benchmark::bandwidth::{ArraySize, BandwidthConfig, MessageResult, Timing};
+use ringmark_record::dimension::Seconds;
+use ringmark_record::host::Stage;
+use ringmark_record::trace::Lane;
 use tch::Device;
 
 use crate::benchmark::bandwidth::moved::Moved;

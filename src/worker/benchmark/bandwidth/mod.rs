@@ -11,15 +11,13 @@ mod timing;
 mod values;
 
 use anyhow::Result;
-use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
-use ringmark_record::benchmark::bandwidth::lines;
-use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, FailureKind};
+use ringmark_record::benchmark::bandwidth::config::Messages;
+use ringmark_record::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, FailureKind, lines};
 use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::benchmark::warning;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::operation::Operation;
-use ringmark_record::host::heartbeat::LauncherAddress;
+use ringmark_record::dimension::{Model, Operation};
+use ringmark_record::host::LauncherAddress;
 use ringmark_record::validity;
 use ringmark_record::validity::observed::Observed;
 

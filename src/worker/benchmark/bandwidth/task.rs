@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use ringmark_record::benchmark::bandwidth::config::ArraySize;
-use ringmark_record::dimension::operation::{Operands, Operation};
+use ringmark_record::benchmark::bandwidth::ArraySize;
+use ringmark_record::dimension::{Operands, Operation};
 
 use crate::benchmark::bandwidth::moved::Origin;
 use crate::exchange::collective::{Collective, Place, Route, divided};

@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
-use ringmark_record::benchmark::bandwidth::record::MessageResult;
-use ringmark_record::dimension::operation::Reduction;
+use ringmark_record::benchmark::bandwidth::MessageResult;
+use ringmark_record::dimension::Reduction;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::memory::narrow;

@@ -8,13 +8,13 @@ mod source;
 
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::input::config::{InputConfig, PageCache, ThreadCounts};
-use ringmark_record::benchmark::input::lines;
-use ringmark_record::benchmark::input::pass::{HostPass, InputPass};
-use ringmark_record::benchmark::input::record::{InputRecord, SCHEMA};
+use ringmark_record::benchmark::input::record::SCHEMA;
+use ringmark_record::benchmark::input::{
+    HostPass, InputConfig, InputPass, InputRecord, PageCache, ThreadCounts, lines,
+};
 use ringmark_record::benchmark::warning;
-use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
+use ringmark_record::dimension::DeviceChoice;
+use ringmark_record::host::{LauncherAddress, Stage};
 use ringmark_record::validity;
 
 use crate::benchmark::input::pass::Limits;

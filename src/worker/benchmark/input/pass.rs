@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ringmark_input::loader::Loader;
-use ringmark_record::benchmark::input::config::{InputConfig, PageCache};
-use ringmark_record::benchmark::input::pass::HostPass;
-use ringmark_record::dimension::units::{Bytes, Seconds};
-use ringmark_record::host::heartbeat::Stage;
-use ringmark_record::trace::span::Lane;
+use ringmark_record::benchmark::input::{HostPass, InputConfig, PageCache};
+use ringmark_record::dimension::{Bytes, Seconds};
+use ringmark_record::host::Stage;
+use ringmark_record::trace::Lane;
 
 use crate::benchmark::input::page_cache;
 use crate::benchmark::input::source::Source;

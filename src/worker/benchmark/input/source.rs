@@ -12,8 +12,7 @@ use ringmark_input::loader::order::{Order, Share};
 use ringmark_input::loader::{Loader, LoaderConfig};
 use ringmark_input::shard::Part;
 use ringmark_record::benchmark::image_input::DataSource;
-use ringmark_record::benchmark::input::config::{InputConfig, PageCache};
-use ringmark_record::benchmark::input::record::StoredImages;
+use ringmark_record::benchmark::input::{InputConfig, PageCache, StoredImages};
 use ringmark_record::host::memory;
 
 use crate::data::deal::{Deal, Receiver, Way};

@@ -4,8 +4,8 @@
 
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::ExchangeConfig;
-use ringmark_record::benchmark::train::record::{Trial, Tuning};
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::benchmark::train::{Trial, Tuning};
+use ringmark_record::dimension::Seconds;
 use ringmark_record::stats::summary;
 
 use crate::benchmark::train::step::Step;

@@ -7,11 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use ringmark_record::benchmark::image_input::ImageInputUse;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::learning::{EpochEnd, LearningRateCourse};
-use ringmark_record::benchmark::train::record::{RunHeader, TakenUp};
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::benchmark::train::{EpochEnd, Iteration, LearningRateCourse, RunHeader, TakenUp, TrainConfig};
+use ringmark_record::dimension::Seconds;
 use ringmark_record::manifest::RanOn;
 use ringmark_record::options::option_table;
 use serde::{Deserialize, Serialize};

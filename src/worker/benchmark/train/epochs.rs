@@ -6,13 +6,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_input::dataset::Dataset;
 use ringmark_record::benchmark::image_input::DataSource;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::learning::{EpochEnd, Validation};
-use ringmark_record::benchmark::train::record::RunHeader;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::benchmark::train::{EpochEnd, Iteration, RunHeader, TrainConfig, Validation};
+use ringmark_record::dimension::{DeviceKind, Seconds};
+use ringmark_record::host::Stage;
 use ringmark_record::stats::summary::mean;
 use tch::{Kind, Reduction, Tensor};
 

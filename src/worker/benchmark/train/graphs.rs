@@ -3,10 +3,9 @@
 
 use anyhow::{Result, bail};
 use ringmark_record::benchmark::exchange::BackendChoice;
-use ringmark_record::benchmark::train::config::{Fault, GRAPH_WARMUP, TrainConfig};
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::graphs::GraphChoice;
-use ringmark_record::dimension::kv_store::KvStore;
+use ringmark_record::benchmark::train::config::GRAPH_WARMUP;
+use ringmark_record::benchmark::train::{Fault, TrainConfig};
+use ringmark_record::dimension::{DeviceKind, GraphChoice, KvStore};
 use tch::Tensor;
 
 use crate::data::batch::Batch;

@@ -1,9 +1,7 @@
 //! The first line of a training run's record: what was asked, what it runs on, how gradients are exchanged.
 
 use anyhow::Result;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::{RunHeader, TakenUp, Tuning};
-use ringmark_record::benchmark::train::work_load::WorkDivision;
+use ringmark_record::benchmark::train::{RunHeader, TakenUp, TrainConfig, Tuning, WorkDivision};
 use ringmark_record::manifest::RanOn;
 
 use crate::benchmark::train::checkpoint::Place;

@@ -17,12 +17,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use ringmark_record::benchmark::image_input::DataSource;
-use ringmark_record::benchmark::train::autotune_log::AutotuneLog;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::Tuning;
-use ringmark_record::benchmark::train::work_load::WorkDivision;
-use ringmark_record::dimension::units::Bytes;
-use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
+use ringmark_record::benchmark::train::{AutotuneLog, TrainConfig, Tuning, WorkDivision};
+use ringmark_record::dimension::Bytes;
+use ringmark_record::host::{LauncherAddress, Stage};
 use tch::{Device, Tensor};
 
 use crate::benchmark::train::checkpoint::Place;

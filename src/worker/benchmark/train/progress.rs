@@ -4,10 +4,9 @@
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::{RunHeader, TakenUp, Trial, Tuning};
+use ringmark_record::benchmark::train::{Iteration, RunHeader, TakenUp, Trial, Tuning};
 use ringmark_record::benchmark::{RunLabel, measured_and_warmup};
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::ImagesPerSecond;
 use ringmark_record::line::dlperf;
 use ringmark_record::untrusted_text::printable_lines;
 

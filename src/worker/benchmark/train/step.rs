@@ -1,10 +1,9 @@
 //! The body of the hot loop: forward, backward with the exchange inside it, update.
 
 use anyhow::Result;
-use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
-use ringmark_record::benchmark::train::record::RunHeader;
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::benchmark::train::{Fault, RunHeader, TrainConfig};
+use ringmark_record::dimension::Phase;
+use ringmark_record::host::Stage;
 use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::benchmark::train::graphs::{self, CapturedStep};

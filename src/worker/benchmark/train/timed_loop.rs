@@ -6,12 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use ringmark_record::benchmark::image_input::ImageInputUse;
-use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
-use ringmark_record::benchmark::train::record::RunHeader;
-use ringmark_record::dimension::graphs::GraphChoice;
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::Stage;
-use ringmark_record::trace::timeline::GradientArray;
+use ringmark_record::benchmark::train::{Fault, RunHeader, TrainConfig};
+use ringmark_record::dimension::{GraphChoice, Seconds};
+use ringmark_record::host::Stage;
+use ringmark_record::trace::GradientArray;
 
 use crate::benchmark::train::checkpoint::{self, Place};
 use crate::benchmark::train::epochs::Epochs;

@@ -4,9 +4,8 @@
 
 use anyhow::Result;
 use ringmark_record::benchmark::image_input::DataSource;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::work_load::WorkDivision;
-use ringmark_record::dimension::layout::Layout;
+use ringmark_record::benchmark::train::{TrainConfig, WorkDivision};
+use ringmark_record::dimension::Layout;
 use ringmark_record::stats::summary;
 use tch::Tensor;
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::dimension::operation::Reduction;
+use ringmark_record::dimension::Reduction;
 
 use crate::exchange::collective::Collective;
 use crate::exchange::memory::Memory;

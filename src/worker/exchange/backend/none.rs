@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::dimension::operation::Reduction;
+use ringmark_record::dimension::Reduction;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::collective::{Collective, Place};

@@ -14,9 +14,8 @@ use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::benchmark::kv_store::placement;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse};
-use ringmark_record::dimension::operation::Operation;
-use ringmark_record::dimension::units::Bytes;
-use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::dimension::{Bytes, Operation};
+use ringmark_record::host::Stage;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::backend::shared_memory::SharedMemory;

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::telemetry::Telemetry;
+use ringmark_record::dimension::Seconds;
+use ringmark_record::host::Telemetry;
 
 use crate::host::telemetry::gpus::Gpus;
 use crate::host::telemetry::kernel::Kernel;

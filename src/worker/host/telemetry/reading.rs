@@ -1,6 +1,6 @@
 //! What a reading is, and what can be read.
 
-use ringmark_record::host::telemetry::Quantity;
+use ringmark_record::host::Quantity;
 
 /// One value at one time.
 pub struct Reading {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::telemetry::{Energy, MOST_READINGS, Quantity, Series, Telemetry};
+use ringmark_record::dimension::Seconds;
+use ringmark_record::host::telemetry::MOST_READINGS;
+use ringmark_record::host::{Energy, Quantity, Series, Telemetry};
 
 use crate::host::telemetry::reading::{Reading, Value};
 

@@ -17,14 +17,12 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::Result;
-use ringmark_record::dimension::kv_store::KvStore;
+use ringmark_record::dimension::KvStore;
 use ringmark_record::file::whole_file;
-use ringmark_record::trace::clock::{ClockMethod, ClockReading, RankClock};
-use ringmark_record::trace::config::{TraceConfig, TraceFormat};
-use ringmark_record::trace::layer_profile::LayerProfile;
-use ringmark_record::trace::span::RankTrace;
-use ringmark_record::trace::timeline::{GradientArray, Timeline};
-use ringmark_record::trace::{chrome, horovod};
+use ringmark_record::trace::{
+    ClockMethod, ClockReading, GradientArray, LayerProfile, RankClock, RankTrace, Timeline, TraceConfig, TraceFormat,
+    chrome, horovod,
+};
 
 use crate::ffi::nodes::Observation;
 use crate::host::facts;

@@ -10,9 +10,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use ringmark_input::loader::stage::{Stage, StageSpan};
-use ringmark_record::dimension::phase::Phases;
-use ringmark_record::dimension::units::Bytes;
-use ringmark_record::trace::span::{Lane, LayerKind};
+use ringmark_record::dimension::{Bytes, Phases};
+use ringmark_record::trace::{Lane, LayerKind};
 use tch::Device;
 
 use crate::ffi::nodes::NodeObserver;

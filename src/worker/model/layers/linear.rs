@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use anyhow::Result;
-use ringmark_record::trace::span::LayerKind;
+use ringmark_record::trace::LayerKind;
 use tch::Tensor;
 
 use crate::ffi::packed::After;

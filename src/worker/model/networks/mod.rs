@@ -10,7 +10,7 @@ mod resnet;
 mod vgg;
 mod vision_transformer;
 
-use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::Model;
 
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::Network;

@@ -3,8 +3,7 @@
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use ringmark_record::dimension::layout::Layout;
-use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::{Layout, Model};
 use serde::Deserialize;
 use serde_json::Value;
 use tch::{Device, Kind, Reduction, Tensor};

@@ -3,12 +3,9 @@
 use std::collections::BTreeSet;
 
 use ringmark_record::benchmark::bandwidth::config::Messages;
-use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::operation::Operands;
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::{Bytes, Case, DeviceKind, Operands, Seconds};
 use ringmark_record::stats::busbw::{Bus, busbw};
 use ringmark_record::stats::summary::percentile;
 

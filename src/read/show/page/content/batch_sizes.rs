@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::{Case, DeviceKind, Model};
 use serde_json::Value;
 
 use crate::read::analyse::batch_sizes::{self, BatchSeries, BatchTable};

@@ -3,10 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::kv_store::KvStore;
-use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond};
+use ringmark_record::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model};
 use ringmark_record::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};

@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::benchmark::input::config::PageCache;
 use ringmark_record::benchmark::input::lines::{COLUMNS, ceilings, rows};
-use ringmark_record::benchmark::input::pass::InputPass;
-use ringmark_record::benchmark::input::record::InputRecord;
+use ringmark_record::benchmark::input::{InputPass, InputRecord, PageCache};
 use ringmark_record::dimension::units::thousands;
 
 use crate::read::analyse::input_ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};

@@ -1,6 +1,6 @@
 //! What training learned, where images were read: loss and predictions over iterations.
 
-use ringmark_record::benchmark::train::learning::EpochEnd;
+use ringmark_record::benchmark::train::EpochEnd;
 use ringmark_record::stats::summary::mean;
 
 use crate::read::show::page::charts::Chart;

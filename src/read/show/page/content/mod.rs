@@ -47,7 +47,7 @@ pub mod work_load;
 use std::collections::BTreeSet;
 
 use ringmark_record::benchmark::warning;
-use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::Model;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::reliability;

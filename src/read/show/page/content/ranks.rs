@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use ringmark_record::benchmark::warning::{Warning, WarningKind};
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::host::environment::RankPlace;
+use ringmark_record::dimension::{Case, Phase};
+use ringmark_record::host::RankPlace;
 use ringmark_record::stats::summary::{Spread, median};
 
 use crate::read::analyse::figures::TrainedCase;

@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::{Case, ImagesPerSecond};
 use ringmark_record::stats::scaling::{efficiency, speedup};
 
 use crate::read::analyse::figures::TrainedCase;

@@ -1,7 +1,7 @@
 //! Where the scaling loss goes, as a waterfall a case: from the step of the base to that of the case, by parts that add up.
 //! The arithmetic is that of `ringmark_record::stats::scaling_loss`.
 
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::Seconds;
 use ringmark_record::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::figures::Group;

@@ -1,7 +1,6 @@
 //! Where the time of a step goes: parts of the mean step of each case, from the records.
 
-use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::{Phase, Seconds};
 
 use crate::read::analyse::figures::{Figures, TrainedCase};
 use crate::read::load::iteration_times::{IterationTimes, phases_to_show};

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::host::telemetry::{Quantity, Series as Readings, Telemetry, throttle_reasons};
+use ringmark_record::host::telemetry::{Series as Readings, throttle_reasons};
+use ringmark_record::host::{Quantity, Telemetry};
 
 use crate::read::analyse::figures::TrainedCase;
 use crate::read::load::run::Measured;

@@ -1,9 +1,8 @@
 //! Inside a traced iteration: what each rank did when, and what held the step.
 
-use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::Phase;
 use ringmark_record::options::keyword_enum::KeywordEnum;
-use ringmark_record::trace::span::{Direction, Lane, RankTrace, Span};
-use ringmark_record::trace::timeline::Timeline;
+use ringmark_record::trace::{Direction, Lane, RankTrace, Span, Timeline};
 
 use crate::read::analyse::critical_path::{self, CriticalPath};
 use crate::read::analyse::figures::TrainedCase;

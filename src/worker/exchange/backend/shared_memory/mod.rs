@@ -21,8 +21,8 @@ use std::thread;
 
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_record::dimension::operation::Reduction;
-use ringmark_record::trace::span::Lane;
+use ringmark_record::dimension::Reduction;
+use ringmark_record::trace::Lane;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::backend::mpi::chunks;

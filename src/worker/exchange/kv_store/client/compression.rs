@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail};
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::Bytes;
 
 use crate::exchange::codec::{Codec, norm};
 use crate::exchange::coded::Coded;

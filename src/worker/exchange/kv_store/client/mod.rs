@@ -17,9 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
-use ringmark_record::dimension::operation::Operation;
-use ringmark_record::dimension::units::Bytes;
-use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::dimension::{Bytes, Operation};
+use ringmark_record::host::Stage;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::codec::Codec;

@@ -2,7 +2,7 @@
 //! memory cannot report it.
 
 use anyhow::{Error, Result, anyhow, ensure};
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::Bytes;
 use ringmark_record::host::memory;
 
 use crate::exchange::kv_store::formats::Formats;

@@ -25,7 +25,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
-use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::host::Stage;
 
 use crate::exchange::kv_store::formats::Formats;
 use crate::exchange::kv_store::plan::{self, PlannedPart};

@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::{Error, Result};
 use ringmark_record::benchmark::kv_store::server_memory;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::Bytes;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::kv_store::formats::{AnswerFormat, Formats, PushFormat};
