@@ -149,7 +149,7 @@ pub struct OptionSpec<C> {
     set: Set<C>,
 }
 
-/// All of an option but the way to its value.
+/// Properties of an option, without access to its value.
 #[derive(Default)]
 struct Facts {
     name: &'static str,
