@@ -17,9 +17,9 @@ static ALLOCATOR: AllocProfiler = AllocProfiler::system();
 
 mod record_io {
     use super::*;
+    use ringmark_core::dimension::image_limits::ImageLimits;
     use ringmark_input::byte_source::ByteSource;
     use ringmark_input::format::record_io::{self, RecordReader, read_record, write_record};
-    use ringmark_record::dimension::image_limits::ImageLimits;
 
     /// A file in the page cache, with records of the size of an ImageNet file.
     fn on_records(bencher: Bencher, body: impl Fn(&ByteSource, &[u64]) -> usize) {
@@ -67,10 +67,10 @@ mod record_io {
 mod image {
     use super::*;
     use jpeg_encoder::{ColorType, Encoder};
+    use ringmark_core::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
+    use ringmark_core::dimension::image_limits::ImageLimits;
     use ringmark_input::augment::{Generator, Recipe};
     use ringmark_input::image::ImagePipeline;
-    use ringmark_record::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
-    use ringmark_record::dimension::image_limits::ImageLimits;
 
     static FILES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/photographs");

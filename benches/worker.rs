@@ -100,7 +100,7 @@ mod all_reduce {
 #[divan::bench_group(sample_count = 100, sample_size = 10_000)]
 mod recorder {
     use super::*;
-    use ringmark_record::trace::span::Lane;
+    use ringmark_core::trace::span::Lane;
     use tch::Device;
 
     fn spans(bencher: Bencher, iteration: u32) {

@@ -46,7 +46,7 @@ seeds() {
 
 # Words of the formats, which changes of single bytes would not find.
 dictionary=$work/dictionary
-grep -rhoE '"[A-Za-z_]+"' src/record src/read tests/fuzz/seeds | sort -u >"$dictionary"
+grep -rhoE '"[A-Za-z_]+"' src/core src/read tests/fuzz/seeds | sort -u >"$dictionary"
 
 status=0
 summary=()

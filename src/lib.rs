@@ -7,7 +7,7 @@
 //! | [`launch`] | what to run where; starts it through mpirun or srun, watches it, keeps what it wrote |
 //! | [`read`] | turns what was written into figures |
 //!
-//! What they share is the package `ringmark-record` (`src/record`); what `pack` does is in `ringmark-input` (`src/input`); the process that they start is the
+//! What they share is the package `ringmark-core` (`src/core`); what `pack` does is in `ringmark-input` (`src/input`); the process that they start is the
 //! package `ringmark-worker` (`src/worker`). `launch` and `read` never import each other: they meet only in files.
 
 pub mod cli;

@@ -7,7 +7,7 @@ use ringmark::cli::read::ExtractRequest;
 use ringmark::cli::{Cli, Command};
 use ringmark::launch::local::print::print_error;
 use ringmark::{launch, read};
-use ringmark_record::options::usage::UsageError;
+use ringmark_core::options::usage::UsageError;
 
 fn main() -> ExitCode {
     let outcome = match Cli::read().command {

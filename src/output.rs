@@ -6,14 +6,14 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::input::InputRecord;
-use ringmark_record::dimension::Case;
-use ringmark_record::file::run_name::{INPUT_LOG, INPUT_RECORD, LOCK, MANIFEST, PROGRESS};
-use ringmark_record::file::whole_file;
-use ringmark_record::manifest;
-use ringmark_record::options::usage::usage;
-use ringmark_record::untrusted_text::printable_lines;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::input::InputRecord;
+use ringmark_core::dimension::Case;
+use ringmark_core::file::run_name::{INPUT_LOG, INPUT_RECORD, LOCK, MANIFEST, PROGRESS};
+use ringmark_core::file::whole_file;
+use ringmark_core::manifest;
+use ringmark_core::options::usage::usage;
+use ringmark_core::untrusted_text::printable_lines;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -13,7 +13,7 @@ use syn::{Attribute, Item, ItemMod, ItemUse, Macro, UseTree};
 /// Packages: the folder of the root module, and the name in paths of other packages.
 const PACKAGES: [(&str, &str); 4] = [
     ("src", "ringmark"),
-    ("src/record", "ringmark_record"),
+    ("src/core", "ringmark_core"),
     ("src/input", "ringmark_input"),
     ("src/worker", "ringmark_worker"),
 ];
@@ -564,15 +564,15 @@ fn each_tool_stays_in_its_module() {
         "src/main.rs",
         "src/worker/cli.rs",
         "src/worker/main.rs",
-        "src/record/options/habits.rs",
-        "src/record/options/option_table.rs",
+        "src/core/options/habits.rs",
+        "src/core/options/option_table.rs",
     ];
     absent("src", &with_clap, path_of(&["clap", "clap_complete", "clap_mangen"]));
     absent("src/input", &[], path_of(&["tch", "mpi"]));
     absent("src/input", &[], word_with(&["torch"]));
     absent("src/worker/host", &[], path_of(&["mpi"]));
     absent("src/worker/host", &[], word_with(&["backward"]));
-    absent("src", &["src/record/stats"], path_of(&["statrs"]));
+    absent("src", &["src/core/stats"], path_of(&["statrs"]));
     // The process environment: where a command line is made, and where libraries are told.
     let with_environment = [
         "src/launch/local/environment.rs",
@@ -583,5 +583,5 @@ fn each_tool_stays_in_its_module() {
     absent("src", &with_environment, path_of(&["std::env"]));
     // A network has its names in one table.
     let names = ["\"rn50\"", "\"rn50_", "\"ResNet50-v1b", "\"resnet50", "\"resnet18"];
-    absent("src", &["src/record/dimension/model.rs", "src/record/dimension/model_facts.rs"], word_with(&names));
+    absent("src", &["src/core/dimension/model.rs", "src/core/dimension/model_facts.rs"], word_with(&names));
 }

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::exchange::Switch;
-use ringmark_record::benchmark::train::RunRecord;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::exchange::Switch;
+use ringmark_core::benchmark::train::RunRecord;
 
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
 use crate::support::turn::turn;

@@ -8,13 +8,13 @@ use std::process::{Command, Stdio};
 
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::{
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::bandwidth::{
     BandwidthConfig, BandwidthRecord, FailureKind, MessageResult, Timing, lines,
 };
-use ringmark_record::dimension::{Bytes, GigabytesPerSecond, Seconds};
-use ringmark_record::host::Environment;
-use ringmark_record::stats::busbw::Bus;
+use ringmark_core::dimension::{Bytes, GigabytesPerSecond, Seconds};
+use ringmark_core::host::Environment;
+use ringmark_core::stats::busbw::Bus;
 
 use crate::support::processes_of;
 use crate::support::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};

@@ -3,9 +3,9 @@
 
 use std::fs;
 
-use ringmark_record::benchmark::bandwidth::{BandwidthRecord, GradientsUse, lines};
-use ringmark_record::benchmark::kv_store::{KvStoreUse, ServerUse};
-use ringmark_record::dimension::Bytes;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, GradientsUse, lines};
+use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse};
+use ringmark_core::dimension::Bytes;
 
 use crate::bandwidth::read;
 use crate::support::sandbox::{Sandbox, refused, run};

@@ -6,11 +6,11 @@ use std::fs;
 use expect_test::expect;
 use ringmark::read::report::{Format, read, render};
 use ringmark::read::show::page::content;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::benchmark::{BenchmarkKind, Profile};
-use ringmark_record::dimension::{Bytes, Dtype, Model, Seconds};
-use ringmark_record::host::MemoryShortage;
-use ringmark_record::manifest::{Conditions, Manifest, RunState};
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::{BenchmarkKind, Profile};
+use ringmark_core::dimension::{Bytes, Dtype, Model, Seconds};
+use ringmark_core::host::MemoryShortage;
+use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
 use crate::report::{DESKTOP, LOOK, PHONE, assert_well_formed, drawn, page, path, report, shown};
@@ -254,7 +254,7 @@ fn other_conditions_and_results_are_lines_of_their_own() {
     for size in [1, 2, 4] {
         let mut record = score_results::record(&format!("1n1g/rn50_b{size}_fp32"), 1, 0.1);
         folder.score(&record);
-        record.config.fold = ringmark_record::benchmark::exchange::Switch::Off;
+        record.config.fold = ringmark_core::benchmark::exchange::Switch::Off;
         (record.run, record.config.dtype) = (2, Dtype::Fp32);
         record.seconds.iter_mut().flatten().for_each(|pass| *pass = Seconds(2.0 * pass.0));
         folder.score(&record);

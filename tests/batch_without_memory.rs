@@ -6,9 +6,9 @@ use std::io::BufReader;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::manifest::{Manifest, RunState};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::manifest::{Manifest, RunState};
 
 use crate::support::sandbox::{Sandbox, ringmark, run, words};
 use crate::support::turn::{turn, turn_of};

@@ -18,12 +18,12 @@ use ringmark::read::analyse::figures::Extraction;
 use ringmark::read::extract;
 use ringmark::read::load::formats::nccl_tests::NcclTests;
 use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::BandwidthRecord;
-use ringmark_record::benchmark::score::ScoreRecord;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::line::log;
-use ringmark_record::manifest::Manifest;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::score::ScoreRecord;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::line::log;
+use ringmark_core::manifest::Manifest;
 
 use crate::fuzz::TARGETS;
 use crate::support::runs::{Folder, dlperf_log, record};

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark_record::benchmark::{BenchmarkKind, Profile};
-use ringmark_record::manifest::{Conditions, Manifest, RunState};
+use ringmark_core::benchmark::{BenchmarkKind, Profile};
+use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
 use crate::support::runs::{Folder, record};

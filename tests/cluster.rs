@@ -15,11 +15,11 @@ use std::thread;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use ringmark::launch::job::mpirun::TRANSPORTS;
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::BandwidthRecord;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::dimension::Operation;
-use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::Operation;
+use ringmark_core::options::keyword_enum::KeywordEnum;
 
 use crate::support::sandbox::{Sandbox, wait_until, words};
 use crate::support::turn::turn;

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use ringmark_record::benchmark::compression::CompressionUse;
-use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::dimension::Bytes;
+use ringmark_core::benchmark::compression::CompressionUse;
+use ringmark_core::benchmark::exchange::Wire;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::Bytes;
 
 use crate::support::safetensors::{self, Stored, Tensors};
 use crate::support::sandbox::{ringmark, run};

@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use ringmark::read::extract::conclusions;
-use ringmark_record::benchmark::train::{Iteration, RunRecord};
-use ringmark_record::dimension::{Phase, Phases, Seconds};
+use ringmark_core::benchmark::train::{Iteration, RunRecord};
+use ringmark_core::dimension::{Phase, Phases, Seconds};
 
 use crate::support::runs::{Folder, record};
 

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use expect_test::expect;
 use influxdb_line_protocol::{FieldValue, ParsedLine, parse_lines};
 use ringmark::read::show::export::time_line::TimeLine;
-use ringmark_record::benchmark::train::{EpochEnd, LearningConfig, RunRecord, TakenUp, Validation};
-use ringmark_record::dimension::Seconds;
+use ringmark_core::benchmark::train::{EpochEnd, LearningConfig, RunRecord, TakenUp, Validation};
+use ringmark_core::dimension::Seconds;
 use serde_json::Value;
 
 use crate::score_results;

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use expect_test::expect;
 use ringmark::read::analyse::figures::TrainedCase;
-use ringmark_record::benchmark::exchange::BackendChoice;
-use ringmark_record::benchmark::train::{Iteration, RunRecord, TrainConfig};
-use ringmark_record::benchmark::{BenchmarkKind, Profile};
-use ringmark_record::dimension::{DeviceKind, Dtype, Model, Phase, Seconds};
-use ringmark_record::host::{HostUse, RankUse};
-use ringmark_record::manifest::{Conditions, Manifest, RunState};
+use ringmark_core::benchmark::exchange::BackendChoice;
+use ringmark_core::benchmark::train::{Iteration, RunRecord, TrainConfig};
+use ringmark_core::benchmark::{BenchmarkKind, Profile};
+use ringmark_core::dimension::{DeviceKind, Dtype, Model, Phase, Seconds};
+use ringmark_core::host::{HostUse, RankUse};
+use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
 use crate::support::golden::assert_golden;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use ringmark_record::options::habits::{OF_BANDWIDTH, OF_BOTH, OF_LAUNCHER, OF_PACK, OF_WORKER};
+use ringmark_core::options::habits::{OF_BANDWIDTH, OF_BOTH, OF_LAUNCHER, OF_PACK, OF_WORKER};
 
 use crate::support::sandbox::{Sandbox, ringmark, run};
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringmark_record::benchmark::exchange::Switch;
+use ringmark_core::benchmark::exchange::Switch;
 
 use crate::bandwidth::read;
 use crate::support::runs::{Folder, record};

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::host::heartbeat::LAUNCHER_VARIABLE;
-use ringmark_record::host::{LauncherAddress, Message, OutOfMemory};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
+use ringmark_core::host::{LauncherAddress, Message, OutOfMemory};
 
 use crate::support::sandbox::{Sandbox, ringmark, run, wait_until, words};
 use crate::support::turn::turn;

@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use ringmark_record::benchmark::image_input::RankImageInput;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::dimension::{Augmentation, Phase};
-use ringmark_record::untrusted_text::is_unprintable;
+use ringmark_core::benchmark::image_input::RankImageInput;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::dimension::{Augmentation, Phase};
+use ringmark_core::untrusted_text::is_unprintable;
 
 use crate::support::safetensors::{self, Stored, Tensors};
 use crate::support::sandbox::{compile_library, ringmark, run, write_program};

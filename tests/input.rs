@@ -9,14 +9,14 @@ use std::process::Command;
 use expect_test::expect;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use ringmark::read;
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::input::record::SCHEMA;
-use ringmark_record::benchmark::input::{
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::input::record::SCHEMA;
+use ringmark_core::benchmark::input::{
     HostPass, InputConfig, InputPass, InputRecord, PageCache, StoredImages, ThreadCounts, lines,
 };
-use ringmark_record::benchmark::train::TrainConfig;
-use ringmark_record::dimension::{Augmentation, Bytes, Seconds};
-use ringmark_record::host::Environment;
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::dimension::{Augmentation, Bytes, Seconds};
+use ringmark_core::host::Environment;
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, succeed};

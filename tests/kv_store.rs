@@ -12,13 +12,13 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::kv_store::KvStoreUse;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::dimension::{KvStore, Seconds};
-use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, WELCOME};
-use ringmark_record::host::{Heartbeat, LauncherAddress, Message, Stage};
-use ringmark_record::trace::chrome;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::kv_store::KvStoreUse;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::{KvStore, Seconds};
+use ringmark_core::host::heartbeat::{LAUNCHER_VARIABLE, WELCOME};
+use ringmark_core::host::{Heartbeat, LauncherAddress, Message, Stage};
+use ringmark_core::trace::chrome;
 
 use crate::support::safetensors;
 use crate::support::sandbox::write_program;
@@ -74,7 +74,7 @@ fn every_synchronous_kv_store_trains_as_all_reduce_does() {
             let (sent, received) = (&used.sent_by_rank, &used.received_by_rank);
             assert_eq!((sent[1].0, received[1].0), (0, 0), "{kv_store}");
             assert!((WEIGHTS..WEIGHTS + 5000).contains(&sent[0].0) && sent == received, "{kv_store}: {used:?}");
-            let of_servers = |bytes: fn(&ringmark_record::benchmark::kv_store::ServerUse) -> u64| {
+            let of_servers = |bytes: fn(&ringmark_core::benchmark::kv_store::ServerUse) -> u64| {
                 used.servers.iter().map(bytes).sum::<u64>()
             };
             assert!(of_servers(|server| server.received.0).abs_diff(sent[0].0) <= 3, "{used:?}");

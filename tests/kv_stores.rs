@@ -4,10 +4,10 @@
 use std::fs;
 
 use ringmark::read::analyse::figures::{Extraction, Group};
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::dimension::{Case, DeviceKind};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::{Case, DeviceKind};
 use serde_json::Value;
 
 use crate::support::golden::assert_golden;

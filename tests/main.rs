@@ -36,7 +36,7 @@ mod output_files;
 mod pack;
 mod predict;
 mod predict_kv_stores;
-#[path = "../src/record/stats/random.rs"]
+#[path = "../src/core/stats/random.rs"]
 mod random;
 mod report;
 mod resume;

@@ -5,10 +5,10 @@
 use std::fs;
 use std::process::Command;
 
-use ringmark_record::benchmark::bandwidth::BandwidthRecord;
-use ringmark_record::dimension::Operation;
-use ringmark_record::options::keyword_enum::KeywordEnum;
-use ringmark_record::stats::busbw::busbw;
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::dimension::Operation;
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::stats::busbw::busbw;
 
 use crate::bandwidth::{cloudai, number, read, rows, superbenchmark};
 use crate::support::sandbox::{Sandbox, refused, run, words};

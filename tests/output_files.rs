@@ -8,10 +8,10 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::manifest::{Conditions, Manifest, RunOfSweep, RunState};
-use ringmark_record::progress::Progress;
-use ringmark_record::trace::chrome;
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::manifest::{Conditions, Manifest, RunOfSweep, RunState};
+use ringmark_core::progress::Progress;
+use ringmark_core::trace::chrome;
 
 use crate::support::runs::{Folder, record};
 use crate::support::safetensors::{self, Tensors};

@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ringmark_core::dimension::ImageLimits;
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::Item;
 use ringmark_input::decode;
 use ringmark_input::shard::Part;
-use ringmark_record::dimension::ImageLimits;
 
 use crate::support::sandbox::{SmallDisk, refused, ringmark, run, wait_until};
 

@@ -8,10 +8,10 @@ use ringmark::read::analyse::prediction::model::predict;
 use ringmark::read::analyse::prediction::parts::Limit;
 use ringmark::read::analyse::prediction::strategy::Strategy;
 use ringmark::read::extract;
-use ringmark_record::benchmark::compression::GradientCompression;
-use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
-use ringmark_record::dimension::{Bytes, Case, Phase};
-use ringmark_record::stats::exchange_growth::BUSIEST_LINK;
+use ringmark_core::benchmark::compression::GradientCompression;
+use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
+use ringmark_core::dimension::{Bytes, Case, Phase};
+use ringmark_core::stats::exchange_growth::BUSIEST_LINK;
 use serde_json::Value;
 
 use crate::random::Random;

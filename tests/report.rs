@@ -7,15 +7,15 @@ use std::process::Command;
 use expect_test::expect;
 use ringmark::read::report::{Format, read, render};
 use ringmark::read::show::page::content;
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::bandwidth::config::Messages;
-use ringmark_record::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MemoryLimit, MessageResult, Timing};
-use ringmark_record::benchmark::exchange::BackendChoice;
-use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::dimension::{Bytes, GigabytesPerSecond, Model, Phase, Seconds};
-use ringmark_record::host::{HostUse, RankUse};
-use ringmark_record::untrusted_text::is_unprintable;
+use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::bandwidth::config::Messages;
+use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MemoryLimit, MessageResult, Timing};
+use ringmark_core::benchmark::exchange::BackendChoice;
+use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::{Bytes, GigabytesPerSecond, Model, Phase, Seconds};
+use ringmark_core::host::{HostUse, RankUse};
+use ringmark_core::untrusted_text::is_unprintable;
 use serde_json::Value;
 
 use crate::support::browser::{Browser, HEIGHT, Picture};
@@ -435,7 +435,7 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
             .header
             .ranks
             .iter_mut()
-            .for_each(|rank| rank.device = ringmark_record::dimension::device::DeviceKind::Cuda);
+            .for_each(|rank| rank.device = ringmark_core::dimension::device::DeviceKind::Cuda);
         third.run(&on_gpu);
     }
     let folders = [&one, &other, &third].map(Folder::path);

@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::{EpochEnd, RunRecord};
-use ringmark_record::file::run_name;
-use ringmark_record::manifest::{self, Manifest, RunState};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::{EpochEnd, RunRecord};
+use ringmark_core::file::run_name;
+use ringmark_core::manifest::{self, Manifest, RunState};
 
 use crate::images::digits;
 use crate::support::processes_of;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ringmark::cli::schema;
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::BandwidthRecord;
-use ringmark_record::benchmark::score::ScoreRecord;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::manifest::Manifest;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::score::ScoreRecord;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::manifest::Manifest;
 use serde_json::Value;
 
 use crate::support::sandbox::{Sandbox, ringmark};

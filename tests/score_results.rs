@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use expect_test::expect;
-use ringmark_record::benchmark::score::{ScoreConfig, ScoreRecord};
-use ringmark_record::benchmark::{BenchmarkKind, Profile, RunLabel};
-use ringmark_record::dimension::{Bytes, DeviceKind, Dtype, GraphChoice, KvStore, Model, Seconds, TeraflopsPerSecond};
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::{HostUse, MemoryShortage};
-use ringmark_record::manifest::{Conditions, Manifest, RunState};
+use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
+use ringmark_core::benchmark::{BenchmarkKind, Profile, RunLabel};
+use ringmark_core::dimension::{Bytes, DeviceKind, Dtype, GraphChoice, KvStore, Model, Seconds, TeraflopsPerSecond};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::host::{HostUse, MemoryShortage};
+use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
 use crate::support::golden::assert_golden;
@@ -414,7 +414,7 @@ fn two_sweeps_are_compared_point_by_point_and_settings_come_first() {
         }
         folder
     };
-    use ringmark_record::dimension::layout::LayoutChoice::{Nchw, Nhwc};
+    use ringmark_core::dimension::layout::LayoutChoice::{Nchw, Nhwc};
     let (base, test) = (sweep(0.5, Nhwc), sweep(0.25, Nchw));
     let (status, stdout, stderr) = diff(&base.path(), &test.path(), &["--fail-on", "slower"]);
     assert_eq!(status, Some(0), "{stderr}");

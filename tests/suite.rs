@@ -7,11 +7,11 @@ use std::path::Path;
 
 use expect_test::expect;
 use ringmark::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult};
-use ringmark_record::benchmark::exchange::{BackendChoice, Switch};
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::benchmark::{Profile, Record};
-use ringmark_record::dimension::{DeviceKind, Dtype, Model, Phase, Seconds};
-use ringmark_record::file::run_name::RunName;
+use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::{Profile, Record};
+use ringmark_core::dimension::{DeviceKind, Dtype, Model, Phase, Seconds};
+use ringmark_core::file::run_name::RunName;
 use serde_json::Value;
 
 use crate::support::golden::assert_golden;

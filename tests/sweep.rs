@@ -9,12 +9,12 @@ use std::thread;
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::train::record::SCHEMA;
-use ringmark_record::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
-use ringmark_record::dimension::{Bytes, DeviceKind, Phases, Seconds};
-use ringmark_record::host::Environment;
-use ringmark_record::line::dlperf::{self, Line};
+use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::train::record::SCHEMA;
+use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
+use ringmark_core::dimension::{Bytes, DeviceKind, Phases, Seconds};
+use ringmark_core::host::Environment;
+use ringmark_core::line::dlperf::{self, Line};
 
 use crate::support::runs::places;
 use crate::support::sandbox::{

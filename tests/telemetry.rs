@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::{Quantity, Series, Telemetry};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::{Quantity, Series, Telemetry};
 use serde_json::Value;
 
 use crate::support::sandbox::{Sandbox, ringmark, run};

@@ -5,11 +5,11 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
 
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::dimension::Phase;
-use ringmark_record::options::keyword_enum::KeywordEnum;
-use ringmark_record::trace::{ClockMethod, Direction, Lane, LayerKind, RankTrace, Span, Timeline, chrome};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::Phase;
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::trace::{ClockMethod, Direction, Lane, LayerKind, RankTrace, Span, Timeline, chrome};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, faults, succeed};

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use ringmark_record::benchmark::exchange::Switch;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::dimension::DeviceKind;
+use ringmark_core::benchmark::exchange::Switch;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::dimension::DeviceKind;
 use serde_json::Value;
 
 use crate::images::photographs;

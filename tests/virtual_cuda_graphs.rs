@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use ringmark_record::benchmark::train::{Iteration, RunRecord};
-use ringmark_record::dimension::{GraphChoice, Phase};
+use ringmark_core::benchmark::train::{Iteration, RunRecord};
+use ringmark_core::dimension::{GraphChoice, Phase};
 
 use crate::images::photographs;
 use crate::virtual_cuda::{RATE, SMALL, Virtual};

@@ -7,9 +7,9 @@ use std::process::{Command, Output};
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::dimension::{Bytes, DeviceKind};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::{Bytes, DeviceKind};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -5,9 +5,9 @@ use std::io::BufReader;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::score::{RectifiedConvolutions, ScoreRecord};
-use ringmark_record::dimension::{DeviceKind, GraphChoice};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::score::{RectifiedConvolutions, ScoreRecord};
+use ringmark_core::dimension::{DeviceKind, GraphChoice};
 use serde_json::Value;
 
 use crate::support::sandbox::{run, words};

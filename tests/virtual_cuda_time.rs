@@ -6,11 +6,11 @@ use std::io::BufReader;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::{BandwidthRecord, MessageResult};
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::dimension::{Bytes, Phase};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::dimension::{Bytes, Phase};
 
 use crate::support::sandbox::{ringmark, run, words};
 use crate::support::turn::turn;

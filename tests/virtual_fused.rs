@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::dimension::KernelsChoice;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::KernelsChoice;
 
 use crate::virtual_cuda::{RATE, SMALL, Virtual, assert_near, assert_near_for_a_seed, difference, libraries};
 use crate::worker::{AT_ONCE, Run, apart, checksum};

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use ringmark_record::file::run_name::PROGRESS;
-use ringmark_record::progress::{JobProgress, Progress};
+use ringmark_core::file::run_name::PROGRESS;
+use ringmark_core::progress::{JobProgress, Progress};
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempPath};
 

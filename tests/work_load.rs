@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use ringmark_record::benchmark::train::{RunRecord, WorkDivision};
-use ringmark_record::dimension::{Phase, Seconds};
+use ringmark_core::benchmark::train::{RunRecord, WorkDivision};
+use ringmark_core::dimension::{Phase, Seconds};
 
 use crate::support::runs::{Folder, record, rows_by_case};
 use crate::support::safetensors::{self, Stored, Tensors};

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
-use ringmark_record::benchmark::score::ScoreRecord;
-use ringmark_record::benchmark::train::{RunRecord, TrainConfig};
-use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::benchmark::{Profile, Record, SweepRecord};
-use ringmark_record::dimension::{DeviceKind, Dtype, Layout, Model, Phase};
-use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_core::benchmark::score::ScoreRecord;
+use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::benchmark::{Profile, Record, SweepRecord};
+use ringmark_core::dimension::{DeviceKind, Dtype, Layout, Model, Phase};
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ringmark_record::options::option_table::keyword;
-use ringmark_record::stats::comparison::Thresholds;
+use ringmark_core::options::option_table::keyword;
+use ringmark_core::stats::comparison::Thresholds;
 
 use crate::cli::json::JsonOption;
 use crate::read::analyse::cost::Price;

@@ -23,8 +23,8 @@ pub mod watch;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use ringmark_record::dimension::Model;
-use ringmark_record::options::habits::{self, Habit};
+use ringmark_core::dimension::Model;
+use ringmark_core::options::habits::{self, Habit};
 
 use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint, value_parser};
+use ringmark_core::dimension::ImageLimits;
+use ringmark_core::options::usage::usage;
 use ringmark_input::convert::{Conversion, Encoding};
 use ringmark_input::pack::{PackConfig, Packed, Progress, SEED, pack};
-use ringmark_record::dimension::ImageLimits;
-use ringmark_record::options::usage::usage;
 
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_error;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::{Args, value_parser};
 
-use ringmark_record::dimension::{Case, KvStore};
-use ringmark_record::options::option_table::{keyword, keyword_of_either};
-use ringmark_record::options::usage::usage;
+use ringmark_core::dimension::{Case, KvStore};
+use ringmark_core::options::option_table::{keyword, keyword_of_either};
+use ringmark_core::options::usage::usage;
 
 use crate::cli::json::JsonOption;
 use crate::read::analyse::cost::Price;

@@ -37,7 +37,7 @@ pub fn schemas() -> Vec<(&'static str, Schema)> {
     fn written<T: JsonSchema>() -> Schema {
         SchemaSettings::default().for_serialize().into_generator().into_root_schema_for::<T>()
     }
-    let mut schemas = ringmark_record::schemas::schemas();
+    let mut schemas = ringmark_core::schemas::schemas();
     schemas.push(("result", written::<JsonResult>()));
     schemas.push(("score_result", written::<ScoreResult>()));
     schemas.push(("check", written::<CheckedResult>()));

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::dimension::{ImageLimit, ImageLimits};
-use ringmark_record::file::whole_file;
+use ringmark_core::dimension::{ImageLimit, ImageLimits};
+use ringmark_core::file::whole_file;
 
 use crate::place::Place;
 

@@ -15,7 +15,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, SamplingFactor};
 use png::{BitDepth, DeflateCompression, Filter};
-use ringmark_record::dimension::{DecoderChoice, ImageLimits, Interpolation, Scaling};
+use ringmark_core::dimension::{DecoderChoice, ImageLimits, Interpolation, Scaling};
 
 use crate::decode::{self, Decoder, Pixels, Size};
 use crate::resize::{self, Part, Resizer};
@@ -167,7 +167,7 @@ mod tests {
     use fast_image_resize::images::{TypedImage, TypedImageRef};
     use fast_image_resize::pixels::U8x3;
     use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
-    use ringmark_record::dimension::image_limits::ImageLimit;
+    use ringmark_core::dimension::image_limits::ImageLimit;
     use zune_core::bytestream::ZCursor;
     use zune_core::colorspace::ColorSpace;
     use zune_core::options::DecoderOptions;

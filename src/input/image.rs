@@ -1,7 +1,7 @@
 //! One image from its file's bytes to its place in the batch, in the two stages that are timed. A thread has its own.
 
 use anyhow::Result;
-use ringmark_record::dimension::{DecoderChoice, ImageLimits, Scaling};
+use ringmark_core::dimension::{DecoderChoice, ImageLimits, Scaling};
 
 use crate::augment::{Augmenter, Generator, Plan, Recipe};
 use crate::decode::{self, Decoder, Pixels};

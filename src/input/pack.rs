@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ringmark_record::dimension::ImageLimits;
-use ringmark_record::file::whole_file::{self, PreparedFile};
-use ringmark_record::options::usage::usage;
+use ringmark_core::dimension::ImageLimits;
+use ringmark_core::file::whole_file::{self, PreparedFile};
+use ringmark_core::options::usage::usage;
 
 use crate::byte_source::{check_not_empty, read_image};
 use crate::convert::{Conversion, Converter};

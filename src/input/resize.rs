@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
-use ringmark_record::dimension::{ImageLimit, ImageLimits, Interpolation};
+use ringmark_core::dimension::{ImageLimit, ImageLimits, Interpolation};
 
 use crate::decode::Size;
 

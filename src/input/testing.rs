@@ -6,7 +6,7 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ringmark_record::dimension::{DecoderChoice, ImageLimits, Scaling};
+use ringmark_core::dimension::{DecoderChoice, ImageLimits, Scaling};
 use serde_json::Value;
 
 use crate::decode::{self, Decoder, Pixels, Size};

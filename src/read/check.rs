@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::benchmark::score::ScoreRecord;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::file::run_name::MANIFEST;
-use ringmark_record::manifest::Manifest;
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::score::ScoreRecord;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::file::run_name::MANIFEST;
+use ringmark_core::manifest::Manifest;
+use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyse::checks;

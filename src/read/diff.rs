@@ -6,11 +6,11 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::file::whole_file;
-use ringmark_record::keyword_enum;
-use ringmark_record::options::usage::usage;
-use ringmark_record::stats::comparison::{Thresholds, Verdict};
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::file::whole_file;
+use ringmark_core::keyword_enum;
+use ringmark_core::options::usage::usage;
+use ringmark_core::stats::comparison::{Thresholds, Verdict};
 
 use crate::output::{self, Json};
 use crate::read::analyse::comparison::side::{Side, SideKind};

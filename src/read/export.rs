@@ -6,11 +6,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::{RunRecord, TrainConfig};
-use ringmark_record::dimension::Seconds;
-use ringmark_record::file::whole_file;
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::file::whole_file;
+use ringmark_core::options::usage::usage;
 
 use crate::output;
 use crate::read::analyse::figures;

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use anyhow::{Context, anyhow};
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::Model;
-use ringmark_record::file::run_name::MANIFEST;
-use ringmark_record::file::whole_file;
-use ringmark_record::keyword_enum;
-use ringmark_record::options::usage::{UsageError, usage};
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::dimension::Model;
+use ringmark_core::file::run_name::MANIFEST;
+use ringmark_core::file::whole_file;
+use ringmark_core::keyword_enum;
+use ringmark_core::options::usage::{UsageError, usage};
 
 use crate::output::{self, Json};
 use crate::read::analyse::conclusion;

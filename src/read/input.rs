@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{anyhow, ensure};
-use ringmark_record::benchmark::input::InputRecord;
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::input::InputRecord;
+use ringmark_core::options::usage::usage;
 
 use crate::output;
 use crate::read::analyse::input_ceiling;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
-use ringmark_record::benchmark::bandwidth::BandwidthRecord;
-use ringmark_record::dimension::{Case, KvStore, Operation};
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::dimension::{Case, KvStore, Operation};
+use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyse::figures::Group;

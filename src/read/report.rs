@@ -5,9 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use ringmark_record::file::whole_file;
-use ringmark_record::keyword_enum;
-use ringmark_record::options::usage::usage;
+use ringmark_core::file::whole_file;
+use ringmark_core::keyword_enum;
+use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyse::cost::Price;
@@ -151,7 +151,7 @@ fn names(folders: &[PathBuf]) -> anyhow::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::options::usage::UsageError;
+    use ringmark_core::options::usage::UsageError;
 
     use super::*;
 

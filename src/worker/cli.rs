@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::bandwidth::BandwidthConfig;
-use ringmark_record::benchmark::input::InputConfig;
-use ringmark_record::benchmark::score::ScoreConfig;
-use ringmark_record::benchmark::train::TrainConfig;
-use ringmark_record::dimension::{Case, DeviceChoice};
-use ringmark_record::options::habits::{self, Habit};
-use ringmark_record::options::option_table::{self, Worker};
+use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::bandwidth::BandwidthConfig;
+use ringmark_core::benchmark::input::InputConfig;
+use ringmark_core::benchmark::score::ScoreConfig;
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::dimension::{Case, DeviceChoice};
+use ringmark_core::options::habits::{self, Habit};
+use ringmark_core::options::option_table::{self, Worker};
 
 use crate::host::facts;
 use crate::job::session::AskedLabel;

@@ -23,7 +23,7 @@ mod job;
 mod measure;
 mod model;
 #[cfg(test)]
-#[path = "../record/stats/random.rs"]
+#[path = "../core/stats/random.rs"]
 mod random;
 #[cfg(test)]
 mod testing;
@@ -38,8 +38,8 @@ pub mod hot {
 
 use std::process::ExitCode;
 
-use ringmark_record::host::inspection::INTERFACE_VARIABLE;
-use ringmark_record::options::usage::UsageError;
+use ringmark_core::host::inspection::INTERFACE_VARIABLE;
+use ringmark_core::options::usage::UsageError;
 
 use crate::cli::{Cli, Command};
 use crate::host::{agent, facts, network};

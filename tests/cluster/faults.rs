@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::{Iteration, RunRecord};
-use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::dimension::{Case, Phase};
-use ringmark_record::stats::summary::median;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::{Iteration, RunRecord};
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::dimension::{Case, Phase};
+use ringmark_core::stats::summary::median;
 
 use crate::cluster::{Cluster, succeed};
 use crate::support::sandbox::{all_are_heard, run, wait_until, words};

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use ringmark::launch::job::mpirun::TRANSPORTS;
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::RunRecord;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::RunRecord;
 
 use crate::cluster::faults::{Sweep, print, until_empty};
 use crate::cluster::{Cluster, succeed};

@@ -33,6 +33,26 @@ use ringmark::read::show::comparison;
 use ringmark::read::show::page::content;
 use ringmark::read::show::prediction::text as prediction;
 use ringmark::read::show::text::{Medium, WIDTH};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::bandwidth::figures as bandwidth_figures;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, lines};
+use ringmark_core::benchmark::input::InputRecord;
+use ringmark_core::benchmark::input::lines as input_lines;
+use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::{
+    Augmentation, Case, DecoderChoice, DeviceKind, Dtype, ImageLimits, ImagesPerSecond, KvStore, Model, Scaling,
+};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::host::Message;
+use ringmark_core::line::dlperf;
+use ringmark_core::line::dlperf::Line;
+use ringmark_core::line::log::{self, Log};
+use ringmark_core::manifest::Manifest;
+use ringmark_core::progress::Progress;
+use ringmark_core::stats::comparison::Thresholds;
+use ringmark_core::stats::comparison::Verdict;
+use ringmark_core::stats::summary;
 use ringmark_input::augment::{Generator, Recipe};
 use ringmark_input::byte_source::ByteSource;
 use ringmark_input::convert::{Conversion, Converter, Encoding};
@@ -41,26 +61,6 @@ use ringmark_input::format::image_record::{self, ImageRecord};
 use ringmark_input::format::record_io::RecordReader;
 use ringmark_input::format::{index_file as index, list_file as list, record_io as container};
 use ringmark_input::image::ImagePipeline;
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::figures as bandwidth_figures;
-use ringmark_record::benchmark::bandwidth::{BandwidthRecord, lines};
-use ringmark_record::benchmark::input::InputRecord;
-use ringmark_record::benchmark::input::lines as input_lines;
-use ringmark_record::benchmark::score::{ScoreConfig, ScoreRecord};
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::dimension::{
-    Augmentation, Case, DecoderChoice, DeviceKind, Dtype, ImageLimits, ImagesPerSecond, KvStore, Model, Scaling,
-};
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::Message;
-use ringmark_record::line::dlperf;
-use ringmark_record::line::dlperf::Line;
-use ringmark_record::line::log::{self, Log};
-use ringmark_record::manifest::Manifest;
-use ringmark_record::progress::Progress;
-use ringmark_record::stats::comparison::Thresholds;
-use ringmark_record::stats::comparison::Verdict;
-use ringmark_record::stats::summary;
 
 /// A reader, and what follows it.
 pub type Target = fn(&[u8]);

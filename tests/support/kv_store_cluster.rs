@@ -4,10 +4,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use ringmark_record::benchmark::kv_store::placement::{Part, owners, place};
-use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore, KvStoreConfig, KvStoreUse, ServerUse};
-use ringmark_record::benchmark::train::{Iteration, RunRecord};
-use ringmark_record::dimension::{Bytes, Case, Phase, Phases, Seconds};
+use ringmark_core::benchmark::kv_store::placement::{Part, owners, place};
+use ringmark_core::benchmark::kv_store::{KeyPlacement, KvStore, KvStoreConfig, KvStoreUse, ServerUse};
+use ringmark_core::benchmark::train::{Iteration, RunRecord};
+use ringmark_core::dimension::{Bytes, Case, Phase, Phases, Seconds};
 
 use crate::random::Random;
 use crate::support::runs::record;

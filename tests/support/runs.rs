@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringmark_record::benchmark::exchange::BackendChoice;
-use ringmark_record::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
-use ringmark_record::benchmark::{Profile, RunLabel};
-use ringmark_record::dimension::{Bytes, DeviceKind, ImagesPerSecond, Phase, Phases, Seconds, TeraflopsPerSecond};
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::{Environment, RankPlace};
-use ringmark_record::line::dlperf;
+use ringmark_core::benchmark::exchange::BackendChoice;
+use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
+use ringmark_core::benchmark::{Profile, RunLabel};
+use ringmark_core::dimension::{Bytes, DeviceKind, ImagesPerSecond, Phase, Phases, Seconds, TeraflopsPerSecond};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::host::{Environment, RankPlace};
+use ringmark_core::line::dlperf;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
@@ -135,7 +135,7 @@ pub fn long_record(case: &str, run: u32, step: f64, change: impl Fn(&mut Iterati
 
 /// A sound run on the CPU: 4 images a rank, 6 iterations of which 2 are warm-up.
 pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
-    let case: ringmark_record::dimension::case::Case = case.parse().expect("a case");
+    let case: ringmark_core::dimension::case::Case = case.parse().expect("a case");
     let ranks = case.ranks();
     let each = |value: f64| vec![Seconds(value); ranks as usize];
     let iteration = |iteration: u32| {

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Uid;
-use ringmark_record::line::dlperf::{self, Line};
-use ringmark_record::progress::Progress;
+use ringmark_core::line::dlperf::{self, Line};
+use ringmark_core::progress::Progress;
 
 /// What a worker script begins with: `$record`, `$rank` and `$folder`.
 const PREAMBLE: &str = "#!/bin/sh

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::RunRecord;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::RunRecord;
 
 use crate::cluster::Cluster;
 use crate::support::sandbox::{HANGING, Sandbox, wait_until, words};

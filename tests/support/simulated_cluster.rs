@@ -1,7 +1,7 @@
 //! Clusters whose every time is known, and the sweeps that run on them.
 
-use ringmark_record::benchmark::train::{Iteration, RunRecord};
-use ringmark_record::dimension::Case;
+use ringmark_core::benchmark::train::{Iteration, RunRecord};
+use ringmark_core::dimension::Case;
 
 use crate::random::Random;
 use crate::support::runs::Folder;

@@ -3,10 +3,10 @@
 use std::fs::{self, File};
 use std::process::Command;
 
-use ringmark_record::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
-use ringmark_record::benchmark::{Profile, RunLabel};
-use ringmark_record::dimension::{Bytes, DeviceChoice, DeviceKind, Phase, Phases, Seconds};
-use ringmark_record::host::{Environment, RankPlace};
+use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
+use ringmark_core::benchmark::{Profile, RunLabel};
+use ringmark_core::dimension::{Bytes, DeviceChoice, DeviceKind, Phase, Phases, Seconds};
+use ringmark_core::host::{Environment, RankPlace};
 
 use crate::support::runs;
 use crate::support::sandbox::{Sandbox, ringmark, words};

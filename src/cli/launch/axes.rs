@@ -7,13 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
 use clap::{Args, value_parser};
-use ringmark_record::benchmark::score::ScoreConfig;
-use ringmark_record::benchmark::train::TrainConfig;
-use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
-use ringmark_record::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
-use ringmark_record::manifest::Manifest;
-use ringmark_record::options::option_table::{self, AUTO_BATCH_SIZE, keyword};
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::score::ScoreConfig;
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
+use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
+use ringmark_core::manifest::Manifest;
+use ringmark_core::options::option_table::{self, AUTO_BATCH_SIZE, keyword};
+use ringmark_core::options::usage::usage;
 
 use crate::cli::launch::config_file::Setting;
 use crate::cli::launch::hosts::Machine;
@@ -211,8 +211,8 @@ pub(super) fn refuse_repeated<T: PartialEq + Display>(option: &str, values: &[T]
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
-    use ringmark_record::benchmark::train::config::TrainConfig;
-    use ringmark_record::options::keyword_enum::KeywordEnum;
+    use ringmark_core::benchmark::train::config::TrainConfig;
+    use ringmark_core::options::keyword_enum::KeywordEnum;
 
     use crate::cli::Cli;
 

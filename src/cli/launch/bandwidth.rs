@@ -5,11 +5,11 @@ use std::time::SystemTime;
 
 use anyhow::bail;
 use clap::Args;
-use ringmark_record::benchmark::bandwidth::BandwidthConfig;
-use ringmark_record::benchmark::bandwidth::config::Messages;
-use ringmark_record::dimension::{Case, Operation};
-use ringmark_record::options::option_table::{self, Launched};
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::bandwidth::BandwidthConfig;
+use ringmark_core::benchmark::bandwidth::config::Messages;
+use ringmark_core::dimension::{Case, Operation};
+use ringmark_core::options::option_table::{self, Launched};
+use ringmark_core::options::usage::usage;
 
 use crate::cli::json::JsonOption;
 use crate::cli::launch::axes::{refuse_repeated, texts};

@@ -3,8 +3,8 @@
 use std::path::{self, PathBuf};
 
 use clap::Args;
-use ringmark_record::dimension::DeviceChoice;
-use ringmark_record::options::option_table::keyword;
+use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::options::option_table::keyword;
 
 use crate::cli::json::JsonOption;
 use crate::cli::launch::hosts::{HostOptions, Machine};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, value_parser};
-use ringmark_record::dimension::{DeviceChoice, DeviceKind};
-use ringmark_record::options::usage::usage;
+use ringmark_core::dimension::{DeviceChoice, DeviceKind};
+use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::host_list::HostList;
 use crate::launch::cluster::hosts::{self, Hosts};

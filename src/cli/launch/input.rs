@@ -4,10 +4,10 @@ use std::path::{self, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
-use ringmark_record::benchmark::input::InputConfig;
-use ringmark_record::dimension::DeviceChoice;
-use ringmark_record::options::option_table::{self, Launched};
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::input::InputConfig;
+use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::options::option_table::{self, Launched};
+use ringmark_core::options::usage::usage;
 
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};

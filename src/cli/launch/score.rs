@@ -3,12 +3,12 @@
 use std::path;
 
 use clap::Args;
-use ringmark_record::benchmark::score::ScoreConfig;
-use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
-use ringmark_record::dimension::{Case, KvStore};
-use ringmark_record::file::run_name::Point;
-use ringmark_record::options::option_table::{self, Launched};
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::score::ScoreConfig;
+use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
+use ringmark_core::dimension::{Case, KvStore};
+use ringmark_core::file::run_name::Point;
+use ringmark_core::options::option_table::{self, Launched};
+use ringmark_core::options::usage::usage;
 
 use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
 use crate::cli::launch::config_file::ConfigFileOptions;

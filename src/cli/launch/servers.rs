@@ -2,8 +2,8 @@
 
 use anyhow::{bail, ensure};
 use clap::Args;
-use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::dimension::Case;
+use ringmark_core::benchmark::kv_store::KvStore;
+use ringmark_core::dimension::Case;
 
 use crate::launch::sweep::plan::joined;
 

@@ -2,8 +2,8 @@
 
 use anyhow::ensure;
 use clap::Args;
-use ringmark_record::options::usage::usage;
-use ringmark_record::trace::TraceConfig;
+use ringmark_core::options::usage::usage;
+use ringmark_core::trace::TraceConfig;
 
 /// Asks for a trace of every job.
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! What is done to one image, from its size and its random numbers alone.
 
 use anyhow::Result;
-use ringmark_record::dimension::{Augmentation, ImageLimits, Interpolation};
+use ringmark_core::dimension::{Augmentation, ImageLimits, Interpolation};
 
 use super::generator::Generator;
 use super::hls::HlsShift;

@@ -1,6 +1,6 @@
 //! What is done to every image of a data set.
 
-use ringmark_record::dimension::{Augmentation, Interpolation};
+use ringmark_core::dimension::{Augmentation, Interpolation};
 
 /// `(pixel - mean) / standard_deviation`, of pixels from 0 to 255, for red, green and blue.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,8 +1,8 @@
 //! Plans by their distributions, what is made of them by OpenCV's numbers.
 
 use expect_test::expect;
-use ringmark_record::dimension::{Augmentation, DecoderChoice, ImageLimits, Scaling};
-use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_core::dimension::{Augmentation, DecoderChoice, ImageLimits, Scaling};
+use ringmark_core::options::keyword_enum::KeywordEnum;
 
 use super::*;
 use crate::decode::{Pixels, Size};

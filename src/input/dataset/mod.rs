@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::dimension::ImageLimits;
+use ringmark_core::dimension::ImageLimits;
 
 use crate::byte_source::{ByteSource, read_image};
 use crate::dataset::item::{Form, Item};

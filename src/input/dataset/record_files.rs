@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use ringmark_record::dimension::ImageLimits;
+use ringmark_core::dimension::ImageLimits;
 
 use crate::byte_source::ByteSource;
 use crate::dataset::item::{Form, Item};

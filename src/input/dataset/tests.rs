@@ -1,7 +1,7 @@
 //! Datasets of every kind as files on the disk, sound and damaged.
 
 use expect_test::expect;
-use ringmark_record::dimension::{ImageLimit, OverLimit};
+use ringmark_core::dimension::{ImageLimit, OverLimit};
 
 use super::*;
 use crate::testing::temporary_folder::without_folder;

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memchr;
-use ringmark_record::dimension::{ImageLimit, ImageLimits};
+use ringmark_core::dimension::{ImageLimit, ImageLimits};
 
 use super::pixels::Size;
 

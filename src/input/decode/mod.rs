@@ -33,7 +33,7 @@ mod zune;
 mod tests;
 
 use anyhow::{Context, Result, bail};
-use ringmark_record::dimension::{DecoderChoice, ImageLimits, Scaling};
+use ringmark_core::dimension::{DecoderChoice, ImageLimits, Scaling};
 
 pub use self::jpeg::JpegHeader;
 pub use self::pixels::{Pixels, Size};

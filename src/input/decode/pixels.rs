@@ -1,7 +1,7 @@
 //! Sizes of images, and where their pixels go.
 
 use anyhow::{Result, ensure};
-use ringmark_record::dimension::{ImageLimit, ImageLimits};
+use ringmark_core::dimension::{ImageLimit, ImageLimits};
 
 /// Width and height in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use anyhow::{Context, Result, bail, ensure};
 use png::{ColorType, DecodeOptions, Decoder, Limits, Reader, Transformations};
-use ringmark_record::dimension::ImageLimits;
+use ringmark_core::dimension::ImageLimits;
 
 use super::pixels::{Pixels, Size};
 

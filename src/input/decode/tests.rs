@@ -5,7 +5,7 @@ use std::path::Path;
 
 use expect_test::expect;
 use png::{BitDepth, ColorType};
-use ringmark_record::dimension::{DecoderChoice, ImageLimit, ImageLimits, Scaling};
+use ringmark_core::dimension::{DecoderChoice, ImageLimit, ImageLimits, Scaling};
 
 use super::*;
 use crate::testing::{decode, decoders, difference, golden, png};

@@ -1,4 +1,4 @@
-//! RecordIO of dmlc-core (include/dmlc/recordio.h, src/recordio.cc), the container of MXNet's `.rec` files. Not for what is
+//! RecordIO of dmlc-core (include/dmlc/recordio.h, src/coreio.cc), the container of MXNet's `.rec` files. Not for what is
 //! in a record: see [`image_record`](crate::format::image_record).
 //!
 //! A part is magic, flag (3 bits) and length (29 bits), data, and zeros up to a multiple of 4 bytes; all little-endian. A
@@ -10,7 +10,7 @@ use std::io::Write;
 use std::ops::{Deref, Range};
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::dimension::{ImageLimit, ImageLimits};
+use ringmark_core::dimension::{ImageLimit, ImageLimits};
 
 use crate::byte_source::{ByteSource, grow};
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark_record::dimension::OverLimit;
+use ringmark_core::dimension::OverLimit;
 
 use super::*;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use expect_test::expect;
 use png::{BitDepth, ColorType};
-use ringmark_record::dimension::{Augmentation, BadImage};
+use ringmark_core::dimension::{Augmentation, BadImage};
 
 use super::tests::config;
 use super::*;

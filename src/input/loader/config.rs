@@ -1,6 +1,6 @@
 //! How batches are made: what a rank is asked.
 
-use ringmark_record::dimension::{BadImage, DecoderChoice, ImageLimits, Scaling};
+use ringmark_core::dimension::{BadImage, DecoderChoice, ImageLimits, Scaling};
 
 use crate::augment::Recipe;
 

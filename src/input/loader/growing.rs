@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 use bytes::BytesMut;
-use ringmark_record::dimension::{BadImage, OverLimit};
+use ringmark_core::dimension::{BadImage, OverLimit};
 
 /// Pixels and labels of one step.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use ringmark_record::dimension::{
+use ringmark_core::dimension::{
     Augmentation, BadImage, DecoderChoice, ImageLimit, ImageLimits, Interpolation, Scaling,
 };
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use expect_test::expect;
-use ringmark_record::dimension::{Augmentation, BadImage};
+use ringmark_core::dimension::{Augmentation, BadImage};
 
 use super::tests::{config, images};
 use super::*;

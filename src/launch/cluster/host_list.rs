@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use ringmark_record::host::host_list;
+use ringmark_core::host::host_list;
 
 use crate::launch::cluster::hosts::{HOSTFILE, Host, Hosts};
 

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::process::Command;
 
 use anyhow::{bail, ensure};
-use ringmark_record::dimension::Case;
-use ringmark_record::host::host_list::compact;
+use ringmark_core::dimension::Case;
+use ringmark_core::host::host_list::compact;
 
 /// What the source of hosts begins with that come from a file.
 pub const HOSTFILE: &str = "the hostfile";

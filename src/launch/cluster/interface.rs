@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use anyhow::{anyhow, ensure};
 use ipnet::Ipv4Net;
-use ringmark_record::host::inspection;
+use ringmark_core::host::inspection;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use ringmark_record::dimension::DeviceChoice;
+use ringmark_core::dimension::DeviceChoice;
 
 use crate::launch::cluster::hosts::{Host, count_gpus};
 use crate::launch::cluster::remote::Remote;

@@ -13,8 +13,8 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use ringmark_record::dimension::DeviceChoice;
-use ringmark_record::options::usage::usage;
+use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::remote::Remote;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringmark_record::dimension::DeviceChoice;
-use ringmark_record::host::{Inspection, Order, Reply};
+use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::host::{Inspection, Order, Reply};
 
 use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::ssh_failure;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
-use ringmark_record::dimension::DeviceChoice;
+use ringmark_core::dimension::DeviceChoice;
 
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::ssh::SshOptions;

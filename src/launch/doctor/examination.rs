@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::ensure;
-use ringmark_record::dimension::Seconds;
+use ringmark_core::dimension::Seconds;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ringmark_record::dimension::{DeviceChoice, Seconds};
-use ringmark_record::host::{Inspection, Order, Reply};
-use ringmark_record::validity::thresholds::HEAVY_FOREIGN_LOAD;
+use ringmark_core::dimension::{DeviceChoice, Seconds};
+use ringmark_core::host::{Inspection, Order, Reply};
+use ringmark_core::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
 use serde::Serialize;
 

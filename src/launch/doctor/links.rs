@@ -6,9 +6,9 @@ use std::net::SocketAddrV4;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use ringmark_record::dimension::{GigabytesPerSecond, Seconds};
-use ringmark_record::host::{Order, Reply};
-use ringmark_record::stats::summary;
+use ringmark_core::dimension::{GigabytesPerSecond, Seconds};
+use ringmark_core::host::{Order, Reply};
+use ringmark_core::stats::summary;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use ringmark_record::dimension::{Bytes, Seconds};
-use ringmark_record::host::environment::plain_lines;
+use ringmark_core::dimension::{Bytes, Seconds};
+use ringmark_core::host::environment::plain_lines;
 use schemars::JsonSchema;
 use serde::Serialize;
 

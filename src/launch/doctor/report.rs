@@ -5,8 +5,8 @@ use std::hash::Hash;
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::host_list::compact;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::host_list::compact;
 
 use crate::launch::doctor::checks::finding::{Check, Finding, Severity, megabytes};
 use crate::launch::doctor::examination::Examination;
@@ -281,7 +281,7 @@ mod tests {
     use std::path::Path;
 
     use expect_test::expect;
-    use ringmark_record::dimension::device::DeviceChoice;
+    use ringmark_core::dimension::device::DeviceChoice;
 
     use super::*;
     use crate::launch::cluster::ssh_failure::SshFailure;

@@ -4,7 +4,7 @@
 use std::fs;
 
 use anyhow::{Context, anyhow, bail};
-use ringmark_record::options::usage::usage;
+use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::local::environment::{GRID_ENGINE, LaunchEnvironment};

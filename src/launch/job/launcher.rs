@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
-use ringmark_record::benchmark::kv_store::KvStoreConfig;
-use ringmark_record::dimension::{Bytes, Case, DeviceChoice};
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::kv_store::KvStoreConfig;
+use ringmark_core::dimension::{Bytes, Case, DeviceChoice};
+use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::{self, Host, Hosts};
 use crate::launch::cluster::interface::Interface;

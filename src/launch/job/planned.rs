@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use ringmark_record::file::{run_name, whole_file};
-use ringmark_record::host::MemoryShortage;
-use ringmark_record::host::heartbeat::LAUNCHER_VARIABLE;
-use ringmark_record::line::dlperf;
+use ringmark_core::file::{run_name, whole_file};
+use ringmark_core::host::MemoryShortage;
+use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
+use ringmark_core::line::dlperf;
 
 use crate::launch::job::process::{self, Ended, Heard};
 use crate::launch::job::request::Job;

@@ -12,8 +12,8 @@ use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid};
-use ringmark_record::host::LauncherAddress;
-use ringmark_record::host::heartbeat::LAUNCHER_VARIABLE;
+use ringmark_core::host::LauncherAddress;
+use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
 
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::{Watch, WatchedRanks};

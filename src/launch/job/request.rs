@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ringmark_record::dimension::{Bytes, Case};
-use ringmark_record::host::inspection::INTERFACE_VARIABLE;
+use ringmark_core::dimension::{Bytes, Case};
+use ringmark_core::host::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::interface::Interface;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
 
 use anyhow::{Context, anyhow, ensure};
-use ringmark_record::dimension::DeviceChoice;
-use ringmark_record::host::host_list::compact;
-use ringmark_record::options::usage::usage;
+use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::host::host_list::compact;
+use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::job::mpirun::TRANSPORTS;

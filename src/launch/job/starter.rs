@@ -2,8 +2,8 @@
 //! hosts of a job of Grid Engine in [`gridengine`].
 
 use anyhow::{Context, anyhow};
-use ringmark_record::dimension::DeviceChoice;
-use ringmark_record::options::usage::usage;
+use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::gridengine;

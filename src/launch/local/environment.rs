@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use ringmark_record::host::environment::{is_allowed, is_forwarded};
+use ringmark_core::host::environment::{is_allowed, is_forwarded};
 
 /// MPI's name for shared memory by process-to-process copy, which a container's seccomp rules forbid.
 pub const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";

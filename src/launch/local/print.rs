@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use console::{Color, Style};
-use ringmark_record::untrusted_text::printable_lines;
+use ringmark_core::untrusted_text::printable_lines;
 
 /// Words that are verdicts, with their colours.
 const VERDICTS: [(&str, Color); 6] = [

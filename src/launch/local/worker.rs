@@ -3,7 +3,7 @@
 use std::path::{self, Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use ringmark_record::options::usage::usage;
+use ringmark_core::options::usage::usage;
 
 use crate::launch::local::environment::{LaunchEnvironment, is_program};
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ringmark_record::file::run_name::RunName;
+use ringmark_core::file::run_name::RunName;
 
 use crate::launch::sweep::benchmark::JobPlan;
 use crate::launch::sweep::ledger::Ledger;

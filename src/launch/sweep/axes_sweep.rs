@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{anyhow, bail, ensure};
-use ringmark_record::benchmark::warning::{self, Warning};
-use ringmark_record::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
-use ringmark_record::dimension::{Case, DeviceKind, ImagesPerSecond, KvStore};
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::file::whole_file;
-use ringmark_record::line::dlperf::{self, Line};
-use ringmark_record::stats::summary;
-use ringmark_record::trace::TraceConfig;
-use ringmark_record::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
+use ringmark_core::benchmark::warning::{self, Warning};
+use ringmark_core::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
+use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond, KvStore};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::file::whole_file;
+use ringmark_core::line::dlperf::{self, Line};
+use ringmark_core::stats::summary;
+use ringmark_core::trace::TraceConfig;
+use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;
@@ -311,7 +311,7 @@ fn base_of(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::benchmark::train::config::TrainConfig;
+    use ringmark_core::benchmark::train::config::TrainConfig;
 
     use super::*;
     use crate::launch::sweep::plan::BatchSizes;

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use ringmark_record::benchmark::{BenchmarkKind, Record};
-use ringmark_record::dimension::Case;
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::MemoryShortage;
-use ringmark_record::manifest::Conditions;
-use ringmark_record::progress::JobProgress;
+use ringmark_core::benchmark::{BenchmarkKind, Record};
+use ringmark_core::dimension::Case;
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::host::MemoryShortage;
+use ringmark_core::manifest::Conditions;
+use ringmark_core::progress::JobProgress;
 
 use crate::launch::job::request::{JobFiles, ServerRanks};
 use crate::launch::local::environment::LaunchEnvironment;

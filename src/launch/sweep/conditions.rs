@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use ringmark_record::file::sha256;
-use ringmark_record::manifest::Conditions;
+use ringmark_core::file::sha256;
+use ringmark_core::manifest::Conditions;
 
 use crate::launch::cluster::interface::Interface;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};

@@ -1,10 +1,10 @@
 //! What a job will take of each of its ranks, by its configuration alone: arithmetic and memory. Pure. Not for what that
 //! means for a machine: that is [`estimate`](crate::launch::sweep::estimate)'s.
 
-use ringmark_record::benchmark::score::ScoreConfig;
-use ringmark_record::benchmark::train::TrainConfig;
-use ringmark_record::dimension::model_facts::PASSES_OF_TRAINING;
-use ringmark_record::dimension::{BatchMemory, DeviceKind, Dtype};
+use ringmark_core::benchmark::score::ScoreConfig;
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::dimension::model_facts::PASSES_OF_TRAINING;
+use ringmark_core::dimension::{BatchMemory, DeviceKind, Dtype};
 
 /// What a job will take.
 #[derive(Debug, Clone, Copy, PartialEq)]

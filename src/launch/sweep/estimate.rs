@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
-use ringmark_record::dimension::{Bytes, Dtype};
+use ringmark_core::dimension::{Bytes, Dtype};
 
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::request::{NeededMemory, hosts_of_all};
@@ -160,8 +160,8 @@ fn roughly(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use ringmark_record::benchmark::train::config::TrainConfig;
-    use ringmark_record::dimension::case::Case;
+    use ringmark_core::benchmark::train::config::TrainConfig;
+    use ringmark_core::dimension::case::Case;
 
     use super::*;
     use crate::launch::job::request::{JobFiles, ServerRanks};

@@ -11,9 +11,9 @@ use anyhow::{Context, anyhow, ensure};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use ringmark_record::file::run_name::{self, LOCK};
-use ringmark_record::file::whole_file;
-use ringmark_record::options::usage::usage;
+use ringmark_core::file::run_name::{self, LOCK};
+use ringmark_core::file::whole_file;
+use ringmark_core::options::usage::usage;
 
 use crate::launch::local::disk;
 use crate::launch::local::print::print_error;

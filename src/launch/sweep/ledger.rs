@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::{KvStore, Seconds};
-use ringmark_record::file::run_name::{self, BASELINE, MANIFEST, RunName};
-use ringmark_record::host::MemoryShortage;
-use ringmark_record::manifest::{Conditions, FileHashes, Manifest, RanOn, RunState};
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::dimension::{KvStore, Seconds};
+use ringmark_core::file::run_name::{self, BASELINE, MANIFEST, RunName};
+use ringmark_core::host::MemoryShortage;
+use ringmark_core::manifest::{Conditions, FileHashes, Manifest, RanOn, RunState};
+use ringmark_core::options::usage::usage;
 
 use crate::launch::local::disk;
 use crate::launch::sweep::conditions::SERVER_HOSTS;

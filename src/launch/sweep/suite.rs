@@ -5,13 +5,13 @@ use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::exchange::BackendChoice;
-use ringmark_record::benchmark::train::{RunRecord, TrainConfig};
-use ringmark_record::dimension::{Case, DeviceKind, Dtype, Model};
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::file::whole_file;
-use ringmark_record::line::pytorch_ddp;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::exchange::BackendChoice;
+use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
+use ringmark_core::dimension::{Case, DeviceKind, Dtype, Model};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::file::whole_file;
+use ringmark_core::line::pytorch_ddp;
 
 use crate::launch::cluster::hosts::Hosts;
 
@@ -119,7 +119,7 @@ fn steps(record: &RunRecord, warmup: u32) -> impl Iterator<Item = f64> {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::benchmark::exchange::ExchangeConfig;
+    use ringmark_core::benchmark::exchange::ExchangeConfig;
 
     use super::*;
 

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::train::TrainConfig;
-use ringmark_record::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model};
+use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model};
 use serde_json::Value;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
@@ -258,7 +258,7 @@ fn point(group: &Group, case: &TrainedCase, batch_size: u32) -> BatchPoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringmark_record::host::memory_shortage::MemoryShortage;
+    use ringmark_core::host::memory_shortage::MemoryShortage;
 
     #[test]
     fn a_batch_without_memory_stands_in_its_line() {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::benchmark::warning::{Warning, WarningKind};
-use ringmark_record::dimension::{Bytes, Case, ImagesPerSecond};
-use ringmark_record::host::RankPlace;
-use ringmark_record::stats::summary::{coefficient_of_variation, median, step_percentiles};
+use ringmark_core::benchmark::warning::{Warning, WarningKind};
+use ringmark_core::dimension::{Bytes, Case, ImagesPerSecond};
+use ringmark_core::host::RankPlace;
+use ringmark_core::stats::summary::{coefficient_of_variation, median, step_percentiles};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::keyword_enum;
-use ringmark_record::manifest::{Manifest, RanOn, RunState};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::keyword_enum;
+use ringmark_core::manifest::{Manifest, RanOn, RunState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

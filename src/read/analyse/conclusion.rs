@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::options::keyword_enum::KeywordEnum;
-use ringmark_record::stats::scaling_loss::{Difference, Part};
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::figures::{Figures, Group, TrainedCase};
 use crate::read::analyse::scaling_loss::{self, CaseLoss};

@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use ringmark_record::benchmark::train::config::IMAGENET_IMAGES;
-use ringmark_record::dimension::{Case, ImagesPerSecond, Seconds};
-use ringmark_record::keyword_enum;
-use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_core::benchmark::train::config::IMAGENET_IMAGES;
+use ringmark_core::dimension::{Case, ImagesPerSecond, Seconds};
+use ringmark_core::keyword_enum;
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -4,8 +4,8 @@
 //! for the sum of the bucket before it, or without overlap for all of backward; the gradient waits for the layers of that rank's
 //! backward, and they for its forward. With an asynchronous kv-store no rank waits for another, and none is held.
 
-use ringmark_record::dimension::KvStore;
-use ringmark_record::trace::{Lane, RankTrace, Span, Timeline};
+use ringmark_core::dimension::KvStore;
+use ringmark_core::trace::{Lane, RankTrace, Span, Timeline};
 
 /// What begins so soon after something else did not wait for more: a share of the iteration.
 const AT_ONCE: f64 = 0.002;
@@ -190,9 +190,9 @@ fn of_bucket<'a>(spans: &[(u32, u32, &'a Span)], rank: &RankTrace, number: u32) 
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::dimension::units::Bytes;
-    use ringmark_record::trace::clock::{ClockMethod, ClockReading, RankClock};
-    use ringmark_record::trace::span::{Direction, LayerKind, LayerPass};
+    use ringmark_core::dimension::units::Bytes;
+    use ringmark_core::trace::clock::{ClockMethod, ClockReading, RankClock};
+    use ringmark_core::trace::span::{Direction, LayerKind, LayerPass};
 
     use super::*;
 

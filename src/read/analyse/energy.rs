@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use ringmark_record::dimension::DeviceKind;
-use ringmark_record::host::{HostUse, Quantity, Telemetry};
-use ringmark_record::stats::summary::median;
+use ringmark_core::dimension::DeviceKind;
+use ringmark_core::host::{HostUse, Quantity, Telemetry};
+use ringmark_core::stats::summary::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

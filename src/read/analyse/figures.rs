@@ -1,16 +1,16 @@
 //! Runs into figures: groups of equal conditions, cases, speedup, efficiency. Pure: no files, no printing.
 //!
-//! Speeds of one run are made in [`crate::read::load::record`]; formulas over runs are those of `ringmark_record::stats`.
+//! Speeds of one run are made in [`crate::read::load::record`]; formulas over runs are those of `ringmark_core::stats`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore};
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
-use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
+use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::stats::scaling::{communication_cost, efficiency, speedup};
+use ringmark_core::stats::summary::{coefficient_of_variation, mean, median};
 use schemars::JsonSchema;
 use serde::Serialize;
 

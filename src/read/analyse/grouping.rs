@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::kv_store::KvStoreConfig;
-use ringmark_record::dimension::{Dtype, KvStore, Model};
-use ringmark_record::line::other_tool::tool::Tool;
-use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::kv_store::KvStoreConfig;
+use ringmark_core::dimension::{Dtype, KvStore, Model};
+use ringmark_core::line::other_tool::tool::Tool;
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde::Serialize;
 use serde_json::Value;
 

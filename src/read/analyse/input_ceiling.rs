@@ -11,9 +11,9 @@
 //!   taken to stay as they are, though both have less to do: the size is on the safe side. Where JPEG is decoded at a fraction
 //!   of its size the time is not proportional, and no size is named; nor is one below the size that the network takes.
 
-use ringmark_record::benchmark::input::{Ceiling, InputRecord, PageCache};
-use ringmark_record::dimension::units::thousands;
-use ringmark_record::dimension::{ImagesPerSecond, Scaling};
+use ringmark_core::benchmark::input::{Ceiling, InputRecord, PageCache};
+use ringmark_core::dimension::units::thousands;
+use ringmark_core::dimension::{ImagesPerSecond, Scaling};
 
 use crate::read::analyse::input_demand::{Basis, Demand};
 
@@ -243,13 +243,13 @@ impl FromDisk {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::benchmark::input::config::InputConfig;
-    use ringmark_record::benchmark::input::pass::{HostPass, InputPass};
-    use ringmark_record::benchmark::input::record::StoredImages;
-    use ringmark_record::dimension::case::Case;
-    use ringmark_record::dimension::device::DeviceKind;
-    use ringmark_record::dimension::units::{Bytes, Seconds};
-    use ringmark_record::host::environment::{Environment, RankPlace};
+    use ringmark_core::benchmark::input::config::InputConfig;
+    use ringmark_core::benchmark::input::pass::{HostPass, InputPass};
+    use ringmark_core::benchmark::input::record::StoredImages;
+    use ringmark_core::dimension::case::Case;
+    use ringmark_core::dimension::device::DeviceKind;
+    use ringmark_core::dimension::units::{Bytes, Seconds};
+    use ringmark_core::host::environment::{Environment, RankPlace};
 
     use super::*;
 
@@ -295,7 +295,7 @@ mod tests {
                 shorter_edge: 400.0,
                 aspect: 1.25,
             }),
-            augmentation: ringmark_record::dimension::image_input::Augmentation::Imagenet,
+            augmentation: ringmark_core::dimension::image_input::Augmentation::Imagenet,
             decoder: Some("zune-jpeg".to_owned()),
             passes: vec![
                 pass(PageCache::Cold, 14, 1210.0, 4.9),

@@ -1,7 +1,7 @@
 //! Rows that others published, to stand beside measured ones: each with its source and what keeps it from being taken
 //! for more than it is. Numbers as they were printed there; nothing here was measured by ringmark.
 
-use ringmark_record::dimension::{Case, Dtype, ImagesPerSecond, Model};
+use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model};
 
 /// One row of one table.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,8 +88,8 @@ pub const DLPERF: [Published; 2] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringmark_record::stats::scaling::speedup;
-    use ringmark_record::stats::summary::median;
+    use ringmark_core::stats::scaling::speedup;
+    use ringmark_core::stats::summary::median;
 
     #[test]
     fn the_rows_agree_with_themselves_and_with_the_speedups_beside_them() {

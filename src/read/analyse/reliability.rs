@@ -1,13 +1,13 @@
 //! Why figures are unreliable, and what to do about it. Thresholds and their reasons are in
-//! [`ringmark_record::validity::thresholds`]. Not for what a reader should know of figures that stand: those are warnings.
+//! [`ringmark_core::validity::thresholds`]. Not for what a reader should know of figures that stand: those are warnings.
 
 use std::fmt;
 
-use ringmark_record::benchmark::bandwidth::BandwidthRecord;
-use ringmark_record::dimension::Case;
-use ringmark_record::validity::observed::Observed;
-use ringmark_record::validity::thresholds::{HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY, WILD_SPREAD};
-use ringmark_record::validity::{self, ForeignLoad};
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::dimension::Case;
+use ringmark_core::validity::observed::Observed;
+use ringmark_core::validity::thresholds::{HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY, WILD_SPREAD};
+use ringmark_core::validity::{self, ForeignLoad};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::warning::Warning;
-use ringmark_record::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model, Phases, Seconds};
-use ringmark_record::stats::scaling_loss::{Difference, Part};
+use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::warning::Warning;
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model, Phases, Seconds};
+use ringmark_core::stats::scaling_loss::{Difference, Part};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

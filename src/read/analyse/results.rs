@@ -1,11 +1,11 @@
 //! The results that one report is about: runs of sweeps, of bandwidth, of input; each under a name of its own.
 
-use ringmark_record::benchmark::bandwidth::BandwidthRecord;
-use ringmark_record::benchmark::input::InputRecord;
-use ringmark_record::dimension::{Case, Seconds};
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::{Environment, RankPlace};
-use ringmark_record::trace::Timeline;
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::input::InputRecord;
+use ringmark_core::dimension::{Case, Seconds};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::host::{Environment, RankPlace};
+use ringmark_core::trace::Timeline;
 
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::Group;

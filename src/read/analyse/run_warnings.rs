@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::benchmark::warning::{self, Warning};
+use ringmark_core::benchmark::warning::{self, Warning};
 
 /// Warnings of the counted runs of `what`, given by number, once each however many runs have it, as the first of them has it; the gravest
 /// first. Of many of one kind those that the runs name first.

@@ -1,9 +1,9 @@
-//! The scaling loss of a case: what its runs give to `ringmark_record::stats::scaling_loss`, which has the formulas. Not for
+//! The scaling loss of a case: what its runs give to `ringmark_core::stats::scaling_loss`, which has the formulas. Not for
 //! showing it.
 
-use ringmark_record::dimension::{Case, ImagesPerSecond, Phase};
-use ringmark_record::options::keyword_enum::KeywordEnum;
-use ringmark_record::stats::scaling_loss::{Difference, Part, RunStep, ScalingLoss, StepTimes, scaling_loss};
+use ringmark_core::dimension::{Case, ImagesPerSecond, Phase};
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::stats::scaling_loss::{Difference, Part, RunStep, ScalingLoss, StepTimes, scaling_loss};
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::load::iteration_times::IterationTimes;

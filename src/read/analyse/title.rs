@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::benchmark::exchange::{BackendChoice, Switch};
-use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
-use ringmark_record::benchmark::measured_and_warmup;
-use ringmark_record::dimension::{Case, DeviceChoice, DeviceKind};
-use ringmark_record::line::other_tool::tool::Tool;
+use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
+use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
+use ringmark_core::benchmark::measured_and_warmup;
+use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind};
+use ringmark_core::line::other_tool::tool::Tool;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 

@@ -2,9 +2,9 @@
 //! plain matrix products in the same runs, and of the peak that its maker publishes. The last is model FLOPs utilization
 //! (MFU; PaLM, Chowdhery et al., 2022, appendix B). Pure.
 
-use ringmark_record::dimension::model_facts::PASSES_OF_TRAINING;
-use ringmark_record::dimension::{ImagesPerSecond, Model, TeraflopsPerSecond};
-use ringmark_record::stats::summary::median;
+use ringmark_core::dimension::model_facts::PASSES_OF_TRAINING;
+use ringmark_core::dimension::{ImagesPerSecond, Model, TeraflopsPerSecond};
+use ringmark_core::stats::summary::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! What the division of the batch cost the cases of a sweep with `--work-load`; the formulas are those of
-//! `ringmark_record::stats::work_split`. Not for showing it.
+//! `ringmark_core::stats::work_split`. Not for showing it.
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::stats::work_split::split_times;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::stats::work_split::split_times;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

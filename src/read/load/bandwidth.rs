@@ -5,13 +5,13 @@ use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::{BandwidthRecord, figures};
-use ringmark_record::dimension::{Case, Operation};
-use ringmark_record::file::run_name::{BANDWIDTH_RECORD, bandwidth_files};
-use ringmark_record::file::whole_file;
-use ringmark_record::options::keyword_enum::KeywordEnum;
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, figures};
+use ringmark_core::dimension::{Case, Operation};
+use ringmark_core::file::run_name::{BANDWIDTH_RECORD, bandwidth_files};
+use ringmark_core::file::whole_file;
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::options::usage::usage;
 
 use crate::read::load::problem::Problem;
 
@@ -97,10 +97,10 @@ fn read_case(path: &Path, case: Case, operation: Operation) -> anyhow::Result<Ba
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
-    use ringmark_record::dimension::device::DeviceKind;
-    use ringmark_record::dimension::units::Seconds;
-    use ringmark_record::host::environment::{Environment, RankPlace};
+    use ringmark_core::benchmark::bandwidth::config::BandwidthConfig;
+    use ringmark_core::dimension::device::DeviceKind;
+    use ringmark_core::dimension::units::Seconds;
+    use ringmark_core::host::environment::{Environment, RankPlace};
 
     fn write(root: &Path, case: &str, ranks: u32, failure: Option<&str>) {
         let place = |rank| RankPlace {

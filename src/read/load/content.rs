@@ -6,14 +6,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ringmark_record::benchmark::bandwidth::BandwidthRecord;
-use ringmark_record::benchmark::input::InputRecord;
-use ringmark_record::benchmark::score::ScoreRecord;
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::benchmark::{BenchmarkKind, Record};
-use ringmark_record::dimension::Model;
-use ringmark_record::file::whole_file;
-use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::input::InputRecord;
+use ringmark_core::benchmark::score::ScoreRecord;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::{BenchmarkKind, Record};
+use ringmark_core::dimension::Model;
+use ringmark_core::file::whole_file;
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde::de::IgnoredAny;
 
 /// Kind of what `ringmark extract` writes of training.

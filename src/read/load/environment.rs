@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 
-use ringmark_record::dimension::{Bytes, Seconds};
-use ringmark_record::host::{Environment, RankPlace};
+use ringmark_core::dimension::{Bytes, Seconds};
+use ringmark_core::host::{Environment, RankPlace};
 
 /// Every word that was seen, by the name of what it says; a variable has its own name.
 pub type EnvironmentText = BTreeMap<String, BTreeSet<String>>;

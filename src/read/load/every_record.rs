@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
-use ringmark_record::benchmark::Record;
-use ringmark_record::dimension::{Bytes, Dtype, ImagesPerSecond, TeraflopsPerSecond, device_peak};
-use ringmark_record::file::whole_file;
-use ringmark_record::host::{Environment, RankPlace};
+use ringmark_core::benchmark::Record;
+use ringmark_core::dimension::{Bytes, Dtype, ImagesPerSecond, TeraflopsPerSecond, device_peak};
+use ringmark_core::file::whole_file;
+use ringmark_core::host::{Environment, RankPlace};
 
 use crate::read::load::log;
 use crate::read::load::problem::Problem;

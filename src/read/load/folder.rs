@@ -8,12 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::{Case, DeviceChoice, Dtype, KvStore, Model};
-use ringmark_record::file::run_name::{BASELINE, INPUT_RECORD, MANIFEST, RunName, bandwidth_operation};
-use ringmark_record::host::MemoryShortage;
-use ringmark_record::manifest::{Manifest, RunState};
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::dimension::{Case, DeviceChoice, Dtype, KvStore, Model};
+use ringmark_core::file::run_name::{BASELINE, INPUT_RECORD, MANIFEST, RunName, bandwidth_operation};
+use ringmark_core::host::MemoryShortage;
+use ringmark_core::manifest::{Manifest, RunState};
+use ringmark_core::options::usage::usage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

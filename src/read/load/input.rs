@@ -4,10 +4,10 @@ use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::input::InputRecord;
-use ringmark_record::file::run_name::INPUT_RECORD;
-use ringmark_record::file::whole_file;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::input::InputRecord;
+use ringmark_core::file::run_name::INPUT_RECORD;
+use ringmark_core::file::whole_file;
 
 use crate::read::load::problem::Problem;
 

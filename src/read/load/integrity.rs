@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringmark_record::manifest::{Manifest, RunState};
+use ringmark_core::manifest::{Manifest, RunState};
 use serde_json::Value;
 
 use crate::read::load::folder::{self, FoundRun};

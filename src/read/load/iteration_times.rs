@@ -1,9 +1,9 @@
 //! Mean times of an iteration and of its phases, by rank, from a record's iterations.
 
-use ringmark_record::benchmark::train::Iteration;
-use ringmark_record::dimension::{Phase, Phases, Seconds};
-use ringmark_record::host::RankPlace;
-use ringmark_record::stats::summary::{Spread, mean, median_weights};
+use ringmark_core::benchmark::train::Iteration;
+use ringmark_core::dimension::{Phase, Phases, Seconds};
+use ringmark_core::host::RankPlace;
+use ringmark_core::stats::summary::{Spread, mean, median_weights};
 
 /// Times of one iteration: means over ranks and iterations, of the median run where there are several runs.
 #[derive(Debug, Clone, Copy, PartialEq)]

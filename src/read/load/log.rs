@@ -1,10 +1,10 @@
-//! The log of a run, from its file. What it says is [`ringmark_record::line::log`]'s. Not for the record beside it.
+//! The log of a run, from its file. What it says is [`ringmark_core::line::log`]'s. Not for the record beside it.
 
 use std::io::BufReader;
 use std::path::Path;
 
-use ringmark_record::file::whole_file;
-use ringmark_record::line::log::{self, Log};
+use ringmark_core::file::whole_file;
+use ringmark_core::line::log::{self, Log};
 
 use crate::read::load::problem::Problem;
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use ringmark_record::line::remark::Remark;
-use ringmark_record::untrusted_text::printable;
+use ringmark_core::line::remark::Remark;
+use ringmark_core::untrusted_text::printable;
 
 use crate::output;
 

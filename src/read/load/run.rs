@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::Path;
 
-use ringmark_record::benchmark::train::{RunRecord, TrainConfig};
-use ringmark_record::benchmark::warning::Warning;
-use ringmark_record::benchmark::{Profile, SweepRecord};
-use ringmark_record::dimension::{Bytes, DeviceKind, ImagesPerSecond, Seconds};
-use ringmark_record::host::{Environment, HostUse, RankPlace};
-use ringmark_record::line::log::Log;
-use ringmark_record::validity::ForeignLoad;
+use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
+use ringmark_core::benchmark::warning::Warning;
+use ringmark_core::benchmark::{Profile, SweepRecord};
+use ringmark_core::dimension::{Bytes, DeviceKind, ImagesPerSecond, Seconds};
+use ringmark_core::host::{Environment, HostUse, RankPlace};
+use ringmark_core::line::log::Log;
+use ringmark_core::validity::ForeignLoad;
 
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::every_record::{self, DeviceRates};

@@ -1,12 +1,12 @@
 //! Runs of scoring.
 
-use ringmark_record::benchmark::SweepRecord;
-use ringmark_record::benchmark::score::{ScoreConfig, ScoreRecord};
-use ringmark_record::dimension::{DeviceChoice, Model, Seconds};
-use ringmark_record::line::log::Log;
-use ringmark_record::trace::TraceConfig;
-use ringmark_record::validity;
-use ringmark_record::validity::observed::Observed;
+use ringmark_core::benchmark::SweepRecord;
+use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
+use ringmark_core::dimension::{DeviceChoice, Model, Seconds};
+use ringmark_core::line::log::Log;
+use ringmark_core::trace::TraceConfig;
+use ringmark_core::validity;
+use ringmark_core::validity::observed::Observed;
 
 use crate::read::load::every_record::{self, DeviceRates};
 use crate::read::load::folder::FoundRun;

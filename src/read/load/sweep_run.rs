@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ringmark_record::benchmark::SweepRecord;
-use ringmark_record::dimension::{KvStore, Seconds};
-use ringmark_record::file::run_name::{self, RunName};
-use ringmark_record::manifest::RanOn;
-use ringmark_record::options::option_table::{self, AUTO_BATCH_SIZE, Unlike};
+use ringmark_core::benchmark::SweepRecord;
+use ringmark_core::dimension::{KvStore, Seconds};
+use ringmark_core::file::run_name::{self, RunName};
+use ringmark_core::manifest::RanOn;
+use ringmark_core::options::option_table::{self, AUTO_BATCH_SIZE, Unlike};
 
 use crate::read::load::every_record;
 

@@ -3,9 +3,9 @@
 use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::file::whole_file;
-use ringmark_record::trace::{Timeline, chrome};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::file::whole_file;
+use ringmark_core::trace::{Timeline, chrome};
 
 use crate::read::load::problem::Problem;
 

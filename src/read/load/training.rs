@@ -1,16 +1,16 @@
 //! Runs of training.
 
-use ringmark_record::benchmark::SweepRecord;
-use ringmark_record::benchmark::kv_store::KvStoreUse;
-use ringmark_record::benchmark::train::{EpochEnd, RunHeader, RunRecord, TrainConfig};
-use ringmark_record::dimension::{Bytes, DeviceChoice, DeviceKind, ImagesPerSecond, Seconds};
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::line::log::Log;
-use ringmark_record::line::other_tool::tool::{Tool, Windows};
-use ringmark_record::stats::summary::{harmonic_mean, mean};
-use ringmark_record::trace::TraceConfig;
-use ringmark_record::validity;
-use ringmark_record::validity::observed::Observed;
+use ringmark_core::benchmark::SweepRecord;
+use ringmark_core::benchmark::kv_store::KvStoreUse;
+use ringmark_core::benchmark::train::{EpochEnd, RunHeader, RunRecord, TrainConfig};
+use ringmark_core::dimension::{Bytes, DeviceChoice, DeviceKind, ImagesPerSecond, Seconds};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::line::log::Log;
+use ringmark_core::line::other_tool::tool::{Tool, Windows};
+use ringmark_core::stats::summary::{harmonic_mean, mean};
+use ringmark_core::trace::TraceConfig;
+use ringmark_core::validity;
+use ringmark_core::validity::observed::Observed;
 
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::every_record::{self, DeviceRates};

@@ -1,6 +1,6 @@
 //! The checks of a result, as text and for programs.
 
-use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::BenchmarkKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! A comparison of two results as text.
 
-use ringmark_record::stats::comparison::{POWER, Verdict, for_all};
+use ringmark_core::stats::comparison::{POWER, Verdict, for_all};
 
 use crate::read::analyse::comparison::side::{ConditionDifference, SideKind};
 use crate::read::analyse::comparison::verdicts::{ComparedCase, ComparedResults, ComparedSide, ComparedTable, Row};

@@ -1,7 +1,7 @@
 //! Formats of numbers and marks of unreliable ones.
 
-use ringmark_record::dimension::units;
-use ringmark_record::dimension::{Seconds, TeraflopsPerSecond};
+use ringmark_core::dimension::units;
+use ringmark_core::dimension::{Seconds, TeraflopsPerSecond};
 
 /// Follows the figure of runs with warnings.
 pub const MARK: &str = "!";

@@ -2,7 +2,7 @@
 
 use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
 use comfy_table::{CellAlignment, LineStyle};
-use ringmark_record::untrusted_text::printable;
+use ringmark_core::untrusted_text::printable;
 
 /// Longest bar in Markdown.
 const BAR: usize = 20;

@@ -1,6 +1,6 @@
 //! Text for people as a list of paragraphs, rendered for a terminal or as Markdown.
 
-use ringmark_record::untrusted_text::printable;
+use ringmark_core::untrusted_text::printable;
 
 use crate::output::strip_control_characters;
 use crate::read::show::table::{Table, escaped};

@@ -1,6 +1,6 @@
 //! Table of the network's arithmetic, as a share of what the devices can do.
 
-use ringmark_record::dimension::TeraflopsPerSecond;
+use ringmark_core::dimension::TeraflopsPerSecond;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::utilisation::{self, Utilisation};

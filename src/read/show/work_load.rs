@@ -1,6 +1,6 @@
 //! Table of the cost of an uneven division of the batch.
 
-use ringmark_record::dimension::Seconds;
+use ringmark_core::dimension::Seconds;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::work_load::{self, WorkCost};

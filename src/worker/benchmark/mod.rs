@@ -7,8 +7,8 @@ mod score;
 mod train;
 
 use anyhow::Result;
-use ringmark_record::host::LauncherAddress;
-use ringmark_record::options::usage::usage;
+use ringmark_core::host::LauncherAddress;
+use ringmark_core::options::usage::usage;
 
 use crate::cli::Benchmark;
 

@@ -6,17 +6,17 @@
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
-use ringmark_record::benchmark::exchange::Switch;
-use ringmark_record::benchmark::image_input::DataSource;
-use ringmark_record::benchmark::score::{RectifiedConvolutions, ScoreConfig, ScoreRecord};
-use ringmark_record::benchmark::warning;
-use ringmark_record::benchmark::{SweepRecord, measured_and_warmup};
-use ringmark_record::dimension::{DeviceKind, Dtype, GraphChoice, ImagesPerSecond, Phase, Seconds, TeraflopsPerSecond};
-use ringmark_record::host::{LauncherAddress, Stage};
-use ringmark_record::stats::summary;
-use ringmark_record::trace::Lane;
-use ringmark_record::validity;
-use ringmark_record::validity::observed::Observed;
+use ringmark_core::benchmark::exchange::Switch;
+use ringmark_core::benchmark::image_input::DataSource;
+use ringmark_core::benchmark::score::{RectifiedConvolutions, ScoreConfig, ScoreRecord};
+use ringmark_core::benchmark::warning;
+use ringmark_core::benchmark::{SweepRecord, measured_and_warmup};
+use ringmark_core::dimension::{DeviceKind, Dtype, GraphChoice, ImagesPerSecond, Phase, Seconds, TeraflopsPerSecond};
+use ringmark_core::host::{LauncherAddress, Stage};
+use ringmark_core::stats::summary;
+use ringmark_core::trace::Lane;
+use ringmark_core::validity;
+use ringmark_core::validity::observed::Observed;
 use tch::{Device, Kind, Tensor};
 
 use crate::data;

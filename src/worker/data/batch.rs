@@ -1,8 +1,8 @@
 //! What a step computes with: images and labels.
 
 use anyhow::Result;
-use ringmark_record::benchmark::image_input::{DataSource, ImageInputConfig};
-use ringmark_record::dimension::{Layout, Model};
+use ringmark_core::benchmark::image_input::{DataSource, ImageInputConfig};
+use ringmark_core::dimension::{Layout, Model};
 use tch::Tensor;
 
 use crate::data::deal::Deal;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use ringmark_record::dimension::ImageRule;
+use ringmark_core::dimension::ImageRule;
 use tch::{Device, Kind};
 
 use crate::data::batch::{Batch, BatchRequest};

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use ringmark_core::benchmark::image_input::{ImageInputConfig, RankImageInput, SKIPPED_MESSAGES};
+use ringmark_core::dimension::{Augmentation, Bytes, ImageRule, Layout, Model, Seconds};
 use ringmark_input::augment::{Normalization, Recipe, Resize};
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::Form;
 use ringmark_input::loader::order::Share;
 use ringmark_input::loader::{Loader, LoaderConfig};
-use ringmark_record::benchmark::image_input::{ImageInputConfig, RankImageInput, SKIPPED_MESSAGES};
-use ringmark_record::dimension::{Augmentation, Bytes, ImageRule, Layout, Model, Seconds};
 use tch::{Device, Kind, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};

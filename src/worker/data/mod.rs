@@ -10,7 +10,7 @@ pub mod images;
 mod synthetic;
 
 use anyhow::Result;
-use ringmark_record::benchmark::image_input::DataSource;
+use ringmark_core::benchmark::image_input::DataSource;
 use tch::Device;
 
 use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};

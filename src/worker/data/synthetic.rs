@@ -1,7 +1,7 @@
 //! Random images and labels, the same that PyTorch makes: `manual_seed(seed + rank)`, `randn`, then `randint`.
 
 use anyhow::Result;
-use ringmark_record::dimension::ImageRule;
+use ringmark_core::dimension::ImageRule;
 use tch::{Device, Kind, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest};

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
 use tch::Tensor;
 
 use crate::exchange::backend::{Backend, select};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ringmark_record::dimension::Bytes;
+use ringmark_core::dimension::Bytes;
 
 /// Consecutive parameters, in backward order, whose gradients are reduced at once.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Sizes and residuals of the codes of a run.
 
-use ringmark_record::benchmark::compression::CompressionUse;
-use ringmark_record::dimension::Bytes;
+use ringmark_core::benchmark::compression::CompressionUse;
+use ringmark_core::dimension::Bytes;
 
 use crate::job::world::World;
 

@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use anyhow::{Result, bail};
-use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_record::dimension::Bytes;
+use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_core::dimension::Bytes;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::backend::{Backend, select};

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
-use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::host::memory;
+use ringmark_core::benchmark::exchange::Wire;
+use ringmark_core::host::memory;
 use tch::{Device, Kind, Tensor};
 
 use crate::job::world::World;

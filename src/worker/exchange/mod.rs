@@ -21,8 +21,8 @@ pub mod request;
 pub mod strategy;
 
 use anyhow::Result;
-use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_record::benchmark::kv_store::KvStoreUse;
+use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_core::benchmark::kv_store::KvStoreUse;
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;

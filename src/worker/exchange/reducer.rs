@@ -6,11 +6,11 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail};
-use ringmark_record::benchmark::exchange::{ExchangeConfig, Switch};
-use ringmark_record::dimension::{Bytes, Operation};
-use ringmark_record::host::Stage;
-use ringmark_record::trace::Lane;
-use ringmark_record::trace::span::EXCHANGE_OF_CALLER;
+use ringmark_core::benchmark::exchange::{ExchangeConfig, Switch};
+use ringmark_core::dimension::{Bytes, Operation};
+use ringmark_core::host::Stage;
+use ringmark_core::trace::Lane;
+use ringmark_core::trace::span::EXCHANGE_OF_CALLER;
 use tch::Tensor;
 
 use crate::exchange::bucket::{Bucket, BucketPlan};

@@ -1,10 +1,10 @@
 //! What a strategy and its servers are asked to do, and by which rule a sum of gradients changes the weights.
 
-use ringmark_record::benchmark::compression::GradientCompression;
-use ringmark_record::benchmark::exchange::{ExchangeConfig, Switch};
-use ringmark_record::benchmark::kv_store::KvStoreConfig;
-use ringmark_record::benchmark::train::TrainConfig;
-use ringmark_record::dimension::Dtype;
+use ringmark_core::benchmark::compression::GradientCompression;
+use ringmark_core::benchmark::exchange::{ExchangeConfig, Switch};
+use ringmark_core::benchmark::kv_store::KvStoreConfig;
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::dimension::Dtype;
 
 use crate::ffi::shim::SgdStep;
 

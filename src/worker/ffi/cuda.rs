@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use libloading::os::unix::Library;
-use ringmark_record::dimension::DeviceChoice;
+use ringmark_core::dimension::DeviceChoice;
 
 use crate::ffi::driver::{self, CudaVersion, DeviceFacts, DriverFacts};
 use crate::ffi::kernels::CompilerLibrary;

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use ringmark_record::benchmark::exchange::NcclAlgorithm;
-use ringmark_record::dimension::DeviceChoice;
-use ringmark_record::options::usage::usage;
+use ringmark_core::benchmark::exchange::NcclAlgorithm;
+use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::options::usage::usage;
 
 use crate::ffi::waiting;
 

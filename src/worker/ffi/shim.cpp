@@ -225,7 +225,7 @@ char* ringmark_exchange_stream(int64_t device, int64_t stream, int64_t* before) 
 }
 
 // `event` is created at its first recording.
-char* ringmark_record_event(void** event, int64_t stream, int64_t device, int timing) {
+char* ringmark_core_event(void** event, int64_t stream, int64_t device, int timing) {
   return guarded([&] {
     cuda()->record(
         event, stream_of(stream, device), static_cast<c10::DeviceIndex>(device),

@@ -109,7 +109,7 @@ unsafe extern "C" {
     fn ringmark_new_stream(device: i64, priority: c_int, id: *mut i64, handle: *mut *mut c_void) -> *mut c_char;
     fn ringmark_current_stream(device: i64, id: *mut i64) -> *mut c_char;
     fn ringmark_exchange_stream(device: i64, stream: i64, before: *mut i64) -> *mut c_char;
-    fn ringmark_record_event(event: *mut *mut c_void, stream: i64, device: i64, timing: c_int) -> *mut c_char;
+    fn ringmark_core_event(event: *mut *mut c_void, stream: i64, device: i64, timing: c_int) -> *mut c_char;
     fn ringmark_stream_wait_event(event: *mut c_void, stream: i64, device: i64) -> *mut c_char;
     fn ringmark_query_event(event: *mut c_void, device: i64, done: *mut c_int) -> *mut c_char;
     fn ringmark_elapsed_milliseconds(
@@ -613,7 +613,7 @@ impl Event {
     /// Sets the mark behind everything that is in `stream` now.
     pub fn record(&mut self, stream: Stream) -> Result<()> {
         // SAFETY: null or an event of this device; the shim creates it at the first recording.
-        check(unsafe { ringmark_record_event(&mut self.handle, stream.id, self.device, self.timing.into()) })
+        check(unsafe { ringmark_core_event(&mut self.handle, stream.id, self.device, self.timing.into()) })
     }
 
     /// Whether the device has passed the mark.

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ringmark_record::dimension::{Bytes, DeviceChoice, GigabytesPerSecond, Seconds};
-use ringmark_record::host::{Inspection, Library, Order, Reply, memory};
+use ringmark_core::dimension::{Bytes, DeviceChoice, GigabytesPerSecond, Seconds};
+use ringmark_core::host::{Inspection, Library, Order, Reply, memory};
 
 use crate::ffi::cuda::{self, Cuda, NoCuda};
 use crate::ffi::libraries;

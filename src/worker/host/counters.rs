@@ -1,13 +1,13 @@
 //! Counters of the kernel: what this process and its machine did between two readings. Not for judging that: see
-//! ringmark_record's validity.
+//! ringmark_core's validity.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringmark_record::dimension::{Bytes, Seconds};
-use ringmark_record::host::kernel_file::first_line;
-use ringmark_record::host::{HostUse, RankUse, control_group};
+use ringmark_core::dimension::{Bytes, Seconds};
+use ringmark_core::host::kernel_file::first_line;
+use ringmark_core::host::{HostUse, RankUse, control_group};
 
 /// The unit of times that the kernel shows to processes, whatever it counts in itself.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -90,7 +90,7 @@ pub fn clock_mhz() -> Option<f64> {
         let clock = |line: &str| line.strip_prefix("cpu MHz")?.split_once(':')?.1.trim().parse::<f64>().ok();
         clocks = table.lines().filter_map(clock).collect();
     }
-    ringmark_record::stats::summary::mean(&clocks)
+    ringmark_core::stats::summary::mean(&clocks)
 }
 
 /// Of this process, since it started.

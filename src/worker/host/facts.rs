@@ -6,9 +6,9 @@ use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringmark_record::dimension::{Bytes, Seconds};
-use ringmark_record::host::environment::is_allowed;
-use ringmark_record::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
+use ringmark_core::dimension::{Bytes, Seconds};
+use ringmark_core::host::environment::is_allowed;
+use ringmark_core::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The value of a variable that is set and not empty.

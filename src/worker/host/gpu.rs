@@ -1,7 +1,7 @@
 //! One GPU as nvidia-smi sees it. Not for the rank that uses it.
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::GpuUse;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::GpuUse;
 
 use crate::host::facts::output;
 

@@ -8,9 +8,9 @@ use anyhow::{Context, Result, anyhow};
 use ipnet::Ipv4Net;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
-use ringmark_record::host::Interface;
-use ringmark_record::host::inspection::INTERFACE_VARIABLE;
-use ringmark_record::options::usage::usage;
+use ringmark_core::host::Interface;
+use ringmark_core::host::inspection::INTERFACE_VARIABLE;
+use ringmark_core::options::usage::usage;
 
 /// All of them, by name.
 pub fn interfaces() -> Result<Vec<Interface>> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::host::control_group;
+use ringmark_core::host::control_group;
 
 use crate::host::facts;
 use crate::job::world::World;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::dimension::{DeviceChoice, DeviceKind, Dtype};
+use ringmark_core::dimension::{DeviceChoice, DeviceKind, Dtype};
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::cuda::{Cuda, NoCuda};

@@ -1,10 +1,10 @@
 //! What a record says of the ranks and of rank 0's machine: places, libraries, devices, topology and variables.
 
 use anyhow::Result;
-use ringmark_record::benchmark::{Profile, RunLabel};
-use ringmark_record::dimension::DeviceKind;
-use ringmark_record::host::environment::plain_lines;
-use ringmark_record::host::{Environment, RankPlace};
+use ringmark_core::benchmark::{Profile, RunLabel};
+use ringmark_core::dimension::DeviceKind;
+use ringmark_core::host::environment::plain_lines;
+use ringmark_core::host::{Environment, RankPlace};
 
 use crate::ffi::nccl::Nccl;
 use crate::ffi::{cuda, libraries, shim};

@@ -18,9 +18,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, getppid};
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, WELCOME};
-use ringmark_record::host::{Heartbeat, LauncherAddress, MemoryShortage, Message, Stage, memory};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::heartbeat::{LAUNCHER_VARIABLE, WELCOME};
+use ringmark_core::host::{Heartbeat, LauncherAddress, MemoryShortage, Message, Stage, memory};
 
 use crate::host::facts;
 use crate::job::standard_error;

@@ -1,11 +1,11 @@
 //! What hosts, ranks and GPUs did while the iterations ran: counters read before and after the timed loop, never in it,
-//! and brought together. Not for judging them: that is ringmark_record's validity.
+//! and brought together. Not for judging them: that is ringmark_core's validity.
 
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::{HostUse, RankUse};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::{HostUse, RankUse};
 use serde::{Deserialize, Serialize};
 
 use crate::host::counters::{HostCounters, RankCounters};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use ringmark_record::dimension::{Dtype, KernelsChoice, Layout};
-use ringmark_record::file::{sha256, whole_file};
+use ringmark_core::dimension::{Dtype, KernelsChoice, Layout};
+use ringmark_core::file::{sha256, whole_file};
 
 use crate::ffi::kernels::{Compilation, CompilerLibrary, Element, KernelSet, LoadedKernels};
 use crate::host::facts;

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::fmt;
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
-use ringmark_record::dimension::Bytes;
-use ringmark_record::host::{MemoryShortage, memory};
+use ringmark_core::dimension::Bytes;
+use ringmark_core::host::{MemoryShortage, memory};
 use tch::Device;
 
 use crate::ffi::shim;

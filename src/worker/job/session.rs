@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use ringmark_record::benchmark::exchange::NcclAlgorithm;
-use ringmark_record::benchmark::{Profile, RunLabel};
-use ringmark_record::dimension::{Bytes, Case, DeviceChoice, DeviceKind};
-use ringmark_record::file::whole_file;
-use ringmark_record::host::{Environment, LauncherAddress, RankPlace};
-use ringmark_record::untrusted_text::printable_lines;
+use ringmark_core::benchmark::exchange::NcclAlgorithm;
+use ringmark_core::benchmark::{Profile, RunLabel};
+use ringmark_core::dimension::{Bytes, Case, DeviceChoice, DeviceKind};
+use ringmark_core::file::whole_file;
+use ringmark_core::host::{Environment, LauncherAddress, RankPlace};
+use ringmark_core::untrusted_text::printable_lines;
 use tch::Device;
 
 use crate::ffi::kernels::CompilerLibrary;
@@ -32,7 +32,7 @@ use crate::job::{environment, heartbeat, memory};
 /// Gives each rank of a host an equal part of the memory that the host has left now that all have loaded their libraries.
 fn limit_memory(world: &World) {
     world.barrier();
-    let mut available = [ringmark_record::host::memory::available().0];
+    let mut available = [ringmark_core::host::memory::available().0];
     world.broadcast_on_host(&mut available);
     memory::limit_to(Bytes(available[0] / u64::from(world.local_ranks())));
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use ringmark_record::untrusted_text::printable_lines;
+use ringmark_core::untrusted_text::printable_lines;
 
 /// Writes a line at once: parts of lines would mix with those of other ranks.
 pub fn emit(line: &str) {

@@ -12,7 +12,7 @@ use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Group, Root, Source};
 
 use anyhow::{Context, Error, Result, ensure};
-use ringmark_record::host::{MemoryShortage, Message, Stage};
+use ringmark_core::host::{MemoryShortage, Message, Stage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ringmark_record::dimension::{Dtype, Seconds, TeraflopsPerSecond};
+use ringmark_core::dimension::{Dtype, Seconds, TeraflopsPerSecond};
 use tch::{Device, Kind, Tensor};
 
 use crate::job::world::World;

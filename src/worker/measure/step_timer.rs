@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ringmark_record::dimension::{Phase, Phases};
-use ringmark_record::host::Stage;
+use ringmark_core::dimension::{Phase, Phases};
+use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::shim;

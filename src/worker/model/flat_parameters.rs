@@ -6,7 +6,7 @@
 use std::cell::Cell;
 
 use anyhow::Result;
-use ringmark_record::dimension::Layout;
+use ringmark_core::dimension::Layout;
 use tch::{Kind, Tensor};
 
 use crate::model::named_tensors::NamedTensors;
@@ -92,8 +92,8 @@ mod tests {
 
     use super::*;
     use crate::data::batch::in_layout;
-    use ringmark_record::dimension::model::Model;
-    use ringmark_record::dimension::model_facts::Source;
+    use ringmark_core::dimension::model::Model;
+    use ringmark_core::dimension::model_facts::Source;
 
     use crate::model::network::Network;
     use crate::model::networks;

@@ -1,7 +1,7 @@
 //! The tensors of a model under the names that its source gives them: parameters, which are trained, and buffers, which
 //! are not.
 
-use ringmark_record::dimension::Source;
+use ringmark_core::dimension::Source;
 use tch::{Device, Kind, Tensor};
 
 /// What a tensor is to its layer.

@@ -3,7 +3,7 @@
 //! fp32 is IEEE fp32; tf32 lets CUDA round the inputs of products; fp16 and bf16 are autocast over fp32 weights.
 
 use anyhow::{Result, ensure};
-use ringmark_record::dimension::Dtype;
+use ringmark_core::dimension::Dtype;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::shim::{self, AutocastType};

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use ringmark_record::benchmark::score::RectifiedConvolutions;
-use ringmark_record::dimension::{Dtype, Layout, Model};
+use ringmark_core::benchmark::score::RectifiedConvolutions;
+use ringmark_core::dimension::{Dtype, Layout, Model};
 use tch::{Device, Tensor};
 
 use crate::model::flat_parameters::FlatParameters;

@@ -7,9 +7,9 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use ringmark_record::dimension::ModelFacts;
-use ringmark_record::file::{safetensors, whole_file};
-use ringmark_record::host::memory;
+use ringmark_core::dimension::ModelFacts;
+use ringmark_core::file::{safetensors, whole_file};
+use ringmark_core::host::memory;
 use tch::{Device, Kind, TchError, Tensor};
 
 use ::safetensors::SafeTensorError;
@@ -131,7 +131,7 @@ fn is_pickle(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use ringmark_record::dimension::model_facts::Source;
+    use ringmark_core::dimension::model_facts::Source;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringmark_record::dimension::Bytes;
+use ringmark_core::dimension::Bytes;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, Severity, megabytes};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use ringmark_record::dimension::Bytes;
+use ringmark_core::dimension::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -5,13 +5,13 @@ pub use std::net::Ipv4Addr;
 pub use std::path::Path;
 
 pub use ipnet::Ipv4Net;
-pub use ringmark_record::dimension::device::DeviceChoice;
-pub use ringmark_record::dimension::units::Bytes;
-pub use ringmark_record::dimension::units::GigabytesPerSecond;
-pub use ringmark_record::dimension::units::Seconds;
-pub use ringmark_record::host::inspection;
-pub use ringmark_record::host::inspection::Inspection;
-pub use ringmark_record::host::inspection::Library;
+pub use ringmark_core::dimension::device::DeviceChoice;
+pub use ringmark_core::dimension::units::Bytes;
+pub use ringmark_core::dimension::units::GigabytesPerSecond;
+pub use ringmark_core::dimension::units::Seconds;
+pub use ringmark_core::host::inspection;
+pub use ringmark_core::host::inspection::Inspection;
+pub use ringmark_core::host::inspection::Library;
 
 pub use crate::launch::cluster::interface::{CommonNetwork, Place};
 pub use crate::launch::cluster::ssh_failure::SshFailure;

@@ -1,6 +1,6 @@
 //! As many devices as ranks, of one kind, free and at full speed.
 
-use ringmark_record::dimension::{Bytes, DeviceChoice};
+use ringmark_core::dimension::{Bytes, DeviceChoice};
 
 use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, odd_ones, values};
 use crate::launch::doctor::host::HostFacts;

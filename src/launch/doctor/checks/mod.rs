@@ -23,7 +23,7 @@ pub mod versions;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ringmark_record::dimension::DeviceChoice;
+use ringmark_core::dimension::DeviceChoice;
 
 use crate::launch::doctor::checks::disk::ResultsFolder;
 use crate::launch::doctor::checks::finding::{Finding, Findings};

@@ -1,6 +1,6 @@
 //! The network between the hosts: interface, links, InfiniBand.
 
-use ringmark_record::dimension::GigabytesPerSecond;
+use ringmark_core::dimension::GigabytesPerSecond;
 
 use crate::launch::cluster::interface::CommonNetwork;
 use crate::launch::doctor::checks::finding::{Check, Finding, Findings, OddOne, odd_ones, values};

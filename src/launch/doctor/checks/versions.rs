@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringmark_record::host::{Inspection, Library};
+use ringmark_core::host::{Inspection, Library};
 
 use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, odd_ones, values};
 use crate::launch::doctor::host::HostFacts;

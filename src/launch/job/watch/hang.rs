@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use ringmark_record::host::host_list::compact;
+use ringmark_core::host::host_list::compact;
 
 use crate::launch::job::watch::rank::Rank;
 

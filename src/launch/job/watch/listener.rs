@@ -16,9 +16,9 @@ use nix::poll::PollFlags;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{Backlog, listen};
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::heartbeat::{self, WELCOME};
-use ringmark_record::host::{Heartbeat, LauncherAddress, MemoryShortage, Message, OutOfMemory};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::heartbeat::{self, WELCOME};
+use ringmark_core::host::{Heartbeat, LauncherAddress, MemoryShortage, Message, OutOfMemory};
 
 use crate::launch::local::acceptor::{Accepted, Acceptor, AcceptorThread, Closed};
 
@@ -387,8 +387,8 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::thread;
 
-    use ringmark_record::dimension::units::Bytes;
-    use ringmark_record::host::heartbeat::Stage;
+    use ringmark_core::dimension::units::Bytes;
+    use ringmark_core::host::heartbeat::Stage;
 
     use super::*;
 

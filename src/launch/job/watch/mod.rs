@@ -18,10 +18,10 @@ mod watchdog;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::heartbeat::INTERVAL;
-use ringmark_record::host::{LauncherAddress, MemoryShortage, Stage};
-use ringmark_record::progress::RankProgress;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::heartbeat::INTERVAL;
+use ringmark_core::host::{LauncherAddress, MemoryShortage, Stage};
+use ringmark_core::progress::RankProgress;
 
 use crate::launch::job::request::ServerRanks;
 use crate::launch::job::watch::listener::{Listener, WAITING_EVENTS, raise_descriptor_limit};

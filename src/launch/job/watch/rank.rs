@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::heartbeat;
-use ringmark_record::host::{Heartbeat, OutOfMemory, Stage};
-use ringmark_record::progress::RankProgress;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::heartbeat;
+use ringmark_core::host::{Heartbeat, OutOfMemory, Stage};
+use ringmark_core::progress::RankProgress;
 
 use crate::launch::job::watch::listener::RankFailure;
 

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::heartbeat::INTERVAL;
-use ringmark_record::host::{MemoryShortage, OutOfMemory, OutOfMemoryCount, Stage};
-use ringmark_record::progress::RankProgress;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::heartbeat::INTERVAL;
+use ringmark_core::host::{MemoryShortage, OutOfMemory, OutOfMemoryCount, Stage};
+use ringmark_core::progress::RankProgress;
 
 use crate::launch::job::request::ServerRanks;
 use crate::launch::job::watch::hang::{Hang, NAMED, name};
@@ -341,8 +341,8 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use ringmark_record::dimension::units::{Bytes, Seconds};
-    use ringmark_record::host::heartbeat::Heartbeat;
+    use ringmark_core::dimension::units::{Bytes, Seconds};
+    use ringmark_core::host::heartbeat::Heartbeat;
 
     use super::*;
     use crate::launch::job::watch::listener::RankFailure;

@@ -7,17 +7,17 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::benchmark::bandwidth::config::Messages;
-use ringmark_record::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, SizeFigures, figures};
-use ringmark_record::dimension::{Case, GigabytesPerSecond, Operation};
-use ringmark_record::file::run_name::{bandwidth_files, bandwidth_operation};
-use ringmark_record::options::option_table::arguments;
-use ringmark_record::stats::busbw::Bus;
-use ringmark_record::trace::TraceConfig;
-use ringmark_record::validity;
-use ringmark_record::validity::observed::Observed;
-use ringmark_record::validity::thresholds::HEAVY_FOREIGN_LOAD;
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::bandwidth::config::Messages;
+use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, SizeFigures, figures};
+use ringmark_core::dimension::{Case, GigabytesPerSecond, Operation};
+use ringmark_core::file::run_name::{bandwidth_files, bandwidth_operation};
+use ringmark_core::options::option_table::arguments;
+use ringmark_core::stats::busbw::Bus;
+use ringmark_core::trace::TraceConfig;
+use ringmark_core::validity;
+use ringmark_core::validity::observed::Observed;
+use ringmark_core::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -296,11 +296,11 @@ mod tests {
     use std::process::ExitStatus;
 
     use expect_test::expect;
-    use ringmark_record::benchmark::bandwidth::record::{FailureKind, MessageResult, Timing};
-    use ringmark_record::dimension::device::DeviceChoice;
-    use ringmark_record::dimension::units::{Bytes, Seconds};
-    use ringmark_record::host::environment::Environment;
-    use ringmark_record::host::resource_use::HostUse;
+    use ringmark_core::benchmark::bandwidth::record::{FailureKind, MessageResult, Timing};
+    use ringmark_core::dimension::device::DeviceChoice;
+    use ringmark_core::dimension::units::{Bytes, Seconds};
+    use ringmark_core::host::environment::Environment;
+    use ringmark_core::host::resource_use::HostUse;
 
     use super::*;
     use crate::launch::cluster::ssh::SshOptions;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
-use ringmark_record::untrusted_text::printable_lines;
+use ringmark_core::untrusted_text::printable_lines;
 
 use crate::launch::sweep::benchmark::Follower;
 

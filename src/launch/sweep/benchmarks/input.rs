@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::benchmark::input::{InputConfig, InputRecord};
-use ringmark_record::dimension::Case;
-use ringmark_record::file::run_name::{INPUT_LOG, INPUT_RECORD};
-use ringmark_record::options::option_table::arguments;
-use ringmark_record::trace::TraceConfig;
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::input::{InputConfig, InputRecord};
+use ringmark_core::dimension::Case;
+use ringmark_core::file::run_name::{INPUT_LOG, INPUT_RECORD};
+use ringmark_core::options::option_table::arguments;
+use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ringmark_record::benchmark::score::{ScoreConfig, ScoreRecord};
-use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::options::option_table;
-use ringmark_record::trace::TraceConfig;
+use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
+use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::options::option_table;
+use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::request::JobFiles;
 use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::benchmark::train::config::GRAPH_WARMUP;
-use ringmark_record::benchmark::train::{LearningConfig, RunRecord, TrainConfig};
-use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
-use ringmark_record::dimension::DeviceKind;
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::options::option_table;
-use ringmark_record::trace::TraceConfig;
+use ringmark_core::benchmark::kv_store::KvStore;
+use ringmark_core::benchmark::train::config::GRAPH_WARMUP;
+use ringmark_core::benchmark::train::{LearningConfig, RunRecord, TrainConfig};
+use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
+use ringmark_core::dimension::DeviceKind;
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::options::option_table;
+use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::request::{JobFiles, ServerRanks};
 use crate::launch::local::out::absolute_out;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ringmark_record::progress::Progress;
+use ringmark_core::progress::Progress;
 
 use crate::launch::sweep::live::lines::{headline, lines};
 

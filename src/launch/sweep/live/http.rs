@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use nix::poll::PollFlags;
-use ringmark_record::options::usage::usage;
+use ringmark_core::options::usage::usage;
 
 use crate::launch::local::acceptor::{Accepted, Acceptor, AcceptorThread, Closed};
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::progress::Progress;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::progress::Progress;
 
 /// What was said last; the same for all who have a clone.
 #[derive(Debug, Clone, Default)]

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::progress::{AllRanks, JobProgress, Progress, RankProgress};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::progress::{AllRanks, JobProgress, Progress, RankProgress};
 
 use crate::output::strip_control_characters;
 
@@ -193,9 +193,9 @@ fn clock(Seconds(seconds): Seconds) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use expect_test::expect;
-    use ringmark_record::benchmark::BenchmarkKind;
-    use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
-    use ringmark_record::progress::{CommandEnd, JobCounts};
+    use ringmark_core::benchmark::BenchmarkKind;
+    use ringmark_core::dimension::units::{Bytes, ImagesPerSecond};
+    use ringmark_core::progress::{CommandEnd, JobCounts};
 
     use super::*;
 

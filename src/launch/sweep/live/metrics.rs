@@ -1,8 +1,8 @@
 //! A command on its way as metrics for Prometheus. Pure.
 
-use ringmark_record::dimension::{Bytes, ImagesPerSecond, Seconds};
-use ringmark_record::line::prometheus::{MetricFamily, MetricKind, Sample};
-use ringmark_record::progress::{AllRanks, JobProgress, Progress, RankProgress};
+use ringmark_core::dimension::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_core::line::prometheus::{MetricFamily, MetricKind, Sample};
+use ringmark_core::progress::{AllRanks, JobProgress, Progress, RankProgress};
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -151,7 +151,7 @@ fn of_rank(rank: &RankProgress) -> Labels {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::benchmark::BenchmarkKind;
+    use ringmark_core::benchmark::BenchmarkKind;
 
     use super::*;
     use crate::launch::sweep::live::lines::tests::{job, progress};

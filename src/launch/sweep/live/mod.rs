@@ -28,10 +28,10 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
 
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::Seconds;
-use ringmark_record::file::run_name::PROGRESS;
-use ringmark_record::progress::{CommandEnd, JobCounts, JobProgress, Progress};
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::file::run_name::PROGRESS;
+use ringmark_core::progress::{CommandEnd, JobCounts, JobProgress, Progress};
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::environment::LaunchEnvironment;

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use ringmark_record::dimension::ImagesPerSecond;
-use ringmark_record::line::dlperf::{self, Line};
-use ringmark_record::progress::{JobProgress, RankProgress};
-use ringmark_record::stats::{summary, welch};
+use ringmark_core::dimension::ImagesPerSecond;
+use ringmark_core::line::dlperf::{self, Line};
+use ringmark_core::progress::{JobProgress, RankProgress};
+use ringmark_core::stats::{summary, welch};
 
 use crate::launch::sweep::benchmark::Follower;
 use crate::launch::sweep::cost::ValidationCost;
@@ -124,7 +124,7 @@ impl Follower for RunProgress {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::benchmark::train::config::TrainConfig;
+    use ringmark_core::benchmark::train::config::TrainConfig;
 
     use super::*;
     use crate::launch::sweep::cost::EpochImages;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::progress::{JobCounts, JobProgress};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::progress::{JobCounts, JobProgress};
 
 use crate::launch::job::watch::WatchedRanks;
 use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan};

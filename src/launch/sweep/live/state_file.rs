@@ -6,8 +6,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use ringmark_record::file::whole_file;
-use ringmark_record::progress::INTERVAL;
+use ringmark_core::file::whole_file;
+use ringmark_core::progress::INTERVAL;
 
 use crate::launch::sweep::live::latest::Latest;
 
@@ -64,8 +64,8 @@ impl Drop for StateFile {
 mod tests {
     use std::fs;
 
-    use ringmark_record::file::run_name::PROGRESS;
-    use ringmark_record::progress::Progress;
+    use ringmark_core::file::run_name::PROGRESS;
+    use ringmark_core::progress::Progress;
 
     use super::*;
     use crate::launch::sweep::live::lines::tests::progress;

@@ -7,10 +7,10 @@ use anyhow::{anyhow, bail};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::Seconds;
-use ringmark_record::options::usage::usage;
-use ringmark_record::progress::{CommandEnd, INTERVAL, Progress};
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::options::usage::usage;
+use ringmark_core::progress::{CommandEnd, INTERVAL, Progress};
 
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use anyhow::anyhow;
-use ringmark_record::benchmark::Record;
-use ringmark_record::host::MemoryShortage;
-use ringmark_record::manifest::{RanOn, RunState};
+use ringmark_core::benchmark::Record;
+use ringmark_core::host::MemoryShortage;
+use ringmark_core::manifest::{RanOn, RunState};
 
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::planned::{JobEnd, JobLimits};

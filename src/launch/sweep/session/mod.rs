@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
-use ringmark_record::dimension::Case;
-use ringmark_record::file::run_name::{self, RunName};
-use ringmark_record::file::whole_file;
-use ringmark_record::host::memory;
-use ringmark_record::options::usage::usage;
+use ringmark_core::dimension::Case;
+use ringmark_core::file::run_name::{self, RunName};
+use ringmark_core::file::whole_file;
+use ringmark_core::host::memory;
+use ringmark_core::options::usage::usage;
 
 use crate::launch::doctor::command::before_jobs;
 use crate::launch::doctor::host::Visit;

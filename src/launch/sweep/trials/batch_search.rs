@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use ringmark_record::benchmark::{BenchmarkKind, Record};
-use ringmark_record::dimension::{Bytes, Case, Dtype, KvStore, Model};
-use ringmark_record::file::run_name::{BATCH_SIZE_TRIALS, RunName};
+use ringmark_core::benchmark::{BenchmarkKind, Record};
+use ringmark_core::dimension::{Bytes, Case, Dtype, KvStore, Model};
+use ringmark_core::file::run_name::{BATCH_SIZE_TRIALS, RunName};
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::environment::LaunchEnvironment;

@@ -14,8 +14,8 @@ pub mod tuned_option;
 use std::path::Path;
 use std::time::Duration;
 
-use ringmark_record::benchmark::{BenchmarkKind, Record};
-use ringmark_record::file::run_name::{self, RunName};
+use ringmark_core::benchmark::{BenchmarkKind, Record};
+use ringmark_core::file::run_name::{self, RunName};
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;

@@ -5,14 +5,14 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, ensure};
-use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::benchmark::train::{AutotuneLog, Fault, Row, RunRecord, TrainConfig};
-use ringmark_record::benchmark::{BenchmarkKind, SweepRecord};
-use ringmark_record::dimension::{Bytes, Case, Seconds};
-use ringmark_record::file::run_name::{RunName, STRATEGY_TRIALS};
-use ringmark_record::file::whole_file;
-use ringmark_record::options::usage::usage;
-use ringmark_record::stats::summary;
+use ringmark_core::benchmark::kv_store::KvStore;
+use ringmark_core::benchmark::train::{AutotuneLog, Fault, Row, RunRecord, TrainConfig};
+use ringmark_core::benchmark::{BenchmarkKind, SweepRecord};
+use ringmark_core::dimension::{Bytes, Case, Seconds};
+use ringmark_core::file::run_name::{RunName, STRATEGY_TRIALS};
+use ringmark_core::file::whole_file;
+use ringmark_core::options::usage::usage;
+use ringmark_core::stats::summary;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;

@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
-use ringmark_record::benchmark::compression::GradientCompression;
-use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::benchmark::train::TrainConfig;
-use ringmark_record::options::option_table;
+use ringmark_core::benchmark::compression::GradientCompression;
+use ringmark_core::benchmark::exchange::Wire;
+use ringmark_core::benchmark::kv_store::KvStore;
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::options::option_table;
 
 const KV_STORE: &str = "kv-store";
 

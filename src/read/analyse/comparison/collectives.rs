@@ -6,13 +6,13 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::bandwidth::config::Messages;
-use ringmark_record::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice, Timing};
-use ringmark_record::benchmark::warning;
-use ringmark_record::dimension::{Bytes, Case, DeviceKind, Seconds};
-use ringmark_record::stats::busbw::{Bus, algbw, busbw};
-use ringmark_record::stats::summary::{mean, step_percentiles};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::bandwidth::config::Messages;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice, Timing};
+use ringmark_core::benchmark::warning;
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, Seconds};
+use ringmark_core::stats::busbw::{Bus, algbw, busbw};
+use ringmark_core::stats::summary::{mean, step_percentiles};
 use serde_json::Value;
 
 use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};

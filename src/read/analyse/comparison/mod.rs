@@ -1,5 +1,5 @@
 //! Two results against each other: what differs in how they were made, and how sure it is that one is faster. The test is
-//! in [`ringmark_record::stats::comparison`].
+//! in [`ringmark_core::stats::comparison`].
 //!
 //! | module | what it is for |
 //! |---|---|

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::anyhow;
-use ringmark_record::dimension::{Case, KvStore};
-use ringmark_record::options::usage::usage;
+use ringmark_core::dimension::{Case, KvStore};
+use ringmark_core::options::usage::usage;
 
 use crate::read::analyse::comparison::collectives::PROGRAM;
 use crate::read::analyse::comparison::side::{ConditionDifference, Must, Side, SideCase, SideKind, SideTable};

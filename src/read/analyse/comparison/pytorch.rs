@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::ensure;
-use ringmark_record::dimension::{DeviceKind, Seconds};
-use ringmark_record::stats::summary::{mean, step_percentiles};
+use ringmark_core::dimension::{DeviceKind, Seconds};
+use ringmark_core::stats::summary::{mean, step_percentiles};
 use serde_json::Value;
 
 use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::stats::summary::STEP_PERCENTS;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::stats::summary::STEP_PERCENTS;
 use schemars::JsonSchema;
 use serde::Serialize;
 

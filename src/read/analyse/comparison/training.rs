@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::{Context, ensure};
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::exchange::{ExchangeConfig, NcclAlgorithm};
-use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::dimension::{Case, DeviceKind, Seconds};
-use ringmark_record::file::schema;
-use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::exchange::{ExchangeConfig, NcclAlgorithm};
+use ringmark_core::benchmark::kv_store::KvStore;
+use ringmark_core::dimension::{Case, DeviceKind, Seconds};
+use ringmark_core::file::schema;
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};

@@ -1,8 +1,8 @@
 //! What a comparison comes to: differences with their intervals, and verdicts. Its JSON is what `--json` writes.
 
-use ringmark_record::dimension::{Case, ImagesPerSecond};
-use ringmark_record::stats::comparison::{Comparison, Thresholds, Verdict, compare};
-use ringmark_record::stats::summary::{STEP_PERCENTS, median};
+use ringmark_core::dimension::{Case, ImagesPerSecond};
+use ringmark_core::stats::comparison::{Comparison, Thresholds, Verdict, compare};
+use ringmark_core::stats::summary::{STEP_PERCENTS, median};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 

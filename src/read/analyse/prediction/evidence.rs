@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, bail, ensure};
-use ringmark_record::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice};
-use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Operation, Phase};
-use ringmark_record::options::usage::usage;
-use ringmark_record::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
-use ringmark_record::stats::scaling_loss::RunStep;
-use ringmark_record::stats::summary::median_by_rate;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice};
+use ringmark_core::benchmark::exchange::Wire;
+use ringmark_core::benchmark::kv_store::KvStore;
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Operation, Phase};
+use ringmark_core::options::usage::usage;
+use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
+use ringmark_core::stats::scaling_loss::RunStep;
+use ringmark_core::stats::summary::median_by_rate;
 
 use crate::read::analyse::conclusion;
 use crate::read::analyse::figures::{Group, TrainedCase};

@@ -1,5 +1,5 @@
 //! The grown step of a kv-store without all-reduce: [`crate::read::analyse::prediction::model`] with other laws of bytes and messages
-//! (`ringmark_record::stats::exchange_growth`). Pure.
+//! (`ringmark_core::stats::exchange_growth`). Pure.
 //!
 //! ```text
 //!                        owners (device, nccl)                     servers (dist_sync, dist_device_sync)
@@ -15,10 +15,10 @@
 //! **The wait** for the slowest rank holds what ranks wait because their parts in the exchange differ (an owner's is longer). So it
 //! grows up to the expected maximum of more ranks, or as the exchange does, whichever is more.
 
-use ringmark_record::dimension::{Case, Phase};
-use ringmark_record::stats::allreduce_model::{Band, expected_maximum};
-use ringmark_record::stats::exchange_growth::{BUSIEST_LINK, Growth};
-use ringmark_record::stats::scaling_loss::StepTimes;
+use ringmark_core::dimension::{Case, Phase};
+use ringmark_core::stats::allreduce_model::{Band, expected_maximum};
+use ringmark_core::stats::exchange_growth::{BUSIEST_LINK, Growth};
+use ringmark_core::stats::scaling_loss::StepTimes;
 
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
 use crate::read::analyse::prediction::parts::{

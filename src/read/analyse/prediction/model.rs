@@ -15,7 +15,7 @@
 //! A line of one number of hosts does not show how the cost grows with hosts: both rows together then, and an all-reduce
 //! that takes sqrt(k' / k) times as long as by the line, as where half of the hosts' traffic meets in the same uplinks.
 //!
-//! (`ringmark_record::stats::allreduce_model` has the formulas and why they are bounds.) Without records all that a step
+//! (`ringmark_core::stats::allreduce_model` has the formulas and why they are bounds.) Without records all that a step
 //! takes beyond that of one host is transfer; the wait, which grows less than latency does, is in it.
 //!
 //! A kv-store other than `ring` is for [`kv_store_model`]; the margins and the band are the same, the wait may grow as the
@@ -28,9 +28,9 @@
 //! with the spread s of r runs) and of the line, whose residual counts in full. The middle is half way between the
 //! extremes: nothing says more. No band is faster than the base, which no rank can do without working less.
 
-use ringmark_record::dimension::Case;
-use ringmark_record::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
-use ringmark_record::stats::scaling_loss::StepTimes;
+use ringmark_core::dimension::Case;
+use ringmark_core::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
+use ringmark_core::stats::scaling_loss::StepTimes;
 
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
 use crate::read::analyse::prediction::kv_store_model;

@@ -1,6 +1,6 @@
 //! The whole answer about one group of runs: predictions, where the efficiency falls, a backtest; or why not.
 
-use ringmark_record::dimension::Case;
+use ringmark_core::dimension::Case;
 
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::model::Prediction;

@@ -1,10 +1,10 @@
 //! What the models of all-reduce and of kv-stores share: the parts of measured steps, their spread, and what a step is lost to.
 
-use ringmark_record::dimension::Phase;
-use ringmark_record::stats::allreduce_model::Band;
-use ringmark_record::stats::scaling_loss::{RunStep, StepTimes};
-use ringmark_record::stats::summary::{mean, standard_deviation};
-use ringmark_record::stats::welch::{self, student};
+use ringmark_core::dimension::Phase;
+use ringmark_core::stats::allreduce_model::Band;
+use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
+use ringmark_core::stats::summary::{mean, standard_deviation};
+use ringmark_core::stats::welch::{self, student};
 
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
 

@@ -1,6 +1,6 @@
 //! Why a case cannot be predicted, and the command that measures what is missing.
 
-use ringmark_record::dimension::{Case, Model};
+use ringmark_core::dimension::{Case, Model};
 
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::strategy::Strategy;

@@ -1,8 +1,8 @@
 //! What follows from predictions: where the efficiency falls under a value, and the largest measured case predicted from
 //! the others.
 
-use ringmark_record::dimension::Case;
-use ringmark_record::stats::allreduce_model::Band;
+use ringmark_core::dimension::Case;
+use ringmark_core::stats::allreduce_model::Band;
 
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::model::{Prediction, predict};

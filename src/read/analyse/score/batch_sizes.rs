@@ -1,6 +1,6 @@
 //! Scoring runs as lines by batch size, beside those of training.
 
-use ringmark_record::dimension::KvStore;
+use ringmark_core::dimension::KvStore;
 
 use crate::read::analyse::batch_sizes::{self, BatchFigures, BatchPoint, BatchSeries, BatchTable, Missing};
 use crate::read::analyse::grouping;

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::score::ScoreRecord;
-use ringmark_record::dimension::{Case, DeviceKind, Dtype, ImagesPerSecond, Model};
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::options::keyword_enum::KeywordEnum;
-use ringmark_record::stats::summary::coefficient_of_variation;
+use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::score::ScoreRecord;
+use ringmark_core::dimension::{Case, DeviceKind, Dtype, ImagesPerSecond, Model};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::stats::summary::coefficient_of_variation;
 use serde_json::Value;
 
 use crate::read::analyse::case_runs::CaseRuns;

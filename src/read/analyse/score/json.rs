@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::score::ScoreRecord;
-use ringmark_record::benchmark::warning::Warning;
-use ringmark_record::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Seconds};
-use ringmark_record::file::schema;
+use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::score::ScoreRecord;
+use ringmark_core::benchmark::warning::Warning;
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Seconds};
+use ringmark_core::file::schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::dimension::{Dtype, ImagesPerSecond, Model};
+use ringmark_core::dimension::{Dtype, ImagesPerSecond, Model};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use ringmark_record::dimension::{ImagesPerSecond, Seconds};
+use ringmark_core::dimension::{ImagesPerSecond, Seconds};
 
 use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use anyhow::{Context, ensure};
-use ringmark_record::host::environment;
+use ringmark_core::host::environment;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 

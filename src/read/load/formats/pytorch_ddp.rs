@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::{Context, bail};
-use ringmark_record::dimension::{Case, Dtype, Seconds};
+use ringmark_core::dimension::{Case, Dtype, Seconds};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

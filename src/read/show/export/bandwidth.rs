@@ -1,9 +1,9 @@
 //! Figures of collective operations: of every message size, out of place and in place.
 
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::benchmark::bandwidth::BandwidthRecord;
-use ringmark_record::dimension::Case;
-use ringmark_record::stats::busbw::{algbw, busbw};
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::dimension::Case;
+use ringmark_core::stats::busbw::{algbw, busbw};
 
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::show::export::figure::{self, Scope, Series};

@@ -1,8 +1,8 @@
 //! A figure with its unit and meaning, and what it is of. Names and units are those of the result JSON, in Prometheus's base
 //! units: seconds, bytes, ratios from 0 to 1.
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::host_list::compact;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::host_list::compact;
 
 use crate::read::load::environment::{EnvironmentText, NCCL_CHOSE, NONE};
 

@@ -1,7 +1,7 @@
 //! InfluxDB's line protocol, `measurement,tags fields time` (<https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/>):
 //! a line a case, run and message size. Times are nanoseconds since 1970 UTC, of the run's begin.
 
-use ringmark_record::untrusted_text::is_unprintable;
+use ringmark_core::untrusted_text::is_unprintable;
 
 use crate::read::load::problem::Problem;
 use crate::read::show::export::figure::{Figure, Scope, Series, Value};
@@ -73,7 +73,7 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::dimension::units::Seconds;
+    use ringmark_core::dimension::units::Seconds;
 
     use super::*;
     use crate::read::show::export::figure::{IMAGES_PER_SECOND, PHASE, RANKS, RELIABLE};

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ringmark_record::benchmark::train::RunRecord;
-use ringmark_record::dimension::Seconds;
-use ringmark_record::file::sha256;
-use ringmark_record::untrusted_text::printable;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::file::sha256;
+use ringmark_core::untrusted_text::printable;
 use serde::Serialize;
 use serde_json::Value as Json;
 

@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::config::IMAGENET_IMAGES;
-use ringmark_record::benchmark::train::{LearningConfig, LearningRateCourse, RunRecord, TrainConfig};
-use ringmark_record::dimension::{Model, Seconds};
-use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::config::IMAGENET_IMAGES;
+use ringmark_core::benchmark::train::{LearningConfig, LearningRateCourse, RunRecord, TrainConfig};
+use ringmark_core::dimension::{Model, Seconds};
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

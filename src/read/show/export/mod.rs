@@ -13,7 +13,7 @@
 //! | [`mlflow`] | a folder of MLflow's file store |
 //! | [`mllog`] | MLPerf's log lines |
 
-use ringmark_record::keyword_enum;
+use ringmark_core::keyword_enum;
 
 pub mod bandwidth;
 pub mod figure;

@@ -2,7 +2,7 @@
 //! as well: `# UNIT` and `# EOF` are comments to the former. Every figure is a gauge. Without time stamps, which node_exporter's
 //! textfile collector refuses: when a run began is a figure of it.
 
-use ringmark_record::line::prometheus::{MetricFamily, MetricKind, Sample};
+use ringmark_core::line::prometheus::{MetricFamily, MetricKind, Sample};
 
 use crate::read::show::export::figure::{Figure, FigureKind, INFO, Scope, Series, Value};
 

@@ -1,9 +1,9 @@
 //! Figures of inference: of every point of a sweep and of every run.
 
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::benchmark::score::ScoreRecord;
-use ringmark_record::dimension::Seconds;
-use ringmark_record::stats::summary::step_percentiles;
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::score::ScoreRecord;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::stats::summary::step_percentiles;
 
 use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
 use crate::read::load::run::{self, Run};

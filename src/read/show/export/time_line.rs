@@ -2,8 +2,8 @@
 //! iterations and validations took, anew from where the run was taken up. What lies between the start and the first
 //! iteration, and what a checkpoint took, is in no record: times may be early by that.
 
-use ringmark_record::benchmark::train::{EpochEnd, RunRecord};
-use ringmark_record::dimension::Seconds;
+use ringmark_core::benchmark::train::{EpochEnd, RunRecord};
+use ringmark_core::dimension::Seconds;
 
 /// From when to when, seconds since 1970 UTC.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,9 +1,9 @@
 //! Figures of training: of every case and of every run, each with and without communication.
 
-use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::{Phase, Seconds};
-use ringmark_record::options::keyword_enum::KeywordEnum;
-use ringmark_record::stats::summary::step_percentiles;
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::dimension::{Phase, Seconds};
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::stats::summary::step_percentiles;
 
 use crate::read::analyse::energy;
 use crate::read::analyse::figures::{Group, TrainedCase};

@@ -3,8 +3,8 @@
 //! that of the base, and its parts.
 
 use anyhow::Context;
-use ringmark_record::dimension::Phase;
-use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_core::dimension::Phase;
+use ringmark_core::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::cost::{Cost, Price};
 use crate::read::analyse::energy::{self, Energy};

@@ -5,7 +5,7 @@
 //! that knows only `rn50` cannot take one of them for the whole. A case without a counted run has `null` for its speeds,
 //! and `speedup` is `null` where it would not be over 1n1g.
 
-use ringmark_record::dimension::ImagesPerSecond;
+use ringmark_core::dimension::ImagesPerSecond;
 use serde::{Serialize, Serializer};
 
 use crate::read::analyse::figures::{DlperfFigures, Extraction, Group, TrainedCase};

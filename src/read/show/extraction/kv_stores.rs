@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::dimension::{Case, Phase};
+use ringmark_core::dimension::{Case, Phase};
 
 use crate::read::analyse::figures::{Figures, Group, TrainedCase};
 use crate::read::show::numbers::marked;

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
-use ringmark_record::benchmark::Profile;
-use ringmark_record::dimension::{Case, DeviceKind};
-use ringmark_record::line::pytorch_ddp;
+use ringmark_core::benchmark::Profile;
+use ringmark_core::dimension::{Case, DeviceKind};
+use ringmark_core::line::pytorch_ddp;
 
 use crate::read::analyse::figures::{Extraction, Group, TrainedCase};
 use crate::read::analyse::grouping::settings;

@@ -1,8 +1,8 @@
 //! The table of the scaling loss: what each case loses against the base, by parts. The formulas are in
 //! [`crate::read::analyse::scaling_loss`]; the waterfall is the report's.
 
-use ringmark_record::dimension::Case;
-use ringmark_record::stats::scaling_loss::{Difference, Part};
+use ringmark_core::dimension::Case;
+use ringmark_core::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::scaling_loss::{CaseLoss, all_parts, of_case};

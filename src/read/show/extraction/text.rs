@@ -1,6 +1,6 @@
 //! Figures of training as text.
 
-use ringmark_record::dimension::{Case, ImagesPerSecond, Phase, Seconds};
+use ringmark_core::dimension::{Case, ImagesPerSecond, Phase, Seconds};
 
 use crate::read::analyse::batch_sizes::{self, BatchTable};
 use crate::read::analyse::cost::Price;

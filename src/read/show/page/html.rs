@@ -2,7 +2,7 @@
 //! choice of light or dark, and fits a phone. Whatever comes from a file is text here, never markup: maud escapes it.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use ringmark_record::untrusted_text::printable_lines;
+use ringmark_core::untrusted_text::printable_lines;
 
 use crate::read::show::page::charts::{Chart, frame, style};
 use crate::read::show::page::document::{Block, Document, Findings, Headline, Section, Trust};

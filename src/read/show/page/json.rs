@@ -1,10 +1,10 @@
 //! The figures of a report for programs: what `ringmark extract` writes of each result, and bandwidths beside it.
 
-use ringmark_record::benchmark::bandwidth::{BandwidthRecord, Timing};
-use ringmark_record::benchmark::input::{InputRecord, PageCache};
-use ringmark_record::dimension::{Bytes, Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Operation, Seconds};
-use ringmark_record::host::RankPlace;
-use ringmark_record::stats::busbw::busbw;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, Timing};
+use ringmark_core::benchmark::input::{InputRecord, PageCache};
+use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Operation, Seconds};
+use ringmark_core::host::RankPlace;
+use ringmark_core::stats::busbw::busbw;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 //! a script. For a README; the page has all charts, this has the one that sums them up.
 
 use maud::{Markup, PreEscaped, html};
-use ringmark_record::untrusted_text::printable;
+use ringmark_core::untrusted_text::printable;
 
 use crate::read::show::page::charts::frame::{Drawing, KeyEntry, px};
 use crate::read::show::page::document::{Document, Figure, Headline, Section};

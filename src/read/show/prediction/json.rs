@@ -1,7 +1,7 @@
 //! A prediction for programs.
 
-use ringmark_record::dimension::{Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Model, Seconds};
-use ringmark_record::stats::allreduce_model::{Band, Line};
+use ringmark_core::dimension::{Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Model, Seconds};
+use ringmark_core::stats::allreduce_model::{Band, Line};
 use schemars::JsonSchema;
 use serde::Serialize;
 

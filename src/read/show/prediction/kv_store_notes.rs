@@ -1,6 +1,6 @@
 //! What the prediction of a kv-store without all-reduce rests on, as sentences.
 
-use ringmark_record::dimension::{Case, DeviceKind, KvStore};
+use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::strategy::{ServerSetup, Strategy};

@@ -1,7 +1,7 @@
 //! What a prediction rests on, and what a reader must know of it, as sentences.
 
-use ringmark_record::dimension::Case;
-use ringmark_record::stats::allreduce_model::{Algorithm, Line};
+use ringmark_core::dimension::Case;
+use ringmark_core::stats::allreduce_model::{Algorithm, Line};
 
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
 use crate::read::analyse::prediction::model::FAR;

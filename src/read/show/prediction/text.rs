@@ -1,7 +1,7 @@
 //! A prediction for people: tables, with what they rest on below them.
 
-use ringmark_record::dimension::{Case, ImagesPerSecond};
-use ringmark_record::stats::allreduce_model::Band;
+use ringmark_core::dimension::{Case, ImagesPerSecond};
+use ringmark_core::stats::allreduce_model::Band;
 
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::model::Prediction;

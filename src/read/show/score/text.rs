@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::benchmark::measured_and_warmup;
+use ringmark_core::benchmark::measured_and_warmup;
 
 use crate::read::analyse::batch_sizes::BatchTable;
 use crate::read::analyse::figures::Extraction;

@@ -2,13 +2,13 @@
 //! the strategy that trains, without a model, and what comes back is compared.
 
 use anyhow::Result;
-use ringmark_record::benchmark::bandwidth::{
+use ringmark_core::benchmark::bandwidth::{
     Arrays, BandwidthConfig, GradientsUse, MessageResult, OptimizerChoice, Timing,
 };
-use ringmark_record::benchmark::exchange::Switch;
-use ringmark_record::dimension::{Bytes, Model, Phase};
-use ringmark_record::host::Stage;
-use ringmark_record::trace::Lane;
+use ringmark_core::benchmark::exchange::Switch;
+use ringmark_core::dimension::{Bytes, Model, Phase};
+use ringmark_core::host::Stage;
+use ringmark_core::trace::Lane;
 use tch::{Kind, Tensor};
 
 use crate::benchmark::bandwidth::copied_weights::CopiedWeights;

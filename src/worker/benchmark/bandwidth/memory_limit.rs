@@ -3,9 +3,9 @@
 
 use std::time::Instant;
 
-use ringmark_record::benchmark::bandwidth::{MemoryLimit, MessageResult};
-use ringmark_record::dimension::GigabytesPerSecond;
-use ringmark_record::stats::busbw::memory_bound;
+use ringmark_core::benchmark::bandwidth::{MemoryLimit, MessageResult};
+use ringmark_core::dimension::GigabytesPerSecond;
+use ringmark_core::stats::busbw::memory_bound;
 
 use crate::ffi::sums::{self, MemoryLoop};
 use crate::job::world::World;

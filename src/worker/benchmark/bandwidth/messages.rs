@@ -3,10 +3,10 @@
 //! [`gradients`]: crate::benchmark::bandwidth::gradients
 
 use anyhow::{Result, bail};
-use ringmark_record::benchmark::bandwidth::{ArraySize, BandwidthConfig, MessageResult, Timing};
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::Stage;
-use ringmark_record::trace::Lane;
+use ringmark_core::benchmark::bandwidth::{ArraySize, BandwidthConfig, MessageResult, Timing};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::Stage;
+use ringmark_core::trace::Lane;
 use tch::Device;
 
 use crate::benchmark::bandwidth::moved::Moved;

@@ -11,15 +11,15 @@ mod timing;
 mod values;
 
 use anyhow::Result;
-use ringmark_record::benchmark::bandwidth::config::Messages;
-use ringmark_record::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, FailureKind, lines};
-use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::benchmark::measured_and_warmup;
-use ringmark_record::benchmark::warning;
-use ringmark_record::dimension::{Model, Operation};
-use ringmark_record::host::LauncherAddress;
-use ringmark_record::validity;
-use ringmark_record::validity::observed::Observed;
+use ringmark_core::benchmark::bandwidth::config::Messages;
+use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, FailureKind, lines};
+use ringmark_core::benchmark::kv_store::KvStore;
+use ringmark_core::benchmark::measured_and_warmup;
+use ringmark_core::benchmark::warning;
+use ringmark_core::dimension::{Model, Operation};
+use ringmark_core::host::LauncherAddress;
+use ringmark_core::validity;
+use ringmark_core::validity::observed::Observed;
 
 use crate::benchmark::bandwidth::gradients::GradientBench;
 use crate::exchange::kv_store::server;

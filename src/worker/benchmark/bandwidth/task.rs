@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use ringmark_record::benchmark::bandwidth::ArraySize;
-use ringmark_record::dimension::{Operands, Operation};
+use ringmark_core::benchmark::bandwidth::ArraySize;
+use ringmark_core::dimension::{Operands, Operation};
 
 use crate::benchmark::bandwidth::moved::Origin;
 use crate::exchange::collective::{Collective, Place, Route, divided};
@@ -72,8 +72,8 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::dimension::operation::Reduction;
-    use ringmark_record::dimension::units::Bytes;
+    use ringmark_core::dimension::operation::Reduction;
+    use ringmark_core::dimension::units::Bytes;
 
     use super::*;
 

@@ -1,10 +1,10 @@
 //! What every rank timed and found, brought together: of sizes and of gradients alike.
 
 use anyhow::Result;
-use ringmark_record::benchmark::bandwidth::config::Messages;
-use ringmark_record::benchmark::bandwidth::{BandwidthConfig, Timing};
-use ringmark_record::benchmark::exchange::BackendChoice;
-use ringmark_record::dimension::Seconds;
+use ringmark_core::benchmark::bandwidth::config::Messages;
+use ringmark_core::benchmark::bandwidth::{BandwidthConfig, Timing};
+use ringmark_core::benchmark::exchange::BackendChoice;
+use ringmark_core::dimension::Seconds;
 use tch::Kind;
 
 use crate::benchmark::bandwidth::values::Deviation;

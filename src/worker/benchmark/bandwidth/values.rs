@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
-use ringmark_record::benchmark::bandwidth::MessageResult;
-use ringmark_record::dimension::Reduction;
+use ringmark_core::benchmark::bandwidth::MessageResult;
+use ringmark_core::dimension::Reduction;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::memory::narrow;

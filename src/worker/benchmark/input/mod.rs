@@ -7,15 +7,13 @@ mod pass;
 mod source;
 
 use anyhow::{Result, ensure};
-use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::input::record::SCHEMA;
-use ringmark_record::benchmark::input::{
-    HostPass, InputConfig, InputPass, InputRecord, PageCache, ThreadCounts, lines,
-};
-use ringmark_record::benchmark::warning;
-use ringmark_record::dimension::DeviceChoice;
-use ringmark_record::host::{LauncherAddress, Stage};
-use ringmark_record::validity;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::input::record::SCHEMA;
+use ringmark_core::benchmark::input::{HostPass, InputConfig, InputPass, InputRecord, PageCache, ThreadCounts, lines};
+use ringmark_core::benchmark::warning;
+use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::host::{LauncherAddress, Stage};
+use ringmark_core::validity;
 
 use crate::benchmark::input::pass::Limits;
 use crate::benchmark::input::source::Source;

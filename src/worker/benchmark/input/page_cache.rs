@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::unistd::syncfs;
-use ringmark_record::dimension::Bytes;
+use ringmark_core::dimension::Bytes;
 
 use crate::job::heartbeat;
 

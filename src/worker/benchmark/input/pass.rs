@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use ringmark_core::benchmark::input::{HostPass, InputConfig, PageCache};
+use ringmark_core::dimension::{Bytes, Seconds};
+use ringmark_core::host::Stage;
+use ringmark_core::trace::Lane;
 use ringmark_input::loader::Loader;
-use ringmark_record::benchmark::input::{HostPass, InputConfig, PageCache};
-use ringmark_record::dimension::{Bytes, Seconds};
-use ringmark_record::host::Stage;
-use ringmark_record::trace::Lane;
 
 use crate::benchmark::input::page_cache;
 use crate::benchmark::input::source::Source;

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use anyhow::{Result, anyhow};
+use ringmark_core::benchmark::image_input::DataSource;
+use ringmark_core::benchmark::input::{InputConfig, PageCache, StoredImages};
+use ringmark_core::host::memory;
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::{Form, Item};
 use ringmark_input::decode::{self, Decoder};
 use ringmark_input::loader::order::{Order, Share};
 use ringmark_input::loader::{Loader, LoaderConfig};
 use ringmark_input::shard::Part;
-use ringmark_record::benchmark::image_input::DataSource;
-use ringmark_record::benchmark::input::{InputConfig, PageCache, StoredImages};
-use ringmark_record::host::memory;
 
 use crate::data::deal::{Deal, Receiver, Way};
 use crate::data::images::{BatchSpec, loader_config, training_recipe};

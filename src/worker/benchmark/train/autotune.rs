@@ -3,10 +3,10 @@
 //! differently in other chunks). Not for what a size means.
 
 use anyhow::Result;
-use ringmark_record::benchmark::exchange::ExchangeConfig;
-use ringmark_record::benchmark::train::{Trial, Tuning};
-use ringmark_record::dimension::Seconds;
-use ringmark_record::stats::summary;
+use ringmark_core::benchmark::exchange::ExchangeConfig;
+use ringmark_core::benchmark::train::{Trial, Tuning};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::stats::summary;
 
 use crate::benchmark::train::step::Step;
 use crate::job::world::World;

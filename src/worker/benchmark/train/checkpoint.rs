@@ -6,11 +6,11 @@ use std::mem;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use ringmark_record::benchmark::image_input::ImageInputUse;
-use ringmark_record::benchmark::train::{EpochEnd, Iteration, LearningRateCourse, RunHeader, TakenUp, TrainConfig};
-use ringmark_record::dimension::Seconds;
-use ringmark_record::manifest::RanOn;
-use ringmark_record::options::option_table;
+use ringmark_core::benchmark::image_input::ImageInputUse;
+use ringmark_core::benchmark::train::{EpochEnd, Iteration, LearningRateCourse, RunHeader, TakenUp, TrainConfig};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::manifest::RanOn;
+use ringmark_core::options::option_table;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
@@ -258,7 +258,7 @@ pub fn reseed(session: &Session, config: &TrainConfig, iteration: u32) {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::dimension::phase::Phases;
+    use ringmark_core::dimension::phase::Phases;
 
     use super::*;
 

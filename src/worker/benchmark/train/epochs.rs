@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use ringmark_core::benchmark::image_input::DataSource;
+use ringmark_core::benchmark::train::{EpochEnd, Iteration, RunHeader, TrainConfig, Validation};
+use ringmark_core::dimension::{DeviceKind, Seconds};
+use ringmark_core::host::Stage;
+use ringmark_core::stats::summary::mean;
 use ringmark_input::dataset::Dataset;
-use ringmark_record::benchmark::image_input::DataSource;
-use ringmark_record::benchmark::train::{EpochEnd, Iteration, RunHeader, TrainConfig, Validation};
-use ringmark_record::dimension::{DeviceKind, Seconds};
-use ringmark_record::host::Stage;
-use ringmark_record::stats::summary::mean;
 use tch::{Kind, Reduction, Tensor};
 
 use crate::benchmark::train::{agreement, work_load};

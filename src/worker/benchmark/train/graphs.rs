@@ -2,10 +2,10 @@
 //! the host's, stays a few launches. Not for how work is captured.
 
 use anyhow::{Result, bail};
-use ringmark_record::benchmark::exchange::BackendChoice;
-use ringmark_record::benchmark::train::config::GRAPH_WARMUP;
-use ringmark_record::benchmark::train::{Fault, TrainConfig};
-use ringmark_record::dimension::{DeviceKind, GraphChoice, KvStore};
+use ringmark_core::benchmark::exchange::BackendChoice;
+use ringmark_core::benchmark::train::config::GRAPH_WARMUP;
+use ringmark_core::benchmark::train::{Fault, TrainConfig};
+use ringmark_core::dimension::{DeviceKind, GraphChoice, KvStore};
 use tch::Tensor;
 
 use crate::data::batch::Batch;

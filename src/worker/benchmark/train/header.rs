@@ -1,8 +1,8 @@
 //! The first line of a training run's record: what was asked, what it runs on, how gradients are exchanged.
 
 use anyhow::Result;
-use ringmark_record::benchmark::train::{RunHeader, TakenUp, TrainConfig, Tuning, WorkDivision};
-use ringmark_record::manifest::RanOn;
+use ringmark_core::benchmark::train::{RunHeader, TakenUp, TrainConfig, Tuning, WorkDivision};
+use ringmark_core::manifest::RanOn;
 
 use crate::benchmark::train::checkpoint::Place;
 use crate::benchmark::train::graphs::GraphUse;

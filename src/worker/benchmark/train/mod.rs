@@ -16,10 +16,10 @@ use std::iter::once;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use ringmark_record::benchmark::image_input::DataSource;
-use ringmark_record::benchmark::train::{AutotuneLog, TrainConfig, Tuning, WorkDivision};
-use ringmark_record::dimension::Bytes;
-use ringmark_record::host::{LauncherAddress, Stage};
+use ringmark_core::benchmark::image_input::DataSource;
+use ringmark_core::benchmark::train::{AutotuneLog, TrainConfig, Tuning, WorkDivision};
+use ringmark_core::dimension::Bytes;
+use ringmark_core::host::{LauncherAddress, Stage};
 use tch::{Device, Tensor};
 
 use crate::benchmark::train::checkpoint::Place;

@@ -4,11 +4,11 @@
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ringmark_record::benchmark::train::{Iteration, RunHeader, TakenUp, Trial, Tuning};
-use ringmark_record::benchmark::{RunLabel, measured_and_warmup};
-use ringmark_record::dimension::ImagesPerSecond;
-use ringmark_record::line::dlperf;
-use ringmark_record::untrusted_text::printable_lines;
+use ringmark_core::benchmark::train::{Iteration, RunHeader, TakenUp, Trial, Tuning};
+use ringmark_core::benchmark::{RunLabel, measured_and_warmup};
+use ringmark_core::dimension::ImagesPerSecond;
+use ringmark_core::line::dlperf;
+use ringmark_core::untrusted_text::printable_lines;
 
 use crate::job::environment;
 use crate::job::world::World;

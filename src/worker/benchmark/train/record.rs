@@ -1,17 +1,17 @@
 //! The record of a run: rank 0 gathers the samples and checksums of all ranks, checks and writes them.
 
 use anyhow::Result;
-use ringmark_record::benchmark::image_input::ImageInputUse;
-use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
-use ringmark_record::benchmark::measured_and_warmup;
-use ringmark_record::benchmark::train::{EpochEnd, Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
-use ringmark_record::benchmark::warning;
-use ringmark_record::dimension::{Bytes, Phase, Phases, Seconds, TeraflopsPerSecond};
-use ringmark_record::host::RankPlace;
-use ringmark_record::stats::summary;
-use ringmark_record::trace::LayerProfile;
-use ringmark_record::untrusted_text::printable_lines;
-use ringmark_record::validity;
+use ringmark_core::benchmark::image_input::ImageInputUse;
+use ringmark_core::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
+use ringmark_core::benchmark::measured_and_warmup;
+use ringmark_core::benchmark::train::{EpochEnd, Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
+use ringmark_core::benchmark::warning;
+use ringmark_core::dimension::{Bytes, Phase, Phases, Seconds, TeraflopsPerSecond};
+use ringmark_core::host::RankPlace;
+use ringmark_core::stats::summary;
+use ringmark_core::trace::LayerProfile;
+use ringmark_core::untrusted_text::printable_lines;
+use ringmark_core::validity;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
 

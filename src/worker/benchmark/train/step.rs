@@ -1,9 +1,9 @@
 //! The body of the hot loop: forward, backward with the exchange inside it, update.
 
 use anyhow::Result;
-use ringmark_record::benchmark::train::{Fault, RunHeader, TrainConfig};
-use ringmark_record::dimension::Phase;
-use ringmark_record::host::Stage;
+use ringmark_core::benchmark::train::{Fault, RunHeader, TrainConfig};
+use ringmark_core::dimension::Phase;
+use ringmark_core::host::Stage;
 use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::benchmark::train::graphs::{self, CapturedStep};

@@ -5,11 +5,11 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use ringmark_record::benchmark::image_input::ImageInputUse;
-use ringmark_record::benchmark::train::{Fault, RunHeader, TrainConfig};
-use ringmark_record::dimension::{GraphChoice, Seconds};
-use ringmark_record::host::Stage;
-use ringmark_record::trace::GradientArray;
+use ringmark_core::benchmark::image_input::ImageInputUse;
+use ringmark_core::benchmark::train::{Fault, RunHeader, TrainConfig};
+use ringmark_core::dimension::{GraphChoice, Seconds};
+use ringmark_core::host::Stage;
+use ringmark_core::trace::GradientArray;
 
 use crate::benchmark::train::checkpoint::{self, Place};
 use crate::benchmark::train::epochs::Epochs;

@@ -3,10 +3,10 @@
 //! by which images are divided.
 
 use anyhow::Result;
-use ringmark_record::benchmark::image_input::DataSource;
-use ringmark_record::benchmark::train::{TrainConfig, WorkDivision};
-use ringmark_record::dimension::Layout;
-use ringmark_record::stats::summary;
+use ringmark_core::benchmark::image_input::DataSource;
+use ringmark_core::benchmark::train::{TrainConfig, WorkDivision};
+use ringmark_core::dimension::Layout;
+use ringmark_core::stats::summary;
 use tch::Tensor;
 
 use crate::benchmark::train::step::{Faults, backward, loss, mode};

@@ -9,8 +9,8 @@ pub mod shared_memory;
 use std::ops::Range;
 
 use anyhow::Result;
-use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::dimension::Reduction;
+use ringmark_core::benchmark::exchange::Wire;
+use ringmark_core::dimension::Reduction;
 
 use crate::exchange::collective::Collective;
 use crate::exchange::memory::Memory;

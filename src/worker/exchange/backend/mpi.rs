@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
-use ringmark_record::dimension::Reduction;
+use ringmark_core::dimension::Reduction;
 use tch::{Device, Tensor};
 
 use crate::exchange::backend::Backend;

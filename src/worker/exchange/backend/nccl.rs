@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Result, ensure};
-use ringmark_record::dimension::Reduction;
+use ringmark_core::dimension::Reduction;
 use tch::Tensor;
 
 use crate::exchange::backend::Backend;

@@ -1,8 +1,8 @@
 //! No exchange: one rank alone, or the baseline of what communication costs.
 
 use anyhow::Result;
-use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::dimension::Reduction;
+use ringmark_core::benchmark::exchange::Wire;
+use ringmark_core::dimension::Reduction;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::collective::{Collective, Place};

@@ -1,7 +1,7 @@
 //! Which backend sums: what was asked for, where the ranks are.
 
 use anyhow::{Context, Result, bail};
-use ringmark_record::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
+use ringmark_core::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
 use tch::Device;
 
 use crate::exchange::backend::Backend;

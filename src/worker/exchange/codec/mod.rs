@@ -14,7 +14,7 @@ pub mod packed_sums;
 pub mod top_k;
 pub mod two_bit;
 
-use ringmark_record::benchmark::compression::GradientCompression;
+use ringmark_core::benchmark::compression::GradientCompression;
 
 use crate::exchange::codec::finite::NotFinite;
 use crate::exchange::codec::top_k::TopK;

@@ -6,7 +6,7 @@
 //! is the next digit: no division, and no error, because the fraction is less than one step too large. Digit i of word w is value
 //! `i x words + w`, so that neighbours in memory are neighbours in a vector register.
 
-use ringmark_record::benchmark::compression::sums_a_word;
+use ringmark_core::benchmark::compression::sums_a_word;
 
 /// Words that are worked on at once: in registers and the first cache.
 const BLOCK: usize = 128;

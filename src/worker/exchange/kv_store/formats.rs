@@ -1,7 +1,7 @@
 //! Formats of what workers push and servers answer.
 
 use anyhow::Result;
-use ringmark_record::benchmark::compression::GradientCompression;
+use ringmark_core::benchmark::compression::GradientCompression;
 use tch::Kind;
 
 use crate::exchange::codec::Codec;

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use ringmark_record::benchmark::compression::GradientCompression;
-use ringmark_record::benchmark::kv_store::KeyPlacement;
-use ringmark_record::benchmark::kv_store::placement::{self, Part};
+use ringmark_core::benchmark::compression::GradientCompression;
+use ringmark_core::benchmark::kv_store::KeyPlacement;
+use ringmark_core::benchmark::kv_store::placement::{self, Part};
 
 use crate::exchange::request::ExchangeRequest;
 

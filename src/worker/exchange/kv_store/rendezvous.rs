@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::host::Interface;
+use ringmark_core::host::Interface;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::kv_store::accept;

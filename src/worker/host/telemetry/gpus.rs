@@ -10,7 +10,7 @@ use nvml_wrapper::sys_exports::field_id::{
     NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
 };
 use nvml_wrapper::{Device, Nvml};
-use ringmark_record::host::Quantity;
+use ringmark_core::host::Quantity;
 
 use crate::ffi::nvml::Fields;
 use crate::host::telemetry::reading::{Reading, Source, Value};

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringmark_record::host::Quantity;
-use ringmark_record::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
+use ringmark_core::host::Quantity;
+use ringmark_core::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
 
 use crate::host::counters::{clock_mhz, core_times, number_in};
 use crate::host::telemetry::reading::{Reading, Source, Value};

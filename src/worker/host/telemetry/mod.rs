@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::Telemetry;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::Telemetry;
 
 use crate::host::telemetry::gpus::Gpus;
 use crate::host::telemetry::kernel::Kernel;
@@ -106,7 +106,7 @@ fn processor_time() -> Seconds {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::host::telemetry::Quantity;
+    use ringmark_core::host::telemetry::Quantity;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! What a reading is, and what can be read.
 
-use ringmark_record::host::Quantity;
+use ringmark_core::host::Quantity;
 
 /// One value at one time.
 pub struct Reading {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::telemetry::MOST_READINGS;
-use ringmark_record::host::{Energy, Quantity, Series, Telemetry};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::telemetry::MOST_READINGS;
+use ringmark_core::host::{Energy, Quantity, Series, Telemetry};
 
 use crate::host::telemetry::reading::{Reading, Value};
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use ringmark_record::host::Quantity;
-use ringmark_record::host::kernel_file::first_line;
+use ringmark_core::host::Quantity;
+use ringmark_core::host::kernel_file::first_line;
 
 use crate::host::counters::number_in;
 use crate::host::telemetry::kernel::names_in;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use nix::time::{ClockId, clock_gettime};
-use ringmark_record::trace::{ClockMethod, ClockReading};
+use ringmark_core::trace::{ClockMethod, ClockReading};
 use tch::Device;
 
 use crate::job::world::World;

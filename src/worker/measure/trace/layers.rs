@@ -1,8 +1,8 @@
 //! A layer tells of its passes: when forward went through it, what it computed, and which nodes of backward are its own.
 
 use anyhow::Result;
-use ringmark_record::dimension::Bytes;
-use ringmark_record::trace::LayerKind;
+use ringmark_core::dimension::Bytes;
+use ringmark_core::trace::LayerKind;
 use tch::Tensor;
 
 use crate::ffi::nodes;

@@ -17,9 +17,9 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::Result;
-use ringmark_record::dimension::KvStore;
-use ringmark_record::file::whole_file;
-use ringmark_record::trace::{
+use ringmark_core::dimension::KvStore;
+use ringmark_core::file::whole_file;
+use ringmark_core::trace::{
     ClockMethod, ClockReading, GradientArray, LayerProfile, RankClock, RankTrace, Timeline, TraceConfig, TraceFormat,
     chrome, horovod,
 };

@@ -9,9 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::Result;
+use ringmark_core::dimension::{Bytes, Phases};
+use ringmark_core::trace::{Lane, LayerKind};
 use ringmark_input::loader::stage::{Stage, StageSpan};
-use ringmark_record::dimension::{Bytes, Phases};
-use ringmark_record::trace::{Lane, LayerKind};
 use tch::Device;
 
 use crate::ffi::nodes::NodeObserver;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use ringmark_record::trace::{Direction, GradientReady, Lane, LayerPass, Span};
+use ringmark_core::trace::{Direction, GradientReady, Lane, LayerPass, Span};
 
 use crate::measure::mark::Mark;
 use crate::measure::trace::clock::SpanClock;

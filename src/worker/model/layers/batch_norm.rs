@@ -1,7 +1,7 @@
 //! Batch normalization with what follows it.
 
 use anyhow::Result;
-use ringmark_record::trace::LayerKind;
+use ringmark_core::trace::LayerKind;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::shim::{self, BatchNormVectors, Fork};

@@ -3,7 +3,7 @@
 use std::cell::{OnceCell, RefCell};
 
 use anyhow::Result;
-use ringmark_record::trace::LayerKind;
+use ringmark_core::trace::LayerKind;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::packed::Moves;
@@ -255,7 +255,7 @@ impl ConvolutionNorm {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::dimension::model_facts::Source;
+    use ringmark_core::dimension::model_facts::Source;
 
     use super::*;
     use crate::testing::seeded;

@@ -1,7 +1,7 @@
 //! Layer normalization.
 
 use anyhow::Result;
-use ringmark_record::trace::LayerKind;
+use ringmark_core::trace::LayerKind;
 use tch::Tensor;
 
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};

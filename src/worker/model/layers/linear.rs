@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use anyhow::Result;
-use ringmark_record::trace::LayerKind;
+use ringmark_core::trace::LayerKind;
 use tch::Tensor;
 
 use crate::ffi::packed::After;
@@ -69,7 +69,7 @@ impl Linear {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::dimension::model_facts::Source;
+    use ringmark_core::dimension::model_facts::Source;
     use tch::{Device, Kind};
 
     use super::*;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use anyhow::Result;
-use ringmark_record::benchmark::score::RectifiedConvolutions;
+use ringmark_core::benchmark::score::RectifiedConvolutions;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::graph;

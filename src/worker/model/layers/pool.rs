@@ -1,7 +1,7 @@
 //! Pooling, and what is normalized over neighbouring channels.
 
 use anyhow::Result;
-use ringmark_record::trace::LayerKind;
+use ringmark_core::trace::LayerKind;
 use tch::Tensor;
 
 use crate::ffi::shim::{self, PoolWindow};

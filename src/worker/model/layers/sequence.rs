@@ -1,7 +1,7 @@
 //! Layers behind each other, and side by side.
 
 use anyhow::Result;
-use ringmark_record::trace::LayerKind;
+use ringmark_core::trace::LayerKind;
 use tch::Tensor;
 
 use crate::measure::trace::layers::pass_plain;

@@ -1,4 +1,4 @@
-//! The networks of ringmark_record's table, built. A network is a line of that table, a line here, and a file beside this
+//! The networks of ringmark_core's table, built. A network is a line of that table, a line here, and a file beside this
 //! one over the shared [`layers`](crate::model::layers) where it is of a new family.
 
 mod alexnet;
@@ -10,7 +10,7 @@ mod resnet;
 mod vgg;
 mod vision_transformer;
 
-use ringmark_record::dimension::Model;
+use ringmark_core::dimension::Model;
 
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::Network;
@@ -64,7 +64,7 @@ pub fn tensors(model: Model) -> NamedTensors {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::options::keyword_enum::KeywordEnum;
+    use ringmark_core::options::keyword_enum::KeywordEnum;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use ringmark_record::dimension::{Layout, Model};
+use ringmark_core::dimension::{Layout, Model};
 use serde::Deserialize;
 use serde_json::Value;
 use tch::{Device, Kind, Reduction, Tensor};

@@ -2,7 +2,7 @@
 //! (Dosovitskiy et al., 2020), with torchvision's names. Features are `[batch, tokens, width]`.
 
 use anyhow::Result;
-use ringmark_record::trace::LayerKind;
+use ringmark_core::trace::LayerKind;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::packed::After;

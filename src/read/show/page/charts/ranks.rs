@@ -1,7 +1,7 @@
 //! The spread of every rank: from the 5th to the 95th percentile with the median marked, ranks of a host side by side.
 
 use maud::{Markup, html};
-use ringmark_record::stats::summary::Spread;
+use ringmark_core::stats::summary::Spread;
 
 use crate::read::show::page::charts::frame::{Drawing, Frame, KeyEntry, mark_sample, path, px};
 use crate::read::show::page::charts::scale::{Scale, number};

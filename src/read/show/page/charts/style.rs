@@ -2,7 +2,7 @@
 //! the style sheet.
 
 use maud::{Markup, html};
-use ringmark_record::dimension::Phase;
+use ringmark_core::dimension::Phase;
 
 use crate::read::show::page::charts::frame::{path, px};
 use crate::read::show::table::Style;

@@ -3,7 +3,7 @@
 //! is lost. Not for judging a run, which the record's warnings do.
 
 use maud::{Markup, html};
-use ringmark_record::dimension::Seconds;
+use ringmark_core::dimension::Seconds;
 
 use crate::read::show::page::charts::frame::{Drawing, Frame, path, px};
 use crate::read::show::page::charts::scale::{Scale, number};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::benchmark::bandwidth::config::Messages;
-use ringmark_record::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
-use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::dimension::{Bytes, Case, DeviceKind, Operands, Seconds};
-use ringmark_record::stats::busbw::{Bus, busbw};
-use ringmark_record::stats::summary::percentile;
+use ringmark_core::benchmark::bandwidth::config::Messages;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
+use ringmark_core::benchmark::kv_store::KvStore;
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, Operands, Seconds};
+use ringmark_core::stats::busbw::{Bus, busbw};
+use ringmark_core::stats::summary::percentile;
 
 use crate::read::analyse::reliability;
 use crate::read::analyse::results::ResultFolder;

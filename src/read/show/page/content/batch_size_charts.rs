@@ -1,7 +1,7 @@
 //! Charts by batch size: images/s and memory as lines, or as bars where no line has more than two batch sizes. What has no
 //! figures is in the table alone.
 
-use ringmark_record::dimension::DeviceKind;
+use ringmark_core::dimension::DeviceKind;
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, batch_sizes};
 use crate::read::show::numbers::count;

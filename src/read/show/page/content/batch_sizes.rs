@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::dimension::{Case, DeviceKind, Model};
+use ringmark_core::dimension::{Case, DeviceKind, Model};
 use serde_json::Value;
 
 use crate::read::analyse::batch_sizes::{self, BatchSeries, BatchTable};

@@ -3,8 +3,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::host::HostUse;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::HostUse;
 
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::results::ResultFolder;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
-use ringmark_record::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model};
-use ringmark_record::stats::scaling_loss::{Difference, Part};
+use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
+use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model};
+use ringmark_core::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
 use crate::read::analyse::conclusion;

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::benchmark::input::lines::{COLUMNS, ceilings, rows};
-use ringmark_record::benchmark::input::{InputPass, InputRecord, PageCache};
-use ringmark_record::dimension::units::thousands;
+use ringmark_core::benchmark::input::lines::{COLUMNS, ceilings, rows};
+use ringmark_core::benchmark::input::{InputPass, InputRecord, PageCache};
+use ringmark_core::dimension::units::thousands;
 
 use crate::read::analyse::input_ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
 use crate::read::analyse::input_demand::{Demand, demands};

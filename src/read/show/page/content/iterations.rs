@@ -1,9 +1,9 @@
 //! Every iteration of every run over time, a drawing a run; the runs of a case share their axis, so that drift within a run
 //! and from run to run is seen.
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::stats::straggler::deviation;
-use ringmark_record::stats::summary::{median, step_percentiles};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::stats::straggler::deviation;
+use ringmark_core::stats::summary::{median, step_percentiles};
 
 use crate::read::analyse::figures::TrainedCase;
 use crate::read::load::run::Measured;

@@ -1,7 +1,7 @@
 //! What training learned, where images were read: loss and predictions over iterations.
 
-use ringmark_record::benchmark::train::EpochEnd;
-use ringmark_record::stats::summary::mean;
+use ringmark_core::benchmark::train::EpochEnd;
+use ringmark_core::stats::summary::mean;
 
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};

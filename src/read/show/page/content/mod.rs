@@ -46,8 +46,8 @@ pub mod work_load;
 
 use std::collections::BTreeSet;
 
-use ringmark_record::benchmark::warning;
-use ringmark_record::dimension::Model;
+use ringmark_core::benchmark::warning;
+use ringmark_core::dimension::Model;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::reliability;

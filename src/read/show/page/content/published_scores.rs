@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::dimension::Model;
+use ringmark_core::dimension::Model;
 
 use crate::read::analyse::batch_sizes::BatchSeries;
 use crate::read::analyse::score::published::{self, BATCH_SIZES, PublishedRow, SOURCE};

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use ringmark_record::benchmark::warning::{Warning, WarningKind};
-use ringmark_record::dimension::{Case, Phase};
-use ringmark_record::host::RankPlace;
-use ringmark_record::stats::summary::{Spread, median};
+use ringmark_core::benchmark::warning::{Warning, WarningKind};
+use ringmark_core::dimension::{Case, Phase};
+use ringmark_core::host::RankPlace;
+use ringmark_core::stats::summary::{Spread, median};
 
 use crate::read::analyse::figures::TrainedCase;
 use crate::read::load::iteration_times::RankTimes;
@@ -248,7 +248,7 @@ fn table(series: &Series, cases: &[CaseRanks]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::dimension::device::DeviceKind;
+    use ringmark_core::dimension::device::DeviceKind;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Throughput, speedup and efficiency: their charts, and their table.
 
-use ringmark_record::stats::scaling::{efficiency, speedup};
+use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::read::analyse::figures::{Figures, Group, TrainedCase};
 use crate::read::analyse::published::{DLPERF, Published};

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::dimension::{Case, ImagesPerSecond};
-use ringmark_record::stats::scaling::{efficiency, speedup};
+use ringmark_core::dimension::{Case, ImagesPerSecond};
+use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::read::analyse::figures::TrainedCase;
 use crate::read::analyse::published::Published;

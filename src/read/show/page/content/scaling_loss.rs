@@ -1,8 +1,8 @@
 //! Where the scaling loss goes, as a waterfall a case: from the step of the base to that of the case, by parts that add up.
-//! The arithmetic is that of `ringmark_record::stats::scaling_loss`.
+//! The arithmetic is that of `ringmark_core::stats::scaling_loss`.
 
-use ringmark_record::dimension::Seconds;
-use ringmark_record::stats::scaling_loss::{Difference, Part};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};

@@ -1,10 +1,10 @@
 //! Which groups of runs may stand in one chart: those of one kind of device, model, precision, batch size and image size. What
 //! differs besides, as overlap or buckets, makes a series of its own with its name.
 
-use ringmark_record::dimension::{DeviceKind, Dtype, Model};
+use ringmark_core::dimension::{DeviceKind, Dtype, Model};
 
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::trace::Timeline;
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::trace::Timeline;
 
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::Group;

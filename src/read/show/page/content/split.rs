@@ -1,6 +1,6 @@
 //! Where the time of a step goes: parts of the mean step of each case, from the records.
 
-use ringmark_record::dimension::{Phase, Seconds};
+use ringmark_core::dimension::{Phase, Seconds};
 
 use crate::read::analyse::figures::{Figures, TrainedCase};
 use crate::read::load::iteration_times::{IterationTimes, phases_to_show};

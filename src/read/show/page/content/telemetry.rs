@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::host::telemetry::{Series as Readings, throttle_reasons};
-use ringmark_record::host::{Quantity, Telemetry};
+use ringmark_core::host::telemetry::{Series as Readings, throttle_reasons};
+use ringmark_core::host::{Quantity, Telemetry};
 
 use crate::read::analyse::figures::TrainedCase;
 use crate::read::load::run::Measured;

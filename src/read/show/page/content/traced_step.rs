@@ -1,8 +1,8 @@
 //! Inside a traced iteration: what each rank did when, and what held the step.
 
-use ringmark_record::dimension::Phase;
-use ringmark_record::options::keyword_enum::KeywordEnum;
-use ringmark_record::trace::{Direction, Lane, RankTrace, Span, Timeline};
+use ringmark_core::dimension::Phase;
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::trace::{Direction, Lane, RankTrace, Span, Timeline};
 
 use crate::read::analyse::critical_path::{self, CriticalPath};
 use crate::read::analyse::figures::TrainedCase;
@@ -202,8 +202,8 @@ fn table(traced: &[Traced]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::dimension::kv_store::KvStore;
-    use ringmark_record::trace::clock::{ClockMethod, ClockReading, RankClock};
+    use ringmark_core::dimension::kv_store::KvStore;
+    use ringmark_core::trace::clock::{ClockMethod, ClockReading, RankClock};
 
     use super::*;
 

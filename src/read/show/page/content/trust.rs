@@ -1,6 +1,6 @@
 //! Whether to believe figures, and what speaks for or against them, the gravest first.
 
-use ringmark_record::validity::thresholds::WIDE_SPREAD;
+use ringmark_core::validity::thresholds::WIDE_SPREAD;
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::reliability::{self, ReliabilityWarning};

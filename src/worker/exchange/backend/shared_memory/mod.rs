@@ -20,9 +20,9 @@ use std::ops::Range;
 use std::thread;
 
 use anyhow::{Result, ensure};
-use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_record::dimension::Reduction;
-use ringmark_record::trace::Lane;
+use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_core::dimension::Reduction;
+use ringmark_core::trace::Lane;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::backend::mpi::chunks;

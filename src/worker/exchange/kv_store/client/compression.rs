@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail};
-use ringmark_record::dimension::Bytes;
+use ringmark_core::dimension::Bytes;
 
 use crate::exchange::codec::{Codec, norm};
 use crate::exchange::coded::Coded;
@@ -75,7 +75,7 @@ fn taken(residual: &Mutex<Vec<f32>>) -> MutexGuard<'_, Vec<f32>> {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::benchmark::kv_store::KeyPlacement;
+    use ringmark_core::benchmark::kv_store::KeyPlacement;
 
     use super::*;
     use crate::exchange::codec::two_bit::TwoBit;

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
-use ringmark_record::trace::Lane;
+use ringmark_core::trace::Lane;
 
 use crate::exchange::coded::Coded;
 use crate::exchange::kv_store::client::compression::PushCompression;

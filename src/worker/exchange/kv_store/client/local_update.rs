@@ -49,8 +49,8 @@ impl LocalUpdate {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::benchmark::train::config::TrainConfig;
-    use ringmark_record::dimension::dtype::Dtype;
+    use ringmark_core::benchmark::train::config::TrainConfig;
+    use ringmark_core::dimension::dtype::Dtype;
     use tch::Tensor;
 
     use super::*;

@@ -15,10 +15,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
-use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
-use ringmark_record::dimension::{Bytes, Operation};
-use ringmark_record::host::Stage;
+use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_core::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
+use ringmark_core::dimension::{Bytes, Operation};
+use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::codec::Codec;

@@ -2,8 +2,8 @@
 //! memory cannot report it.
 
 use anyhow::{Error, Result, anyhow, ensure};
-use ringmark_record::dimension::Bytes;
-use ringmark_record::host::memory;
+use ringmark_core::dimension::Bytes;
+use ringmark_core::host::memory;
 
 use crate::exchange::kv_store::formats::Formats;
 use crate::exchange::kv_store::plan::PlannedPart;

@@ -25,7 +25,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
-use ringmark_record::host::Stage;
+use ringmark_core::host::Stage;
 
 use crate::exchange::kv_store::formats::Formats;
 use crate::exchange::kv_store::plan::{self, PlannedPart};
@@ -356,8 +356,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use expect_test::expect;
-    use ringmark_record::benchmark::kv_store::KvStore;
-    use ringmark_record::benchmark::train::config::TrainConfig;
+    use ringmark_core::benchmark::kv_store::KvStore;
+    use ringmark_core::benchmark::train::config::TrainConfig;
 
     use super::*;
 

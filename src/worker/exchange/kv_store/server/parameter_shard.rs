@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Error, Result};
-use ringmark_record::benchmark::kv_store::server_memory;
-use ringmark_record::dimension::Bytes;
+use ringmark_core::benchmark::kv_store::server_memory;
+use ringmark_core::dimension::Bytes;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::kv_store::formats::{AnswerFormat, Formats, PushFormat};
