@@ -36,10 +36,13 @@ use crate::cli::launch::input::InputOptions;
 use crate::cli::launch::score::ScoreOptions;
 use crate::cli::launch::sweep::SweepOptions;
 use crate::cli::pack::PackOptions;
-use crate::cli::read::{CheckOptions, ExtractOptions, PredictOptions, ReportOptions};
+use crate::cli::read::{CheckOptions, ExtractOptions, ExtractRequest, PredictOptions, ReportOptions};
 use crate::cli::schema::SchemaOptions;
 use crate::cli::watch::WatchOptions;
+use crate::launch::doctor::command as doctor;
+use crate::launch::job::process;
 use crate::launch::local::environment::{LaunchEnvironment, typed_arguments};
+use crate::launch::sweep::{benchmarks, live};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -128,6 +131,39 @@ pub enum Command {
     /// Become a command that ends with the process of this number, its parent; how mpirun is started
     #[command(hide = true)]
     Leash(LeashOptions),
+}
+
+impl Command {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<()> {
+        match self {
+            Command::Sweep(options) => {
+                let run = |config| benchmarks::train::run(&config, crate::read::extract::conclusions);
+                options.into_config().and_then(run)
+            }
+            Command::Score(options) => options.into_config().and_then(|config| benchmarks::score::run(&config)),
+            Command::Bandwidth(options) => options.into_config().and_then(|config| benchmarks::bandwidth::run(&config)),
+            Command::Input(options) => {
+                let run = |config| benchmarks::input::run(&config, crate::read::input::judge);
+                options.into_config().and_then(run)
+            }
+            Command::Watch(options) => live::watch::run(&options.into_config()),
+            Command::Doctor(options) => options.into_config().and_then(|config| doctor::run(&config)),
+            Command::Extract(options) => options.into_request().and_then(|request| match request {
+                ExtractRequest::Figures(config) => crate::read::extract::run(&config),
+                ExtractRequest::Export(config) => crate::read::export::run(&config),
+            }),
+            Command::Check(options) => crate::read::check::run(&options.into_config()),
+            Command::Diff(options) => crate::read::diff::run(&options.into_config()),
+            Command::Report(options) => crate::read::report::run(&options.into_config()),
+            Command::Predict(options) => crate::read::predict::run(&options.into_config()),
+            Command::Pack(options) => options.run(),
+            Command::Schema(options) => options.print(),
+            Command::Completions(options) => options.print(&Cli::command()),
+            Command::Man(options) => options.write(&Cli::command()),
+            Command::Leash(options) => process::leash(options.launcher, &options.command),
+        }
+    }
 }
 
 /// What stands behind `ringmark leash`.

@@ -8,9 +8,12 @@ use ringmark_core::benchmark::input::InputConfig;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, DeviceChoice};
+use ringmark_core::host::LauncherAddress;
 use ringmark_core::options::habits::{self, Habit};
-use ringmark_core::options::option_table::{self, Worker};
+use ringmark_core::options::option_table::{self, Options, Worker};
+use ringmark_core::options::usage::usage;
 
+use crate::benchmark::{bandwidth, input, score, train};
 use crate::host::facts;
 use crate::job::session::AskedLabel;
 
@@ -55,23 +58,23 @@ pub enum Benchmark {
     #[command(after_help = "Examples:\n  \
         ringmark-worker train --batch-size 8 --iters 20 --warmup 5\n  \
         mpirun -np 2 --bind-to none ringmark-worker train --dtype bf16 --record run.jsonl")]
-    Train(TrainArguments),
+    Train(RunArguments<TrainConfig>),
     /// Inference without training: speed of forward passes by network and batch size
     #[command(after_help = "Examples:\n  \
         ringmark-worker score --batch-size 32\n  \
         ringmark-worker score --model resnet18 --dtype bf16 --batch-size 1 --iters 50 --record score.json")]
-    Score(ScoreArguments),
+    Score(RunArguments<ScoreConfig>),
     /// All-reduce without the model: speed by message size, or of the model's gradients
     #[command(after_help = "Examples:\n  \
         mpirun -np 2 --bind-to none ringmark-worker bandwidth -b 8 -e 1G -f 2\n  \
         mpirun -np 2 --bind-to none ringmark-worker bandwidth --model resnet50_v1b --wire fp16 --optimizer sgd\n  \
         mpirun -np 8 ringmark-worker bandwidth -b 1G -e 1G --min-busbw 300 --json bandwidth.json")]
-    Bandwidth(BandwidthArguments),
+    Bandwidth(Arguments<BandwidthConfig>),
     /// Reading and decoding images without the model: speed by number of threads, from disk and from memory
     #[command(after_help = "Examples:\n  \
         ringmark-worker input --data imagenet/train.rec\n  \
         mpirun -np 4 --map-by node --bind-to none ringmark-worker input --data imagenet/train --decode-threads 8,16")]
-    Input(InputArguments),
+    Input(Arguments<InputConfig>),
 }
 
 /// Options of `ringmark-worker agent`.
@@ -82,75 +85,53 @@ pub struct AgentArguments {
     pub device: DeviceChoice,
 }
 
-/// Options of `ringmark-worker train`.
+impl Benchmark {
+    /// Runs one rank from start to end; `launcher` is where the program that started it listens.
+    pub fn run(self, launcher: Option<LauncherAddress>) -> Result<()> {
+        match self {
+            Benchmark::Train(RunArguments { options, label }) => {
+                let check = |config: &TrainConfig| {
+                    config.validate()?;
+                    config.kv_store.check_servers()?;
+                    config.learning.check_checkpoint()
+                };
+                train::run(&checked(options, check)?, label.into(), launcher)
+            }
+            Benchmark::Score(RunArguments { options, label }) => {
+                score::run(&checked(options, ScoreConfig::validate)?, label.into(), launcher)
+            }
+            Benchmark::Bandwidth(Arguments { options }) => {
+                let check = |config: &BandwidthConfig| {
+                    config.validate()?;
+                    config.kv_store.check_servers()
+                };
+                bandwidth::run(&checked(options, check)?, launcher)
+            }
+            Benchmark::Input(Arguments { options }) => input::run(&checked(options, InputConfig::validate)?, launcher),
+        }
+    }
+}
+
+fn checked<C: Options + Default>(options: Worker<C>, check: impl Fn(&C) -> Result<()>) -> Result<C> {
+    let config = options.apply(C::default()).map_err(usage)?;
+    check(&config).map_err(usage)?;
+    Ok(config)
+}
+
+/// Options of a benchmark.
 #[derive(Debug, Args)]
-pub struct TrainArguments {
+pub struct Arguments<C: Options> {
     #[command(flatten)]
-    options: Worker<TrainConfig>,
+    options: Worker<C>,
+}
+
+/// Options of a benchmark with several runs in a sweep.
+#[derive(Debug, Args)]
+pub struct RunArguments<C: Options> {
+    #[command(flatten)]
+    options: Worker<C>,
     #[command(flatten)]
     label: LabelArguments,
-}
-
-impl TrainArguments {
-    /// The validated configuration and the run's label.
-    pub fn into_config(self) -> Result<(TrainConfig, AskedLabel)> {
-        let config = self.options.apply(TrainConfig::default())?;
-        config.validate()?;
-        config.kv_store.check_servers()?;
-        config.learning.check_checkpoint()?;
-        Ok((config, self.label.into()))
-    }
-}
-
-/// Options of `ringmark-worker score`.
-#[derive(Debug, Args)]
-pub struct ScoreArguments {
-    #[command(flatten)]
-    options: Worker<ScoreConfig>,
-    #[command(flatten)]
-    label: LabelArguments,
-}
-
-impl ScoreArguments {
-    /// The validated configuration and the run's label.
-    pub fn into_config(self) -> Result<(ScoreConfig, AskedLabel)> {
-        let config = self.options.apply(ScoreConfig::default())?;
-        config.validate()?;
-        Ok((config, self.label.into()))
-    }
-}
-
-/// Options of `ringmark-worker bandwidth`.
-#[derive(Debug, Args)]
-pub struct BandwidthArguments {
-    #[command(flatten)]
-    options: Worker<BandwidthConfig>,
-}
-
-impl BandwidthArguments {
-    /// The validated configuration.
-    pub fn into_config(self) -> Result<BandwidthConfig> {
-        let config = self.options.apply(BandwidthConfig::default())?;
-        config.validate()?;
-        config.kv_store.check_servers()?;
-        Ok(config)
-    }
-}
-
-/// Options of `ringmark-worker input`.
-#[derive(Debug, Args)]
-pub struct InputArguments {
-    #[command(flatten)]
-    options: Worker<InputConfig>,
-}
-
-impl InputArguments {
-    /// The validated configuration.
-    pub fn into_config(self) -> Result<InputConfig> {
-        let config = self.options.apply(InputConfig::default())?;
-        config.validate()?;
-        Ok(config)
-    }
 }
 
 /// What the run of a sweep is called in its record.

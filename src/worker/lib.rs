@@ -64,7 +64,7 @@ pub fn main() -> ExitCode {
 
 fn run(Cli { command }: Cli) -> anyhow::Result<()> {
     match command {
-        Command::Benchmark(benchmark) => benchmark::run(benchmark, heartbeat::launcher()?),
+        Command::Benchmark(benchmark) => benchmark.run(heartbeat::launcher()?),
         Command::Agent(arguments) => agent::run(arguments.device),
     }
 }

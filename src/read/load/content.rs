@@ -6,14 +6,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ringmark_core::benchmark::bandwidth::BandwidthRecord;
-use ringmark_core::benchmark::input::InputRecord;
-use ringmark_core::benchmark::score::ScoreRecord;
-use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::benchmark::{BenchmarkKind, Record};
+use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::dimension::Model;
 use ringmark_core::file::whole_file;
 use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::schemas::RECORDS;
 use serde::de::IgnoredAny;
 
 /// Kind of what `ringmark extract` writes of training.
@@ -88,13 +85,8 @@ pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
 /// Of which benchmark a run's record is, by the kind in its head; `None` where that says nothing, as in a record that was
 /// cut off at once. The rest may be damaged.
 pub fn benchmark_of(record: &Path) -> Option<BenchmarkKind> {
-    match kind_of(record)?.as_str() {
-        RunRecord::KIND => Some(BenchmarkKind::Train),
-        ScoreRecord::KIND => Some(BenchmarkKind::Score),
-        BandwidthRecord::KIND => Some(BenchmarkKind::Bandwidth),
-        InputRecord::KIND => Some(BenchmarkKind::Input),
-        _ => None,
-    }
+    let kind = kind_of(record)?;
+    RECORDS.iter().find(|format| format.kind == kind).map(|format| format.benchmark)
 }
 
 /// The kind in the head of a file.
