@@ -53,7 +53,7 @@ def worker_sources():
 
 def is_served(name, architecture, element):
     """Returns what KernelSet::serves of ffi/kernels.rs does."""
-    return architecture >= ELEMENTS[element] and (name == "Norm" or (architecture >= OLDEST_POINTWISE and element != "FLOAT"))
+    return architecture >= ELEMENTS[element] and (name == "Norm" or architecture >= OLDEST_POINTWISE)
 
 
 class Nvrtc:

@@ -216,10 +216,9 @@ class Case:
 
     def gigaflop_of_an_image(self, folder):
         """Of the one run in `folder`; None where the network's arithmetic is not known."""
-        ringmark = pathlib.Path(self.options.worker).with_name("ringmark")
-        if not ringmark.exists():
+        if not self.options.ringmark.exists():
             return None
-        extract = [ringmark, "extract", folder, "--json"]
+        extract = [self.options.ringmark, "extract", folder, "--json"]
         if not self.options.score:
             extract += ["--warmup", str(self.options.warmup)]
         # Its exit status says that there is no single rank to compare with.
@@ -281,9 +280,9 @@ class Case:
         return getattr(self, side)() if side in ["ringmark", "no_exchange", "limit"] else self.pytorch(side)
 
     def sides_to_prepare(self):
-        """Those of PyTorch that are resident, the slowest compiler first."""
-        sides = [side for side in [*self.speeds, "limit"] if side not in ["ringmark", "no_exchange"]]
-        return sides[::-1] if self.processes == 1 else ["limit"]
+        """Those of PyTorch that are resident."""
+        sides = [side for side in self.speeds if side not in ["ringmark", "no_exchange"]] if self.processes == 1 else []
+        return [*sides, "limit"] if self.options.ringmark.exists() else sides
 
     def prepare(self, side):
         """Prepares the process of `side`; if it needs the whole GPU, later and alone."""
@@ -388,6 +387,7 @@ def main():
     options.add_argument("--ringmark-options", default="", help="more options for ringmark-worker")
     options.add_argument("--out", help="file for the table and the raw figures (JSON)")
     options = options.parse_args()
+    options.ringmark = pathlib.Path(options.worker).with_name("ringmark")
     on_gpu = options.device == "cuda"
     options.iters = options.iters or (100 if on_gpu else 6)
     options.warmup = options.warmup if options.warmup is not None else (20 if on_gpu else 2)
@@ -435,9 +435,10 @@ def main():
     try:
         if options.parallel > 1:
             with concurrent.futures.ThreadPoolExecutor(options.parallel) as pool:
-                for case in cases:
-                    for side in case.sides_to_prepare():
-                        pool.submit(attempt, case, side, case.prepare)
+                pairs = [(case, side) for case in cases for side in case.sides_to_prepare()]
+                # The compilers first: they take longest.
+                for case, side in sorted(pairs, key=lambda pair: pair[1] in ["pytorch", "limit"]):
+                    pool.submit(attempt, case, side, case.prepare)
         # Residents that wait may need much memory: of all cases only if they were prepared together.
         for group in [cases] if options.parallel > 1 else [[case] for case in cases]:
             for number in range(options.rounds):

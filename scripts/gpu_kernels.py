@@ -310,25 +310,27 @@ def convolution(results, kinds=(torch.float16,), batches=(128,)):
 
 
 def first_convolution(results):
-    torch.backends.cudnn.benchmark = True
-    for batch in (128,):
-        for channels in (3, 4, 8):
-            for kind in (torch.float16,):
-                last = torch.channels_last
-                x = torch.randn(batch, channels, 224, 224, device="cuda", dtype=kind).contiguous(memory_format=last)
-                w = torch.randn(64, channels, 7, 7, device="cuda", dtype=kind).contiguous(memory_format=last)
-                forward = lambda: torch.nn.functional.conv2d(x, w, stride=2, padding=3)
-                dy = torch.randn_like(forward())
-                weight = lambda: torch.ops.aten.convolution_backward(
-                    dy, x, w, None, [2, 2], [3, 3], [1, 1], False, [0, 0], 1, [False, True, False])  # fmt: skip
-                results.add("first_convolution", batch=batch, channels=channels, kind=str(kind),
-                            forward=milliseconds([forward] * 5) / 5, weight=milliseconds([weight] * 5) / 5)  # fmt: skip
+    """7x7 with stride 2 of three colors, of more channels of zeros, and of folded pixels: Convolution::of_colors."""
+    torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
+    batch, last = 128, torch.channels_last
+    for kind in (torch.float16, torch.bfloat16, torch.float32):
+        for channels in (3, 4, 12, 16):
+            size, kernel, stride, padding = (224, 7, 2, 3) if channels < 12 else (115, 4, 1, 0)
+            x = torch.randn(batch, channels, size, size, device="cuda", dtype=kind).contiguous(memory_format=last)
+            w = torch.randn(64, channels, kernel, kernel, device="cuda", dtype=kind).contiguous(memory_format=last)
+            forward = lambda: torch.nn.functional.conv2d(x, w, stride=stride, padding=padding)
+            dy = torch.randn_like(forward())
+            weight = lambda: torch.ops.aten.convolution_backward(
+                dy, x, w, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1, [False, True, False])  # fmt: skip
+            results.add("first_convolution", batch=batch, channels=channels, kind=str(kind),
+                        forward=milliseconds([forward] * 5) / 5, weight=milliseconds([weight] * 5) / 5)  # fmt: skip
 
 
 def linear_algebra(results):
     """Batch normalization behind a 1x1 convolution from the Gram matrix of its input: the library calls, one by one."""
-    torch.backends.cudnn.benchmark = True
-    for batch, kind in [(128, torch.float16), (256, torch.float16), (128, torch.bfloat16)]:
+    torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+    for batch, kind in [(128, torch.float16), (256, torch.float16), (128, torch.bfloat16), (128, torch.float32)]:
+        out = {} if kind is torch.float32 else {"out_dtype": torch.float32}
         for size, k in [(56, 64), (28, 128), (14, 256), (7, 512)]:
             for kind in [kind] if k == 64 or (batch == 128 and kind is torch.float16) else []:
                 if results.is_late():
@@ -350,15 +352,15 @@ def linear_algebra(results):
                     "wgrad_conv": lambda: torch.ops.aten.convolution_backward(image(dz), image(x), w4, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [False, True, False]),
                     "dgrad_mm": lambda: torch.mm(dz, w),
                     "dx_two": lambda: torch.addmm(torch.addmm(row, x, correction), dz, w),
-                    "gram_mm": lambda: torch.mm(x.t(), x, out_dtype=torch.float32),
-                    "weight_mm": lambda: torch.mm(dz.t(), x, out_dtype=torch.float32),
+                    "gram_mm": lambda: torch.mm(x.t(), x, **out),
+                    "weight_mm": lambda: torch.mm(dz.t(), x, **out),
                     "sums": lambda: x.sum(0, dtype=torch.float32),
                     "sums_dz": lambda: dz.sum(0, dtype=torch.float32),
                 }  # fmt: skip
                 for blocks in (49, 98, 196):
                     if n % blocks == 0:
-                        calls[f"gram_{blocks}"] = lambda b=blocks: torch.bmm(x.view(b, -1, k).transpose(1, 2), x.view(b, -1, k), out_dtype=torch.float32).sum(0)
-                        calls[f"weight_{blocks}"] = lambda b=blocks: torch.bmm(dz.view(b, -1, m).transpose(1, 2), x.view(b, -1, k), out_dtype=torch.float32).sum(0)
+                        calls[f"gram_{blocks}"] = lambda b=blocks: torch.bmm(x.view(b, -1, k).transpose(1, 2), x.view(b, -1, k), **out).sum(0)
+                        calls[f"weight_{blocks}"] = lambda b=blocks: torch.bmm(dz.view(b, -1, m).transpose(1, 2), x.view(b, -1, k), **out).sum(0)
                 times = {}
                 for name, call in calls.items():
                     try:

@@ -99,8 +99,8 @@ compare() {
     comparison_lines "$name" "$out/$name.json" | add
     return $status
 }
-training() { compare training --cases fp16:256,fp16:128,bf16:256,bf16:128,tf32:128 --rounds 2 --iters 60 --warmup 15 --parallel 3; }
-inference() { compare inference --score --cases fp16:1,fp16:32,fp16:128 --rounds 2 --iters 100 --warmup 20 --parallel 4; }
+training() { compare training --cases fp16:256,fp16:128,bf16:256,bf16:128,tf32:128 --rounds 2 --iters 60 --warmup 15 --parallel 6; }
+inference() { compare inference --score --cases fp16:1,fp16:32,fp16:128 --rounds 2 --iters 100 --warmup 20 --parallel 6; }
 max_autotune() {
     local status=0 compiled=(--no-eager --no-compile --max-autotune --rounds 2 --iters 60 --warmup 15)
     local end=$((SECONDS + seconds))

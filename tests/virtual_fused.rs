@@ -114,9 +114,13 @@ fn each_choice_of_kernels_runs_its_own() {
     assert_near(losses[2], losses[1], 0.03, "fused against norm");
     assert_near(losses[1], losses[0], 0.03, "norm against libtorch");
     assert_eq!(losses[3], losses[2]);
-    // Tensor cores have no fp32.
-    let (record, _, calls) = run("fused", "--dtype fp32");
-    assert_eq!((kernels(&record), calls.contains("pointwise")), (KernelsChoice::Fused, false));
+    // Tensor cores have no IEEE fp32; products in TF32 are cuBLAS's, and there are none with a shortcut.
+    for (dtype, is_pointwise) in [("fp32", false), ("tf32", true)] {
+        let (record, _, calls) = run("fused", &format!("--dtype {dtype}"));
+        assert_eq!(kernels(&record), KernelsChoice::Fused);
+        let has = |name: &str| calls.contains(name);
+        assert_eq!((has("pointwise_gradient_matrix"), has("pointwise_apply")), (is_pointwise, false), "{dtype}");
+    }
     // The layout of libtorch's kernels alone.
     let options = format!("{SMALL} --iters 1 --layout nchw");
     let (record, log, calls) = traced(Virtual::alone(&options));

@@ -393,8 +393,10 @@ char* ringmark_batch_norm_max_pool(
   });
 }
 
-// Returns 1 if the kernels of pointwise.cu take `x` and `weight`.
-int ringmark_has_pointwise_kernels(at::Tensor* x, at::Tensor* weight) { return has_pointwise_kernels(*x, *weight); }
+// Returns 1 if ringmark_pointwise_norm takes `x` and `weight`, with a shortcut or without.
+int ringmark_has_pointwise_kernels(at::Tensor* x, at::Tensor* weight, int has_shortcut) {
+  return has_pointwise_kernels(*x, *weight, has_shortcut != 0);
+}
 
 // A 1x1 convolution and what ringmark_batch_norm does; with a shortcut its sum and ReLU, otherwise neither.
 char* ringmark_pointwise_norm(

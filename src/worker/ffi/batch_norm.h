@@ -26,12 +26,15 @@ torch::autograd::variable_list batch_norm_cuda(
 torch::autograd::variable_list batch_norm_max_pool_cuda(
     const at::Tensor& x, const BatchNormVectors& vectors, const PoolWindow& window, bool two);
 
-// Returns true if the kernels of pointwise.cu take `x` and the weight of a 1x1 convolution.
-bool has_pointwise_kernels(const at::Tensor& x, const at::Tensor& weight);
+// Returns true if pointwise_norm_cuda takes `x` and the weight of a 1x1 convolution, with or without a shortcut.
+bool has_pointwise_kernels(const at::Tensor& x, const at::Tensor& weight, bool has_shortcut);
 
 // The 1x1 convolution of `x` by `weight`, normalized; with a shortcut, its sum and ReLU.
 torch::autograd::variable_list pointwise_norm_cuda(
     const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& shortcut, const BatchNormVectors& vectors,
     bool two);
+
+// fp32, precise to the last bits: sums are fp32 inside a block of threads and fp64 over the blocks.
+at::Tensor channel_means_cuda(const at::Tensor& x);
 
 at::Tensor max_pool_cuda(const at::Tensor& x, const PoolWindow& window);

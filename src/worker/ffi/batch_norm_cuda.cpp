@@ -230,4 +230,10 @@ Tensors batch_norm_max_pool_cuda(
   return BatchNormMaxPool::apply(x, vectors.weight, vectors.bias, vectors, window, two);
 }
 
+at::Tensor channel_means_cuda(const at::Tensor& x) {
+  // The kernel takes vectors that the means do not depend on.
+  const auto zeros = at::zeros({4, x.size(1)}, x.options().dtype(at::kFloat).memory_format(std::nullopt));
+  return statistics(x, BatchNormVectors{zeros[0], zeros[1], zeros[2], zeros[3], 0.0, 1.0})[0];
+}
+
 at::Tensor max_pool_cuda(const at::Tensor& x, const PoolWindow& window) { return MaxPool::apply(x, window); }

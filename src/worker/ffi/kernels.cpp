@@ -104,20 +104,22 @@ char* ringmark_set_kernels(
     if (is_pointwise) {
       const std::string start = "pointwise_";
       kernels::PointwiseFunctions functions{};
-      functions.statistics = get(start + "statistics_64", kernels::kStatisticsBytes);
-      functions.sum = get(start + "sum");
       functions.statistics_finish = get(start + "statistics_finish");
-      functions.apply[0] = get(start + "apply_linear_64", kernels::kApplyBytes);
-      functions.apply[1] = get(start + "apply_sum_relu_64", kernels::kApplyBytes);
-      for (const bool has_mask : {false, true}) {
-        for (const bool is_two : {false, true}) {
-          const std::string name = std::string("gradients") + (has_mask ? "_relu" : "") + (is_two ? "_two" : "");
-          functions.gradients[has_mask][is_two] = get(start + name, kernels::kGradientsBytes);
-        }
-      }
       functions.gradient_finish = get(start + "gradient_finish");
       functions.gradient_matrix = get(start + "gradient_matrix");
-      functions.input_gradient = get(start + "input_gradient", kernels::kInputGradientBytes);
+      if (type != at::kFloat) {
+        functions.statistics = get(start + "statistics_64", kernels::kStatisticsBytes);
+        functions.sum = get(start + "sum");
+        functions.apply[0] = get(start + "apply_linear_64", kernels::kApplyBytes);
+        functions.apply[1] = get(start + "apply_sum_relu_64", kernels::kApplyBytes);
+        for (const bool has_mask : {false, true}) {
+          for (const bool is_two : {false, true}) {
+            const std::string name = std::string("gradients") + (has_mask ? "_relu" : "") + (is_two ? "_two" : "");
+            functions.gradients[has_mask][is_two] = get(start + name, kernels::kGradientsBytes);
+          }
+        }
+        functions.input_gradient = get(start + "input_gradient", kernels::kInputGradientBytes);
+      }
       loaded_pointwise[type] = functions;
       return;
     }

@@ -18,7 +18,7 @@ const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
 pub enum KernelSet {
     /// Batch normalization, max pooling and the update of the weights.
     Norm,
-    /// 1x1 convolutions with their batch normalization, by tensor cores: fp16 and bf16, compute capability 8.0.
+    /// 1x1 convolutions with their batch normalization, by tensor cores: fp16, bf16 and TF32, compute capability 8.0.
     Pointwise,
 }
 
@@ -34,9 +34,9 @@ impl KernelSet {
         }
     }
 
-    /// Returns true if it has kernels for this type on a GPU of this compute capability.
-    pub fn serves(self, element: Element, capability: (i32, i32)) -> bool {
-        self == KernelSet::Norm || (element != Element::Float && capability >= (8, 0))
+    /// Returns true if it has kernels for a GPU of this compute capability.
+    pub fn serves(self, capability: (i32, i32)) -> bool {
+        self == KernelSet::Norm || capability >= (8, 0)
     }
 }
 

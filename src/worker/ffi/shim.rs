@@ -78,7 +78,7 @@ unsafe extern "C" {
         first: *mut RawTensor,
         second: *mut RawTensor,
     ) -> *mut c_char;
-    fn ringmark_has_pointwise_kernels(images: RawTensor, weight: RawTensor) -> c_int;
+    fn ringmark_has_pointwise_kernels(images: RawTensor, weight: RawTensor, has_shortcut: c_int) -> c_int;
     fn ringmark_pointwise_norm(
         images: RawTensor,
         convolution: RawTensor,
@@ -391,10 +391,11 @@ pub fn batch_norm_max_pool(
     })
 }
 
-/// Returns true if kernels were put into use that compute a 1x1 convolution of `images` by `weight` and its normalization.
-pub fn has_pointwise_kernels(images: &Tensor, weight: &Tensor) -> bool {
+/// Returns true if kernels were put into use that compute a 1x1 convolution of `images` by `weight`, its normalization and, with
+/// a shortcut, its sum and ReLU.
+pub fn has_pointwise_kernels(images: &Tensor, weight: &Tensor, has_shortcut: bool) -> bool {
     // SAFETY: both tensors are alive.
-    unsafe { ringmark_has_pointwise_kernels(raw(images), raw(weight)) != 0 }
+    unsafe { ringmark_has_pointwise_kernels(raw(images), raw(weight), has_shortcut.into()) != 0 }
 }
 
 /// A 1x1 convolution by `convolution` of images that [`has_pointwise_kernels`], and batch normalization by the batch's statistics;

@@ -40,6 +40,8 @@ pub fn start(choice: KernelsChoice, dtype: Dtype, layout: Layout, session: &Sess
     let sets: &[KernelSet] = match choice {
         KernelsChoice::Libtorch => return Ok(None),
         KernelsChoice::Norm => &[KernelSet::Norm],
+        // Tensor cores round to TF32, which IEEE fp32 excludes.
+        _ if dtype == Dtype::Fp32 => &[KernelSet::Norm],
         KernelsChoice::Auto | KernelsChoice::Fused => &[KernelSet::Norm, KernelSet::Pointwise],
     };
     if layout == Layout::Nchw {
@@ -56,7 +58,7 @@ pub fn start(choice: KernelsChoice, dtype: Dtype, layout: Layout, session: &Sess
         let thread = thread::Builder::new().name("kernels".to_owned());
         Ok((set, thread.spawn(move || image(compiler, set, element, capability))?))
     };
-    let images = sets.iter().copied().filter(|set| set.serves(element, capability)).map(spawn);
+    let images = sets.iter().copied().filter(|set| set.serves(capability)).map(spawn);
     Ok(Some(PendingKernels { element, images: images.collect::<Result<_>>()? }))
 }
 

@@ -8,8 +8,9 @@
 //              p = slope, q = -slope * dgamma * inv / n, r = -slope * s / n - q * mean
 //              dW = p G + q (W G0) + r s0^T; D1 = dz (p W); dx = D1 + x (W^T diag(q) W) + r^T W
 //
-// x, W, z, y and their gradients are of type Element (fp16 or bf16). There are 64 inputs; `channels` is a multiple of 64, at
-// most 256. n is the number of rows. Statistics are those of batch_norm.cu: means, 1 / sigma, slopes and offsets.
+// x, W, z, y and their gradients are of type Element. There are 64 inputs; `channels` is a multiple of 64, at most 256. n is the
+// number of rows. Statistics are those of batch_norm.cu: means, 1 / sigma, slopes and offsets. For fp32 there are only the small
+// kernels (`statistics_finish`, `gradient_finish`, `gradient_matrix`): ffi/pointwise_cuda.cpp takes its products from cuBLAS.
 //
 // Blocks have 256 threads in x. `tiles` is the number of blocks, each of which takes every tiles-th tile of rows: at most the
 // number of tiles, usually two blocks for each multiprocessor. It decides the order of the sums, as nothing else does.
@@ -46,8 +47,10 @@ struct Shape {
   int channels;
 };
 
-constexpr int INPUTS = 64, X_PACKETS = INPUTS / WIDTH;
-constexpr int THREADS = 256, WARPS = 8;
+constexpr int INPUTS = 64, THREADS = 256;
+
+#ifndef ELEMENT_FLOAT
+constexpr int X_PACKETS = INPUTS / WIDTH, WARPS = 8;
 constexpr int MOST_SHARED = 99 * 1024;
 SHARED_MEMORY(shared_memory, MOST_SHARED);
 
@@ -478,6 +481,8 @@ POINTWISE_GRADIENTS(pointwise_gradients, false, false)
 POINTWISE_GRADIENTS(pointwise_gradients_two, false, true)
 POINTWISE_GRADIENTS(pointwise_gradients_relu, true, false)
 POINTWISE_GRADIENTS(pointwise_gradients_relu_two, true, true)
+
+#endif
 
 // ---- Small kernels between the large ones ----
 

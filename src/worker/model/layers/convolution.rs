@@ -73,8 +73,8 @@ pub struct Convolution {
     bias: Option<Tensor>,
     shape: ConvolutionShape,
     packed: OnceCell<PackedConvolution>,
-    /// Memory of the padded images of the first convolution.
-    padded: RefCell<Option<Tensor>>,
+    /// Memory of the images of the first convolution, arranged for cuDNN.
+    arranged: RefCell<Option<Tensor>>,
     label: LayerLabel,
 }
 
@@ -84,7 +84,7 @@ impl Convolution {
         let ConvolutionShape { input, output, kernel: [height, width], groups, .. } = shape;
         let (weight, bias) = tensors.weight_and_bias(name, &[output, input / groups, height, width], draws);
         let label = LayerLabel::new(LayerKind::Convolution, name);
-        Convolution { weight, bias, shape, packed: OnceCell::new(), padded: RefCell::default(), label }
+        Convolution { weight, bias, shape, packed: OnceCell::new(), arranged: RefCell::default(), label }
     }
 
     /// Of images `[batch, input, height, width]`.
@@ -140,9 +140,7 @@ impl Convolution {
             }
         }
         if self.shape.input == COLORS && shim::are_kernels_loaded(&self.weight) {
-            let weight = self.weight.f_constant_pad_nd([0, 0, 0, 0, 0, 1])?;
-            let images = self.padded(images)?;
-            return Ok(images.f_conv2d(&weight, self.bias.as_ref(), [stride; 2], padding, [1; 2], groups)?);
+            return self.of_colors(images);
         }
         // A kernel of one pixel has nothing to dilate. On the CPU libtorch gives undilated ones of a small batch on one
         // thread to a plain matrix product that first copies channels_last images; dilated ones always go to oneDNN.
@@ -150,18 +148,51 @@ impl Convolution {
         Ok(images.f_conv2d(&self.weight, self.bias.as_ref(), [stride; 2], padding, [dilation; 2], groups)?)
     }
 
-    /// `images` with a fourth channel of zeros, in the type of the weight: cuDNN's forward and weight gradient of the first
-    /// convolution took 0.42 ms instead of 0.61 ms so (H100, fp16, batch size 128; MLPerf's networks do the same).
-    fn padded(&self, images: &Tensor) -> Result<Tensor> {
+    /// Convolves images of three channels, for which cuDNN is slow. In fp16 they get a fourth channel of zeros (as in MLPerf's
+    /// networks). In the other types each block of 2x2 pixels is folded into one pixel of 12 channels, by which a 7x7 convolution with
+    /// stride 2 becomes a 4x4 one with stride 1 of the same sums; bf16 adds four channels of zeros. Milliseconds of forward and
+    /// weight gradient, batch size 128, on an H200 (scripts/gpu_kernels.py --parts first_convolution):
+    ///
+    /// | channels | fp16 | bf16 | tf32 |
+    /// |---|---|---|---|
+    /// | 3 | 0.58 | 1.47 | 1.69 |
+    /// | 4 | **0.42** | 1.46 | 1.55 |
+    /// | 12 | 0.67 | 0.73 | **1.21** |
+    /// | 16 | 0.57 | **0.57** | 1.24 |
+    fn of_colors(&self, images: &Tensor) -> Result<Tensor> {
+        let ConvolutionShape { kernel, stride, padding, groups, .. } = self.shape;
         let size = images.size();
-        let shape = [size[0], size[2], size[3], COLORS + 1];
-        let mut kept = self.padded.borrow_mut();
-        if kept.as_ref().is_none_or(|kept| kept.size() != shape) {
-            *kept = Some(Tensor::f_zeros(shape, (self.weight.kind(), images.device()))?);
+        let is_stem = (kernel, stride, padding) == ([7, 7], 2, [3, 3]) && size[2..].iter().all(|side| side % 2 == 0);
+        let bias = self.bias.as_ref();
+        let pixels = images.detach().f_permute([0, 2, 3, 1])?;
+        if self.weight.kind() == Kind::Half || !is_stem {
+            let arranged = self.arranged([size[0], size[2], size[3], COLORS + 1])?;
+            arranged.f_narrow(3, 0, COLORS)?.f_copy_(&pixels)?;
+            let weight = self.weight.f_constant_pad_nd([0, 0, 0, 0, 0, 1])?;
+            let images = arranged.f_permute([0, 3, 1, 2])?;
+            return Ok(images.f_conv2d(&weight, bias, [stride; 2], padding, [1; 2], groups)?);
         }
-        let padded = kept.as_ref().expect("made above").f_permute([0, 3, 1, 2])?.detach();
-        padded.f_narrow(1, 0, COLORS)?.f_copy_(&images.detach())?;
-        Ok(padded)
+        let channels = 4 * COLORS;
+        let zeros = if self.weight.kind() == Kind::BFloat16 { 4 } else { 0 };
+        let [height, width] = [size[2] / 2, size[3] / 2];
+        // Output pixel i reads pixels 2i - 3 to 2i + 3. With 2i - 4, whose weights are zero, these are blocks i - 2 to i + 1.
+        let arranged = self.arranged([size[0], height + 3, width + 3, channels + zeros])?;
+        let inner = arranged.f_narrow(1, 2, height)?.f_narrow(2, 2, width)?.f_narrow(3, 0, channels)?;
+        let blocks = pixels.f_view([size[0], height, 2, width, 2, COLORS])?.f_permute([0, 1, 3, 2, 4, 5])?;
+        inner.f_unflatten(3, [2, 2, COLORS])?.f_copy_(&blocks)?;
+        let weight = self.weight.f_constant_pad_nd([1, 0, 1, 0])?.f_view([-1, COLORS, 4, 2, 4, 2])?;
+        let weight = weight.f_permute([0, 2, 4, 3, 5, 1])?.f_reshape([-1, 4, 4, channels])?;
+        let weight = weight.f_constant_pad_nd([0, zeros])?.f_permute([0, 3, 1, 2])?;
+        Ok(arranged.f_permute([0, 3, 1, 2])?.f_conv2d(&weight, bias, [1; 2], [0; 2], [1; 2], groups)?)
+    }
+
+    /// Kept memory of this shape in the type of the weight, zeros at first.
+    fn arranged(&self, shape: [i64; 4]) -> Result<Tensor> {
+        let mut kept = self.arranged.borrow_mut();
+        if kept.as_ref().is_none_or(|kept| kept.size() != shape) {
+            *kept = Some(Tensor::f_zeros(shape, (self.weight.kind(), self.weight.device()))?);
+        }
+        Ok(kept.as_ref().expect("made above").detach())
     }
 
     /// A convolution of one pixel is a product over the channels of `pixels`, `[batch, height, width, channels]`.
@@ -249,7 +280,7 @@ impl ConvolutionNorm {
             && shape.stride == 1
             && bias.is_none()
             && matches!(after, After::Nothing | After::SumAndRelu(_))
-            && shim::has_pointwise_kernels(images, weight)
+            && shim::has_pointwise_kernels(images, weight, after.shortcut().is_some())
     }
 }
 
@@ -274,7 +305,7 @@ mod tests {
                 bias: None,
                 shape,
                 packed: OnceCell::new(),
-                padded: RefCell::default(),
+                arranged: RefCell::default(),
                 label,
             };
             let of = |result: Tensor| {

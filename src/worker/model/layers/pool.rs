@@ -8,6 +8,7 @@ use crate::ffi::shim::{self, PoolWindow};
 use crate::measure::trace::layers;
 
 const MAX_POOL: &str = "max-pool";
+const ADAPTIVE_MEAN: &str = "adaptive-average-pool";
 
 /// A square window that moves over the pixels; sizes are rounded down.
 #[derive(Debug, Clone, Copy)]
@@ -65,16 +66,17 @@ impl Pool {
 
 /// To `size` pixels a side, each the mean of its part of the image.
 pub fn adaptive_mean(images: &Tensor, size: i64) -> Result<Tensor> {
-    layers::pass_plain(
-        LayerKind::Pool,
-        "adaptive-average-pool",
-        images,
-        || Ok(images.f_adaptive_avg_pool2d([size; 2])?),
-    )
+    layers::pass_plain(LayerKind::Pool, ADAPTIVE_MEAN, images, || Ok(images.f_adaptive_avg_pool2d([size; 2])?))
 }
 
 /// The mean of every channel, `[batch, channels]`.
 pub fn channel_means(images: &Tensor) -> Result<Tensor> {
+    if shim::has_kernels(images) {
+        // The gradient of this mean has its channels last, as fused kernels take it.
+        return layers::pass_plain(LayerKind::Pool, ADAPTIVE_MEAN, images, || {
+            Ok(images.f_permute([0, 2, 3, 1])?.f_flatten(1, 2)?.f_mean_dim([1_i64].as_slice(), false, None)?)
+        });
+    }
     Ok(adaptive_mean(images, 1)?.f_flatten(1, -1)?)
 }
 
