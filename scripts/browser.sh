@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A browser for the tests of the report (tests/report.rs): Debian's Chromium, which needs no display. Installs it where no
+# A browser for the tests of the report (tests/read/report.rs): Debian's Chromium, which needs no display. Installs it where no
 # Chromium or Chrome is there, as root alone; says nothing where one is.
 #
 #   scripts/browser.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# CUDA without a GPU: the whole CUDA 13.0 set of libtorch, a stub of the driver (tests/stub_driver), and the real worker.
+# CUDA without a GPU: the whole CUDA 13.0 set of libtorch, a stub of the driver (tests/programs/stub_driver.c), and the real
+# worker.
 # Do the libraries load as the worker loads them, and what does it say of a driver that cannot be used? Do its kernels
 # compile for every GPU?
 #
@@ -29,7 +30,7 @@ V100 beside an H100|STUB_CAPABILITIES=90,70|auto|1|capability 7\.0.*no kernels.*
 no GPU|STUB_INIT=100|auto|0|^$
 no GPU, CUDA asked for|STUB_INIT=100|cuda|1|no GPU|100
 '
-# What tests/load_check/probe.cpp must find, a line each.
+# What tests/programs/load_check.cpp must find, a line each.
 readonly FOUND='
 ^libtorch_cuda: .*/libtorch_cuda\.so$
 ^libnccl\.so\.2: .*/nvidia/nccl/lib/libnccl\.so\.2$
@@ -90,10 +91,10 @@ fi
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-cc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$scratch/libcuda.so.1" "$root/tests/stub_driver/libcuda.c" -ldl
+cc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$scratch/libcuda.so.1" "$root/tests/programs/stub_driver.c" -ldl
 say "compiling the probe against $torch"
 c++ -std=c++17 -O0 -w -I"$torch/include" -I"$torch/include/torch/csrc/api/include" -o "$scratch/probe" \
-    "$root/tests/load_check/probe.cpp" -L"$torch/lib" -Wl,-rpath,"$torch/lib" -Wl,-rpath-link,"$torch/../nvidia/cu13/lib" \
+    "$root/tests/programs/load_check.cpp" -L"$torch/lib" -Wl,-rpath,"$torch/lib" -Wl,-rpath-link,"$torch/../nvidia/cu13/lib" \
     -ltorch_cpu -lc10 -ldl
 
 differing=0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# promtool for the tests of the export to Prometheus (tests/export.rs): of Debian's package prometheus, 19 MB to load. Installs it
+# promtool for the tests of the export to Prometheus (tests/read/export.rs): of Debian's package prometheus, 19 MB to load. Installs it
 # where none is there, as root alone, and starts no server; says nothing where one is.
 #
 #   scripts/promtool.sh

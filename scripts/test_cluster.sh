@@ -3,7 +3,7 @@
 # time until it is reported, and the message. A part of scripts/test.sh, which leaves it out where it is not run by root.
 #
 #   scripts/test_cluster.sh [NAME...]     tests whose names hold one of these; by default cluster:: doctor::
-#                                         virtual_cuda_hosts:: slurm:: gridengine::
+#                                         virtual_cuda::hosts:: slurm:: gridengine::
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 if ((EUID != 0)); then
@@ -13,6 +13,6 @@ if ((EUID != 0)); then
 fi
 "$root/scripts/setup.sh"
 cd "$root"
-if (($# == 0)); then set -- cluster:: doctor:: virtual_cuda_hosts:: slurm:: gridengine::; fi
+if (($# == 0)); then set -- cluster:: doctor:: virtual_cuda::hosts:: slurm:: gridengine::; fi
 cargo build --workspace --bins --tests
 exec cargo test --workspace --test ringmark -- --nocapture --test-threads 1 "$@"

@@ -1,62 +1,10 @@
-//! Tests of the programs from outside: one module for each command, and [`support`] for what they share.
+//! Tests of the programs from outside, in folders by what they test: `read`, `launch` and `worker` as in `src`, the other
+//! `commands`, the worker on virtual GPUs, and the repository itself. No suite imports another: what they share is in [`support`].
 
-mod architecture;
-mod autotune;
-mod bandwidth;
-mod bandwidth_kv_store;
-mod batch_sizes;
-mod batch_without_memory;
-mod broken_input;
-mod check;
-mod cluster;
-mod compression;
-mod conclusion;
-mod config_file;
-mod diff;
-mod doctor;
-mod documents;
-mod export;
-mod extract;
-mod figures;
-#[path = "fuzz/targets.rs"]
-mod fuzz;
-mod generate;
-mod gridengine;
-mod habits;
-mod hierarchical;
-mod hostile;
-mod images;
-mod input;
-mod kv_store;
-mod kv_store_faults;
-mod kv_stores;
-mod load_check;
-mod operations;
-mod output_files;
-mod pack;
-mod predict;
-mod predict_kv_stores;
-#[path = "../src/core/stats/random.rs"]
-mod random;
-mod report;
-mod resume;
-mod schema;
-mod score_results;
-mod setup;
-mod slurm;
-mod stub_driver;
-mod suite;
+mod commands;
+mod launch;
+mod read;
+mod repository;
 mod support;
-mod sweep;
-mod telemetry;
-mod trace;
 mod virtual_cuda;
-mod virtual_cuda_graphs;
-mod virtual_cuda_hosts;
-mod virtual_cuda_score;
-mod virtual_cuda_time;
-mod virtual_fused;
-mod virtual_kernels;
-mod watch;
-mod work_load;
 mod worker;

@@ -9,9 +9,9 @@ use ringmark_core::benchmark::kv_store::{KeyPlacement, KvStore, KvStoreConfig, K
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{Bytes, Case, Phase, Phases, Seconds};
 
-use crate::random::Random;
+use crate::support::model_cluster::ModelCluster;
+use crate::support::random::Random;
 use crate::support::runs::record;
-use crate::support::simulated_cluster::SimulatedCluster;
 
 /// Values of each array in the order of backward: some are cut into slices, some are not.
 const ARRAYS: [usize; 12] = [
@@ -54,7 +54,7 @@ pub enum Exchange {
 }
 
 #[derive(Clone, Copy)]
-pub struct Cluster {
+pub struct KvStoreCluster {
     pub exchange: Exchange,
     pub network: (f64, f64),
     /// Of a rank's compute time from iteration to iteration.
@@ -86,7 +86,7 @@ enum Place {
 /// Time in picoseconds, a number to tell equals apart, worker, part, where, whether it is a pull.
 type Event = Reverse<(u64, usize, usize, usize, Place, bool)>;
 
-impl Cluster {
+impl KvStoreCluster {
     pub fn kv_store(&self) -> KvStore {
         match self.exchange {
             Exchange::Owners(kv_store, _) => kv_store,
@@ -168,7 +168,7 @@ impl Cluster {
     }
 }
 
-impl SimulatedCluster for Cluster {
+impl ModelCluster for KvStoreCluster {
     const OF_TRUTH: u32 = 100;
     const OF_RUN: u32 = 14;
 

@@ -1,17 +1,35 @@
-//! Shared support of the suites: sandboxes, made-up records, simulated hosts, a browser, a pool of cores.
+//! Shared support of the suites: sandboxes, made-up records, runs of the real worker, simulated hosts, virtual GPUs, a
+//! browser, a pool of cores.
 
+pub mod bandwidth;
 pub mod browser;
 pub mod built_worker;
+pub mod cluster;
+pub mod cluster_sweep;
+#[path = "../fuzz/targets.rs"]
+pub mod fuzz_targets;
 pub mod golden;
+pub mod images;
 pub mod kv_store_cluster;
+pub mod memory_group;
+pub mod model_cluster;
+pub mod other_readers;
+#[path = "../../src/core/stats/random.rs"]
+pub mod random;
+pub mod report;
 pub mod runs;
 pub mod safetensors;
 pub mod sandbox;
 pub mod scheduler;
-pub mod simulated_cluster;
+pub mod schema;
+pub mod scores;
 pub mod sound_worker;
+pub mod stub_driver;
 pub mod temporary_folder;
 pub mod turn;
+pub mod virtual_gpu;
+pub mod virtual_time;
+pub mod worker_run;
 
 use std::fs;
 use std::path::Path;

@@ -162,11 +162,11 @@ pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     assert!(status.success(), "{} is copied", from.as_ref().display());
 }
 
-/// Compiles `source`, a file below `tests`, into a shared library at `path`.
+/// Compiles `source`, a file in `tests/programs`, into a shared library at `path`.
 pub fn compile_library(source: &str, path: &Path, options: &[&str]) {
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-o").arg(path);
-    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source)).arg("-ldl");
+    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source)).arg("-ldl");
     assert!(compiler.status().expect("there is a C compiler").success());
 }
 

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::RunRecord;
 
-use crate::cluster::Cluster;
+use crate::support::cluster::Cluster;
 use crate::support::sandbox::{HANGING, Sandbox, wait_until, words};
 use crate::support::{processes_of, worker};
 

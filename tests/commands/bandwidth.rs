@@ -1,0 +1,518 @@
+//! `ringmark bandwidth` and `ringmark-worker bandwidth` from the outside: under real mpirun, first with a shell script
+//! in the worker's place, then with the real one at sizes that take moments.
+
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+
+use expect_test::expect;
+use nix::sys::signal::{Signal, kill};
+use ringmark_core::benchmark::bandwidth::{
+    BandwidthConfig, BandwidthRecord, FailureKind, MessageResult, Timing, lines,
+};
+use ringmark_core::dimension::{Bytes, GigabytesPerSecond, Seconds};
+use ringmark_core::host::Environment;
+use ringmark_core::stats::busbw::Bus;
+
+use crate::support::bandwidth::{number, read, rows};
+use crate::support::other_readers::{cloudai, superbenchmark};
+use crate::support::processes_of;
+use crate::support::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
+use crate::support::temporary_folder::without_folder;
+use crate::support::turn::{turn, turn_of};
+
+/// Rank 0 of a job that leaves the record beside the worker: of its case, where there is one.
+const RECORDING: &str = "
+[ $rank = 0 ] || exit 0
+echo \"words: $words\"
+echo 'a warning' >&2
+case=$(basename \"$(dirname \"$record\")\")
+[ -f \"$folder/$case.json\" ] || case=any
+cp \"$folder/$case.json\" \"$record\"
+";
+
+impl Sandbox {
+    fn write_bandwidth_record(&self, name: &str, record: &BandwidthRecord) {
+        record.write(File::create(self.path(name)).expect("created")).expect("written");
+    }
+
+    fn bandwidth_record(&self, case: &str) -> BandwidthRecord {
+        read(&self.path("out").join(case).join("bandwidth.json"))
+    }
+}
+
+/// 1 GB between two ranks in 0.1 s: 10 GB/s.
+fn record(failure: Option<String>) -> BandwidthRecord {
+    let timing =
+        Timing { seconds: vec![vec![Seconds(0.1)]; 2], in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0] };
+    BandwidthRecord {
+        backend: "mpi".to_owned(),
+        results: vec![MessageResult {
+            bytes: Bytes(1_000_000_000),
+            count: 250_000_000,
+            element: "float".to_owned(),
+            buckets: vec![Bytes(1_000_000_000)],
+            out_of_place: Some(timing.clone()),
+            in_place: Some(timing),
+        }],
+        failure,
+        ..BandwidthRecord::new(
+            Seconds(0.0),
+            BandwidthConfig::default(),
+            Environment::default(),
+            crate::support::runs::record("1n2g", 1, 0.5).header.ranks,
+        )
+    }
+}
+
+// --- the command, with a script for a worker ----------------------------------------------------------------------------
+
+#[test]
+fn a_dry_run_prints_every_command_and_starts_nothing() {
+    let sandbox = Sandbox::new("exit 1");
+    let options = "--dry-run --hosts a:2,b:2 -b 1M -e 1G -n 7 --wire bf16 --min-busbw 2.5 --interface ib0";
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""));
+    let out = sandbox.path("out").display().to_string();
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines.len(), 2, "{stdout}");
+    for (line, (case, hosts)) in lines.iter().zip([("1n2g", "-np 2 -H a:2 "), ("2n2g", "-np 4 -H a:2,b:2 ")]) {
+        assert!(line.contains(hosts) && line.contains("NCCL_SOCKET_IFNAME==ib0"), "{line}");
+        let arguments = format!(
+            "/worker bandwidth --begin 1048576 --end 1073741824 --iters 7 --device cpu --min-busbw 2.5 \
+             --json {out}/{case}/bandwidth.json --wire bf16"
+        );
+        assert!(line.ends_with(&arguments), "{line}");
+    }
+    assert!(!sandbox.path("out").exists());
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_exit_status_2() {
+    let sandbox = Sandbox::new(RECORDING);
+    for (options, message) in [
+        ("-b x", "\"x\" is no size: write bytes, or K, M, G"),
+        ("-e 8Q", "\"8Q\" is no size"),
+        ("-b 64 -e 8", "--end 8 bytes is below --begin 64 bytes"),
+        ("-b 0", "--begin 0 is out of range"),
+        ("-f 1", "--factor 1 is out of range"),
+        ("--cases 1n2g,1n1g", "case 1n1g: one rank exchanges nothing: choose 1n2g"),
+        ("--hosts localhost:1", "case 1n1g: one rank exchanges nothing: choose 1n2g"),
+        ("-np 2", "-np: a case says how many ranks: `--cases 1n2g` is 1 node with 2 ranks"),
+        ("-g 4", "-g: a case says how many ranks: `--cases 1n4g` is 1 node with 4 ranks"),
+        ("-i 0", "--increment 0 is out of range"),
+        ("-f 2 -i 8", "cannot be used with"),
+        ("-n 0", "--iters 0 is out of range"),
+        ("-c 2", "invalid value '2' for '--check <0|1>': choose 0 or 1"),
+        ("--model vgg", "tip: a similar value exists: 'vgg16'"),
+        ("--num-layers 50", "--network <NAME>"),
+        ("--network vgg --num-layers 12", "there is no vgg12: choose 11, 16"),
+        ("--network resnet -b 8", "cannot be used with"),
+        ("--model resnet50_v1b -b 8", "cannot be used with"),
+        ("--optimizer sgd", "--optimizer sgd needs weights to update: choose --model resnet50_v1b"),
+        ("--min-busbw NaN", "--min-busbw NaN is out of range"),
+        ("--min-busbw=-1", "--min-busbw -1 is out of range"),
+        ("--backend nccl", "--backend nccl needs a GPU, --device is cpu"),
+        ("--cases 8g", "case \"8g\" is not of the form 2n8g"),
+        ("--cases 1n2g,1n2g", "--cases has 1n2g twice: name it once"),
+        ("--hosts a:2 --cases 2n2g", "case 2n2g needs 2 hosts, --hosts has 1: give --hosts a:2,HOST2:2"),
+        ("--hosts a:2 --hostfile nodes", "cannot be used with"),
+    ] {
+        let error = refused(&mut sandbox.bandwidth(options), 2);
+        assert!(error.contains(message), "{options}: {error}");
+        assert!(!sandbox.path("out").exists(), "{options}");
+    }
+}
+
+#[test]
+fn the_jobs_output_is_shown_kept_and_summed_up() {
+    let sandbox = Sandbox::new(RECORDING);
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let command = "--hosts localhost:4 --cases 1n2g,1n4g -b 8 -e 1K";
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(command));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let out = sandbox.path("out").display().to_string();
+    for case in ["1n2g", "1n4g"] {
+        let log = sandbox.log(&format!("{case}/bandwidth.log"));
+        let (command, output) = log.split_once('\n').expect("lines");
+        assert!(command.starts_with("+ mpirun --allow-run-as-root "), "{log}");
+        assert!(output.contains(&format!(" --json {out}/{case}/bandwidth.json\n")), "{log}");
+        assert!(output.contains("a warning\n"), "{log}");
+        assert!(stdout.contains(output), "{stdout}");
+        assert_eq!(sandbox.bandwidth_record(case), record(None));
+    }
+    assert!(stdout.starts_with(&format!("# 1n2g, ranks: 2, log: {out}/1n2g/bandwidth.log\n")), "{stdout}");
+    let table = "\
+#
+#     case    ranks  avg busbw  best busbw       of size  other load  failure
+#                       (GB/s)      (GB/s)           (B)         (%)
+#     1n2g        2      10.00       10.00    1000000000           -  -
+#     1n4g        4      15.00       15.00    1000000000           -  -
+";
+    assert!(stdout.ends_with(&format!("{table}# logs and records are in {out}\n")), "{stdout}");
+
+    let error = refused(&mut sandbox.bandwidth(command), 2);
+    expect![[r"
+        ringmark: --out DIR/out already holds DIR/out/1n2g/bandwidth.log: choose another folder, or move it away
+    "]]
+    .assert_eq(&without_folder(&error));
+    // A record that stayed behind would be taken for the new one.
+    fs::remove_file(sandbox.path("out/1n2g/bandwidth.log")).expect("removed");
+    let error = refused(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g"), 2);
+    expect![[r"
+        ringmark: --out DIR/out already holds DIR/out/1n2g/bandwidth.json: choose another folder, or move it away
+    "]]
+    .assert_eq(&without_folder(&error));
+}
+
+#[test]
+fn a_case_that_fails_stops_those_behind_it() {
+    let sandbox = Sandbox::new(&format!("[ $OMPI_COMM_WORLD_SIZE = 2 ] && echo 'no memory' && exit 3\n{RECORDING}"));
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n3g,1n2g,1n4g"));
+    assert_eq!(status, Some(1), "{stderr}");
+    let log = sandbox.path("out/1n2g/bandwidth.log");
+    // mpirun names the first of the two that it sees, and nobody where both have ended before it looks.
+    let reason = sandbox.failure("1n2g/bandwidth.log");
+    let named = ["rank 0 of 2", "rank 1 of 2", "mpirun"].map(|who| format!("{who} ended with exit status 3"));
+    assert!(named.contains(&reason), "{reason}");
+    assert_eq!(stderr, format!("ringmark: 1n2g failed: {reason}\nlog: {}\n", log.display()));
+    assert!(stdout.contains("no memory\n"), "{stdout}");
+    assert!(
+        stdout.contains(&format!("\n#     1n2g        2          -           -             -           -  {reason}\n"))
+    );
+    assert!(stdout.contains("\n#     1n3g        3 "), "{stdout}");
+    assert!(!stdout.contains("1n4g"), "{stdout}");
+    assert!(!sandbox.path("out/1n4g/bandwidth.log").exists());
+}
+
+#[test]
+fn a_case_that_is_too_slow_lets_the_others_run() {
+    let sandbox = Sandbox::new(&format!("{RECORDING}\n[ $OMPI_COMM_WORLD_SIZE = 2 ] && exit 1; exit 0"));
+    let miss =
+        lines::below_minimum(&record(None).results, Bus::all_reduce(2), GigabytesPerSecond(12.0)).expect("a miss");
+    let failure_kind = Some(FailureKind::BelowMinimum);
+    sandbox.write_bandwidth_record("1n2g.json", &BandwidthRecord { failure_kind, ..record(Some(miss.clone())) });
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g,1n4g --min-busbw 12"));
+    assert_eq!((status, stderr), (Some(1), format!("ringmark: 1n2g: {miss}\n")), "{stdout}");
+    assert_eq!(sandbox.failure("1n2g/bandwidth.log"), miss);
+    assert!(
+        stdout.contains(&format!("\n#     1n2g        2      10.00       10.00    1000000000           -  {miss}\n")),
+        "{stdout}"
+    );
+    assert!(stdout.contains("\n#     1n4g        4      15.00       15.00    1000000000           -  -\n"), "{stdout}");
+}
+
+#[test]
+fn programs_get_the_figures_in_the_place_of_the_tables_or_beside_them() {
+    let sandbox = Sandbox::new(&format!("[ $OMPI_COMM_WORLD_SIZE = 4 ] && exit 3\n{RECORDING}"));
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g,1n4g --json"));
+    assert_eq!(status, Some(1), "{stderr}");
+    let answer: serde_json::Value = serde_json::from_str(&stdout).expect("JSON and nothing else");
+    let [two, four] = &answer["cases"].as_array().expect("a list")[..] else { panic!("{answer}") };
+    let side = &two["sizes"][0]["in_place"];
+    assert_eq!((&two["case"], &two["ranks"], &two["failure"]), (&"1n2g".into(), &2.into(), &serde_json::Value::Null));
+    assert_eq!((&two["average_busbw"], &side["busbw"], &side["p95"]), (&10.0.into(), &10.0.into(), &0.1.into()));
+    assert!(four["failure"].as_str().is_some_and(|failure| failure.contains("exit status 3")), "{four}");
+    assert_eq!((&four["average_busbw"], &four["sizes"]), (&serde_json::Value::Null, &serde_json::json!([])));
+    assert!(stderr.contains("# 1n2g, ranks: 2"), "what is told goes there: {stderr}");
+
+    let sandbox = Sandbox::new(RECORDING);
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let file = sandbox.path("figures.json");
+    let (status, stdout, stderr) = run(sandbox.bandwidth("--hosts localhost:4 --cases 1n2g --json").arg(&file));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("avg busbw"), "{stdout}");
+    let answer: serde_json::Value = serde_json::from_slice(&fs::read(file).expect("written")).expect("JSON");
+    assert_eq!(answer["cases"][0]["case"], "1n2g");
+}
+
+#[test]
+fn a_job_without_a_sound_record_has_failed() {
+    let sandbox = Sandbox::new("echo nothing");
+    let (status, _, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g"));
+    assert_eq!(status, Some(1), "{stderr}");
+    let reason = sandbox.failure("1n2g/bandwidth.log");
+    expect!["mpirun ended with exit status 0, but rank 0 on localhost left no record DIR/out/1n2g/bandwidth.json here"]
+        .assert_eq(&without_folder(&reason));
+
+    let sandbox = Sandbox::new(&format!("{RECORDING}\nexit 1"));
+    sandbox.write_bandwidth_record("any.json", &record(Some("3 elements are wrong".to_owned())));
+    let (status, _, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g --min-busbw 1000"));
+    assert_eq!(status, Some(1), "{stderr}");
+    expect!["3 elements are wrong"].assert_eq(&sandbox.failure("1n2g/bandwidth.log"));
+}
+
+#[test]
+fn a_job_that_hangs_is_ended_with_all_its_processes() {
+    // Longer each time, until a rank has said something before it is over.
+    let has_output = |seconds: u32| {
+        let sandbox = Sandbox::new(HANGING);
+        let options = format!("bandwidth --no-doctor --device cpu --hosts localhost:2 --timeout {seconds}");
+        let mut command = ringmark(&options);
+        command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        let (status, stdout, stderr) = run(&mut command);
+        assert_eq!(status, Some(1), "{stderr}");
+        let words = format!("timed out after {seconds} s; no rank has reported");
+        assert_eq!(sandbox.failure("1n2g/bandwidth.log"), words);
+        assert_eq!(sandbox.left(), Vec::<String>::new());
+        stdout.contains("\nbefore\n")
+    };
+    assert!([2, 8, 32, 128].into_iter().any(has_output));
+}
+
+#[test]
+fn a_folder_may_hold_a_sweep_as_well() {
+    let sandbox = Sandbox::new(RECORDING);
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let (status, ..) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g"));
+    assert_eq!(status, Some(0));
+    let (_, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
+    assert!(stderr.contains("holds no runs") && !stderr.contains("bandwidth.log"), "{stderr}");
+}
+
+// --- the real worker ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn two_ranks_sum_exactly_at_every_size() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 -b 8 -e 64K -f 8 -n 6 -w 1"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+
+    let record = sandbox.bandwidth_record("1n2g");
+    assert_eq!((record.failure.as_deref(), record.ranks.len()), (None, 2));
+    let sizes: Vec<u64> = record.results.iter().map(|result| result.bytes.0).collect();
+    assert_eq!(sizes, [8, 64, 512, 4096, 32_768]);
+
+    let rows = rows(&stdout);
+    assert_eq!(rows.len(), sizes.len(), "{stdout}");
+    for (row, result) in rows.iter().zip(&record.results) {
+        assert_eq!(row.len(), 13, "{row:?}");
+        assert_eq!(row[..5], [&result.bytes.0.to_string(), &(result.bytes.0 / 4).to_string(), "float", "sum", "-1"]);
+        for ((_, timing), columns) in result.sides().into_iter().zip([&row[5..9], &row[9..13]]) {
+            let timing = timing.expect("fp32 goes both ways");
+            assert_eq!((timing.wrong, columns[3]), (Some(0), "0"));
+            assert!(timing.seconds.iter().all(|rank| rank.len() == 6), "{timing:?}");
+            assert!(timing.pooled().iter().all(|seconds| *seconds > 0.0), "{timing:?}");
+            let microseconds = timing.mean().expect("samples").0 * 1e6;
+            assert!((number(columns[0]) - microseconds).abs() <= 0.005 + 1e-3 * microseconds, "{columns:?}");
+            // Two ranks: equal.
+            assert_eq!(columns[1], columns[2]);
+            let rate = result.bytes.0 as f64 / 1e3 / microseconds;
+            assert!((number(columns[1]) - rate).abs() <= 0.0051, "{columns:?}, {rate}");
+        }
+    }
+    for part in ["# Out of bounds values : 0 OK\n", "# Avg bus bandwidth    : ", "side      p50      p95      p99 "] {
+        assert!(stdout.contains(part), "{stdout}");
+    }
+    // Nothing but the table is without the mark that parsers skip.
+    assert_eq!(stdout.lines().filter(|line| !line.starts_with('#')).count(), sizes.len(), "{stdout}");
+}
+
+#[test]
+fn every_way_to_sum_is_exact_with_four_ranks() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for options in [
+        "--backend mpi",
+        "--collective mpi --piece-kb 100",
+        "--backend shared-memory",
+        "--backend shared-memory --wire fp16",
+        "--backend mpi --wire bf16",
+    ] {
+        // From one element to more than one chunk, and never a multiple of the ranks' shares.
+        let sizes = "-b 4 -e 900004 -i 300000 -n 3 -w 1";
+        let path = sandbox.path("record.json");
+        let mut command = sandbox.worker_ranks(4, &format!("{sizes} {options}"));
+        let (status, stdout, stderr) = run(command.arg("--json").arg(&path));
+        assert_eq!(status, Some(0), "{options}: {stderr}{stdout}");
+        let record = read(&path);
+        assert_eq!((record.failure.as_deref(), record.ranks.len(), record.results.len()), (None, 4, 4), "{options}");
+        for result in &record.results {
+            let mut sides = result.sides().into_iter().filter_map(|(_, timing)| timing);
+            assert!(sides.next().is_some(), "{options}: {result:?}");
+            assert!(result.sides().iter().all(|(_, timing)| timing.is_none_or(|timing| timing.wrong == Some(0))));
+        }
+        assert!(options.contains(&record.backend), "{options}: {}", record.backend);
+        fs::remove_file(path).expect("removed");
+    }
+}
+
+#[test]
+fn gradients_are_exchanged_in_measure_py_s_words() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = "--hosts localhost:2 --model resnet50_v1b --arrays all -n 2 -w 1";
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let arrays = "\nnum of arrays = 161, total size = 102.228128 MB\n# training exchanges 161 arrays, 102.228128 MB\n";
+    assert!(stdout.contains(arrays), "{stdout}");
+    let record = sandbox.bandwidth_record("1n2g");
+    assert_eq!((record.failure.as_deref(), record.results.len()), (None, 1));
+    let result = &record.results[0];
+    assert_eq!((result.bytes, result.count), (Bytes(102_228_128), 25_557_032));
+    // 25 MB a bucket: 4, of which the last is cut at its last MB.
+    assert_eq!(result.buckets, [26_046_368, 26_255_360, 25_747_456, 23_277_568, 901_376].map(Bytes));
+    // The backend of the wire decides whether there is memory apart for the sums, as in training.
+    let mut sides = result.sides().into_iter().filter_map(|(_, timing)| timing);
+    let timing = sides.next().expect("one side");
+    assert!(sides.next().is_none());
+    let printed: Vec<&str> = stdout.lines().filter(|line| line.starts_with("iter ")).collect();
+    assert_eq!(printed, lines::iterations(result, 2));
+    assert_eq!(printed.len(), 2);
+    assert!(timing.error.iter().all(|error| *error < 1e-6), "{:?}", timing.error);
+}
+
+#[test]
+fn gradients_one_by_one_and_with_the_update() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = "--hosts localhost:2 --model resnet50_v1b --arrays all -n 1 -w 0 --bucket-mb 0 --optimizer sgd";
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let record = sandbox.bandwidth_record("1n2g");
+    assert_eq!(record.results[0].buckets.len(), 161);
+    assert_eq!(record.failure, None);
+}
+
+#[test]
+fn a_gate_fails_by_exit_status_and_keeps_the_record() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = "--hosts localhost:2 --cases 1n2g -b 1K -e 1K -n 2 -w 0 --min-busbw";
+    let (status, stdout, stderr) = run(sandbox.bandwidth(options).arg("1000"));
+    assert_eq!(status, Some(1), "{stdout}");
+    assert!(
+        stderr.contains("ringmark: 1n2g: average bus bandwidth ") && stderr.contains(" is below --min-busbw 1000"),
+        "{stderr}"
+    );
+    let record = sandbox.bandwidth_record("1n2g");
+    assert_eq!(record.failure, lines::below_minimum(&record.results, Bus::all_reduce(2), GigabytesPerSecond(1000.0)));
+    assert_eq!(record.results.len(), 1);
+
+    fs::remove_dir_all(sandbox.path("out")).expect("removed");
+    let (status, stdout, stderr) =
+        run(sandbox.bandwidth("--cases 1n2g --hosts localhost:2 -b 1K -e 1K -n 2").args(["--min-busbw", "0"]));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+}
+
+#[test]
+fn unchecked_results_say_so() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let (status, stdout, stderr) = run(&mut sandbox.worker_ranks(2, "-b 8 -e 8 -n 2 -w 0 -c 0"));
+    assert_eq!(status, Some(0), "{stderr}{stdout}");
+    let rows = rows(&stdout);
+    assert_eq!((rows.len(), rows[0][8], rows[0][12]), (1, "N/A", "N/A"), "{stdout}");
+    assert!(stdout.contains("# Out of bounds values : 0 OK\n"), "{stdout}");
+}
+
+/// What programs find that read nccl-tests' output, each by its own rule.
+#[test]
+fn known_readers_find_the_bandwidths() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let by_hand = |options: &str| sandbox.worker_ranks(2, options);
+    let launched = |options: &str| sandbox.bandwidth(&format!("--hosts localhost:2 --cases 1n2g {options}"));
+    let starts: [&dyn Fn(&str) -> Command; 2] = [&by_hand, &launched];
+    for (start, checked) in starts.into_iter().flat_map(|start| ["", "-c 0"].map(|checked| (start, checked))) {
+        let _ = fs::remove_dir_all(sandbox.path("out"));
+        let (status, stdout, stderr) = run(&mut start(&format!("-b 1K -e 16K -f 4 -n 4 -w 1 {checked}")));
+        assert_eq!(status, Some(0), "{stderr}{stdout}");
+        let rows = rows(&stdout);
+        let busbw: Vec<&str> = rows.iter().map(|row| row[11]).collect();
+        assert_eq!(busbw.len(), 3, "{stdout}");
+        let out_of_place: Vec<&str> = rows.iter().map(|row| row[7]).collect();
+        assert_eq!(superbenchmark(&stdout), out_of_place, "{stdout}");
+        assert_eq!(cloudai(&stdout), busbw, "{stdout}");
+        let columns: Vec<String> = rows.iter().map(|row| format!("{} {}", row[7], row[11])).collect();
+        assert_eq!(awk("$1 ~ /^[0-9]+$/ { print $8, $12 }", &stdout), columns, "{stdout}");
+        // grep 'Avg bus bandwidth' | awk '{print $NF}', as FlagPerf and many scripts.
+        let average = stdout.lines().find(|line| line.contains("# Avg bus bandwidth")).expect("nccl-tests' foot");
+        let average = average.split_whitespace().next_back().expect("a word");
+        assert!(average.parse::<f64>().is_ok_and(|rate| rate > 0.0), "{average}");
+        assert!(stdout.contains("# Out of bounds values : 0 OK\n"), "{stdout}");
+    }
+}
+
+/// Lines that awk makes of them.
+fn awk(program: &str, input: &str) -> Vec<String> {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(file.path(), input).expect("written");
+    let (status, stdout, stderr) = run(Command::new("awk").arg(program).arg(file.path()));
+    assert_eq!(status, Some(0), "{stderr}");
+    stdout.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_worker_alone_is_one_rank() {
+    let _turn = turn_of(1);
+    let sandbox = Sandbox::real();
+    let mut command = Command::new(sandbox.worker());
+    let (status, stdout, stderr) = run(command.args(words("bandwidth --device cpu -b 8 -e 64 -f 8 -n 2 -w 0")));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let rows = rows(&stdout);
+    assert_eq!(rows.len(), 2, "{stdout}");
+    assert!(rows.iter().all(|row| (row[7], row[8]) == ("0.00", "0")), "{stdout}");
+}
+
+#[test]
+fn a_rank_that_is_killed_takes_all_others_along() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for backend in ["mpi", "shared-memory"] {
+        let mut command = sandbox.bandwidth("--hosts localhost:2 --cases 1n2g -b 4M -e 4M -n 10000000 --backend");
+        let output = File::create(sandbox.path("output")).expect("created");
+        command.arg(backend).stdout(Stdio::null()).stderr(output);
+        let mut command = command.spawn().expect("starts");
+        let log = sandbox.path("out/1n2g/bandwidth.log.part");
+        wait_until("the table begins", || fs::read_to_string(&log).is_ok_and(|log| log.contains("#wrong")));
+        let program = sandbox.worker().display().to_string();
+        let processes = processes_of(sandbox.folder.path());
+        let (rank, _) = processes.iter().rfind(|(_, line)| line.starts_with(&program)).expect("a rank");
+        kill(*rank, Signal::SIGKILL).expect("it runs");
+        assert_eq!(command.wait().expect("ended").code(), Some(1), "{backend}");
+        let stderr = fs::read_to_string(sandbox.path("output")).expect("read");
+        assert!(stderr.starts_with("ringmark: 1n2g failed: rank "), "{stderr}");
+        assert!(stderr.contains(" was killed by signal 9 (SIGKILL) in "), "{stderr}");
+        assert!(!sandbox.path("out/1n2g/bandwidth.json").exists());
+        assert_eq!(sandbox.left(), Vec::<String>::new(), "{backend}");
+        fs::remove_dir_all(sandbox.path("out")).expect("removed");
+    }
+}
+
+#[test]
+fn what_the_worker_cannot_do_is_refused_before_it_begins() {
+    let sandbox = Sandbox::real();
+    let turn = turn_of(1);
+    let alone = |options: &str, code: i32| {
+        let mut command = Command::new(sandbox.worker());
+        refused(command.arg("bandwidth").args(words(options)), code)
+    };
+    for (options, message) in [
+        ("-b x", "\"x\" is no size"),
+        ("-b 64 -e 8", "--end 8 bytes is below --begin 64 bytes"),
+        ("--min-busbw NaN", "--min-busbw NaN is out of range"),
+        ("--optimizer sgd", "--optimizer sgd needs weights to update"),
+    ] {
+        let error = alone(options, 2);
+        assert!(error.contains(message), "{options}: {error}");
+    }
+    drop(turn);
+
+    // More memory than any machine has.
+    let _turn = turn_of(2);
+    let mut command = sandbox.worker_ranks(2, "-b 1000G -e 1000G -n 1 -w 0");
+    let (status, _, stderr) = run(&mut command);
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("memory") && stderr.contains("--end"), "{stderr}");
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+
+    let mut command = sandbox.worker_ranks(2, "-b 8 -e 8 -n 1 --json /nowhere/record.json");
+    let (status, _, stderr) = run(&mut command);
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("/nowhere/record.json cannot be written"), "{stderr}");
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+}

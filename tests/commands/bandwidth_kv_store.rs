@@ -1,0 +1,235 @@
+//! `ringmark bandwidth --model --kv-store`: every kv-store exchanges a network's gradients among real ranks and servers, and
+//! its results, bytes and lines are compared with what they must be.
+
+use std::fs;
+
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, GradientsUse, lines};
+use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse};
+use ringmark_core::dimension::Bytes;
+
+use crate::support::bandwidth::read;
+use crate::support::sandbox::{Sandbox, refused, run};
+use crate::support::turn::turn;
+
+/// The record of a run of two ranks and so many servers, whose results are all right.
+fn sound(sandbox: &Sandbox, servers: u32, options: &str) -> (BandwidthRecord, GradientsUse, String) {
+    let path = sandbox.path("record.json");
+    let servers_option = if servers > 0 { format!("--servers {servers}") } else { String::new() };
+    let mut command = sandbox.worker_ranks(2 + servers, &format!("{options} {servers_option}"));
+    let (status, stdout, stderr) = run(command.arg("--json").arg(&path));
+    assert_eq!(status, Some(0), "{options}: {stderr}{stdout}");
+    let record = read(&path);
+    assert_eq!((record.failure.as_deref(), record.ranks.len(), record.results.len()), (None, 2, 1), "{options}");
+    fs::remove_file(path).expect("removed");
+    let used = record.gradients.clone().expect("what the gradients did");
+    for line in used.lines(record.config.kv_store.kv_store) {
+        assert!(stdout.lines().any(|printed| printed == line), "{options}: {line} in {stdout}");
+    }
+    (record, used, stdout)
+}
+
+/// measure.py's lines of two iterations, checked wherever all ranks are at the same step.
+fn check_lines(record: &BandwidthRecord, stdout: &str, is_in_step: bool, what: &str) {
+    let result = &record.results[0];
+    let timing = result.sides().into_iter().find_map(|(_, timing)| timing).expect("one side");
+    let printed: Vec<&str> = stdout.lines().filter(|line| line.starts_with("iter ")).collect();
+    assert_eq!(printed, lines::iterations(result, 2), "{what}");
+    assert_eq!((printed.len(), timing.wrong), (2, Some(0)), "{what}");
+    assert_eq!(timing.error.len(), if is_in_step { 2 } else { 0 }, "{what}");
+    assert!(timing.error.iter().all(|error| *error < 1e-4), "{what}: {:?}", timing.error);
+    let line = "# error of an iteration: n/a (ranks that do not wait for each other have different weights after it; the weights at \
+                the end are checked)";
+    assert_eq!(stdout.lines().any(|printed| printed == line), !is_in_step, "{what}: {stdout}");
+    assert!(is_in_step || printed.iter().all(|line| line.ends_with("error -1.000000")), "{what}: {printed:?}");
+}
+
+/// Bytes of MXNet's LeNet, of which no array is cut.
+const LENET: u64 = 1_724_320;
+
+fn bytes(all: &[Bytes]) -> Vec<u64> {
+    all.iter().map(|bytes| bytes.0).collect()
+}
+
+#[test]
+fn every_kv_store_gives_every_rank_the_sum_or_the_weights() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for (servers, kv_store) in [
+        (0, "ring"),
+        (0, "local"),
+        (0, "device"),
+        (0, "nccl"),
+        (1, "dist_sync"),
+        (2, "dist_sync --key-placement hash"),
+        (2, "dist_device_sync"),
+        (1, "dist_async"),
+        (2, "dist_device_async"),
+    ] {
+        for optimizer in ["none", "sgd"] {
+            let is_asynchronous = kv_store.contains("async");
+            // Without an update there are no weights to go on with; how keys are placed is not the sum's business.
+            if optimizer == "none" && (is_asynchronous || servers == 2) {
+                continue;
+            }
+            let options = format!("--model mxnet-lenet -n 2 -w 2 --kv-store {kv_store} --optimizer {optimizer}");
+            let (record, used, stdout) = sound(&sandbox, servers, &options);
+            // The ranks of a host that sum first push once, so that they are at the same step after all.
+            check_lines(&record, &stdout, !kv_store.starts_with("dist_async"), &options);
+            assert!(stdout.contains("num of arrays = 8, total size = 1.724320 MB\n"), "{stdout}");
+            assert_eq!(used.error_by_rank.len(), 2, "{options}");
+            assert!(used.error_by_rank.iter().all(|error| *error < 1e-4), "{options}: {used:?}");
+            assert_eq!(record.backend == "tcp", servers > 0, "{options}");
+            let asked = [&used.asked_out_by_rank, &used.asked_in_by_rank].map(|all| bytes(all));
+            match kv_store {
+                // 2 (n-1)/n, and half of the gradients and half of the weights: two ranks move the same.
+                "ring" | "local" => assert_eq!(asked, [vec![LENET; 2], vec![LENET; 2]], "{options}"),
+                // Rank 1 sends gradients and rank 0 weights.
+                "nccl" => assert_eq!(asked, [vec![LENET; 2], vec![LENET; 2]], "{options}"),
+                "device" => {
+                    let sums: Vec<u64> = asked.iter().map(|of_ranks| of_ranks.iter().sum()).collect();
+                    assert_eq!(sums, [2 * LENET; 2], "{options}");
+                }
+                _ => {
+                    assert!(asked.iter().all(Vec::is_empty), "{options}: {asked:?}");
+                    check_counted(used.kv_store.as_ref().expect("servers"), servers, kv_store);
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of a step as ranks and servers counted them: 24 bytes of header and the values of each of 8 arrays.
+fn check_counted(used: &KvStoreUse, servers: u32, kv_store: &str) {
+    assert_eq!(used.servers.len() as u32, servers, "{kv_store}");
+    let pushers = if kv_store == "dist_async" { 2 } else { 1 };
+    let moved = [bytes(&used.sent_by_rank), bytes(&used.received_by_rank)];
+    for of_ranks in &moved {
+        for (rank, moved) in of_ranks.iter().enumerate() {
+            let expected = if rank < pushers { LENET..LENET + 500 } else { 0..1 };
+            assert!(expected.contains(moved), "{kv_store}: {used:?}");
+        }
+    }
+    let of_servers = |bytes: fn(&ServerUse) -> Bytes| used.servers.iter().map(|server| bytes(server).0).sum::<u64>();
+    assert!(of_servers(|server| server.received).abs_diff(moved[0].iter().sum()) <= 4, "{used:?}");
+    assert!(of_servers(|server| server.sent).abs_diff(moved[1].iter().sum()) <= 4, "{used:?}");
+}
+
+#[test]
+fn arrays_that_are_cut_and_halves_on_the_wire_come_out_too() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = "--model resnet18 -n 2 -w 1 --optimizer sgd";
+    let (record, used, stdout) = sound(&sandbox, 2, &format!("{options} --kv-store dist_sync"));
+    check_lines(&record, &stdout, true, options);
+    let servers = used.kv_store.expect("servers").servers;
+    assert!(servers[0].weights.0.abs_diff(servers[1].weights.0) < 1_000_000, "{servers:?}");
+    for (servers, kv_store) in [(0, "device"), (0, "local"), (1, "dist_sync")] {
+        let (record, used, _) = sound(&sandbox, servers, &format!("{options} --kv-store {kv_store} --wire bf16"));
+        // Rounded to 8 bits before the sum.
+        assert_eq!(record.results[0].element, "bfloat16");
+        assert!(used.error_by_rank.iter().all(|error| (1e-4..1e-2).contains(error)), "{kv_store}: {used:?}");
+    }
+}
+
+#[test]
+fn a_rank_alone_has_an_error_and_no_rate() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for (processes, options) in [(1, "--kv-store device"), (2, "--kv-store dist_sync --servers 1")] {
+        let options = format!("--model mxnet-lenet -n 1 -w 1 {options}");
+        let (status, stdout, stderr) = run(&mut sandbox.worker_ranks(processes, &options));
+        assert_eq!(status, Some(0), "{options}: {stderr}");
+        let line = stdout.lines().find(|line| line.starts_with("iter 1, ")).expect("a line");
+        assert!(line.ends_with(" sec, n/a GB/sec per gpu, error 0.000000"), "{line}");
+    }
+}
+
+#[test]
+fn the_launcher_starts_servers_and_keeps_what_they_moved() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = "--hosts localhost:2 --network mlp -n 1 -w 1 --kvstore dist_async --servers 2 --optimizer sgd";
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let record = read(&sandbox.path("out").join("1n2g").join("bandwidth.json"));
+    assert_eq!((record.ranks.len(), record.config.kv_store.servers), (2, Some(2)));
+    let used = record.gradients.expect("what the gradients did");
+    assert_eq!(used.kv_store.expect("servers").servers.len(), 2);
+    assert!(stdout.contains("# kv-store dist_async: servers 2, arrays placed by balanced\n"), "{stdout}");
+}
+
+#[test]
+fn what_does_not_go_with_a_kv_store_is_refused_in_words() {
+    let sandbox = Sandbox::new("exit 1");
+    for (options, message) in [
+        ("--kv-store device", "--kv-store device exchanges the gradients of a network: give --model"),
+        ("--op all_gather --kv-store device", "--op measures one operation by sizes"),
+        (
+            "--model vgg11 --op reduce --kv-store device",
+            "--op reduce measures one operation, and --kv-store device says",
+        ),
+        ("--model vgg11 --kv-store dist_async", "--kv-store dist_async needs --optimizer sgd"),
+        ("--model vgg11 --kv-store device --servers 2", "--servers 2 goes with --kv-store dist_sync"),
+        ("--model vgg11 --kv-store device --backend none", "--backend none exchanges nothing, and --kv-store device"),
+        ("--model vgg11 --server-hosts s", "--server-hosts s places the servers of --kv-store dist_*"),
+        ("--model vgg11 --kv-store device --cases 1n1g", "case 1n1g: one rank exchanges nothing"),
+        (
+            "--hosts a:1,b:1 --model vgg11 --kv-store local",
+            "--kv-store local sums in the memory of one host, and case 2n1g",
+        ),
+    ] {
+        let error = refused(&mut sandbox.bandwidth(options), 2);
+        assert!(error.contains(message), "{options}: {error}");
+    }
+    let dry = "--dry-run --hosts a:1,b:1 --cases 1n1g,2n1g --model vgg11 --kv-store dist_sync --server-hosts s";
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(dry));
+    assert_eq!(status, Some(0), "{stderr}");
+    for servers in [1, 2] {
+        assert!(stdout.contains(&format!("--kv-store dist_sync --servers {servers}")), "{stdout}");
+    }
+}
+
+/// Words of the code of each of LeNet's arrays, 16 values a word, and of the packed sums of one that pushes, 20 a word; the array
+/// of 400,000 values goes in three parts of 131,072 and one of 6,784.
+const LENET_CODE: u64 = 4 * (32 + 2 + 1563 + 4 + 25_000 + 32 + 313 + 1);
+const LENET_SUMS: u64 = 4 * (25 + 1 + 1250 + 3 + 3 * 6554 + 340 + 25 + 250 + 1);
+
+#[test]
+fn codes_move_their_own_bytes_and_the_error_is_what_they_leave_out() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for (servers, options) in [
+        (0, "--kv-store ring --gradient-compression 2bit --bucket-mb 0 --tail-mb 0"),
+        (1, "--kv-store dist_sync --gradient-compression 2bit"),
+        (1, "--kv-store dist_sync --gradient-compression topk:0.5 --optimizer sgd"),
+        (1, "--kv-store dist_async --gradient-compression 2bit:0.01 --optimizer sgd"),
+    ] {
+        let options = format!("--model mxnet-lenet -n 3 -w 1 {options}");
+        let (record, used, stdout) = sound(&sandbox, servers, &options);
+        let result = &record.results[0];
+        let timing = result.sides().into_iter().find_map(|(_, timing)| timing).expect("one side");
+        assert_eq!(timing.wrong, None, "{options}: what is left out is no mistake");
+        assert!(used.error_by_rank.iter().all(|error| *error > 0.02 && *error < 3.0), "{options}: {used:?}");
+        let code = used.compression.as_ref().expect("a code");
+        assert!(code.residual_norm[0] > 0.0, "{options}: {code:?}");
+        let form = record.config.gradient_compression.to_string();
+        assert!(stdout.contains(&format!(" iterations, wire {form}, added in fp32, ")), "{options}: {stdout}");
+        let counted = used.kv_store.as_ref().map(|used| (bytes(&used.sent_by_rank), bytes(&used.received_by_rank)));
+        match (servers, form.as_str()) {
+            (0, _) => assert_eq!(
+                (bytes(&used.asked_out_by_rank), bytes(&used.asked_in_by_rank), code.received.0),
+                (vec![LENET_CODE; 2], vec![LENET_CODE; 2], LENET_CODE)
+            ),
+            (_, "2bit:0.5") => {
+                // A header for each of eight arrays; the one of 400,000 values goes in four parts.
+                let (out, back) = (LENET_CODE + 11 * 24, LENET_SUMS + 11 * 24);
+                assert_eq!(counted, Some((vec![out, 0], vec![back, 0])), "rank 0 pushes for both");
+                assert_eq!((code.code.0, code.received.0), (LENET_CODE, LENET_SUMS));
+            }
+            // Weights come back in fp32.
+            _ => assert_eq!(code.received.0, LENET, "{options}: {code:?}"),
+        }
+    }
+    let error = refused(&mut sandbox.worker_ranks(1, "-b 8 -e 64 --gradient-compression 2bit"), 2);
+    assert!(error.contains("2bit:0.5 codes the gradients of a network: give --model"), "{error}");
+}

@@ -1,0 +1,211 @@
+//! `--op` of `ringmark bandwidth`: every operation of nccl-tests on real ranks, what it counts and whether its results are
+//! right, and what programs find in its output. What each operation is worth is tested with its formula, on virtual GPUs
+//! where every time is known (`virtual_cuda::time`).
+
+use std::fs;
+use std::process::Command;
+
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::dimension::Operation;
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::stats::busbw::busbw;
+
+use crate::support::bandwidth::{number, read, rows};
+use crate::support::other_readers::{cloudai, superbenchmark};
+use crate::support::sandbox::{Sandbox, refused, run, words};
+use crate::support::turn::{turn, turn_of};
+
+/// The record of a run whose results are all right, out of place and in place.
+fn sound(sandbox: &Sandbox, ranks: u32, options: &str) -> (BandwidthRecord, String) {
+    let path = sandbox.path("record.json");
+    let mut command = sandbox.worker_ranks(ranks, options);
+    let (status, stdout, stderr) = run(command.arg("--json").arg(&path));
+    assert_eq!(status, Some(0), "{options}: {stderr}{stdout}");
+    let record = read(&path);
+    assert_eq!((record.failure.as_deref(), record.ranks.len()), (None, ranks as usize), "{options}");
+    for result in &record.results {
+        for (side, timing) in result.sides() {
+            let wrong = timing.unwrap_or_else(|| panic!("{options}: no {side}")).wrong;
+            assert_eq!(wrong, Some(0), "{options}: {side} of {}", result.bytes);
+        }
+    }
+    fs::remove_file(path).expect("removed");
+    (record, stdout)
+}
+
+/// From one element, or 16 bytes a rank, to more than one chunk; no size is a multiple of the ranks' shares.
+const SIZES: &str = "-b 100 -e 700100 -i 350000 -n 3 -w 1 --chunk-kb 100";
+
+/// What programs find that read nccl-tests' output, each by its own rule: as of an all-reduce.
+fn assert_readable(stdout: &str) {
+    let rows = rows(stdout);
+    let column = |index: usize| rows.iter().map(|row| row[index]).collect::<Vec<_>>();
+    assert_eq!(superbenchmark(stdout), column(7), "{stdout}");
+    assert_eq!(cloudai(stdout), column(11), "{stdout}");
+    assert!(column(7).iter().chain(&column(11)).all(|rate| rate.parse::<f64>().is_ok()), "{stdout}");
+    assert!(stdout.contains("# Out of bounds values : 0 OK\n"), "{stdout}");
+    assert_eq!(stdout.lines().filter(|line| !line.starts_with('#')).count(), rows.len(), "{stdout}");
+}
+
+/// An option for the wire, nccl-tests' name of its elements, and their bytes.
+type OnTheWire = (&'static str, &'static str, u64);
+
+const FP32: OnTheWire = ("", "float", 4);
+
+#[test]
+fn every_operation_is_right_among_any_number_of_ranks() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for operation in Operation::ALL {
+        let mut of_backends = Vec::new();
+        // What is only moved must come bit by bit whatever its type; what is reduced has a test of every wire below.
+        let [through_memory, by_mpi]: [OnTheWire; 2] = match operation.reduces() {
+            true => [FP32; 2],
+            false => [("--dtype bf16", "bfloat16", 2), ("--wire fp16", "half", 2)],
+        };
+        for (ranks, backend, (wire, element, width)) in
+            [(1, "auto", FP32), (3, "shared-memory", through_memory), (3, "mpi", by_mpi)]
+        {
+            let root = if operation.has_root() { format!("--root {}", ranks - 1) } else { String::new() };
+            let options = format!("--op {operation} {root} --backend {backend} {wire} {SIZES}");
+            let (record, stdout) = sound(&sandbox, ranks, &options);
+            assert_eq!(record.config.operation, *operation);
+            let sizes: Vec<(u64, u64)> = record.results.iter().map(|result| (result.bytes.0, result.count)).collect();
+            // nccl-tests' parts are multiples of 16 bytes; its size is that of all parts, its count that of one.
+            let expected = [100, 350_100, 700_100].map(|bytes: u64| match operation.is_divided() {
+                true => {
+                    let parts_of_16 = bytes / width / u64::from(ranks) / (16 / width);
+                    (parts_of_16 * 16 * u64::from(ranks), parts_of_16 * 16 / width)
+                }
+                false => (bytes, bytes / width),
+            });
+            assert_eq!(sizes, expected, "{options}");
+            if ranks == 3 {
+                of_backends.push(sizes);
+                assert_readable(&stdout);
+            }
+            let rows = rows(&stdout);
+            assert_eq!(rows.len(), 3, "{stdout}");
+            let (reduction, root) = (record.config.operands().reduction_name(), record.config.operands().root_number());
+            for (row, result) in rows.iter().zip(&record.results) {
+                let cells = [result.bytes.0.to_string(), result.count.to_string(), element.to_owned()];
+                assert_eq!(row[..3], cells, "{stdout}");
+                assert_eq!(row[3..5], [reduction.as_str(), &root.to_string()], "{stdout}");
+                let time = result.out_of_place.as_ref().and_then(|timing| timing.mean()).expect("samples");
+                let rate = busbw(result.bytes, time, record.bus()).0;
+                assert!((number(row[7]) - rate).abs() <= 0.0051 + 1e-3 * rate, "{row:?}, {rate}");
+            }
+        }
+        assert_eq!(of_backends[0], of_backends[1], "{operation}");
+    }
+}
+
+#[test]
+fn every_reduction_is_right_on_every_wire() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = [
+        "--redop avg --backend shared-memory --wire bf16",
+        "-o max --backend mpi -d half",
+        "--redop max --backend shared-memory",
+        "-o avg --backend mpi",
+    ];
+    for (operation, options) in
+        [("all_reduce", &options[..]), ("reduce", &options[..2]), ("reduce_scatter", &options[..2])]
+    {
+        for options in options {
+            sound(&sandbox, 3, &format!("--op {operation} {options} -b 8 -e 200008 -i 100000 -n 2 -w 1"));
+        }
+    }
+}
+
+#[test]
+fn several_operations_are_several_jobs_of_one_command() {
+    let sandbox = Sandbox::real();
+    let options =
+        "--hosts localhost:2 --op all_reduce,all_gather,reduce --redop max --root 1 -b 64 -e 1K -f 16 -n 2 -w 0";
+    let (status, stdout, stderr) = {
+        let _turn = turn();
+        run(&mut sandbox.bandwidth(options))
+    };
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    for (file, operation) in [
+        ("bandwidth.json", Operation::AllReduce),
+        ("bandwidth_all_gather.json", Operation::AllGather),
+        ("bandwidth_reduce.json", Operation::Reduce),
+    ] {
+        let record = read(&sandbox.path("out/1n2g").join(file));
+        assert_eq!((record.config.operation, record.failure), (operation, None));
+    }
+    for part in ["all-reduce (max) over 2 ranks", "all-gather over 2 ranks", "reduce (max) to rank 1 over 2 ranks"] {
+        assert!(stdout.contains(part), "{stdout}");
+    }
+    // The rates that memory and network allow are an all-reduce's.
+    assert_eq!(stdout.matches("# memory of the host: ").count(), 1, "{stdout}");
+    assert!(stdout.contains("\n#     1n2g          reduce        2 "), "{stdout}");
+    let out = sandbox.path("out");
+    let report = sandbox.path("report.html");
+    let (status, _, stderr) = run(crate::support::sandbox::ringmark("report").arg(&out).arg("-o").arg(&report));
+    assert_eq!(status, Some(0), "{stderr}");
+    let page = fs::read_to_string(report).expect("written");
+    for part in [
+        "Collective operations alone",
+        "Bus bandwidth of all-gather by size",
+        "Bus bandwidth of reduce (max) to rank 1",
+    ] {
+        assert!(page.contains(part), "no {part}");
+    }
+    // Neither an all-gather nor a reduce is compared with anything but itself.
+    let (status, stdout, stderr) = run(crate::support::sandbox::ringmark("diff").arg(&out).arg(&out));
+    assert!(status == Some(0) || status == Some(1), "{stderr}");
+    for name in [
+        "all_reduce max, 2 ranks on one host",
+        "all_gather, 2 ranks on one host",
+        "reduce max, 2 ranks on one host, root 1",
+    ] {
+        assert!(stdout.contains(name), "no {name}: {stdout}{stderr}");
+    }
+}
+
+#[test]
+fn what_an_operation_has_not_is_refused_in_words() {
+    let sandbox = Sandbox::new("exit 1");
+    for (options, message) in [
+        (
+            "--op all_to_one",
+            "\"all_to_one\" is none of all_reduce, all_gather, reduce_scatter, reduce, broadcast, alltoall",
+        ),
+        ("--op reduce,reduce", "--op has reduce twice: name it once"),
+        ("--op all_gather --redop max", "--redop max needs values that come together, --op all_gather only moves them"),
+        ("--redop prod", "[possible values: sum, max, avg]"),
+        ("--op sendrecv --root 1", "--root 1: --op sendrecv has no root"),
+        ("--op reduce --root 2", "--root 2 is none of 2 ranks: choose 0 to 1"),
+        ("--op broadcast,all_gather --root 2", "--root 2 is none of 2 ranks: choose 0 to 1"),
+        (
+            "--op all_gather -b 8 -e 16",
+            "gives each of 2 ranks a part of a multiple of 16 bytes: choose --end 32 or more",
+        ),
+        (
+            "--op reduce --model resnet50_v1b",
+            "--model exchanges gradients as training does, by an all-reduce that sums",
+        ),
+        (
+            "--redop avg --model resnet50_v1b",
+            "--model exchanges gradients as training does, by an all-reduce that sums",
+        ),
+    ] {
+        let error = refused(&mut sandbox.bandwidth(&format!("--hosts localhost:2 {options}")), 2);
+        assert!(error.contains(message), "{options}: {error}");
+        assert!(!sandbox.path("out").exists(), "{options}");
+    }
+    let sandbox = Sandbox::real();
+    let mut command = Command::new(sandbox.worker());
+    let error = {
+        let _turn = turn_of(1);
+        refused(command.args(words("bandwidth --device cpu --op all_gather --redop max")), 2)
+    };
+    assert!(error.contains("--op all_gather only moves them"), "{error}");
+    let _turn = turn_of(2);
+    let (status, _, stderr) = run(&mut sandbox.worker_ranks(2, "--op reduce --root 2 -b 8 -e 8"));
+    assert!(status == Some(1) && stderr.contains("--root 2 is none of 2 ranks"), "{stderr}");
+}

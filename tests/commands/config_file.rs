@@ -1,0 +1,182 @@
+//! A sweep as a file: what `--dry-run --save-config` writes is the whole sweep, and `--config` reads it back.
+
+use std::fs;
+use std::process::Command;
+
+use expect_test::expect;
+
+use crate::support::sandbox::{Sandbox, refused, ringmark, run};
+
+/// `ringmark` with this sandbox's worker, in an environment of which nothing reaches a command line.
+fn dry(sandbox: &Sandbox, options: &str) -> Command {
+    let mut command = ringmark(options);
+    command.current_dir(sandbox.folder.path()).env_clear().env("PATH", "/usr/bin:/bin");
+    command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+    command.args(["--dry-run", "--out", "out"]);
+    command
+}
+
+/// Without what this machine has available, which changes from one moment to the next.
+fn printed(command: &mut Command) -> String {
+    let (status, stdout, stderr) = run(command);
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    stdout.lines().filter(|line| !line.starts_with("# memory: ")).map(|line| format!("{line}\n")).collect()
+}
+
+const SWEEP: &str = "sweep --worker ./worker --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype half --runs 1";
+
+#[test]
+fn a_saved_sweep_is_whole_and_reads_back_as_the_same_commands() {
+    let sandbox = Sandbox::new("exit 1");
+    let typed = printed(&mut dry(&sandbox, SWEEP));
+    let saved = printed(&mut dry(&sandbox, &format!("{SWEEP} --save-config sweep.toml")));
+    assert_eq!(saved, format!("{typed}# wrote the options to sweep.toml\n"));
+    let text = fs::read_to_string(sandbox.path("sweep.toml")).expect("written");
+    assert_eq!(text, include_str!("../golden/sweep.toml"));
+    assert_eq!(printed(&mut dry(&sandbox, "sweep --config sweep.toml")), typed);
+    // Written again, it is the same.
+    printed(&mut dry(&sandbox, "sweep --config sweep.toml --save-config sweep.toml"));
+    assert_eq!(fs::read_to_string(sandbox.path("sweep.toml")).expect("written"), text);
+}
+
+#[test]
+fn every_option_of_a_launch_is_saved() {
+    let sandbox = Sandbox::new("exit 1");
+    fs::write(sandbox.path("nodes"), "a slots=2\nb slots=2\n").expect("written");
+    let options = "sweep --hostfile nodes --worker ./worker --ssh-port 2222 --sync /tmp/copy --timeout 600 --stall-timeout 0 \
+                   --no-doctor --cooldown 5 --suite ddp --cases 1n2g,2n2g --batch-sizes 4,8 --fp16-allreduce \
+                   --freeze-batch-norm";
+    let mut command = dry(&sandbox, options);
+    command.args(["--launcher-args", "-x 'A B'", "--launcher-args", "-mca a b", "--save-config", "sweep.toml"]);
+    let typed = printed(&mut command);
+    let text = fs::read_to_string(sandbox.path("sweep.toml")).expect("written");
+    for line in [
+        "hosts = \"a:2,b:2\"",
+        "worker = \"./worker\"",
+        "ssh-port = 2222",
+        "sync = \"/tmp/copy\"",
+        "timeout = 600",
+        "stall-timeout = 0",
+        "no-doctor = true",
+        "cooldown = 5",
+        "suite = \"ddp\"",
+        "cases = [\"1n2g\", \"2n2g\"]",
+        "batch-sizes = [4, 8]",
+        "wire = \"fp16\"",
+        "freeze-batch-norm = true",
+        "launcher-args = [\"-x 'A B'\", \"-mca a b\"]",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    for name in ["hostfile", "fp16-allreduce", "batch-size", "out", "dry-run", "save-config", "quick"] {
+        assert!(!text.contains(&format!("\n{name} = ")), "{name}: {text}");
+    }
+    let from_file = printed(&mut dry(&sandbox, "sweep --config sweep.toml"));
+    assert_eq!(format!("{from_file}# wrote the options to sweep.toml\n"), typed);
+}
+
+#[test]
+fn kv_stores_and_the_hosts_of_servers_are_saved() {
+    let sandbox = Sandbox::new("exit 1");
+    let options = "sweep --worker ./worker --hosts a:1,b:1 --cases 2n1g --runs 1 --kv-stores ring,dist_sync --servers 2 \
+                   --server-hosts s,t";
+    let typed = printed(&mut dry(&sandbox, options));
+    assert!(typed.contains(" -H a,b,s,t "), "{typed}");
+    printed(&mut dry(&sandbox, &format!("{options} --save-config sweep.toml")));
+    let text = fs::read_to_string(sandbox.path("sweep.toml")).expect("written");
+    for line in ["kv-stores = [\"ring\", \"dist_sync\"]", "servers = 2", "server-hosts = [\"s\", \"t\"]"] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    assert!(!text.contains("\nkv-store = "), "{text}");
+    assert_eq!(printed(&mut dry(&sandbox, "sweep --config sweep.toml")), typed);
+}
+
+#[test]
+fn what_is_typed_counts_more_than_the_file() {
+    let sandbox = Sandbox::new("exit 1");
+    let file = "hosts = \"localhost:1\"\nworker = \"./worker\"\ndevice = \"cpu\"\nruns = 2\ndtype = \"fp32\"\niters = 9\n\
+                batch-size = 3\noverlap = \"off\"\n";
+    fs::write(sandbox.path("sweep.toml"), file).expect("written");
+    let commands = |options: &str| {
+        let stdout = printed(&mut dry(&sandbox, &format!("sweep --config sweep.toml {options}")));
+        stdout.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let of_file = commands("");
+    assert_eq!(of_file.len(), 2);
+    assert!(of_file[0].contains(" --batch-size 3 ") && of_file[0].contains(" --iters 9 "), "{}", of_file[0]);
+    assert!(commands("--batch-size 5").iter().all(|line| line.contains(" --batch-size 5 ")));
+    // Both precisions, though the file has one and both options must not stand together.
+    assert_eq!(commands("--dtypes fp32,bf16").len(), 4);
+    // A profile stands for the values that the file was filled in from, and for no others.
+    let quick = commands("--quick");
+    assert_eq!(quick.len(), 2);
+    assert!(quick.iter().all(|line| line.contains(" --batch-size 4 ") && line.contains(" --iters 12 ")), "{quick:?}");
+    assert!(quick.iter().all(|line| line.contains(" --overlap off ")), "{quick:?}");
+}
+
+#[test]
+fn a_folder_in_the_file_can_be_resumed_by_a_typed_option() {
+    let sandbox = Sandbox::sound();
+    let file = "iters = 4\nwarmup = 1\ncases = [\"1n1g\"]\nruns = 2\ndevice = \"cpu\"\nhosts = \"localhost:2\"\n\
+                no-doctor = true\nworker = \"./worker\"\nout = \"out\"\n";
+    fs::write(sandbox.path("sweep.toml"), file).expect("written");
+    let sweep = |options: &str| {
+        let mut command = ringmark(&format!("sweep --config sweep.toml {options}"));
+        let (status, stdout, stderr) = run(command.current_dir(sandbox.folder.path()));
+        assert_eq!(status, Some(0), "{stderr}");
+        stdout
+    };
+    sweep("");
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
+    assert!(sweep("--resume --runs 3").contains("2 of 3 runs are finished"));
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_3"]);
+}
+
+#[test]
+fn scoring_and_bandwidth_are_files_too() {
+    let sandbox = Sandbox::new("exit 1");
+    for (command, line) in [
+        ("score --device cpu --hosts localhost:1", "batch-sizes = [1, 2, 4, 8, 16, 32]"),
+        ("bandwidth --device cpu --hosts localhost:2 -e 1M", "cases = \"1n2g\""),
+    ] {
+        let options = format!("{command} --worker ./worker");
+        let typed = printed(&mut dry(&sandbox, &options));
+        printed(&mut dry(&sandbox, &format!("{options} --save-config config.toml")));
+        let text = fs::read_to_string(sandbox.path("config.toml")).expect("written");
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        let name = command.split(' ').next().expect("a command");
+        assert_eq!(printed(&mut dry(&sandbox, &format!("{name} --config config.toml"))), typed);
+        let error = refused(dry(&sandbox, "sweep --config config.toml").env("HOME", "/"), 2);
+        assert!(
+            error.contains(&format!("config.toml: command = \"{name}\": the file is not for `ringmark sweep`")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_mistake_in_the_file_is_named_with_the_file() {
+    let sandbox = Sandbox::new("exit 1");
+    for (text, message) in [
+        ("bach-size = 8", "unexpected argument '--bach-size' found"),
+        ("batch-size = \"x\"", "invalid value 'x' for '--batch-size <IMAGES>'"),
+        ("dtype = \"fp8\"", "[possible values: fp32, tf32, fp16, bf16]"),
+        ("np = 2", "a case says how many ranks"),
+        ("resume = true", "resume: this belongs to one start and not into a file: type --resume"),
+        ("hosts = 1979-05-27", "hosts = 1979-05-27: give a text, a number, true, or a list of them"),
+        ("[train]\nruns = 1", "[train]: the file has no sections"),
+        ("runs = 1\nruns = 2", "duplicate key"),
+        ("runs =", "this is no TOML"),
+    ] {
+        fs::write(sandbox.path("sweep.toml"), text).expect("written");
+        let error = refused(&mut dry(&sandbox, "sweep --config sweep.toml"), 2);
+        assert!(error.starts_with("error: sweep.toml: ") && error.contains(message), "{text}: {error}");
+    }
+    let error = refused(&mut dry(&sandbox, "sweep --config none.toml"), 2);
+    expect![[r"
+        error: none.toml: the file cannot be read: No such file or directory (os error 2)
+    "]]
+    .assert_eq(&error);
+    let error = refused(ringmark("sweep --save-config sweep.toml").current_dir(sandbox.folder.path()), 2);
+    assert!(error.contains("--dry-run"), "{error}");
+}

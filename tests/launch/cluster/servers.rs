@@ -1,0 +1,174 @@
+//! Kv-stores over several hosts: what servers and owners compute, and servers on hosts of their own: they are looked at before a
+//! job, get the copy of the worker, and their links go down.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use ringmark::launch::job::mpirun::TRANSPORTS;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::RunRecord;
+
+use crate::support::cluster::{Cluster, succeed};
+use crate::support::cluster_sweep::{Sweep, print, until_empty};
+use crate::support::sandbox::{Sandbox, wait_until, words};
+use crate::support::turn::turn;
+use crate::support::worker_run::{checksum, process_of_rank};
+use crate::support::{processes_of, worker};
+
+/// Each host pushes for itself, so that servers add what several have pushed; owners have ranks on other hosts.
+#[test]
+fn every_kv_store_trains_over_two_hosts_as_all_reduce_does() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("record.jsonl");
+    // Three iterations of an array that is cut and some that are not, by momentum.
+    let weights = |ranks: [u32; 2], options: &str| {
+        let all = format!(
+            "train --device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 3 --warmup 0 --threads 1 --lr 0.0005 \
+             --lr-warmup-iters 0 {options} --record"
+        );
+        let path = path.to_str().expect("UTF-8");
+        succeed(&cluster.worker(&ranks, &words(&all).chain([path]).collect::<Vec<_>>()));
+        checksum(&RunRecord::read(&fs::read(path).expect("written")[..]).expect("a record")).to_owned()
+    };
+    // The last processes are the servers: all on the second host.
+    let of_servers = [(1, "dist_sync --servers 1"), (2, "dist_sync --servers 2")];
+    let all = [&of_servers[..], &[(0, "device"), (0, "nccl")]].concat();
+    for (code, kv_stores) in [("none", &all[..]), ("2bit:0.001", &of_servers)] {
+        let code = format!("--gradient-compression {code}");
+        let ring = weights([1, 1], &code);
+        for (servers, kv_store) in kv_stores {
+            let options = format!("{code} --kv-store {kv_store}");
+            assert_eq!(weights([1, 1 + servers], &options), ring, "{options}");
+        }
+    }
+}
+
+#[test]
+fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let [first, second, third] = [1, 2, 3].map(|number| cluster.host(number));
+    let servers = format!("--kv-store dist_sync --servers 1 --server-hosts {third}");
+    let options = format!("--hosts {first}:1,{second}:1 {servers} --iters 100000");
+    let mut sweep = Sweep::start(&cluster, folder.path(), "2n1g", &options);
+    sweep.reach();
+    // What comes now is no work, but a wait for who finds it.
+    drop(turn);
+    let since = Instant::now();
+    succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", "down"]));
+    let outcome = sweep.end(since);
+    print("link of a server's host down", &outcome);
+    until_empty(&cluster);
+    let server = format!("server 0 of 1 on host {third}");
+    // Between two frames the launcher finds it, in the middle of one the rank that reads it.
+    let (hang, failure) =
+        (format!("failed: no progress for 10 s: {server} (process "), format!("the connection to {server} broke "));
+    let line = &outcome.last_line;
+    let (found, cause) = match line.contains(&failure) {
+        true => (failure, format!("; {server} has not been heard for ")),
+        false => (hang, "it is stopped, or its host or link is down; ranks 0-1 wait for it in iteration ".to_owned()),
+    };
+    assert!(line.contains(&found) && line.contains(&cause) && line.contains("link"), "{line}");
+    assert_eq!(outcome.status, Some(1));
+}
+
+/// By hand, where mpirun goes on without ranks: on the second host two ranks add up before one of them pushes, and die together
+/// or one alone.
+#[test]
+fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let lose = |lost: &[u32], name: &str| {
+        let turn = turn();
+        let folder = tempfile::tempdir().expect("a folder");
+        let (program, path) = (folder.path().join("worker"), |name: &str| folder.path().join(name));
+        symlink(worker(), &program).expect("linked");
+        let mut command = cluster.command(&["run", "mpirun"]);
+        command.args(words("--allow-run-as-root --oversubscribe --bind-to none --continuous -np 5 -H"));
+        command.arg(format!("{}:2,{}:3", cluster.host(1), cluster.host(2)));
+        command.args(words("-x OMP_NUM_THREADS=1 -mca btl")).args([TRANSPORTS]).arg(&program);
+        command
+            .args(words("train --model resnet18 --device cpu --threads 1 --batch-size 2 --image-size 32 --warmup 0"));
+        command.args(words("--iters 100000 --kv-store dist_device_async --servers 1 --record")).arg(path("record"));
+        let file = |name: &str| fs::File::create(path(name)).expect("created");
+        let output = command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
+        let mut mpirun = output.spawn().expect("starts");
+        let said = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
+        wait_until("the second iteration comes", || said("stdout").contains("Batch[2]"));
+        for rank in lost {
+            kill(process_of_rank(folder.path(), *rank), Signal::SIGKILL).expect("it runs");
+        }
+        // Without a core: who waits in shared memory hears of an end after a while.
+        drop(turn);
+        let own = program.display().to_string();
+        let is_worker = |(_, line): &(_, String)| line.starts_with(&own);
+        wait_until("no rank is left", || !processes_of(folder.path()).iter().any(is_worker));
+        // Open MPI 4.1's mpirun may stay when all that it started on other hosts has ended.
+        mpirun.kill().expect("a child");
+        mpirun.wait().expect("a child");
+        let errors = said("stderr");
+        assert!(errors.contains(name), "{lost:?}: {errors}");
+        let reason = "add up their gradients";
+        assert!(errors.lines().any(|line| line.contains(reason)), "{lost:?}: {errors}");
+        assert!(!path("record").exists(), "{lost:?}: {errors}");
+    };
+    let cases: [(&[u32], &str); 3] = [(&[2, 3], "rank 2"), (&[2], "rank 2"), (&[3], "rank 3")];
+    // Beside each other: most of it is the wait for the end.
+    thread::scope(|scope| {
+        for (lost, name) in cases {
+            scope.spawn(move || lose(lost, name));
+        }
+    });
+}
+
+#[test]
+fn a_host_of_servers_alone_is_looked_at_and_gets_the_copy() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let [first, second] = [1, 2].map(|number| cluster.host(number));
+    let on = |host: &str, command: &str| succeed(&cluster.call(&["run", "ssh", host, command]));
+    // The hosts share a disk: the second loses the worker, and each gets its own folder for a copy.
+    on(&second, &format!("mount --bind /dev/null {}", worker().display()));
+    let copy = sandbox.path("copy");
+    std::fs::create_dir(&copy).expect("made");
+    [&first, &second].into_iter().for_each(|host| on(host, &format!("mount -t tmpfs none {}", copy.display())));
+    let ringmark = |options: &str, worker: &Path| {
+        let mut command = cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark")]);
+        command.args(words(options)).args(words("--device cpu --hosts")).arg(format!("{first}:2"));
+        command.args(["--server-hosts", &second, "--worker"]).arg(worker);
+        command.output().expect("starts")
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+
+    let out = sandbox.path("out").display().to_string();
+    let training = "--cases 1n2g --runs 1 --model mxnet-lenet --batch-size 2 --iters 2 --warmup 1 --threads 1";
+    let sweep = format!("sweep {training} --kv-store dist_sync --servers 1 --out {out}");
+    let missing = format!("error: {second}, worker: ");
+    for (options, end) in [("doctor --quick", "a job on these hosts would fail"), (&sweep, "nothing was started")] {
+        let output = ringmark(options, &worker());
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&missing) && said.contains(end), "{said}");
+        // It takes no ranks, so that it needs no device and no folder of results.
+        assert!(!said.contains(&format!("error: {second}, GPUs")), "{said}");
+    }
+
+    let output = ringmark(&format!("doctor --quick --sync {}", copy.display()), &worker());
+    succeed(&output);
+    let (table, copied) = (text(&output.stdout), text(&output.stderr));
+    for host in [&first, &second] {
+        assert!(copied.contains(&format!("sync to {host}:{}: ", copy.display())), "{copied}");
+        assert!(table.lines().any(|line| line.starts_with(&**host)), "{table}");
+    }
+    let output = ringmark(&format!("{sweep} --sync {}", copy.display()), &worker());
+    succeed(&output);
+    assert!(text(&output.stdout).contains("interface: eth0, "), "the network of both: {}", text(&output.stdout));
+}

@@ -1,0 +1,503 @@
+//! `ringmark doctor` from the outside: on this machine with the real worker, and on hosts that something was done to.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::support::cluster::{Cluster, succeed};
+use crate::support::sandbox::{Sandbox, copy_program, refused, ringmark, run, wait_until, words};
+use crate::support::turn::{turn, turn_of};
+
+impl Sandbox {
+    /// `ringmark doctor` with this worker.
+    fn doctor(&self, options: &str) -> Command {
+        let mut command = ringmark("doctor");
+        command.arg("--worker").arg(self.worker()).args(words(options));
+        command
+    }
+
+    /// All that it finds on this machine, as JSON, and its exit status.
+    fn examination(&self, options: &str) -> (Option<i32>, Value) {
+        let mut command = self.doctor(options);
+        let (status, stdout, stderr) = run(command.args(["--json", "-"]));
+        (status, serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}")))
+    }
+
+    /// The same with a program nvidia-smi made of `script`.
+    fn with_nvidia_smi(&self, script: &str, options: &str) -> (Option<i32>, Value) {
+        self.write_program("nvidia-smi", &format!("#!/bin/sh\n{script}"));
+        let path = format!("{}:{}", self.folder.path().display(), std::env::var("PATH").expect("set"));
+        let mut command = self.doctor(options);
+        let (status, stdout, stderr) = run(command.args(["--json", "-"]).env("PATH", path));
+        (status, serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}")))
+    }
+}
+
+/// What the findings of `examination` say.
+fn told(examination: &Value) -> Vec<&str> {
+    let findings = examination["findings"].as_array().expect("a list");
+    findings.iter().map(|finding| finding["what"].as_str().expect("words")).collect()
+}
+
+// --- this machine ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn this_machine_is_well() {
+    let _turn = turn_of(1);
+    let sandbox = Sandbox::real();
+    let (status, stdout, stderr) = run(&mut sandbox.doctor("--hosts localhost:1 --device cpu"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let line = stdout.lines().nth(1).expect("a host");
+    assert!(line.starts_with("localhost  here  ok"), "{stdout}");
+    let last = stdout.lines().last().expect("a line");
+    assert!(last.starts_with("1 host: 0 errors, ") && last.ends_with(" s: a job may run on these hosts"), "{stdout}");
+
+    let file = sandbox.path("health.json");
+    let (status, ..) = run(sandbox.doctor("--hosts localhost:1 --device cpu --quick --json").arg(&file));
+    assert_eq!(status, Some(0));
+    let written: Value = serde_json::from_slice(&fs::read(file).expect("written")).expect("JSON");
+    let (status, shown) = sandbox.examination("--hosts localhost:1 --device cpu --quick");
+    assert_eq!(status, Some(0));
+    for found in [&written["hosts"][0], &shown["hosts"][0]] {
+        assert_eq!(found["inspection"]["libtorch"]["version"], "2.11.0");
+        assert!(found["inspection"]["mpi"]["version"].as_str().expect("a version").starts_with("Open MPI"));
+        assert_eq!(found["probe"]["worker"]["sha256"].as_str().expect("a hash").len(), 64);
+        assert_eq!((&found["is_here"], &found["ssh_seconds"]), (&Value::Bool(true), &Value::Null));
+    }
+}
+
+/// Two H100 as a driver of 2024 shows them, the second of them busy and hot.
+const TWO_GPUS: &str = r#"
+case "$*" in
+    *--query-gpu=*clocks_event_reasons*)
+        [ -z "$old" ] || { echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2; }
+        rows=1 ;;
+    *--query-gpu=*) rows=1 ;;
+    *--query-compute-apps=*) echo 'GPU-bb, 4711, 70000, /usr/bin/python3' ;;
+    'topo -m') printf '\t\033[4mGPU0\tGPU1\033[0m\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n' ;;
+    -L) printf 'GPU 0: NVIDIA H100\nGPU 1: NVIDIA H100\n' ;;
+esac
+[ -n "$rows" ] || exit 0
+echo '0, GPU-aa, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 0, 345, 1980, 0, 1980, 1980, 0x0000000000000001'
+echo '1, GPU-bb, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 70500, 1200, 1980, 4, 1980, 1980, 0x0000000000000020'
+"#;
+
+#[test]
+fn gpus_are_seen_through_nvidia_smi_of_any_age() {
+    let _turn = turn_of(1);
+    for old in ["", "old=yes"] {
+        let sandbox = Sandbox::real();
+        let (_, found) = sandbox.with_nvidia_smi(&format!("{old}\n{TWO_GPUS}"), "--hosts localhost:2 --quick");
+        let probe = &found["hosts"][0]["probe"];
+        let gpus = &probe["gpus"]["answer"];
+        assert_eq!((&gpus[0]["uuid"], &gpus[1]["slow_reasons"]), (&"GPU-aa".into(), &0x20.into()), "{probe}");
+        assert_eq!(probe["topology"][1], "GPU0 X NV18", "{probe}");
+        let told = told(&found);
+        for words in [
+            "GPU 1: others use it: /usr/bin/python3 (process 4711, 70000 MiB)",
+            "GPU 1: its clock is held down: too hot (software slowdown) (1200 of 1980 MHz)",
+            "GPU 1: 4 errors of its memory could not be corrected since the driver was loaded (ECC)",
+        ] {
+            assert!(told.contains(&words), "{words}: {told:?}");
+        }
+        assert!(!told.iter().any(|what| what.starts_with("GPU 0")), "{told:?}");
+    }
+}
+
+#[test]
+fn a_driver_that_hangs_or_fails_is_told_in_time() {
+    let _turn = turn_of(1);
+    let sandbox = Sandbox::real();
+    let start = Instant::now();
+    let options = "--hosts localhost:1 --device cuda --quick";
+    let (status, found) = sandbox.with_nvidia_smi("[ \"$1\" = -L ] || sleep 1000", options);
+    assert!(start.elapsed() < Duration::from_secs(500), "{:?}", start.elapsed());
+    assert_eq!((status, told(&found)), (Some(1), vec!["nvidia-smi does not answer within 8 s"]));
+    // The rest is known all the same.
+    assert_eq!(found["hosts"][0]["inspection"]["libtorch"]["version"], "2.11.0");
+
+    let (status, found) = sandbox.with_nvidia_smi("echo 'NVIDIA-SMI has failed'; exit 9", options);
+    assert_eq!((status, told(&found)), (Some(1), vec!["nvidia-smi fails: NVIDIA-SMI has failed"]));
+    let (status, found) = sandbox.with_nvidia_smi("exit 9", "--hosts localhost:1 --device cpu --quick");
+    assert_eq!((status, told(&found)), (Some(0), Vec::new()));
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_exit_status_2() {
+    let sandbox = Sandbox::new("exit 1");
+    for (options, message) in [
+        ("--interface ib0,ib1", "\"ib0,ib1\" is no interface: write one name such as ib0, or a network"),
+        ("--interface 10.77.0.0/40", "\"10.77.0.0/40\" is no network: write it as 10.77.0.0/24"),
+        ("--worker /nowhere", "--worker /nowhere is no program"),
+    ] {
+        let mut command = ringmark("doctor");
+        if !options.contains("--worker") {
+            command.arg("--worker").arg(sandbox.worker());
+        }
+        let error = refused(command.args(words(options)), 2);
+        assert!(error.contains(message), "{options}: {error}");
+    }
+}
+
+#[test]
+fn a_host_that_cannot_be_asked_how_many_ranks_it_takes_has_its_row() {
+    let sandbox = Sandbox::new("exit 1");
+    let (status, found) = sandbox.examination("--hosts nobody.invalid --device cpu --quick");
+    assert_eq!((status, told(&found).len()), (Some(1), 1), "{found}");
+    assert!(told(&found)[0].starts_with("its name is unknown here"), "{found}");
+}
+
+#[test]
+fn a_wrong_interface_is_told_with_those_that_there_are() {
+    let _turn = turn_of(1);
+    let sandbox = Sandbox::real();
+    let (status, found) = sandbox.examination("--hosts localhost:1 --device cpu --quick --interface nosuch0");
+    let told = told(&found);
+    assert_eq!((status, told.len()), (Some(1), 1), "{told:?}");
+    assert!(told[0].starts_with("there is no interface nosuch0; it has ") && told[0].contains("lo 127.0.0.1/8"));
+    // On one host, even the loopback will do, by its network as well.
+    for interface in ["lo", "127.0.0.0/8"] {
+        let options = format!("--hosts localhost:1 --device cpu --quick --interface {interface}");
+        let (status, stdout, _) = run(&mut sandbox.doctor(&options));
+        assert_eq!(status, Some(0), "{stdout}");
+        assert!(stdout.contains("\ninterface: lo"), "{stdout}");
+    }
+}
+
+#[test]
+fn a_sweep_does_not_start_on_a_host_that_is_not_well() {
+    let sandbox = Sandbox::new("echo 'no such library' >&2; exit 127");
+    for command in ["sweep --cases 1n1g", "bandwidth"] {
+        let out = sandbox.path(&command[..5]);
+        let mut command = ringmark(&format!("{command} --hosts localhost:2 --device cpu"));
+        let error = refused(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out), 1);
+        let worker = sandbox.worker().display().to_string();
+        let what = format!("error: localhost, worker: {worker} does not start: no such library\n    fix: ");
+        assert!(error.starts_with(&what), "{error}");
+        assert!(error.contains("nothing was started. `ringmark doctor` shows more, --no-doctor leaves this out"));
+        assert!(!out.join("1n1g").exists());
+    }
+}
+
+#[test]
+fn a_host_that_no_case_uses_is_named_and_checked() {
+    let sandbox = Sandbox::new("exit 127");
+    let said = "nobody.invalid: no case uses it; add 2n1g to --cases, or remove it from --hosts\n";
+    let sweep = |options: &str| {
+        let mut command = ringmark("sweep --cases 1n1g --hosts localhost:1,nobody.invalid:1 --device cpu");
+        run(command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")))
+    };
+    let (status, stdout, stderr) = sweep("");
+    assert_eq!((status, stdout.as_str()), (Some(1), said), "{stderr}");
+    let is_named =
+        |line: &str| line.starts_with("error: nobody.invalid, ") && line.contains("its name is unknown here");
+    assert!(stderr.lines().any(is_named), "{stderr}");
+    let (status, stdout, stderr) = sweep("--dry-run");
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains(&format!("# {said}")), "{stdout}");
+}
+
+#[test]
+fn a_sweep_does_not_start_without_its_data() {
+    let _turn = turn_of(1);
+    let sandbox = Sandbox::real();
+    let (out, there) = (sandbox.path("out"), sandbox.path("a b.rec"));
+    fs::write(&there, "abc").expect("written");
+    let mut command = ringmark("sweep --hosts localhost:1 --cases 1n1g --device cpu --validate /nowhere/val.rec");
+    let error =
+        refused(command.arg("--data").arg(&there).arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out), 1);
+    assert!(
+        error.starts_with("error: localhost, data: there is no /nowhere/val.rec\n    fix: copy the data"),
+        "{error}"
+    );
+    assert!(error.contains("nothing was started") && !out.join("1n1g").exists(), "{error}");
+    let mut doctor = sandbox.doctor("--hosts localhost:1 --device cpu --quick --json - --data");
+    let (status, stdout, stderr) = run(doctor.arg(&there));
+    let found: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
+    let data = &found["hosts"][0]["probe"]["data"];
+    assert_eq!((status, data), (Some(0), &serde_json::json!([{ "state": "file", "size_bytes": 3 }])), "{stderr}");
+}
+
+#[test]
+fn a_doctor_that_is_ended_leaves_nobody() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
+        // An agent that never speaks and, as the real one, ends with its input.
+        let sandbox = Sandbox::new("touch \"$folder/started.0\"; exec cat >/dev/null");
+        let mut doctor = sandbox.doctor("--hosts localhost:1 --device cpu");
+        let mut doctor = doctor.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+        sandbox.wait_for_ranks(1);
+        kill(Pid::from_raw(doctor.id().cast_signed()), signal).expect("it runs");
+        let status = doctor.wait().expect("ended");
+        assert_eq!(status.code(), (signal != Signal::SIGKILL).then_some(1));
+        wait_until("nobody is left", || sandbox.left().is_empty());
+    }
+}
+
+#[test]
+fn an_agent_obeys_and_ends_with_its_input() {
+    let _turn = turn_of(1);
+    let sandbox = Sandbox::real();
+    let mut agent = Command::new(sandbox.worker());
+    agent.args(["agent", "--device", "cpu"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut agent = agent.spawn().expect("starts");
+    let mut orders = agent.stdin.take().expect("a pipe");
+    let orders_text = "{\"Listen\":\"127.0.0.1\"}\n\"Clock\"\n{\"Listen\":\"198.51.100.1\"}\n";
+    std::io::Write::write_all(&mut orders, orders_text.as_bytes()).expect("taken");
+    drop(orders);
+    let output = agent.wait_with_output().expect("it ends");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(output.status.success() && lines.len() == 4, "{text}");
+    assert_eq!(lines[0]["libtorch"]["version"], "2.11.0");
+    assert!(lines[1]["Listening"].as_u64().expect("a port") > 0);
+    assert!(lines[2]["Clock"].as_f64().expect("seconds") > 1.7e9);
+    assert!(lines[3]["Failed"].as_str().expect("a reason").contains("address 198.51.100.1 cannot be listened on"));
+}
+
+// --- several hosts ---------------------------------------------------------------------------------------------------
+
+/// Where Debian's Open MPI looks for what holds on a host.
+const MPI_SETTINGS: &str = "/etc/openmpi/openmpi-mca-params.conf";
+
+/// Four hosts, with the worker in a folder of its own that can be changed on one of them alone.
+struct Hospital {
+    sandbox: Sandbox,
+    cluster: Cluster,
+}
+
+impl Hospital {
+    fn open() -> Option<Hospital> {
+        let cluster = Cluster::up(4)?;
+        let sandbox = Sandbox::new("");
+        copy_program(crate::support::worker(), sandbox.worker());
+        Some(Hospital { sandbox, cluster })
+    }
+
+    /// `ringmark COMMAND` on the first host, which chooses the network by itself; exit status and both outputs.
+    fn ringmark(&self, command: &str) -> (Option<i32>, String) {
+        let (program, worker) = (env!("CARGO_BIN_EXE_ringmark"), self.sandbox.worker().display().to_string());
+        let mut line = vec!["run", program];
+        line.extend(words(command));
+        line.extend(["--worker", &worker, "--device", "cpu"]);
+        let output = self.cluster.call(&line);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    }
+
+    /// The doctor's quick part must fail on `hosts` in time, with `words` about host `number`; what was broken by
+    /// `breaking` on that host is whole again after `mending`.
+    fn fault(&self, number: usize, breaking: &str, mending: &str, options: &str, message: &str) {
+        self.on(number, breaking);
+        let start = Instant::now();
+        let (status, text) = self.ringmark(&format!("doctor --quick {options}"));
+        let took = start.elapsed().as_secs_f64();
+        self.on(number, mending);
+        let line = text.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+        println!("{breaking} {options}: {took:.1} s until\n    {line}");
+        assert_eq!(status, Some(1), "{text}");
+        assert!(line.contains(message), "{breaking} {options}: {text}");
+        assert_eq!(text.matches("error: ").count(), 1, "{text}");
+    }
+
+    fn host(&self, number: usize) -> String {
+        self.cluster.host(number)
+    }
+
+    /// As the options take them.
+    fn hosts(&self, numbers: &[usize]) -> String {
+        let hosts: Vec<String> = numbers.iter().map(|number| format!("{}:1", self.host(*number))).collect();
+        format!("--hosts {}", hosts.join(","))
+    }
+
+    /// Runs a line of shell on a host, if it is one.
+    fn on(&self, number: usize, line: &str) {
+        if !line.is_empty() {
+            succeed(&self.cluster.call(&["on", &number.to_string(), "sh", "-euc", line]));
+        }
+    }
+}
+
+#[test]
+fn four_hosts_that_are_well_reach_each_other() {
+    let Some(hospital) = Hospital::open() else { return };
+    let _turn = turn();
+    let all = hospital.hosts(&[1, 2, 3, 4]);
+    // Every host has one, and nobody is reached there.
+    let bridge = "ip link add docker0 type bridge; ip address add 172.17.0.1/16 dev docker0; ip link set docker0 up";
+    (1..=4).for_each(|number| hospital.on(number, bridge));
+    let (status, text) = hospital.ringmark(&format!("doctor {all}"));
+    assert_eq!(status, Some(0), "{text}");
+    let network = "interface: eth0, 10.77.0.0/24 (the hosts' names lead there); left out: docker0, inside each host\n";
+    assert!(text.contains(network), "{text}");
+    for number in 1..=4 {
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(&hospital.host(number))).collect();
+        // Where a table is wider than the terminal, its last columns are below.
+        let row = lines.join("  ");
+        assert!(row.contains(&format!("eth0 10.77.0.{number} ")), "{text}");
+        assert_eq!(words(&row).nth(1) == Some("here"), number == 1, "{text}");
+        // What else the machine does may make a link slow, and then that is said.
+        let is_slow = text.contains(&format!("warning: {}, slowest link: its links are slow: ", hospital.host(number)));
+        let speed = if is_slow { " warn " } else { " GB/s, " };
+        assert!(row.contains("3 of 3") && row.contains(speed) && row.ends_with(" none"), "{text}");
+        assert_eq!(row.matches("no GPU").count(), 3, "{text}");
+    }
+
+    // A sweep uses what was found, for MPI and NCCL alike; a network that was named goes to NCCL by its name here.
+    let training = "--runs 1 --cases 2n1g --model mxnet-lenet --batch-size 2 --iters 3 --warmup 1 --threads 1";
+    for (choice, command_line) in [
+        ("", "-mca oob_tcp_if_include eth0 -x 'NCCL_SOCKET_IFNAME==eth0' "),
+        ("--interface 10.77.0.0/24", "-mca oob_tcp_if_include 10.77.0.0/24 -x 'RINGMARK_INTERFACE=10.77.0.0/24' "),
+    ] {
+        let out = tempfile::tempdir().expect("a folder");
+        let (status, text) =
+            hospital.ringmark(&format!("sweep {all} {training} {choice} --out {}", out.path().display()));
+        assert_eq!(status, Some(0), "{text}");
+        let unused = format!("{}, {}: no case uses them; add 4n1g", hospital.host(3), hospital.host(4));
+        assert!(text.starts_with(&unused) && text.contains("\ninterface: eth0, 10.77.0.0/24 ("), "{text}");
+        let log = fs::read_to_string(out.path().join("2n1g/mxnet-lenet_b2_fp32_1.log")).expect("a log");
+        assert!(log.contains(command_line) && log.contains("\n# NCCL_SOCKET_IFNAME==eth0\n"), "{log}");
+    }
+
+    // Open MPI is not told which to use where it was told which not to: it would use none.
+    let file = hospital.sandbox.path("mca-params.conf");
+    let settings = fs::read_to_string(MPI_SETTINGS).unwrap_or_default();
+    fs::write(&file, settings + "\nbtl_tcp_if_exclude = lo,docker0\n").expect("written");
+    hospital.on(2, &format!("mount --bind {} {MPI_SETTINGS}", file.display()));
+    let out = tempfile::tempdir().expect("a folder");
+    let (status, text) = hospital.ringmark(&format!("sweep {all} {training} --out {}", out.path().display()));
+    assert_eq!(status, Some(0), "{text}");
+    let reason = "but Open MPI is not told so: it follows btl_tcp_if_exclude=lo,docker0 in ";
+    assert!(text.contains(&format!("{reason}{MPI_SETTINGS} on {}", hospital.host(2))), "{text}");
+    let log = fs::read_to_string(out.path().join("2n1g/mxnet-lenet_b2_fp32_1.log")).expect("a log");
+    assert!(!log.contains("btl_tcp_if_include"), "{log}");
+    let (status, text) = hospital.ringmark(&format!("doctor --quick {all} --interface eth0"));
+    assert!(
+        status == Some(1) && text.contains("Open MPI takes no interface to use beside btl_tcp_if_exclude"),
+        "{text}"
+    );
+    hospital.on(2, &format!("umount -l {MPI_SETTINGS}"));
+
+    // One link of a hundredth of the others' speed.
+    hospital.on(3, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 64k latency 50ms");
+    let (status, text) = hospital.ringmark(&format!("doctor {all}"));
+    assert_eq!(status, Some(0), "{text}");
+    let start = format!("warning: {}, slowest link: its links are slow: ", hospital.host(3));
+    let line = text.lines().find(|line| line.starts_with(&start));
+    println!("20 Mbit/s on host 3:\n    {}", line.expect(&text));
+}
+
+#[test]
+fn every_fault_of_a_host_is_told_with_its_fix() {
+    let Some(hospital) = Hospital::open() else { return };
+    // Without a turn: nothing is measured, and most of it is the wait for hosts that do not answer.
+    let (all, pair) = (hospital.hosts(&[1, 2, 3]), hospital.hosts(&[1, 2]));
+    let worker = hospital.sandbox.worker().display().to_string();
+    let (two, three) = (hospital.host(2), hospital.host(3));
+
+    // The way there.
+    let unknown = format!("{pair},no-such-host:1");
+    hospital.fault(1, "", "", &unknown, "no-such-host, ssh: its name is unknown here (ssh: Could not resolve hostname");
+    hospital.fault(1, "", "", &format!("{pair},10.77.0.99:1"), "10.77.0.99, ssh: it cannot be reached (ssh: connect");
+    hospital.fault(1, "", "", &format!("{pair} --ssh-port 2222"), &format!("{two}, ssh: it is there, but no sshd"));
+    let keys = format!("{}/{three}/authorized_keys", hospital.cluster.state().display());
+    let no_keys = format!("mount --bind /dev/null {keys}");
+    let refused = format!("{three}, ssh: sshd does not take our key (root@{three}: Permission denied (publickey).)");
+    hospital.fault(3, &no_keys, &format!("umount {keys}"), &all, &refused);
+    let sshd = format!("{}/{three}/sshd.pid", hospital.cluster.state().display());
+    let silent = format!("{three}, ssh: it takes the connection and does not answer");
+    hospital.fault(3, &format!("kill -STOP $(cat {sshd})"), &format!("kill -CONT $(cat {sshd})"), &all, &silent);
+    let orted =
+        String::from_utf8(hospital.cluster.call(&["run", "sh", "-c", "command -v orted"]).stdout).expect("a path");
+    let orted = orted.trim();
+    let no_daemon = format!("{three}, mpirun: a command run by ssh does not find orted");
+    hospital.fault(3, &format!("mount --bind /dev/null {orted}"), &format!("umount {orted}"), &all, &no_daemon);
+    let namesake = format!("{three}, mpirun: it calls itself {two}, as {two} does");
+    hospital.fault(3, &format!("hostname {two}"), &format!("hostname {three}"), &all, &namesake);
+
+    // The program.
+    let other = hospital.sandbox.path("other");
+    let mut changed = fs::read(&worker).expect("a program");
+    changed.push(0);
+    fs::write(&other, changed).expect("written");
+    hospital.on(1, &format!("chmod 755 {}", other.display()));
+    let message = format!("{three}, worker: {worker} is another program: its SHA-256 is ");
+    let (mount, unmount) = (format!("mount --bind {} {worker}", other.display()), format!("umount -l {worker}"));
+    hospital.fault(3, &mount, &unmount, &all, &message);
+    let folder = hospital.sandbox.folder.path().display().to_string();
+    let missing = format!("{three}, worker: there is no {worker}");
+    hospital.fault(3, &format!("mount -t tmpfs none {folder}"), &format!("umount -l {folder}"), &all, &missing);
+    let libraries = libtorch_folder(&worker);
+    let message = format!("{three}, worker: {worker} does not start: error while loading shared libraries: lib");
+    let (mount, unmount) = (format!("mount -t tmpfs none {libraries}"), format!("umount -l {libraries}"));
+    hospital.fault(3, &mount, &unmount, &all, &message);
+
+    // The network.
+    for (interface, words) in [
+        ("ib0", "there is no interface ib0; it has "),
+        ("10.9.0.0/16", "no interface has an address in 10.9.0.0/16; it has "),
+        ("lo", "interface lo leads to the host itself alone; it has "),
+    ] {
+        hospital.on(2, "ip link add extra0 type bridge; ip address add 10.9.0.2/16 dev extra0; ip link set extra0 up");
+        let (status, text) = hospital.ringmark(&format!("doctor --quick {pair} --interface {interface}"));
+        hospital.on(2, "ip link delete extra0");
+        let message = format!("error: {}, interface: {words}eth0 10.77.0.1/24, lo 127.0.0.1/8", hospital.host(1));
+        assert!(status == Some(1) && text.contains(&message), "{text}");
+    }
+    let closed = format!("{three}, reaches: no connection on eth0, 10.77.0.0/24: {two} to {three} (No route to host");
+    let route = "10.77.0.3/32";
+    hospital.fault(2, &format!("ip route add unreachable {route}"), &format!("ip route delete {route}"), &all, &closed);
+
+    // What is read.
+    let shelf = hospital.sandbox.path("shelf");
+    fs::create_dir(&shelf).expect("made");
+    let [data, shorter] = ["shelf/train.rec", "shorter.rec"].map(|name| hospital.sandbox.path(name));
+    fs::write(&data, "abc").expect("written");
+    fs::write(&shorter, "ab").expect("written");
+    let (data, shorter, shelf) = (data.display(), shorter.display(), shelf.display());
+    let read = format!("{all} --data {data}");
+    let missing = format!("{three}, data: there is no {data}");
+    hospital.fault(3, &format!("mount -t tmpfs none {shelf}"), &format!("umount -l {shelf}"), &read, &missing);
+    let one = hospital.host(1);
+    let message = format!("{three}, data: {data} is a file of 2 bytes, and on host {one} a file of 3 bytes");
+    hospital.fault(3, &format!("mount --bind {shorter} {data}"), &format!("umount -l {data}"), &read, &message);
+    let message = format!("{three}, data: {shelf} is a folder of 0 names, and on host {one} a folder of 1 names");
+    let (mount, unmount) = (format!("mount -t tmpfs none {shelf}"), format!("umount -l {shelf}"));
+    hospital.fault(3, &mount, &unmount, &format!("{all} --data {shelf}"), &message);
+
+    // What is written.
+    let full = hospital.sandbox.path("full").display().to_string();
+    let breaking = format!("mkdir {full}; mount -t tmpfs -o size=1m none {full}");
+    let message = format!("{}, disk: 1 MB are free for the results in {full}", hospital.host(1));
+    hospital.fault(1, &breaking, &format!("umount {full}"), &format!("{all} --out {full}"), &message);
+    hospital.on(2, "mount -o remount,size=1m /dev/shm");
+    let (status, text) = hospital.ringmark(&format!("doctor --quick {all}"));
+    let message = format!("warning: {two}, /dev/shm: /dev/shm has 1 MB free, the ranks there may need 17 MB");
+    assert!(status == Some(0) && text.contains(&message), "{text}");
+    // InfiniBand, as the kernel shows it.
+    let port = hospital.sandbox.path("class/infiniband/mlx5_0/ports/1");
+    fs::create_dir_all(&port).expect("made");
+    let port_says =
+        [("state", "1: DOWN"), ("phys_state", "2: Polling"), ("link_layer", "InfiniBand"), ("rate", "10 Gb/sec")];
+    port_says.iter().for_each(|(file, text)| fs::write(port.join(file), format!("{text}\n")).expect("written"));
+    hospital.on(2, &format!("mount --bind {} /sys/class", hospital.sandbox.path("class").display()));
+    let (status, text) = hospital.ringmark(&format!("doctor --quick {all}"));
+    let message = "none of its InfiniBand and RoCE ports is up: mlx5_0:1 DOWN (Polling)";
+    assert!(status == Some(0) && text.contains(&format!("warning: {two}, IB: {message}")), "{text}");
+
+    // An agent needs a moment to leave.
+    wait_until("no agent is left", || hospital.sandbox.left().is_empty());
+}
+
+/// Where the worker finds libtorch.
+fn libtorch_folder(worker: &str) -> String {
+    let output = Command::new("ldd").arg(worker).output().expect("ldd starts");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let path = text.lines().find_map(|line| line.trim().strip_prefix("libtorch_cpu.so => ")?.split(' ').next());
+    let path = Path::new(path.expect("the worker needs libtorch")).canonicalize().expect("it is there");
+    path.parent().expect("a folder").display().to_string()
+}

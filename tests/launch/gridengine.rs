@@ -1,0 +1,183 @@
+//! Jobs in a real Grid Engine: sge_qmaster and sge_execd on hosts of this machine (scripts/gridengine_cluster.sh).
+
+use std::ffi::OsString;
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::support::cluster::{Cluster, succeed};
+use crate::support::sandbox::{HANGING, Sandbox, wait_until};
+use crate::support::scheduler::{RINGMARK, SMALL, Scheduler, processes};
+use crate::support::turn::turn;
+
+/// The script to start from.
+const SCRIPT: &str = "scripts/gridengine.sh";
+
+#[test]
+fn grid_engine_runs_the_sweep_and_leaves_no_process() {
+    let Some(cluster) = Cluster::made_by("gridengine_cluster.sh", 2) else { return };
+    let grid_engine = Scheduler {
+        cluster: &cluster,
+        name: "gridengine",
+        run: "qrsh -now no -nostdin -cwd -V -pe mpi 4",
+        starter: "mpirun",
+    };
+    the_script_trains(&grid_engine);
+    grid_engine.failures_are_named();
+    grid_engine.no_rank_outlives_its_sweep();
+    a_stopped_rank_is_named(&grid_engine);
+    a_deleted_job_ends_everywhere(&grid_engine);
+    a_deleted_sweep_goes_on_in_another_job(&grid_engine);
+
+    let (first, state) = (cluster.host(1), cluster.state());
+    drop(cluster);
+    assert!(!state.exists(), "{} is left", state.display());
+    let namespaces = Command::new("ip").args(["netns", "list"]).output().expect("ip starts").stdout;
+    assert!(!String::from_utf8_lossy(&namespaces).contains(&first), "a namespace is left");
+}
+
+/// The real worker.
+fn the_script_trains(grid_engine: &Scheduler) {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = format!("--cases 1n1g,1n2g,2n2g --iters 3 {SMALL}");
+    let Output { status, stderr, .. } =
+        grid_engine.submit(&sandbox, "qsub -sync y -pe mpi 4", SCRIPT, &options).output().expect("starts");
+    let said = fs::read_to_string(sandbox.path("ringmark-1.log")).unwrap_or_default();
+    assert!(status.success(), "{said}\n{}", String::from_utf8_lossy(&stderr));
+    for (case, hosts) in [("1n1g", vec![1]), ("1n2g", vec![1, 1]), ("2n2g", vec![1, 1, 2, 2])] {
+        grid_engine.record(&sandbox, &format!("results/gridengine-1/{case}/mxnet-lenet_b2_fp32_1.jsonl"), &hosts);
+    }
+    assert!(sandbox.path("results/gridengine-1/gridengine-1_result.json").exists(), "{said}");
+    nothing_is_left(grid_engine, &sandbox);
+}
+
+fn a_stopped_rank_is_named(grid_engine: &Scheduler) {
+    let sandbox = Sandbox::real();
+    let turn = turn();
+    let options = format!("--cases 2n1g --iters 100000 --stall-timeout 10 {SMALL}");
+    let sweep = grid_engine.sweep(&sandbox, &options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let rank = rank_in_the_loop(grid_engine, &sandbox, "out", 2);
+    kill(rank, Signal::SIGSTOP).expect("it runs");
+    drop(turn);
+    let Output { status, stdout, stderr } = sweep.expect("starts").wait_with_output().expect("ended");
+    let said = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let named = format!("rank 1 of 2 on host {} (process {rank}) has not been heard for ", grid_engine.cluster.host(2));
+    let failure = sandbox.failure("2n1g/mxnet-lenet_b2_fp32_1.log");
+    assert!(failure.contains(&named), "{failure}");
+    assert!(said.contains("resume with: ") && said.contains(" --resume"), "{said}");
+    nothing_is_left(grid_engine, &sandbox);
+}
+
+/// The script's ends with ranks that do not mind SIGTERM, too.
+fn a_deleted_job_ends_everywhere(grid_engine: &Scheduler) {
+    let sandbox = Sandbox::new(HANGING);
+    let job = submit(grid_engine, &sandbox, "--cases 2n2g");
+    sandbox.wait_for_ranks(4);
+    delete(grid_engine, &sandbox, &job);
+
+    // Without a warning (-notify) Grid Engine kills the launcher at once; then ranks must see that it is gone.
+    let sandbox = Sandbox::real();
+    let turn = turn();
+    let batch = Scheduler { run: "qsub -terse -b y -j y -o /dev/null -cwd -V -pe mpi 4", ..*grid_engine };
+    let options = format!("--cases 2n1g --iters 100000 --stall-timeout 10 {SMALL}");
+    let job = number(batch.sweep(&sandbox, &options));
+    rank_in_the_loop(grid_engine, &sandbox, "out", 2);
+    drop(turn);
+    end_by_qdel(grid_engine, &sandbox, &job);
+}
+
+fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
+    let sandbox = Sandbox::real();
+    let first_turn = turn();
+    let job = submit(grid_engine, &sandbox, &format!("--cases 1n1g,2n1g --iters 1000 {SMALL}"));
+    let out = format!("results/gridengine-{job}");
+    wait_until("the first case is finished", || {
+        sandbox.path(&format!("{out}/1n1g/mxnet-lenet_b2_fp32_1.log")).exists()
+    });
+    // So that it cannot end before its job does.
+    kill(rank_in_the_loop(grid_engine, &sandbox, &out, 2), Signal::SIGSTOP).expect("it runs");
+    drop(first_turn);
+    let said = delete(grid_engine, &sandbox, &job);
+
+    let line = said.lines().find_map(|line| line.split_once("resume with: ")).expect("it says how to go on").1;
+    let command = shell_words::split(line).expect("a command line");
+    let program = command.first().expect("a program");
+    assert!(RINGMARK.ends_with(program), "{line}");
+    let _turn = turn();
+    let mut again = grid_engine.in_a_job(RINGMARK);
+    let output = again.args(&command[1..]).current_dir(sandbox.folder.path()).output().expect("starts");
+    succeed(&output);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("1 of 2 runs are finished"), "{said}");
+    grid_engine.record(&sandbox, &format!("{out}/2n1g/mxnet-lenet_b2_fp32_1.jsonl"), &[1, 2]);
+    nothing_is_left(grid_engine, &sandbox);
+}
+
+/// Submits the script for both hosts; the number of its job.
+fn submit(grid_engine: &Scheduler, sandbox: &Sandbox, options: &str) -> String {
+    number(grid_engine.submit(sandbox, "qsub -terse -pe mpi 4", SCRIPT, options))
+}
+
+/// The number that `qsub -terse` prints.
+fn number(mut qsub: Command) -> String {
+    let output = qsub.output().expect("starts");
+    succeed(&output);
+    String::from_utf8(output.stdout).expect("a number").trim().to_owned()
+}
+
+/// Deletes the job and waits for its end; what its sweep said.
+fn delete(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) -> String {
+    end_by_qdel(grid_engine, sandbox, job);
+    let said = fs::read_to_string(sandbox.path(&format!("ringmark-{job}.log"))).expect("the job's output");
+    let last_words = ["interrupted in ", "\nresume with: "];
+    assert!(last_words.iter().all(|words| said.contains(words)), "{said}");
+    said
+}
+
+/// Deletes the job and waits for its end.
+fn end_by_qdel(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) {
+    succeed(&grid_engine.cluster.call(&["run", "qdel", job]));
+    wait_until("the job ends", || !grid_engine.cluster.call(&["run", "qstat", "-j", job]).status.success());
+    nothing_is_left(grid_engine, sandbox);
+}
+
+/// The rank of case 2n1g on host `number`, when the first has done a few iterations of the sweep in `out`.
+fn rank_in_the_loop(grid_engine: &Scheduler, sandbox: &Sandbox, out: &str, number: usize) -> Pid {
+    let worker = sandbox.worker().display().to_string();
+    let is_there = |process: &Pid| {
+        let name = Command::new("ip").args(["netns", "identify", &process.to_string()]).output();
+        let name = name.expect("ip starts").stdout;
+        String::from_utf8_lossy(&name).trim() == grid_engine.cluster.host(number)
+    };
+    let rank = || processes(sandbox, &worker).into_iter().find(is_there);
+    let trains = || {
+        let text =
+            fs::read_to_string(sandbox.path(&format!("{out}/2n1g/mxnet-lenet_b2_fp32_1.log.part"))).unwrap_or_default();
+        text.matches("Epoch[0] Batch[").count() >= 3
+    };
+    wait_until("the rank trains", || trains() && rank().is_some());
+    rank().expect("it runs")
+}
+
+/// No process of the sandbox, on any host, and nothing of its jobs in Grid Engine's folders.
+fn nothing_is_left(grid_engine: &Scheduler, sandbox: &Sandbox) {
+    wait_until("no process is left", || sandbox.left().is_empty());
+    for number in [1, 2] {
+        let host = grid_engine.cluster.host(number);
+        // The cluster keeps the folder of Open MPI's jobs.
+        let of_jobs = format!("ompi.{host}.0");
+        for (folder, kept) in [
+            (format!("gridengine/execd/{host}/active_jobs"), None),
+            (format!("{host}/tmp"), Some(of_jobs.as_str())),
+            (format!("{host}/tmp/{of_jobs}"), Some("kept")),
+        ] {
+            let folder = grid_engine.cluster.state().join(folder);
+            let is_left = |entry: fs::DirEntry| Some(entry.file_name()) != kept.map(OsString::from);
+            wait_until("no file is left", || !fs::read_dir(&folder).expect("a folder").flatten().any(is_left));
+        }
+    }
+}

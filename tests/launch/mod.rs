@@ -1,0 +1,13 @@
+//! Sweeps and what surrounds them while they run: hosts, schedulers, faults, interruptions.
+
+mod batch_without_memory;
+mod cluster;
+mod doctor;
+mod gridengine;
+mod hostile;
+mod kv_store_faults;
+mod resume;
+mod slurm;
+mod suite;
+mod sweep;
+mod watch;

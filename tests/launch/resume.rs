@@ -1,0 +1,910 @@
+//! What a sweep leaves when it is interrupted, killed, or its disk fills up, and how `--resume` goes on. Under real
+//! mpirun; first with a shell script in the worker's place, then with the real one.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use expect_test::expect;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::{EpochEnd, RunRecord};
+use ringmark_core::file::run_name;
+use ringmark_core::manifest::{self, Manifest, RunState};
+
+use crate::support::images::digits;
+use crate::support::processes_of;
+use crate::support::sandbox::{Sandbox, SmallDisk, refused, ringmark, run, wait_until, words};
+use crate::support::temporary_folder::without_folder;
+use crate::support::turn::turn;
+
+/// A hook that stops in the middle of the second run, the first time.
+const HANG_IN_SECOND: &str = "
+if [ $name = 1n1g_2 ] && [ ! -e \"$folder/hung\" ]; then touch \"$folder/hung\"; sleep 1000; fi
+";
+
+const OPTIONS: &str = "--cases 1n1g --runs 3";
+
+impl Sandbox {
+    fn states(&self) -> Vec<RunState> {
+        let manifest = Manifest::find(&self.path("out")).expect("readable").expect("there is one");
+        manifest.runs.into_iter().map(|run| run.state).collect()
+    }
+
+    /// Names in the folder of a case, sorted.
+    fn files(&self, case: &str) -> BTreeSet<String> {
+        let entries = fs::read_dir(self.path("out").join(case)).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name")).collect()
+    }
+
+    /// Starts a sweep that stops in the middle of its second run.
+    fn start_hanging(&self) -> Child {
+        self.hook(HANG_IN_SECOND);
+        let error = File::create(self.path("stderr")).expect("created");
+        let child = self.short_sweep(OPTIONS).stdout(Stdio::null()).stderr(error).spawn().expect("starts");
+        wait_until("the second run begins", || self.path("hung").exists());
+        child
+    }
+
+    /// Exit status and standard error of `ringmark extract` of the folder, whose results go elsewhere.
+    fn extract(&self) -> (Option<i32>, String) {
+        let (status, _, stderr) =
+            run(ringmark("extract").arg(self.path("out")).arg("--out").arg(self.path("extracted")));
+        (status, stderr)
+    }
+}
+
+fn names(names: &str) -> BTreeSet<String> {
+    words(names).map(str::to_owned).collect()
+}
+
+fn succeeds(command: &mut Command) -> String {
+    let (status, stdout, stderr) = run(command);
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    stdout
+}
+
+/// Exit status 1; the standard error.
+fn fails(command: &mut Command) -> String {
+    let (status, stdout, stderr) = run(command);
+    assert_eq!(status, Some(1), "{stdout}{stderr}");
+    stderr
+}
+
+/// The command that the last words of a sweep tell.
+fn told(stderr: &str) -> Command {
+    let line = stderr.trim_end().lines().last().expect("a line");
+    let (_, line) = line.split_once("resume with: ").expect(stderr);
+    let words = shell_words::split(line).expect("words of a shell");
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::null());
+    command
+}
+
+const THREE_RUNS: &str = "rn50_b8_fp32_1.jsonl rn50_b8_fp32_1.log rn50_b8_fp32_2.jsonl rn50_b8_fp32_2.log \
+                          rn50_b8_fp32_3.jsonl rn50_b8_fp32_3.log";
+
+#[test]
+fn an_interrupted_sweep_tells_the_command_that_goes_on() {
+    let sandbox = Sandbox::sound();
+    let mut sweep = sandbox.start_hanging();
+    assert!(matches!(sandbox.states()[..], [RunState::Finished, RunState::Running { .. }, RunState::Planned]));
+    assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_2.log.part"));
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    assert_eq!(sandbox.failure("1n1g/rn50_b8_fp32_2.log"), "interrupted");
+    let interrupted = RunState::Failed { reason: "interrupted".to_owned() };
+    assert_eq!(sandbox.states(), [RunState::Finished, interrupted, RunState::Planned]);
+
+    let (status, stderr) = sandbox.extract();
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("1n1g/rn50_b8_fp32_2.log:3: the run failed: interrupted"), "{stderr}");
+    assert!(
+        stderr.contains(
+            "1n1g/rn50_b8_fp32_3.log: not yet run\nnot in the figures: sweep.json: 2 runs are missing: resume with: "
+        ),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("rn50_b8_fp32_1"), "{stderr}");
+
+    let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert_eq!(lines[0], "ringmark: interrupted in 1n1g run 2 of 3; 1 of 3 runs are complete", "{stderr}");
+    assert!(lines.len() == 2 && lines[1].starts_with("resume with: "), "{stderr}");
+    let stdout = succeeds(&mut told(&stderr));
+    assert!(
+        stdout.contains("1n1g/rn50_b8_fp32_2.log does not count: interrupted\n1 of 3 runs are finished\n"),
+        "{stdout}"
+    );
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
+    // Nothing of the interrupted run is lost, and nothing but it is there besides a whole sweep's.
+    let mut expected = names(THREE_RUNS);
+    expected.insert("rn50_b8_fp32_2.log.1".to_owned());
+    assert_eq!(sandbox.files("1n1g"), expected);
+    assert!(sandbox.log("1n1g/rn50_b8_fp32_2.log.1").ends_with("ringmark: run failed: interrupted\n"));
+    assert_eq!(sandbox.extract().0, Some(0));
+}
+
+#[test]
+fn a_killed_sweep_leaves_no_log_that_is_taken_for_a_run() {
+    let sandbox = Sandbox::sound();
+    let mut sweep = sandbox.start_hanging();
+    sweep.kill().expect("it runs");
+    sweep.wait().expect("ended");
+    for (process, _) in processes_of(sandbox.folder.path()) {
+        // It may have ended by itself.
+        let _ = kill(process, Signal::SIGKILL);
+    }
+    wait_until("the job has ended", || sandbox.left().is_empty());
+    let stale = sandbox.path("out/1n1g/.rn50_b8_fp32_2.jsonl.77.part");
+    fs::write(&stale, "half").expect("written");
+
+    assert_eq!(sandbox.files("1n1g").iter().filter(|name| name.ends_with(".log")).count(), 1);
+    let (status, stderr) = sandbox.extract();
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("1n1g/rn50_b8_fp32_2.log: under way, or cut off\n"), "{stderr}");
+
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
+    assert!(stdout.contains("_2.log does not count: ringmark was ended in the middle of it\n"), "{stdout}");
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
+    let mut expected = names(THREE_RUNS);
+    expected.insert("rn50_b8_fp32_2.log.part.1".to_owned());
+    assert_eq!(sandbox.files("1n1g"), expected);
+    assert_eq!(sandbox.extract().0, Some(0));
+}
+
+#[test]
+fn what_differs_is_refused_with_both_values() {
+    let sandbox = Sandbox::sound();
+    succeeds(sandbox.short_sweep("--cases 1n1g --runs 1").env("NCCL_ALGO", "Ring"));
+    let before = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
+    let resume = "--cases 1n1g --runs 2 --resume";
+    let mut changed = sandbox.short_sweep(&format!("{resume} --batch-size 64 --interface lo --wire bf16"));
+    let error = refused(changed.env("NCCL_ALGO", "Tree"), 2);
+    for line in [
+        "\n--batch-size: 8 then, 64 now\n",
+        "\n--interface: not set then, lo now\n",
+        "\n--wire: fp32 then, bf16 now\n",
+        "\nNCCL_ALGO: Ring then, Tree now\n",
+    ] {
+        assert!(error.contains(line), "{error}");
+    }
+    assert_eq!(error.lines().count(), 1 + 4 + 1, "{error}");
+
+    let mut worker = OpenOptions::new().append(true).open(sandbox.worker()).expect("opened");
+    worker.write_all(b"# another\n").expect("written");
+    drop(worker);
+    let error = refused(sandbox.short_sweep(resume).env("NCCL_ALGO", "Ring"), 2);
+    assert!(error.contains("\nringmark-worker (sha256): ") && error.lines().count() == 3, "{error}");
+    assert_eq!(fs::read_to_string(sandbox.path("out/sweep.json")).expect("read"), before);
+    assert_eq!(sandbox.ran(), ["1n1g_1"]);
+}
+
+#[test]
+fn a_run_on_another_device_fails_with_both_names() {
+    let sandbox = Sandbox::sound();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    fs::write(sandbox.path("device"), "other").expect("written");
+    let resume = "--cases 1n1g --runs 2 --resume";
+    let error = fails(&mut sandbox.short_sweep(resume));
+    let reason = "it ran on something else than the finished runs: device 0 of a: processor then, other now";
+    assert!(error.contains(&format!("1n1g run 2 of 2 failed: {reason}\nlog: ")), "{error}");
+    assert_eq!(sandbox.failure("1n1g/rn50_b8_fp32_2.log"), reason);
+    fs::write(sandbox.path("device"), "processor").expect("written");
+    succeeds(&mut sandbox.short_sweep(resume));
+    assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_2.jsonl.1"));
+}
+
+#[test]
+fn more_may_be_asked_for_and_less() {
+    let sandbox = Sandbox::sound();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --threads 1"));
+    // What is traced is none of what was measured.
+    let resume = "--cases 1n2g,1n1g --runs 2 --threads 1 --profile-layers --trace-runs 1 --resume";
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{resume} --dry-run")));
+    let commands = stdout.lines().filter(|line| !line.starts_with("# "));
+    let names: Vec<&str> = commands.map(|line| line.split_once(" --case ").expect("a run").1).collect();
+    assert_eq!(names, ["1n2g --run 1", "1n2g --run 2", "1n1g --run 2"]);
+    assert_eq!(sandbox.ran(), ["1n1g_1"]);
+    let stdout = succeeds(&mut sandbox.short_sweep(resume));
+    assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n2g_1", "1n2g_2", "1n1g_2"]);
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --threads 1 --resume"));
+    expect![[r"
+        sweep of ResNet50-v1b, 1n2g, 1 run each: batch 8, fp32, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out
+        1 of 1 runs are finished
+        1n2g: 2.00x of 2, 100 %; the runs differ too much to say what is lost
+        all runs are in DIR/out; next: ringmark report DIR/out -o DIR/out/report.html
+    "]].assert_eq(&without_folder(&stdout));
+    assert_eq!((sandbox.ran().len(), sandbox.states()), (4, vec![RunState::Finished; 4]));
+}
+
+#[test]
+fn a_rank_keeps_its_part_of_the_cores() {
+    let cores = std::thread::available_parallelism().expect("Linux").get();
+    let sandbox = Sandbox::sound();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 1"));
+    // One rank alone would have all cores.
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
+    let threads = (cores / 2).max(1);
+    assert!(stdout.contains(&format!("\neach rank has {threads} of {cores} cores in every case\n")), "{stdout}");
+
+    // More ranks need smaller parts, and their runs could not be compared.
+    let more = cores + 1;
+    let error = refused(&mut sandbox.short_sweep(&format!("--hosts localhost:{more} --cases 1n{more}g --resume")), 2);
+    if threads > 1 {
+        assert!(error.contains(&format!("\nthreads of a rank: {threads} then, 1 now\n")), "{error}");
+    }
+}
+
+#[test]
+fn more_values_of_an_axis_are_more_work_and_a_missing_one_is_a_difference() {
+    let sandbox = Sandbox::sound();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --batch-size 8"));
+    let resume = "--cases 1n1g --runs 1 --resume";
+    let more = format!("{resume} --batch-sizes 8,16 --dtypes fp32,bf16");
+    let stdout = succeeds(&mut sandbox.short_sweep(&more));
+    assert!(stdout.contains(": batch 8 16, fp32 bf16, 3 measured + 1 warm-up iterations"), "{stdout}");
+    assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
+    for (title, speed) in [("b16 fp32", "32.00"), ("b8 bf16", "16.00"), ("b16 bf16", "32.00")] {
+        assert!(stdout.contains(&format!("\n1n1g {title} run 1 of 1: {speed} images/s")), "{stdout}");
+    }
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
+    for name in ["rn50_b8_fp32_1.jsonl", "rn50_b16_fp32_1.jsonl", "rn50_b8_bf16_1.jsonl", "rn50_b16_bf16_1.jsonl"] {
+        assert!(sandbox.files("1n1g").contains(name), "{name}");
+    }
+    let stdout = succeeds(&mut sandbox.short_sweep(&more));
+    assert!(stdout.contains("\n4 of 4 runs are finished\n"), "{stdout}");
+    let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
+    assert!(
+        manifest.contains(r#""--batch-size": "8,16""#) && manifest.contains(r#""--dtype": "fp32,bf16""#),
+        "{manifest}"
+    );
+
+    let error = refused(&mut sandbox.short_sweep(&format!("{resume} --batch-size 8 --dtypes fp32,bf16")), 2);
+    assert!(error.contains("\n--batch-size: 8,16 then, 8 now\n") && error.lines().count() == 3, "{error}");
+    // A record of another point is none of this one.
+    let file = |name: &str| sandbox.path("out/1n1g").join(name);
+    fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b16_fp32_1.jsonl")).expect("copied");
+    let stdout = succeeds(&mut sandbox.short_sweep(&more));
+    assert!(stdout.contains("1n1g/rn50_b16_fp32_1.jsonl cannot be used: is of case 1n1g, ResNet50-v1b, batch size 8, fp32, but its file name says otherwise"), "{stdout}");
+}
+
+#[test]
+fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
+    let sandbox = Sandbox::sound();
+    let sweep = |options: &str| sandbox.short_sweep(&format!("--cases 1n1g,1n2g --runs 1 --batch-size 8 {options}"));
+    succeeds(&mut sweep(""));
+    let more = "--kv-stores ring,device,dist_sync --resume --dry-run";
+    let stdout = succeeds(&mut sweep(more));
+    let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
+    assert_eq!(commands.len(), 2, "{stdout}");
+    assert!(commands[0].contains(" --kv-store device ") && commands[0].contains("/1n2g/rn50_b8_fp32_device_1.jsonl"));
+    assert!(commands[1].contains(" --kv-store dist_sync --servers 1 "), "{stdout}");
+    // Nothing that ran has servers: any number of them is new work.
+    let stdout = succeeds(&mut sweep(&format!("{more} --servers 2 --key-placement hash")));
+    assert!(stdout.contains(" --kv-store dist_sync --servers 2 --key-placement hash "), "{stdout}");
+
+    let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
+    assert!(stdout.contains(": batch 8, fp32, kv-store ring device, "), "{stdout}");
+    assert!(
+        stdout.contains("\n1n1g runs for ring alone: one rank exchanges nothing, and is the base of every kv-store\n")
+    );
+    assert!(stdout.contains("\n2 of 3 runs are finished\n"), "{stdout}");
+    assert!(stdout.contains("\n1n2g device run 1 of 1: 32.00 images/s"), "{stdout}");
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
+    let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
+    assert!(manifest.contains(r#""--kv-store": "ring,device""#), "{manifest}");
+    let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
+    assert!(stdout.contains("\n3 of 3 runs are finished\n"), "{stdout}");
+
+    let error = refused(&mut sweep("--resume --kv-store device"), 2);
+    expect![[r"
+        ringmark: --resume: the sweep in DIR/out was begun with other values, new runs could not be compared with its own:
+        --kv-store: ring,device then, device now
+        ask for the same again, or choose another --out
+    "]].assert_eq(&without_folder(&error));
+    // A record of another kv-store is none of this one.
+    let file = |name: &str| sandbox.path("out/1n2g").join(name);
+    fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b8_fp32_device_1.jsonl")).expect("copied");
+    let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
+    let expected = "1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: is of case 1n2g, ResNet50-v1b, batch size 8, fp32, but its \
+                    file name says otherwise";
+    assert!(stdout.contains(expected), "{stdout}");
+}
+
+#[test]
+fn the_files_decide_what_is_finished() {
+    let sandbox = Sandbox::sound();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4"));
+    let file = |name: &str| sandbox.path("out/1n1g").join(name);
+    fs::remove_file(file("rn50_b8_fp32_1.log")).expect("removed");
+    let record = fs::read(file("rn50_b8_fp32_2.jsonl")).expect("read");
+    fs::write(file("rn50_b8_fp32_2.jsonl"), &record[..record.len() - 20]).expect("written");
+    fs::copy(file("rn50_b8_fp32_4.jsonl"), file("rn50_b8_fp32_3.jsonl")).expect("copied");
+    // The last ended, and ringmark was killed before it could say so.
+    let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
+    let (before, after) = manifest.rsplit_once("\"finished\"").expect("the last run");
+    fs::write(sandbox.path("out/sweep.json"), format!("{before}\"running\", \"since\": 1.0{after}")).expect("written");
+
+    let (_, stderr) = sandbox.extract();
+    assert!(stderr.contains("1n1g/rn50_b8_fp32_1.log: finished, but its log is gone\n"), "{stderr}");
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4 --resume"));
+    for (run, fault) in [
+        (1, "_1.log cannot be read: No such file or directory"),
+        (2, "_2.jsonl cannot be used: the run failed: stopped after iteration 4, without an end line"),
+        (3, "_3.jsonl cannot be used: is of run 4, but its file name says otherwise"),
+    ] {
+        let line =
+            stdout.lines().find(|line| line.starts_with(&format!("1n1g/rn50_b8_fp32_{run}.log does not count: ")));
+        assert!(line.is_some_and(|line| line.contains("it was finished, but") && line.contains(fault)), "{stdout}");
+    }
+    assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
+    assert_eq!(sandbox.ran()[4..], ["1n1g_1", "1n1g_2", "1n1g_3"]);
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
+    assert_eq!(sandbox.extract().0, Some(0));
+}
+
+/// With a script in the worker's place: which checkpoint is given to which run, and which goes away.
+#[test]
+fn a_checkpoint_is_taken_up_by_its_own_run_and_goes_when_that_is_finished() {
+    let sandbox = Sandbox::sound();
+    let options = "--cases 1n1g --runs 3 --checkpoint-every 2";
+    sandbox.hook(HANG_IN_SECOND);
+    let mut sweep = sandbox.short_sweep(options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    wait_until("the second run begins", || sandbox.path("hung").exists());
+    let checkpoints = [1, 2, 3].map(|run| sandbox.path(&format!("out/1n1g/rn50_b8_fp32_{run}.safetensors")));
+    checkpoints.iter().take(2).for_each(|checkpoint| fs::write(checkpoint, "of this run").expect("written"));
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    // Readers do not mind them.
+    let (_, left_out) = sandbox.extract();
+    assert!(left_out.contains("1n1g/rn50_b8_fp32_2.log:") && !left_out.contains("safetensors"), "{left_out}");
+
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume --dry-run")));
+    let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
+    let [second, third] = commands[..] else { panic!("{stdout}") };
+    let path = checkpoints[1].display();
+    assert!(
+        second.contains(&format!(" --checkpoint {path} --checkpoint-every 2 --from-checkpoint {path} ")),
+        "{second}"
+    );
+    assert!(third.contains(&format!(" --checkpoint {} ", checkpoints[2].display())), "{third}");
+    assert!(!third.contains("--from-checkpoint"), "{third}");
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume --repeat 1n1g --dry-run")));
+    assert!(!stdout.contains("--from-checkpoint"), "{stdout}");
+    let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"), 2);
+    expect![[r"
+        ringmark: --resume: the sweep in DIR/out was begun with other values, new runs could not be compared with its own:
+        --checkpoint-every: 2 then, not set now
+        ask for the same again, or choose another --out
+    "]].assert_eq(&without_folder(&error));
+
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume")));
+    assert!(stdout.contains(&format!("\n1n1g run 2 of 3: goes on from its checkpoint {path}\n")), "{stdout}");
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
+    assert!(checkpoints.iter().all(|checkpoint| !checkpoint.exists()));
+    let error = refused(&mut sandbox.short_sweep("--kv-store local --checkpoint-every 2"), 2);
+    expect![[r"
+        ringmark: --checkpoint-every with --kv-store local and --gradient-compression none: values are kept on servers, owners or every rank there, and not in the checkpoint: leave one out
+    "]].assert_eq(&error);
+}
+
+const SUITE: &str = "--suite ddp --model resnet50_v1b --runs 2";
+
+#[test]
+fn a_case_that_was_disturbed_is_repeated_and_its_first_files_are_kept() {
+    let sandbox = Sandbox::sound();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
+    let first = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log")).expect("written");
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume --repeat 1n1g"));
+    assert!(stdout.contains("1n1g/rn50_b8_fp32_2.log does not count: it was finished, but it is to be repeated"));
+    assert!(stdout.contains("\n2 of 4 runs are finished\n"), "{stdout}");
+    assert_eq!(sandbox.ran()[4..], ["1n1g_1", "1n1g_2"]);
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
+    let kept = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log.1")).expect("kept");
+    assert_eq!(kept, first);
+    // Once: the command that the manifest holds does not repeat them again.
+    let manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
+    assert!(manifest.command.iter().all(|argument| argument != "--repeat" && argument != "1n1g"), "{manifest:?}");
+    assert!(succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume")).contains("4 of 4 runs"));
+
+    // The last command may have been of other cases.
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 1n2g"));
+    assert_eq!(sandbox.ran()[6..], ["1n2g_1", "1n2g_2"], "{stdout}");
+    let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 2n1g"), 2);
+    expect![[r"
+        ringmark: case 2n1g needs 2 hosts, --hosts has 1: give --hosts localhost:2,HOST2:1, or choose --cases 1n1g
+    "]]
+    .assert_eq(&error);
+}
+
+#[test]
+fn an_earlier_sweep_is_extended_to_pytorch_s_suite() {
+    let sandbox = Sandbox::sound();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
+    // With its network and batch size, and not with the suite's own.
+    let stdout = succeeds(&mut sandbox.short_sweep("--suite ddp --runs 2 --resume"));
+    assert!(stdout.contains("\n4 of 6 runs are finished\n"), "{stdout}");
+    assert!(stdout.contains("\n1n2g without communication, run 2 of 2: 32.00 images/s"), "{stdout}");
+    assert_eq!(sandbox.ran()[4..], ["none_1n2g_1", "none_1n2g_2"]);
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 6]);
+    // 8 images in the 0.5 s that the record says.
+    let line = |label: &str| {
+        let figures = [50, 75, 90, 95].map(|percent| format!("  p{percent}:  0.500s      16/s"));
+        format!("{label}:{}\n", figures.concat())
+    };
+    let lines = ["   1 GPUs --    1M/1G", "   2 GPUs --   no ddp", "   2 GPUs --    1M/2G"].map(line).concat();
+    assert!(stdout.contains(&lines), "{stdout}");
+    assert!(stdout.ends_with(" --format pytorch-ddp > FILE.json\n"), "{stdout}");
+
+    // Without the suite its baselines are neither run nor lost.
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 3 --resume"));
+    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("without communication"), "{stdout}");
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 7]);
+}
+
+#[test]
+fn a_suite_over_axes_has_a_block_for_each_point() {
+    let sandbox = Sandbox::sound();
+    let options = "--suite ddp --model resnet50_v1b --cases 1n2g --runs 1 --batch-sizes 8,16";
+    let stdout = succeeds(&mut sandbox.short_sweep(options));
+    assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1", "1n2g_1", "none_1n2g_1"]);
+    assert!(stdout.contains("\n1n2g b16 without communication, run 1 of 1: 64.00 images/s"), "{stdout}");
+    for (batch, rate) in [(8, 16), (16, 32)] {
+        let block = stdout.split("\nBenchmark: ").find(|block| block.starts_with(&title(batch))).expect(&stdout);
+        let lines: Vec<&str> = block.lines().filter(|line| line.contains("GPUs --")).collect();
+        assert_eq!(lines.len(), 2, "{block}");
+        assert!(lines.iter().all(|line| line.ends_with(&format!("p95:  0.500s  {rate:>6}/s"))), "{block}");
+    }
+    fn title(batch: u32) -> String {
+        format!("resnet50 with batch size {batch}\n")
+    }
+}
+
+#[test]
+fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
+    let sandbox = Sandbox::sound();
+    let hang = HANG_IN_SECOND.replace("1n1g_2", "none_1n2g_1");
+    sandbox.hook(&hang);
+    let error = File::create(sandbox.path("stderr")).expect("created");
+    let mut sweep = sandbox.short_sweep(SUITE).stdout(Stdio::null()).stderr(error).spawn().expect("starts");
+    wait_until("the baseline begins", || sandbox.path("hung").exists());
+    let error = refused(&mut sandbox.short_sweep(&format!("{SUITE} --resume")), 2);
+    assert!(error.contains(" is in use by ringmark (process "), "{error}");
+    assert!(sandbox.files("no-communication/1n2g").contains("rn50_b8_fp32_1.log.part"));
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
+    assert!(stderr.contains("ringmark: interrupted in 1n2g without communication, run 1 of 2; "), "{stderr}");
+    let (status, left_out) = sandbox.extract();
+    assert_eq!(status, Some(1));
+    for problem in ["_1.log:3: the run failed: interrupted", "_2.log: not yet run"] {
+        assert!(left_out.contains(&format!("no-communication/1n2g/rn50_b8_fp32{problem}")), "{left_out}");
+    }
+    // A part file of a record, as a killed worker leaves it, goes away.
+    fs::write(sandbox.path("out/no-communication/1n2g/.rn50_b8_fp32_1.jsonl.77.part"), "half").expect("written");
+
+    let stdout = succeeds(&mut told(&stderr));
+    let note = "no-communication/1n2g/rn50_b8_fp32_1.log does not count: interrupted\n3 of 6 runs are finished\n";
+    assert!(stdout.contains(note), "{stdout}");
+    let order = "1n1g_1 1n1g_2 1n2g_1 none_1n2g_1 none_1n2g_1 1n2g_2 none_1n2g_2";
+    assert_eq!(sandbox.ran(), words(order).collect::<Vec<_>>());
+    let expected = "rn50_b8_fp32_1.jsonl rn50_b8_fp32_1.log rn50_b8_fp32_1.log.1 rn50_b8_fp32_2.jsonl \
+                    rn50_b8_fp32_2.log";
+    assert_eq!(sandbox.files("no-communication/1n2g"), names(expected));
+
+    // A run with communication is none without it, and a folder that has baselines alone is used.
+    let record = sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl");
+    fs::copy(record, sandbox.path("out/no-communication/1n2g/rn50_b8_fp32_2.jsonl")).expect("copied");
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")));
+    assert!(
+        stdout.contains("no-communication/1n2g/rn50_b8_fp32_2.jsonl cannot be used: is of a run with communication"),
+        "{stdout}"
+    );
+    assert_eq!(sandbox.ran().len(), 8);
+    for name in ["sweep.json", "1n1g", "1n2g"] {
+        let path = sandbox.path("out").join(name);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.expect("removed");
+    }
+    let error = refused(&mut sandbox.short_sweep(SUITE), 2);
+    expect![[r"
+        ringmark: --out DIR/out already holds runs (DIR/out/no-communication/1n2g/rn50_b8_fp32_1.log): choose another folder, or move it away
+    "]].assert_eq(&without_folder(&error));
+}
+
+#[test]
+fn there_must_be_a_readable_manifest() {
+    let sandbox = Sandbox::sound();
+    let mut resume = sandbox.short_sweep("--cases 1n1g --resume");
+    let error = refused(&mut resume, 2);
+    expect![[r"
+        ringmark: --out DIR/out holds no sweep to go on with (no sweep.json): leave out --resume, or choose another --out
+    "]].assert_eq(&without_folder(&error));
+    assert!(!sandbox.path("out").exists());
+    let error = refused(ringmark("sweep --resume --cases 1n1g --worker").arg(sandbox.worker()), 2);
+    assert!(error.contains("--out <FOLDER>"), "{error}");
+
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
+    let line = 1 + manifest.lines().position(|line| line.contains("\"--dtype\"")).expect("it is there");
+    fs::write(sandbox.path("out/sweep.json"), manifest.replace("\"fp32\"", "32")).expect("written");
+    let error = refused(&mut resume, 1);
+    let place = format!("{}: the manifest is damaged: ", sandbox.path("out/sweep.json").display());
+    assert!(error.contains(&place) && error.contains(&format!("at line {line} ")), "{error}");
+    let (status, stderr) = sandbox.extract();
+    assert_eq!(status, Some(1));
+    expect![[r"
+        not in the figures: sweep.json: the manifest is damaged: invalid type: integer `32`, expected a string at line 40 column 19
+        wrote DIR/extracted/out_result.json, DIR/extracted/out_result.csv, DIR/extracted/out_result.md, DIR/extracted/out_dlperf.json
+        ringmark: the figures of DIR/out are not complete: see the message above
+    "]].assert_eq(&without_folder(&stderr));
+    assert!(sandbox.path("extracted/out_result.json").exists());
+
+    let mut refuse = |text: &str| {
+        fs::write(sandbox.path("out/sweep.json"), text).expect("written");
+        let error = refused(&mut resume, 1);
+        assert_eq!(fs::read_to_string(sandbox.path("out/sweep.json")).expect("still there"), text);
+        error
+    };
+    for cut in (0..manifest.trim_end().len()).step_by(manifest.len() / 20) {
+        let error = refuse(&manifest[..cut]);
+        assert!(error.contains(&place) && error.contains(" at line "), "cut at {cut}: {error}");
+    }
+    let later = manifest.replacen(&format!("\"schema\": {}", manifest::SCHEMA), "\"schema\": 99", 1);
+    assert_ne!(later, manifest);
+    let error = refuse(&later);
+    expect![[r"
+        ringmark: DIR/out/sweep.json: manifest format 99 where this ringmark reads up to 2: use the ringmark that wrote it: put a copy of it back, or choose another --out (without it `ringmark extract` reads the runs)
+    "]].assert_eq(&without_folder(&error));
+    // Nothing was run on the word of any of them.
+    assert_eq!(sandbox.ran(), ["1n1g_1"]);
+}
+
+#[test]
+fn two_commands_never_write_into_one_folder() {
+    let sandbox = Sandbox::sound();
+    let mut sweep = sandbox.start_hanging();
+    let process = format!("is in use by ringmark (process {} on host ", sweep.id());
+    for options in ["--cases 1n1g", "--cases 1n1g --runs 3 --resume", "--cases 1n1g --batch-size 64"] {
+        let error = refused(&mut sandbox.short_sweep(options), 2);
+        assert!(error.contains(&process) && error.contains("wait until it has ended"), "{error}");
+    }
+    let mut bandwidth = ringmark("bandwidth --device cpu --hosts localhost:2 --cases 1n2g");
+    let error = refused(bandwidth.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
+    assert!(error.contains(&process), "{error}");
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
+}
+
+/// Rank 0 fills the disk in its second run, and then has more to say than a begun block takes.
+const FILL_IN_SECOND: &str = "
+if [ $name = 1n1g_2 ] && [ ! -e \"$folder/filled\" ]; then
+    touch \"$folder/filled\"
+    cat /dev/zero >\"$folder/out/filling\" 2>/dev/null
+    for word in 1 2 3 4 5 6 7 8; do printf '%01000d\\n' 0; done
+fi
+";
+
+#[test]
+fn a_full_disk_is_told_and_loses_no_finished_run() {
+    let sandbox = Sandbox::sound();
+    let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
+    sandbox.hook(FILL_IN_SECOND);
+    let error = fails(&mut sandbox.short_sweep(OPTIONS));
+    let log = sandbox.path("out/1n1g/rn50_b8_fp32_2.log").display().to_string();
+    let reason =
+        format!("log {log} cannot be written: No space left on device (os error 28): make room there, or choose");
+    assert!(error.contains(&format!("\nringmark: 1n1g run 2 of 3 failed: {reason}")), "{error}");
+    // Neither the log nor the manifest could take the reason.
+    assert!(error.contains("sweep.json cannot be written: No space left on device"), "{error}");
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+    assert!(!Path::new(&log).exists());
+
+    // No run begins while the disk is full, with the blocks too that the failed run gave back and those that the next gives
+    // back when it begins, and what is there can be read.
+    let _ = fs::remove_file(sandbox.path("out").join(run_name::PROGRESS));
+    disk.fill_but(0);
+    let resume = format!("{OPTIONS} --resume");
+    let still = fails(&mut sandbox.short_sweep(&resume));
+    expect![[r"
+        ringmark: DIR/out/sweep.json cannot be written: No space left on device (os error 28): make room there, or choose another --out
+    "]].assert_eq(&without_folder(&still));
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
+    let (status, stderr) = sandbox.extract();
+    assert_eq!(status, Some(1));
+    assert!(!stderr.contains("rn50_b8_fp32_1"), "{stderr}");
+
+    disk.make_room();
+    succeeds(&mut told(&error));
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
+    assert!(sandbox.files("1n1g").is_superset(&names(THREE_RUNS)));
+    assert_eq!(sandbox.extract().0, Some(0));
+}
+
+/// Rank 0 of the second run fills the disk when its record is written.
+const FILL_BEHIND_RECORD: &str = "
+if [ $name = 1n1g_2 ]; then
+    trap 'cat /dev/zero >\"$folder/out/filling\" 2>/dev/null; exit 0' EXIT
+fi
+";
+
+#[test]
+fn a_run_that_only_the_manifest_misses_is_not_repeated() {
+    let sandbox = Sandbox::sound();
+    let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
+    sandbox.hook(FILL_BEHIND_RECORD);
+    let error = fails(&mut sandbox.short_sweep(OPTIONS));
+    let manifest = sandbox.path("out/sweep.json").display().to_string();
+    let words = format!("1n1g run 2 of 3 is finished, but {manifest} cannot be written: No space left on device");
+    assert!(error.starts_with(&format!("ringmark: {words}")), "{error}");
+    assert!(matches!(sandbox.states()[1], RunState::Running { .. }));
+    disk.make_room();
+    let stdout = succeeds(&mut told(&error));
+    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("does not count"), "{stdout}");
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_3"]);
+}
+
+#[test]
+fn a_read_only_folder_is_told_and_loses_no_finished_run() {
+    let sandbox = Sandbox::sound();
+    let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
+    disk.remount("ro");
+    let advice = "cannot be written: Read-only file system (os error 30): make it writable, or choose another --out";
+    let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 1"), 1);
+    assert!(error.contains(advice), "{error}");
+    disk.remount("rw");
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    disk.remount("ro");
+    let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"), 1);
+    assert!(error.contains(advice), "{error}");
+    assert_eq!(sandbox.extract().0, Some(0));
+    disk.remount("rw");
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
+}
+
+/// What somebody does with the results in the middle of the second run, once.
+fn change_in_second(script: &str) -> String {
+    format!(
+        "if [ $name = 1n1g_2 ] && [ ! -e \"$folder/changed\" ]; then touch \"$folder/changed\"; cd \"$folder\"; {script}; fi\n"
+    )
+}
+
+#[test]
+fn results_that_are_taken_away_in_the_middle_end_the_sweep_and_lose_no_finished_run() {
+    for (script, kept) in [
+        ("rm -r out", None),
+        ("mv out moved", Some("moved")),
+        ("mv out moved; touch out", Some("moved")),
+        ("mv out moved; mkdir other; ln -s other out", Some("moved")),
+    ] {
+        let sandbox = Sandbox::sound();
+        sandbox.hook(&change_in_second(script));
+        let error = fails(&mut sandbox.short_sweep(OPTIONS));
+        println!("{script}\n{error}");
+        let folder = sandbox.path("out").display().to_string();
+        let words = format!("\nringmark: results folder {folder} is not the one any more that this sweep began in: ");
+        assert!(error.contains(&words), "{script}: {error}");
+        assert_eq!(sandbox.left(), Vec::<String>::new());
+        assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"], "{script}");
+        let Some(kept) = kept else { continue };
+        // What was finished is where the folder went; the sweep goes on when it is back.
+        let record = sandbox.path(kept).join("1n1g/rn50_b8_fp32_1.jsonl");
+        let record = RunRecord::read(&fs::read(record).expect("kept")[..]).expect("whole");
+        assert_eq!(record.failure(), None);
+        let _ = fs::remove_file(sandbox.path("out"));
+        fs::rename(sandbox.path(kept), sandbox.path("out")).expect("moved back");
+        succeeds(&mut told(&error));
+        assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"], "{script}");
+        assert_eq!(sandbox.extract().0, Some(0));
+    }
+    // By another name, what is there stays there.
+    let sandbox = Sandbox::sound();
+    sandbox.hook(&change_in_second("mv out moved; ln -s moved out"));
+    succeeds(&mut sandbox.short_sweep(OPTIONS));
+    assert_eq!(sandbox.extract().0, Some(0));
+}
+
+#[test]
+fn results_that_become_unchangeable_in_the_middle_end_the_sweep() {
+    let sandbox = Sandbox::sound();
+    sandbox.hook(&change_in_second("chattr +i out/1n1g out"));
+    let may_change = |how: &str| {
+        let folders = ["out/1n1g", "out"].map(|folder| sandbox.path(folder));
+        Command::new("chattr").arg(how).args(folders).output().is_ok_and(|output| output.status.success())
+    };
+    fs::create_dir_all(sandbox.path("out/1n1g")).expect("made");
+    if !may_change("+i") || !may_change("-i") {
+        eprintln!("not tested: no file can be made unchangeable here");
+        return;
+    }
+    let error = fails(&mut sandbox.short_sweep(OPTIONS));
+    assert!(may_change("-i"));
+    println!("{error}");
+    assert!(error.contains("\nringmark: 1n1g run 2 of 3 failed: "), "{error}");
+    assert!(error.contains("Operation not permitted (os error 1)"), "{error}");
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
+    succeeds(&mut told(&error));
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
+}
+
+#[test]
+fn a_bandwidth_command_keeps_the_log_of_a_killed_one() {
+    let sandbox = Sandbox::new("exit 1");
+    fs::create_dir_all(sandbox.path("out/1n2g")).expect("made");
+    let part = sandbox.path("out/1n2g/bandwidth.log.part");
+    fs::write(&part, "what was measured\n").expect("written");
+    let mut command = ringmark("bandwidth --device cpu --hosts localhost:2 --cases 1n2g");
+    let error = refused(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
+    assert!(error.contains(&format!("already holds {}", part.display())), "{error}");
+}
+
+// --- the real worker ----------------------------------------------------------------------------------------------------
+
+/// `ringmark sweep` of one case with the real worker into the folder `out`.
+fn real_sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
+    let mut command =
+        ringmark("sweep --no-doctor --device cpu --model mxnet-lenet --batch-size 2 --warmup 2 --threads 1");
+    command.args(words("--hosts localhost:2 --cases 1n2g")).args(words(options));
+    command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path(out));
+    command
+}
+
+#[test]
+fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
+    let first_turn = turn();
+    let sandbox = Sandbox::real();
+    let part = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_2.log.part");
+    let begins = || fs::read_to_string(&part).is_ok_and(|log| log.contains("Batch[1]"));
+    let options = "--iters 400 --runs 2";
+    let mut sweep =
+        real_sweep(&sandbox, "out", options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    wait_until("the first run ends", || sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.log").exists());
+    wait_until("the second run begins", begins);
+    // However fast this machine is, the run does not end before the signal is there.
+    for (process, line) in processes_of(sandbox.folder.path()) {
+        if line.starts_with(&sandbox.worker().display().to_string()) {
+            kill(process, Signal::SIGSTOP).expect("it runs");
+        }
+    }
+    drop(first_turn);
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+    let _turn = turn();
+    let (status, stdout, stderr) = run(real_sweep(&sandbox, "out", options).arg("--resume"));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("\n1 of 2 runs are finished\n"), "{stdout}");
+    let (status, ..) = run(&mut real_sweep(&sandbox, "whole", options));
+    assert_eq!(status, Some(0));
+
+    let files = |out: &str| -> BTreeSet<String> {
+        let entries = fs::read_dir(sandbox.path(out).join("1n2g")).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name")).collect()
+    };
+    let mut expected = files("whole");
+    expected.insert("mxnet-lenet_b2_fp32_2.log.1".to_owned());
+    assert_eq!(files("out"), expected);
+    let checksums = |out: &str| -> Vec<Vec<String>> {
+        let record = |number: u32| {
+            let text =
+                fs::read(sandbox.path(out).join(format!("1n2g/mxnet-lenet_b2_fp32_{number}.jsonl"))).expect("read");
+            RunRecord::read(&text[..]).expect("a record").end.expect("an end").parameter_checksums
+        };
+        (1..=2).map(record).collect()
+    };
+    assert_eq!(checksums("out"), checksums("whole"));
+    let ran_on = |out: &str| Manifest::find(&sandbox.path(out)).expect("readable").expect("there is one").ran_on;
+    assert_eq!(ran_on("out"), ran_on("whole"));
+    assert_eq!(ran_on("out").hosts[0].devices.len(), 2);
+    assert_eq!(sandbox.extract().0, Some(1), "there is no 1n1g");
+}
+
+/// A rank is killed, then the sweep is interrupted: every loss, weight and epoch has the bits of a sweep without a break, and
+/// record and log are whole.
+#[test]
+fn a_run_goes_on_from_its_checkpoint_to_the_bit() {
+    let sandbox = Sandbox::real();
+    let data = sandbox.path("digits");
+    fs::create_dir(&data).expect("made");
+    digits(&data, 40);
+    // A slow rank computes the same, and there is time to kill it. Five steps an epoch.
+    let sweep = |out: &str| {
+        let mut command = ringmark(
+            "sweep --no-doctor --device cpu --model mxnet-lenet --batch-size 4 --image-size 28 --warmup 2 --threads 1 --epochs 30 \
+             --lr 0.03125 --lr-warmup-iters 0 --lr-schedule cosine --checkpoint-every 7 --inject slow:0:1000 --hosts localhost:2 \
+             --cases 1n2g --runs 1",
+        );
+        command.arg("--data").arg(&data).arg("--validate").arg(&data);
+        command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path(out));
+        command
+    };
+    let checkpoint = sandbox.path("out/1n2g/mxnet-lenet_b4_fp32_1.safetensors");
+    let workers = || {
+        let of_worker = |(_, line): &(Pid, String)| line.starts_with(&sandbox.worker().display().to_string());
+        processes_of(sandbox.folder.path()).into_iter().filter(of_worker).map(|(process, _)| process)
+    };
+    // Once there is another checkpoint than `before`.
+    let stopped = |mut command: Command, before: &[u8], stop: &dyn Fn(u32)| {
+        let turn = turn();
+        let error = File::create(sandbox.path("stderr")).expect("created");
+        let mut child = command.stdout(Stdio::null()).stderr(error).spawn().expect("starts");
+        wait_until("a checkpoint is written", || fs::read(&checkpoint).is_ok_and(|written| written != before));
+        stop(child.id());
+        // Nobody computes any more.
+        drop(turn);
+        assert_eq!(child.wait().expect("ended").code(), Some(1));
+        fs::read_to_string(sandbox.path("stderr")).expect("read")
+    };
+    let told_by_kill = stopped(sweep("out"), &[], &|_| {
+        workers().take(1).for_each(|process| kill(process, Signal::SIGKILL).expect("it runs"));
+    });
+    let first = fs::read(&checkpoint).expect("it stays");
+    let told_by_interrupt = stopped(told(&told_by_kill), &first, &|sweep| {
+        workers().for_each(|process| kill(process, Signal::SIGSTOP).expect("it runs"));
+        kill(Pid::from_raw(sweep.cast_signed()), Signal::SIGINT).expect("it runs");
+    });
+    assert!(matches!(sandbox.states()[..], [RunState::Failed { .. }]));
+    // What a rank left that was killed while it wrote one.
+    fs::write(sandbox.path("out/1n2g/.mxnet-lenet_b4_fp32_1.safetensors.77.part"), "half").expect("written");
+    let _turn = turn();
+    let stdout = succeeds(&mut told(&told_by_interrupt));
+    let announced = format!("\n1n2g run 1 of 1: goes on from its checkpoint {}\n", checkpoint.display());
+    assert!(stdout.contains(&announced), "{stdout}");
+    // What is finished needs none any more. The logs of both parts before are there.
+    let name = |ending: &str| format!("mxnet-lenet_b4_fp32_1.{ending}");
+    assert_eq!(sandbox.files("1n2g"), ["jsonl", "log", "log.1", "log.2"].map(name).into());
+
+    succeeds(&mut sweep("whole"));
+    let record = |out: &str| {
+        let text = fs::read(sandbox.path(out).join("1n2g").join(name("jsonl"))).expect("read");
+        RunRecord::read(&text[..]).expect("a record")
+    };
+    let (whole, resumed) = (record("whole"), record("out"));
+    let learned = |record: &RunRecord| {
+        let end = record.end.as_ref().expect("an end");
+        let losses: Vec<Vec<f64>> = record.iterations.iter().map(|iteration| iteration.loss.clone()).collect();
+        let validated = |epoch: &EpochEnd| epoch.validation.map(|of| (of.images, of.loss, of.top_1, of.top_5));
+        let epochs: Vec<_> = end.epochs.iter().map(|epoch| (epoch.epoch, epoch.loss, validated(epoch))).collect();
+        (losses, epochs, end.parameter_checksums.clone())
+    };
+    assert_eq!(learned(&resumed), learned(&whole));
+    assert_eq!((resumed.iterations.len(), learned(&whole).1.len()), (150, 30));
+    let behind: Vec<u32> = resumed.header.taken_up.iter().map(|part| part.behind).collect();
+    assert!(behind.len() == 2 && behind[0] < behind[1] && behind.iter().all(|at| at % 7 == 0), "{behind:?}");
+    assert!(whole.header.taken_up.is_empty());
+    assert_eq!(sandbox.log(&format!("1n2g/{}", name("log"))).matches("Epoch[0] Batch[").count(), 150);
+    let (_, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
+    assert!(stdout.contains("ok    unedited  2 files ") && stdout.contains("ok    rules "), "{stdout}{stderr}");
+    assert!(succeeds(sweep("out").arg("--resume")).contains("\n1 of 1 runs are finished\n"));
+}
+
+#[test]
+fn a_record_that_does_not_fit_the_disk_is_told_by_its_rank() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
+    // A block each for the lock, manifest, state and their part files, and three for a log with all that a busy machine is
+    // warned of. Without part files four and more are left; the record needs seven.
+    disk.fill_but(8 * 4096);
+    let stderr = fails(&mut real_sweep(&sandbox, "out", "--iters 60 --runs 1"));
+    let record = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.jsonl");
+    let words = format!("{} cannot be written: No space left on device", record.display());
+    let line = stderr.lines().find(|line| line.contains(&words)).expect(&stderr);
+    assert!(line.contains("rank 0"), "{line}");
+    assert!(stderr.contains("ringmark: 1n2g run 1 of 1 failed: rank 0 of 2 on host "), "{stderr}");
+    let reason = sandbox.failure("1n2g/mxnet-lenet_b2_fp32_1.log");
+    assert!(reason.starts_with("rank 0 of 2 on host ") && reason.contains(&words), "{reason}");
+    assert_eq!(sandbox.files("1n2g"), names("mxnet-lenet_b2_fp32_1.log"));
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+    disk.make_room();
+    let (status, _, stderr) = run(&mut told(&stderr));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert_eq!(sandbox.states(), [RunState::Finished]);
+}

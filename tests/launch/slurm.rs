@@ -1,0 +1,129 @@
+//! Jobs in a real Slurm: slurmctld and slurmd on hosts of this machine (scripts/slurm_cluster.sh).
+
+use std::fs;
+use std::process::{Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::support::cluster::{Cluster, succeed};
+use crate::support::sandbox::{Sandbox, has_pushed, wait_until};
+use crate::support::scheduler::{SMALL, Scheduler};
+use crate::support::turn::{turn, turn_of};
+use crate::support::worker;
+use crate::support::worker_run::process_of_rank;
+
+#[test]
+fn slurm_runs_the_sweep_and_leaves_no_process() {
+    let Some(cluster) = Cluster::made_by("slurm_cluster.sh", 2) else { return };
+    let slurm = Scheduler {
+        cluster: &cluster,
+        name: "slurm",
+        run: "salloc --quiet --nodes=2 --gpus-per-node=2",
+        starter: "srun",
+    };
+    the_batch_script_trains(&slurm);
+    ranks_wait_for_a_host_that_starts_late(&slurm);
+    // srun has the highest status of all ranks, those included that it ended because of this one; its words tell.
+    let log = slurm.failures_are_named();
+    assert!(log.contains(&format!("srun: error: {}: task 3: Exited with exit code 7", cluster.host(2))), "{log}");
+    slurm.no_rank_outlives_its_sweep();
+    servers_are_tasks_of_the_job(&slurm);
+    processes_run_where_a_file_puts_them(&slurm);
+    ranks_go_on_without_one_that_died(&slurm);
+}
+
+/// The real worker, from the script that users start from.
+fn the_batch_script_trains(slurm: &Scheduler) {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = format!("--cases 1n1g,2n2g --iters 3 {SMALL}");
+    let submit = "sbatch --wait --nodes=2 --gpus-per-node=2";
+    let Output { status, stderr, .. } =
+        slurm.submit(&sandbox, submit, "scripts/slurm.sbatch", &options).output().expect("starts");
+    let said = fs::read_to_string(sandbox.path("ringmark-1.log")).unwrap_or_default();
+    assert!(status.success(), "{said}\n{}", String::from_utf8_lossy(&stderr));
+
+    // Hosts in Slurm's order, as many GPUs as ranks, and the interface for MPI.
+    for (case, hosts, gpus) in [("1n1g", vec![1], "0"), ("2n2g", vec![1, 1, 2, 2], "0,1")] {
+        let record = slurm.record(&sandbox, &format!("results/slurm-1/{case}/mxnet-lenet_b2_fp32_1.jsonl"), &hosts);
+        let variables = &record.header.environment.variables;
+        assert_eq!(variables.get("CUDA_VISIBLE_DEVICES").map(String::as_str), Some(gpus), "{variables:?}");
+        assert_eq!(variables.get("OMPI_MCA_btl_tcp_if_include").map(String::as_str), Some("eth0"), "{variables:?}");
+    }
+    assert!(sandbox.path("results/slurm-1/slurm-1_result.json").exists(), "{said}");
+}
+
+/// As on a busy host, each answer of the second host's slurmstepd to its ranks takes 0.3 s more, until the first iteration: they
+/// are still in MPI_Init when those of the first host could be through.
+fn ranks_wait_for_a_host_that_starts_late(slurm: &Scheduler) {
+    let _turn = turn_of(4);
+    let (worker, traced) = (worker(), tempfile::NamedTempFile::new().expect("a file"));
+    let sandbox = Sandbox::new(&format!(
+        "if [ \"$rank\" = 2 ]; then
+            strace -f -p $PPID -e trace=writev -e inject=writev:delay_enter=300000 -o {} &
+            while grep -q 'TracerPid:.0$' /proc/$PPID/status; do kill -0 $! || exit 9; sleep 0.1; done
+            (until grep -q 'Batch.1.' \"${{record%.jsonl}}.log.part\"; do sleep 0.1; done; kill $!) &
+        fi
+        exec {} $words",
+        traced.path().display(),
+        worker.display()
+    ));
+    let options = format!("--cases 2n2g --iters 2 {SMALL}");
+    succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
+    slurm.record(&sandbox, "out/2n2g/mxnet-lenet_b2_fp32_1.jsonl", &[1, 1, 2, 2]);
+    let traced = fs::read_to_string(traced.path()).expect("strace's");
+    assert!(traced.contains("(DELAYED)"), "slurmstepd answered by another call: {traced}");
+}
+
+/// On a host of their own, which no rank runs on, and beside ranks.
+fn servers_are_tasks_of_the_job(slurm: &Scheduler) {
+    for (case, servers, hosts) in [
+        ("1n2g", format!("1 --server-hosts {}", slurm.cluster.host(2)), vec![1, 1]),
+        ("2n1g", "2".to_owned(), vec![1, 2]),
+    ] {
+        let _turn = turn_of(4);
+        let sandbox = Sandbox::real();
+        let options = format!("--cases {case} --iters 2 {SMALL} --kv-store dist_sync --servers {servers}");
+        succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
+        let record = slurm.record(&sandbox, &format!("out/{case}/mxnet-lenet_b2_fp32_dist-sync_1.jsonl"), &hosts);
+        let traffic = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("of servers");
+        let on: Vec<&str> = traffic.servers.iter().map(|server| server.host.as_str()).collect();
+        let wanted: &[usize] = if case == "1n2g" { &[2] } else { &[1, 2] };
+        assert_eq!(on, wanted.iter().map(|number| slurm.cluster.host(*number)).collect::<Vec<_>>());
+    }
+}
+
+/// As a job of many processes names their hosts: by a file after `--nodelist`, one a line.
+fn processes_run_where_a_file_puts_them(slurm: &Scheduler) {
+    let _turn = turn_of(4);
+    let sandbox = Sandbox::real();
+    let file = sandbox.path("run.hosts");
+    let [first, second] = [1, 2].map(|number| slurm.cluster.host(number));
+    fs::write(&file, format!("{second}\n{first}\n{first}\n{second}\n")).expect("written");
+    let options = format!(
+        "--cases 2n1g --iters 2 {SMALL} --kv-store dist_sync --servers 2 --launcher-args --nodelist={}",
+        file.display()
+    );
+    succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
+    let record = slurm.record(&sandbox, "out/2n1g/mxnet-lenet_b2_fp32_dist-sync_1.jsonl", &[2, 1]);
+    let traffic = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("of servers");
+    let on: Vec<&str> = traffic.servers.iter().map(|server| server.host.as_str()).collect();
+    assert_eq!(on, [first, second]);
+}
+
+fn ranks_go_on_without_one_that_died(slurm: &Scheduler) {
+    let _turn = turn_of(3);
+    let sandbox = Sandbox::real();
+    // Rank 0 waits for nobody, and rank 1 is not through before it is killed.
+    let options = format!("--cases 2n1g --iters 1000 {SMALL} --kv-store dist_async --servers 1 --inject slow:1:5000");
+    let mut command = slurm.sweep(&sandbox, &options);
+    let mut sweep = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    let log = "2n1g/mxnet-lenet_b2_fp32_dist-async_1.log";
+    wait_until("rank 1 has pushed", || has_pushed(&sandbox.path("out"), 1));
+    kill(process_of_rank(sandbox.folder.path(), 1), Signal::SIGKILL).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    let reason = sandbox.failure(log);
+    assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others went on without it"), "{reason}");
+    assert!(sandbox.log(log).contains("Batch[1000]"), "rank 0 did all that it was asked for");
+    wait_until("nobody is left", || sandbox.left().is_empty());
+}

@@ -1,0 +1,650 @@
+//! `ringmark sweep` from the outside: what it refuses, what it would run, and what it does under real mpirun with a
+//! shell script in the worker's place.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use expect_test::expect;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::train::record::SCHEMA;
+use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
+use ringmark_core::dimension::{Bytes, DeviceKind, Phases, Seconds};
+use ringmark_core::host::Environment;
+use ringmark_core::line::dlperf::{self, Line};
+
+use crate::support::runs::places;
+use crate::support::sandbox::{
+    HANGING, Sandbox, all_are_heard, copy_program, refused, ringmark, run, wait_until, words,
+};
+use crate::support::temporary_folder::without_folder;
+use crate::support::virtual_gpu;
+
+/// Rank 0 of a sound run of 12 iterations, at 10.5 images/s in the two of warm-up and 20.5 after them.
+const SOUND: &str = "
+[ $rank = 0 ] || exit 0
+for batch in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    speed=20.50; [ $batch -le 2 ] && speed=10.50
+    printf 'INFO:root:Epoch[0] Batch[%d]\\tSpeed: %s samples/sec\\n' $batch $speed
+done
+echo \"words: $words\" >&2
+cp \"$folder/record.jsonl\" \"$record\"
+";
+
+/// A worker made of `script`, and a record of a sound run beside it.
+fn with_record(script: &str) -> Sandbox {
+    let sandbox = Sandbox::new(script);
+    sandbox.write_record(None);
+    sandbox
+}
+
+impl Sandbox {
+    fn write_record(&self, failure: Option<&str>) {
+        let header = RunHeader {
+            schema: SCHEMA,
+            case: "1n1g".parse().expect("a case"),
+            run: 1,
+            profile: Profile::Full,
+            started: Seconds(0.0),
+            config: TrainConfig {
+                batch_size: 8,
+                iterations: 12,
+                warmup: 2,
+                ..TrainConfig::default().on(DeviceKind::Cpu)
+            },
+            backend: "solo".to_owned(),
+            sum_dtype: None,
+            buckets: vec![Bytes(8)],
+            taken_up: Vec::new(),
+            work_division: None,
+            tuning: None,
+            no_graph: None,
+            environment: Environment::default(),
+            ranks: places(1),
+        };
+        let end = RunEnd {
+            failure: failure.map(str::to_owned),
+            iterations: 12,
+            skipped_steps: 0,
+            wall: Seconds(1.0),
+            parameter_checksums: vec!["00ff".to_owned()],
+            peak_memory: Vec::new(),
+            matrix_product: Vec::new(),
+            kv_store: None,
+            compression: None,
+            epochs: Vec::new(),
+            layers: None,
+            input: None,
+            nccl: Vec::new(),
+            host_use: Vec::new(),
+            rank_use: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let speed = |iteration: u32| if iteration <= 2 { 10.5 } else { 20.5 };
+        let iteration = |iteration| Iteration {
+            iteration,
+            step: vec![Seconds(8.0 / speed(iteration))],
+            phases: Phases::from_fn(|_| vec![Seconds(0.0)]),
+            before_allreduce: vec![Seconds(0.0)],
+            loss: vec![7.0],
+            loss_scale: 1.0,
+            skipped: false,
+        };
+        let iterations = (1..=12).map(iteration).collect();
+        let file = fs::File::create(self.path("record.jsonl")).expect("created");
+        RunRecord { header, iterations, end: Some(end) }.write(file).expect("written");
+    }
+
+    /// `ringmark sweep` with this worker, into the folder `out`, of runs short enough for [`SOUND`].
+    fn sweep(&self, options: &str) -> Command {
+        let mut command = ringmark("sweep --no-doctor --iters 12 --warmup 2 --device cpu");
+        command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
+        command
+    }
+}
+
+/// What each rank gets of this machine's cores where the largest case has two ranks; and the cores.
+fn threads_of_two() -> (usize, usize) {
+    let cores = std::thread::available_parallelism().expect("Linux").get();
+    ((cores / 2).max(1), cores)
+}
+
+#[test]
+fn a_dry_run_prints_every_command_and_starts_nothing() {
+    let sandbox = Sandbox::new("exit 1");
+    let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype fp16");
+    command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+    // The variables that reach a command line are these alone; the last keeps a container from adding its own option.
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("NCCL_DEBUG", "INFO");
+    command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+    let (status, stdout, stderr) = run(&mut command);
+    assert_eq!(status, Some(0), "{stderr}");
+    let folder = sandbox.folder.path().to_str().expect("a plain name");
+    assert_eq!(stdout.replace(folder, "/FOLDER"), include_str!("../golden/dry_run_4_hosts.txt"));
+    assert!(!sandbox.path("out").exists());
+}
+
+#[test]
+fn a_dry_run_for_slurm_prints_srun_s_commands_and_needs_no_slurm() {
+    let sandbox = Sandbox::new("exit 1");
+    let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --launcher slurm");
+    command.args(["--launcher-args", "--label --time=9"]);
+    command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("SLURM_GPUS_PER_TASK", "1");
+    command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+    let (status, stdout, stderr) = run(&mut command);
+    assert_eq!(status, Some(0), "{stderr}");
+    let folder = sandbox.folder.path().to_str().expect("a plain name");
+    assert_eq!(stdout.replace(folder, "/FOLDER"), include_str!("../golden/dry_run_slurm.txt"));
+}
+
+#[test]
+fn the_help_shows_compact_lists_of_hosts_and_a_job_of_many_processes_reads_them_from_a_file() {
+    let (_, help, _) = run(&mut ringmark("sweep --help"));
+    let help = words(&help).collect::<Vec<_>>().join(" ");
+    assert!(help.contains("`a:8,b:8` or `node[01-64]:8`") && help.contains("`node[01-64] slots=8`"), "{help}");
+    let sandbox = Sandbox::new("exit 1");
+    for (options, lists) in [
+        ("--launcher slurm --servers 2", "--nodelist=OUT.hosts --distribution=arbitrary"),
+        ("--servers 2", "--hostfile OUT.hosts --bind-to none --map-by seq"),
+        ("--launcher slurm", "node38,node39,node40 --distribution=block"),
+    ] {
+        let options = format!("--hosts node[01-40]:8 --cases 40n8g --runs 1 --dry-run {options}");
+        let kv_store = if options.contains("--servers") { "dist_sync" } else { "ring" };
+        let mut sweep = sandbox.sweep(&format!("{options} --kv-store {kv_store}"));
+        let (status, stdout, stderr) = run(&mut sweep);
+        assert_eq!(status, Some(0), "{stderr}");
+        let stem = sandbox.path("out/40n8g/rn50_b8_fp32_dist-sync_1").display().to_string();
+        let line = stdout.replace(&stem, "OUT").replace('\'', "");
+        assert!(line.contains(lists), "{lists}: {line}");
+    }
+}
+
+#[test]
+fn a_dry_run_for_grid_engine_leaves_the_way_to_other_hosts_to_open_mpi() {
+    let sandbox = Sandbox::new("exit 1");
+    let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype fp16");
+    command
+        .args(["--launcher", "gridengine"])
+        .arg("--worker")
+        .arg(sandbox.worker())
+        .arg("--out")
+        .arg(sandbox.path("out"));
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("NCCL_DEBUG", "INFO");
+    command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+    let (status, stdout, stderr) = run(&mut command);
+    assert_eq!(status, Some(0), "{stderr}");
+    let folder = sandbox.folder.path().to_str().expect("a plain name");
+    let by_ssh = " -mca plm_rsh_args '-p 22 -q -o StrictHostKeyChecking=no'";
+    let golden = include_str!("../golden/dry_run_4_hosts.txt");
+    assert!(golden.contains(by_ssh));
+    assert_eq!(stdout.replace(folder, "/FOLDER"), golden.replace(by_ssh, ""));
+}
+
+#[test]
+fn a_scheduler_s_launcher_is_refused_outside_a_job() {
+    let sandbox = Sandbox::new("exit 1");
+    for (launcher, place, script, variable) in [
+        ("slurm", "inside an allocation of Slurm", "slurm.sbatch", "SLURM_JOB_ID"),
+        ("gridengine", "inside a job of Grid Engine", "gridengine.sh", "PE_HOSTFILE"),
+    ] {
+        for hosts in ["", "--hosts a:1"] {
+            let mut command = sandbox.sweep(&format!("--cases 1n1g --launcher {launcher} {hosts}"));
+            let error = refused(command.env_remove(variable), 2);
+            assert!(error.contains(place) && error.contains(script) && error.contains(variable), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_dry_run_shows_what_would_be_copied() {
+    let sandbox = Sandbox::new("exit 1");
+    let folder = sandbox.folder.path().to_str().expect("a plain name");
+    let mut command = sandbox.sweep("--cases 2n1g --runs 1 --hosts localhost:1,b:1 --sync /opt/rm --dry-run");
+    let (status, stdout, stderr) = run(&mut command);
+    assert_eq!(status, Some(0), "{stderr}");
+    let lines: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
+    // A script needs no libraries.
+    assert!(lines[0].starts_with("mkdir -p /opt/rm && rsync "), "{stdout}");
+    assert!(lines[0].ends_with(&format!("{folder}/./worker /opt/rm/")), "{stdout}");
+    assert!(lines[1].starts_with("rsync ") && lines[1].ends_with(&format!("{folder}/./worker b:/opt/rm/")), "{stdout}");
+    assert!(lines[2].contains(" /opt/rm/worker train "), "{stdout}");
+    expect![[r"
+        ringmark: --sync opt must be absolute: every host has its own working folder
+    "]]
+    .assert_eq(&refused(&mut sandbox.sweep("--cases 1n1g --hosts a:1 --sync opt"), 2));
+}
+
+#[test]
+fn a_quick_dry_run_says_so_and_takes_the_cases_that_fit() {
+    let sandbox = Sandbox::new("exit 1");
+    let mut command = ringmark("sweep --dry-run --quick --device cpu --iters 9 --hosts localhost:2");
+    let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()));
+    assert_eq!(status, Some(0), "{stderr}");
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines.len(), 1 + 2 + 4, "{stdout}");
+    expect!["# quick profile: a first look, not a result to quote"].assert_eq(lines[0]);
+    // One rank gets as many cores as each of two: otherwise the first look would read as half the efficiency.
+    let (threads, _) = threads_of_two();
+    let training = format!(" train --batch-size 4 --device cpu --iters 9 --warmup 2 --threads {threads} --record /");
+    let variable = format!(" -x 'OMP_NUM_THREADS={threads}' ");
+    assert!(lines[1].starts_with("# memory: about ") && lines[1].ends_with(" are available here"), "{stdout}");
+    assert!(lines[2].starts_with("# time: roughly "), "{stdout}");
+    for line in &lines[3..] {
+        assert!(line.contains(&training) && line.contains(&variable), "{stdout}");
+    }
+    assert!(lines[6].contains("_b4_fp32/1n2g/rn50_b4_fp32_2.jsonl --case 1n2g --run 2 --quick"), "{stdout}");
+}
+
+#[test]
+fn a_profile_gives_what_is_not_typed() {
+    let sandbox = Sandbox::new("exit 1");
+    let dry_run = |options: &str| {
+        let mut command = ringmark(&format!("sweep --dry-run --cases 1n1g --threads 1 {options}"));
+        let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()));
+        assert_eq!(status, Some(0), "{stderr}");
+        let commands: Vec<String> = stdout.lines().filter(|it| !it.starts_with("# ")).map(str::to_owned).collect();
+        let (_, training) = commands[0].split_once(" train ").expect("a rank's arguments");
+        let (training, _) = training.split_once(" --threads 1").expect("the threads that were typed");
+        (commands.len(), training.to_owned())
+    };
+    let with = |count: usize, training: &str| (count, training.to_owned());
+    let cpu = with(3, "--batch-size 8 --device cpu --iters 25 --warmup 5");
+    assert_eq!(dry_run("--device cpu --hosts localhost:1"), cpu);
+    assert_eq!(dry_run("--device cpu --hosts localhost:1 --profile cpu"), cpu);
+    assert_eq!(
+        dry_run("--device cpu --hosts a:1 --iters 7 --runs 1"),
+        with(1, "--batch-size 8 --device cpu --iters 7 --warmup 5")
+    );
+    // Other hosts may have GPUs.
+    assert_eq!(dry_run("--hosts a:1 --model resnet18"), with(5, "--model resnet18"));
+    assert_eq!(dry_run("--device cuda --hosts a:1"), with(5, "--device cuda"));
+    assert_eq!(dry_run("--device cpu --hosts a:1 --profile dlperf"), with(5, "--device cpu"));
+    let quick = with(2, "--batch-size 4 --device cpu --iters 12 --warmup 2");
+    assert_eq!([dry_run("--device cpu --quick"), dry_run("--device cpu --profile quick")], [quick.clone(), quick]);
+}
+
+#[test]
+fn what_this_machine_has_no_memory_for_is_refused_before_anything_is_made() {
+    let sandbox = Sandbox::new("exit 1");
+    for dry_run in ["", "--dry-run"] {
+        let options = format!("--hosts localhost:2 --cases 1n1g,1n2g --batch-size 60000 {dry_run}");
+        let error = refused(&mut sandbox.sweep(&options), 2);
+        assert!(error.contains("1n2g with --batch-size 60000 needs about "), "{error}");
+        assert!(
+            error.contains(" for the 2 ranks on this machine, which has ") && error.contains("choose --"),
+            "{error}"
+        );
+        assert!(!sandbox.path("out").exists());
+    }
+}
+
+#[test]
+fn axes_make_their_product_in_order_and_one_value_changes_nothing() {
+    let sandbox = Sandbox::new("exit 1");
+    let dry_run = |options: &str| {
+        let (status, stdout, stderr) = run(&mut sandbox.sweep(&format!("--dry-run --hosts a:2 {options}")));
+        assert_eq!(status, Some(0), "{stderr}");
+        stdout
+    };
+    let stdout = dry_run("--cases 1n1g,1n2g --runs 2 --dtypes fp32,bf16 --batch-sizes 8,16");
+    let record = |line: &str| {
+        let (_, record) = line.split_once("/out/").expect("a record");
+        record.split(' ').next().expect("a word").to_owned()
+    };
+    let commands = stdout.lines().filter(|line| !line.starts_with("# "));
+    let records: Vec<String> = commands.map(record).collect();
+    let mut expected = Vec::new();
+    for (dtype, batch) in [("fp32", 8), ("fp32", 16), ("bf16", 8), ("bf16", 16)] {
+        for case in ["1n1g", "1n2g"] {
+            expected.extend([1, 2].map(|run| format!("{case}/rn50_b{batch}_{dtype}_{run}.jsonl")));
+        }
+    }
+    assert_eq!(records, expected);
+    let last = stdout.lines().last().expect("a line");
+    assert!(last.contains(" train --batch-size 16 --dtype bf16 --device cpu "), "{last}");
+    let (one, other) = ("--cases 1n1g --dtype bf16 --batch-size 16", "--cases 1n1g --dtypes bf16 --batch-sizes 16");
+    assert_eq!(dry_run(one), dry_run(other));
+
+    // Servers are of those kv-stores alone that have any.
+    let stdout = dry_run("--cases 1n1g,1n2g --runs 1 --kv-stores ring,local,dist_sync --servers 3");
+    let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
+    let records: Vec<String> = commands.iter().map(|line| record(line)).collect();
+    let expected =
+        ["1n1g/rn50_b8_fp32_1", "1n2g/rn50_b8_fp32_1", "1n2g/rn50_b8_fp32_local_1", "1n2g/rn50_b8_fp32_dist-sync_1"];
+    assert_eq!(records, expected.map(|name| format!("{name}.jsonl")));
+    let with_servers: Vec<bool> = commands.iter().map(|line| line.contains(" --servers 3")).collect();
+    assert_eq!(with_servers, [false, false, false, true], "{stdout}");
+    assert_eq!(
+        dry_run("--cases 1n2g --kv-store device --runs 1"),
+        dry_run("--cases 1n2g --kv-stores local_allreduce_device --runs 1")
+    );
+}
+
+#[test]
+fn words_of_other_programs_that_mean_the_same_are_understood() {
+    let sandbox = Sandbox::new("exit 1");
+    let dry_run = |options: &str| {
+        let (status, stdout, stderr) = run(&mut sandbox.sweep(&format!("--dry-run --runs 1 {options}")));
+        assert_eq!(status, Some(0), "{stderr}");
+        // What other programs leave of the memory is not the same twice.
+        stdout.lines().filter(|line| !line.starts_with("# memory: ")).map(str::to_owned).collect::<Vec<String>>()
+    };
+    let ours = "--cases 1n2g --hosts a:2 --dtype fp16 --wire fp16 --bucket-mb 64 --weight-decay 0.5";
+    let theirs = "--cases 1n2g -H a:2 --dtype float16 --fp16-allreduce --fusion-threshold-mb 64 --wd 0.5";
+    assert_eq!(dry_run(theirs), dry_run(ours));
+    assert_eq!(dry_run(&theirs.replace("float16", "amp")), dry_run(ours));
+    // Without a number, a host takes a rank a core.
+    let cores = std::thread::available_parallelism().expect("known");
+    let line = "--cases 1n1g --hosts localhost";
+    assert_eq!(dry_run(line), dry_run(&format!("{line}:{cores}")));
+    refused(&mut sandbox.sweep("--dry-run --cases 1n1g --wire bf16 --fp16-allreduce"), 2);
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_exit_status_2() {
+    let sandbox = with_record(SOUND);
+    fs::write(sandbox.path("nodes"), "a slots=8\nb slots=many\n").expect("written");
+    let hostfile = format!("--hostfile {}", sandbox.path("nodes").display());
+    for (options, message) in [
+        ("--cases 1n1g,8g", "case \"8g\" is not of the form 2n8g"),
+        ("--cases 1n1g,1n1g", "--cases has 1n1g twice"),
+        (
+            "--hosts nobody.invalid",
+            "host \"nobody.invalid\" has no number of slots, and cannot be asked: its name is unknown",
+        ),
+        ("-np 2", "tip: -np: a case says how many ranks: `--cases 1n2g` is 1 node with 2 ranks"),
+        ("--nproc-per-node=4", "tip: --nproc-per-node: a case says how many ranks: `--cases 1n4g`"),
+        ("--launcher slurm --hosts a", "host \"a\" has no number of slots: write a:8"),
+        (
+            "--hosts a:8 --cases 1n1g,1n8g,2n8g",
+            "case 2n8g needs 2 hosts, --hosts has 1: give --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g",
+        ),
+        (&hostfile, "nodes, line 2: host b has \"many\" slots: write a number from 1"),
+        ("--runs 0", "0 is not in 1..=10000"),
+        ("--cases 1n1g --batch-sizes 1,2,1", "--batch-sizes has 1 twice: name it once"),
+        ("--cases 1n1g --batch-sizes 1,0", "--batch-size 0 is out of range: choose 1 to 65536"),
+        ("--cases 1n1g --dtypes fp32,fp32", "--dtypes has fp32 twice: name it once"),
+        ("--cases 1n1g --dtypes fp32,fp8", "invalid value 'fp8' for '--dtypes <TYPE,..>'"),
+        ("--cases 1n1g --dtypes fp32 --dtype bf16", "cannot be used with"),
+        ("--cases 1n1g --batch-sizes 1 --batch-size 2", "cannot be used with"),
+        ("--cases 1n2g --kv-stores ring,ring", "--kv-stores has ring twice: name it once"),
+        ("--cases 1n2g --kv-stores ring --kv-store ring", "cannot be used with"),
+        ("--cases 1n2g --kv-stores ring,redis", "invalid value 'redis' for '--kv-stores <NAME,..>'"),
+        ("--cases 1n2g --kv-stores ring,device --servers 2", "--servers 2 goes with --kv-store dist_sync"),
+        (
+            "--cases 1n2g --kv-stores ring,device --server-hosts c",
+            "and --kv-store is ring,device: leave --server-hosts out",
+        ),
+        ("--cases 1n2g --kv-stores ring,device --dtypes fp32,fp16", "with --kv-store device: choose --dtype bf16"),
+        ("--cases 1n2g --kv-stores ring,device --batch-size auto", "looks for the largest batch of one kv-store"),
+        ("--cases 1n2g --kv-stores ring,device --suite ddp", "name one by --kv-store"),
+        (
+            "--hosts a:1,b:1,c:1 --cases 1n1g,3n1g --models resnet18,mlp --kv-store dist_sync --servers 7",
+            "1n1g of mxnet-mlp: --servers 7: the network has 6 arrays to share out, choose at most as many servers",
+        ),
+        (
+            "--hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --kv-stores ring,dist_sync",
+            "7n1g of mxnet-mlp: --servers 7: the network has 6 arrays to share out, choose at most as many servers",
+        ),
+        ("--hosts a:1,b:1 --cases 2n1g --kv-stores ring,local", "and case 2n1g has 2: choose --kv-store dist_sync"),
+        (
+            "--cases 1n1g --kv-stores ring,nccl",
+            "one rank exchanges nothing, and its run is ring's, so that nccl has none: add a case of several ranks",
+        ),
+        ("--batch-size 0", "--batch-size 0 is out of range: choose 1 to 65536"),
+        ("--profile dlperf --warmup 120", "--warmup 120 leaves none of --iters 120 to measure"),
+        ("--profile full", "invalid value 'full' for '--profile <NAME>'"),
+        ("--profile cpu --quick", "cannot be used with"),
+        ("--cases 1n1g --mpirun-args 'open", "--launcher-args \"'open\": missing closing quote"),
+        ("--cases 1n1g --worker /nowhere/worker", "--worker /nowhere/worker is no program"),
+    ] {
+        let error = refused(ringmark("sweep").args(words(options)).arg("--out").arg(sandbox.path("out")), 2);
+        assert!(error.contains(message), "{options}: {error}");
+        assert!(!sandbox.path("out").exists(), "{options}");
+    }
+}
+
+#[test]
+fn a_missing_worker_is_reported_with_the_fix() {
+    let sandbox = with_record(SOUND);
+    let lonely = sandbox.path("ringmark");
+    copy_program(env!("CARGO_BIN_EXE_ringmark"), &lonely);
+    let mut command = Command::new(lonely);
+    command.args(words("sweep --cases 1n1g")).env("PATH", "/usr/bin:/bin").current_dir(sandbox.folder.path());
+    let error = refused(&mut command, 1);
+    expect![[r"
+        ringmark: ringmark-worker is neither beside this program nor on PATH: build it with `cargo build --release` in ringmark's repository, or give --worker PATH
+    "]].assert_eq(&error);
+    assert!(!sandbox.path("results").exists());
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_reported_before_anything_starts() {
+    let sandbox = with_record(SOUND);
+    let mut command = ringmark("sweep --cases 1n1g --out /dev/null/here");
+    let error = refused(command.arg("--worker").arg(sandbox.worker()), 1);
+    expect![[r"
+        ringmark: folder /dev/null/here cannot be made: choose an --out that can be written: Not a directory (os error 20)
+    "]].assert_eq(&error);
+}
+
+#[test]
+fn a_sweep_keeps_every_log_and_record() {
+    let sandbox = with_record(SOUND);
+    let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 2"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let (threads, cores) = threads_of_two();
+    let share = format!("\neach rank has {threads} of {cores} cores in every case\n");
+    assert!(stdout.contains(&share), "{stdout}");
+    for (case, number) in [("1n1g", 1), ("1n1g", 2), ("1n2g", 1), ("1n2g", 2)] {
+        let log = sandbox.log(&format!("{case}/rn50_b8_fp32_{number}.log"));
+        let record = sandbox.path("out").join(case).join(format!("rn50_b8_fp32_{number}.jsonl"));
+        assert!(record.is_file());
+        assert!(log.starts_with("+ mpirun --allow-run-as-root "), "{log}");
+        let words = format!(
+            "words: train --batch-size 8 --device cpu --iters 12 --warmup 2 --threads {threads} --record {} --case {case} --run {number}\n",
+            record.display()
+        );
+        assert!(log.contains(&words), "{log}");
+        // mpirun hands on what it has read of standard output, half a line too, and this of standard error between.
+        let output = log.replacen(&words, "", 1);
+        let iterations = output.lines().filter(|line| matches!(dlperf::parse(line), Line::Iteration { .. }));
+        assert_eq!(iterations.count(), 12, "{log}");
+        let result = format!("{case} run {number} of 2: 20.50 images/s (after warm-up), ");
+        assert!(stdout.contains(&result), "{stdout}");
+    }
+    let out = sandbox.path("out").display().to_string();
+    assert!(
+        stdout.ends_with(&format!("all runs are in {out}; next: ringmark report {out} -o {out}/report.html\n")),
+        "{stdout}"
+    );
+
+    let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);
+    expect![[r"
+        ringmark: --out DIR/out already holds a sweep (DIR/out/sweep.json): go on with it by --resume, choose another folder, or move it away
+    "]].assert_eq(&without_folder(&error));
+    fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
+    let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);
+    expect![[r"
+        ringmark: --out DIR/out already holds runs (DIR/out/1n1g/rn50_b8_fp32_1.log): choose another folder, or move it away
+    "]].assert_eq(&without_folder(&error));
+}
+
+#[test]
+fn every_host_of_a_case_gets_its_part_of_the_ranks() {
+    let local_rank = "echo \"rank $rank is number $OMPI_COMM_WORLD_LOCAL_RANK on its host\"";
+    let sandbox = with_record(&format!("{local_rank}\n{SOUND}"));
+    // In the place of ssh: skips our five words of options, notes the host and runs here what was meant for it. Daemons
+    // of several hosts on one machine share the folder of their session, and crash over it, unless each has its own.
+    let agent = "shift 5; echo $1 >>\"$0.log\"; export TMPDIR=\"$0.$1\"; mkdir \"$TMPDIR\"; shift; sh -c \"$*\"";
+    let agent = sandbox.write_program("agent", &format!("#!/bin/sh\n{agent}\n"));
+    let mut sweep = sandbox.sweep("--hosts first:4,second:3,third:3 --cases 2n3g --runs 1 --mpirun-args");
+    let (status, _, stderr) = run(sweep.arg(format!("-mca plm_rsh_agent {}", agent.display())));
+    assert_eq!(status, Some(0), "{stderr}");
+    let hosts = fs::read_to_string(sandbox.path("agent.log")).expect("it was asked");
+    assert_eq!(BTreeSet::from_iter(hosts.lines()), BTreeSet::from(["first", "second"]));
+    let log = sandbox.log("2n3g/rn50_b8_fp32_1.log");
+    for (rank, local_rank) in [(0, 0), (1, 1), (2, 2), (3, 0), (4, 1), (5, 2)] {
+        assert!(log.contains(&format!("\nrank {rank} is number {local_rank} on its host\n")), "{log}");
+    }
+}
+
+#[test]
+fn a_session_folder_that_mpirun_cannot_create_is_named_with_the_fix() {
+    let sandbox = Sandbox::sound();
+    // Not even root makes a folder there.
+    let (status, _, stderr) = run(sandbox.short_sweep("--cases 1n1g --runs 1").env("TMPDIR", "/proc/none"));
+    assert_eq!(status, Some(1), "{stderr}");
+    let failure = sandbox.failure("1n1g/rn50_b8_fp32_1.log");
+    expect!["Open MPI cannot create its session folder /proc/none: No such file or directory: set TMPDIR to a writable folder, on every host"].assert_eq(&failure);
+    assert!(stderr.contains(&failure), "{stderr}");
+}
+
+#[test]
+fn the_launcher_takes_a_file_for_each_rank_and_names_a_limit_below_that() {
+    let sandbox = Sandbox::sound();
+    sandbox.hook("ulimit -Sn >\"$folder/limit\"");
+    let sweep = |limits: &str, options: &str| {
+        let sweep = sandbox.short_sweep(options);
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--nofile={limits}")).arg(sweep.get_program()).args(sweep.get_args());
+        let (status, _, stderr) = run(&mut limited);
+        assert_eq!(status, Some(0), "{stderr}");
+        let limit = fs::read_to_string(sandbox.path("limit")).expect("the worker ran");
+        (limit.trim().to_owned(), stderr)
+    };
+    // 256 for all else.
+    let (limit, stderr) = sweep("100:1000", "--cases 1n2g --runs 1");
+    assert_eq!((limit.as_str(), stderr.contains("warning")), ("258", false), "{stderr}");
+    let (limit, stderr) = sweep("100:257", "--cases 1n2g --runs 2 --resume");
+    assert_eq!(limit, "257");
+    let warning = "warning: this machine lets a program open 257 files, and each of 2 ranks has a connection: a hang of the \
+                   others will not be named: raise the limit (ulimit -Hn, LimitNOFILE=)\n";
+    assert_eq!(stderr.matches(warning).count(), 1, "{stderr}");
+}
+
+#[test]
+fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
+    // mpirun says nothing of a rank that ends before the others run.
+    let both = "until [ -e \"$folder/started\" ]; do sleep 0.1; done";
+    let failing = format!("[ $rank = 1 ] && {both} && echo 'rank 1 of 2: no memory' && exit 3");
+    let waiting = "[ $OMPI_COMM_WORLD_SIZE = 2 ] && touch \"$folder/started\" && exec sleep 600";
+    let sandbox = with_record(&format!("{failing}\n{waiting}\n{SOUND}"));
+    let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 1"));
+    assert_eq!(status, Some(1), "{stdout}");
+    assert!(stdout.contains("1n1g run 1 of 1: 20.50 images/s"), "{stdout}");
+    expect!["rank 1 of 2 ended with exit status 3"].assert_eq(&sandbox.failure("1n2g/rn50_b8_fp32_1.log"));
+    assert!(stderr.contains("    rank 1 of 2: no memory\n"), "{stderr}");
+    let log = sandbox.path("out/1n2g/rn50_b8_fp32_1.log").display().to_string();
+    let last = format!("\nringmark: 1n2g run 1 of 1 failed: rank 1 of 2 ended with exit status 3\nlog: {log}\n");
+    let (_, go_on) = stderr.split_once(&last).expect(&stderr);
+    assert!(go_on.starts_with("completed runs are kept; resume with: ") && go_on.ends_with(" --resume\n"), "{stderr}");
+    assert!(!sandbox.log("1n1g/rn50_b8_fp32_1.log").contains("run failed"));
+}
+
+#[test]
+fn a_run_without_a_sound_record_has_failed() {
+    let sandbox = Sandbox::new("echo nothing");
+    let (status, ..) = run(&mut sandbox.sweep("--cases 1n1g"));
+    assert_eq!(status, Some(1));
+    let reason = sandbox.failure("1n1g/rn50_b8_fp32_1.log");
+    expect![
+        "mpirun ended with exit status 0, but rank 0 on localhost left no record DIR/out/1n1g/rn50_b8_fp32_1.jsonl here"
+    ]
+    .assert_eq(&without_folder(&reason));
+
+    let sandbox = with_record(SOUND);
+    sandbox.write_record(Some("loss is not finite"));
+    let (status, ..) = run(&mut sandbox.sweep("--cases 1n1g"));
+    assert_eq!(status, Some(1));
+    expect!["loss is not finite"].assert_eq(&sandbox.failure("1n1g/rn50_b8_fp32_1.log"));
+}
+
+#[test]
+fn a_run_that_hangs_is_ended_with_all_its_processes() {
+    // Longer each time, until a rank has said something before it is over.
+    let has_log = |seconds: u32| {
+        let sandbox = Sandbox::new(HANGING);
+        let options = format!("--hosts localhost:2 --cases 1n2g --timeout {seconds}");
+        let (status, _, stderr) = run(&mut sandbox.sweep(&options));
+        assert_eq!(status, Some(1), "{stderr}");
+        let words = format!("timed out after {seconds} s; no rank has reported");
+        assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), words);
+        assert_eq!(sandbox.left(), Vec::<String>::new());
+        sandbox.log("1n2g/rn50_b8_fp32_1.log").contains("\nbefore\n")
+    };
+    assert!([2, 8, 32, 128].into_iter().any(has_log));
+}
+
+#[test]
+fn an_interrupted_sweep_leaves_no_process() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let sandbox = Sandbox::new(HANGING);
+        let mut sweep = sandbox.sweep("--hosts localhost:2 --cases 1n2g");
+        let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+        sandbox.wait_for_ranks(2);
+        kill(Pid::from_raw(sweep.id().cast_signed()), signal).expect("it runs");
+        assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+        assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), "interrupted");
+        assert_eq!(sandbox.left(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_mpirun_that_is_killed_leaves_no_rank() {
+    // The parent of a rank is mpirun.
+    let sandbox = Sandbox::new(&format!("[ $rank = 1 ] && sleep 0.5 && kill -KILL $PPID\n{HANGING}"));
+    let (status, _, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n2g"));
+    assert_eq!(status, Some(1), "{stderr}");
+    expect!["mpirun itself was ended by signal 9"].assert_eq(&sandbox.failure("1n2g/rn50_b8_fp32_1.log"));
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_rank_that_dies_or_stops_is_named_with_its_place() {
+    // Which leaves its stack in the log.
+    let crashed = (Signal::SIGSEGV, "was killed by signal 11 (SIGSEGV) in iteration ");
+    let stopped = (Signal::SIGSTOP, "no progress for 10 s: rank 1 of 2 on host ");
+    let name = |(signal, words): (Signal, &str), device: &str| {
+        let sandbox = Sandbox::real();
+        let options = "--cases 1n2g --runs 1 --hosts localhost:2 --stall-timeout 10";
+        let training =
+            format!("--device {device} --model mxnet-lenet --batch-size 2 --iters 100000 --warmup 1 --threads 1");
+        let mut sweep = ringmark(&format!("sweep --no-doctor {options} {training}"));
+        sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        sweep.envs((device == "cuda").then(virtual_gpu::variables).into_iter().flatten());
+        let turn = crate::support::turn::turn();
+        let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+        let log = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.log.part");
+        wait_until("iterations are done", || {
+            fs::read_to_string(&log).is_ok_and(|log| log.matches("Epoch[0] Batch[").count() > 2)
+        });
+        wait_until("both ranks are heard", || all_are_heard(&sandbox.path("out"), 2));
+        let own = sandbox.worker().display().to_string();
+        let is_rank_1 = |process: &Pid| {
+            let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == b"OMPI_COMM_WORLD_RANK=1")
+        };
+        let ranks = crate::support::processes_of(sandbox.folder.path()).into_iter();
+        let mut ranks = ranks.filter(|(_, line)| line.starts_with(&own)).map(|(process, _)| process);
+        kill(ranks.find(is_rank_1).expect("rank 1"), signal).expect("it runs");
+        drop(turn);
+        assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+        let reason = sandbox.failure("1n2g/mxnet-lenet_b2_fp32_1.log");
+        assert!(reason.contains("rank 1 of 2 on host ") && reason.contains(words), "{reason}");
+        let log = sandbox.log("1n2g/mxnet-lenet_b2_fp32_1.log");
+        assert_eq!(signal == Signal::SIGSEGV, log.contains("Signal: Segmentation fault (11)"), "{log}");
+        assert!(signal == Signal::SIGSEGV || reason.contains("; rank 0 waits for it in iteration "), "{reason}");
+        assert_eq!(sandbox.left(), Vec::<String>::new());
+    };
+    // Beside each other: most of it is the wait for the time-out.
+    thread::scope(|scope| {
+        for (fault, device) in [(crashed, "cpu"), (stopped, "cpu"), (stopped, "cuda")] {
+            scope.spawn(move || name(fault, device));
+        }
+    });
+}

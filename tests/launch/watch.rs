@@ -1,0 +1,392 @@
+//! A command while it runs: on its own terminal, watched from another process, scraped; and that none of it disturbs what
+//! runs, nor what reads the folder later.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use ringmark_core::file::run_name::PROGRESS;
+use ringmark_core::progress::{JobProgress, Progress};
+use serde_json::Value;
+use tempfile::{NamedTempFile, TempPath};
+
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
+use crate::support::schema;
+
+/// In the middle of its first run for as long as the file `waits` is there.
+const WAITING: &str = "while [ -e \"$folder/waits\" ]; do sleep 0.05; done";
+
+/// A sweep with the real worker that goes on until it is ended.
+const ENDLESS: &str = "sweep --no-doctor --device cpu --model mxnet-mlp --batch-size 4 --image-size 28 --iters 1000000 \
+                       --warmup 2 --threads 1 --cases 1n2g --runs 1 --hosts localhost:2";
+
+/// Ended with the test, whatever becomes of that, and what it started with it.
+struct Running {
+    child: Option<Child>,
+    /// What it prints, as it comes.
+    printed: TempPath,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        let (file, printed) = NamedTempFile::new().expect("a file").into_parts();
+        // A group of its own: it can be signalled with all that `script` starts.
+        let command = command.stdin(Stdio::piped()).stdout(file).stderr(Stdio::piped()).process_group(0);
+        Running { child: Some(command.spawn().expect("starts")), printed }
+    }
+
+    fn printed(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.printed).expect("readable")).into_owned()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("it runs");
+        kill(Pid::from_raw(child.id().cast_signed()), signal).expect("it runs");
+    }
+
+    fn type_in(&mut self, text: &str) {
+        let child = self.child.as_mut().expect("it runs");
+        child.stdin.as_mut().expect("a pipe").write_all(text.as_bytes()).expect("typed");
+    }
+
+    /// Exit status, standard output and standard error.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let Output { status, stderr, .. } = self.child.take().expect("it runs").wait_with_output().expect("it ends");
+        (status.code(), self.printed(), String::from_utf8_lossy(&stderr).into_owned())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Sandbox {
+    /// A sweep of two runs that waits in the first, and is being watched by whoever likes.
+    fn waiting_sweep(&self, options: &str) -> Command {
+        fs::write(self.path("waits"), "").expect("written");
+        fs::write(self.path("hook"), WAITING).expect("written");
+        self.short_sweep(&format!("--cases 1n1g --runs 2 {options}"))
+    }
+
+    fn go(&self) {
+        fs::remove_file(self.path("waits")).expect("it waits");
+    }
+
+    fn state(&self) -> Option<Progress> {
+        Progress::read_in(&self.path("out")).ok()
+    }
+
+    /// Waits until the state says this of the job under way.
+    fn wait_for_job(&self, what: &str, says: impl Fn(&JobProgress) -> bool) {
+        wait_until(what, || self.state().and_then(|state| state.job).is_some_and(|job| says(&job)));
+    }
+
+    fn watch(&self, options: &str) -> Command {
+        let mut command = ringmark("watch");
+        command.arg(self.path("out")).args(words(options));
+        command
+    }
+}
+
+/// Status line and head, and the body, of what is answered at `url` to `method`.
+fn asked(method: &str, url: &str) -> (String, String) {
+    let (address, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a URL");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    write!(stream, "{method} /{path} HTTP/1.1\r\nHost: {address}\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head.to_owned(), body.to_owned())
+}
+
+/// Holds `metrics` against Prometheus' own checker, where it is installed.
+fn check_by_promtool(metrics: &str) {
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut promtool) = command.spawn() else {
+        eprintln!("not tested: there is no promtool (Debian's package prometheus)");
+        return;
+    };
+    promtool.stdin.take().expect("a pipe").write_all(metrics.as_bytes()).expect("sent");
+    let Output { status, stdout, stderr } = promtool.wait_with_output().expect("it ends");
+    let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(status.success() && said.is_empty(), "{said}\n{metrics}");
+}
+
+#[test]
+fn a_sweep_is_watched_and_scraped_while_its_ranks_train() {
+    let sandbox = Sandbox::real();
+    let turn = crate::support::turn::turn();
+    let mut sweep = ringmark(&format!("{ENDLESS} --metrics-port 0"));
+    sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+    let sweep = Running::start(&mut sweep);
+    sandbox.wait_for_job("both ranks have said how long a step takes", |job| {
+        job.ranks.len() == 2 && job.ranks.iter().all(|rank| rank.iteration > 2 && rank.before_allreduce.is_some())
+    });
+    sandbox.wait_for_job("the launcher has a speed", |job| job.mean_images_per_second.is_some());
+
+    let (status, stdout, stderr) = run(&mut sandbox.watch("--json"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let state: Value = serde_json::from_str(&stdout).expect("JSON");
+    schema::check("progress", &state, "what watch says");
+    assert_eq!((&state["benchmark"], &state["jobs"]["of"], &state["end"]), (&"train".into(), &1.into(), &Value::Null));
+    let job = &state["job"];
+    assert_eq!((&job["run"], &job["iterations"]), (&"1n2g/mxnet-mlp_b4_fp32_1.log".into(), &1_000_000.into()));
+    for rank in job["ranks"].as_array().expect("ranks") {
+        let (step, own) = (rank["step"].as_f64().expect("a time"), rank["before_allreduce"].as_f64().expect("a time"));
+        assert!(0.0 < own && own <= step, "{rank}");
+    }
+
+    let watch = Running::start(&mut sandbox.watch(""));
+    let printed = sweep.printed();
+    let url = printed.lines().find_map(|line| line.strip_prefix("metrics: ")).expect(&printed).to_owned();
+    let (head, metrics) = asked("GET", &url);
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
+    let labels = "model=\"mxnet-mlp\",dtype=\"fp32\",batch_size=\"4\",case=\"1n2g\",kv_store=\"ring\",run=\"1\"";
+    for name in ["ringmark_job_images_per_second", "ringmark_job_mean_images_per_second", "ringmark_job_iteration"] {
+        assert!(metrics.contains(&format!("\n{name}{{{labels}}} ")), "{name}: {metrics}");
+    }
+    for rank in [0, 1] {
+        let start = format!("\nringmark_rank_iteration{{{labels},rank=\"{rank}\",host=\"");
+        assert!(metrics.contains(&start), "{start}: {metrics}");
+    }
+    check_by_promtool(&metrics);
+    assert!(asked("GET", &url.replace("metrics", "")).0.starts_with("HTTP/1.1 404 "));
+    let (head, body) = asked("HEAD", &url);
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.is_empty(), "{head}\n\n{body}");
+
+    wait_until("it is watched", || watch.printed().starts_with("run 1/1 - 1n2g - "));
+    sweep.signal(Signal::SIGINT);
+    drop(turn);
+    let (status, stdout, stderr) = sweep.end();
+    assert_eq!(status, Some(1), "{stdout}{stderr}");
+    let (status, stdout, stderr) = watch.end();
+    assert_eq!(status, Some(1), "{stdout}{stderr}");
+    assert!(stderr.contains("has failed: ") && stderr.contains("interrupted"), "{stderr}");
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+}
+
+#[test]
+fn who_watches_sees_the_end_and_readers_see_nothing_of_it() {
+    let sandbox = Sandbox::sound();
+    let sweep = Running::start(&mut sandbox.waiting_sweep(""));
+    sandbox.wait_for_job("the first run is on its way", |job| job.iteration == 1);
+    let watch = Running::start(&mut sandbox.watch(""));
+    wait_until("it is watched", || watch.printed().starts_with("run 1/2 - 1n1g - 1/4 - "));
+    let json = sandbox.path("state.json");
+    let (status, stdout, stderr) = run(sandbox.watch("--json").arg(&json));
+    assert_eq!((status, stdout.as_str(), stderr.as_str()), (Some(0), "", ""));
+    let state = Progress::read(fs::File::open(&json).expect("written")).expect("its word");
+    assert_eq!((state.jobs.number, state.jobs.of, state.jobs.finished), (1, 2, 0));
+    sandbox.go();
+    let (status, stdout, stderr) = sweep.end();
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let (status, stdout, stderr) = watch.end();
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert!(stdout.ends_with(" has ended, 2 of 2 runs count\n"), "{stdout}");
+    // Who comes later is told the same.
+    let (status, late, _) = run(&mut sandbox.watch(""));
+    assert_eq!(
+        (status, late.as_str()),
+        (Some(0), stdout.lines().last().map(|line| format!("{line}\n")).as_deref().expect("a line"))
+    );
+
+    let out = sandbox.path("out");
+    let read = || {
+        ["extract", "check", "report", "diff"].map(|command| {
+            let mut command = ringmark(command);
+            command.arg(&out);
+            if command.get_args().any(|argument| argument == "diff") {
+                command.arg(&out);
+            }
+            run(&mut command)
+        })
+    };
+    // Files of extract are there from the first time on.
+    read();
+    let with = read();
+    fs::remove_file(out.join(PROGRESS)).expect("it is there");
+    assert_eq!(read(), with);
+    // A sweep that goes on says so anew.
+    let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let state = sandbox.state().expect("its word");
+    assert_eq!((state.jobs.of, state.jobs.finished, state.end.map(|end| end.failure)), (1, 1, Some(None)));
+}
+
+#[test]
+fn a_state_that_cannot_be_written_changes_nothing() {
+    let sandbox = Sandbox::sound();
+    fs::create_dir_all(sandbox.path("out").join(PROGRESS).join("in the way")).expect("made");
+    let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let error = refused(&mut sandbox.watch(""), 2);
+    assert!(error.contains("holds no word of a running command") && error.contains("it is a folder"), "{error}");
+    // A folder of before there was any, or of something else.
+    let error = refused(ringmark("watch").arg(sandbox.folder.path()), 2);
+    assert!(error.contains("give the --out of one that runs"), "{error}");
+}
+
+#[test]
+fn a_launcher_that_is_killed_is_said_to_be_gone() {
+    let sandbox = Sandbox::sound();
+    let sweep = Running::start(&mut sandbox.waiting_sweep(""));
+    sandbox.wait_for_job("the first run is on its way", |job| job.iteration == 1);
+    let watch = Running::start(&mut sandbox.watch(""));
+    wait_until("it is watched", || watch.printed().starts_with("run 1/2 - "));
+    sweep.signal(Signal::SIGKILL);
+    sweep.end();
+    let (status, stdout, stderr) = watch.end();
+    assert_eq!(status, Some(1), "{stdout}{stderr}");
+    assert!(stderr.contains(" is gone without its last word, ") && stderr.contains("go on by --resume"), "{stderr}");
+    // A script does not see that the launcher's connection has closed, as the real worker does.
+    sandbox.go();
+    wait_until("nobody is left", || sandbox.left().is_empty());
+
+    // From another host nobody knows whether it is gone.
+    let mut state = sandbox.state().expect("its last word");
+    state.host = "elsewhere".to_owned();
+    fs::write(sandbox.path("out").join(PROGRESS), state.text()).expect("written");
+    let watch = Running::start(&mut sandbox.watch(""));
+    let words = "s: the launcher on elsewhere has stopped or the folder is not shared\n";
+    wait_until("the silence is noticed", || watch.printed().contains(words));
+    // The word comes back.
+    state.said.0 += 1.0;
+    fs::write(sandbox.path("out").join(PROGRESS), state.text()).expect("written");
+    let last_is = |start: &str| watch.printed().lines().last().is_some_and(|line| line.starts_with(start));
+    wait_until("the word is heard", || last_is("run 1/2 - "));
+    watch.signal(Signal::SIGINT);
+    let (status, _, stderr) = watch.end();
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("interrupted; the sweep (begun on elsewhere) goes on"), "{stderr}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_refused_before_anything_is_made() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port();
+    let sandbox = Sandbox::sound();
+    let error = refused(&mut sandbox.short_sweep(&format!("--cases 1n1g --runs 1 --metrics-port {port}")), 2);
+    let words = format!("--metrics-port {port}: 127.0.0.1:{port} cannot be listened at: ");
+    assert!(error.contains(&words) && error.contains("another program listens there"), "{error}");
+    assert!(!sandbox.path("out").exists());
+    let error = refused(&mut sandbox.short_sweep("--metrics-bind 0.0.0.0"), 2);
+    assert!(error.contains("--metrics-port"), "{error}");
+    // A dry run listens at none.
+    let (status, _, stderr) = run(&mut sandbox.short_sweep(&format!("--cases 1n1g --dry-run --metrics-port {port}")));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(!sandbox.path("out").exists());
+}
+
+/// `command` in a shell on a terminal of its own, of so many columns; what it prints comes by a pipe.
+fn on_terminal(sandbox: &Sandbox, columns: u32, command: &Command, before: &str) -> Command {
+    let line: Vec<&str> = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args())
+        .map(|word| word.to_str().expect("UTF-8"))
+        .collect();
+    let script = format!("stty cols {columns} rows 20; {before}\nexec {}\n", shell_words(&line));
+    fs::write(sandbox.path("script.sh"), script).expect("written");
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--return", "--flush", "--command"]);
+    // `script` takes $SHELL: one that waits for the command would die of a typed ^C, and its status would be the answer.
+    terminal.arg(format!("exec sh {}", sandbox.path("script.sh").display())).arg("/dev/null");
+    terminal.env("TERM", "xterm").env_remove("NO_COLOR");
+    terminal
+}
+
+fn shell_words(line: &[&str]) -> String {
+    line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
+}
+
+/// What was drawn of the first of two runs, each time: a line filled up to the width.
+fn drawn(output: &str) -> Vec<&str> {
+    let pieces = output.split(['\r', '\n', '\u{1b}']);
+    pieces.filter_map(|piece| Some(&piece[piece.find("run 1/2 - ")?..])).collect()
+}
+
+#[test]
+fn a_terminal_shows_lines_that_fit_it_and_are_gone_at_the_end() {
+    let sandbox = Sandbox::sound();
+    let sweep = sandbox.waiting_sweep("");
+    let mut terminal = Running::start(&mut on_terminal(&sandbox, 44, &sweep, ""));
+    let line = "run 1/2 - 1n1g - 1/4 - 20.5 images/s (warm-up)";
+    wait_until("it is drawn", || drawn(&terminal.printed()).iter().any(|drawn| drawn.trim_end() == &line[..44]));
+    terminal.type_in("\u{3}");
+    let (status, output, _) = terminal.end();
+    assert_eq!(status, Some(1), "{output}");
+    let lines = drawn(&output);
+    // The terminal itself shows what is typed.
+    let is_whole = |line: &&str| line.trim_end_matches("^C").chars().count() == 44;
+    assert!(lines.iter().all(is_whole), "{lines:?} in {output:?}");
+    // Nothing of the last of them is left, and the error is the last word.
+    let (_, end) = output.rsplit_once("run 1/2 - ").expect("it was drawn");
+    assert!(end.contains("\u{1b}[2K"), "{end:?}");
+    assert!(output.trim_end().ends_with("--resume"), "{output:?}");
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_terminal_that_becomes_narrower_is_drawn_on_as_it_is() {
+    let sandbox = Sandbox::sound();
+    let sweep = sandbox.waiting_sweep("");
+    let folder = sandbox.folder.path().display();
+    let narrower = format!("(while [ ! -e {folder}/narrow ]; do sleep 0.05; done; stty -F /dev/tty cols 30) &");
+    let terminal = Running::start(&mut on_terminal(&sandbox, 100, &sweep, &narrower));
+    let width = || drawn(&terminal.printed()).last().map_or(0, |line| line.chars().count());
+    wait_until("it is drawn", || width() == 100);
+    fs::write(sandbox.path("narrow"), "").expect("written");
+    wait_until("it is drawn narrower", || width() == 30);
+    sandbox.go();
+    let (status, output, _) = terminal.end();
+    assert_eq!(status, Some(0), "{output}");
+}
+
+#[test]
+fn a_terminal_without_cursor_and_one_without_colours_get_what_they_can_show() {
+    let draw = |(name, value): (&str, &str)| {
+        let sandbox = Sandbox::sound();
+        let sweep = sandbox.waiting_sweep("");
+        let terminal = Running::start(on_terminal(&sandbox, 100, &sweep, "").env(name, value));
+        sandbox.wait_for_job("the first run is on its way", |job| job.iteration == 1);
+        sandbox.go();
+        let (status, output, _) = terminal.end();
+        assert_eq!(status, Some(0), "{output}");
+        output
+    };
+    let dumb = draw(("TERM", "dumb"));
+    assert!(!dumb.contains('\u{1b}') && drawn(&dumb).is_empty(), "{dumb:?}");
+    const GREEN: &str = "\u{1b}[32m";
+    let (plain, coloured) = (draw(("NO_COLOR", "1")), draw(("CLICOLOR", "1")));
+    assert!(!drawn(&plain).is_empty() && !plain.contains(GREEN), "{plain:?}");
+    assert!(!drawn(&coloured).is_empty() && coloured.contains(GREEN), "{coloured:?}");
+}
+
+/// Off a terminal nothing changes: no line of it beside those of before.
+#[test]
+fn a_pipe_gets_no_more_than_before() {
+    let sandbox = Sandbox::sound();
+    let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert!(!stdout.contains('\u{1b}') && !stdout.contains("run 1/1 - "), "{stdout}");
+    let state = fs::read_to_string(sandbox.path("out").join(PROGRESS)).expect("its last word");
+    schema::check("progress", &serde_json::from_str(&state).expect("JSON"), "the state of a sweep that has ended");
+    assert!(is_ignored(Path::new(PROGRESS)));
+}
+
+/// Whether the repository's list of what is not committed names it.
+fn is_ignored(name: &Path) -> bool {
+    let list = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(".gitignore")).expect("it is there");
+    list.lines().any(|line| Path::new(line) == name)
+}

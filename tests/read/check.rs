@@ -1,0 +1,336 @@
+//! `ringmark check`: a sweep that holds passes, and each way in which one does not is named.
+
+use std::fs;
+use std::path::Path;
+
+use expect_test::expect;
+use ringmark_core::benchmark::{BenchmarkKind, Profile};
+use ringmark_core::manifest::{Conditions, Manifest, RunState};
+use serde_json::Value;
+
+use crate::support::runs::{Folder, record};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run};
+use crate::support::temporary_folder::without_folder;
+
+const OPTIONS: &str = "--cases 1n1g,1n2g --runs 2";
+
+/// A finished sweep with its figures extracted.
+fn swept() -> Sandbox {
+    let sandbox = Sandbox::sound();
+    let (status, stdout, stderr) = run(&mut sandbox.short_sweep(OPTIONS));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    extract(&sandbox);
+    sandbox
+}
+
+fn extract(sandbox: &Sandbox) {
+    let (status, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
+    assert_eq!(status, Some(0), "{stderr}");
+}
+
+/// What does not pass, by the exit status, the message and the JSON alike; and all that is said against it.
+fn failed(sandbox: &Sandbox) -> (Vec<String>, String) {
+    let (status, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")).arg("--json"));
+    let answer: Value = serde_json::from_str(&stdout).expect("JSON");
+    let checks = answer["checks"].as_array().expect("checks");
+    let failed: Vec<&Value> = checks.iter().filter(|check| check["state"] != "passed").collect();
+    let names: Vec<String> = failed.iter().map(|check| check["name"].as_str().expect("a name").to_owned()).collect();
+    assert_eq!(answer["is_passed"] == true, names.is_empty());
+    assert_eq!(status, Some(if names.is_empty() { 0 } else { 1 }), "{stderr}");
+    assert!(names.is_empty() || stderr.ends_with(&format!("is not passed: {}\n", names.join(", "))), "{stderr}");
+    let findings = failed.iter().flat_map(|check| check["findings"].as_array().expect("findings"));
+    let findings: Vec<&str> = findings.map(|finding| finding.as_str().expect("a text")).collect();
+    (names, findings.join("\n"))
+}
+
+/// What one check says, which alone does not pass.
+fn only(sandbox: &Sandbox, check: &str) -> String {
+    let (names, findings) = failed(sandbox);
+    assert_eq!(names, [check], "{findings}");
+    findings
+}
+
+fn change(file: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(file).expect("read");
+    assert!(text.contains(from), "{from}: {text}");
+    fs::write(file, text.replacen(from, to, 1)).expect("written");
+}
+
+#[test]
+fn a_sweep_that_holds_passes_and_says_what_was_looked_at() {
+    let sandbox = swept();
+    let (status, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert_eq!(stdout, include_str!("../golden/check.txt"));
+    assert_eq!(failed(&sandbox), (Vec::new(), String::new()));
+}
+
+#[test]
+fn a_file_that_was_edited_is_named_and_its_run_runs_again() {
+    let sandbox = swept();
+    let log = sandbox.path("out/1n1g/rn50_b8_fp32_1.log");
+    // No figure changes: a remark in the log, a blank in the record.
+    change(&log, "\n", "\n# a remark\n");
+    change(&sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl"), ",\"run\":", ", \"run\":");
+    let (names, findings) = failed(&sandbox);
+    assert_eq!(names, ["complete", "unedited"], "{findings}");
+    for file in ["1n1g/rn50_b8_fp32_1.log", "1n2g/rn50_b8_fp32_2.jsonl"] {
+        let said = format!("{file}: it was changed after the run (its SHA-256 is not that of the manifest)");
+        // Neither counts, and both are why.
+        assert_eq!(findings.matches(&said).count(), 2, "{findings}");
+    }
+    // Every command says so, and none has figures of them.
+    let (status, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")).arg("--out").arg(sandbox.path("again")));
+    assert!(
+        status == Some(1) && stderr.contains("not in the figures: 1n1g/rn50_b8_fp32_1.log: it was changed"),
+        "{stderr}"
+    );
+    let (status, _, stderr) = run(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert_eq!(sandbox.ran().len(), 6);
+    extract(&sandbox);
+    assert_eq!(failed(&sandbox).0, Vec::<String>::new());
+    let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
+    assert!(
+        stdout.contains("note: 1n1g/rn50_b8_fp32_1.log: 1 attempt before it, with files beside its own"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn figures_that_are_not_those_of_the_logs_are_named() {
+    let sandbox = swept();
+    change(&sandbox.path("out/out_result.md"), "16.0", "19.0");
+    let findings = only(&sandbox, "unedited");
+    expect!["out_result.md: it is not what `ringmark extract` writes of these runs: extract again"]
+        .assert_eq(&findings);
+    extract(&sandbox);
+    assert_eq!(failed(&sandbox).0, Vec::<String>::new());
+
+    // An earlier ringmark knew fewer keys, and its text for people was another.
+    let json = sandbox.path("out/out_result.json");
+    let mut result: Value = serde_json::from_slice(&fs::read(&json).expect("read")).expect("JSON");
+    result["rows"][0].as_object_mut().expect("a row").remove("is_reliable").expect("a key");
+    // And called others otherwise.
+    result["rows"].as_array_mut().expect("rows").iter_mut().for_each(|row| {
+        let row = row.as_object_mut().expect("a row");
+        let warnings = row.remove("reliability_warnings").expect("a key");
+        row.insert("objections".to_owned(), warnings);
+    });
+    result["schema"] = 3.into();
+    fs::write(&json, result.to_string()).expect("written");
+    change(&sandbox.path("out/out_result.md"), "speedup", "faster by");
+    assert_eq!(failed(&sandbox).0, Vec::<String>::new());
+    let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
+    expect![[r"
+        ok    complete  4 of 4 runs are finished
+        ok    unedited  8 files by their SHA-256; 4 files of extract made anew
+              note: the files of extract are of an earlier ringmark: their JSON says the same, the others were not compared
+        ok    rules     options, hosts, devices, software and times of 4 runs
+        ok    reliable  load, spread, efficiency and profile of every case
+    "]].assert_eq(&stdout);
+    result["rows"][0]["images_per_second"] = 29.0.into();
+    fs::write(&json, result.to_string()).expect("written");
+    expect![[r"
+        out_result.json: it is not what `ringmark extract` writes of these runs: extract again
+        out_result.md: it is not what `ringmark extract` writes of these runs: extract again"]]
+    .assert_eq(&only(&sandbox, "unedited"));
+}
+
+#[test]
+fn every_committed_result_that_the_documents_check_passes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let documents = fs::read_dir(root.join("docs")).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let texts = documents.filter(|path| path.is_file()).chain([root.join("README.md")]);
+    let text: String = texts.map(|path| fs::read_to_string(path).expect("read")).collect();
+    let shown = text.split("ringmark check results/").skip(1);
+    let is_end = |letter: char| letter.is_whitespace() || letter == '`';
+    let shown = shown.map(|rest| root.join("results").join(rest.split(is_end).next().unwrap_or_default()));
+    let committed: Vec<_> = shown.filter(|folder| folder.exists()).collect();
+    assert!(!committed.is_empty());
+    // Sweeps of this ringmark, which documents show in other ways.
+    let others = ["cpu-2-cores", "suite-2-cores", "score-2-cores", "layouts/nhwc", "layouts/nchw"];
+    let committed = committed.into_iter().chain(others.map(|name| root.join("results").join(name)));
+    for folder in committed {
+        let (status, stdout, stderr) = run(ringmark("check").arg(&folder));
+        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    }
+}
+
+#[test]
+fn a_result_of_an_earlier_ringmark_is_read_and_its_hashes_are_unknown() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/old_results/suite-2-cores");
+    let (status, stdout, stderr) = run(ringmark("check").arg(folder));
+    assert_eq!(status, Some(1), "{stderr}");
+    let states: Vec<&str> = stdout.lines().filter(|line| !line.starts_with(' ')).map(|line| &line[..15]).collect();
+    assert_eq!(states, ["ok    complete ", "?     unedited ", "ok    rules    ", "ok    reliable "], "{stdout}");
+}
+
+#[test]
+fn a_finding_of_several_points_is_there_once_and_names_them() {
+    let folder = Folder::new();
+    let mut manifest = Manifest::new(BenchmarkKind::Train, Vec::new(), Conditions::default());
+    for (batch_size, profile) in [(8, Profile::Quick), (16, Profile::Quick), (32, Profile::Full)] {
+        for case in ["1n1g", "1n2g"] {
+            let mut record = record(case, 1, 0.5);
+            (record.header.config.batch_size, record.header.profile) = (batch_size, profile);
+            folder.run(&record);
+            let run = format!("{case}/rn50_b{batch_size}_fp32_1.log");
+            manifest.run(run.parse().expect("a name")).state = RunState::Finished;
+        }
+    }
+    manifest.write(&folder.path()).expect("written");
+    let (_, stdout, stderr) = run(ringmark("check --json -").arg(folder.path()));
+    let answer: Value = serde_json::from_str(&stdout).expect(&stderr);
+    let checks = answer["checks"].as_array().expect("checks");
+    let check = checks.iter().find(|check| check["name"] == "reliable").expect("a check");
+    let quick = "quick profile, a first look: measure again with another profile";
+    let names = "rn50_b8_fp32_cpu_quick, rn50_b16_fp32_cpu_quick";
+    assert_eq!(check["findings"], serde_json::json!([format!("{names}: {quick}")]), "{check}");
+    // A prediction has a table for each of them, and one warning.
+    let (_, stdout, stderr) = run(ringmark("predict").arg(folder.path()));
+    let text = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(text.matches(&format!("WARNING: {names}: unreliable: {quick}")).count(), 1, "{stdout}{stderr}");
+    assert_eq!(text.matches("a first look").count(), 1, "{stdout}");
+}
+
+#[test]
+fn an_answer_from_before_is_not_left_where_there_is_none() {
+    let sandbox = swept();
+    let answer = sandbox.path("check.json");
+    let (status, ..) = run(ringmark("check").arg(sandbox.path("out")).arg("--json").arg(&answer));
+    assert_eq!((status, answer.exists()), (Some(0), true));
+    refused(ringmark("check").arg(sandbox.path("nothing")).arg("--json").arg(&answer), 2);
+    assert!(!answer.exists());
+}
+
+#[test]
+fn what_is_missing_or_does_not_belong_there_is_named() {
+    let sandbox = swept();
+    fs::remove_file(sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl")).expect("removed");
+    for ending in ["log", "jsonl"] {
+        let [from, to] = [1, 3].map(|run| sandbox.path(&format!("out/1n1g/rn50_b8_fp32_{run}.{ending}")));
+        fs::copy(from, to).expect("copied");
+    }
+    let (names, findings) = failed(&sandbox);
+    assert!(names.starts_with(&["complete".to_owned(), "unedited".to_owned()]), "{names:?}");
+    for said in [
+        "1n2g/rn50_b8_fp32_2.jsonl: it is gone",
+        "1n2g/rn50_b8_fp32_2.jsonl: it is gone",
+        "1n1g/rn50_b8_fp32_3.log: the sweep in this folder did not write it: move it out",
+    ] {
+        assert!(findings.contains(said), "{said}: {findings}");
+    }
+
+    // A run that is struck from the manifest, or was never run.
+    let sandbox = swept();
+    let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
+    manifest.runs.remove(0);
+    manifest.runs.last_mut().expect("a run").state = RunState::Planned;
+    manifest.write(&sandbox.path("out")).expect("written");
+    let (names, findings) = failed(&sandbox);
+    assert_eq!(names, ["complete", "unedited"], "{findings}");
+    for said in [
+        "sweep.json: 1 run is missing: resume with: ",
+        "1n1g/rn50_b8_fp32_1.log: the manifest does not have this run, and has later ones of its case",
+        "1n1g/rn50_b8_fp32_1.log: the sweep in this folder did not write it",
+    ] {
+        assert!(findings.contains(said), "{said}: {findings}");
+    }
+}
+
+#[test]
+fn runs_of_other_options_and_runs_at_the_same_time_break_the_rules() {
+    let sandbox = swept();
+    let manifest = sandbox.path("out/sweep.json");
+    change(&manifest, "\"--lr\": \"0.001\"", "\"--lr\": \"0.002\"");
+    change(&manifest, "\"--wire\": \"fp32\"", "\"--wire\": \"float\"");
+    let findings = only(&sandbox, "rules");
+    let line = |run| format!("1n{run}.log: it ran with --lr 0.001, and the sweep was asked for 0.002");
+    let runs = ["1g/rn50_b8_fp32_1", "1g/rn50_b8_fp32_2", "2g/rn50_b8_fp32_1", "2g/rn50_b8_fp32_2"];
+    assert_eq!(findings, runs.map(line).join("\n"), "float is another word for fp32");
+
+    let sandbox = swept();
+    change(&sandbox.path("out/1n1g/rn50_b8_fp32_2.jsonl"), "\"started\":20.0", "\"started\":11.0");
+    let (names, findings) = failed(&sandbox);
+    assert_eq!(names, ["complete", "unedited", "rules"], "{findings}");
+    let said = "1n1g/rn50_b8_fp32_2.log: it started 1 s before 1n1g/rn50_b8_fp32_1.log ended: they shared the hosts";
+    assert!(findings.contains(said), "{findings}");
+}
+
+#[test]
+fn what_is_said_of_servers_is_asked_of_kv_stores_that_have_some() {
+    let sandbox = Sandbox::sound();
+    // Two of the processes are servers.
+    sandbox.hook(
+        r#"case $record in *dist-sync*)
+            from=$folder/ranks_$((OMPI_COMM_WORLD_SIZE - 2)).jsonl
+            OMPI_COMM_WORLD_SIZE=served
+            sed 's/"kv_store":"ring"/"kv_store":"ring","servers":2,"key_placement":"hash"/' "$from" >"$folder/ranks_served.jsonl";;
+        esac"#,
+    );
+    let options = "--cases 1n2g --runs 1 --kv-stores ring,dist_sync --servers 2 --key-placement hash";
+    let (status, stdout, stderr) = run(&mut sandbox.short_sweep(options));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let rules = |sandbox: &Sandbox| {
+        let (_, findings) = failed(sandbox);
+        findings.lines().filter(|line| line.contains("the sweep was asked for")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(&sandbox), Vec::<String>::new());
+    change(&sandbox.path("out/sweep.json"), "\"--servers\": \"2\"", "\"--servers\": \"3\"");
+    let said = "1n2g/rn50_b8_fp32_dist-sync_1.log: it ran with --servers 2, and the sweep was asked for 3";
+    assert_eq!(rules(&sandbox), [said]);
+
+    // The baselines of a suite have no kv-store.
+    let sandbox = Sandbox::sound();
+    let (status, stdout, stderr) =
+        run(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --suite ddp --model resnet50_v1b --kv-store device"));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1"]);
+    assert_eq!(rules(&sandbox), Vec::<String>::new());
+    change(&sandbox.path("out/sweep.json"), "\"--kv-store\": \"device\"", "\"--kv-store\": \"nccl\"");
+    assert_eq!(
+        rules(&sandbox),
+        ["1n2g/rn50_b8_fp32_device_1.log: it ran with --kv-store device, and the sweep was asked for nccl"]
+    );
+}
+
+#[test]
+fn a_quick_sweep_is_not_reliable_and_an_older_manifest_tells_nothing_of_edits() {
+    let sandbox = Sandbox::sound();
+    let quick = "if [ $name = 1n1g_1 ]; then sed -i 's/\"full\"/\"quick\"/' \"$folder\"/ranks_*.jsonl; fi";
+    sandbox.hook(quick);
+    let (status, _, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --quick"));
+    assert_eq!(status, Some(0), "{stderr}");
+    let findings = only(&sandbox, "reliable");
+    expect!["quick profile, a first look: measure again with another profile"].assert_eq(&findings);
+
+    let sandbox = swept();
+    let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
+    manifest.runs.iter_mut().for_each(|run| run.sha256 = None);
+    manifest.write(&sandbox.path("out")).expect("written");
+    expect!["the manifest has no hashes of 4 finished runs: an earlier ringmark wrote it, and nobody can tell whether they were edited"].assert_eq(&only(&sandbox, "unedited"));
+    let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
+    expect![[r"
+        ok    complete  4 of 4 runs are finished
+        ?     unedited  it cannot be told; 0 files by their SHA-256; 4 files of extract made anew
+              the manifest has no hashes of 4 finished runs: an earlier ringmark wrote it, and nobody can tell whether they were edited
+        ok    rules     options, hosts, devices, software and times of 4 runs
+        ok    reliable  load, spread, efficiency and profile of every case
+    "]].assert_eq(&stdout);
+}
+
+#[test]
+fn a_folder_of_no_sweep_is_refused() {
+    let sandbox = swept();
+    fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
+    let error = refused(ringmark("check").arg(sandbox.path("out")), 2);
+    expect![[r"
+        ringmark: DIR/out holds no sweep.json, by which its runs are known: give a folder of `ringmark sweep` or `ringmark score`
+    "]].assert_eq(&without_folder(&error));
+    let error = refused(ringmark("check").arg(sandbox.path("nothing")), 2);
+    expect![[r"
+        ringmark: DIR/nothing cannot be read: give the folder that a sweep wrote: No such file or directory (os error 2)
+    "]]
+    .assert_eq(&without_folder(&error));
+}

@@ -1,0 +1,690 @@
+//! `ringmark predict` from outside: a cluster whose truth is known, DLPerf's published rows, and what is refused.
+
+use std::path::Path;
+
+use expect_test::expect;
+use ringmark::read::analyse::prediction::evidence::Evidence;
+use ringmark::read::analyse::prediction::model::{Prediction, predict};
+use ringmark::read::analyse::prediction::parts::Limit;
+use ringmark::read::analyse::prediction::search;
+use ringmark::read::analyse::prediction::strategy::Strategy;
+use ringmark::read::analyse::published::DLPERF;
+use ringmark::read::extract;
+use ringmark::read::load::bandwidth;
+use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, OptimizerChoice, Timing};
+use ringmark_core::benchmark::exchange::Wire;
+use ringmark_core::benchmark::train::{Iteration, RunRecord};
+use ringmark_core::dimension::units::thousands;
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, Model, Phase, Phases, Seconds};
+use ringmark_core::host::Environment;
+use ringmark_core::stats::allreduce_model::{Cost, Exchange};
+use ringmark_core::stats::exchange_growth::Servers;
+use ringmark_core::stats::summary::median;
+use serde_json::Value;
+
+use crate::support::model_cluster::ModelCluster;
+use crate::support::random::Random;
+use crate::support::runs::{Folder, long_record, record};
+use crate::support::sandbox::{self, ringmark};
+
+fn case(name: &str) -> Case {
+    name.parse().expect("a case")
+}
+
+/// Exit status, standard output and standard error.
+fn run(folder: Option<&Path>, options: &[&str]) -> (Option<i32>, String, String) {
+    sandbox::run(ringmark("predict").args(folder).args(options))
+}
+
+/// A cluster whose every time is known: backward fills four buckets, the ring reduces one after the other, and who is
+/// done waits. Nothing of the model that is tested is in it but the time of one all-reduce.
+#[derive(Clone, Copy)]
+struct AllReduceCluster {
+    backend: &'static str,
+    /// Seconds of a step, and bytes a second, between hosts.
+    between: (f64, f64),
+    /// Of a rank's compute time from iteration to iteration.
+    jitter: f64,
+    /// Of all times from run to run.
+    drift: f64,
+    /// How much longer all-reduces between hosts take than by latency and bandwidth.
+    law: Law,
+}
+
+/// By case and bytes.
+type Law = fn(Case, f64) -> f64;
+
+/// The law of the model itself.
+const AS_THE_MODEL: Law = |_, _| 1.0;
+
+const INSIDE: (f64, f64) = (4e-6, 60e9);
+const BUCKETS: [u64; 4] = [26_046_368, 26_255_360, 25_747_456, 24_178_944];
+/// Share of backward after which each is full.
+const READY: [f64; 4] = [0.2, 0.45, 0.75, 1.0];
+const FORWARD: f64 = 0.030;
+const BACKWARD: f64 = 0.060;
+const OPTIMIZER: f64 = 0.002;
+const OTHER: f64 = 0.0005;
+/// What four ranks on a host cost each other.
+const CROWDED: f64 = 1.06;
+
+impl AllReduceCluster {
+    fn allreduce(&self, case: Case, size: Bytes) -> f64 {
+        let (latency, bandwidth) = if case.nodes == 1 { INSIDE } else { self.between };
+        let Cost { steps, bytes } = Exchange::of_backend(self.backend, Bytes(0)).cost(case, &[size]);
+        let law = if case.nodes == 1 { 1.0 } else { (self.law)(case, size.0 as f64) };
+        law * (latency * steps + bytes / bandwidth)
+    }
+}
+
+impl ModelCluster for AllReduceCluster {
+    const OF_TRUTH: u32 = 400;
+    const OF_RUN: u32 = 22;
+
+    fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {
+        let ranks = case.ranks() as usize;
+        let crowded = slow * if case.gpus_per_node > 1 { CROWDED } else { 1.0 };
+        let own: Vec<(f64, f64)> = (0..ranks)
+            .map(|_| {
+                let factor = crowded * (1.0 + self.jitter * noise.normal()).max(0.5);
+                (FORWARD * factor, BACKWARD * factor)
+            })
+            .collect();
+        let mut done: f64 = 0.0;
+        for (size, ready) in BUCKETS.iter().zip(READY).filter(|_| ranks > 1) {
+            let full = own.iter().map(|(forward, backward)| forward + ready * backward).fold(0.0, f64::max);
+            done = full.max(done) + self.allreduce(case, Bytes(*size)) * slow;
+        }
+        let exposed: Vec<f64> = own.iter().map(|(forward, backward)| (done - forward - backward).max(0.0)).collect();
+        let seconds = |of: &dyn Fn(usize) -> f64| (0..ranks).map(|rank| Seconds(of(rank))).collect::<Vec<_>>();
+        Iteration {
+            iteration: number,
+            step: seconds(&|rank| own[rank].0 + own[rank].1 + exposed[rank] + OPTIMIZER + OTHER),
+            phases: Phases::from_fn(|phase| match phase {
+                Phase::Input => seconds(&|_| 0.0),
+                Phase::Forward => seconds(&|rank| own[rank].0),
+                Phase::Backward => seconds(&|rank| own[rank].1),
+                Phase::ExposedAllreduce => seconds(&|rank| exposed[rank]),
+                Phase::Optimizer => seconds(&|_| OPTIMIZER),
+            }),
+            before_allreduce: seconds(&|rank| own[rank].0 + READY[0] * own[rank].1),
+            loss: vec![6.9; ranks],
+            loss_scale: 1.0,
+            skipped: false,
+        }
+    }
+
+    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
+        let mut made = record(name, run, 0.1);
+        let slow = 1.0 + self.drift * noise.normal();
+        made.header.config.iterations = iterations;
+        made.header.buckets = BUCKETS.map(Bytes).into();
+        made.header.backend = if case(name).ranks() == 1 { "solo" } else { self.backend }.to_owned();
+        made.iterations = (1..=iterations).map(|number| self.iteration(case(name), number, slow, noise)).collect();
+        let end = made.end.as_mut().expect("a whole record");
+        end.iterations = iterations;
+        end.wall = Seconds(made.iterations.iter().map(|iteration| iteration.step[0].0).sum());
+        made
+    }
+}
+
+/// Whose several ranks of a host wait for their images, so long in every step.
+struct Starved(AllReduceCluster, f64);
+
+impl Starved {
+    fn starve(&self, case: Case, mut iteration: Iteration) -> Iteration {
+        if case.gpus_per_node > 1 {
+            iteration.step.iter_mut().chain(&mut iteration.phases[Phase::Input]).for_each(|time| time.0 += self.1);
+        }
+        iteration
+    }
+}
+
+impl ModelCluster for Starved {
+    const OF_TRUTH: u32 = AllReduceCluster::OF_TRUTH;
+    const OF_RUN: u32 = AllReduceCluster::OF_RUN;
+
+    fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {
+        self.starve(case, self.0.iteration(case, number, slow, noise))
+    }
+
+    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
+        let made = self.0.record(name, run, iterations, noise);
+        let iterations = made.iterations.into_iter().map(|iteration| self.starve(case(name), iteration)).collect();
+        RunRecord { iterations, ..made }
+    }
+}
+
+impl AllReduceCluster {
+    /// Sizes from 8 bytes to 128 MB, each measured with some error.
+    fn bandwidth(&self, name: &str, error: f64, noise: &mut Random) -> BandwidthRecord {
+        let result = |bytes: u64, noise: &mut Random| {
+            let time = self.allreduce(case(name), Bytes(bytes)) * (1.0 + error * noise.normal()).max(0.1);
+            let seconds = vec![vec![Seconds(time); 2]; case(name).ranks() as usize];
+            let timing = Timing { seconds, in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0; 2] };
+            MessageResult {
+                bytes: Bytes(bytes),
+                count: bytes / 4,
+                element: "float".to_owned(),
+                buckets: vec![Bytes(bytes)],
+                out_of_place: None,
+                in_place: Some(timing),
+            }
+        };
+        let ranks = record(name, 1, 0.1).header.ranks;
+        let config = BandwidthConfig::default();
+        let mut made = BandwidthRecord::new(Seconds(1.7e9), config, Environment::default(), ranks);
+        made.backend = self.backend.to_owned();
+        made.results = (3..28).map(|power| result(1 << power, noise)).collect();
+        made
+    }
+
+    fn write_bandwidth(&self, folder: &Folder, cases: &[&str], seed: u64) {
+        let mut noise = Random(seed);
+        for name in cases {
+            let mut bytes = Vec::new();
+            self.bandwidth(name, 0.04, &mut noise).write(&mut bytes).expect("memory takes it");
+            folder.write(&format!("{name}/bandwidth.json"), bytes);
+        }
+    }
+}
+
+fn evidence(sweep: &Folder, bandwidth_result: Option<&Folder>) -> Evidence {
+    let extraction = extract::read(&sweep.path(), None).expect("a folder of runs");
+    assert_eq!(extraction.problems, []);
+    let evidence = Evidence::of_group(&extraction.groups[0], Strategy::AllReduce).expect("runs that count");
+    let records = bandwidth_result.map(|folder| bandwidth::read(&folder.path()).expect("records").cases);
+    evidence.with_bandwidth(&records.unwrap_or_default()).expect("the same backend")
+}
+
+const MEASURED: [&str; 4] = ["1n1g", "1n4g", "2n4g", "4n4g"];
+
+/// Between hosts: the last bucket alone is exposed; about as long as backward; much longer; with an Ethernet's latency.
+const NETWORKS: [(f64, f64); 4] = [(20e-6, 12e9), (20e-6, 3e9), (20e-6, 1e9), (60e-6, 6e9)];
+
+#[test]
+fn eight_hosts_are_predicted_from_one_to_four() {
+    let (mut inside, mut all) = (0, 0);
+    for backend in ["nccl", "shared-memory"] {
+        for between in NETWORKS {
+            for (jitter, drift) in [(0.0, 0.0), (0.02, 0.005)] {
+                let cluster = AllReduceCluster { backend, between, jitter, drift, law: AS_THE_MODEL };
+                let truth = cluster.truth("8n4g");
+                for seed in if drift > 0.0 { 1..=5 } else { 1..=1 } {
+                    let sweep = cluster.sweep(&MEASURED, seed);
+                    let result = Folder::new();
+                    cluster.write_bandwidth(&result, &["1n4g", "2n4g", "4n4g"], seed);
+                    for bandwidth_result in [Some(&result), None] {
+                        let evidence = evidence(&sweep, bandwidth_result);
+                        let Prediction { step, .. } = predict(&evidence, case("8n4g")).expect("both levels are there");
+                        let what = format!(
+                            "{backend}, {between:?}, jitter {jitter}, seed {seed}, with bandwidth {}: {truth} in {step:?}",
+                            bandwidth_result.is_some()
+                        );
+                        let is_inside = (step.low..=step.high).contains(&truth);
+                        inside += u32::from(is_inside);
+                        all += 1;
+                        assert!(is_inside || drift > 0.0, "without noise the bounds are exact: {what}");
+                        assert!(truth > 0.98 * step.low && truth < 1.02 * step.high, "never off by much: {what}");
+                        // No band so wide that it would hold anything.
+                        let width = (step.high - step.low) / step.mid;
+                        assert!(width < if bandwidth_result.is_some() { 0.2 } else { 0.4 }, "{width}: {what}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(f64::from(inside) >= 0.95 * f64::from(all), "{inside} of {all}");
+}
+
+/// The table of docs/scale.md, and the step that follows from it, far beyond what was measured.
+#[test]
+fn the_exchange_of_65_536_ranks_is_that_on_paper() {
+    let document = include_str!("../../docs/scale.md");
+    let (large, gradients) = (case("8192n8g"), BUCKETS.iter().sum::<u64>() as f64);
+    let buckets = BUCKETS.map(Bytes);
+    let mut rows = Vec::new();
+    for (backend, names, whose, formula) in [
+        ("nccl", "`nccl` (ring), `mpi`", "a rank: 2 (n-1)/n S", "2 (n-1) a bucket"),
+        ("shared-memory", "`shared-memory`", "a host: 2 (H-1)/H S", "2 (H-1) a bucket"),
+    ] {
+        let Cost { steps, bytes } = Exchange::of_backend(backend, Bytes(0)).cost(large, &buckets);
+        let steps = thousands(steps, ',');
+        rows.push(format!("| {names} | {:.1} MB {whose} | {steps}: {formula} |", bytes / 1e6));
+    }
+    let others = f64::from(large.ranks() - 1);
+    let largest = *BUCKETS.iter().max().expect("buckets") as f64;
+    for (what, bytes) in [("at the owner", others * largest), ("at rank 0", others * gradients)] {
+        rows.push(format!("{} GB in, {what}", units_of_ten(bytes / 1e9)));
+    }
+    let servers = Servers {
+        rank_hosts: large.nodes,
+        pushers_per_host: 1,
+        on_one_host: 1,
+        is_rank_host: false,
+        share: 1.0 / 128.0,
+        parts: 0,
+        parts_of_server: 0,
+        pushed: gradients,
+        pulled: gradients,
+    };
+    rows.push(format!("| `dist_sync`, 128 servers | {:.1} GB in, at each server", servers.busiest_link() / 1e9));
+    for row in rows {
+        assert!(document.contains(&row), "docs/scale.md has no {row:?}");
+    }
+    for backend in ["nccl", "shared-memory"] {
+        for between in [(20e-6, 12e9), (5e-6, 50e9)] {
+            let cluster = AllReduceCluster { backend, between, jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+            let truth = cluster.iteration(large, 1, 1.0, &mut Random(1)).step[0].0;
+            let sweep = cluster.sweep(&["1n1g", "1n8g", "2n8g", "4n8g"], 1);
+            let result = Folder::new();
+            cluster.write_bandwidth(&result, &["1n8g", "2n8g", "4n8g"], 1);
+            let Prediction { step, .. } =
+                predict(&evidence(&sweep, Some(&result)), large).expect("both levels are there");
+            assert!(
+                (0.999 * step.low..=1.001 * step.high).contains(&truth),
+                "{backend}, {between:?}: {truth} in {step:?}"
+            );
+        }
+    }
+}
+
+/// `1,720.6`.
+fn units_of_ten(value: f64) -> String {
+    let tenths = (10.0 * value).round() as u64;
+    format!("{}.{}", thousands((tenths / 10) as f64, ','), tenths % 10)
+}
+
+/// Clusters whose cost grows by laws that the model does not have, seen by the bandwidth of one case of several hosts.
+#[test]
+fn one_number_of_hosts_does_not_make_the_band_narrow() {
+    let laws: [(&str, Law); 6] = [
+        ("each doubling of the hosts adds a fifth", |case, _| 1.0 + 0.2 * f64::from(case.nodes).log2()),
+        ("each host takes a tenth of the bandwidth", |case, _| 1.0 + 0.1 * f64::from(case.nodes - 2)),
+        ("a switch of four hosts, its uplink shared by two", |case, _| if case.nodes > 4 { 1.3 } else { 1.0 }),
+        ("bandwidth needs large messages", |case, bytes| 1.0 + f64::from(case.ranks()) * 1e6 / (bytes + 1e6)),
+        ("a tree for small messages", |case, bytes| {
+            let hosts = f64::from(case.nodes);
+            1.0 - (1.0 - hosts.log2() / (hosts - 1.0)) * 1e6 / (bytes + 1e6)
+        }),
+        ("hierarchical", |case, _| {
+            let share = |members: u32| f64::from(members - 1) / f64::from(members);
+            share(case.nodes) / share(case.ranks())
+        }),
+    ];
+    for (name, law) in laws {
+        let (mut inside, mut all, mut widths) = (0, 0, Vec::new());
+        for between in [NETWORKS[1], NETWORKS[2], NETWORKS[3]] {
+            let cluster = AllReduceCluster { backend: "nccl", between, jitter: 0.02, drift: 0.005, law };
+            let truths = [("4n4g", "8n4g"), ("2n4g", "4n4g")].map(|(of, next)| (of, next, cluster.truth(next)));
+            for seed in 1..=10 {
+                let sweep = cluster.sweep(&MEASURED, seed);
+                for (of, next, truth) in truths {
+                    // What is predicted was not measured.
+                    if MEASURED.contains(&next) {
+                        sweep.remove(next);
+                    }
+                    let result = Folder::new();
+                    cluster.write_bandwidth(&result, &[of], seed);
+                    let band = predict(&evidence(&sweep, Some(&result)), case(next)).expect("the level is there").step;
+                    inside += u32::from((band.low..=band.high).contains(&truth));
+                    all += 1;
+                    widths.push((band.high - band.low) / band.mid);
+                }
+            }
+        }
+        let [width, widest] = [median(&widths).expect("some"), widths.iter().copied().fold(0.0, f64::max)];
+        println!("{name}: {inside} of {all}, {width} wide, {widest} at most");
+        assert!(f64::from(inside) >= 0.9 * f64::from(all), "{name}: {inside} of {all}");
+        // No band so wide that it would hold anything.
+        assert!(width < 0.8 && widest < 1.6, "{name}: {width} wide, {widest} at most");
+    }
+}
+
+#[test]
+fn a_bandwidth_result_of_one_number_of_hosts_asks_for_a_second() {
+    let cluster =
+        AllReduceCluster { backend: "nccl", between: NETWORKS[1], jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let (sweep, result) = (cluster.sweep(&MEASURED, 1), Folder::new());
+    cluster.write_bandwidth(&result, &["4n4g"], 1);
+    let predict =
+        || run(Some(&sweep.path()), &["--bandwidth", path(&result)]).1.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(predict().contains("measure a second: ringmark bandwidth --cases 4n4g,2n4g"), "{}", predict());
+    cluster.write_bandwidth(&result, &["2n4g"], 1);
+    assert!(!predict().contains("measure a second"), "{}", predict());
+}
+
+/// Latency that backward hides now and not with more hosts: a sweep alone does not show how much that is.
+#[test]
+fn much_latency_needs_a_bandwidth_result() {
+    for between in [(150e-6, 6e9), (900e-6, 12e9)] {
+        let cluster = AllReduceCluster { backend: "nccl", between, jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+        let (truth, sweep, result) = (cluster.truth("8n4g"), cluster.sweep(&MEASURED, 1), Folder::new());
+        cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 1);
+        let of = |result| predict(&evidence(&sweep, result), case("8n4g")).expect("both levels are there");
+        let (with, without) = (of(Some(&result)), of(None));
+        assert!((with.step.low..=with.step.high).contains(&truth), "{truth} in {with:?}");
+        assert!(truth > without.step.high && truth < 1.02 * without.step.high, "{truth} in {without:?}");
+    }
+}
+
+#[test]
+fn what_limits_a_case_is_what_the_cluster_lacks() {
+    let limit = |between, jitter| {
+        let cluster = AllReduceCluster { backend: "nccl", between, jitter, drift: 0.0, law: AS_THE_MODEL };
+        let (sweep, result) = (cluster.sweep(&MEASURED, 3), Folder::new());
+        cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 3);
+        predict(&evidence(&sweep, Some(&result)), case("8n4g")).expect("both levels are there").limit()
+    };
+    assert_eq!(limit((20e-6, 1e9), 0.0), Some(Limit::Bandwidth));
+    assert_eq!(limit((900e-6, 12e9), 0.0), Some(Limit::Latency));
+    assert_eq!(limit((5e-6, 100e9), 0.0), Some(Limit::Compute));
+    assert_eq!(limit((5e-6, 100e9), 0.1), Some(Limit::Waiting));
+
+    let cluster =
+        AllReduceCluster { backend: "nccl", between: (5e-6, 100e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    for (input, limited_by) in [(0.0, Limit::Compute), (0.01, Limit::Input)] {
+        let starved = Starved(cluster, input);
+        let predicted =
+            predict(&evidence(&starved.sweep(&MEASURED, 3), None), case("8n4g")).expect("both levels are there");
+        assert_eq!(predicted.limit(), Some(limited_by), "{:?}", predicted.losses);
+        let of = |limit| predicted.losses.iter().find(|lost| lost.0 == limit).expect("a part").1;
+        // What the hosts of the records lacked, and nothing of it is in the rest.
+        assert!((of(Limit::Input) - input).abs() < 1e-9 && of(Limit::Rest).abs() < 1e-9, "{:?}", predicted.losses);
+    }
+}
+
+#[test]
+fn a_line_of_known_latency_and_bandwidth_is_found_in_the_records() {
+    let cluster =
+        AllReduceCluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let (sweep, result) = (cluster.sweep(&MEASURED, 1), Folder::new());
+    cluster.write_bandwidth(&result, &["1n4g", "2n4g", "4n4g"], 1);
+    let (status, stdout, stderr) = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--json"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let group = &serde_json::from_str::<Value>(&stdout).expect("JSON")["groups"][0];
+    for (level, latency, bandwidth) in [("inside_host", 4e-6, 60.0), ("between_hosts", 20e-6, 3.0)] {
+        let of = |field: &str| group["levels"][level][field].as_f64().expect("a number");
+        assert!((of("latency_seconds") / latency - 1.0).abs() < 0.05, "{group}");
+        assert!((of("bandwidth_gb_per_second") / bandwidth - 1.0).abs() < 0.05, "{group}");
+        assert!((0.02..0.06).contains(&of("relative_residual")), "{group}");
+    }
+    let cases: Vec<&str> =
+        group["predictions"].as_array().expect("a list").iter().flat_map(|one| one["case"].as_str()).collect();
+    assert_eq!(cases, ["8n4g", "16n4g", "32n4g"], "twice, four and eight times the largest");
+    for prediction in group["predictions"].as_array().expect("a list") {
+        let of = |band: &str| ["low", "mid", "high"].map(|end| prediction[band][end].as_f64().expect("a number"));
+        let ([slow, _, fast], [least, _, most]) = (of("images_per_second"), of("efficiency"));
+        assert!(slow < fast && least < most && most <= 1.0, "{prediction}");
+        let lost: f64 =
+            prediction["lost_seconds"].as_array().expect("a list").iter().flat_map(|one| one["seconds"].as_f64()).sum();
+        let base = evidence(&sweep, None).case(case("1n1g")).expect("measured").step();
+        assert!((of("seconds_per_iteration")[1] - base - lost).abs() < 1e-9, "the losses add up: {prediction}");
+    }
+}
+
+fn path(folder: &Folder) -> &'static str {
+    // Of a test, which ends soon.
+    Box::leak(folder.path().to_str().expect("a plain name").to_owned().into_boxed_str())
+}
+
+#[test]
+fn the_search_ends_where_the_efficiency_falls_under_the_value() {
+    let cluster =
+        AllReduceCluster { backend: "nccl", between: (150e-6, 6e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let evidence = evidence(&cluster.sweep(&MEASURED, 1), None);
+    let middle = |case: Case| predict(&evidence, case).expect("both levels are there").efficiency.mid;
+    let measured = middle(case("4n4g"));
+    for value in [measured - 0.02, measured - 0.05, measured - 0.2] {
+        let under = search::under(&evidence, value).expect("both levels are there");
+        let found = under.mid.expect("latency grows for ever");
+        assert!(found.nodes > 4 && middle(found) < value, "{under:?}");
+        assert!(middle(Case { nodes: found.nodes - 1, ..found }) >= value, "the one before is not: {under:?}");
+        assert!(under.earliest.expect("before").nodes <= found.nodes);
+        assert!(under.latest.is_none_or(|latest| latest.nodes >= found.nodes), "{under:?}");
+    }
+    // Measured cases come first: crowding alone costs 6 %.
+    assert_eq!(search::under(&evidence, 0.97).expect("measured").mid, Some(case("1n4g")));
+    let never = search::under(&evidence, 0.001).expect("both levels are there");
+    assert_eq!((never.mid, never.last), (None, case("1024n4g")));
+}
+
+/// Logs as DLPerf wrote them: `speeds` of every run, by case.
+fn dlperf_logs(row: &ringmark::read::analyse::published::Published) -> Folder {
+    let folder = Folder::new();
+    for published in row.cases {
+        let medians = [published.median.0];
+        let speeds = if published.runs.is_empty() { &medians[..] } else { published.runs };
+        for (run, speed) in speeds.iter().enumerate() {
+            let name = format!("{}/rn50_b{}_{}_{}.log", published.case, row.batch_size, row.dtype, run + 1);
+            folder.log(&name, &[*speed; 120]);
+        }
+    }
+    folder
+}
+
+/// The figure in the README. FP32: every run that DLPerf published; FP16: its medians.
+#[test]
+fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
+    for (row, error) in DLPERF.iter().zip([-0.0087, -0.0027]) {
+        let logs = dlperf_logs(row);
+        let of_logs = search::backtest(&evidence(&logs, None)).expect("2n8g is there");
+        let of_row = search::backtest(&Evidence::of_published(row)).expect("2n8g is there");
+        for backtest in [&of_logs, &of_row] {
+            assert_eq!((backtest.predicted.case, backtest.predicted.reference), (case("4n8g"), Some(case("2n8g"))));
+            assert_eq!(backtest.from.len(), 5, "the case itself is not among them: {:?}", backtest.from);
+            assert!((backtest.error() - error).abs() < 1e-4, "{}", backtest.error());
+            assert!(backtest.is_inside(), "{backtest:?}");
+        }
+        let Prediction { step, .. } = of_row.predicted;
+        assert!((step.high - step.low) / step.mid < 0.11, "{step:?}");
+
+        // It can be wrong: four nodes that had done a fifth less are outside.
+        let mut slower = Evidence::of_published(row);
+        slower.cases.last_mut().expect("4n8g").runs.iter_mut().for_each(|run| run.step *= 1.25);
+        assert!(!search::backtest(&slower).expect("2n8g is there").is_inside());
+    }
+    // Their medians alone, one run a case.
+    let mut medians = Evidence::of_published(&DLPERF[0]);
+    for (case, published) in medians.cases.iter_mut().zip(DLPERF[0].cases) {
+        case.runs.truncate(1);
+        case.runs[0].step = 128.0 * f64::from(published.case.ranks()) / published.median.0;
+    }
+    let backtest = search::backtest(&medians).expect("2n8g is there");
+    assert!((backtest.error() + 0.0135).abs() < 1e-4 && backtest.is_inside(), "{}", backtest.error());
+    let step = backtest.predicted.step;
+    // By hand: 400.62 ms on one node, 21.18 ms more on two, times 31/30 or 31/15.
+    let one = 1024.0 / 2556.03;
+    let added = 2048.0 / 4855.34 - one;
+    assert!(
+        (step.low - (one + added * 31.0 / 30.0)).abs() < 1e-9 && (step.high - (one + added * 31.0 / 15.0)).abs() < 1e-9
+    );
+
+    let (status, stdout, stderr) = run(None, &["--backtest"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("the middle of the band is -0.9 % off"), "{stdout}");
+    assert!(stdout.contains("WARNING: DLPerf V100 FP16 b256: it measures the CPUs' input"), "{stdout}");
+    stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
+}
+
+#[test]
+fn a_backtest_of_a_sweep_leaves_out_its_largest_case() {
+    let cluster =
+        AllReduceCluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.02, drift: 0.005, law: AS_THE_MODEL };
+    let (sweep, result) = (cluster.sweep(&MEASURED, 2), Folder::new());
+    cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 2);
+    let (status, stdout, stderr) = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--backtest"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("backtest: 4n4g predicted from 1n1g, 1n4g, 2n4g; measured were"), "{stdout}");
+    assert!(stdout.contains("value lies in\n  the band") || stdout.contains("lies in the band"), "{stdout}");
+
+    let (status, _, stderr) = run(Some(&cluster.sweep(&["1n1g", "1n4g", "2n4g"], 2).path()), &["--backtest"]);
+    assert_eq!(status, Some(1));
+    let expected =
+        "ringmark: 2n4g cannot be predicted: without 2n4g the rest cannot say: no case of several hosts was measured";
+    assert!(stderr.starts_with(expected), "{stderr}");
+}
+
+#[test]
+fn no_level_is_crossed_that_was_never_measured() {
+    let cluster =
+        AllReduceCluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let one_host = evidence(&cluster.sweep(&["1n1g", "1n4g"], 1), None);
+    let several = evidence(&cluster.sweep(&["1n1g", "1n4g", "1n8g", "2n4g"], 1), None);
+    let refused = |evidence: &Evidence, name: &str| {
+        let refusal = predict(evidence, case(name)).expect_err("never measured");
+        (refusal.why, refusal.command)
+    };
+    for (evidence, name, why, command) in [
+        (
+            &one_host,
+            "2n4g",
+            "no case of several hosts was measured",
+            "--cases 2n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4",
+        ),
+        (&one_host, "1n8g", "no host was measured with 8 ranks, 4 is the most", "--cases 1n8g --batch-size 4"),
+        (&one_host, "1n2g", "no host was measured with 2 ranks: what ranks cost", "--cases 1n2g --batch-size 4"),
+        (
+            &several,
+            "4n8g",
+            "several hosts were measured (2n4g), but none with 8 ranks each",
+            "--cases 2n8g --batch-size 4",
+        ),
+        (&several, "4n16g", "no host was measured with 16 ranks, 8 is the most", "--cases 1n16g,2n16g --batch-size 4"),
+    ] {
+        let (said, measure) = refused(evidence, name);
+        assert!(said.starts_with(why), "{name}: {said}");
+        assert!(measure.starts_with("ringmark sweep ") && measure.contains(command), "{name}: {measure}");
+    }
+    let other = Evidence { model: Model::Resnet18, ..one_host.clone() };
+    let (_, measure) = refused(&other, "1n8g");
+    expect!["ringmark sweep --cases 1n8g --model resnet18 --batch-size 4 --dtype fp32"].assert_eq(&measure);
+    assert!(search::under(&one_host, 0.5).is_err(), "the search does not cross it either");
+
+    let sweep = cluster.sweep(&["1n1g", "1n4g"], 1);
+    let (status, stdout, stderr) = run(Some(&sweep.path()), &["--cases", "1n4g,2n4g,8n4g"]);
+    assert_eq!(status, Some(1));
+    assert!(stdout.contains("(measured)"), "what can be said is said: {stdout}");
+    expect![[r"
+        ringmark: 2n4g, 8n4g cannot be predicted: no case of several hosts was measured: what lies between hosts does not follow from one: ringmark sweep --cases 2n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4
+    "]].assert_eq(&stderr);
+}
+
+#[test]
+fn logs_without_one_host_cannot_say_what_several_add() {
+    let folder = Folder::new();
+    folder.log("2n8g/rn50_b128_fp32_1.log", &[4855.34; 120]);
+    let (status, stdout, stderr) = run(Some(&folder.path()), &["--cases", "4n8g"]);
+    assert_eq!(status, Some(1));
+    expect![[r"
+        not used: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 2n8g: sweep 1n1g as well
+        ringmark: 4n8g cannot be predicted: 1n8g was not measured, and without records nothing else tells what several hosts add: ringmark sweep --cases 1n8g --batch-size 128 --dtype fp32
+    "]].assert_eq(&stderr);
+    assert!(stdout.contains("WARNING: no run of 1n1g counts: speedup and efficiency are relative to 2n8g"), "{stdout}");
+}
+
+#[test]
+fn what_is_said_of_the_runs_is_said_of_the_prediction_and_what_the_straggler_costs() {
+    let folder = Folder::new();
+    for run in 1..=3 {
+        folder.run(&long_record("1n1g", run, 0.5, |_| ()));
+        folder.run(&long_record("1n2g", run, 0.5, |_| ()));
+        folder.run(&long_record("2n2g", run, 0.625, |iteration| {
+            iteration.before_allreduce[3].0 *= 2.0;
+            // Three ranks wait for the fourth.
+            for rank in 0..3 {
+                iteration.phases[Phase::ExposedAllreduce][rank].0 += 0.1;
+            }
+        }));
+    }
+    let (status, stdout, stderr) = run(Some(&folder.path()), &["--cases", "2n2g,4n2g"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let warning = "WARNING: 2n2g, 3 of 3 runs, here run 1: rank 3 on host a is a straggler: ";
+    assert!(stdout.replace("\n  ", " ").contains(warning), "{stdout}");
+    assert!(
+        stdout.replace("\n  ", " ").contains("As if no rank waited for another, as they did for rank 3 on host a when"),
+        "{stdout}"
+    );
+    let (_, stdout, _) = run(Some(&folder.path()), &["--cases", "2n2g,4n2g", "--json"]);
+    let json: Value = serde_json::from_str(&stdout).expect("JSON");
+    let group = &json["groups"][0];
+    assert_eq!((&json["kind"], &group["straggler"]), (&"ringmark-prediction".into(), &"rank 3 on host a".into()));
+    let speed = |predictions: &Value, index: usize| -> (String, f64) {
+        let prediction = &predictions[index];
+        let case = prediction["case"].as_str().expect("a case").to_owned();
+        (case, prediction["images_per_second"]["mid"].as_f64().expect("a number"))
+    };
+    let (with, without) = (speed(&group["predictions"], 1), speed(&group["predictions_without_straggler"], 0));
+    assert_eq!((with.0.as_str(), without.0.as_str()), ("4n2g", "4n2g"), "what was measured is not foretold");
+    assert!(without.1 > 1.05 * with.1, "{without:?} {with:?}");
+}
+
+#[test]
+fn far_cases_and_single_runs_are_warned_of() {
+    let logs = dlperf_logs(&DLPERF[1]);
+    let (status, stdout, stderr) = run(Some(&logs.path()), &["--cases", "32n8g,64n8g"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("WARNING: 64n8g: more than 8 times the 32 ranks"), "{stdout}");
+    assert!(stdout.contains("WARNING: one run of 4n8g: the spread of runs is not in the band"), "{stdout}");
+}
+
+#[test]
+fn a_bandwidth_result_must_be_of_what_the_runs_did() {
+    let cluster =
+        AllReduceCluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let sweep = cluster.sweep(&["1n1g", "2n4g"], 1);
+    let changed = |change: &dyn Fn(&mut BandwidthRecord)| {
+        let mut made = cluster.bandwidth("2n4g", 0.0, &mut Random(1));
+        change(&mut made);
+        let folder = Folder::new();
+        let mut bytes = Vec::new();
+        made.write(&mut bytes).expect("memory takes it");
+        folder.write("2n4g/bandwidth.json", bytes);
+        run(Some(&sweep.path()), &["--bandwidth", path(&folder)])
+    };
+    assert_eq!(changed(&|_| {}).0, Some(0));
+    let on_gpus = |made: &mut BandwidthRecord| made.ranks.iter_mut().for_each(|rank| rank.device = DeviceKind::Cuda);
+    let wrong = |made: &mut BandwidthRecord| made.results[3].in_place.as_mut().expect("measured").wrong = Some(5);
+    for (change, message) in [
+        (&on_gpus as &dyn Fn(&mut BandwidthRecord), "it was measured on cuda, the runs on cpu"),
+        (&|made| made.config.exchange.wire = Wire::Fp16, "it sent fp16, the runs fp32: measure it with --wire fp32"),
+        (&|made| made.config.optimizer = OptimizerChoice::Sgd, "the weight update is in its times"),
+        (&wrong, "2n4g/bandwidth.json: 5 elements are wrong: mend that first"),
+    ] {
+        let (status, _, stderr) = changed(change);
+        assert_eq!(status, Some(2), "{message}: {stderr}");
+        assert!(stderr.contains(message), "{stderr}");
+    }
+    // Times that no line explains are warned of.
+    let (_, stdout, _) = changed(&|made| {
+        for (index, result) in made.results.iter_mut().enumerate().filter(|(index, _)| index % 2 == 0) {
+            let timing = result.in_place.as_mut().expect("measured");
+            timing.seconds.iter_mut().flatten().for_each(|time| time.0 *= 1.0 + index as f64);
+        }
+    });
+    assert!(stdout.contains("explain the measured sizes only to"), "{stdout}");
+}
+
+#[test]
+fn what_is_asked_wrongly_is_told_with_exit_status_2() {
+    let cluster =
+        AllReduceCluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let (sweep, mpi, empty) = (cluster.sweep(&["1n1g", "2n4g"], 1), Folder::new(), Folder::new());
+    AllReduceCluster { backend: "mpi", ..cluster }.write_bandwidth(&mpi, &["2n4g"], 1);
+    let (sweep, mpi, empty) = (sweep.path(), path(&mpi), path(&empty));
+    for (folder, options, message) in [
+        (None, &[][..], "required arguments were not provided"),
+        (Some(sweep.as_path()), &["--efficiency-below", "80"], "choose 1% to 99%, as 80%"),
+        (Some(sweep.as_path()), &["--bandwidth", empty], "holds no sound <case>/bandwidth.json"),
+        (
+            Some(sweep.as_path()),
+            &["--bandwidth", mpi],
+            "the bandwidth of 2n4g says nothing of rn50: it was measured by mpi, the runs' gradients were summed by nccl",
+        ),
+        (Some(Path::new("/nowhere")), &[], "/nowhere cannot be read"),
+    ] {
+        let (status, _, stderr) = run(folder, options);
+        assert_eq!(status, Some(2), "{options:?}: {stderr}");
+        assert!(stderr.contains(message), "{options:?}: {stderr}");
+    }
+}

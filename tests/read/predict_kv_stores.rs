@@ -1,0 +1,435 @@
+//! `ringmark predict` of kv-stores that are no all-reduce: clusters whose truth is known by laws of their own, message by message,
+//! and what is refused.
+
+use expect_test::expect;
+use ringmark::read::analyse::figures::Group;
+use ringmark::read::analyse::prediction::evidence::Evidence;
+use ringmark::read::analyse::prediction::model::predict;
+use ringmark::read::analyse::prediction::parts::Limit;
+use ringmark::read::analyse::prediction::strategy::Strategy;
+use ringmark::read::extract;
+use ringmark_core::benchmark::compression::GradientCompression;
+use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
+use ringmark_core::dimension::{Bytes, Case, Phase};
+use ringmark_core::stats::exchange_growth::BUSIEST_LINK;
+use serde_json::Value;
+
+use crate::support::kv_store_cluster::{Exchange, KvStoreCluster, NETWORKS, Way};
+use crate::support::model_cluster::ModelCluster;
+use crate::support::random::Random;
+use crate::support::runs::{Folder, long_record};
+use crate::support::sandbox::{self, refused, ringmark};
+
+fn case(name: &str) -> Case {
+    name.parse().expect("a case")
+}
+
+fn group_of(folder: &Folder, kv_store: KvStore) -> Group {
+    let extraction = extract::read(&folder.path(), None).expect("a folder of runs");
+    let is_of = |group: &Group| group.conditions.kv_store == kv_store;
+    extraction.groups.into_iter().find(is_of).expect("a group of it")
+}
+
+fn evidence(folder: &Folder, kv_store: KvStore) -> Evidence {
+    let group = group_of(folder, kv_store);
+    let strategy = Strategy::of_group(&group).expect("it can be predicted");
+    Evidence::of_group(&group, strategy).expect("runs that count")
+}
+
+const MEASURED: [&str; 4] = ["1n1g", "1n2g", "2n2g", "4n2g"];
+
+/// How many of 60 sweeps hold the truth of twice the hosts in the band; at least nine of ten must.
+fn assert_covered(exchange: Exchange, most_off: f64) {
+    let (mut inside, mut widths, mut off) = (0, Vec::new(), Vec::new());
+    for network in NETWORKS {
+        let cluster = KvStoreCluster { exchange, network, jitter: 0.02, drift: 0.005 };
+        let truths = ["8n2g", "4n2g"].map(|next| (next, cluster.truth(next)));
+        for seed in 1..=10 {
+            let sweep = cluster.sweep(&MEASURED, seed);
+            for (next, truth) in truths {
+                // What is predicted was not measured.
+                if MEASURED.contains(&next) {
+                    sweep.remove(next);
+                }
+                let evidence = evidence(&sweep, cluster.kv_store());
+                let band = predict(&evidence, case(next)).expect("the level is there").step;
+                inside += u32::from((band.low..=band.high).contains(&truth));
+                widths.push((band.high - band.low) / truth);
+                off.push((band.mid / truth - 1.0).abs());
+            }
+        }
+    }
+    let all = widths.len();
+    let median = |values: &mut Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let (width, off) = (median(&mut widths), median(&mut off));
+    println!("{exchange:?}: {inside} of {all}, width {width:.2}, middle off by {off:.2}");
+    assert!(f64::from(inside) >= 0.9 * all as f64, "{exchange:?}: {inside} of {all}");
+    // No band so wide that it would hold anything.
+    assert!(width < 1.4 && off < most_off, "{exchange:?}: {width}, {off}");
+}
+
+#[test]
+fn twice_the_hosts_of_owners_are_in_the_band_however_arrays_travel() {
+    for (kv_store, way) in [
+        (KvStore::Device, Way::Straight),
+        (KvStore::Device, Way::AtOnce),
+        (KvStore::Device, Way::Tree),
+        (KvStore::Device, Way::Chain),
+        (KvStore::Nccl, Way::Straight),
+        (KvStore::Nccl, Way::Tree),
+    ] {
+        // A chain is the extreme, and the middle far from it.
+        assert_covered(Exchange::Owners(kv_store, way), if way == Way::Chain { 0.7 } else { 0.3 });
+    }
+}
+
+#[test]
+fn twice_the_hosts_of_servers_are_in_the_band_wherever_they_run() {
+    for (number, has_own_hosts) in [(None, false), (None, true), (Some(1), true), (Some(2), true), (Some(2), false)] {
+        assert_covered(Exchange::Servers(number, has_own_hosts), 0.3);
+    }
+}
+
+/// Of one seed each: the truth of clusters with other servers than were measured.
+#[test]
+fn servers_that_were_not_measured_can_be_asked_for() {
+    for network in NETWORKS {
+        let cluster = |number| KvStoreCluster {
+            exchange: Exchange::Servers(Some(number), true),
+            network,
+            jitter: 0.02,
+            drift: 0.005,
+        };
+        let measured = cluster(1).sweep(&MEASURED, 3);
+        for servers in [2, 4] {
+            let own = evidence(&measured, KvStore::DistSync);
+            let strategy = own.strategy.clone().with_servers(servers).expect("fewer than arrays");
+            let asked = Evidence { strategy, ..own };
+            for next in ["4n2g", "8n2g"] {
+                let prediction = predict(&asked, case(next)).expect("the level is there");
+                assert_eq!(
+                    prediction.reference,
+                    Some(case("4n2g")),
+                    "another number of servers is not what was measured"
+                );
+                let (band, truth) = (prediction.step, cluster(servers).truth(next));
+                let what = format!("{network:?}, {servers} servers, {next}: {truth} in {band:?}");
+                println!("{what}");
+                assert!((band.low..=band.high).contains(&truth), "{what}");
+            }
+            // What one host did has been measured, with what served it.
+            assert_eq!(predict(&asked, case("1n2g")).expect("measured").reference, None);
+        }
+        let error = evidence(&measured, KvStore::DistSync).strategy.with_servers(13).expect_err("more than arrays");
+        assert_eq!(
+            error.to_string(),
+            "--servers 13: the network has 12 arrays to share out, choose at most as many servers"
+        );
+    }
+}
+
+/// Runs of ring, device, dist_sync, dist_async and local over one single rank of ring.
+fn several() -> Folder {
+    let (network, mut noise) = (NETWORKS[1], Random(5));
+    let of = |exchange| KvStoreCluster { exchange, network, jitter: 0.0, drift: 0.0 };
+    let device = of(Exchange::Owners(KvStore::Device, Way::Tree));
+    let folder = device.sweep(&MEASURED, 1);
+    for name in &MEASURED[1..] {
+        for run in 1..=5 {
+            let served = of(Exchange::Servers(None, false)).record(name, run, 14, &mut noise);
+            let mut ring = device.record(name, run, 14, &mut noise);
+            ring.header.config.kv_store = KvStoreConfig::default();
+            let mut asynchronous = served.clone();
+            asynchronous.header.config.kv_store.kv_store = KvStore::DistAsync;
+            let mut local = device.record("1n2g", run, 14, &mut noise);
+            local.header.config.kv_store.kv_store = KvStore::Local;
+            [served, ring, asynchronous, local].iter().for_each(|record| folder.run(record));
+        }
+    }
+    folder
+}
+
+fn said(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
+    let folder = several();
+    let predict = |options: &[&str]| sandbox::run(ringmark("predict").arg(folder.path()).args(options));
+    let (status, stdout, stderr) = predict(&["--cases", "8n2g", "--explain"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    for kv_store in ["dist_async", "local"] {
+        assert!(stderr.contains(&format!("kv-store {kv_store} is not predicted from these runs: ")), "{stderr}");
+    }
+    assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
+    let stdout = said(&stdout);
+    // In the order of the tables: ring, device, dist_sync.
+    let middles: Vec<&str> = stdout.split("mid: ").skip(1).map(|rest| &rest[..8]).collect();
+    assert_eq!(middles, ["half way", "half way", "by the b"], "{stdout}");
+    for sentence in [
+        "measured: 1n1g (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g no bandwidth",
+        "measured: 1n1g of ring (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g of ring kv-store device: \
+         buckets go straight to their owners, to several at once, and their weights come back. Extremes: ",
+        "H - 1 times the bytes in and out of the owner's host (7 times for 8n2g, 3 for 4n2g)",
+        // 102.12 MB of weights, of which the server that holds most has 0.264 and 0.150: a little more than 153.2 and 178.7.
+        "kv-store dist_sync: a server for each host, as measured, and no more than the network has arrays, on the hosts of the \
+         ranks in turn. A step moves over the busiest link, one way: measured 4n2g with 4 servers 156.1 MB, 8n2g with 8 servers 193.8 MB",
+    ] {
+        assert!(stdout.contains(sentence), "{sentence}: {stdout}");
+    }
+
+    let (_, stdout, _) = predict(&["--cases", "4n2g,8n2g", "--json"]);
+    let json: Value = serde_json::from_str(&stdout).expect("JSON");
+    let groups = json["groups"].as_array().expect("groups");
+    let told: Vec<(&str, Value, Value, Value)> = groups
+        .iter()
+        .map(|group| {
+            let grown = &group["predictions"][1];
+            let kv_store = group["kv_store"].as_str().expect("a name");
+            (kv_store, group["base_kv_store"].clone(), grown["servers"].clone(), grown["reference"].clone())
+        })
+        .collect();
+    let reference = Value::from("4n2g");
+    assert_eq!(
+        told,
+        [
+            ("ring", "ring".into(), Value::Null, reference.clone()),
+            ("device", "ring".into(), Value::Null, reference.clone()),
+            ("dist_sync", "ring".into(), 8.into(), reference),
+        ]
+    );
+    for group in groups {
+        let base = evidence(&folder, KvStore::Device).case(case("1n1g")).expect("measured").step();
+        let grown = &group["predictions"][1];
+        let lost = grown["lost_seconds"].as_array().expect("a list").iter().flat_map(|one| one["seconds"].as_f64());
+        let step = grown["seconds_per_iteration"]["mid"].as_f64().expect("a number");
+        assert!((step - base - lost.sum::<f64>()).abs() < 1e-9, "the losses add up: {grown}");
+    }
+    assert_eq!(groups[1]["predictions"][1]["limited_by"], Limit::Exchange.text());
+
+    // One alone, and the same with other servers: what was measured is asked for again.
+    let (status, stdout, stderr) = predict(&["--kv-store", "dist_sync_device"]);
+    assert_eq!(status, Some(2), "{stdout}");
+    expect![[r"
+        ringmark: no run is of --kv-store dist_device_sync, and what it costs does not follow from others: the runs are of ring, local, device, dist_sync, dist_async; sweep these cases with --kv-store dist_device_sync, or choose one that was measured
+    "]].assert_eq(&stderr);
+    let (status, stdout, stderr) = predict(&["--kv-store", "dist_sync", "--servers", "2", "--json"]);
+    assert_eq!((status, stderr.as_str()), (Some(0), ""));
+    let json: Value = serde_json::from_str(&stdout).expect("JSON");
+    let predictions = json["groups"][0]["predictions"].as_array().expect("a list");
+    let cases = predictions
+        .iter()
+        .map(|one| (one["case"].as_str().expect("a case"), one["servers"].as_u64(), one["measured"].as_bool()));
+    let asked = |case| (case, Some(2), Some(false));
+    assert_eq!(cases.collect::<Vec<_>>(), ["4n2g", "8n2g", "16n2g", "32n2g"].map(asked));
+    let (status, stdout, _) = predict(&["--kv-store", "device", "--efficiency-below", "20%", "--backtest"]);
+    assert_eq!(status, Some(0), "{stdout}");
+    assert!(said(&stdout).contains("lies in the band"), "{stdout}");
+}
+
+#[test]
+fn the_single_rank_of_ring_has_no_servers() {
+    let options = ["--kv-store", "dist_sync", "--cases", "1n1g,8n2g"];
+    let (_, stdout, _) = sandbox::run(ringmark("predict").arg(several().path()).args(options));
+    let servers = |case: &str| {
+        let rows = stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.filter(|row| row.len() > 8 && row[0] == case).map(|row| row[2].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((servers("1n1g"), servers("8n2g")), (vec!["-".to_owned()], vec!["8".to_owned()]), "{stdout}");
+}
+
+#[test]
+fn what_cannot_be_predicted_of_a_kv_store_is_told() {
+    let folder = several();
+    let error = |folder: &Folder, options: &[&str]| refused(ringmark("predict").arg(folder.path()).args(options), 2);
+    for (options, message) in [
+        (&["--kv-store", "dist_async"][..], "its ranks do not wait for each other"),
+        (&["--kv-store", "local"], "it sums in the memory of one host, and predict goes from several hosts to more"),
+        (
+            &["--kv-store", "device", "--servers", "2"],
+            "--servers 2 is for runs with servers (--kv-store dist_sync or dist_device_sync), and these are of device: leave it out",
+        ),
+        (&["--servers", "13"], "--servers 13: the network has 12 arrays to share out, choose at most as many servers"),
+        (&["--servers", "0"], "0 is not in 1..=65536"),
+        (&["--servers", "2", "--backtest"], "cannot be used with '--backtest'"),
+        (&["--kv-store", "nobody"], "invalid value 'nobody'"),
+    ] {
+        let error = error(&folder, options);
+        assert!(error.contains(message), "{options:?}: {error}");
+    }
+
+    let coded = Folder::new();
+    let cluster = KvStoreCluster {
+        exchange: Exchange::Owners(KvStore::Device, Way::Tree),
+        network: NETWORKS[0],
+        jitter: 0.0,
+        drift: 0.0,
+    };
+    for name in MEASURED {
+        let mut made = cluster.record(name, 1, 14, &mut Random(1));
+        made.header.config.kv_store = KvStoreConfig::default();
+        made.header.config.gradient_compression = GradientCompression::TopK { ratio: 0.01 };
+        coded.run(&made);
+    }
+    let refusal = error(&coded, &[]);
+    expect![[r"
+        ringmark: rn50: kv-store ring is not predicted from these runs: with --gradient-compression topk:0.01 every rank gets the codes of all and decodes them, which no law of an all-reduce describes
+    "]].assert_eq(&refusal);
+
+    // No single rank, of it or of ring.
+    std::fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
+    let without = error(&folder, &["--kv-store", "device"]);
+    assert!(without.contains("no run of 1n1g counts, and only its update tells how much"), "{without}");
+    let group = group_of(&folder, KvStore::DistSync);
+    assert!(Strategy::of_group(&group).is_ok(), "with servers nothing is told from the update");
+
+    // No records.
+    for name in ["1n2g", "2n2g", "4n2g"] {
+        for entry in std::fs::read_dir(folder.path().join(name)).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|extension| extension == "jsonl") {
+                std::fs::remove_file(path).expect("removed");
+            }
+        }
+    }
+    let without = error(&folder, &["--kv-store", "dist_sync", "--warmup", "2"]);
+    assert!(without.contains("there are logs without records (.jsonl)"), "{without}");
+}
+
+#[test]
+fn a_kv_store_of_which_no_run_counts_is_told_so() {
+    let cluster = KvStoreCluster {
+        exchange: Exchange::Owners(KvStore::Device, Way::Tree),
+        network: NETWORKS[0],
+        jitter: 0.0,
+        drift: 0.0,
+    };
+    let folder = Folder::new();
+    for name in MEASURED {
+        let mut made = cluster.record(name, 1, 14, &mut Random(1));
+        let end = made.end.as_mut().expect("an end");
+        end.failure = (made.header.config.kv_store.kv_store == KvStore::Device).then(|| "weights differ".to_owned());
+        folder.run(&made);
+    }
+    let error = refused(ringmark("predict").arg(folder.path()).args(["--kv-store", "device"]), 2);
+    expect![[r"
+        not used: 1n2g/rn50_b4_fp32_device_1.jsonl: the run failed: weights differ: repeat it
+        not used: 2n2g/rn50_b4_fp32_device_1.jsonl: the run failed: weights differ: repeat it
+        not used: 4n2g/rn50_b4_fp32_device_1.jsonl: the run failed: weights differ: repeat it
+        ringmark: rn50_b4_fp32_device_cpu: kv-store device is not predicted from these runs: no run of it counts
+    "]]
+    .assert_eq(&error);
+}
+
+/// A run of 12 arrays that are cut into equal slices, 48 MB together, with the servers on these hosts in turn.
+fn served_by(folder: &Folder, name: &str, number: Option<u32>, hosts: &[&str]) {
+    let exchange = Exchange::Servers(number, false);
+    let mut made =
+        KvStoreCluster { exchange, network: NETWORKS[0], jitter: 0.0, drift: 0.0 }.record(name, 1, 14, &mut Random(1));
+    if case(name).ranks() > 1 {
+        made.header.buckets = vec![Bytes(4_000_000); 12];
+    }
+    let used = made.end.as_mut().expect("an end").kv_store.iter_mut();
+    let servers = used.flat_map(|used| &mut used.servers);
+    servers.zip(hosts.iter().cycle()).for_each(|(server, host)| server.host = (*host).to_owned());
+    folder.run(&made);
+}
+
+#[test]
+fn servers_are_where_they_ran_and_are_assumed_to_stay_on_as_many_hosts() {
+    for (number, hosts, expected) in [
+        // --server-hosts s,t: s and t have a server each for two hosts, and two for four.
+        (None, &["s", "t"][..], [1.0, 2.0, 4.0]),
+        (Some(2), &["s", "t"], [1.0, 2.0, 4.0]),
+        (Some(2), &["s"], [2.0, 4.0, 8.0]),
+        // All of them on the host of the first rank: the others push all to it.
+        (Some(2), &["host0"], [1.0, 3.0, 7.0]),
+        // As a sweep places them by itself.
+        (Some(2), &["host0", "host1"], [1.0, 2.0, 4.0]),
+        (None, &["host0", "host1", "host2", "host3"], [1.0, 1.5, 1.75]),
+        // Hosts that have ranks only in the larger case.
+        (None, &["host2", "host3"], [1.0, 2.0, 4.0]),
+    ] {
+        let folder = Folder::new();
+        ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, number, hosts));
+        let strategy = Strategy::of_group(&group_of(&folder, KvStore::DistSync)).expect("it can be predicted");
+        let [two, four] = ["2n2g", "4n2g"].map(|name| strategy.measured_laws(case(name)));
+        let laws = [two, four, strategy.laws(case("8n2g"))];
+        let of_weights = laws.map(|laws| (laws.parts[BUSIEST_LINK] / 48e4).round() / 100.0);
+        assert_eq!(of_weights, expected, "{number:?} on {hosts:?}");
+    }
+    let folder = Folder::new();
+    ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, None, &["s", "t"]));
+    let (_, stdout, _) =
+        sandbox::run(ringmark("predict --kv-store dist_sync --cases 8n2g --explain").arg(folder.path()));
+    let sentence = "in turn on no more than 2 hosts of their own, as measured. A step moves over the busiest link, one way: measured \
+                    4n2g with 4 servers 96.0 MB, 8n2g with 8 servers 192.0 MB";
+    assert!(said(&stdout).contains(sentence), "{stdout}");
+}
+
+#[test]
+fn the_command_that_measures_what_is_missing_starts_servers_as_they_were() {
+    let options = |number: Option<u32>, hosts: &[&str]| {
+        let folder = Folder::new();
+        ["1n1g", "1n2g", "2n2g"].iter().for_each(|name| served_by(&folder, name, number, hosts));
+        let (status, _, stderr) =
+            sandbox::run(ringmark("predict --kv-store dist_sync --cases 4n4g").arg(folder.path()));
+        assert_eq!(status, Some(1), "{stderr}");
+        let (_, command) = stderr.trim_end().split_once("ringmark sweep --cases 1n4g,2n4g ").expect("a command");
+        command.replace("--batch-size 4 --dtype fp32 --kv-store dist_sync", "").trim_start().to_owned()
+    };
+    let hosts = "--hosts HOST1:4,HOST2:4";
+    assert_eq!(options(Some(4), &["host0", "host1"]), format!("--servers 4 {hosts}"));
+    assert_eq!(options(None, &["host0", "host1"]), hosts);
+    assert_eq!(options(None, &["s", "t"]), format!("--server-hosts SERVER1,SERVER2 {hosts}"));
+    assert_eq!(options(Some(4), &["s"]), format!("--servers 4 --server-hosts SERVER1 {hosts}"));
+    assert_eq!(options(Some(4), &["host0"]), format!("--servers 4 --server-hosts HOST1 {hosts}"));
+}
+
+#[test]
+fn the_largest_case_with_other_servers_is_told_without_its_straggler_too() {
+    let folder = Folder::new();
+    for run in 1..=3 {
+        folder.run(&long_record("1n1g", run, 0.5, |_| ()));
+        let mut made = long_record("2n2g", run, 0.625, |iteration| {
+            iteration.before_allreduce[3].0 *= 2.0;
+            // Three ranks wait for the fourth.
+            for rank in 0..3 {
+                iteration.phases[Phase::ExposedAllreduce][rank].0 += 0.1;
+            }
+        });
+        made.header.buckets = vec![Bytes(8_000_000); 12];
+        made.header.config.kv_store =
+            KvStoreConfig { kv_store: KvStore::DistSync, servers: Some(2), ..KvStoreConfig::default() };
+        folder.run(&made);
+    }
+    let (status, stdout, stderr) =
+        sandbox::run(ringmark("predict --servers 1 --kv-store dist_sync").arg(folder.path()).arg("--json"));
+    assert_eq!(status, Some(0), "{stderr}");
+    let group = &serde_json::from_str::<Value>(&stdout).expect("JSON")["groups"][0];
+    for predictions in ["predictions", "predictions_without_straggler"] {
+        let cases = group[predictions].as_array().expect("a list").iter().flat_map(|one| one["case"].as_str());
+        assert_eq!(cases.collect::<Vec<_>>(), ["2n2g", "4n2g", "8n2g", "16n2g"], "{predictions}");
+    }
+}
+
+#[test]
+fn servers_of_which_some_share_a_host_with_ranks_are_refused() {
+    let cluster =
+        KvStoreCluster { exchange: Exchange::Servers(Some(2), true), network: NETWORKS[0], jitter: 0.0, drift: 0.0 };
+    let folder = Folder::new();
+    for name in MEASURED {
+        let mut made = cluster.record(name, 1, 14, &mut Random(1));
+        let end = made.end.as_mut().expect("an end");
+        end.kv_store.iter_mut().for_each(|used| used.servers[0].host = "host0".to_owned());
+        folder.run(&made);
+    }
+    let error = refused(ringmark("predict").arg(folder.path()).args(["--kv-store", "dist_sync"]), 2);
+    expect![[r"
+        ringmark: rn50_b4_fp32_dist-sync_cpu: kv-store dist_sync is not predicted from these runs: in 2n2g some of its servers are on hosts of ranks and some are not: measure it with all of them on one kind of host (--server-hosts)
+    "]].assert_eq(&error);
+}

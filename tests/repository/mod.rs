@@ -1,0 +1,7 @@
+//! The repository itself: sources, documents, schemas, scripts.
+
+mod architecture;
+mod documents;
+mod habits;
+mod schema;
+mod setup;

@@ -1,0 +1,133 @@
+//! Which build of libtorch `scripts/setup.sh` chooses for a machine: asked for by `--which`, of a stub of the driver.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::sandbox::{refused, run, words};
+use crate::support::stub_driver;
+
+/// A folder in which wheels are, or are to be, installed.
+struct Machine {
+    folder: TempDir,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        Machine { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    /// With wheels from `index`, as the set-up notes it.
+    fn with(set: &str, index: &str) -> Machine {
+        let machine = Machine::new();
+        let folder = machine.folder.path().join("venv");
+        fs::create_dir(&folder).expect("made");
+        fs::write(folder.join("ringmark-wheels"), format!("{set} {index}\n")).expect("written");
+        machine
+    }
+
+    /// `setup.sh --which` with these variables, which may be the stub's.
+    fn which(&self, variables: &str) -> Command {
+        let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/setup.sh"));
+        command.arg("--libtorch").arg(self.folder.path()).arg("--which");
+        for variable in ["LIBTORCH", "RINGMARK_TORCH", "RINGMARK_TORCH_INDEX", "CUDA_VISIBLE_DEVICES"] {
+            command.env_remove(variable);
+        }
+        command.env("LD_LIBRARY_PATH", stub_driver::folder());
+        command.envs(words(variables).filter_map(|variable| variable.split_once('=')));
+        command
+    }
+
+    fn chooses(&self, variables: &str, build: &str, reason: &str) {
+        let (status, stdout, stderr) = run(&mut self.which(variables));
+        assert_eq!((status, stdout), (Some(0), format!("{build}: {reason}\n")), "{variables}: {stderr}");
+    }
+
+    fn refuses(&self, variables: &str, reasons: &[&str]) {
+        let said = refused(&mut self.which(variables), 1);
+        assert!(reasons.iter().all(|reason| said.contains(reason)), "{variables}: {said}");
+    }
+}
+
+#[test]
+fn the_driver_and_every_gpu_decide_which_cuda_build_is_installed() {
+    let machine = Machine::new();
+    let both = [
+        ("STUB_VERSION=13000 STUB_CAPABILITIES=90", "cu130", "driver CUDA 13.0, compute capability 9.0"),
+        ("STUB_VERSION=13010 STUB_CAPABILITIES=75", "cu130", "driver CUDA 13.1, compute capability 7.5"),
+        ("STUB_VERSION=13000 STUB_CAPABILITIES=70", "cu126", "driver CUDA 13.0, compute capability 7.0"),
+        ("STUB_VERSION=13000 STUB_CAPABILITIES=90,70,90", "cu126", "driver CUDA 13.0, compute capability 7.0 9.0"),
+        ("STUB_VERSION=12080 STUB_CAPABILITIES=90", "cu126", "driver CUDA 12.8, compute capability 9.0"),
+        ("STUB_VERSION=12000 STUB_CAPABILITIES=80,80", "cu126", "driver CUDA 12.0, compute capability 8.0"),
+        (
+            "STUB_VERSION=12080 STUB_CAPABILITIES=80 RINGMARK_TORCH=cuda",
+            "cu126",
+            "driver CUDA 12.8, compute capability 8.0",
+        ),
+    ];
+    for (variables, build, reason) in both {
+        machine.chooses(variables, build, reason);
+    }
+}
+
+#[test]
+fn a_machine_that_no_cuda_build_serves_is_told_what_each_needs() {
+    let machine = Machine::new();
+    for (variables, what) in [
+        ("STUB_VERSION=11080", "driver CUDA 11.8, compute capability 9.0"),
+        ("STUB_VERSION=12080 STUB_CAPABILITIES=120", "driver CUDA 12.8, compute capability 12.0"),
+        ("STUB_CAPABILITIES=70,100", "driver CUDA 13.0, compute capability 7.0 10.0"),
+    ] {
+        let needs = "cu130 needs a driver of CUDA 13.0 (580) or newer and compute capability 7.5";
+        machine.refuses(variables, &[what, needs, "CUDA 12.0 (525)", "Update the driver", "RINGMARK_TORCH=cpu"]);
+    }
+}
+
+#[test]
+fn a_driver_that_fails_is_an_error_and_no_reason_to_install_the_build_for_cpus() {
+    let machine = Machine::new();
+    for variables in ["STUB_INIT=999", "STUB_INIT=999 RINGMARK_TORCH=cuda"] {
+        machine.refuses(variables, &["cuInit", "CUDA error 999 (CUDA_ERROR_UNKNOWN)", "RINGMARK_TORCH=cpu"]);
+    }
+    machine.refuses("STUB_INIT=803", &["CUDA error 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)"]);
+    machine.chooses("STUB_INIT=999 RINGMARK_TORCH=cpu", "cpu", "RINGMARK_TORCH=cpu asks for it");
+    machine.chooses("STUB_INIT=999 RINGMARK_TORCH=cu126", "cu126", "RINGMARK_TORCH=cu126 asks for it");
+    // What is installed stays, and is not silent.
+    let reason = "it is installed, but cuInit of the NVIDIA driver failed: CUDA error 999 (CUDA_ERROR_UNKNOWN)";
+    Machine::with("cpu", "default").chooses("STUB_INIT=999", "cpu", reason);
+}
+
+#[test]
+fn a_machine_without_a_gpu_gets_the_build_for_cpus_and_is_told_how_to_have_cuda() {
+    let machine = Machine::new();
+    let fix = "where other hosts have GPUs: RINGMARK_TORCH=cuda scripts/setup.sh";
+    for (variables, why) in [
+        ("STUB_CAPABILITIES=", "cuInit of the NVIDIA driver failed: CUDA error 100 (CUDA_ERROR_NO_DEVICE)"),
+        ("STUB_INIT=34", "cuInit of the NVIDIA driver failed: CUDA error 34 (CUDA_ERROR_STUB_LIBRARY)"),
+    ] {
+        machine.chooses(variables, "cpu", &format!("{why}; {fix}"));
+    }
+    let asked = "RINGMARK_TORCH=cuda asks for CUDA, and cuInit of the NVIDIA driver failed: CUDA error 100 \
+                 (CUDA_ERROR_NO_DEVICE)";
+    machine.chooses("STUB_CAPABILITIES= RINGMARK_TORCH=cuda", "cu130", asked);
+}
+
+#[test]
+fn what_is_installed_stays_where_it_serves_and_goes_where_it_cannot() {
+    let cu126 = "https://download.pytorch.org/whl/cu126";
+    let machine = "driver CUDA 13.0, compute capability";
+    Machine::with("cuda", cu126).chooses("STUB_CAPABILITIES=90", "cu126", &format!("{machine} 9.0"));
+    Machine::with("cuda", cu126).chooses("STUB_CAPABILITIES=100", "cu130", &format!("{machine} 10.0"));
+    Machine::with("cuda", "default").chooses("STUB_CAPABILITIES=70", "cu126", &format!("{machine} 7.0"));
+    Machine::with("cpu", "default").chooses("STUB_CAPABILITIES=90", "cu130", &format!("{machine} 9.0"));
+    // An index of the user's own is the user's choice.
+    let own = "https://wheels.example.org/cu128";
+    Machine::with("cuda", own).chooses("STUB_CAPABILITIES=120", "given", "RINGMARK_TORCH_INDEX chose it");
+}
+
+#[test]
+fn a_build_that_there_is_not_is_refused() {
+    Machine::new().refuses("RINGMARK_TORCH=cu128", &["RINGMARK_TORCH=cu128: it can be cpu, cuda, cu130 or cu126"]);
+}

@@ -1,0 +1,44 @@
+//! Runs of `ringmark bandwidth` and of the worker's side of it, and their tables and records.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+
+use crate::support::sandbox::{Sandbox, ringmark, words};
+
+impl Sandbox {
+    /// `ringmark bandwidth` with this worker on this machine's cores, into the folder `out`. One that hangs is ended.
+    pub fn bandwidth(&self, options: &str) -> Command {
+        let mut command = ringmark("bandwidth --no-doctor --device cpu --timeout 900");
+        command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
+        command
+    }
+
+    /// `ringmark-worker bandwidth` with so many ranks.
+    pub fn worker_ranks(&self, ranks: u32, options: &str) -> Command {
+        let mut command = Command::new("mpirun");
+        command
+            .args(words("--allow-run-as-root --oversubscribe --bind-to none --timeout 900 -np"))
+            .arg(ranks.to_string());
+        command.arg(self.worker()).args(words("bandwidth --device cpu")).args(words(options)).stdin(Stdio::null());
+        command
+    }
+}
+
+pub fn read(path: &Path) -> BandwidthRecord {
+    BandwidthRecord::read(BufReader::new(File::open(path).expect("there is a record"))).expect("a record")
+}
+
+/// Rows of nccl-tests' table: every line whose first word is a number.
+pub fn rows(output: &str) -> Vec<Vec<&str>> {
+    let rows = output.lines().map(|line| words(line).collect::<Vec<_>>());
+    rows.filter(|row| row.first().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_digit()))).collect()
+}
+
+pub fn number(word: &str) -> f64 {
+    word.parse().unwrap_or_else(|_| panic!("{word:?} is no number"))
+}

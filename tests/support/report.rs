@@ -1,0 +1,68 @@
+//! Calls of `ringmark report`, its pages and pictures, and the script that inspects a page in a browser.
+
+use std::path::Path;
+use std::process::Command;
+
+use ringmark::read::report::{Format, read, render};
+use ringmark::read::show::page::content;
+
+/// `ringmark report` with these words: status, standard output, standard error.
+pub fn report(words: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("report").args(words).output().expect("it starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().expect("no signal"), text(output.stdout), text(output.stderr))
+}
+
+pub fn path(path: &Path) -> &str {
+    path.to_str().expect("ASCII")
+}
+
+/// The page of a folder, made in this process.
+pub fn page(folder: &Path) -> String {
+    shown(folder, Format::Html)
+}
+
+pub fn shown(folder: &Path, format: Format) -> String {
+    let results = read(&[folder.to_owned()], None).expect("it can be read");
+    render(&content::document(&results, true, &[]), format, 100)
+}
+
+/// Every element is closed in its turn, as XML wants it.
+pub fn assert_well_formed(svg: &str) {
+    let mut open = Vec::new();
+    for tag in svg.split('<').skip(1).map(|rest| rest.split('>').next().expect("a tag's end")) {
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name), "{tag}"),
+            None => open.push(tag.split(' ').next().expect("a name")),
+        }
+    }
+    assert_eq!(open, [""; 0]);
+}
+
+/// How often something is in a page's drawings. Samples in keys do not count: they are drawings with a class.
+pub fn drawn(page: &str, tag: &str) -> usize {
+    let drawings = page.split("<svg viewBox=").skip(1).map(|rest| rest.split("</svg>").next().expect("its end"));
+    drawings.map(|drawing| drawing.matches(tag).count()).sum()
+}
+
+/// Says of a frame how wide its page is, whether its script ran to its end, what is shown under the pointer, whether a name
+/// was run, which blocks stand side by side, and which labels a drawing cuts off.
+pub const LOOK: &str = "(frame) => { const page = frame.contentDocument, root = page.documentElement; \
+    const ready = Number(root.dataset.ready), mark = page.querySelector('.hit'); \
+    mark.dispatchEvent(new frame.contentWindow.PointerEvent('pointermove', { bubbles: true, clientX: 60, clientY: 60 })); \
+    const tip = page.querySelector('.tip'); const box = tip.getBoundingClientRect(); \
+    return { width: root.scrollWidth, room: root.clientWidth, ready, tip: tip.textContent, shown: box.width > 0 && box.left >= 0, \
+    hacked: page.hacked === 1 || page.images.length > 0, drawings: page.querySelectorAll('figure > svg').length, \
+    empty: [...page.querySelectorAll('figure > svg')].filter((svg) => svg.getBoundingClientRect().height < 40).length, \
+    pairs: [...page.querySelectorAll('article + article')].filter((article) => { const other = article.previousElementSibling; \
+        return other.offsetTop === article.offsetTop && other.offsetLeft + other.offsetWidth < article.offsetLeft; }) \
+        .map((article) => [article.previousElementSibling, article].map((block) => block.firstChild.textContent)), \
+    beside: [...page.querySelectorAll('.beside')].filter((article) => { const table = article.querySelector('.table'); \
+        return article.querySelector('figure').getBoundingClientRect().right < table.getBoundingClientRect().left; }).length, \
+    clipped: [...page.querySelectorAll('figure > svg text')].filter((text) => { const label = text.getBoundingClientRect(); \
+        const drawing = text.closest('figure > svg').getBoundingClientRect(); \
+        return label.left < drawing.left - 1 || label.right > drawing.right + 1 || label.bottom > drawing.bottom + 1; }) \
+        .map((text) => text.textContent) }; }";
+
+pub const DESKTOP: u32 = 1280;
+pub const PHONE: u32 = 390;

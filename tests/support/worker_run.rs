@@ -1,0 +1,285 @@
+//! Runs of the real worker: `ringmark-worker train` under real mpirun at sizes that take seconds, and what they leave.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::RunRecord;
+use tempfile::TempDir;
+
+use crate::support::safetensors::{self, Stored, Tensors};
+use crate::support::sandbox::{wait_until, words};
+use crate::support::turn::turn_of;
+use crate::support::{processes_of, worker};
+
+/// What a run takes where a test does not say otherwise.
+const DEFAULTS: [(&str, &str); 5] =
+    [("--device", "cpu"), ("--threads", "1"), ("--batch-size", "2"), ("--image-size", "32"), ("--warmup", "0")];
+
+/// An update of full size in the first iteration: without DLPerf's warm-up of the learning rate.
+pub const AT_ONCE: &str = "--lr-warmup-iters 0 --momentum 0 --weight-decay 0";
+
+/// A run that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// Patience is counted in these and not by the clock, which goes on while a machine is suspended.
+const NAP: Duration = Duration::from_millis(10);
+
+/// One call of the worker, in a folder of its own.
+pub struct Run {
+    pub command: Command,
+    pub folder: TempDir,
+    /// Of one thread each.
+    pub ranks: u32,
+}
+
+/// What it left.
+pub struct Finished {
+    pub status: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    /// `None` where none was written.
+    pub record: Option<RunRecord>,
+    pub took: Duration,
+    pub folder: TempDir,
+}
+
+impl Run {
+    /// Started without mpirun.
+    pub fn alone(options: &str) -> Run {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut run = Run { command: Command::new(in_folder(&folder)), folder, ranks: 1 };
+        run.train(options);
+        run
+    }
+
+    /// So many ranks, under mpirun where they are several.
+    pub fn ranks(ranks: u32, options: &str) -> Run {
+        if ranks == 1 { Run::alone(options) } else { Run::processes(ranks, "", options) }
+    }
+
+    /// So many processes under mpirun with more options of it.
+    pub fn processes(number: u32, of_mpirun: &str, options: &str) -> Run {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new("mpirun");
+        command.args(words("--allow-run-as-root --oversubscribe --bind-to none")).args(words(of_mpirun));
+        command.arg("-np").arg(number.to_string());
+        command.arg(in_folder(&folder));
+        let mut run = Run { command, folder, ranks: number };
+        run.train(options);
+        run
+    }
+
+    fn train(&mut self, options: &str) {
+        let record = self.path("record.jsonl");
+        self.command.arg("train").args(words(options)).arg("--record").arg(record);
+        for (option, value) in DEFAULTS {
+            if !words(options).any(|word| word == option) {
+                self.command.args([option, value]);
+            }
+        }
+        self.command.env("OMP_NUM_THREADS", "1");
+    }
+
+    /// Another worker than the tests' own.
+    pub fn program(self, path: &Path) -> Run {
+        let link = self.path("worker");
+        fs::remove_file(&link).and_then(|()| std::os::unix::fs::symlink(path, &link)).expect("linked");
+        self
+    }
+
+    pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Run {
+        self.command.env(name, value);
+        self
+    }
+
+    pub fn file(mut self, option: &str, path: &Path) -> Run {
+        self.command.arg(option).arg(path);
+        self
+    }
+
+    /// Saves the last weights; [`Finished::weights`] reads them.
+    pub fn save(self) -> Run {
+        let path = self.path("saved.safetensors");
+        self.file("--save", &path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs to its end; output goes through files, so that no full pipe holds a rank up.
+    pub fn finish(self) -> Finished {
+        self.finish_after(|_, _| ())
+    }
+
+    /// `meanwhile` gets the path of standard output and the folder.
+    pub fn finish_after(mut self, meanwhile: impl FnOnce(&Path, &Path)) -> Finished {
+        let _turn = turn_of(self.ranks);
+        let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
+        let file = |path: &Path| File::create(path).expect("created");
+        self.command.stdin(Stdio::null()).stdout(file(&stdout)).stderr(file(&stderr));
+        let started = Instant::now();
+        let mut child = self.command.spawn().expect("starts");
+        meanwhile(&stdout, self.folder.path());
+        let mut naps = 0;
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("a child") {
+                break status;
+            }
+            if NAP * naps > PATIENCE {
+                for (process, _) in processes_of(self.folder.path()) {
+                    // One that has just ended is as good.
+                    let _ = kill(process, Signal::SIGKILL);
+                }
+                panic!("still running after {PATIENCE:?}: {:?}", self.command);
+            }
+            naps += 1;
+            thread::sleep(NAP);
+        };
+        let took = started.elapsed();
+        let text = |path: &Path| fs::read_to_string(path).expect("UTF-8");
+        let record = File::open(self.path("record.jsonl")).ok();
+        Finished {
+            status: status.code(),
+            stdout: text(&stdout),
+            stderr: text(&stderr),
+            record: record.map(|file| RunRecord::read(BufReader::new(file)).expect("a record")),
+            took,
+            folder: self.folder,
+        }
+    }
+
+    /// The record of a run that must be sound.
+    pub fn sound(self) -> RunRecord {
+        self.finish().sound()
+    }
+
+    /// What a run says that must fail with exit status `status` and write no record.
+    pub fn refused(self, status: i32) -> String {
+        let Finished { status: actual, stdout, stderr, record, .. } = self.finish();
+        assert_eq!(actual, Some(status), "{stdout}{stderr}");
+        assert_eq!(record, None, "{stderr}");
+        stderr
+    }
+}
+
+impl Finished {
+    pub fn sound(self) -> RunRecord {
+        assert_eq!(self.status, Some(0), "{}", self.stderr);
+        let record = self.record.expect("a sound run leaves a record");
+        assert_eq!(record.failure(), None);
+        record
+    }
+
+    pub fn weights(&self) -> Tensors {
+        assert_eq!(self.status, Some(0), "{}", self.stderr);
+        safetensors::read(&self.saved())
+    }
+
+    pub fn saved(&self) -> PathBuf {
+        self.folder.path().join("saved.safetensors")
+    }
+}
+
+/// The worker under a name in `folder`, which is how its processes are told from those of other tests.
+pub fn in_folder(folder: &TempDir) -> PathBuf {
+    let link = folder.path().join("worker");
+    std::os::unix::fs::symlink(worker(), &link).expect("linked");
+    link
+}
+
+pub fn checksums(record: &RunRecord) -> &[String] {
+    &record.end.as_ref().expect("an end").parameter_checksums
+}
+
+/// The one checksum that all ranks of a sound run have.
+pub fn checksum(record: &RunRecord) -> &str {
+    let checksums = checksums(record);
+    assert_eq!(checksums.len(), record.header.ranks.len());
+    assert!(checksums.iter().all(|checksum| checksum == &checksums[0]), "{checksums:?}");
+    &checksums[0]
+}
+
+/// Rank 0's.
+pub fn losses(record: &RunRecord) -> Vec<f64> {
+    record.iterations.iter().map(|iteration| iteration.loss[0]).collect()
+}
+
+/// A file that every test of this process reads. Not in a temporary folder: nothing that is static is ever removed, and 100 MB a
+/// call would stay. Whole or not there, for whoever tests at the same time.
+pub fn kept(name: &str, write: impl FnOnce(&Path)) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let part = path.with_extension(std::process::id().to_string());
+    write(&part);
+    fs::rename(&part, &path).expect("renamed");
+    path
+}
+
+/// Weights of ResNet-18, whatever the seed of the run that reads them.
+pub fn small_init() -> &'static Path {
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    FILE.get_or_init(|| {
+        let options = format!("--model resnet18 --iters 1 --lr 0 --freeze-batch-norm {AT_ONCE}");
+        let saved = Run::alone(&options).save().finish();
+        kept("resnet18.safetensors", |path| fs::copy(saved.saved(), path).map(drop).expect("copied"))
+    })
+}
+
+/// How far `one` is from `other`, in units of the way that `other` went from `start`; over a sample of every tensor.
+pub fn apart(one: &Tensors, other: &Tensors, start: &Tensors) -> f64 {
+    let (mut difference, mut way) = (0.0, 0.0);
+    for (name, other) in other.iter().filter(|(name, _)| !name.contains("running") && !name.contains("tracked")) {
+        let step = other.bytes.len() / 4 / 2000 + 1;
+        for ((one, other), start) in one[name].every(step).zip(other.every(step)).zip(start[name].every(step)) {
+            difference += f64::from(one - other).powi(2);
+            way += f64::from(other - start).powi(2);
+        }
+    }
+    assert!(way > 0.0, "nothing moved");
+    (difference / way).sqrt()
+}
+
+/// A batch of `count` images of 32 pixels, all different.
+pub fn batch(count: usize) -> Tensors {
+    let images = (0..count as u64 * 3 * 32 * 32).map(|number| 1.7 * safetensors::unit(number));
+    let labels: Vec<i64> = (0..count as i64).map(|number| 7 + 251 * number % 1000).collect();
+    Tensors::from([
+        ("images".to_owned(), Stored::floats(&[count, 3, 32, 32], images)),
+        ("labels".to_owned(), Stored::integers(&[count], &labels)),
+    ])
+}
+
+/// ResNet-18 after one step along its gradient, far beyond the rounding of its weights, however many ranks have how many
+/// images of `data` each.
+pub fn gradient_step(data: &Path, ranks: u32, servers: u32, images: u32, options: &str) -> Tensors {
+    // The rate is multiplied by the number of ranks.
+    let rate = 1.0 / f64::from(ranks);
+    let step = format!("--model resnet18 --iters 1 --batch-size {images} --lr {rate} --freeze-batch-norm {AT_ONCE}");
+    let run = Run::ranks(ranks + servers, &format!("{step} {options}"));
+    run.file("--init", small_init()).file("--data", data).save().finish().weights()
+}
+
+/// The process that mpirun started as number `rank`, of those whose program lies in `folder`.
+pub fn process_of_rank(folder: &Path, rank: u32) -> Pid {
+    // Of mpirun and of srun.
+    let wanted = format!("PMIX_RANK={rank}");
+    let is_wanted = |(process, _): &(Pid, String)| {
+        let variables = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        variables.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    };
+    processes_of(folder).into_iter().find(is_wanted).expect("it runs").0
+}
+
+/// A rank that mpirun has told to stop may need a moment.
+pub fn assert_nobody_left(folder: &Path) {
+    wait_until("no rank is left", || processes_of(folder).is_empty());
+}

@@ -1,0 +1,150 @@
+//! CUDA C on virtual GPUs: programs of tests/programs/virtual_cuda/check that compile kernels with the stand-in NVRTC and
+//! launch them through the virtual driver: kernels of their own, and the worker's, one by one. `steps` and `fused` run the
+//! worker with them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::support::sandbox::run;
+use crate::support::virtual_gpu::libraries;
+
+/// Orders of the threads of a block between barriers, and of the blocks.
+const ORDERS: [&str; 3] = ["forwards", "backwards", "shuffled"];
+
+/// Compiles tests/programs/virtual_cuda/check/`name`.cpp.
+fn compile(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let check = root.join("tests/programs/virtual_cuda/check");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("virtual_kernels_{name}"));
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++17", "-O1", "-Wall", "-Werror"]).arg("-o").arg(&program);
+    compiler.arg(format!("-DKERNELS=\"{}\"", root.join("src/worker/kernels").display()));
+    compiler.arg(format!("-DCHECK_FOLDER=\"{}\"", check.display()));
+    compiler.arg(format!("-DKERNEL_CACHE=\"{}\"", env!("CARGO_TARGET_TMPDIR")));
+    compiler.arg(check.join(format!("{name}.cpp")));
+    compiler.args(["libcuda.so.1", "libnvrtc.so.13"].map(|library| libraries().join(library)));
+    compiler.arg(format!("-Wl,-rpath,{}", libraries().display()));
+    assert!(compiler.status().expect("there is a C++ compiler").success());
+    program
+}
+
+/// Runs `case` of `program` in this order of threads; returns exit status, output and errors.
+fn outcome(program: &Path, case: &str, order: &str) -> (Option<i32>, String, String) {
+    run(Command::new(program).arg(case).env("VIRTUAL_CUDA_THREADS", order))
+}
+
+/// Output and errors of a case that must succeed.
+fn output(program: &Path, case: &str, order: &str) -> (String, String) {
+    let (status, stdout, stderr) = outcome(program, case, order);
+    assert_eq!(status, Some(0), "{case}, {order}: {stderr}");
+    (stdout, stderr)
+}
+
+/// Runs a case that must succeed with nothing to object to, and print the same in every order of threads; returns that.
+fn assert_same_in_every_order(program: &Path, case: &str) -> String {
+    let [first, second, third] = ORDERS.map(|order| {
+        let (stdout, stderr) = output(program, case, order);
+        assert_eq!(stderr, "", "{case}, {order}");
+        stdout
+    });
+    assert_eq!((&first, &first), (&second, &third), "{case}");
+    first
+}
+
+fn check() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| compile("check"))
+}
+
+#[test]
+fn kernels_compute_the_same_in_every_order_of_threads() {
+    for (case, expected) in [
+        ("copy", "copied\n"),
+        ("halves", "converted\n"),
+        ("reverse", "reversed\n"),
+        ("reverse_by_copy", "reversed\n"),
+        ("streams", "launched\n"),
+        ("graph", "replayed\n"),
+    ] {
+        assert_eq!(assert_same_in_every_order(check(), case), expected);
+    }
+    // The last block is another one in each order.
+    assert_eq!(assert_same_in_every_order(check(), "add_parts_of_blocks"), "CUDA_SUCCESS 1024\n");
+    assert!(assert_same_in_every_order(check(), "sum").starts_with("sum 0x1."));
+}
+
+#[test]
+fn mistakes_of_kernels_fail_their_launch() {
+    for (case, reason) in [
+        ("reverse_without_barrier", "of the shared memory, one of them writing, in no order"),
+        ("rotate_without_barrier", "of the same tensor, one of them writing, in no order"),
+        ("add_parts_without_fence", "of another block and thread 0 touch element"),
+        ("add_parts_without_barrier", "of another block and thread 0 touch element"),
+        ("add_parts_without_ticket", "of another block and thread 0 touch element"),
+        ("barrier_of_half_the_threads", "128 of 256 threads end while others wait at the barrier of line"),
+        ("barriers_at_two_places", "wait at the barriers of line"),
+    ] {
+        for order in ORDERS {
+            let (stdout, stderr) = output(check(), case, order);
+            assert!(stdout.starts_with("CUDA_ERROR_LAUNCH_FAILED"), "{case}, {order}: {stdout}");
+            assert!(stderr.contains(&format!("{case}: block (")) && stderr.contains(reason), "{stderr}");
+        }
+    }
+    let (stdout, stderr) = output(check(), "write_past_the_end", "forwards");
+    assert_eq!(stdout, "CUDA_SUCCESS CUDA_ERROR_LAUNCH_FAILED\n");
+    assert!(stderr.contains("thread 0 writes 4 bytes at 0x"), "{stderr}");
+    assert_eq!(output(check(), "reverse_without_wait", "forwards").0, "wrong\n");
+    // Shared memory is NaN at the start of every block.
+    assert_eq!(output(check(), "read_what_no_thread_wrote", "forwards").0, "nan nan\n");
+}
+
+#[test]
+fn threads_that_write_the_same_place_show_in_another_order() {
+    let [first, second, third] = ORDERS.map(|order| output(check(), "write_in_turns", order).0);
+    assert!(first != second && second != third && first != third, "{first}, {second}, {third}");
+}
+
+#[test]
+fn a_kernel_that_does_not_wait_for_another_stream_is_a_race_over_the_bytes_that_both_touch() {
+    let (_, stderr) = output(check(), "streams_without_wait", "forwards");
+    let races: Vec<&str> = stderr.lines().filter(|line| line.contains("race on device 0")).collect();
+    // Half of the buffer; the other half, written by the same stream, is no race.
+    assert_eq!(races.len(), 1, "{stderr}");
+    assert!(races[0].contains("copy on stream 2 reads 1024 bytes") && races[0].contains("written by copy on stream 1"));
+}
+
+#[test]
+fn the_driver_and_the_compiler_refuse_what_cuda_refuses() {
+    let (stdout, _) = output(check(), "refusals", "forwards");
+    let expected = "CUDA_ERROR_INVALID_VALUE CUDA_ERROR_INVALID_VALUE CUDA_ERROR_INVALID_HANDLE\nCUDA_ERROR_NOT_FOUND\n\
+                    CUDA_ERROR_INVALID_IMAGE\nCUDA_ERROR_INVALID_CONTEXT\n";
+    assert_eq!(stdout, expected);
+    let (log, _) = output(check(), "compile_errors", "forwards");
+    let reasons =
+        ["kernels.cu:", "no_such_name", "invalid value for --gpu-architecture", "unrecognized option --no-such-option"];
+    assert!(reasons.iter().all(|reason| log.contains(reason)), "{log}");
+    let (status, _, stderr) = outcome(check(), "refusals", "sideways");
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("VIRTUAL_CUDA_THREADS=sideways is not forwards, backwards or shuffled"), "{stderr}");
+}
+
+/// Batch normalization, pooling and 1x1 convolutions against their formulas in fp64, with NaN and infinity: in every order of
+/// threads and blocks, and twice in each, the same bits.
+#[test]
+fn the_worker_s_kernels_compute_their_formulas() {
+    for (name, elements) in [("norm", &["HALF", "BFLOAT16", "FLOAT"][..]), ("pointwise", &["HALF", "BFLOAT16"])] {
+        let program = compile(name);
+        let folder = tempfile::tempdir().expect("a folder");
+        for element in elements {
+            let outputs = ORDERS.map(|order| {
+                let mut command = Command::new(&program);
+                command.arg(element).arg(folder.path()).env("VIRTUAL_CUDA_THREADS", order);
+                let (status, stdout, stderr) = run(&mut command);
+                assert_eq!((status, stderr.as_str()), (Some(0), ""), "{name}, {element}, {order}");
+                stdout
+            });
+            assert!(outputs.iter().all(|output| output == &outputs[0]), "{name}: {outputs:?}");
+        }
+    }
+}

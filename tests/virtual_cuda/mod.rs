@@ -1,0 +1,9 @@
+//! The worker on virtual GPUs: streams, results, times, kernels.
+
+mod fused;
+mod graphs;
+mod hosts;
+mod kernels;
+mod score;
+mod steps;
+mod time;

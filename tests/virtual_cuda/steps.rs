@@ -1,0 +1,370 @@
+//! `ringmark-worker --device cuda` on virtual GPUs: the worker as it is, with a driver, a CUDA half of libtorch and an
+//! NCCL of our own that need no GPU. Whether its streams are in order and what it computes; what it measures is in `time`,
+//! what the launcher makes of several hosts in `hosts`. Not for speed, cuDNN, NCCL's algorithms or drivers.
+
+use std::fs;
+use std::path::Path;
+
+use ringmark_core::benchmark::exchange::Switch;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::dimension::DeviceKind;
+
+use crate::support::built_worker;
+use crate::support::images::photographs;
+use crate::support::virtual_gpu::{RATE, SMALL, Virtual, assert_near, assert_near_for_a_seed, difference};
+use crate::support::worker_run::{AT_ONCE, Run, apart, checksum, losses};
+
+// --- what it computes ---------------------------------------------------------------------------------------------------
+
+#[test]
+fn virtual_gpus_compute_what_cpus_compute() {
+    let cpu = |ranks, options: &str| Run::ranks(ranks, &format!("--device cpu {options}")).save().finish();
+    // In nhwc the CPU's batch normalization is not libtorch's.
+    for (ranks, more) in [(1, "--layout nchw"), (2, "--layout nchw"), (2, "--overlap off"), (4, "--bucket-mb 4")] {
+        let frozen = if more.contains("nchw") { "" } else { "--freeze-batch-norm --layout nhwc" };
+        let options = format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} {frozen} {more}");
+        let is_near = |seed| {
+            let options = format!("{options} --seed {seed}");
+            let start = cpu(1, &format!("{SMALL} --iters 1 --lr 0 {AT_ONCE} --seed {seed}")).weights();
+            let expected = cpu(ranks, &options);
+            let (actual, reports) = Virtual::ranks(ranks, &options).save().finish();
+            let distance = apart(&actual.weights(), &expected.weights(), &start);
+            let (actual, expected) = (actual.sound(), expected.sound());
+            // Panics where the ranks' weights are not equal.
+            checksum(&actual);
+            assert_eq!(actual.header.backend, if ranks == 1 { "solo" } else { "nccl" });
+            assert!(
+                actual.header.ranks.iter().all(|rank| rank.device == DeviceKind::Cuda),
+                "{:?}",
+                actual.header.ranks
+            );
+            let mut devices: Vec<u64> = reports.iter().map(|report| report.device).collect();
+            devices.sort_unstable();
+            assert_eq!(devices, (0..u64::from(ranks)).collect::<Vec<_>>());
+            assert!(reports.iter().all(|report| report.races == 0), "{reports:?}");
+            distance <= 1e-5 && difference(&actual, &expected) <= 1e-5
+        };
+        assert_near_for_a_seed(is_near, &format!("{ranks} ranks, {more}"));
+    }
+}
+
+/// What `ranks` make of the same weights with a kv-store on virtual GPUs and on CPUs.
+fn assert_near_with(kv_store: &str, ranks: u32, servers: u32, tolerance: f64) {
+    let is_near = |seed| {
+        let start = Run::alone(&format!("{SMALL} --iters 1 --lr 0 {AT_ONCE} --seed {seed}")).save().finish().weights();
+        let options = format!("{} --seed {seed}", with_kv_store(kv_store));
+        let expected = Run::ranks(ranks + servers, &options).save().finish().weights();
+        let (actual, reports) = Virtual::ranks(ranks + servers, &options).save().finish();
+        let distance = apart(&actual.weights(), &expected, &start);
+        let is_clean = reports.len() >= ranks as usize && reports.iter().all(|report| report.races == 0);
+        assert!(is_clean, "{reports:?}\n{}", actual.stderr);
+        actual.sound();
+        distance <= tolerance
+    };
+    assert_near_for_a_seed(is_near, kv_store);
+}
+
+fn with_kv_store(kv_store: &str) -> String {
+    format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} --freeze-batch-norm --layout nhwc --kv-store {kv_store}")
+}
+
+/// Gradients leave in a stream of their own, by threads that stand on their rank's GPU.
+#[test]
+fn virtual_gpus_push_to_a_server_what_cpus_push() {
+    assert_near_with("dist_sync --servers 1", 2, 1, 1e-5);
+    // One rank is in step with itself.
+    assert_near_with("dist_async --servers 1", 1, 1, 1e-5);
+    Virtual::ranks(3, &with_kv_store("dist_async --servers 1")).sound();
+}
+
+/// Weights come back, or sums, by which a rank updates on its GPU. Two ranks of a host have two codes on GPUs, and on CPUs one
+/// of their sum.
+#[test]
+fn virtual_gpus_push_the_codes_that_cpus_push() {
+    assert_near_with("dist_sync --servers 1 --gradient-compression topk:1", 1, 1, 1e-5);
+    // Rounding decides whether a gradient at the threshold is sent.
+    assert_near_with("dist_sync --servers 1 --gradient-compression 2bit:0.001", 1, 1, 0.02);
+    let record = Virtual::ranks(3, &with_kv_store("dist_sync --servers 1 --gradient-compression 2bit:0.001")).sound();
+    checksum(&record);
+    let used = record.end.expect("an end").compression.expect("codes");
+    assert!(used.residual_norm.iter().all(|norm| *norm > 0.0), "{used:?}");
+}
+
+/// An owner a bucket, rank 0 for all, and each rank its shard in host memory.
+#[test]
+fn owners_on_virtual_gpus_update_as_those_on_cpus() {
+    ["device", "nccl", "local"].into_iter().for_each(|kv_store| assert_near_with(kv_store, 2, 0, 1e-5));
+}
+
+/// What is installed: optimized, and built apart from the tests' own.
+#[test]
+fn the_release_worker_computes_what_the_tests_worker_computes() {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/release/ringmark-worker");
+    if let Err(error) = built_worker::check(&program) {
+        eprintln!("not tested: {error}: cargo build --release");
+        return;
+    }
+    let run = || Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE}"));
+    let release = run();
+    let release = Virtual { run: release.run.program(&program), ..release }.sound();
+    assert_eq!(checksum(&release), checksum(&run().sound()));
+}
+
+#[test]
+fn an_overflow_on_virtual_gpus_skips_exactly_one_step_on_all_ranks() {
+    let options = format!("{SMALL} {RATE} --dtype fp16 --loss-scale 128 --iters 4 --batch-size 4 {AT_ONCE}");
+    let record = Virtual::ranks(2, &format!("{options} --inject overflow:2")).sound();
+    let skipped: Vec<bool> = record.iterations.iter().map(|iteration| iteration.skipped).collect();
+    assert_eq!(skipped, [false, true, false, false]);
+    let scales: Vec<f64> = record.iterations.iter().map(|iteration| iteration.loss_scale).collect();
+    assert_eq!(scales, [128.0, 128.0, 64.0, 64.0]);
+    // No weight moved.
+    assert_eq!(record.iterations[2].loss, record.iterations[1].loss);
+    assert_ne!(record.iterations[3].loss, record.iterations[2].loss);
+    checksum(&record);
+
+    let exact = Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 1 --batch-size 4 {AT_ONCE}")).sound();
+    assert_near(record.iterations[0].loss[0], exact.iterations[0].loss[0], 0.01, "loss of fp16");
+}
+
+/// The loss scale and what it follows from are on the device; rank 1 has them of rank 0, which alone reads the file.
+#[test]
+fn virtual_gpus_go_on_from_a_checkpoint_to_the_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoint = folder.path().join("checkpoint.safetensors");
+    let options = format!("{SMALL} {RATE} --dtype fp16 --loss-scale 128 --iters 5 --warmup 2 --batch-size 4 {AT_ONCE}");
+    let run = |more: &str| {
+        Virtual::ranks(2, &format!("{options} --checkpoint-every 3 {more}")).file("--checkpoint", &checkpoint)
+    };
+    let whole = run("--inject overflow:2").sound();
+    let resumed = run("").file("--from-checkpoint", &checkpoint).sound();
+    assert_eq!((resumed.header.iterations_before(), losses(&resumed)), (3, losses(&whole)));
+    assert_eq!(checksum(&resumed), checksum(&whole));
+    assert_eq!(resumed.iterations[4].loss_scale, 64.0);
+    let warnings = &resumed.end.as_ref().expect("an end").warnings;
+    assert!(warnings.iter().all(|warning| warning.kind != WarningKind::TakenUp), "{warnings:?}");
+}
+
+// --- order --------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn every_wait_between_streams_is_needed_and_its_absence_is_found() {
+    let options = format!("{SMALL} {RATE} --iters 2 --freeze-batch-norm {AT_ONCE}");
+    for more in ["--overlap on", "--overlap off", "--dtype fp16 --loss-scale 128 --wire fp16"] {
+        let run = || Virtual::alone(&format!("{options} {more}"));
+        let (finished, reports) = run().finish();
+        assert_eq!((reports.len(), reports[0].races), (1, 0), "{}", finished.stderr);
+        let buckets = finished.sound().header.buckets.len() as u64;
+        // The sums' stream for every bucket, the optimizer's stream once.
+        let waits = buckets + 1;
+        assert_eq!(reports[0].waits, 2 * waits, "{more}");
+
+        // Without overlap the first sum's wait is for all of backward.
+        let needed: Vec<u64> =
+            (1..=waits).filter(|wait| more != "--overlap off" || [1, waits].contains(wait)).collect();
+        for ignored in needed {
+            let (finished, reports) = run().set("IGNORED_WAIT", ignored).finish();
+            assert!(reports[0].races > 0, "{more}: wait {ignored} of {waits} can be left out");
+            let message = finished.stderr.lines().find(|line| line.starts_with("virtual CUDA: race on device 0"));
+            let message = message.unwrap_or_else(|| panic!("{}", finished.stderr));
+            let (later, earlier) = match (ignored == waits, more.contains("wire fp16")) {
+                (true, true) => ("aten::copy_ on stream 0", "by ncclAllReduce on stream 1"),
+                (true, false) => ("aten::_fused_sgd_ on stream 0", "by ncclAllReduce on stream 1"),
+                _ => ("ncclAllReduce on stream 1", "by aten::_foreach_copy_ on stream 0"),
+            };
+            assert!(message.contains(later) && message.contains(earlier), "{more}, wait {ignored}: {message}");
+        }
+    }
+}
+
+/// A step's pixels are copied in a stream of their own: after what read those of the step before the last, and before what
+/// reads them. No copy makes the host wait for the device.
+#[test]
+fn images_that_are_read_come_to_virtual_gpus_in_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = photographs(folder.path());
+    let options = format!("{SMALL} {RATE} --iters 4 --batch-size 2 --layout nchw {AT_ONCE}");
+    let run = || Virtual::alone(&options).file("--data", &data);
+    let is_near = |seed: u32| {
+        let on_gpu = Virtual::alone(&format!("{options} --seed {seed}")).file("--data", &data).sound();
+        // The rank's part of the cores, whatever `--threads` says: a GPU computes.
+        let cores = std::thread::available_parallelism().expect("known").get() as u32;
+        assert_eq!(on_gpu.end.as_ref().and_then(|end| end.input.as_ref()).expect("images").ranks[0].threads, cores);
+        let on_cpu = Run::alone(&format!("{options} --seed {seed}")).file("--data", &data).finish().sound();
+        difference(&on_gpu, &on_cpu) <= 1e-5
+    };
+    assert_near_for_a_seed(is_near, "images that are read");
+    let (finished, reports) = run().finish();
+    assert_eq!(reports[0].races, 0, "{}", finished.stderr);
+    let (finished, of_one_batch) = Virtual::alone(&options).finish();
+    // Mean and deviation, before the first step.
+    assert_eq!(reports[0].synchronizations, of_one_batch[0].synchronizations + 2, "{}", finished.stderr);
+
+    let of_sums = of_one_batch[0].waits / 4;
+    assert_eq!(reports[0].waits, 4 * (of_sums + 2));
+    // The steps' stream waits for the first copy; the fourth copy waits for the second step.
+    for (ignored, later, earlier) in [
+        (2, "aten::copy_ on stream 0 reads", "by aten::copy_ on stream 2"),
+        (3 * (of_sums + 2) + 1, "aten::copy_ on stream 2 writes", "by aten::copy_ on stream 0"),
+    ] {
+        let (finished, reports) = run().set("IGNORED_WAIT", ignored).finish();
+        assert!(reports[0].races > 0, "wait {ignored} can be left out");
+        let message = finished.stderr.lines().find(|line| line.starts_with("virtual CUDA: race on device 0"));
+        let message = message.unwrap_or_else(|| panic!("{}", finished.stderr));
+        assert!(message.contains(later) && message.contains(earlier), "wait {ignored}: {message}");
+    }
+}
+
+#[test]
+fn a_host_that_reads_before_the_device_is_done_reads_no_loss() {
+    let run = || Virtual::alone(&format!("{SMALL} {RATE} --iters 1 {AT_ONCE}"));
+    // However late the device is.
+    let patient = run().set("LATE_ANSWERS", 5).sound();
+    assert!(patient.iterations.iter().all(|iteration| iteration.loss[0].is_finite()));
+    // As a host would that does not ask.
+    let (hasty, _) = run().set("EARLY_ANSWERS", 1).finish();
+    assert!(hasty.stderr.contains("the loss of rank 0 is NaN in iteration 1"), "{}", hasty.stderr);
+}
+
+// --- calls --------------------------------------------------------------------------------------------------------------
+
+/// What a run's step enqueues and orders, without the kernels of forward and backward. A wait is for what was recorded last
+/// in the other stream.
+fn calls(options: &str) -> (Vec<String>, RunRecord) {
+    let run = Virtual::alone(&format!("{SMALL} --iters 1 {AT_ONCE} {options}"));
+    let file = run.run.path("calls");
+    let (finished, reports) = run.set("CALLS", file.display()).finish();
+    assert_eq!(reports[0].races, 0, "{}", finished.stderr);
+    let text = fs::read_to_string(&file).expect("calls");
+    let mut recorded = String::new();
+    let mut calls = Vec::new();
+    let from_the_first_mark = text.lines().skip_while(|line| !line.starts_with("record time"));
+    for line in from_the_first_mark {
+        let fields: Vec<&str> = line.split(' ').collect();
+        match fields[..] {
+            ["record", "time", _, "on", "stream", stream] => calls.push(format!("time on {stream}")),
+            ["record", "event", number, "on", "stream", stream] => {
+                recorded = number.to_owned();
+                calls.push(format!("event on {stream}"));
+            }
+            ["stream", stream, "waits", "for", "event", number] => {
+                assert_eq!(number, recorded, "{text}");
+                calls.push(format!("{stream} waits"));
+            }
+            ["sum", elements, "elements", "of", "type", element, ..] => calls.push(format!("{elements} of {element}")),
+            ["ncclAllReduce" | "aten::_foreach_copy_" | "aten::_fused_sgd_" | "copy", ..] | ["abort"] => {
+                calls.push(fields[0].trim_start_matches("aten::").to_owned());
+            }
+            // Kernels of the network, and the sums' way from the wire.
+            _ => {}
+        }
+    }
+    (calls, finished.sound())
+}
+
+/// Bytes of fp32 in elements of NCCL's type.
+fn sum(bytes: u64, element: u32) -> Vec<String> {
+    let elements = format!("{} of {element}", bytes / 4);
+    ["event on 0", "1 waits", &elements, "ncclAllReduce", "event on 1"].map(str::to_owned).to_vec()
+}
+
+#[test]
+fn a_step_makes_these_calls_and_no_others() {
+    const FLOAT: u32 = 7;
+    const HALF: u32 = 6;
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    for (options, element, copies) in [
+        ("--overlap on", FLOAT, 1),
+        ("--overlap on --bucket-mb 5 --tail-mb 0", FLOAT, 1),
+        ("--overlap on --wire fp16", HALF, 1),
+        // Weights of convolutions have gradients in half precision, those of normalizations in fp32.
+        ("--overlap on --dtype fp16 --loss-scale 128", FLOAT, 2),
+        ("--overlap off", FLOAT, 1),
+        ("--overlap off --wire fp16", HALF, 1),
+    ] {
+        let (actual, record) = calls(options);
+        let buckets: Vec<u64> = record.header.buckets.iter().map(|bytes| bytes.0).collect();
+        let copied = || texts(&vec!["_foreach_copy_"; copies]);
+        // Start, end of forward.
+        let mut expected = texts(&["time on 0", "time on 0"]);
+        if options.contains("--overlap on") {
+            for (number, bytes) in buckets.iter().enumerate() {
+                expected.extend(copied());
+                // When the first sum was about to start.
+                expected.extend(texts(&["time on 0"]).into_iter().filter(|_| number == 0));
+                expected.extend(sum(*bytes, element));
+            }
+            expected.extend(texts(&["time on 0"]));
+        } else {
+            expected.extend(buckets.iter().flat_map(|_| copied()));
+            expected.extend(texts(&["time on 0"]));
+            expected.extend(buckets.iter().flat_map(|bytes| sum(*bytes, element)));
+        }
+        let end = ["event on 1", "0 waits", "time on 0", "_fused_sgd_", "time on 0", "copy", "time on 0"];
+        expected.extend(texts(&end));
+        assert_eq!(actual[..expected.len().min(actual.len())], expected, "{options}");
+    }
+}
+
+#[test]
+fn what_nccl_finds_by_itself_ends_the_run_in_its_words() {
+    let run = Virtual::alone(&format!("{SMALL} --iters 50 {AT_ONCE}")).set("FAILING_SUM", 3);
+    let (finished, _) = run.finish();
+    let message = "a sum in flight: remote process exited or there was a network error: a rank closed its connection";
+    assert!(finished.stderr.contains(message), "{}", finished.stderr);
+    assert!(finished.record.is_none_or(|record| record.end.is_none()), "it counts");
+}
+
+#[test]
+fn a_gpu_that_is_held_down_by_heat_is_named() {
+    let record = Virtual::ranks(2, &format!("{SMALL} --iters 2 {AT_ONCE}"))
+        .set("FAULTY_DEVICE", 1)
+        .set("CLOCK_MHZ", 1200)
+        .set("CLOCK_REASONS", "0x0000000000000040")
+        .sound();
+    let environment = &record.header.environment;
+    assert_eq!(environment.driver_version.as_deref(), Some("580.95.05"));
+    assert!(environment.topology[1].starts_with("GPU0") && environment.topology.len() == 9, "{environment:?}");
+    let end = record.end.expect("an end");
+    let clocks = end.rank_use.iter().map(|rank| rank.gpu.as_ref().expect("seen").clock_mhz);
+    assert_eq!(clocks.collect::<Vec<_>>(), [[1980.0; 2], [1200.0; 2]]);
+    let heat: Vec<&str> =
+        end.warnings.iter().filter(|it| it.kind == WarningKind::Heat).map(|it| it.text.as_str()).collect();
+    assert!(heat.len() == 1 && heat[0].contains("rank 1 on host "), "{:?}", end.warnings);
+}
+
+// --- what is refused ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn gpus_that_are_too_few_are_refused() {
+    let refused = |ranks, name: &str, value: &str| {
+        Virtual::ranks(ranks, "--model resnet18 --iters 1").run.variable(name, value).refused(1)
+    };
+    let error = refused(2, "VIRTUAL_CUDA_DEVICES", "1");
+    assert!(error.contains("shows 1 GPUs, 2 ranks were started on it: start at most one rank a GPU"), "{error}");
+    let error = refused(1, "VIRTUAL_CUDA_DEVICES", "0");
+    assert!(error.contains("--device cuda cannot be met"), "{error}");
+    // A launcher that shows all ranks the same GPU: NCCL's own words.
+    let error = refused(2, "CUDA_VISIBLE_DEVICES", "3");
+    assert!(error.contains("Duplicate GPU detected"), "{error}");
+}
+
+#[test]
+fn a_hierarchy_that_nccl_has_not_is_refused_where_the_device_turns_out_to_be_a_gpu() {
+    let run = |options: &str| Virtual::new(Run::ranks(2, &format!("{SMALL} --iters 1 --device auto {options}")));
+    let error = run("--hierarchical on").run.refused(1);
+    assert!(error.contains("--hierarchical on: NCCL sums over all ranks at once"), "{error}");
+    let header = run("--hierarchical off").sound().header;
+    assert_eq!((header.backend.as_str(), header.config.exchange.hierarchical), ("nccl", Some(Switch::Off)));
+    assert_eq!(run("").sound().header.config.exchange.hierarchical, None, "NCCL decides");
+}
+
+#[test]
+fn a_batch_without_memory_is_named() {
+    let run = Virtual::ranks(2, &format!("{SMALL} --batch-size 8 --iters 2")).set("MEMORY_MIB", 150);
+    let stderr = run.finish().0.stderr;
+    assert!(stderr.contains(" on host ") && stderr.contains(": out of memory: 0."), "{stderr}");
+    assert!(stderr.contains(" of 0.2 GB are taken, "), "{stderr}");
+    assert!(stderr.contains(" more were asked for: choose a smaller --batch-size"), "{stderr}");
+}

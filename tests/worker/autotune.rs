@@ -1,0 +1,210 @@
+//! `--autotune` and `--autotune-over`: what a search of the real worker, or of real trial jobs, tries and chooses, what it leaves
+//! in Horovod's columns, and that the training after it is as it would have been without.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::exchange::Switch;
+use ringmark_core::benchmark::train::RunRecord;
+
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
+use crate::support::turn::turn;
+use crate::support::worker_run::{Run, checksum};
+
+/// Horovod's, as `parameter_manager.cc` writes them.
+const HOROVOD: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score";
+
+/// A network of three layers.
+const SMALL: &str = "--model mlp --batch-size 2 --image-size 28";
+
+/// Rows by column, as users of Horovod's log read it: columns by name, cells trimmed, because Horovod's has a stray blank.
+fn read(path: &Path) -> Vec<BTreeMap<String, String>> {
+    let text = fs::read_to_string(path).expect("a log");
+    let cells = |line: &str| line.split(',').map(|cell| cell.trim().to_owned()).collect::<Vec<String>>();
+    let mut lines = text.lines().map(cells);
+    let header = lines.next().expect("a header");
+    assert_eq!(header[..7].join(","), HOROVOD);
+    let row = |line: Vec<String>| {
+        assert_eq!(line.len(), header.len(), "{line:?}");
+        header.iter().cloned().zip(line).collect()
+    };
+    lines.map(row).collect()
+}
+
+fn number(row: &BTreeMap<String, String>, column: &str) -> f64 {
+    row[column].parse().unwrap_or_else(|_| panic!("{column}: {row:?}"))
+}
+
+#[test]
+fn the_log_of_a_search_inside_a_run_is_horovod_s() {
+    let options = format!("{SMALL} --iters 2 --lr 0.0001 --lr-warmup-iters 0");
+    let plain = Run::ranks(2, &options).finish().sound();
+    let log = |options: &str| {
+        let run = Run::ranks(2, &format!("{options} --autotune"));
+        let path = run.path("autotune.csv");
+        let finished = run.file("--autotune-log", &path).finish();
+        let rows = read(&path);
+        (finished.sound(), rows)
+    };
+    let (record, rows) = log(&options);
+    assert_eq!(checksum(&record), checksum(&plain), "the search changes no result");
+    let tuning = record.header.tuning.as_ref().expect("a search");
+    assert_eq!(rows.len(), tuning.trials.len() + 1);
+    assert_eq!(rows.last(), Some(&rows[tuning.chosen]), "the last row repeats the best");
+    let gradients: u64 = record.header.buckets.iter().map(|bytes| bytes.0).sum();
+    for (row, trial) in rows.iter().zip(&tuning.trials) {
+        assert_eq!(number(row, "tensor_fusion_threshold"), trial.bucket_mb);
+        let score = gradients as f64 / (trial.step.0 * 1e6);
+        assert!((number(row, "score") - score).abs() < 0.001, "{row:?} {score}");
+        let flags = ["hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce", "cache_enabled"];
+        assert_eq!(flags.map(|flag| row[flag].as_str()), ["1", "0", "0", "0"]);
+        assert_eq!((row["cycle_time_ms"].as_str(), row["kv_store"].as_str()), ("0", "ring"));
+    }
+    assert_eq!(log(&format!("{options} --hierarchical off")).1[0]["hierarchical_allreduce"], "0");
+
+    // One rank has nothing to choose, and says so by a log without rows.
+    let alone = Run::alone(&format!("{options} --autotune"));
+    let path = alone.path("autotune.csv");
+    let folder = alone.file("--autotune-log", &path).finish();
+    assert_eq!((read(&path).len(), folder.sound().header.tuning), (0, None));
+}
+
+fn sweep(sandbox: &Sandbox, out: &str, cases: &str, options: &str) -> Command {
+    let mut command = ringmark(&format!("sweep --no-doctor --device cpu {SMALL} --iters 4 --warmup 1 --threads 1"));
+    command.args(words("--hosts localhost:2 --runs 1 --lr 0.001 --lr-warmup-iters 0 --cases")).arg(cases);
+    command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path(out));
+    command
+}
+
+/// The records of the sweep's two ranks.
+fn record_of(sandbox: &Sandbox, out: &str) -> RunRecord {
+    let folder = fs::read_dir(sandbox.path(out).join("1n2g")).expect("a case");
+    let paths: Vec<_> = folder.map(|file| file.expect("a file").path()).collect();
+    let record = paths.iter().find(|path| path.extension().is_some_and(|ending| ending == "jsonl"));
+    RunRecord::read(&fs::read(record.expect("a record")).expect("readable")[..]).expect("a record")
+}
+
+/// What of a configuration was tuned, as it is typed.
+fn typed(record: &RunRecord) -> String {
+    let config = &record.header.config;
+    let hierarchical = config.exchange.hierarchical.map(|it| format!("--hierarchical {it}")).unwrap_or_default();
+    let (kv_store, code) = (config.kv_store.kv_store, config.gradient_compression);
+    format!("--kv-store {kv_store} {hierarchical} --wire {} --gradient-compression {code}", config.exchange.wire)
+}
+
+#[test]
+fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
+    let sandbox = Sandbox::real();
+    let log = sandbox.path("autotune.csv");
+    let over = "--autotune-over kv-store=ring,device,dist_sync --autotune-over hierarchical=on,off \
+                --autotune-over gradient-compression=none,2bit:0.001";
+    let tuned = |options: &str| {
+        let mut command = sweep(&sandbox, "tuned", "1n1g,1n2g", &format!("{over} {options}"));
+        run(command.arg("--autotune-log").arg(&log))
+    };
+    let turn = turn();
+    let (status, stdout, stderr) = tuned("");
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+
+    // As asked, then the values one option after the other, then the best again.
+    let rows = read(&log);
+    let column = |name: &str| rows.iter().map(|row| row[name].as_str()).collect::<Vec<_>>();
+    assert_eq!(column("kv_store")[..3], ["ring", "device", "dist_sync"]);
+    assert_eq!(column("servers")[..3], ["0", "0", "1"]);
+    assert_eq!(column("hierarchical_allreduce")[..3], ["1", "1", "0"]);
+    let (tried, best) = (&rows[..rows.len() - 1], rows.last().expect("the best"));
+    assert!(tried.contains(best) && tried.iter().all(|row| number(row, "score") > 0.0), "{rows:?}");
+    let folders = fs::read_dir(sandbox.path("tuned/autotune-trials")).expect("trials stay").count();
+    assert_eq!((folders, stdout.matches("ms a step\n").count()), (tried.len(), tried.len()), "{stdout}");
+    // A value that does not go with what is best so far is left out aloud. Servers have no hierarchy: where they are best,
+    // there is nothing to try of it.
+    let left_out = stdout.lines().filter(|line| line.contains(": left out: --")).count();
+    let least = if best["kv_store"] == "dist_sync" { 4 } else { 5 };
+    assert!(tried.len() + left_out >= least, "{stdout}");
+    assert_eq!(stdout.matches("\nautotune chose kv-store ").count(), 1, "{stdout}");
+
+    // The runs are of the best, and as if it had been typed.
+    let record = record_of(&sandbox, "tuned");
+    let config = &record.header.config;
+    assert_eq!(config.kv_store.kv_store.to_string(), best["kv_store"]);
+    assert_eq!(config.gradient_compression.to_string(), best["gradient_compression"]);
+    let is_hierarchical = config.exchange.hierarchical == Some(Switch::On);
+    assert_eq!(
+        is_hierarchical,
+        [&best["hierarchical_allreduce"], &best["hierarchical_allgather"]].contains(&&"1".to_owned())
+    );
+    let (status, _, stderr) = run(&mut sweep(&sandbox, "plain", "1n2g", &typed(&record)));
+    assert_eq!(status, Some(0), "{stderr}");
+    drop(turn);
+    assert_eq!(checksum(&record_of(&sandbox, "plain")), checksum(&record), "{}", typed(&record));
+
+    // It goes on with what was chosen, and tries nothing again; without the option it is another sweep.
+    let (status, stdout, stderr) = tuned("--resume");
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("2 of 2 runs are finished") && !stdout.contains("trial"), "{stdout}");
+    let error = refused(&mut sweep(&sandbox, "tuned", "1n1g,1n2g", "--resume"), 2);
+    assert!(error.contains("chosen by --autotune-over"), "{error}");
+
+    // Trials are no runs.
+    let (status, stdout, stderr) = run(ringmark("extract").arg(sandbox.path("tuned")));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(!stdout.contains("autotune-trials"), "{stdout}");
+    let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("tuned")));
+    assert!(stdout.contains("ok    complete") && stdout.contains("ok    rules"), "{stdout}");
+}
+
+#[test]
+fn a_search_that_cannot_be_is_refused_before_anything_starts() {
+    let sandbox = Sandbox::new("exit 1");
+    for (options, message) in [
+        ("--autotune-over kv-store", "is no NAME=VALUE,..: write one as kv-store=ring,device"),
+        ("--autotune-over batch-size=8,16", "\"batch-size\" cannot be tuned: choose one of kv-store, hierarchical"),
+        ("--autotune-over wire=fp8", "--wire fp8"),
+        (
+            "--autotune-over wire=bf16 --autotune-over wire=fp16",
+            "--autotune-over has wire twice: give all its values at once",
+        ),
+        ("--autotune-over wire=bf16 --cases 1n1g", "one rank exchanges nothing: add a case of several ranks"),
+        ("--autotune-over wire=bf16 --dtypes fp32,bf16", "leave all --dtypes but one out"),
+        ("--autotune-over wire=bf16 --kv-stores ring,device", "leave --kv-stores, and name those to be tried"),
+        ("--autotune-over wire=bf16 --suite ddp", "leave --suite ddp out"),
+        ("--autotune-over wire=bf16 --batch-size auto", "leave --batch-size auto out"),
+        (
+            "--autotune-over kv-store=local --hosts a:2,b:2 --cases 2n2g",
+            "--kv-store local sums in the memory of one host, and case 2n2g has 2",
+        ),
+        (
+            "--autotune-over hierarchical=on,off --backend mpi",
+            "--autotune-over hierarchical=on: --hierarchical on and --backend mpi contradict each other",
+        ),
+        (
+            "--autotune-over gradient-compression=2bit --dtype fp16",
+            "2bit: --gradient-compression 2bit:0.5 needs finite",
+        ),
+        ("--autotune --autotune-log a.csv", "in a sweep with --autotune every run has its own, in its record"),
+    ] {
+        let mut command = ringmark("sweep --no-doctor --device cpu");
+        if !options.contains("--hosts") {
+            command.args(words("--hosts localhost:2"));
+        }
+        command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        let error = refused(&mut command, 2);
+        assert!(error.contains(message), "{options}: {error}");
+        assert!(!sandbox.path("out").exists(), "{options}");
+    }
+    let error = Run::alone("--iters 1 --autotune-log a.csv").refused(2);
+    assert!(error.contains("--autotune-log a.csv is of a search: add --autotune"), "{error}");
+}
+
+#[test]
+fn a_dry_run_tries_nothing() {
+    let sandbox = Sandbox::new("exit 1");
+    let (status, stdout, stderr) =
+        run(sweep(&sandbox, "out", "1n1g,1n2g", "--autotune-over wire=bf16,fp16").arg("--dry-run"));
+    assert_eq!(status, Some(0), "{stderr}");
+    let line = "# --autotune-over: these are as asked; up to 3 trials in case 1n2g come before them\n";
+    assert!(stdout.starts_with(line) && !sandbox.path("out").exists(), "{stdout}");
+}

@@ -1,0 +1,224 @@
+//! `--gradient-compression` under real mpirun: codes train, are the same on every rank, and refuse what they cannot hold.
+
+use std::path::{Path, PathBuf};
+
+use ringmark_core::benchmark::compression::CompressionUse;
+use ringmark_core::benchmark::exchange::Wire;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::Bytes;
+
+use crate::support::safetensors::{self, Stored, Tensors};
+use crate::support::sandbox::{ringmark, run};
+use crate::support::worker_run::{Run, checksum};
+
+/// Parameters of MXNet's multilayer perceptron.
+const PARAMETERS: u64 = 109_386;
+
+/// Images of ten classes that a straight line tells apart: each has a bright band of its own in noise of half its height.
+/// The first `different` of them come again and again.
+fn separable(folder: &Path, count: usize, different: usize) -> PathBuf {
+    const SIDE: usize = 28;
+    let pixel = |number: usize| {
+        let number = number % (different * SIDE * SIDE);
+        let (image, row) = (number / (SIDE * SIDE), number / SIDE % SIDE);
+        let band = if row / 3 == image % 10 { 1.0 } else { 0.0 };
+        band + 0.5 * safetensors::unit(number as u64)
+    };
+    let labels: Vec<i64> = (0..count).map(|image| (image % different % 10) as i64).collect();
+    let path = folder.join("separable.safetensors");
+    let images = Stored::floats(&[count, 1, SIDE, SIDE], (0..count * SIDE * SIDE).map(pixel));
+    let labels = Stored::integers(&[count], &labels);
+    safetensors::write(&path, &Tensors::from([("images".to_owned(), images), ("labels".to_owned(), labels)]));
+    path
+}
+
+fn mlp(ranks: u32, options: &str) -> Run {
+    Run::ranks(ranks, &format!("--model mxnet-mlp --image-size 28 --lr-warmup-iters 0 --weight-decay 0 {options}"))
+}
+
+fn used(record: &RunRecord) -> &CompressionUse {
+    record.end.as_ref().and_then(|end| end.compression.as_ref()).expect("codes were exchanged")
+}
+
+#[test]
+fn training_by_codes_comes_as_far_as_without() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = separable(folder.path(), 64, 64);
+    for model in ["mxnet-mlp", "mxnet-lenet"] {
+        let mut ends = Vec::new();
+        for code in ["none", "2bit:0.01", "topk:0.05"] {
+            let options = format!(
+                "--model {model} --image-size 28 --lr-warmup-iters 0 --weight-decay 0 --momentum 0.5 --batch-size 32 --lr 0.05 \
+                 --iters 60 --gradient-compression {code}"
+            );
+            let record = Run::ranks(2, &options).file("--data", &data).finish().sound();
+            let loss = |index: usize| record.header.joined_loss(&record.iterations[index].loss).expect("ranks");
+            let (first, last) = (loss(0), loss(59));
+            assert!(last < 0.1 * first, "{model}, {code}: {first} became {last}");
+            ends.push((checksum(&record).to_owned(), first));
+        }
+        // Each took its own way, from the same place.
+        assert!(ends[0].0 != ends[1].0 && ends[0].0 != ends[2].0 && ends[1].0 != ends[2].0, "{ends:?}");
+        assert!(ends.iter().all(|(_, first)| *first == ends[0].1), "{ends:?}");
+    }
+}
+
+#[test]
+fn codes_are_the_same_on_every_rank_whatever_moves_them() {
+    let run = |ranks: u32, options: &str| {
+        let options = format!("--iters 6 --lr 0.01 --batch-size 4 {options}");
+        mlp(ranks, &options).finish().sound()
+    };
+    let ways = ["--backend mpi --overlap off --chunk-kb 1", "--backend mpi"];
+    for code in ["2bit:0.001", "topk:0.02"] {
+        let code = format!("--gradient-compression {code}");
+        for (ranks, ways) in [(2, &ways[..1]), (3, &ways[..])] {
+            // A sound run has the same weights on every rank.
+            let first = run(ranks, &code);
+            assert_eq!((first.header.backend.as_str(), first.header.sum_dtype), ("shared-memory", Some(Wire::Fp32)));
+            for options in ways {
+                assert_eq!(checksum(&run(ranks, &format!("{code} {options}"))), checksum(&first), "{code} {options}");
+            }
+        }
+    }
+    // All values with their places are the values: two numbers have one sum.
+    let plain = run(2, "");
+    assert_eq!(checksum(&run(2, "--gradient-compression topk:1")), checksum(&plain));
+    assert_ne!(checksum(&run(2, "--gradient-compression topk:0.9")), checksum(&plain));
+    assert_eq!(plain.end.as_ref().and_then(|end| end.compression.as_ref()), None);
+    // Half precision by either name, and one rank that sends nothing.
+    let half = run(2, "--gradient-compression fp16");
+    assert_eq!(checksum(&half), checksum(&run(2, "--wire fp16")));
+    assert_eq!(half.header.config.exchange.wire, Wire::Fp16);
+    let alone = run(1, "--gradient-compression 2bit");
+    assert_eq!((alone.header.backend.as_str(), checksum(&alone)), ("solo", checksum(&run(1, ""))));
+    assert_eq!(alone.end.expect("an end").compression, None);
+}
+
+/// Of every array of the perceptron a word for 16 values.
+const WORDS: u64 = 784 * 128 / 16 + 128 / 16 + 128 * 64 / 16 + 64 / 16 + 64 * 10 / 16 + 1;
+
+/// Bytes of the headers of a push or a pull of its six arrays.
+const HEADERS: u64 = 6 * 24;
+
+/// Of the packed sums of one that pushes: 20 digits of base 3 a word.
+const SUM_WORDS: u64 = (784 * 128u64).div_ceil(20) + 7 + (128 * 64u64).div_ceil(20) + 4 + 32 + 1;
+
+#[test]
+fn servers_decode_what_workers_push() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Both ranks have the same batch, so that the sum on their host is twice the gradient of each: its code with twice the
+    // threshold says twice what each one's says with the threshold, in every bit.
+    let data = separable(folder.path(), 64, 32);
+    let run = |processes: u32, options: &str| {
+        let options = format!("--momentum 0.5 --batch-size 32 --lr 0.05 --iters 60 {options}");
+        let record = mlp(processes, &options).file("--data", &data).finish().sound();
+        let loss = |index: usize| record.header.joined_loss(&record.iterations[index].loss).expect("ranks");
+        let (first, last) = (loss(0), loss(59));
+        assert!(last < 0.1 * first, "{options}: {first} became {last}");
+        record
+    };
+    let ring = checksum(&run(2, "--gradient-compression 2bit:0.01")).to_owned();
+    for servers in [1, 2] {
+        let record =
+            run(2 + servers, &format!("--gradient-compression 2bit:0.02 --kv-store dist_sync --servers {servers}"));
+        assert_eq!(checksum(&record), ring, "{servers}");
+        // Rank 0 pushes for both.
+        let of = used(&record);
+        let (weights, sums) = (Bytes(4 * PARAMETERS), Bytes(4 * SUM_WORDS));
+        assert_eq!((of.code, of.received, of.received_fp32), (Bytes(4 * WORDS), sums, weights));
+        assert_eq!(of.sent_fp32, Some(weights));
+        assert!(of.residual_norm[0] > 0.0 && of.residual_norm[1] == 0.0, "{of:?}");
+        let kv_store = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("servers");
+        assert_eq!(kv_store.sent_by_rank, [Bytes(4 * WORDS + HEADERS), Bytes(0)]);
+        assert_eq!(kv_store.received_by_rank, [Bytes(4 * SUM_WORDS + HEADERS), Bytes(0)]);
+        let received: u64 = kv_store.servers.iter().map(|server| server.received.0).sum();
+        assert_eq!(received, 4 * WORDS + HEADERS, "{kv_store:?}");
+    }
+    // Top-k chooses in each array here, and in each bucket there: with a bucket for every array the same.
+    let ring = checksum(&run(2, "--gradient-compression topk:0.05 --bucket-mb 0 --tail-mb 0")).to_owned();
+    let record = run(3, "--gradient-compression topk:0.05 --kv-store dist_device_sync --servers 1");
+    assert_eq!(checksum(&record), ring);
+    // Each rank pushes its own.
+    let record = run(3, "--gradient-compression 2bit:0.01 --kv-store dist_async --servers 1");
+    assert!(used(&record).residual_norm.iter().all(|norm| *norm > 0.0), "{:?}", used(&record));
+    let kv_store = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("servers");
+    assert_eq!(kv_store.sent_by_rank, [Bytes(4 * WORDS + HEADERS); 2]);
+    assert_eq!(kv_store.servers[0].received, Bytes(2 * (4 * WORDS + HEADERS)));
+}
+
+#[test]
+fn a_record_says_what_was_sent_and_what_was_left_out() {
+    let finished =
+        mlp(2, "--iters 3 --batch-size 4 --gradient-compression 2bit:0.001 --bucket-mb 100 --tail-mb 0").finish();
+    let log = finished.stdout.clone();
+    let record = finished.sound();
+    let of = used(&record);
+    // One bucket, 16 values in 4 bytes.
+    let code = Bytes(4 * PARAMETERS.div_ceil(16));
+    assert_eq!((of.code, of.received, of.received_fp32), (code, code, Bytes(4 * PARAMETERS)));
+    assert_eq!(of.residual_norm.len(), 2);
+    assert!(of.residual_norm.iter().all(|norm| *norm > 0.0 && norm.is_finite()), "{of:?}");
+    assert_ne!(of.residual_norm[0], of.residual_norm[1], "each rank has its own gradient");
+    assert!(log.contains(&format!("\n# 2bit:0.001: {}\n", of.text())), "{log}");
+    assert!(log.contains(", wire 2bit:0.001, added in fp32\n"), "{log}");
+    // A threshold that no gradient reaches sends nothing: all of it stays, and no weight moves.
+    let high = mlp(2, "--iters 3 --batch-size 4 --gradient-compression 2bit:1e6").finish().sound();
+    assert!(used(&high).residual_norm.iter().all(|norm| *norm > 0.0), "{high:?}");
+    assert_eq!(checksum(&high), checksum(&mlp(2, "--iters 3 --batch-size 4 --lr 0").finish().sound()));
+    // Where all is sent nothing is left.
+    let all = mlp(2, "--iters 3 --batch-size 4 --gradient-compression topk:1").finish().sound();
+    assert_eq!(used(&all).residual_norm, [0.0, 0.0]);
+    assert_eq!(used(&all).code, Bytes(8 * PARAMETERS));
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_ends_the_run_by_its_place() {
+    for code in ["2bit", "topk:0.1"] {
+        for overlap in ["on", "off"] {
+            let options = format!(
+                "--iters 4 --batch-size 4 --overlap {overlap} --inject overflow:3 --gradient-compression {code}"
+            );
+            let error = mlp(2, &options).refused(1);
+            let expected = "the gradient of rank 0 is not finite in bucket 0 of iteration 3 (value ";
+            assert!(error.contains("rank 0 of 2 on host ") && error.contains(expected), "{error}");
+            assert!(error.contains("look for the cause without --gradient-compression"), "{error}");
+        }
+        let options = format!(
+            "--iters 4 --batch-size 4 --inject overflow:3 --gradient-compression {code} --kv-store dist_sync --servers 1"
+        );
+        let error = mlp(3, &options).refused(1);
+        let expected = "the gradient that rank 0 pushes is not finite in key ";
+        assert!(error.contains("rank 0 of 2 on host ") && error.contains(expected), "{error}");
+        assert!(error.contains(" of iteration 3 (value "), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_coded_is_refused_before_anything_starts() {
+    for (options, expected) in [
+        ("--gradient-compression 2bit:0", "the threshold \"0\" of 2bit is no number above 0"),
+        ("--gradient-compression 2bit:NaN", "the threshold \"NaN\" of 2bit is no number above 0"),
+        ("--gradient-compression topk:0", "the ratio \"0\" of topk is not above 0 and at most 1"),
+        ("--gradient-compression topk:1.01", "the ratio \"1.01\" of topk is not above 0 and at most 1"),
+        ("--gradient-compression 4bit", "is none of none, fp16, bf16, 2bit"),
+        ("--gradient-compression 2bit --backend none", "--backend none exchanges nothing: leave one of them out"),
+        ("--gradient-compression fp16 --backend none", "--backend none exchanges nothing: leave one of them out"),
+        ("--gradient-compression 2bit --wire fp16", "2bit:0.5 and --wire fp16 contradict each other"),
+        ("--gradient-compression fp16 --wire bf16", "contradicts --wire bf16: give one of them"),
+        ("--gradient-compression fp16 --wire fp32", "--wire fp32 and another option contradict each other"),
+        ("--gradient-compression 2bit --dtype fp16", "--dtype fp16 finds its loss scale by gradients that are not"),
+        ("--gradient-compression 2bit --autotune", "--autotune do not go together"),
+        ("--gradient-compression 2bit --device cuda", "with --device cuda choose --kv-store dist_sync or dist_async"),
+        (
+            "--gradient-compression 2bit --kv-store local",
+            "--kv-store is local: MXNet's ignores the code and sends values",
+        ),
+        ("--gradient-compression 2bit --kv-store device", "--kv-store is device: its owners get sums"),
+        ("--gradient-compression 2bit --kv-store nccl", "--kv-store is nccl: MXNet's refuses codes too"),
+    ] {
+        let (status, _, stderr) = run(&mut ringmark(&format!("sweep --hosts localhost:2 --dry-run {options}")));
+        assert_eq!(status, Some(2), "{options}: {stderr}");
+        assert!(stderr.contains(expected), "{options}: {stderr}");
+    }
+}

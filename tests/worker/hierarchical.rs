@@ -1,0 +1,116 @@
+//! `--hierarchical`: on real ranks, in training and in `bandwidth`; what it comes to in records, and what contradicts it.
+
+use std::fs;
+
+use ringmark_core::benchmark::exchange::Switch;
+
+use crate::support::bandwidth::read;
+use crate::support::runs::{Folder, record};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run};
+use crate::support::turn::turn;
+use crate::support::worker_run::{Run, checksum};
+
+const TRAIN: &str = "--model mlp --image-size 28 --iters 2 --lr 0.001 --lr-warmup-iters 0";
+
+#[test]
+fn training_goes_the_way_that_was_asked_and_its_record_says_which() {
+    let (on, off) = (Some(Switch::On), Some(Switch::Off));
+    let train = |ranks: u32, options: &str, backend: &str, hierarchical: Option<Switch>| {
+        let record = Run::ranks(ranks, &format!("{TRAIN} {options}")).finish().sound();
+        let header = &record.header;
+        assert_eq!(
+            (header.backend.as_str(), header.config.exchange.hierarchical),
+            (backend, hierarchical),
+            "{options}"
+        );
+        record
+    };
+    let plain = train(3, "", "shared-memory", on);
+    for options in ["--hierarchical on", "--hierarchical-allreduce"] {
+        assert_eq!(checksum(&train(3, options, "shared-memory", on)), checksum(&plain), "{options}");
+    }
+    // Off is the backend that it is another word for, bit for bit.
+    let [switched_off, by_mpi] = ["--hierarchical off", "--backend mpi"].map(|options| train(3, options, "mpi", off));
+    assert_eq!(checksum(&switched_off), checksum(&by_mpi));
+    for (ranks, options, backend, hierarchical) in [
+        (3, "--backend none", "none", None),
+        (2, "--hierarchical off --kv-store device", "mpi", off),
+        (2, "--hierarchical off --gradient-compression topk:0.5", "mpi", off),
+        // Alone there is nobody to add up with, on a host or between hosts.
+        (1, "--hierarchical off", "solo", off),
+        (1, "--hierarchical on", "solo", on),
+    ] {
+        train(ranks, options, backend, hierarchical);
+    }
+    let served = Run::ranks(3, &format!("{TRAIN} --kv-store dist_sync --servers 1")).finish().sound();
+    assert_eq!(served.header.config.exchange.hierarchical, None, "servers sum");
+}
+
+#[test]
+fn bandwidth_measures_either_way() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for (options, backend, expected) in [
+        ("-b 100000 -e 100000", "shared-memory", Switch::On),
+        ("-b 100000 -e 100000 --hierarchical off", "mpi", Switch::Off),
+        ("--op all_gather -b 100000 -e 100000 --hierarchical off", "mpi", Switch::Off),
+        ("--model lenet --kv-store device --hierarchical off", "mpi", Switch::Off),
+    ] {
+        let path = sandbox.path("record.json");
+        let (status, _, stderr) =
+            run(sandbox.worker_ranks(2, &format!("-n 2 -w 1 {options}")).arg("--json").arg(&path));
+        assert_eq!(status, Some(0), "{options}: {stderr}");
+        let record = read(&path);
+        assert_eq!(
+            (record.backend.as_str(), record.config.exchange.hierarchical),
+            (backend, Some(expected)),
+            "{options}"
+        );
+        fs::remove_file(path).expect("removed");
+    }
+}
+
+#[test]
+fn what_contradicts_it_is_refused_by_both_commands() {
+    let sandbox = Sandbox::new("exit 1");
+    for command in ["sweep", "bandwidth --model lenet"] {
+        for (options, message) in [
+            ("--hierarchical on --backend mpi", "--hierarchical on and --backend mpi contradict each other"),
+            (
+                "--hierarchical off --backend shared-memory",
+                "--hierarchical off and --backend shared-memory contradict each other",
+            ),
+            ("--hierarchical off --backend none", "--backend none exchanges nothing: leave one of them out"),
+            ("--hierarchical on --device cuda", "--hierarchical on: NCCL sums over all ranks at once"),
+            ("--hierarchical off --device cuda --nccl-algo tree", "--nccl-algo tree may go another way"),
+            ("--hierarchical on --kv-store dist_sync --servers 1", "with --kv-store dist_sync servers do: leave"),
+            ("--no-hierarchical-allreduce", "tip: --no-hierarchical-allreduce: `--hierarchical off`"),
+            ("--hierarchical auto", "[possible values: on, off]"),
+        ] {
+            let mut command = ringmark(&format!("{command} --no-doctor --hosts localhost:2 {options}"));
+            let error = refused(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
+            assert!(error.contains(message), "{options}: {error}");
+        }
+    }
+}
+
+#[test]
+fn older_records_have_the_way_of_their_backend_and_diff_compares_it() {
+    let folder = |hierarchical: Option<Switch>| {
+        let folder = Folder::new();
+        for number in 1..=3 {
+            let mut record = record("1n2g", number, 0.5 + f64::from(number) / 1e3);
+            record.header.config.exchange.hierarchical = hierarchical;
+            folder.run(&record);
+        }
+        folder
+    };
+    let diff = |base: &Folder, test: &Folder| run(ringmark("diff").args([base.path(), test.path()])).1;
+    let (old, on, off) = (folder(None), folder(Some(Switch::On)), folder(Some(Switch::Off)));
+    let same = diff(&old, &on);
+    assert!(same.contains("What differs: no setting"), "{same}");
+    let other = diff(&old, &off);
+    assert!(other.contains("  hierarchical: on -> off\n"), "{other}");
+    let (_, table, _) = run(ringmark("extract").arg(off.path()));
+    assert!(table.contains("fp32 on the wire, hierarchical off"), "{table}");
+}

@@ -1,0 +1,524 @@
+//! `--data` of images that are read while the steps go on: real files, real training, what record and messages say.
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::Path;
+
+use ringmark_core::benchmark::image_input::RankImageInput;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::dimension::{Augmentation, Phase};
+use ringmark_core::untrusted_text::is_unprintable;
+
+use crate::support::images::{digits, noise, photographs, write_digits};
+use crate::support::safetensors::{self, Stored, Tensors};
+use crate::support::sandbox::{compile_library, ringmark, run, write_program};
+use crate::support::worker_run::{AT_ONCE, Finished, Run, apart, checksum, losses};
+
+fn mlp(ranks: u32, data: &Path, options: &str) -> Run {
+    Run::ranks(ranks, &format!("--model mxnet-mlp --image-size 28 {AT_ONCE} {options}")).file("--data", data)
+}
+
+fn resnet(ranks: u32, data: &Path, options: &str) -> Run {
+    Run::ranks(ranks, &format!("--model resnet18 {AT_ONCE} {options}")).file("--data", data)
+}
+
+fn joined_losses(record: &RunRecord) -> Vec<f64> {
+    record.iterations.iter().map(|one| record.header.joined_loss(&one.loss).expect("ranks")).collect()
+}
+
+#[track_caller]
+fn close(one: &[f64], other: &[f64], tolerance: f64) {
+    assert_eq!(one.len(), other.len());
+    for (one, other) in one.iter().zip(other) {
+        assert!((one - other).abs() <= tolerance * other.abs(), "{one}, {other}");
+    }
+}
+
+fn of_ranks(record: &RunRecord) -> &[RankImageInput] {
+    &record.end.as_ref().expect("an end").input.as_ref().expect("images were read").ranks
+}
+
+/// Bytes, labels, normalization and their order are those of a batch that was made beside.
+#[test]
+fn images_that_are_read_train_as_the_same_batch_of_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (pixels, labels) = digits(folder.path(), 6);
+    let batch = folder.path().join("batch.safetensors");
+    let labels: Vec<i64> = labels.into_iter().map(i64::from).collect();
+    let tensors = Tensors::from([
+        ("images".to_owned(), Stored::floats(&[6, 1, 28, 28], pixels.iter().map(|pixel| f32::from(*pixel) / 255.0))),
+        ("labels".to_owned(), Stored::integers(&[6], &labels)),
+    ]);
+    safetensors::write(&batch, &tensors);
+    let options = "--iters 4 --batch-size 6 --lr 0.03125";
+    let fixed = mlp(1, &batch, options).finish().sound();
+    let read = mlp(1, folder.path(), &format!("{options} --shuffle off")).finish().sound();
+    assert_eq!(losses(&read), losses(&fixed));
+    assert_eq!(checksum(&read), checksum(&fixed));
+    assert_eq!(fixed.end.expect("an end").input, None);
+}
+
+/// Seven epochs of ten images in steps of six, of which each rank has its part, even or not.
+#[test]
+fn ranks_have_together_what_one_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    digits(folder.path(), 10);
+    let train = |ranks: u32, images: u32, options: &str| {
+        let rate = 0.03125 / f64::from(ranks);
+        let run = mlp(ranks, folder.path(), &format!("--iters 7 --batch-size {images} --lr {rate} {options}"))
+            .save()
+            .finish();
+        let weights = run.weights();
+        (run.sound(), weights)
+    };
+    let (alone, weights) = train(1, 6, "");
+    let start = mlp(1, folder.path(), "--iters 1 --batch-size 6 --lr 0").save().finish().weights();
+    for (ranks, images, options) in [(2, 3, ""), (3, 2, ""), (2, 3, "--work-load 2,1")] {
+        let (record, own) = train(ranks, images, options);
+        close(&joined_losses(&record), &joined_losses(&alone), 1e-5);
+        assert!(apart(&own, &weights, &start) < 1e-4, "{ranks} ranks {options}");
+    }
+    let (other_order, _) = train(1, 6, "--seed 1 --shuffle off");
+    assert_ne!(joined_losses(&other_order), joined_losses(&alone));
+}
+
+/// Epochs, their validation and the course of the rate, of images that one look tells apart: each class has a bright bar.
+#[test]
+fn training_learns_and_says_so_after_every_epoch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [train, test] = ["train", "test"].map(|name| folder.path().join(name));
+    for (path, count, seed) in [(&train, 600, 0), (&test, 101, 1 << 40)] {
+        fs::create_dir(path).expect("made");
+        let label = |number: u64| (7 * number + number / 10) % 10;
+        let pixel = |number: u64| {
+            let (image, column) = (number / 784, number % 28);
+            let bar = if column / 2 == label(image) + 2 { 120.0 } else { 0.0 };
+            (bar + 60.0 * (1.0 + safetensors::unit(seed + number))) as u8
+        };
+        let pixels: Vec<u8> = (0..count * 784).map(pixel).collect();
+        let labels: Vec<u8> = (0..count).map(|image| label(image) as u8).collect();
+        write_digits(path, &pixels, &labels);
+    }
+    let run = |ranks: u32, images: u32, options: &str| {
+        let rate = 0.05 / f64::from(ranks);
+        let options =
+            format!("--epochs 4 --batch-size {images} --lr {rate} --momentum 0.9 --lr-warmup-iters 0 {options}");
+        Run::ranks(ranks, &format!("--model mxnet-mlp --image-size 28 {options}"))
+            .file("--data", &train)
+            .file("--validate", &test)
+            .finish()
+    };
+    let one = run(1, 32, "--lr-schedule cosine");
+    let (output, record) = (one.stdout.clone(), one.sound());
+    let epochs = |record: &RunRecord| record.end.as_ref().expect("an end").epochs.clone();
+    let ends = epochs(&record);
+    assert_eq!(
+        ends.iter().map(|end| (end.epoch, end.iteration)).collect::<Vec<_>>(),
+        [(1, 19), (2, 38), (3, 57), (4, 76)]
+    );
+    assert_eq!((record.iterations.len(), record.header.config.iterations), (76, 76));
+    let last = ends[3].validation.expect("predicted");
+    assert!(last.images == 101 && last.top_1 > 0.95 && last.top_5 >= last.top_1 && last.top_5 <= 1.0, "{last:?}");
+    assert!(ends[3].loss.expect("finite") < 0.5 * ends[0].loss.expect("finite"), "{ends:?}");
+    assert!(
+        output.contains("# epoch 4: loss 0.") && output.contains("; validation of 101 images: loss 0."),
+        "{output}"
+    );
+
+    // Of 101 images two ranks have 64 in two steps of 32, and the last rank none of the fourth.
+    let two = epochs(&run(2, 16, "--lr-schedule cosine").sound());
+    for (one, two) in ends.iter().zip(&two) {
+        let (one, two) = (one.validation.expect("predicted"), two.validation.expect("predicted"));
+        assert_eq!((one.images, one.top_5), (two.images, two.top_5));
+        assert!((one.top_1 - two.top_1).abs() < 0.011, "{one:?} {two:?}");
+        close(&[two.loss.expect("finite")], &[one.loss.expect("finite")], 1e-3);
+    }
+    // The rate is 0 from the second epoch on.
+    let stopped = epochs(&run(1, 32, "--lr-step-epochs 1 --lr-factor 0 --label-smoothing 0.1").sound());
+    let losses: Vec<f64> = stopped.iter().map(|end| end.validation.expect("predicted").loss.expect("finite")).collect();
+    assert!(losses[1..].iter().all(|loss| *loss == losses[0]), "{losses:?}");
+}
+
+/// The loss is the mean of that of the labels and that of all classes, by the share that these have.
+#[test]
+fn label_smoothing_gives_all_classes_a_share_of_the_loss() {
+    let folder = tempfile::tempdir().expect("a folder");
+    digits(folder.path(), 20);
+    let first_loss = |share: f64| {
+        let options = format!("--iters 1 --batch-size 20 --lr 0 --label-smoothing {share}");
+        losses(&mlp(1, folder.path(), &options).finish().sound())[0]
+    };
+    let (plain, tenth, half) = (first_loss(0.0), first_loss(0.1), first_loss(0.5));
+    let of_all = plain + (half - plain) / 0.5;
+    assert!((of_all - plain).abs() > 1e-3, "{plain}, {half}");
+    close(&[tenth], &[0.9 * plain + 0.1 * of_all], 1e-5);
+}
+
+/// Cases of a sweep have other numbers of iterations for the same epochs, and are one result all the same.
+#[test]
+fn a_sweep_by_epochs_is_one_result_with_its_course() {
+    // The launcher takes the one beside it.
+    crate::support::worker();
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("digits");
+    fs::create_dir(&data).expect("made");
+    digits(&data, 40);
+    let result = folder.path().join("result");
+    let sweep = |more: &str| {
+        let options = format!(
+            "sweep --cases 1n1g,1n2g --runs 1 --epochs 3 --warmup 2 --batch-size 4 --model mxnet-mlp --image-size 28 --device cpu \
+             --threads 1 --no-doctor --out {} --data {} --validate {} {more}",
+            result.display(),
+            data.display(),
+            data.display()
+        );
+        run(&mut ringmark(&options))
+    };
+    let (status, stdout, stderr) = sweep("");
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("3 epochs of 40 images, the first 2 iterations warm-up"), "{stdout}");
+    let (status, stdout, stderr) = sweep("--resume");
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let (_, table, _) = run(ringmark("extract --format csv").arg(&result));
+    let rows: Vec<&str> = table.lines().skip(1).collect();
+    assert!(rows.len() == 2 && rows[0].split(',').next() == rows[1].split(',').next(), "{table}");
+    // Whether figures of milliseconds are reliable is the machine's affair.
+    let (_, stdout, stderr) = run(ringmark("check").arg(&result));
+    for check in ["complete", "unedited", "rules"] {
+        assert!(stdout.lines().any(|line| line.starts_with("ok") && line.contains(check)), "{check}: {stdout}{stderr}");
+    }
+    let (status, _, stderr) = sweep("--warmup 30 --resume");
+    assert_eq!(status, Some(2), "{stderr}");
+    let page = folder.path().join("report.html");
+    let (status, stdout, stderr) = run(ringmark("report").arg(&result).arg("-o").arg(&page));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let page = fs::read_to_string(page).expect("a page");
+    for text in [
+        "What it learned",
+        "Training loss",
+        "Validation loss",
+        "Top-1",
+        "1n2g run 1, iteration 7: training loss",
+        "1n2g run 1, epoch 3: top-1",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
+/// Killed in the middle and taken up from its last checkpoint: the same as without a break, dropout, loss scale and place in
+/// the data included.
+#[test]
+fn training_goes_on_from_a_checkpoint_to_the_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("digits");
+    fs::create_dir(&data).expect("made");
+    digits(&data, 10);
+    let checkpoint = folder.path().join("checkpoint.safetensors");
+    let run = |ranks: u32, options: &str| {
+        let options = format!(
+            "--model mxnet-mlp --image-size 28 --epochs 6 --lr 0.03125 --lr-warmup-iters 0 --lr-schedule cosine {options}"
+        );
+        Run::ranks(ranks, &options).file("--data", &data)
+    };
+    // The record is that of the whole run, and so is the log.
+    let goes_on = |resumed: Run, whole: &RunRecord, before: u32| {
+        let again = folder.path().join("again.safetensors");
+        let finished = resumed.file("--from-checkpoint", &checkpoint).file("--checkpoint", &again).finish();
+        let output = finished.stdout.clone();
+        let resumed = finished.sound();
+        assert_eq!((resumed.header.iterations_before(), resumed.iterations.len()), (before, 30), "{output}");
+        assert_eq!(output.matches("Epoch[0] Batch[").count(), 30, "{output}");
+        assert!(output.contains(&format!("# taken up from its checkpoint behind iteration {before}\n")), "{output}");
+        assert_eq!(checksum(&resumed), checksum(whole));
+        assert_eq!(joined_losses(&resumed), joined_losses(whole));
+        let scales = |record: &RunRecord| record.iterations.iter().map(|one| one.loss_scale).collect::<Vec<_>>();
+        assert_eq!(scales(&resumed), scales(whole));
+        let [part] = resumed.header.taken_up.as_slice() else { panic!("{:?}", resumed.header.taken_up) };
+        let wall = resumed.end.as_ref().expect("an end").wall;
+        assert!(part.wall_before.0 > 0.0 && wall.0 > part.wall_before.0 && part.changes.is_empty(), "{part:?}, {wall}");
+        assert!(part.started.0 > resumed.header.started.0);
+        let epochs = |record: &RunRecord| record.end.as_ref().expect("an end").epochs.clone();
+        assert_eq!(epochs(&resumed), epochs(whole));
+        assert_eq!(epochs(whole).len(), 6);
+    };
+    // Five steps an epoch. An overflow halves the scale before the last checkpoint, which is that of step 28.
+    let half = "--batch-size 2 --dtype fp16 --loss-scale 1024 --checkpoint-every 4";
+    let overflow = run(1, &format!("{half} --inject overflow:7"));
+    let whole = overflow.file("--checkpoint", &checkpoint).finish().sound();
+    goes_on(run(1, half), &whole, 28);
+    // To the last bit of what was timed.
+    let again = run(1, half).file("--from-checkpoint", &checkpoint).file("--checkpoint", &folder.path().join("third"));
+    let again = again.finish().sound();
+    assert_eq!((&again.iterations[..28], again.header.started), (&whole.iterations[..28], whole.header.started));
+    // The same of two ranks, that are killed in step 11.
+    let two = "--batch-size 1 --checkpoint-every 4";
+    let whole = run(2, two).file("--checkpoint", &checkpoint).finish().sound();
+    fs::remove_file(&checkpoint).expect("written");
+    let killed = run(2, &format!("{two} --inject fail:11:0")).file("--checkpoint", &checkpoint).refused(1);
+    assert!(killed.contains("to fail in iteration 11"), "{killed}");
+    goes_on(run(2, two), &whole, 8);
+    // What dropout drops.
+    let dropping =
+        || Run::alone(&format!("--model inception_v3 --image-size 75 --iters 3 --checkpoint-every 2 {AT_ONCE}"));
+    let [before, again] = ["before.safetensors", "again.safetensors"].map(|name| folder.path().join(name));
+    let whole = dropping().file("--checkpoint", &before).finish().sound();
+    let resumed = dropping().file("--checkpoint", &again).file("--from-checkpoint", &before).finish().sound();
+    assert_eq!((resumed.header.iterations_before(), checksum(&resumed)), (2, checksum(&whole)));
+    assert_eq!(losses(&resumed), losses(&whole));
+    // Killed behind the last step, before there was a record.
+    let four = || mlp(1, &data, "--iters 4 --checkpoint-every 2").file("--checkpoint", &before);
+    let whole = four().finish().sound();
+    let resumed = four().file("--from-checkpoint", &before).finish().sound();
+    assert_eq!((&resumed.iterations, checksum(&resumed)), (&whole.iterations, checksum(&whole)));
+    let error = mlp(1, &data, "--iters 4 --checkpoint-every 2").refused(2);
+    assert!(error.contains("--checkpoint-every 2: say where to: add --checkpoint FILE"), "{error}");
+    let refused = |ranks: u32, options: &str| {
+        run(ranks, &format!("--batch-size 1 {options}")).file("--from-checkpoint", &checkpoint).refused(1)
+    };
+    let error = refused(1, "");
+    assert!(error.contains("2 ranks wrote it, and these are 1: start as many"), "{error}");
+    let error = refused(2, "--momentum 0.5 --checkpoint-every 4 --checkpoint no.safetensors");
+    assert!(
+        error.contains("--momentum was 0.875 and is 0.5: go on with the options of the run that wrote it"),
+        "{error}"
+    );
+    let error =
+        run(2, "--batch-size 1 --checkpoint-every 4 --kv-store local").file("--checkpoint", &checkpoint).refused(2);
+    assert!(
+        error.contains("--checkpoint with --kv-store local and --gradient-compression none: values are kept"),
+        "{error}"
+    );
+    let weights = folder.path().join("weights.safetensors");
+    safetensors::write(&weights, &mlp(1, &data, "--iters 1").save().finish().weights());
+    let error = run(1, "").file("--from-checkpoint", &weights).refused(1);
+    assert!(error.contains("holds weights alone, and no place in their training: give it to --init"), "{error}");
+    // As many steps an epoch, of other images.
+    digits(&data, 9);
+    let other = run(2, two).file("--checkpoint", &weights).file("--from-checkpoint", &checkpoint).refused(1);
+    assert!(other.contains("it read 10 images, and --data has 9 images: go on with the same images"), "{other}");
+}
+
+/// Every record once an epoch, whatever the number of ranks: what they predict is the same.
+#[test]
+fn records_without_an_index_are_read_in_turn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let images = photographs(folder.path());
+    let (status, _, stderr) = run(ringmark("pack").arg(&images).arg(folder.path().join("all.rec")));
+    assert_eq!(status, Some(0), "{stderr}");
+    let by_number = folder.path().join("by_number.rec");
+    fs::copy(folder.path().join("all.rec"), &by_number).expect("copied");
+    fs::copy(folder.path().join("all.idx"), by_number.with_extension("idx")).expect("copied");
+    let in_turn = folder.path().join("in_turn.rec");
+    fs::rename(folder.path().join("all.rec"), &in_turn).expect("renamed");
+    let learn = |ranks: u32, data: &Path, options: &str| {
+        let options = format!("--epochs 2 --lr 0 --freeze-batch-norm --batch-size 2 --augmentation none {options}");
+        resnet(ranks, data, &options).file("--validate", data).finish()
+    };
+    let predicted = |ranks: u32, data: &Path| {
+        let record = learn(ranks, data, "").sound();
+        let end = record.end.expect("an end");
+        let validation = end.epochs.last().and_then(|epoch| epoch.validation).expect("predicted");
+        assert_eq!((end.epochs.len(), validation.images), (2, 5));
+        (validation.loss.expect("finite"), end.input.expect("images were read").items)
+    };
+    let (expected, items) = predicted(1, &by_number);
+    assert_eq!(items, Some(5));
+    for ranks in [1, 2] {
+        let (loss, items) = predicted(ranks, &in_turn);
+        close(&[loss], &[expected], 1e-5);
+        assert_eq!(items, None);
+    }
+    // What is predicted is of the size that it was asked to have.
+    let large = learn(1, &by_number, "--resize 64").sound().end.expect("an end");
+    let large = large.epochs[1].validation.and_then(|validation| validation.loss).expect("finite");
+    assert!((large - expected).abs() > 1e-4 * expected, "{large} and {expected}");
+    let Finished { stderr, .. } = learn(2, &in_turn, "--work-load 1,3");
+    assert!(
+        stderr.contains("--work-load with 1 RecordIO file without index: each rank reads a part of its own"),
+        "{stderr}"
+    );
+}
+
+/// Whoever decodes, and whatever the search before the first iteration takes.
+#[test]
+fn batches_follow_from_the_seed_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = photographs(folder.path());
+    fs::write(data.join("cat/notes.txt"), "no image").expect("written");
+    let train = |options: &str| resnet(1, &data, &format!("--iters 3 --batch-size 2 {options}")).finish();
+    let finished = train("--decode-threads 1");
+    let output = finished.stdout.clone();
+    let record = finished.sound();
+    for options in ["--decode-threads 3", "--decode-threads 2 --prefetch 1"] {
+        assert_eq!(checksum(&train(options).sound()), checksum(&record), "{options}");
+    }
+    assert_ne!(checksum(&train("--decode-threads 1 --augmentation mxnet-3").sound()), checksum(&record));
+    let pixels = folder.path().join("pixels");
+    fs::create_dir(&pixels).expect("made");
+    digits(&pixels, 12);
+    let train_digits = |options: &str| mlp(2, &pixels, &format!("--iters 3 --batch-size 2 {options}")).finish().sound();
+    assert_eq!(checksum(&train_digits("--autotune")), checksum(&train_digits("")));
+
+    let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");
+    assert_eq!(
+        (input.what.as_str(), input.items, input.augmentation),
+        ("a folder of 2 classes without 1 file that is no image or in no class", Some(5), Augmentation::Imagenet)
+    );
+    let [rank] = input.ranks.as_slice() else { panic!("{input:?}") };
+    // Three steps were trained, and some batches lie ready.
+    assert!((6..=16).contains(&rank.images) && rank.bytes.0 > 1000 && rank.decode.0 > 0.0, "{rank:?}");
+    assert_eq!((rank.threads, rank.skipped), (1, 0));
+    let line = "# input: 5 images of a folder of 2 classes without 1 file that is no image or in no class, augmentation imagenet; rank 0: ";
+    assert!(output.contains(line), "{output}");
+    assert!(record.iterations.iter().all(|iteration| iteration.phases[Phase::Input][0].0 > 0.0));
+}
+
+/// A strip of one row, and names that command a terminal or turn text around.
+#[test]
+fn an_image_beyond_the_limits_is_named_by_printable_text() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let class = folder.path().join("\u{1b}[31mcat");
+    fs::create_dir(&class).expect("made");
+    let path = class.join("\u{202e}gnp.png");
+    let mut encoder = png::Encoder::new(BufWriter::new(File::create(path).expect("created")), 2_000_000, 1);
+    encoder.set_depth(png::BitDepth::One);
+    let row = vec![0; 250_000];
+    encoder.write_header().and_then(|mut writer| writer.write_image_data(&row)).expect("written");
+    let refused = |options: &str| {
+        let options =
+            format!("--iters 1 --batch-size 1 --freeze-batch-norm --decode-threads 1 --augmentation mxnet-3 {options}");
+        let error = resnet(1, folder.path(), &options).refused(1);
+        assert!(error.contains("\u{fffd}[31mcat/\u{fffd}gnp.png: "), "{error}");
+        assert!(error.chars().all(|letter| letter == '\n' || !is_unprintable(letter)), "{error:?}");
+        error
+    };
+    let aspect = "its header names 2000000 x 1 pixels, an aspect ratio of 2000000; the limit is 100: raise it with \
+                  --image-limits aspect=2000000";
+    assert!(refused("").contains(aspect), "{}", refused(""));
+    let error = refused("--image-limits aspect=2000000");
+    let resized =
+        "resizing 2000000 x 1 pixels to 64000000 x 32 makes 2048000000 pixels; the limit is 50000000: raise it";
+    assert!(error.contains(resized), "{error}");
+}
+
+#[test]
+fn an_image_that_is_none_ends_the_run_or_is_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = photographs(folder.path());
+    fs::write(data.join("dog/broken.jpg"), "no image").expect("written");
+    let options = "--iters 3 --batch-size 6 --decode-threads 1";
+    let error = resnet(1, &data, options).refused(1);
+    assert!(error.contains("dog/broken.jpg"), "{error}");
+    let record = resnet(2, &data, "--iters 3 --batch-size 3 --decode-threads 1 --on-bad-image skip").finish().sound();
+    let skipped: u64 = of_ranks(&record).iter().map(|rank| rank.skipped).sum();
+    assert_eq!(skipped, 3);
+    let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");
+    assert!(input.skipped[0].contains("dog/broken.jpg"), "{input:?}");
+    // A run that is taken up counts those of all its parts.
+    let checkpoint = folder.path().join("checkpoint.safetensors");
+    let run = |options: &str| {
+        let options = format!(
+            "--batch-size 3 --decode-threads 1 --prefetch 1 --on-bad-image skip --iters 8 --checkpoint-every 6 {options}"
+        );
+        resnet(2, &data, &options).file("--checkpoint", &checkpoint)
+    };
+    run("--inject fail:7:0").refused(1);
+    let record = run("").file("--from-checkpoint", &checkpoint).finish().sound();
+    assert_eq!((record.header.iterations_before(), record.iterations.len()), (6, 8));
+    let used = of_ranks(&record);
+    assert_eq!(used.iter().map(|rank| rank.skipped).sum::<u64>(), 8);
+    // The last part alone makes two batches, and at most two ahead.
+    assert!(used.iter().all(|rank| rank.images >= 8 * 3), "{used:?}");
+}
+
+#[test]
+fn data_that_do_not_suit_are_refused_in_words() {
+    let folder = tempfile::tempdir().expect("a folder");
+    digits(folder.path(), 4);
+    let data = photographs(folder.path());
+    let of_digits = folder.path().join("train-images-idx3-ubyte");
+    for (run, message) in [
+        (resnet(1, &of_digits, ""), "28 x 28 pixels of 1 channel, and the network takes 32 x 32 of 3"),
+        (
+            mlp(1, &of_digits, "--augmentation crop"),
+            "which are taken as they are: leave out --augmentation and --resize",
+        ),
+        (mlp(1, &data, ""), "image files become RGB, and the network takes 1 channel"),
+        (
+            resnet(1, &data, "--resize 64"),
+            "--resize 64 comes before a crop of so many pixels, and --augmentation imagenet",
+        ),
+        (mlp(1, &folder.path().join("nothing"), ""), "nothing"),
+    ] {
+        let error = run.refused(1);
+        assert!(error.contains(message), "{error}");
+    }
+    let error = Run::alone("--augmentation crop").refused(2);
+    assert!(
+        error.contains("--augmentation crop is of images that are read: add --data FILE, or leave it out"),
+        "{error}"
+    );
+}
+
+/// One of two ranks has a disk that takes 30 ms for every image, and is named for it; the other waits, and is not.
+#[test]
+fn a_rank_with_a_slow_disk_is_named_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("digits");
+    fs::create_dir(&data).expect("made");
+    digits(&data, 40);
+    let library = folder.path().join("slow_disk.so");
+    compile_library("slow_disk.c", &library, &[]);
+    let script = folder.path().join("worker.sh");
+    let text = format!(
+        "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 0 ] || export LD_PRELOAD={}\nexec {} \"$@\"\n",
+        library.display(),
+        crate::support::worker().display()
+    );
+    write_program(&script, &text);
+    let run = mlp(2, &data, "--iters 24 --warmup 4 --batch-size 4 --decode-threads 1");
+    let record = run.program(&script).finish().sound();
+    let warnings = &record.end.as_ref().expect("an end").warnings;
+    let stragglers: Vec<_> = warnings.iter().filter(|warning| warning.kind == WarningKind::Straggler).collect();
+    let [straggler] = stragglers.as_slice() else { panic!("{warnings:?}") };
+    assert_eq!(straggler.about, format!("rank 1 on host {}", record.header.ranks[1].host));
+    let read = straggler.text.split("of it were waiting for images, of which a thread read one in ").nth(1);
+    let milliseconds = read.and_then(|text| text.split_once(" ms there and in ")).expect(&straggler.text).0;
+    assert!(milliseconds.parse::<f64>().expect("a time") >= 30.0, "{}", straggler.text);
+    assert!(straggler.text.contains("look at the disk that holds its images, or leave it out"), "{}", straggler.text);
+}
+
+/// One thread decodes large images for a small network: everybody waits for it, and is told so.
+#[test]
+fn waiting_for_input_is_a_phase_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("large");
+    fs::create_dir_all(data.join("one")).expect("made");
+    noise(&data.join("one/noise.png"), 2000);
+    let result = folder.path().join("result");
+    let options = format!(
+        "sweep --cases 1n1g,1n2g --runs 1 --iters 5 --warmup 2 --batch-size 4 --model resnet18 --image-size 32 --device cpu \
+         --threads 1 --decode-threads 1 --no-doctor --out {} --data {}",
+        result.display(),
+        data.display()
+    );
+    let (status, stdout, stderr) = run(&mut ringmark(&options));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("the ranks waited for images in "), "{stdout}{stderr}");
+    let (status, table, _) = run(ringmark("extract --format csv").arg(&result));
+    assert_eq!(status, Some(0));
+    let mut rows = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = rows.next().expect("a header");
+    let rows: Vec<_> = rows.collect();
+    assert_eq!(rows.len(), 2, "{table}");
+    for row in rows {
+        let figure = |name: &str| -> f64 {
+            let column = names.iter().position(|column| *column == name).expect(name);
+            row[column].parse().expect(name)
+        };
+        assert!(figure("input_s") > 0.1 * figure("step_s"), "{table}");
+    }
+    let (_, table, _) = run(ringmark("extract").arg(&result));
+    assert!(table.contains("input") && table.contains("forward"), "{table}");
+}

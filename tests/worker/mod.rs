@@ -1,0 +1,12 @@
+//! The real worker: training and scoring under real mpirun.
+
+mod autotune;
+mod compression;
+mod hierarchical;
+mod images;
+mod load_check;
+mod telemetry;
+mod trace;
+mod train;
+mod train_kv_store;
+mod work_load;

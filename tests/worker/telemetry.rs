@@ -1,0 +1,209 @@
+//! What real runs read of hosts and GPUs, and what the readers make of it. Power of processors is read from files like the
+//! kernel's, since virtual machines have none; GPUs are virtual.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::host::{Quantity, Series, Telemetry};
+use serde_json::Value;
+
+use crate::support::sandbox::{Sandbox, ringmark, run};
+use crate::support::turn::turn_of;
+use crate::support::virtual_gpu::{RATE, SMALL, Virtual};
+use crate::support::worker_run::Run;
+
+/// Of the first host.
+fn telemetry(record: &RunRecord) -> &Telemetry {
+    let end = record.end.as_ref().expect("an end");
+    end.host_use[0].telemetry.as_ref().expect("readings")
+}
+
+fn series<'a>(read: &'a Telemetry, quantity: Quantity, of: &str) -> &'a Series {
+    let all: Vec<&Series> = read.of(quantity).collect();
+    all.iter().find(|series| series.of == of).unwrap_or_else(|| panic!("{quantity} of {of} is not among {all:?}"))
+}
+
+/// Of a rate: what it comes to over all readings.
+fn integral(read: &Telemetry, series: &Series) -> f64 {
+    let each = (1..read.at.len()).map(|index| {
+        let Seconds(time) = Seconds(read.at[index].0 - read.at[index - 1].0);
+        series.values[index].unwrap_or_default() * time
+    });
+    each.sum()
+}
+
+fn assert_near(actual: f64, expected: f64, what: &str) {
+    assert!((actual - expected).abs() <= 1e-6 * expected.abs(), "{what}: {actual} instead of {expected}");
+}
+
+#[test]
+fn a_host_is_read_from_before_the_first_iteration_to_behind_the_last() {
+    let record = Run::ranks(2, "--model resnet18 --iters 6").finish().sound();
+    let read = telemetry(&record);
+    assert!(read.at.len() >= 2 && read.at.is_sorted(), "{:?}", read.at);
+    assert_eq!((read.iteration[0], *read.iteration.last().expect("two")), (0, 6));
+    assert!(read.series.iter().all(|series| series.values.len() == read.at.len()), "{read:?}");
+    let used = series(read, Quantity::Memory, "host");
+    assert!(used.values.iter().flatten().all(|bytes| *bytes > 1e7), "{used:?}");
+    let segments = series(read, Quantity::Segments, "TCP");
+    assert!(segments.values[1].is_some_and(|rate| rate >= 0.0), "{segments:?}");
+    // Either the kernel shows the power of the processors, or the record says why not.
+    let has_power = read.of(Quantity::Power).count() > 0;
+    assert!(has_power != read.missing.iter().any(|what| what.starts_with("power of processors: ")), "{read:?}");
+}
+
+/// What counts its energy in a folder like /sys/class/powercap, until it is dropped.
+struct Meter<'a> {
+    stop: &'a AtomicBool,
+}
+
+impl Drop for Meter<'_> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_energy_of_processors_is_in_record_tables_report_and_comparison() {
+    let sandbox = Sandbox::real();
+    let classes = sandbox.path("class");
+    fs::create_dir(&classes).expect("a folder");
+    // Its links lead out of the folder by steps upwards, which are the same where it is mounted.
+    let copied = Command::new("cp").args(["-a", "/sys/class/net"]).arg(&classes).status().expect("cp");
+    assert!(copied.success());
+    let zone = classes.join("powercap/intel-rapl:0");
+    fs::create_dir_all(&zone).expect("a folder");
+    fs::write(zone.join("name"), "package-0\n").expect("a file");
+    let energy = zone.join("energy_uj");
+    // The kernel's file always has a number in it.
+    let count = |joules: u64| {
+        let next = zone.join("next");
+        fs::write(&next, format!("{}\n", joules * 1_000_000))
+            .and_then(|()| fs::rename(&next, &energy))
+            .expect("a file");
+    };
+    count(1);
+    let stop = AtomicBool::new(false);
+    // The kernel's folder, with power in it, in a world of mounts of its own.
+    let mounted = format!("mount --bind {} /sys/class && exec \"$@\"", classes.display());
+    let first = sandbox.path("first");
+    let mut sweep = Command::new("unshare");
+    sweep.args(["-m", "sh", "-c", &mounted, "sh", env!("CARGO_BIN_EXE_ringmark"), "sweep"]);
+    // Each run lasts for a hundred joules and more, of which a busy machine counts fewer.
+    sweep.args("--cases 1n1g,1n2g --runs 2 --model mxnet-lenet --batch-size 2 --iters 300 --warmup 2".split(' '));
+    sweep.args("--device cpu --threads 1 --dtype fp32 --no-doctor --worker".split(' ')).arg(sandbox.worker());
+    sweep.arg("--out").arg(&first);
+    let (status, output, error) = thread::scope(|scope| {
+        let _turn = turn_of(2);
+        scope.spawn(|| {
+            for joules in 2.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                count(joules);
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let _meter = Meter { stop: &stop };
+        run(&mut sweep)
+    });
+    assert_eq!(status, Some(0), "{output}{error}");
+
+    let record = fs::File::open(first.join("1n2g/mxnet-lenet_b2_fp32_1.jsonl")).expect("a record");
+    let record = RunRecord::read(std::io::BufReader::new(record)).expect("a record");
+    let read = telemetry(&record);
+    assert_eq!(read.energy.len(), 1, "{read:?}");
+    assert!(read.energy[0].of == "package-0" && read.energy[0].joules > 0.0, "{:?}", read.energy);
+    let power = series(read, Quantity::Power, "package-0");
+    assert_near(integral(read, power), read.energy[0].joules, "power over time");
+    assert!(!read.missing.iter().any(|what| what.starts_with("power of processors")), "{:?}", read.missing);
+
+    let (status, table, error) = run(ringmark("extract --price 36/host-hour").arg(&first));
+    assert_eq!(status, Some(0), "{error}");
+    for expected in ["Power, and an epoch of ImageNet (1,281,167 images)", "J/image", "90 epochs"] {
+        assert!(table.contains(expected), "{expected} is not in:\n{table}");
+    }
+    let (_, json, _) = run(ringmark("extract --price 36/host-hour").arg(&first).arg("--json"));
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    for row in json["rows"].as_array().expect("rows") {
+        let number = |pointer: &str| row.pointer(pointer).and_then(Value::as_f64).expect(pointer);
+        let speed = number("/images_per_second");
+        // 36 an hour are a hundredth a second, whatever the ranks: a host is paid for whole.
+        assert_near(number("/cost/of_epoch"), 0.01 * 1_281_167.0 / speed, "an epoch");
+        assert_near(number("/cost/of_90_epochs"), 90.0 * number("/cost/of_epoch"), "90 epochs");
+        assert_near(number("/energy/joules_per_image") * number("/energy/images_per_second_per_watt"), 1.0, "W");
+        assert_eq!(row["energy"]["of"], serde_json::json!(["package-0"]));
+    }
+    // The files hold what was measured, and no price.
+    let written = fs::read_to_string(first.join("first_result.json")).expect("written");
+    assert!(written.contains("joules_per_image") && !written.contains("of_90_epochs"), "{written}");
+    let (_, checked, _) = run(ringmark("check").arg(&first));
+    assert!(checked.lines().any(|line| line.starts_with("ok") && line.contains("unedited")), "{checked}");
+
+    let page = page(&first, "--price 36/host-hour");
+    for expected in
+        ["Clocks, heat, power and network of", "Energy of 1n2g", "90 epochs of ImageNet by 1n2g", "package-0"]
+    {
+        assert!(page.contains(expected), "{expected} is not on the page");
+    }
+    let mut diff = ringmark("diff --price 2/gpu-hour");
+    let (status, compared, error) = run(diff.arg(&first).arg(&first));
+    assert_eq!(status, Some(0), "{error}");
+    assert!(compared.contains("J/image") && compared.contains("epoch cost"), "{compared}");
+    assert_eq!(sandbox.left(), [""; 0]);
+}
+
+fn page(folder: &Path, options: &str) -> String {
+    let path = folder.join("page.html");
+    let (status, _, error) = run(ringmark(&format!("report {options} -o {}", path.display())).arg(folder));
+    assert_eq!(status, Some(0), "{error}");
+    fs::read_to_string(path).expect("written")
+}
+
+#[test]
+fn gpus_are_read_by_nvml_with_all_their_links() {
+    let run = Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 3")).set("FAULTY_DEVICE", 1);
+    let record = run.set("CLOCK_MHZ", 1410).set("CLOCK_REASONS", "0x24").sound();
+    let read = telemetry(&record);
+    let steps = (read.at.len() - 1) as f64;
+    assert_eq!(read.missing.iter().filter(|what| what.starts_with("GPU")).count(), 0, "{:?}", read.missing);
+    for (gpu, clock, reasons) in [("GPU 0", 1980.0, 0.0), ("GPU 1", 1410.0, 36.0)] {
+        let values = |quantity: Quantity, of: &str| series(read, quantity, of).values.clone();
+        assert!(values(Quantity::Clock, gpu).iter().all(|value| *value == Some(clock)), "{read:?}");
+        assert!(values(Quantity::ThrottleReasons, gpu).iter().all(|value| *value == Some(reasons)), "{read:?}");
+        assert!(values(Quantity::Temperature, gpu).iter().all(|value| *value == Some(41.0)), "{read:?}");
+        assert!(values(Quantity::Utilization, gpu).iter().all(|value| *value == Some(0.97)), "{read:?}");
+        // A joule, and a mebibyte over all links, a reading.
+        let energy = read.energy.iter().find(|energy| energy.of == gpu).expect("counted");
+        assert_near(energy.joules, steps, "joules");
+        let link = format!("{gpu} NVLink");
+        for quantity in [Quantity::Sent, Quantity::Received] {
+            assert_near(integral(read, series(read, quantity, &link)), steps * f64::from(1 << 20), "NVLink");
+        }
+        // Counters of 32 bits are not taken: the driver's own look at the slot is.
+        let slot = format!("{gpu} PCIe");
+        assert!(values(Quantity::Sent, &slot).iter().all(|value| *value == Some(1e9)), "{read:?}");
+        assert!(values(Quantity::Received, &slot).iter().all(|value| *value == Some(2e9)), "{read:?}");
+    }
+    // Only those that ranks use.
+    assert_eq!(read.of(Quantity::Clock).filter(|series| series.of.starts_with("GPU")).count(), 2);
+}
+
+#[test]
+fn what_is_no_price_is_refused() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/suite-2-cores");
+    for command in ["extract", "report", "diff"] {
+        let mut refused = ringmark(&format!("{command} --price 2.49"));
+        refused.arg(&folder).args((command == "diff").then_some(&folder));
+        let (status, _, error) = run(&mut refused);
+        assert_eq!(status, Some(2), "{error}");
+        assert!(error.contains("\"2.49\" is no price") && error.contains("2.49/gpu-hour"), "{error}");
+    }
+}

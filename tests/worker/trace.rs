@@ -1,0 +1,413 @@
+//! `--trace` and `--profile-layers`: what a real run writes, in both formats, and what the report makes of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::Path;
+
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::Phase;
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::trace::{ClockMethod, Direction, Lane, LayerKind, RankTrace, Span, Timeline, chrome};
+use serde_json::Value;
+
+use crate::support::cluster::{Cluster, succeed};
+use crate::support::cluster_sweep;
+use crate::support::images::{noise, photographs};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, wait_until};
+use crate::support::turn::{turn, turn_of};
+use crate::support::virtual_gpu::{RATE, SMALL, Virtual};
+use crate::support::worker;
+use crate::support::worker_run::{AT_ONCE, Run, losses};
+
+const TRAIN: &str = "--model resnet18 --iters 4 --warmup 1";
+
+fn timeline(path: &Path) -> Timeline {
+    let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    chrome::read(BufReader::new(file)).expect("a trace")
+}
+
+fn of_lane(rank: &RankTrace, is_of: impl Fn(Lane) -> bool) -> Vec<&Span> {
+    rank.spans.iter().filter(|span| is_of(span.lane)).collect()
+}
+
+/// Spans of a lane lie behind each other, or one in another.
+fn assert_drawable(rank: &RankTrace) {
+    let lanes: BTreeSet<Lane> = rank.spans.iter().map(|span| span.lane).collect();
+    for lane in lanes {
+        let mut open: Vec<&Span> = Vec::new();
+        for span in of_lane(rank, |other| other == lane) {
+            open.retain(|outer| outer.end_ns() > span.begin_ns);
+            // A file has nanoseconds as parts of microseconds.
+            let is_inside = open.last().is_none_or(|outer| span.end_ns() <= outer.end_ns() + 1);
+            assert!(is_inside, "{lane:?} of rank {}: {span:?} is partly in {open:?}", rank.rank);
+            open.push(span);
+        }
+    }
+}
+
+#[test]
+fn two_ranks_that_train_leave_every_lane_on_one_clock() {
+    let traced = Run::ranks(2, &format!("{TRAIN} --trace-iterations 3-4 --profile-layers"));
+    let path = traced.path("trace.json");
+    let traced = traced.file("--trace", &path).finish();
+    let plain = Run::ranks(2, TRAIN).finish().sound();
+    let timeline = timeline(&path);
+    assert_eq!(timeline.exchange, "shared-memory");
+    assert_eq!(timeline.ranks.len(), 2);
+    for rank in &timeline.ranks {
+        assert_drawable(rank);
+        assert_eq!(rank.clock.method, ClockMethod::SameHost);
+        let iterations: BTreeSet<u32> = rank.spans.iter().map(|span| span.iteration).collect();
+        assert_eq!(iterations, BTreeSet::from([3, 4]));
+        for iteration in iterations {
+            let spans: Vec<&Span> = rank.spans.iter().filter(|span| span.iteration == iteration).collect();
+            let names = |lane: Lane| -> Vec<&str> {
+                spans.iter().filter(|span| span.lane == lane).map(|span| span.name.as_str()).collect()
+            };
+            let phases = Phase::ALL.iter().filter(|phase| phase.is_always()).map(|phase| phase.description());
+            assert_eq!(names(Lane::Step), phases.collect::<Vec<_>>());
+            // Backward passes every layer that forward did, in the other order.
+            let layers = |direction: Direction| -> Vec<&str> {
+                let own = |span: &&&Span| span.layer.is_some_and(|pass| pass.direction == direction);
+                let mut names: Vec<&str> = spans.iter().filter(own).map(|span| span.name.as_str()).collect();
+                names.dedup();
+                names
+            };
+            let (forward, backward) = (layers(Direction::Forward), layers(Direction::Backward));
+            assert!(forward.len() > 40, "{forward:?}");
+            assert_eq!((forward[0], backward.last()), ("conv1", Some(&"conv1")), "{backward:?}");
+            let set = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
+            assert_eq!(set(forward), set(backward));
+            // Every bucket is filled within backward, and summed.
+            let phase =
+                |name: &str| spans.iter().find(|span| span.lane == Lane::Step && span.name == name).expect(name);
+            let backward = phase("backward");
+            let buckets: Vec<&&Span> = spans.iter().filter(|span| matches!(span.lane, Lane::Bucket(_))).collect();
+            assert!(buckets.len() > 1, "{buckets:?}");
+            for bucket in buckets {
+                assert!((backward.begin_ns..=backward.end_ns()).contains(&bucket.begin_ns), "{bucket:?} {backward:?}");
+                let is_sum = |span: &&&Span| span.lane == Lane::Exchange && span.bucket == bucket.bucket;
+                assert!(spans.iter().any(|span| is_sum(&span)), "{bucket:?}");
+            }
+        }
+    }
+    let record = traced.record.as_ref().expect("a record");
+    assert_eq!(losses(record), losses(&plain), "a trace changes no result");
+    let profile = record.end.as_ref().and_then(|end| end.layers.as_ref()).expect("a profile");
+    assert_eq!(profile.passes, 4, "two ranks, two iterations");
+    let convolutions = profile.layers.iter().filter(|layer| layer.kind == LayerKind::Convolution);
+    let work =
+        convolutions.map(|layer| (layer.forward.multiply_adds, layer.backward.multiply_adds)).collect::<Vec<_>>();
+    assert_eq!(work.len(), 20);
+    // The first one's input needs no gradient.
+    assert_eq!(work[0].0, work[0].1);
+    assert!(work[1..].iter().all(|(forward, backward)| 2 * forward == *backward), "{work:?}");
+    let inside: f64 = profile.layers.iter().map(|layer| layer.forward.time.0 + layer.backward.time.0).sum();
+    assert!((0.0..=profile.step.expect("training").0).contains(&inside), "{profile:?}");
+    assert!(traced.stdout.contains("# time by layer, a rank: medians of 4 passes"), "{}", traced.stdout);
+    assert!(traced.stdout.contains("# 20 x convolution"), "{}", traced.stdout);
+}
+
+/// By the rules of its format, which a parser that knows no better would hold it to.
+#[test]
+fn horovod_s_timeline_has_a_process_for_each_gradient_and_every_begin_its_end() {
+    let traced = Run::ranks(2, &format!("{TRAIN} --trace-format horovod --trace-iterations 2"));
+    let path = traced.path("timeline.json");
+    let finished = traced.file("--trace", &path).finish();
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let text = fs::read_to_string(&path).expect("a file");
+    let events: Vec<Value> = serde_json::from_str(&text).expect("an array of events");
+    let mut names = BTreeMap::new();
+    let mut open: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    let mut ranks: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    let (mut now, mut closed) = (0, Vec::new());
+    for event in &events {
+        let process = event["pid"].as_u64().expect("a process");
+        let name = || event["name"].as_str().expect("a name").to_owned();
+        if event["ph"] == "M" {
+            if name() == "process_name" {
+                names.insert(process, event["args"]["name"].as_str().unwrap_or_default().to_owned());
+            }
+            continue;
+        }
+        let at = event["ts"].as_u64().expect("whole microseconds");
+        assert!(at >= now, "{event}");
+        now = at;
+        match event["ph"].as_str().expect("a phase") {
+            "B" => open.entry(process).or_default().push(name()),
+            "E" => closed.push(open.entry(process).or_default().pop().expect("it has begun")),
+            "X" => assert!(ranks.entry(process).or_default().insert(name()), "{event}"),
+            other => panic!("{other}: {event}"),
+        }
+    }
+    assert!(open.values().all(Vec::is_empty), "{open:?}");
+    // 62 arrays of ResNet-18, the last layer's first, and the file's own process.
+    assert_eq!(names.len(), 63);
+    assert_eq!((names[&1].as_str(), names[&62].as_str()), ("fc.bias", "conv1.weight"));
+    assert!(ranks.len() == 62 && ranks.values().all(|ranks| ranks.len() == 2), "{ranks:?}");
+    let count = |name: &str| closed.iter().filter(|other| *other == name).count();
+    let expected =
+        ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "SHARED_MEMORY_ALLREDUCE", "MEMCPY_IN_FUSION_BUFFER"].map(count);
+    assert_eq!(expected, [62; 4], "{closed:?}");
+}
+
+#[test]
+fn servers_links_and_decode_threads_have_lanes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = photographs(folder.path());
+    let options = "--model resnet18 --image-size 32 --iters 6 --warmup 1 --lr-warmup-iters 0 --kv-store dist_sync --servers 1 \
+                   --decode-threads 2 --prefetch 1";
+    let traced = Run::ranks(2, options);
+    let path = traced.path("trace.json");
+    let finished = traced.file("--trace", &path).file("--data", &data).finish();
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let timeline = timeline(&path);
+    let [rank] = &timeline.ranks[..] else { panic!("one rank: {timeline:?}") };
+    assert_drawable(rank);
+    let of = |lane: Lane| of_lane(rank, |other| other == lane);
+    let (pushes, pulls) = (of(Lane::Push(0)), of(Lane::Pull(0)));
+    // A push may be told after its answer; it is of the iteration that it began in, and nothing is lost.
+    assert_eq!(pushes.len(), pulls.len());
+    let keys: BTreeSet<u32> = pushes.iter().filter_map(|span| span.bucket).collect();
+    assert_eq!((keys, pushes.len() % 5), ((0..62).collect(), 0), "{} parts", pushes.len());
+    assert!(pushes.iter().all(|span| span.name == "KVStoreDistDefaultPush" && span.bucket.is_some()));
+    assert!(pulls.iter().all(|span| span.name == "KVStoreDistDefaultStoragePull"));
+    let stages: BTreeSet<&str> =
+        [0, 1].iter().flat_map(|thread| of(Lane::Decode(*thread))).map(|span| span.name.as_str()).collect();
+    assert_eq!(stages, BTreeSet::from(["augment", "decode", "read"]));
+}
+
+#[test]
+fn messages_and_files_are_traced_without_training() {
+    let _turn = turn_of(2);
+    let sandbox = Sandbox::real();
+    let path = sandbox.path("trace.json");
+    let sizes = "-b 1K -e 32K -f 32 -n 3 -w 1 --trace-iterations 2-3";
+    let (status, _, stderr) = run(sandbox.worker_ranks(2, sizes).arg("--trace").arg(&path));
+    assert_eq!(status, Some(0), "{stderr}");
+    let steps = |rank: &RankTrace| -> Vec<String> {
+        of_lane(rank, |lane| lane == Lane::Step).iter().map(|span| span.name.clone()).collect()
+    };
+    let expected = ["1024 bytes", "1024 bytes, in place", "32768 bytes", "32768 bytes, in place"];
+    let expected: Vec<String> = expected.iter().flat_map(|size| vec![format!("all-reduce of {size}"); 2]).collect();
+    for rank in &timeline(&path).ranks {
+        assert_eq!(steps(rank), expected, "rank {}", rank.rank);
+        assert_drawable(rank);
+    }
+
+    let data = sandbox.path("images");
+    fs::create_dir_all(data.join("one")).expect("made");
+    (0..6).for_each(|number| noise(&data.join(format!("one/{number}.png")), 40));
+    let options = "input --no-doctor --timeout 300 --model resnet18 --image-size 32 --batch-size 2 --cache warm --batches 12 \
+                   --decode-threads 1 --trace --trace-iterations 1-10";
+    let out = sandbox.path("out");
+    let mut input = ringmark(options);
+    let (status, _, stderr) = run(input.arg("--worker").arg(worker()).arg("--data").arg(&data).arg("--out").arg(&out));
+    assert_eq!(status, Some(0), "{stderr}");
+    let timeline = timeline(&out.join("input.trace.json"));
+    let [rank] = &timeline.ranks[..] else { panic!("one process: {timeline:?}") };
+    assert_eq!(steps(rank), ["wait for a batch"; 10]);
+    // The first batches were there before the first iteration; not the others.
+    assert!(rank.spans.iter().any(|span| span.lane == Lane::Decode(0)), "{rank:?}");
+    // A pass that ends by time may be over before.
+    let options = options.replace("--batches 12", "--seconds 1").replace("1-10", "4000000-4000001");
+    let out = sandbox.path("none");
+    let mut input = ringmark(&options);
+    let (status, _, stderr) = run(input.arg("--worker").arg(worker()).arg("--data").arg(&data).arg("--out").arg(&out));
+    assert_eq!(status, Some(0), "{stderr}");
+    let log = fs::read_to_string(out.join("input.log")).expect("a log");
+    let words = "# warning: no trace: none of the iterations of --trace-iterations 4000000-4000001 was done\n";
+    assert!(log.contains(words) && !out.join("input.trace.json").exists(), "{log}");
+    let error = refused(ringmark("bandwidth --hosts localhost:2 --trace-iterations 2").arg("--out").arg(&out), 2);
+    assert!(error.contains("--trace-iterations is of runs that are traced: add --trace\n"), "{error}");
+}
+
+#[test]
+fn a_sweep_traces_its_first_runs_and_the_report_draws_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let options = "sweep --no-doctor --device cpu --hosts localhost:2 --cases 1n1g,1n2g --runs 2 --trace-runs 1 --model \
+                   resnet18 --batch-size 2 --image-size 32 --iters 4 --warmup 1 --threads 1";
+    let (status, _, stderr) = {
+        let _turn = turn_of(2);
+        run(ringmark(options).arg("--worker").arg(worker()).arg("--out").arg(&out))
+    };
+    assert_eq!(status, Some(0), "{stderr}");
+    for case in ["1n1g", "1n2g"] {
+        let trace = |run: u32| out.join(case).join(format!("resnet18_b2_fp32_{run}.trace.json"));
+        assert_eq!(timeline(&trace(1)).ranks.len(), usize::from(case == "1n2g") + 1);
+        assert!(!trace(2).exists());
+        let record = trace(1).with_extension("").with_extension("jsonl");
+        let record = RunRecord::read(BufReader::new(File::open(record).expect("a record"))).expect("a record");
+        assert_eq!(record.header.config.trace.file.as_deref(), Some(trace(1).as_path()));
+    }
+    let page = folder.path().join("report.html");
+    let (status, _, stderr) = run(ringmark("report").arg(&out).arg("-o").arg(&page));
+    assert_eq!(status, Some(0), "{stderr}");
+    let page = fs::read_to_string(page).expect("a page");
+    for words in ["Inside an iteration", "1n2g: held by bucket ", "class=\"zoom\"", "rank 1: layer1.0.conv1 backward, "]
+    {
+        assert!(page.contains(words), "{words}");
+    }
+    // One that is cut off is said, and the others are drawn.
+    let damaged = out.join("1n1g/resnet18_b2_fp32_1.trace.json");
+    let text = fs::read_to_string(&damaged).expect("a trace");
+    fs::write(&damaged, &text[..text.len() / 2]).expect("written");
+    let (status, _, stderr) = run(ringmark("report").arg(&out).arg("-o").arg(folder.path().join("again.html")));
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("1n1g/resnet18_b2_fp32_1.trace.json: the trace cannot be used"), "{stderr}");
+    for (options, words) in [
+        ("--trace-iterations 2", "--trace-iterations is of runs that are traced: add --trace-runs 1"),
+        ("--trace-format horovod", "--trace-format horovod is of runs that are traced: add --trace-runs 1"),
+        ("--trace-runs 1 --iters 4 --warmup 1 --trace-iterations 3-9", "the run has iterations 1 to 4"),
+        ("--trace-runs 1 --iters 900 --trace-iterations 3-600", "are 598 iterations, and a trace holds 100"),
+    ] {
+        let mut sweep = ringmark(&format!("sweep --no-doctor --device cpu --dry-run {options}"));
+        let error = refused(sweep.arg("--worker").arg(worker()).arg("--out").arg(folder.path().join("none")), 2);
+        assert!(error.contains(words), "{options}: {error}");
+    }
+}
+
+/// Each stream of a GPU has a lane, and what waits for another is drawn where it waits.
+#[test]
+fn streams_of_virtual_gpus_have_lanes_of_their_own() {
+    let options = format!("{SMALL} {RATE} --iters 5 --warmup 1 --trace-iterations 3-4 --batch-size 4 {AT_ONCE}");
+    for kv_store in ["ring", "nccl"] {
+        let traced = Virtual::ranks(2, &format!("{options} --bucket-mb 4 --kv-store {kv_store}"));
+        let path = traced.path("trace.json");
+        let (finished, _) = traced.file("--trace", &path).finish();
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let timeline = timeline(&path);
+        let buckets = finished.sound().header.buckets.len() as u32;
+        for rank in &timeline.ranks {
+            assert_drawable(rank);
+            // Marks of the device are told by a clock that was compared with the host's.
+            assert!(rank.clock.first.residual_ns > 0 && rank.clock.last.residual_ns > 0, "{:?}", rank.clock);
+            let iterations: BTreeSet<u32> = rank.spans.iter().map(|span| span.iteration).collect();
+            assert_eq!(iterations, BTreeSet::from([3, 4]), "{kv_store}");
+            assert!(of_lane(rank, |lane| lane == Lane::Layers).iter().any(|span| span.name == "wait for the rest"));
+            let sums: Vec<Option<u32>> = of_lane(rank, |lane| lane == Lane::Exchange)
+                .iter()
+                .filter(|span| span.iteration == 3 && span.name.contains("reduce"))
+                .map(|span| span.bucket)
+                .collect();
+            assert_eq!(sums, (0..buckets).map(Some).collect::<Vec<_>>(), "{kv_store}");
+            let moved = of_lane(rank, |lane| lane == Lane::Exchange);
+            let moved: Vec<_> = moved.iter().filter(|span| span.name == "broadcast").collect();
+            assert_eq!(moved.len() as u32, if kv_store == "nccl" { 2 * buckets } else { 0 });
+            assert!(moved.iter().all(|span| span.bucket.is_none()), "{moved:?}");
+        }
+    }
+}
+
+#[test]
+fn weights_on_their_way_are_of_no_bucket() {
+    for kv_store in ["local", "device"] {
+        let traced = Run::ranks(2, &format!("{TRAIN} --kv-store {kv_store} --trace-iterations 3"));
+        let path = traced.path("trace.json");
+        let finished = traced.file("--trace", &path).finish();
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let timeline = timeline(&path);
+        assert_eq!(timeline.kv_store.map(|kv_store| kv_store.to_string()).as_deref(), Some(kv_store));
+        for rank in &timeline.ranks {
+            assert_drawable(rank);
+            let optimizer = of_lane(rank, |lane| lane == Lane::Step);
+            let optimizer = optimizer.iter().find(|span| span.name == "optimizer").expect("a phase");
+            let ends = rank.spans.iter().filter(|span| span.bucket.is_some()).map(|span| span.end_ns());
+            let last = ends.max().expect("buckets");
+            assert!(last <= optimizer.begin_ns + 1, "{kv_store}: {last} {optimizer:?}");
+            assert!(of_lane(rank, |lane| lane == Lane::Exchange).iter().any(|span| span.name == "move"), "{kv_store}");
+        }
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_is_said_before_the_iterations_and_costs_no_record() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let unfit = Run::ranks(2, TRAIN).file("--trace", &folder.path().join("none/trace.json")).finish();
+    assert_eq!((unfit.status, &unfit.record), (Some(1), &None));
+    assert!(unfit.stderr.contains("none/trace.json cannot be written"), "{}", unfit.stderr);
+    assert!(!unfit.stdout.contains("Batch["), "{}", unfit.stdout);
+    // Its place goes while the iterations run: the record is there all the same.
+    let place = folder.path().join("taken away");
+    fs::create_dir(&place).expect("made");
+    let run = Run::alone("--model resnet18 --iters 60 --warmup 1").file("--trace", &place.join("trace.json"));
+    let finished = run.finish_after(|stdout, _| {
+        wait_until("iterations", || fs::read_to_string(stdout).is_ok_and(|text| text.contains("Batch[2]")));
+        fs::remove_dir(&place).expect("it is empty");
+    });
+    let words = "# warning: no trace: ";
+    let warning = finished.stdout.lines().find(|line| line.starts_with(words)).expect(words);
+    assert!(warning.contains("taken away/trace.json cannot be written"), "{warning}");
+    finished.sound();
+    // What comes of epochs is known where the data are.
+    let data = photographs(folder.path());
+    let epochs = Run::alone("--model resnet18 --epochs 1 --trace-iterations 90-91").file("--data", &data);
+    let error = epochs.file("--trace", &folder.path().join("trace.json")).refused(1);
+    assert!(error.contains("--trace-iterations 90-91: the run has iterations 1 to "), "{error}");
+    // Iterations that were done by an earlier part of the run.
+    let checkpoint = folder.path().join("checkpoint.safetensors");
+    let run =
+        |more: &str| Run::alone(&format!("{TRAIN} --checkpoint-every 3 {more}")).file("--checkpoint", &checkpoint);
+    run("").finish().sound();
+    for (range, left) in [("2-3", None), ("3-4", Some(4))] {
+        let path = folder.path().join(format!("{range}.json"));
+        let resumed = run(&format!("--trace-iterations {range}")).file("--from-checkpoint", &checkpoint);
+        let resumed = resumed.file("--trace", &path).finish();
+        let words = "# warning: no trace: iterations 2 to 3 were done before the checkpoint, which is of iteration 3\n";
+        assert_eq!(resumed.stdout.contains(words), left.is_none(), "{}", resumed.stdout);
+        resumed.sound();
+        let traced: BTreeSet<u32> = match left {
+            Some(_) => timeline(&path).ranks[0].spans.iter().map(|span| span.iteration).collect(),
+            None => BTreeSet::new(),
+        };
+        assert_eq!((path.exists(), traced), (left.is_some(), left.into_iter().collect()), "{range}");
+    }
+    // Scoring has no gradients, which Horovod's timeline is of.
+    let error = refused(&mut ringmark("score --trace-runs 1 --trace-format horovod"), 2);
+    assert!(error.contains("--trace-format"), "{error}");
+}
+
+#[test]
+fn clocks_of_two_hosts_are_compared_by_messages() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let hosts = format!("--hosts {}:1,{}:1", cluster.host(1), cluster.host(2));
+    let options = format!("{hosts} --iters 4 --warmup 1 --trace-runs 1");
+    succeed(&cluster_sweep::command(&cluster, "2n1g", &out, &options).output().expect("starts"));
+    let timeline = timeline(&out.join("2n1g/resnet18_b2_fp32_1.trace.json"));
+    let methods: Vec<ClockMethod> = timeline.ranks.iter().map(|rank| rank.clock.method).collect();
+    assert_eq!(methods, [ClockMethod::SameHost, ClockMethod::Ping]);
+    // Both hosts are one machine, with one clock: what the pings found is within what they say of themselves.
+    let clock = timeline.ranks[1].clock;
+    for reading in [clock.first, clock.last] {
+        assert!(reading.residual_ns > 0 && reading.ahead_ns.abs() <= reading.residual_ns + 1, "{clock:?}");
+    }
+    for rank in &timeline.ranks {
+        assert_drawable(rank);
+        let between = of_lane(rank, |lane| matches!(lane, Lane::Bucket(_)));
+        assert!(between.iter().any(|span| span.name == "between hosts"), "{rank:?}");
+    }
+}
+
+#[test]
+fn scoring_is_traced_by_layer() {
+    let _turn = turn_of(1);
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let options = "score --no-doctor --device cpu --hosts localhost:1 --cases 1n1g --runs 1 --trace-runs 1 --profile-layers \
+                   --models resnet18 --batch-sizes 2 --image-size 32 --iters 3 --warmup 1 --threads 1 --trace-iterations 2";
+    let (status, _, stderr) = run(ringmark(options).arg("--worker").arg(worker()).arg("--out").arg(&out));
+    assert_eq!(status, Some(0), "{stderr}");
+    let timeline = timeline(&out.join("1n1g/resnet18_b2_fp32_1.trace.json"));
+    let layers = of_lane(&timeline.ranks[0], |lane| lane == Lane::Layers);
+    // Batch normalization is in the convolutions.
+    assert!(layers.iter().all(|span| span.layer.is_some_and(|pass| pass.direction == Direction::Forward)));
+    assert!(layers.iter().all(|span| span.layer.is_some_and(|pass| pass.kind != LayerKind::BatchNorm)), "{layers:?}");
+    let log = fs::read_to_string(out.join("1n1g/resnet18_b2_fp32_1.log")).expect("a log");
+    assert!(log.contains("# time by layer, a rank: medians of 1 passes"), "{log}");
+}

@@ -1,0 +1,757 @@
+//! `ringmark-worker` from the outside: real training of the real network under real mpirun, at sizes that take
+//! seconds, with one thread a rank.
+//!
+//! What PyTorch computes for the same comes from `golden/ten_steps.json`, made by the Python beside it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use ringmark_core::benchmark::score::ScoreRecord;
+use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::benchmark::{Profile, Record, SweepRecord};
+use ringmark_core::dimension::{DeviceKind, Dtype, Layout, Model, Phase};
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::other_readers::dlperf_speeds;
+use crate::support::runs::rows_by_case;
+use crate::support::safetensors::{self, Stored, Tensors};
+use crate::support::sandbox::{wait_until, words};
+use crate::support::turn::turn_of;
+use crate::support::worker;
+use crate::support::worker_run::{
+    AT_ONCE, Run, apart, assert_nobody_left, batch, checksum, checksums, gradient_step, in_folder, kept, losses,
+    process_of_rank, small_init,
+};
+
+fn golden() -> Value {
+    serde_json::from_str(include_str!("../golden/ten_steps.json")).expect("JSON")
+}
+
+/// Names and shapes of torchvision's state_dict.
+fn names() -> Vec<(String, Vec<usize>)> {
+    serde_json::from_value(golden()["names"].take()).expect("names and shapes")
+}
+
+/// Weights that PyTorch has as well, in a file as torchvision would save it.
+fn init() -> &'static Path {
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    FILE.get_or_init(|| kept("hashed.safetensors", |path| safetensors::write(path, &safetensors::hashed(&names()))))
+}
+
+// --- against PyTorch, and weights in files ------------------------------------------------------------------------------
+
+#[test]
+fn ten_losses_are_pytorch_s_in_both_layouts() {
+    let golden = &golden()["ten_steps"];
+    for layout in Layout::KEYWORDS {
+        let options = format!("{} --layout {layout}", golden["options"].as_str().expect("options"));
+        let losses = losses(&Run::alone(&options).file("--init", init()).sound());
+        let expected: Vec<f64> = serde_json::from_value(golden["losses"][layout].clone()).expect("losses");
+        assert_eq!((losses.len(), expected.len()), (10, 10));
+        for (number, (loss, expected)) in losses.iter().zip(&expected).enumerate() {
+            let difference = (loss - expected).abs() / expected;
+            assert!(difference <= 1e-4, "{layout}, iteration {}: {loss}, PyTorch {expected}", number + 1);
+        }
+    }
+}
+
+#[test]
+fn weights_survive_the_way_through_a_file_under_torchvision_s_names() {
+    let run = Run::alone(&format!("--iters 2 {AT_ONCE}")).file("--init", init()).save();
+    let trained = run.finish();
+    let weights = trained.weights();
+    let shapes = |tensors: &Tensors| -> BTreeSet<_> {
+        tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape.clone())).collect()
+    };
+    assert_eq!(shapes(&weights), BTreeSet::from_iter(names()));
+    assert_eq!(weights["bn1.num_batches_tracked"], Stored::integers(&[], &[2]));
+    let first = safetensors::read(init());
+    // The gradient of a bias may be less than its last bit.
+    for (name, tensor) in weights.iter().filter(|(name, tensor)| tensor.shape.len() > 1 || name.contains("running")) {
+        assert!(tensor.bytes != first[name].bytes, "{name} was not trained");
+    }
+
+    // Nothing moves: rate 0, running statistics frozen. Either layout reads what the other wrote.
+    let still = format!("--iters 1 --lr 0 --freeze-batch-norm {AT_ONCE}");
+    for layout in Layout::KEYWORDS {
+        let options = format!("{still} --layout {layout}");
+        let again = Run::alone(&options).file("--init", &trained.saved()).save().finish();
+        // The count of batches with them: frozen statistics see none.
+        for (name, tensor) in &again.weights() {
+            assert!(tensor == &weights[name], "{name} of {layout}");
+        }
+        // A checksum is one of memory, whose order is the layout's.
+        if *layout == "nhwc" {
+            let before = trained.record.as_ref().expect("a record");
+            assert_eq!(checksum(&again.sound()), checksum(before));
+        }
+    }
+    let on = Run::alone(&format!("--iters 3 {AT_ONCE}")).file("--init", &trained.saved()).save().finish();
+    assert_eq!(on.weights()["bn1.num_batches_tracked"], Stored::integers(&[], &[5]));
+}
+
+#[test]
+fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("bad.safetensors");
+    let refused = || Run::alone("--iters 1").file("--init", &path).refused(1);
+
+    let error = refused();
+    assert!(error.contains("bad.safetensors cannot be read as safetensors"), "{error}");
+    // The pipe has no writer, and the device has no end.
+    mkfifo(&path, Mode::S_IRWXU).expect("made");
+    let no_file = "bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file";
+    let error = refused();
+    assert!(error.contains(no_file), "{error}");
+    for option in ["--from-checkpoint", "--data"] {
+        let error = Run::alone("--iters 1").file(option, &path).refused(1);
+        assert!(error.contains(no_file), "{option}: {error}");
+    }
+    fs::remove_file(&path).expect("there");
+    symlink("/dev/zero", &path).expect("linked");
+    let error = refused();
+    assert!(error.contains(no_file), "{error}");
+    fs::remove_file(&path).expect("there");
+    // torch.save's, and how it wrote before PyTorch 1.6.
+    for head in [&b"PK\x03\x04\x00\x00"[..], b"\x80\x02\x8a\x0al"] {
+        fs::write(&path, head).expect("written");
+        let error = refused();
+        assert!(error.contains("bad.safetensors is a PyTorch pickle, not safetensors: convert it"), "{error}");
+    }
+
+    let conv1 = |shape: [usize; 4]| Stored::floats(&shape, (0..shape.iter().product::<usize>()).map(|_| 0.5));
+    let mut tensors = Tensors::from([("conv1.weight".to_owned(), conv1([64, 3, 7, 7]))]);
+    safetensors::write(&path, &tensors);
+    let error = refused();
+    let message = "bad.safetensors has no tensor bn1.weight: it must hold torchvision's resnet50";
+    assert!(error.contains(message), "{error}");
+
+    tensors.insert("conv1.weight".to_owned(), conv1([64, 3, 3, 3]));
+    safetensors::write(&path, &tensors);
+    let error = refused();
+    assert!(error.contains("conv1.weight has shape [64, 3, 3, 3] in /"), "{error}");
+    assert!(error.contains("the model's is [64, 3, 7, 7]"), "{error}");
+
+    let mut tensors = safetensors::read(init());
+    tensors.insert("layer5.conv1.weight".to_owned(), conv1([1, 1, 1, 1]));
+    safetensors::write(&path, &tensors);
+    let error = refused();
+    assert!(error.contains("bad.safetensors holds layer5.conv1.weight, which resnet50 does not have"), "{error}");
+}
+
+// --- several ranks ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn ranks_end_with_equal_weights_however_they_exchange() {
+    let run = |ranks: u32, options: &str| {
+        let options = format!("--model resnet18 --iters 2 --lr 0.0001 --lr-warmup-iters 0 {options}");
+        Run::ranks(ranks, &options).file("--init", small_init()).sound()
+    };
+    let two = run(2, "");
+    assert_eq!((two.header.backend.as_str(), two.header.case.to_string().as_str()), ("shared-memory", "1n2g"));
+    // Two numbers have one sum, whatever adds them: equal to the last bit.
+    for (options, buckets) in [
+        ("--overlap off", 3),
+        ("--backend mpi", 3),
+        // As --backend and --chunk-kb were called before.
+        ("--collective mpi --overlap off --piece-kb 100", 3),
+        ("--tail-mb 0", 2),
+        ("--bucket-mb 0", 62),
+        ("--bucket-mb 100000 --tail-mb 0", 1),
+    ] {
+        let other = run(2, options);
+        assert_eq!(checksum(&other), checksum(&two), "{options}");
+        assert_eq!(other.header.buckets.len(), buckets, "{options}");
+    }
+    // The comparison would show a difference: here there is one.
+    assert_ne!(checksum(&run(2, "--seed 1")), checksum(&two));
+
+    // Three numbers have several sums, but shared memory adds in the order of the ranks: the same from run to run,
+    // whatever the buckets.
+    let four = run(4, "");
+    assert_ne!(checksum(&four), checksum(&two));
+    assert_eq!(checksum(&run(4, "--bucket-mb 1 --overlap off")), checksum(&four));
+
+    // Rank 1 of seed 0 draws the batch of seed 1, and no other rank does.
+    let first = &four.iterations[0].loss;
+    assert_eq!(&first[..2], &two.iterations[0].loss[..]);
+    let alone = run(1, "--seed 1");
+    assert_eq!((alone.header.backend.as_str(), alone.iterations[0].loss[0]), ("solo", first[1]));
+    assert!((1..4).all(|rank| !first[..rank].contains(&first[rank])), "{first:?}");
+}
+
+#[test]
+fn a_search_for_sizes_is_recorded_and_changes_no_result() {
+    let options = "--iters 2 --lr 0.0001 --lr-warmup-iters 0 --model";
+    for (model, more, trials) in
+        [("resnet18", "--autotune", 6), ("mxnet-lenet --image-size 28", "--autotune --backend mpi", 9)]
+    {
+        let options = format!("{options} {model}");
+        let plain = Run::ranks(2, &options).sound();
+        assert_eq!(plain.header.tuning, None);
+        let record = Run::ranks(2, &format!("{options} {more}")).sound();
+        assert_eq!(checksum(&record), checksum(&plain), "{more}");
+        let tuning = record.header.tuning.expect("a search");
+        assert_eq!(tuning.trials.len(), trials, "{more}");
+        assert!(tuning.trials.iter().all(|trial| trial.step.0 > 0.0), "{tuning:?}");
+        let chosen = tuning.trials[tuning.chosen].bucket_mb;
+        let asked = Run::ranks(2, &format!("{options} --bucket-mb {chosen}")).sound();
+        assert_eq!(record.header.buckets, asked.header.buckets, "{chosen} MB chosen");
+    }
+}
+
+#[test]
+fn ranks_that_exchange_nothing_part_and_the_run_counts() {
+    let options = format!("--model resnet18 --iters 2 {AT_ONCE}");
+    let record = Run::ranks(2, &format!("{options} --backend none")).sound();
+    assert_eq!(record.header.backend, "none");
+    assert_ne!(checksums(&record)[0], checksums(&record)[1]);
+    // Each is the rank that it would be alone, with one rank's share of the learning rate taken back.
+    let alone = Run::alone(&format!("{options} --lr 0.002")).sound();
+    assert_eq!(checksums(&record)[0], checksum(&alone));
+}
+
+#[test]
+fn the_gradient_of_n_ranks_is_that_of_the_joined_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("batch.safetensors");
+    safetensors::write(&data, &batch(4));
+    let run = |ranks: u32, images: u32, options: &str| gradient_step(&data, ranks, 0, images, options);
+    let start = safetensors::read(small_init());
+    let joined = run(1, 4, "");
+    for (name, tensor) in &joined {
+        let kept = name.contains("running") || name.contains("tracked");
+        assert_eq!(kept, tensor.bytes == start[name].bytes, "{name}");
+    }
+    let [two, four] = [(2, 2), (4, 1)].map(|(ranks, images)| run(ranks, images, ""));
+    for (ranks, weights) in [(2, &two), (4, &four)] {
+        let difference = apart(weights, &joined, &start);
+        assert!(difference < 1e-4, "{ranks} ranks: {difference}");
+    }
+    // Half the batch is not the batch.
+    let half = apart(&run(1, 2, ""), &joined, &start);
+    assert!(half > 0.05, "{half}");
+
+    // Halves of 11 bits lose a little, and only a little.
+    let halves = run(2, 2, "--wire fp16");
+    let difference = apart(&halves, &two, &start);
+    assert!((1e-6..2e-3).contains(&difference), "{difference}");
+}
+
+// --- precision ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn an_overflow_of_fp16_skips_exactly_one_step() {
+    let run = |options: &str| {
+        let model = "--model mxnet-lenet --image-size 28 --dtype fp16 --loss-scale 128";
+        Run::ranks(2, &format!("{model} --lr 0.001 {AT_ONCE} {options}")).sound()
+    };
+    let one = run("--iters 1");
+    let skipped = run("--iters 2 --inject overflow:2");
+    let going_on = run("--iters 3 --inject overflow:2");
+    assert_eq!(checksum(&skipped), checksum(&one));
+    assert_ne!(checksum(&going_on), checksum(&one));
+    let flags = |record: &RunRecord| -> Vec<(bool, f64)> {
+        record.iterations.iter().map(|iteration| (iteration.skipped, iteration.loss_scale)).collect()
+    };
+    assert_eq!(flags(&one), [(false, 128.0)]);
+    assert_eq!(flags(&going_on), [(false, 128.0), (true, 128.0), (false, 64.0)]);
+    let end = going_on.end.expect("an end");
+    assert_eq!((end.skipped_steps, end.iterations), (1, 3));
+
+    let options = format!("--model mxnet-lenet --image-size 28 --iters 1 --dtype fp16 --inject overflow:1 {AT_ONCE}");
+    let finished = Run::alone(&options).finish();
+    assert_eq!(finished.status, Some(1), "{}", finished.stderr);
+    let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
+    assert!(failure.starts_with("every update of 1 was skipped for a gradient that was not finite"), "{failure}");
+}
+
+/// Threads share every sum of a step: in the same way in each run.
+#[test]
+fn the_same_seed_and_threads_train_to_the_same_bits() {
+    for dtype in ["fp32", "bf16"] {
+        let [one, other] = [(); 2].map(|()| {
+            let record =
+                Run::alone(&format!("--model resnet18 --iters 3 --threads 2 --dtype {dtype} {AT_ONCE}")).sound();
+            (losses(&record), checksum(&record).to_owned())
+        });
+        assert_eq!(one, other, "{dtype}");
+    }
+}
+
+#[test]
+fn half_precision_follows_fp32() {
+    let run = |dtype: &str| {
+        let model = "--model resnet18 --image-size 64 --loss-scale 128";
+        losses(&Run::alone(&format!("{model} --iters 2 --lr 0.005 --dtype {dtype} {AT_ONCE}")).sound())
+    };
+    let exact = run("fp32");
+    assert!(exact[1] < 0.9 * exact[0], "{exact:?} does not fall");
+    for (dtype, tolerance) in [("bf16", 0.05), ("fp16", 0.01)] {
+        let losses = run(dtype);
+        assert_ne!(losses, exact);
+        for (loss, exact) in losses.iter().zip(&exact) {
+            assert!((loss - exact).abs() < tolerance * exact, "{dtype}: {loss}, fp32 {exact}");
+        }
+    }
+}
+
+#[test]
+fn an_overflow_without_a_loss_scaler_fails_the_run() {
+    for ranks in [1, 2] {
+        let finished = Run::ranks(ranks, "--model resnet18 --iters 3 --inject overflow:2").finish();
+        assert_eq!(finished.status, Some(1), "{}", finished.stderr);
+        let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
+        assert!(failure.starts_with("the loss of rank 0 is NaN in iteration 3: lower --lr"), "{failure}");
+        assert!(
+            finished.stderr.contains(&format!("ringmark-worker: the run failed: {failure}\n")),
+            "{}",
+            finished.stderr
+        );
+    }
+}
+
+// --- a rank that fails --------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_rank_that_fails_ends_the_job_with_its_name() {
+    let run = Run::ranks(2, "--model resnet18 --iters 100000 --inject fail:2:1");
+    let finished = run.finish();
+    let error = &finished.stderr;
+    assert_eq!(finished.status, Some(1), "{error}");
+    let host = nix::unistd::gethostname().expect("a name").into_string().expect("UTF-8");
+    let message = format!("rank 1 of 2 on host {host}: --inject asked this rank to fail in iteration 2\n");
+    assert!(error.contains(&message), "{error}");
+    assert!(!error.contains("rank 0 of 2"), "{error}");
+    // Rank 0 waits for rank 1 in its second all-reduce by then; 100000 iterations are hours.
+    assert!(finished.took < Duration::from_secs(600), "{:?}", finished.took);
+    assert_eq!(finished.record, None);
+    assert_nobody_left(finished.folder.path());
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_the_job_with_its_name() {
+    let run = Run::ranks(2, "--model resnet18 --iters 100000");
+    let finished = run.finish_after(|stdout, folder| {
+        wait_until("the second iteration comes", || {
+            fs::read_to_string(stdout).is_ok_and(|text| text.contains("Batch[2]"))
+        });
+        kill(process_of_rank(folder, 1), Signal::SIGKILL).expect("it runs");
+    });
+    assert_ne!(finished.status, Some(0), "{}", finished.stderr);
+    // It cannot speak for itself; mpirun does.
+    assert!(finished.stderr.contains("process rank 1 with PID"), "{}", finished.stderr);
+    assert_nobody_left(finished.folder.path());
+}
+
+// --- what is written ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn ranks_that_share_a_core_sleep_while_mpi_waits() {
+    // The loader writes whose function it gives to each library, into a file a process.
+    let run = Run::ranks(2, "--iters 1").variable("LD_DEBUG", "bindings");
+    let (log, folder) = (run.path("bindings"), run.path(""));
+    let finished = run.variable("LD_DEBUG_OUTPUT", log).variable("OMPI_MCA_mpi_yield_when_idle", "1").finish();
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let logs = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a file"));
+    let logs = logs.filter(|log| log.file_name().to_string_lossy().starts_with("bindings."));
+    let text: String = logs.map(|log| fs::read_to_string(log.path()).expect("text")).collect();
+    let is_mpi_s = |line: &&str| line.contains("/libopen-pal.so") && line.contains("`sched_yield'");
+    // mpirun has the library too, and no function of ours.
+    let ours = text.lines().filter(is_mpi_s).filter(|line| line.contains("/worker [0]: ")).count();
+    assert_eq!(ours, 2, "{:?}", text.lines().filter(is_mpi_s).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_record_tells_everything_and_no_secret() {
+    let mut run = Run::ranks(2, "--iters 6 --warmup 2 --case 1n2g --run 3 --quick --dtype bf16 --seed -4");
+    let secret = "gc3v8tq1";
+    run.command.env("AWS_SECRET", secret).env("OMPI_MCA_plm_rsh_args", format!("-i {secret}"));
+    run.command.env("NCCL_ALGO", "Ring");
+    let path = run.path("record.jsonl");
+    let finished = run.finish_after(move |_, _| ());
+    let raw = fs::read_to_string(&path).expect("a record");
+    for text in [&finished.stdout, &finished.stderr, &raw] {
+        assert!(!text.contains(secret) && !text.contains("AWS_SECRET"), "{text}");
+    }
+    let log = finished.stdout.clone();
+    let record = finished.sound();
+
+    let header = &record.header;
+    assert_eq!((header.case.to_string().as_str(), header.run, header.profile), ("1n2g", 3, Profile::Quick));
+    let config = &header.config;
+    assert_eq!((config.batch_size, config.iterations, config.warmup, config.seed), (2, 6, 2, -4));
+    assert_eq!((config.dtype, config.image_size, config.record.as_deref()), (Dtype::Bf16, Some(32), Some(&*path)));
+    assert_eq!(header.buckets.iter().map(|bucket| bucket.0).sum::<u64>(), 102_228_128);
+    let environment = &header.environment;
+    assert!(environment.libtorch_version.starts_with("2.11.0"), "{environment:?}");
+    assert!(environment.mpi_version.starts_with("Open MPI"), "{environment:?}");
+    assert_eq!(environment.cuda_missing.as_deref(), Some("--device cpu was asked for"));
+    assert_eq!(environment.variables["NCCL_ALGO"], "Ring");
+    assert_eq!(environment.variables["OMP_NUM_THREADS"], "1");
+    for (rank, place) in header.ranks.iter().enumerate() {
+        assert_eq!((place.rank as usize, place.local_rank as usize, place.threads), (rank, rank, 1));
+        assert_eq!(place.device, DeviceKind::Cpu);
+    }
+    assert_ne!(header.ranks[0].process, header.ranks[1].process);
+
+    let end = record.end.as_ref().expect("an end");
+    assert_eq!((end.iterations, end.skipped_steps, end.peak_memory.len()), (6, 0, 2));
+    // Weights, gradients and momenta alone are 307 MB.
+    assert!(end.peak_memory.iter().all(|memory| (300_000_000..8_000_000_000).contains(&memory.0)), "{end:?}");
+    let steps: f64 = record.iterations.iter().map(|iteration| iteration.step[0].0).sum();
+    assert!(steps <= end.wall.0 && end.wall.0 < steps + 1.0, "{steps} {end:?}");
+    let mut waited = 0.0;
+    for iteration in &record.iterations {
+        for rank in 0..2 {
+            // Nothing is read.
+            assert_eq!(iteration.phases[Phase::Input][rank].0, 0.0);
+            let always = iteration.phases.iter().filter(|(phase, _)| phase.is_always());
+            let parts: Vec<_> = always.map(|(_, times)| times).collect();
+            assert!(parts.iter().all(|part| part[rank].0 > 0.0), "{iteration:?}");
+            // The first bucket holds the layers at the end, the last all gradients.
+            let own = iteration.before_allreduce[rank].0;
+            assert!(own > parts[0][rank].0 && own < parts[0][rank].0 + parts[1][rank].0, "{own}: {iteration:?}");
+            let (sum, step) = (parts.iter().map(|part| part[rank].0).sum::<f64>(), iteration.step[rank].0);
+            // What is left is the loop itself and a line of the log.
+            assert!(sum <= step * (1.0 + 1e-9) && sum > 0.5 * step, "{sum} of {step}: {iteration:?}");
+            waited += iteration.phases[Phase::ExposedAllreduce][rank].0;
+        }
+    }
+    assert!(waited > 0.01 * steps, "an all-reduce of 102 MB takes time: {waited} of {steps}");
+    let [host] = end.host_use.as_slice() else { panic!("{end:?}") };
+    assert_eq!(host.host, header.ranks[0].host);
+    assert!(host.cores >= 1 && (host.elapsed.0 - end.wall.0).abs() < 1.0, "{end:?}");
+    assert_eq!(end.rank_use.len(), 2);
+    for used in &end.rank_use {
+        // One thread, beside those of MPI that sleep; the counters go by hundredths of a second.
+        assert!(used.core_time.0 > 0.0 && used.core_time.0 < 1.5 * host.elapsed.0 + 0.1, "{end:?}");
+    }
+
+    assert_log_fits(&log, &record);
+}
+
+/// The environment first, then DLPerf's lines with the record's speeds.
+fn assert_log_fits(log: &str, record: &RunRecord) {
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines[0], "# ringmark 0.1.0 ResNet50-v1b 1n2g run 3");
+    assert_eq!(lines[1], "# quick profile: a first look, not a result to quote");
+    let first = lines.iter().position(|line| line.contains("Epoch[0]")).expect("an iteration");
+    assert!(lines[..first].iter().all(|line| line.starts_with("# ")), "{log}");
+    for part in [
+        "# libtorch 2.11.0",
+        "# CUDA not used: ",
+        "# rank 1: host ",
+        "# NCCL_ALGO=Ring",
+        "# gradients: 102228128 bytes in",
+    ] {
+        assert!(lines[..first].iter().any(|line| line.starts_with(part)), "{part}: {log}");
+    }
+    let speeds = dlperf_speeds(log).expect("DLPerf's extractor reads every line");
+    assert_eq!(speeds.len(), record.iterations.len());
+    for (iteration, speed) in record.iterations.iter().zip(speeds) {
+        let recorded = 4.0 / iteration.step[0].0;
+        assert!((speed - recorded).abs() < 0.0051, "{speed} {recorded}");
+    }
+    let (counted, warmup) = (record.iterations.iter(), record.header.config.warmup as usize);
+    let counted: Vec<f64> = counted.skip(warmup).map(|iteration| 4.0 / iteration.step[0].0).collect();
+    let mean = counted.iter().sum::<f64>() / counted.len() as f64;
+    let speed = record.speed(warmup).expect("iterations");
+    let speed = format!("# speed: {speed:.2}; rates of its iterations: mean {mean:.2}, CV ");
+    let length = format!("# {} measured + {warmup} warm-up iterations in ", counted.len());
+    for closing in [&speed, &length] {
+        assert!(lines.iter().any(|line| line.starts_with(closing)), "{closing}: {log}");
+    }
+}
+
+#[test]
+fn a_sweep_of_the_real_worker_comes_out_in_figures() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let ringmark = |options: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
+        command.args(words(options));
+        command
+    };
+    let options = "sweep --device cpu --hosts localhost:2 --cases 1n1g,1n2g --runs 2 --model resnet18 --batch-size 2 \
+                   --image-size 32 --iters 4 --warmup 1 --threads 1";
+    let mut sweep = ringmark(options);
+    sweep.arg("--worker").arg(in_folder(&folder)).arg("--out").arg(&out).env("OMP_NUM_THREADS", "1");
+    let sweep = Run { command: sweep, folder, ranks: 2 }.finish();
+    assert_eq!(sweep.status, Some(0), "{}", sweep.stderr);
+    let extract = ringmark("extract").arg(&out).output().expect("starts");
+    assert!(extract.status.success(), "{}", String::from_utf8_lossy(&extract.stderr));
+
+    let result = fs::read_to_string(out.join("out_result.json")).expect("a result");
+    let result = rows_by_case(&serde_json::from_str(&result).expect("JSON"));
+    let median_of = |case: &str| {
+        let speed = |run: u32| {
+            let path = out.join(case).join(format!("resnet18_b2_fp32_{run}.jsonl"));
+            let record = RunRecord::read(BufReader::new(File::open(path).expect("a record"))).expect("a record");
+            assert_eq!((record.failure(), record.header.run, record.iterations.len()), (None, run, 4));
+            record.speed(1).expect("iterations").0
+        };
+        (speed(1) + speed(2)) / 2.0
+    };
+    let single = median_of("1n1g");
+    for case in ["1n1g", "1n2g"] {
+        let figures = &result["resnet18"][case];
+        let number = |name: &str| figures[name].as_f64().expect(name);
+        assert_eq!(number("images_per_second"), median_of(case), "{figures}");
+        assert_eq!(number("speedup_over_base"), median_of(case) / single, "{figures}");
+        assert_eq!(figures["batch_size_per_device"], 2);
+    }
+}
+
+/// Own compute time ends before the first sum, whatever the backend does then, or with backward.
+#[test]
+fn own_compute_time_is_measured_with_every_backend() {
+    for options in ["--backend mpi", "--backend none", "--bucket-mb 1000"] {
+        let record = Run::ranks(2, &format!("--model resnet18 --iters 3 {options}")).sound();
+        for iteration in &record.iterations {
+            let own = &iteration.before_allreduce;
+            assert!(
+                own.iter().zip(&iteration.phases[Phase::Forward]).all(|(own, forward)| own.0 > forward.0),
+                "{iteration:?}"
+            );
+        }
+    }
+    for iteration in &Run::ranks(2, "--model resnet18 --iters 3 --overlap off").sound().iterations {
+        for rank in 0..2 {
+            let whole = iteration.phases[Phase::Forward][rank].0 + iteration.phases[Phase::Backward][rank].0;
+            assert!((iteration.before_allreduce[rank].0 - whole).abs() < 1e-9, "{iteration:?}");
+        }
+    }
+}
+
+#[test]
+fn a_straggler_is_named_in_log_record_and_table_and_its_victim_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let mut sweep = Command::new(env!("CARGO_BIN_EXE_ringmark"));
+    // Four times its own forward is more than what other work on this machine does to the other rank's.
+    sweep.args(words(
+        "sweep --device cpu --hosts localhost:2 --cases 1n2g --runs 1 --model resnet18 --batch-size 2 --image-size 32 \
+         --iters 24 --warmup 4 --threads 1 --inject slow:1:400",
+    ));
+    sweep.arg("--worker").arg(in_folder(&folder)).arg("--out").arg(&out).env("OMP_NUM_THREADS", "1");
+    let sweep = Run { command: sweep, folder, ranks: 2 }.finish();
+    assert_eq!(sweep.status, Some(0), "{}", sweep.stderr);
+
+    let path = out.join("1n2g/resnet18_b2_fp32_1");
+    let record = File::open(path.with_extension("jsonl")).expect("a record");
+    let record = RunRecord::read(BufReader::new(record)).expect("a record");
+    let end = record.end.as_ref().expect("an end");
+    if end.host_use[0].cores_of_ranks < 2 {
+        eprintln!("not tested: two ranks take turns on one core");
+        return;
+    }
+    let named: Vec<_> = end.warnings.iter().filter(|warning| warning.kind == WarningKind::Straggler).collect();
+    let [warning] = named.as_slice() else { panic!("{:?}", record.iterations) };
+    let about = format!("rank 1 on host {}", record.header.ranks[1].host);
+    assert_eq!(warning.about, about);
+    let text = &warning.text;
+    assert!(text.starts_with(&format!("{about} is a straggler: in ")), "{text}");
+    // The one waits for the other.
+    let exposed =
+        |rank: usize| -> f64 { record.iterations.iter().map(|one| one.phases[Phase::ExposedAllreduce][rank].0).sum() };
+    assert!(exposed(0) > exposed(1), "{} {}", exposed(0), exposed(1));
+
+    let log = fs::read_to_string(path.with_extension("log")).expect("a log");
+    assert!(log.contains(&format!("\n# warning: {text}\n")), "{log}");
+    assert!(sweep.stdout.contains(&format!("\n    warning: {text}\n")), "{}", sweep.stdout);
+    let extract = Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&out).output().expect("starts");
+    let table = String::from_utf8(extract.stdout).expect("UTF-8");
+    assert!(table.contains(&format!("\nWARNING: 1n2g: {text}\n")), "{table}");
+    let row = table.lines().find(|line| line.starts_with("1n2g")).expect("a row");
+    assert_eq!(row.split_whitespace().nth(2), Some("1/1!"), "{table}");
+    for output in [&log, &sweep.stdout, &table] {
+        assert!(!output.contains("rank 0 on host"), "{output}");
+    }
+}
+
+// --- other networks, and other benchmarks -----------------------------------------------------------------------------
+
+#[test]
+fn another_network_trains_and_is_named_in_log_and_record() {
+    let finished = Run::ranks(2, "--iters 2 --model resnet18 --case 1n2g").finish();
+    assert!(finished.stdout.starts_with("# ringmark 0.1.0 ResNet-18 1n2g run 1\n"), "{}", finished.stdout);
+    let record = finished.sound();
+    assert_eq!(record.header.config.model, Model::Resnet18);
+    assert_eq!(record.header.buckets.iter().map(|bucket| bucket.0).sum::<u64>(), 4 * 11_689_512);
+    checksum(&record);
+    // Weights of another network are refused by the first tensor that differs.
+    let error = Run::alone("--iters 1 --model resnet18").file("--init", init()).refused(1);
+    assert!(error.contains("layer1.0.conv1.weight has shape [64, 64, 1, 1] in /"), "{error}");
+}
+
+/// Runs `score` and reads its record; `program` starts so many ranks of the worker.
+fn score(mut program: Command, folder: &TempDir, ranks: u32, options: &str) -> (String, ScoreRecord) {
+    let _turn = turn_of(ranks);
+    let path = folder.path().join("score.json");
+    program.arg("score").args(words("--device cpu --threads 1 --image-size 32 --batch-size 2"));
+    program.args(words(options)).arg("--record").arg(&path).env("OMP_NUM_THREADS", "1");
+    let output = program.stdin(Stdio::null()).output().expect("starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let record = ScoreRecord::read(BufReader::new(File::open(path).expect("a record"))).expect("a record");
+    (String::from_utf8(output.stdout).expect("UTF-8"), record)
+}
+
+#[test]
+fn a_rank_takes_the_memory_that_the_launcher_expects() {
+    // In bf16 smaller images: processors without instructions for it take minutes.
+    for (model, options) in [
+        (Model::Resnet18, "--batch-size 16 --image-size 224 --dtype fp32"),
+        (Model::Resnet18, "--batch-size 16 --image-size 64 --dtype bf16"),
+        (Model::Resnet50V1b, "--batch-size 8 --image-size 64 --dtype fp32"),
+    ] {
+        // Momenta take memory from the first update on: the second iteration has all that a later one has.
+        let options = format!("--model {model} --iters 2 {options}");
+        let record = Run::alone(&options).finish().record.expect("a record");
+        let image_size = record.header.config.image_size();
+        let TrainConfig { dtype, layout, batch_size, .. } = record.header.config;
+        let facts = model.facts();
+        let expected = facts
+            .training_memory
+            .at(dtype, layout.of(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size))
+            .of_batch(batch_size)
+            .0;
+        let peak = record.end.expect("an end").peak_memory[0].0;
+        assert!((peak..peak + peak / 2).contains(&expected), "{options}: {expected} expected, {peak} taken");
+    }
+}
+
+#[test]
+fn scoring_prints_mxnet_s_line_and_records_every_pass() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, record) =
+        score(Command::new(in_folder(&folder)), &folder, 1, "--model resnet18 --dtype bf16 --run 2 --quick");
+    assert_eq!((record.failure(), record.label().run, record.label().profile), (None, 2, Profile::Quick));
+    assert_eq!((record.config.iterations, record.config.warmup, record.config.model), (10, 5, Model::Resnet18));
+    let [passes] = record.seconds.as_slice() else { panic!("{record:?}") };
+    assert!(passes.len() == 10 && passes.iter().all(|pass| pass.0 > 0.0), "{record:?}");
+    let elapsed: f64 = passes.iter().map(|pass| pass.0).sum();
+    let line = format!("INFO:root:batch size  2, dtype bfloat16, images/sec: {:.6}", 10.0 * 2.0 / elapsed);
+    for line in ["INFO:root:network: resnet18", "INFO:root:device: cpu(0)", &line] {
+        assert!(log.lines().any(|printed| printed == line), "{line}: {log}");
+    }
+    assert!(log.starts_with("# ringmark 0.1.0 ResNet-18 inference 1n1g run 2\n# quick profile"), "{log}");
+    assert_eq!((record.host_use.len(), record.rank_use.len(), record.peak_memory.len()), (1, 1, 1));
+}
+
+#[test]
+fn ranks_score_beside_each_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut mpirun = Command::new("mpirun");
+    mpirun.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 2")).arg(in_folder(&folder));
+    let (log, record) = score(mpirun, &folder, 2, "--iters 3 --warmup 0 --case 1n2g");
+    assert_eq!((record.failure(), record.ranks.len(), record.seconds.len()), (None, 2, 2));
+    let of_rank = |rank: usize| record.seconds[rank].iter().map(|pass| pass.0).sum::<f64>();
+    let speed = record.speed().expect("passes").0;
+    assert!((speed - 2.0 * 2.0 * 3.0 / of_rank(0).max(of_rank(1))).abs() < 1e-9, "{record:?}");
+    assert!(log.contains("# images/sec counts the images of all 2 ranks"), "{log}");
+    assert_eq!(log.matches("INFO:root:batch size").count(), 1, "{log}");
+}
+
+// --- what is refused, and what is linked --------------------------------------------------------------------------------
+
+#[test]
+fn what_cannot_be_is_refused_with_its_reason() {
+    for (options, status, message) in [
+        ("--batch-size 0", 2, "--batch-size 0 is out of range: choose 1 to 65536"),
+        ("--iters 3 --warmup 3", 2, "--warmup 3 leaves none of --iters 3 to measure"),
+        (
+            "--backend nccl",
+            2,
+            "--backend nccl needs a GPU, --device is cpu: choose --backend shared-memory, mpi or auto",
+        ),
+        ("--dtype fp8", 2, "[possible values: fp32, tf32, fp16, bf16]"),
+        ("--inject fail:9", 2, "\"fail:9\" is none of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT"),
+        (
+            "--dtype tf32",
+            1,
+            "--dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank computes on the CPU",
+        ),
+        // As ranks find themselves whom another MPI's mpirun has started.
+        ("--case 1n2g", 1, "case 1n2g has 2 ranks and MPI shows 1: start it by the mpirun of the MPI library"),
+    ] {
+        let error = Run::alone(options).refused(status);
+        assert!(error.contains(message), "{options}: {error}");
+    }
+}
+
+#[test]
+fn cuda_where_it_is_not_is_refused_with_what_is_missing() {
+    if Path::new("/dev/nvidiactl").exists() {
+        eprintln!("not tested: this machine has an NVIDIA driver");
+        return;
+    }
+    let error = Run::alone("--device cuda").refused(1);
+    assert!(
+        error.starts_with("ringmark-worker: --device cuda cannot be met: no NVIDIA driver (libcuda.so.1"),
+        "{error}"
+    );
+    let error = Run::alone("--device auto --backend nccl").refused(1);
+    assert!(
+        error.contains("--backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto"),
+        "{error}"
+    );
+    let record = Run::alone("--device auto --model resnet18 --iters 1").sound();
+    let missing = record.header.environment.cuda_missing.expect("a reason");
+    assert!(missing.starts_with("no NVIDIA driver"), "{missing}");
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("batch.safetensors");
+    let refused = |tensors: &Tensors, options: &str| {
+        safetensors::write(&path, tensors);
+        Run::alone(&format!("--model resnet18 {options}")).file("--data", &path).refused(1)
+    };
+    let error = refused(&batch(1), "--batch-size 2");
+    assert!(error.contains("has 1 images, rank 0 needs 0 to 1: choose a smaller --batch-size"), "{error}");
+    let error = refused(&batch(2), "--image-size 64");
+    assert!(error.contains("images [2, 3, 32, 32] and labels [2] are not (n, 3, 64, 64) and (n)"), "{error}");
+    let mut tensors = batch(2);
+    tensors.insert("labels".to_owned(), Stored::integers(&[2], &[5, 1000]));
+    let error = refused(&tensors, "");
+    assert!(error.contains("labels 5 to 1000 are not all in 0 to 999"), "{error}");
+    tensors.remove("labels");
+    let error = refused(&tensors, "");
+    assert!(error.contains("batch.safetensors has no tensor \"labels\""), "{error}");
+}
+
+#[test]
+fn each_program_needs_only_its_own_libraries() {
+    let needed = |program: &Path| -> Vec<String> {
+        let output = Command::new("readelf").arg("-d").arg(program).output().expect("binutils");
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        let name = |line: &str| Some(line.split_once("(NEEDED)")?.1.split_once('[')?.1.split_once(']')?.0.to_owned());
+        text.lines().filter_map(name).collect()
+    };
+    let has = |libraries: &[String], name: &str| libraries.iter().any(|library| library.contains(name));
+    let launcher = needed(Path::new(env!("CARGO_BIN_EXE_ringmark")));
+    assert!(has(&launcher, "libc.so"), "{launcher:?}");
+    for name in ["torch", "c10", "mpi", "cuda", "nccl", "stdc++"] {
+        assert!(!has(&launcher, name), "{launcher:?}");
+    }
+    let worker = needed(&worker());
+    assert!(has(&worker, "libtorch_cpu.so") && has(&worker, "libmpi.so"), "{worker:?}");
+    for name in ["cuda", "nccl", "cudnn", "cublas"] {
+        assert!(!has(&worker, name), "{worker:?}");
+    }
+}

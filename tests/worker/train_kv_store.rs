@@ -1,0 +1,285 @@
+//! `ringmark-worker train --kv-store` with real servers: ranks and servers are processes of one mpirun, and what they compute is
+//! compared with all-reduce.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::iter;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::kv_store::KvStoreUse;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::{KvStore, Seconds};
+use ringmark_core::host::heartbeat::{LAUNCHER_VARIABLE, WELCOME};
+use ringmark_core::host::{Heartbeat, LauncherAddress, Message, Stage};
+use ringmark_core::trace::chrome;
+
+use crate::support::safetensors;
+use crate::support::sandbox::write_program;
+use crate::support::worker as worker_program;
+use crate::support::worker_run::{
+    Finished, Run, apart, assert_nobody_left, batch, checksum, gradient_step, losses, process_of_rank, small_init,
+};
+
+/// Small, with an update of full size and momentum.
+const TRAIN: &str = "--model resnet18 --iters 2 --lr 0.0005 --lr-warmup-iters 0";
+
+fn used(record: &RunRecord) -> &KvStoreUse {
+    record.end.as_ref().expect("an end").kv_store.as_ref().expect("what the kv-store did")
+}
+
+/// Bytes of ResNet-18's weights.
+const WEIGHTS: u64 = 4 * 11_689_512;
+
+#[test]
+fn every_synchronous_kv_store_trains_as_all_reduce_does() {
+    let ring = Run::ranks(2, TRAIN).finish().sound();
+    assert!(ring.end.as_ref().expect("an end").kv_store.is_none());
+    for (servers, kv_store) in [
+        (0, "local"),
+        (0, "device"),
+        (0, "nccl"),
+        (1, "dist_sync"),
+        (2, "dist_device_sync"),
+        (3, "dist_sync --key-placement hash"),
+    ] {
+        let servers_option = if servers > 0 { format!("--servers {servers}") } else { String::new() };
+        let record =
+            Run::ranks(2 + servers, &format!("{TRAIN} --kv-store {kv_store} {servers_option}")).finish().sound();
+        // Two gradients have one sum, in whatever order.
+        assert_eq!((losses(&record), checksum(&record)), (losses(&ring), checksum(&ring)), "{kv_store}");
+        assert_eq!((record.header.ranks.len(), record.header.case.to_string().as_str()), (2, "1n2g"), "{kv_store}");
+        let used = used(&record);
+        assert_eq!((used.servers.len() as u32, used.staleness), (servers, None), "{kv_store}");
+        let held: Vec<u64> = match servers {
+            0 => used.owned.iter().map(|bytes| bytes.0).collect(),
+            _ => used.servers.iter().map(|server| server.weights.0).collect(),
+        };
+        assert_eq!(held.iter().sum::<u64>(), WEIGHTS, "{kv_store}");
+        match kv_store {
+            "nccl" => assert_eq!(held[1], 0),
+            "dist_sync --key-placement hash" => {}
+            // ResNet-18's buckets are few: 25 MB, the rest, and the tail.
+            "device" => assert!(held.iter().all(|held| *held > WEIGHTS / 4), "{held:?}"),
+            _ => assert!(used.imbalance().expect("something is held") < 1.01, "{kv_store}: {held:?}"),
+        }
+        if servers > 0 {
+            // The ranks of a host push once; what is beyond the weights are the headers of some 150 parts.
+            let (sent, received) = (&used.sent_by_rank, &used.received_by_rank);
+            assert_eq!((sent[1].0, received[1].0), (0, 0), "{kv_store}");
+            assert!((WEIGHTS..WEIGHTS + 5000).contains(&sent[0].0) && sent == received, "{kv_store}: {used:?}");
+            let of_servers = |bytes: fn(&ringmark_core::benchmark::kv_store::ServerUse) -> u64| {
+                used.servers.iter().map(bytes).sum::<u64>()
+            };
+            assert!(of_servers(|server| server.received.0).abs_diff(sent[0].0) <= 3, "{used:?}");
+            assert!(of_servers(|server| server.sent.0).abs_diff(received[0].0) <= 3, "{used:?}");
+        }
+    }
+}
+
+#[test]
+fn servers_give_the_gradient_of_the_joined_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("batch.safetensors");
+    safetensors::write(&data, &batch(3));
+    let start = safetensors::read(small_init());
+    let joined = gradient_step(&data, 1, 0, 3, "");
+    let of_servers = |servers: u32, options: &str| {
+        gradient_step(&data, 3, servers, 1, &format!("--kv-store dist_sync --servers {servers} {options}"))
+    };
+    let difference = apart(&of_servers(2, ""), &joined, &start);
+    assert!(difference < 1e-4, "{difference}");
+    let halves = apart(&of_servers(1, "--wire bf16"), &joined, &start);
+    assert!((1e-5..2e-2).contains(&halves), "{halves}");
+}
+
+#[test]
+fn asynchronous_workers_do_not_wait_and_learn() {
+    let options =
+        "--model resnet18 --iters 8 --warmup 2 --lr 0.0005 --lr-warmup-iters 0 --kv-store dist_async --servers 2";
+    // Rank 1 is slower: rank 0's weights go on without it.
+    let record = Run::ranks(4, &format!("{options} --inject slow:1:100")).finish().sound();
+    // Of one moment at the end, whatever they were on the way.
+    checksum(&record);
+    let losses = losses(&record);
+    assert!(losses[7] < 0.9 * losses[0], "{losses:?}");
+    let used = used(&record);
+    let staleness = used.staleness.expect("pushes");
+    // Parts of two servers, each pushed in six iterations by two workers.
+    let parts: u64 = used.servers.iter().map(|server| u64::from(server.parts)).sum();
+    assert_eq!(staleness.pushes, 12 * parts);
+    assert!(staleness.maximum >= 1 && staleness.median <= staleness.p95 && staleness.p95 <= staleness.maximum);
+    assert!(used.sent_by_rank.iter().all(|sent| (WEIGHTS..WEIGHTS + 5000).contains(&sent.0)), "{used:?}");
+    assert!(used.lost.is_empty());
+}
+
+/// Runs until `rank` has pushed, then sends `signal` to the process of this number, and to its end.
+fn disturbed(run: Run, rank: u32, (process, signal): (u32, Signal)) -> Finished {
+    let (launcher, reports) = launcher();
+    run.variable(LAUNCHER_VARIABLE, launcher).finish_after(|_, folder| {
+        reach(&reports, |speaker, at| speaker == rank && at.iteration > 1);
+        kill(process_of_rank(folder, process), signal).expect("it runs");
+    })
+}
+
+#[test]
+fn asynchronous_workers_go_on_without_one_that_is_killed() {
+    // Rank 1 is not through before it is killed.
+    let options = "--model mxnet-lenet --image-size 28 --iters 300 --kv-store dist_async --servers 1 --inject slow:1:500 \
+                   --trace-iterations 290-300";
+    let run = Run::processes(4, "--continuous", options);
+    let trace = run.path("trace.json");
+    let finished = disturbed(run.file("--trace", &trace), 1, (1, Signal::SIGKILL));
+    assert!(finished.stdout.contains("Batch[300]"), "{}{}", finished.stdout, finished.stderr);
+    assert_nobody_left(finished.folder.path());
+    let record = finished.record.expect("a record of those that are left");
+    let failure = record.failure().expect("the figures are not those of all ranks");
+    assert!(failure.starts_with("rank 1 on host ") && failure.contains("the others went on without it"), "{failure}");
+    let ranks: Vec<u32> = record.header.ranks.iter().map(|place| place.rank).collect();
+    assert_eq!((ranks, record.iterations.len()), (vec![0, 2], 300));
+    let lost = &used(&record).lost;
+    assert_eq!((lost.len(), lost[0].rank), (1, 1));
+    assert!((1..300).contains(&lost[0].iteration), "{lost:?}");
+    assert!(finished.stderr.contains(&format!("the run failed: {failure}")), "{}", finished.stderr);
+    // Nobody waits for the clock of one that died, and none of the others holds the step.
+    let trace = chrome::read(fs::File::open(trace).expect("a trace")).expect("whole");
+    assert_eq!(trace.ranks.iter().map(|rank| rank.rank).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(trace.kv_store, Some(KvStore::DistAsync));
+}
+
+#[test]
+fn a_worker_that_fails_before_it_has_pushed_ends_an_asynchronous_job() {
+    let scripts = tempfile::tempdir().expect("a folder");
+    let script = scripts.path().join("worker.sh");
+    // Its batch is missing: it has connected, and the others are to meet it before the first iteration.
+    let text = format!(
+        "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && missing='--data /nowhere.safetensors'\nexec {} \"$@\" $missing\n",
+        worker_program().display()
+    );
+    write_program(&script, &text);
+    let run = Run::processes(4, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 1");
+    let finished = run.program(&script).finish();
+    assert_nobody_left(finished.folder.path());
+    assert_eq!(finished.record, None, "{}", finished.stdout);
+    let says = |words: &str| finished.stderr.lines().any(|line| line.contains(words));
+    assert!(says("/nowhere"), "{}", finished.stderr);
+    assert!(says(" after its pushes of iteration 0 ") && says("until each has pushed"), "{}", finished.stderr);
+}
+
+/// Listens as the launcher does, and hears of each process of a job where it is; its address, and the reports.
+fn launcher() -> (String, Receiver<(u32, Heartbeat)>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let addresses = vec![listener.local_addr().expect("bound")];
+    let (sender, reports) = mpsc::channel();
+    thread::spawn(move || {
+        for connection in listener.incoming().map_while(Result::ok) {
+            let sender = sender.clone();
+            thread::spawn(move || report(connection, &sender));
+        }
+    });
+    (
+        LauncherAddress { token: "known".to_owned(), patience: Seconds(60.0), interval: Seconds(1.0), addresses }
+            .to_string(),
+        reports,
+    )
+}
+
+/// How long no process of a job may be silent.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Waits until a process reports that it is there.
+fn reach(reports: &Receiver<(u32, Heartbeat)>, is_there: impl Fn(u32, Heartbeat) -> bool) {
+    // One is due every second.
+    let mut heard = iter::from_fn(|| reports.recv_timeout(PATIENCE).ok());
+    assert!(heard.any(|(process, at)| is_there(process, at)), "the job has ended");
+}
+
+fn report(mut connection: TcpStream, sender: &Sender<(u32, Heartbeat)>) {
+    let lines = BufReader::new(connection.try_clone().expect("a socket")).lines().map_while(Result::ok);
+    let mut speaker = None;
+    for line in lines {
+        match Message::parse(&line).expect("a report") {
+            Message::Hello { rank, .. } => {
+                speaker = Some(rank);
+                connection.write_all(format!("{WELCOME}\n").as_bytes()).expect("sent");
+            }
+            // Nobody may listen any more.
+            Message::At(at) => drop(speaker.map(|rank| sender.send((rank, at)))),
+            Message::Failed { .. } | Message::Done => {}
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_is_killed_while_results_are_gathered_ends_the_others_who_name_it() {
+    let (launcher, reports) = launcher();
+    let run = Run::processes(5, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 2");
+    // Which rank 0 saves to before it gathers, and waits for who reads them.
+    let weights = run.path("weights");
+    mkfifo(&weights, Mode::S_IRWXU).expect("made");
+    let run = run.file("--save", &weights);
+    let finished = run.variable(LAUNCHER_VARIABLE, launcher).finish_after(|_, folder| {
+        reach(&reports, |process, at| process == 2 && at.phase >= Stage::Preparing);
+        let process = process_of_rank(folder, 2);
+        // The servers' reports are there, and nobody knows of a loss.
+        reach(&reports, |process, at| process < 3 && at.phase == Stage::Finishing);
+        kill(process, Signal::SIGKILL).expect("it runs");
+    });
+    assert_nobody_left(finished.folder.path());
+    assert_eq!(finished.record, None, "{}", finished.stdout);
+    let named = finished.stderr.lines().filter(|line| {
+        line.contains(": rank 2 on host ")
+            && line.contains(" ended while results were gathered, which all that are left do")
+    });
+    assert_eq!(named.count(), 2, "by both that are left: {}", finished.stderr);
+}
+
+#[test]
+fn a_synchronous_job_ends_when_a_worker_or_a_server_is_killed() {
+    // A rank, then the server.
+    for process in [1, 2] {
+        let run = Run::ranks(3, "--model mxnet-lenet --image-size 28 --iters 100000 --kv-store dist_sync --servers 1");
+        let finished = disturbed(run, 1, (process, Signal::SIGKILL));
+        assert_ne!(finished.status, Some(0), "{}", finished.stderr);
+        assert_eq!(finished.record, None);
+        let by_mpirun = finished.stderr.contains(&format!("process rank {process} with PID"));
+        let in_words = finished.stderr.contains("broke") && finished.stderr.contains("that process has ended");
+        assert!(by_mpirun || in_words, "{}", finished.stderr);
+        assert_nobody_left(finished.folder.path());
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    for (options, message) in [
+        (
+            "--servers 1",
+            "--servers 1 goes with --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async",
+        ),
+        (
+            "--kv-store dist_sync",
+            "--kv-store dist_sync needs --servers N: of the processes that mpirun starts the last N",
+        ),
+        ("--kv-store device --backend none", "--backend none exchanges nothing, and --kv-store device says how to"),
+        ("--kv-store nccl --dtype fp16", "--dtype fp16 skips an update where any gradient overflows"),
+        ("--kv-store distributed", "[possible values: ring, local, device, nccl, dist_sync"),
+    ] {
+        // Before MPI shows how many processes there are.
+        let error = Run::alone(options).refused(2);
+        assert!(error.contains(message), "{options}: {error}");
+    }
+    let error = Run::processes(1, "", "--kv-store dist_sync --servers 1").refused(1);
+    assert!(error.contains("--servers 1 leaves no rank to train: mpirun started 1 processes"), "{error}");
+    // The perceptron has 6 arrays.
+    let error = Run::ranks(8, "--model mlp --image-size 28 --kv-store dist_sync --servers 7").refused(1);
+    assert!(
+        error.contains("--servers 7: the network has 6 arrays to share out, choose at most as many servers"),
+        "{error}"
+    );
+}

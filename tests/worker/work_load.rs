@@ -1,0 +1,218 @@
+//! `--work-load`: uneven parts of a batch under real mpirun, and what `extract` says of them.
+
+use std::path::Path;
+
+use ringmark_core::benchmark::train::{RunRecord, WorkDivision};
+use ringmark_core::dimension::{Phase, Seconds};
+
+use crate::support::runs::{Folder, record, rows_by_case};
+use crate::support::safetensors::{self, Stored, Tensors};
+use crate::support::sandbox::{ringmark, run};
+use crate::support::worker_run::{AT_ONCE, Finished, Run, apart, checksum};
+
+/// `count` images of the small networks, all different, of ten classes.
+fn small_batch(count: usize) -> Tensors {
+    let images = (0..count as u64 * 28 * 28).map(|number| 1.7 * safetensors::unit(number));
+    let labels: Vec<i64> = (0..count as i64).map(|number| 7 * number % 10).collect();
+    Tensors::from([
+        ("images".to_owned(), Stored::floats(&[count, 1, 28, 28], images)),
+        ("labels".to_owned(), Stored::integers(&[count], &labels)),
+    ])
+}
+
+/// Of a small network, which has no batch normalization.
+fn small(ranks: u32, data: &Path, options: &str) -> Run {
+    Run::ranks(ranks, &format!("--image-size 28 {options}")).file("--data", data)
+}
+
+fn division(record: &RunRecord) -> &WorkDivision {
+    record.header.work_division.as_ref().expect("uneven parts")
+}
+
+/// Of every iteration, over the joined batch.
+fn joined_losses(record: &RunRecord) -> Vec<f64> {
+    record.iterations.iter().map(|one| record.header.joined_loss(&one.loss).expect("ranks")).collect()
+}
+
+#[test]
+fn uneven_parts_train_as_one_rank_with_the_joined_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("batch.safetensors");
+    safetensors::write(&data, &small_batch(12));
+    // The rate is multiplied by the number of ranks; with it divided, every run moves alike.
+    let run = |model: &str, (ranks, images): (u32, u32), options: &str| -> (Finished, Tensors) {
+        let rate = 2f64.powi(-5) / f64::from(ranks);
+        let options = format!("--model {model} --iters 3 --batch-size {images} --lr {rate} {AT_ONCE} {options}");
+        let finished = small(ranks, &data, &options).save().finish();
+        let weights = finished.weights();
+        (finished, weights)
+    };
+    for (model, dtype, tolerance) in
+        [("mxnet-mlp", "fp32", 1e-5), ("mxnet-lenet", "fp32", 1e-5), ("mxnet-mlp", "fp16", 2e-3)]
+    {
+        let options = |more: &str| format!("--dtype {dtype} --loss-scale 128 {more}");
+        let (start, first) =
+            (small(1, &data, &format!("--model {model} --iters 1 --batch-size 12 --lr 0 {AT_ONCE}")), 12);
+        let start = start.save().finish().weights();
+        let (joined, one) = run(model, (1, first), &options(""));
+        let joined = joined.sound();
+        for (ranks, images, weights, parts) in
+            [(2, first / 2, "3,1", vec![9, 3]), (3, first / 3, "1,2,5", vec![2, 3, 7])]
+        {
+            let (uneven, several) = run(model, (ranks, images), &options(&format!("--work-load {weights}")));
+            let uneven = uneven.sound();
+            assert_eq!(division(&uneven).images, parts);
+            let difference = apart(&several, &one, &start);
+            assert!(difference < tolerance, "{model}, {dtype}, {weights}: {difference}");
+            for (one, several) in joined_losses(&joined).iter().zip(joined_losses(&uneven)) {
+                assert!((one - several).abs() < tolerance * one, "{model}, {dtype}: {one}, {weights}: {several}");
+            }
+            // Without the weights of its parts it would be another gradient: here the ranks' own losses differ.
+            let first = &uneven.iterations[0].loss;
+            assert!((first[0] - first[1]).abs() > 10.0 * tolerance * first[0], "{first:?}");
+        }
+        if (model, dtype) == ("mxnet-mlp", "fp32") {
+            // Whoever sums and updates.
+            for (processes, kv_store) in [(2, "device"), (2, "local"), (3, "dist_sync --servers 1")] {
+                let rate = 2f64.powi(-6);
+                let options = format!(
+                    "--model {model} --iters 3 --batch-size 6 --lr {rate} {AT_ONCE} --work-load 3,1 --kv-store {kv_store}"
+                );
+                let finished = small(processes, &data, &options).save().finish();
+                let difference = apart(&finished.weights(), &one, &start);
+                assert!(difference < tolerance, "{kv_store}: {difference}");
+                assert_eq!(division(&finished.sound()).images, [9, 3]);
+            }
+            // Part of the batch is not the batch.
+            let part = apart(&run(model, (1, 9), &options("")).1, &one, &start);
+            assert!(part > 0.05, "{part}");
+        }
+    }
+}
+
+#[test]
+fn a_record_says_who_had_what_and_the_speed_is_of_all_images() {
+    let finished =
+        Run::ranks(2, "--model mxnet-mlp --image-size 28 --batch-size 16 --iters 4 --work-load 3,1").finish();
+    let log = finished.stdout.clone();
+    let record = finished.sound();
+    assert_eq!(*division(&record), WorkDivision { weights: vec![3.0, 1.0], images: vec![24, 8] });
+    assert!(log.contains("\n# work load: 24, 8 images by rank (weights 3, 1)\n"), "{log}");
+    let joined = joined_losses(&record)[3];
+    assert!(log.contains(&format!("\n# loss of the joined batch in the last iteration: {joined:.6}\n")), "{log}");
+    let loss = &record.iterations[3].loss;
+    assert!((joined - (24.0 * loss[0] + 8.0 * loss[1]) / 32.0).abs() < 1e-9, "{joined} of {loss:?}");
+    let steps: f64 = record.iterations.iter().flat_map(|one| &one.step).map(|step| step.0).sum::<f64>() / 2.0;
+    let speed = record.speed(0).expect("iterations").0;
+    assert!((speed / (4.0 * 32.0 / steps) - 1.0).abs() < 1e-9, "{speed}");
+
+    // Two numbers have one sum, whatever adds them, and a rank whose work is even is not weighted.
+    let same = |options: &str| {
+        let options = format!("--model mxnet-mlp --image-size 28 --batch-size 16 --iters 4 {options}");
+        Run::ranks(2, &options).finish().sound()
+    };
+    assert_eq!(checksum(&same("--work-load 3,1 --backend mpi --overlap off")), checksum(&record));
+    let even = same("");
+    assert_eq!(checksum(&same("--work-load 2,2")), checksum(&even));
+    assert_ne!(checksum(&even), checksum(&record));
+}
+
+#[test]
+fn auto_gives_the_slower_rank_less() {
+    // A rank whose forward takes a hundred times as long: waiting for a core makes up for no more than a part of that.
+    let options =
+        "--model mxnet-lenet --image-size 28 --batch-size 64 --iters 4 --inject slow:0:10000 --work-load auto";
+    let record = Run::ranks(2, options).finish().sound();
+    let WorkDivision { weights, images } = division(&record);
+    assert_eq!(images.iter().sum::<u32>(), 128);
+    assert!(2 * images[0] < images[1] && 2.0 * weights[0] < weights[1], "{images:?} of {weights:?}");
+}
+
+#[test]
+fn a_work_load_that_cannot_be_is_refused_in_words() {
+    let refused = |options: &str| Run::ranks(2, &format!("--model mxnet-mlp --image-size 28 {options}")).refused(1);
+    let error = refused("--batch-size 4 --work-load 100,1");
+    assert!(error.contains("the weights 100, 1 leave rank 1 on host "), "{error}");
+    assert!(error.contains(" nothing of 8 images (4 a rank): choose a larger --batch-size"), "{error}");
+    let error = refused("--work-load 3");
+    assert!(error.contains("--work-load 3 has 1 weights for 2 ranks: give one for each rank"), "{error}");
+    let error = refused("--work-load elsewhere=3");
+    assert!(error.contains("--work-load elsewhere=3 has no weight for host "), "{error}");
+    let error = Run::alone("--work-load 3,zero").refused(2);
+    assert!(error.contains("\"zero\" is no weight: give numbers above 0"), "{error}");
+    // A sweep says it before anything starts.
+    for (options, expected) in [
+        ("--cases 1n1g,1n2g --work-load 3", "--work-load 3 has 1 weights for 2 ranks"),
+        ("--cases 1n2g --batch-size 4 --work-load 100,1", "leave rank 1 nothing of 8 images"),
+        ("--suite ddp --work-load auto", "leave --work-load out"),
+    ] {
+        let (status, _, stderr) =
+            run(&mut ringmark(&format!("sweep --hosts localhost:2 --device cpu --dry-run {options}")));
+        assert_eq!(status, Some(2), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+    }
+}
+
+/// 6 and 2 images on ranks of which the second takes four times as long for an image.
+fn uneven() -> RunRecord {
+    let mut uneven = record("1n2g", 1, 0.5);
+    uneven.header.config.work_load = Some("3,1".parse().expect("weights"));
+    uneven.header.work_division = Some(WorkDivision { weights: vec![3.0, 1.0], images: vec![6, 2] });
+    for iteration in &mut uneven.iterations {
+        iteration.phases[Phase::Forward] = vec![Seconds(0.060), Seconds(0.080)];
+        iteration.phases[Phase::Backward] = vec![Seconds(0.120), Seconds(0.160)];
+        iteration.phases[Phase::ExposedAllreduce] = vec![Seconds(0.080), Seconds(0.020)];
+        iteration.loss = vec![2.0, 4.0];
+    }
+    uneven
+}
+
+#[test]
+fn extract_says_what_the_division_cost() {
+    let folder = Folder::new();
+    folder.run(&uneven());
+    let mut alone = record("1n1g", 1, 0.5);
+    alone.header.config.work_load = uneven().header.config.work_load;
+    folder.run(&alone);
+    let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(folder.path()));
+    assert_eq!(status, Some(0), "{stderr}");
+    // 30 and 120 ms an image: even parts of 4 take 480 ms, 8 / (1 / 30 + 1 / 120) = 192 ms all together.
+    let expected = "
+case  images      an image  slowest  waited    even  balanced  saved  left
+      a rank            ms       ms      ms      ms        ms      %     %
+--------------------------------------------------------------------------
+1n2g     6 2  30.00 120.00   240.00   30.00  480.00    192.00   50.0  20.0
+";
+    assert!(stdout.contains(expected), "{stdout}");
+    assert!(stdout.contains("work load 3,1\n"), "{stdout}");
+    let (status, report, stderr) = run(ringmark("report").arg(folder.path()));
+    assert_eq!(status, Some(0), "{stderr}");
+    let title = "Uneven work: what the division of the batch cost";
+    assert!(report.contains(title) && report.contains("30.00 120.00"), "{report}");
+    let text = std::fs::read_to_string(folder.path().join("first_result.json")).expect("written");
+    let rows = rows_by_case(&serde_json::from_str(&text).expect("JSON"));
+    let row = &rows["rn50"]["1n2g"];
+    let cost = &row["work_load"];
+    let expected = serde_json::json!([[6, 2], [0.03, 0.12]]);
+    assert_eq!(cost["images"], expected[0]);
+    let close = |value: &serde_json::Value, expected: f64| {
+        assert!(value.as_f64().is_some_and(|value| (value - expected).abs() < 1e-9), "{value}, expected {expected}");
+    };
+    close(&cost["seconds_per_image"][1], 0.12);
+    close(&cost["even_seconds"], 0.48);
+    close(&cost["balanced_seconds"], 0.192);
+    close(&cost["saved_of_even"], 0.5);
+    close(&row["runs"][0]["last_loss"], 2.5);
+    // One rank divides nothing.
+    assert!(rows["rn50"]["1n1g"].get("work_load").is_none());
+
+    // A record that contradicts itself is left out by its line.
+    for images in [vec![6, 3], vec![8], vec![8, 0]] {
+        let broken = Folder::new();
+        let mut record = uneven();
+        record.header.work_division = Some(WorkDivision { weights: vec![3.0, 1.0], images });
+        broken.run(&record);
+        let (_, _, stderr) = run(ringmark("extract").arg(broken.path()));
+        assert!(stderr.contains("line 1") && stderr.contains("work_division has"), "{stderr}");
+    }
+}
