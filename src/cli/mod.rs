@@ -22,9 +22,10 @@ pub mod watch;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ringmark_core::dimension::Model;
 use ringmark_core::options::habits::{self, Habit};
+use ringmark_core::options::help;
 
 use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
@@ -63,12 +64,20 @@ pub struct Cli {
 }
 
 impl Cli {
+    /// The definition of the program's commands and options.
+    fn program() -> clap::Command {
+        help::grouped(Cli::command())
+    }
+
     /// What was typed, or stands in a file of options; ends the program where that asks for help or cannot be understood.
     pub fn read() -> Cli {
+        let program = Cli::program();
         let arguments =
-            config_file::expand(&Cli::command(), json::before_folder(typed_arguments()), with_hint, is_set_by_profile);
+            config_file::expand(&program, json::before_folder(typed_arguments()), with_hint, is_set_by_profile);
         let cli = arguments.and_then(|arguments| {
-            Cli::try_parse_from(arguments).map_err(|error| with_hint(error, &LaunchEnvironment::read().command))
+            let matches = program.try_get_matches_from(arguments);
+            let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+            cli.map_err(|error| with_hint(error, &LaunchEnvironment::read().command))
         });
         cli.unwrap_or_else(|error| habits::exit(&error))
     }
@@ -159,8 +168,8 @@ impl Command {
             Command::Predict(options) => crate::read::predict::run(&options.into_config()),
             Command::Pack(options) => options.run(),
             Command::Schema(options) => options.print(),
-            Command::Completions(options) => options.print(&Cli::command()),
-            Command::Man(options) => options.write(&Cli::command()),
+            Command::Completions(options) => options.print(&Cli::program()),
+            Command::Man(options) => options.write(&Cli::program()),
             Command::Leash(options) => process::leash(options.launcher, &options.command),
         }
     }
@@ -187,6 +196,12 @@ mod tests {
             let end = [" | ", " > ", " && "].iter().filter_map(|end| line.find(end)).min().unwrap_or(line.len());
             line[..end].find("ringmark ").map(|start| &line[start..end])
         })
+    }
+
+    #[test]
+    fn every_option_of_a_long_help_is_in_a_group() {
+        Cli::program().debug_assert();
+        assert_eq!(help::without_group(&Cli::command()), Vec::<String>::new());
     }
 
     #[test]

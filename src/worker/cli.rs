@@ -1,7 +1,7 @@
 //! What was typed, turned into configuration; the only module of this package that knows clap.
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ringmark_core::benchmark::Profile;
 use ringmark_core::benchmark::bandwidth::BandwidthConfig;
 use ringmark_core::benchmark::input::InputConfig;
@@ -10,6 +10,7 @@ use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, DeviceChoice};
 use ringmark_core::host::LauncherAddress;
 use ringmark_core::options::habits::{self, Habit};
+use ringmark_core::options::help;
 use ringmark_core::options::option_table::{self, Options, Worker};
 use ringmark_core::options::usage::usage;
 
@@ -27,9 +28,14 @@ pub struct Cli {
 }
 
 impl Cli {
+    fn program() -> clap::Command {
+        help::grouped(Cli::command())
+    }
+
     /// What was typed; ends the program where that asks for help or cannot be understood.
     pub fn read() -> Cli {
-        Cli::try_parse().unwrap_or_else(|error| {
+        let matches = Cli::program().try_get_matches();
+        matches.and_then(|matches| Cli::from_arg_matches(&matches)).unwrap_or_else(|error| {
             let typed = facts::command_line();
             let habits: &[&[Habit]] = match typed.get(1).map(String::as_str) {
                 Some("bandwidth") => &[habits::OF_WORKER, habits::OF_BANDWIDTH, habits::OF_BOTH],
@@ -151,5 +157,16 @@ struct LabelArguments {
 impl From<LabelArguments> for AskedLabel {
     fn from(LabelArguments { case, run, quick }: LabelArguments) -> AskedLabel {
         AskedLabel { case, run, profile: if quick { Profile::Quick } else { Profile::Full } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_of_a_long_help_is_in_a_group() {
+        Cli::program().debug_assert();
+        assert_eq!(help::without_group(&Cli::command()), Vec::<String>::new());
     }
 }

@@ -59,7 +59,7 @@ pub struct AxesOptions {
     /// ones, as often as the profile says; quick: 5 passes after 2, batch size 4
     #[arg(long, value_name = "NAME", value_parser = keyword::<SweepProfile>())]
     profile: Option<SweepProfile>,
-    /// Short for --profile quick
+    /// A first look in minutes: short for --profile quick
     #[arg(long, conflicts_with = "profile")]
     quick: bool,
     /// Runs of each case [default: the profile's]

@@ -78,7 +78,7 @@ impl NcclAlgorithm {
 config_options! {
     /// How gradients are exchanged, in training and in a bandwidth run alike.
     #[derive(Copy)]
-    ExchangeConfig "Exchange" {
+    ExchangeConfig {
         /// What sums the gradients.
         #[serde(alias = "collective")]
         backend: BackendChoice = BackendChoice::Auto => option("backend", "NAME",

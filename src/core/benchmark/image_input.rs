@@ -86,7 +86,7 @@ impl OptionValue for DataFiles {
 config_options! {
     /// How images are read, decoded and augmented.
     #[derive(Copy)]
-    ImageInputConfig "Images" {
+    ImageInputConfig {
         /// What is done to an image; `None` is `imagenet` for image files, and nothing for arrays of pixels.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         augmentation: Option<Augmentation> = None => option("augmentation", "RECIPE",

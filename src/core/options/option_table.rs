@@ -181,7 +181,7 @@ struct Range {
 /// ```ignore
 /// config_options! {
 ///     /// One run.
-///     RunConfig "Run" {
+///     RunConfig {
 ///         /// Images of a rank and iteration.
 ///         batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images of a rank and iteration").range(1u32..=65_536),
 ///     }
@@ -211,7 +211,7 @@ macro_rules! config_options {
         $options.into_iter().map(|option| option.within(|config: &Self| &config.$field, |config| &mut config.$field))
     };
     (@specs each $field:ident ($options:expr)) => { $options };
-    ($(#[$meta:meta])* $config:ident $heading:literal {
+    ($(#[$meta:meta])* $config:ident {
         $($(#[$field_meta:meta])* $field:ident: $type:ty = $default:expr
             $(=> $kind:ident $arguments:tt $(.$method:ident $method_arguments:tt)*)?),+ $(,)?
     }) => {
@@ -226,8 +226,6 @@ macro_rules! config_options {
         }
 
         impl $crate::options::option_table::Options for $config {
-            const HEADING: &'static str = $heading;
-
             fn options() -> Vec<$crate::options::option_table::OptionSpec<$config>> {
                 let mut all = Vec::new();
                 $($($crate::options::option_table::add(
@@ -402,9 +400,6 @@ impl<C: 'static> OptionSpec<C> {
 
 /// A configuration that is made of options.
 pub trait Options: Default + Clone + Send + Sync + 'static {
-    /// Over its options in the help.
-    const HEADING: &'static str;
-
     /// Every option, in the order of the help.
     fn options() -> Vec<OptionSpec<Self>>;
 }
@@ -548,7 +543,7 @@ impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
             facts.keyword_of_launcher = facts.keyword_of_launcher.filter(|_| !IS_WORKER);
             [flag(&facts), Some(argument(facts, get(&default), set))].into_iter().flatten()
         });
-        command.next_help_heading(C::HEADING).args(arguments).next_help_heading(None::<&str>)
+        command.args(arguments)
     }
 
     fn augment_args_for_update(command: Command) -> Command {

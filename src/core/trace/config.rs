@@ -68,7 +68,7 @@ text_value!(IterationRange);
 config_options! {
     /// What is traced, and where it goes.
     #[derive(Eq)]
-    TraceConfig "Trace" {
+    TraceConfig {
         /// Where rank 0 writes the trace of all ranks.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file: Option<PathBuf> = None => option("trace", "FILE", "Where rank 0 writes a timeline of all ranks")

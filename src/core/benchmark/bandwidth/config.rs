@@ -43,7 +43,7 @@ impl Arrays {
 
 config_options! {
     /// One bandwidth run.
-    BandwidthConfig "Exchange" {
+    BandwidthConfig {
         /// What the ranks do with it; older records have an all-reduce and do not say so.
         #[serde(default)]
         operation: Operation = Operation::AllReduce => option("op", "NAME",

@@ -93,7 +93,7 @@ impl OptionValue for ThreadCounts {
 
 config_options! {
     /// One run.
-    InputConfig "Input" {
+    InputConfig {
         /// Which images.
         data: DataFiles = DataFiles::default() => option("data", "FILES",
             "Images to read: .rec files with commas between them, a folder of them or of classes, or MNIST's arrays")

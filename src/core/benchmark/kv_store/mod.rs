@@ -23,7 +23,7 @@ pub fn server_memory(weights: u64, pushes: Bytes) -> Bytes {
 config_options! {
     /// Which kv-store, and its servers.
     #[derive(Copy)]
-    KvStoreConfig "Key-value store" {
+    KvStoreConfig {
         /// Where gradients are summed and weights updated.
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",

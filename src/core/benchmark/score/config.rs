@@ -11,7 +11,7 @@ use crate::trace::TraceConfig;
 
 config_options! {
     /// One scoring run. [`ScoreConfig::default`] has the passes of MXNet's benchmark_score.py: 10 timed ones after 5 dry ones.
-    ScoreConfig "Scoring" {
+    ScoreConfig {
         /// Network.
         model: Model = Model::default() => option("model", "NAME", "Network to score with"),
         /// Images of a rank and pass.

@@ -82,7 +82,7 @@ text_value!(Fault);
 
 config_options! {
     /// One training run. [`TrainConfig::default`] is DLPerf's: batch 128, 120 iterations of which 20 are warm-up.
-    TrainConfig "Training" {
+    TrainConfig {
         /// Network.
         #[serde(default)]
         model: Model = Model::default() => option("model", "NAME", "Network to train"),

@@ -53,7 +53,7 @@ impl FromStr for EpochList {
 
 config_options! {
     /// How training is to learn.
-    LearningConfig "Learning" {
+    LearningConfig {
         /// Epochs of a run; `None` leaves its length to the iterations.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         epochs: Option<u32> = None => option("epochs", "N",
