@@ -43,6 +43,9 @@ pub struct Progress {
     pub said: Seconds,
     /// How many jobs there are.
     pub jobs: JobCounts,
+    /// Runs that have ended and count, in the order in which they ended; of a resumed sweep those of earlier sessions first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finished: Vec<FinishedRun>,
     /// Roughly until the last of them ends; `null` where nothing says how fast they are.
     pub left: Option<Seconds>,
     /// The job under way.
@@ -51,7 +54,7 @@ pub struct Progress {
     pub end: Option<CommandEnd>,
 }
 
-/// Jobs of this command; of a sweep that is resumed those that were missing.
+/// Jobs of this command; of a resumed sweep the finished ones too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JobCounts {
     /// The job under way, from 1.
@@ -60,6 +63,26 @@ pub struct JobCounts {
     pub of: usize,
     /// Those that have ended and count.
     pub finished: usize,
+}
+
+/// A row of a sweep's table: a run that has ended and counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FinishedRun {
+    /// What messages call it.
+    pub title: String,
+    /// All images over all time after warm-up.
+    pub images_per_second: ImagesPerSecond,
+    /// Ratio to the median of 1n1g; `null` for 1n1g and if 1n1g has not run.
+    pub speedup: Option<f64>,
+    /// `speedup / ranks`, a share.
+    pub efficiency: Option<f64>,
+    /// Share of the validation images whose class was predicted at the end of the last epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_1: Option<f64>,
+    /// Wall-clock time of its job; `null` if an earlier session ran it.
+    pub took: Option<Seconds>,
+    /// Number of warnings in its record.
+    pub warnings: usize,
 }
 
 /// How a command ended.
@@ -220,6 +243,7 @@ impl Progress {
             started: now,
             said: now,
             jobs: JobCounts::default(),
+            finished: Vec::new(),
             left: None,
             job: None,
             end: None,

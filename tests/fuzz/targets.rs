@@ -128,7 +128,7 @@ fn record(bytes: &[u8]) {
     let mut text = String::new();
     for iteration in &record.iterations {
         let step = iteration.step.first().map_or(1.0, |step| step.0);
-        text += &dlperf::write(iteration.iteration, ImagesPerSecond(8.0 / step), 7.0);
+        text += &dlperf::write(dlperf::Batch::of(iteration.iteration, None), ImagesPerSecond(8.0 / step), 7.0);
         text += "\n";
     }
     let runs = [None, Some(0)].map(|warmup| {

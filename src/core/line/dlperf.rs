@@ -1,14 +1,17 @@
 //! DLPerf's line of an iteration, `INFO:root:Epoch[0] Batch[1]<TAB>Speed: 384.19 samples/sec`: writer and parser.
 //!
 //! DLPerf's extractor takes every line that holds `Epoch[0] Batch[` and looks for `Speed: (\d+\.\d+) samples/sec`
-//! in it; more on the same line is accepted, so the loss follows. No other line of ours may hold that marker.
+//! in it; more on the same line is accepted, so the loss follows. No other line of ours may hold that marker. With
+//! `--epochs` the epoch counts, as MXNet's does.
 
+use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
 use crate::dimension::ImagesPerSecond;
 
-const MARKER: &str = "Epoch[0] Batch[";
+const EPOCH: &str = "Epoch[";
+const BATCH: &str = "] Batch[";
 const SPEED: &str = "Speed: ";
 const UNIT: &str = " samples/sec";
 const LOSS: &str = "\tloss=";
@@ -17,9 +20,44 @@ const SPEEDS: Range<f64> = 1e-9..1e15;
 const FAILURE: &str = "ringmark: run failed: ";
 const TAKEN_UP: &str = "# taken up from its checkpoint behind iteration ";
 
-/// The line of iteration `iteration` (from 1): speed over all ranks, then the loss of rank 0.
-pub fn write(iteration: u32, speed: ImagesPerSecond, loss: f64) -> String {
-    format!("INFO:root:{MARKER}{iteration}]\t{SPEED}{:.2}{UNIT}{LOSS}{loss:.6}", speed.0)
+/// The number of an iteration in a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batch {
+    /// From 0; 0 throughout a run that does not count epochs.
+    pub epoch: u32,
+    /// From 1 in each epoch; some writers count from 0.
+    pub number: u32,
+}
+
+impl Batch {
+    /// The number of iteration `iteration` (from 1) of a run with epochs of so many iterations; `None` does not count epochs.
+    pub fn of(iteration: u32, epoch_iterations: Option<u32>) -> Batch {
+        match epoch_iterations {
+            None | Some(0) => Batch { epoch: 0, number: iteration },
+            Some(length) => Batch { epoch: (iteration - 1) / length, number: (iteration - 1) % length + 1 },
+        }
+    }
+
+    /// Iterations from `earlier` to this one, which may be in the next epoch.
+    pub fn since(self, earlier: Batch) -> u32 {
+        let first = if self.epoch == earlier.epoch { earlier.number } else { 0 };
+        self.number.saturating_sub(first)
+    }
+}
+
+impl fmt::Display for Batch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Batch { epoch, number } = self;
+        match epoch {
+            0 => write!(formatter, "Batch[{number}]"),
+            _ => write!(formatter, "{EPOCH}{epoch}{BATCH}{number}]"),
+        }
+    }
+}
+
+/// The line of an iteration: speed over all ranks, then the loss of rank 0.
+pub fn write(Batch { epoch, number }: Batch, speed: ImagesPerSecond, loss: f64) -> String {
+    format!("INFO:root:{EPOCH}{epoch}{BATCH}{number}]\t{SPEED}{:.2}{UNIT}{LOSS}{loss:.6}", speed.0)
 }
 
 /// The line that the launcher puts under the log of a run that failed; `reason` is one line.
@@ -43,7 +81,7 @@ pub enum Line {
     /// An iteration's speed over all ranks.
     Iteration {
         /// As the line counts it.
-        batch: u32,
+        batch: Batch,
         /// Above 0, and no more than there can be.
         speed: ImagesPerSecond,
         /// Where it follows the speed, as [`write`] puts it there; may be NaN or infinite.
@@ -64,17 +102,25 @@ pub fn parse(line: impl AsRef<[u8]>) -> Line {
     if let Some(reason) = line.strip_prefix(FAILURE.as_bytes()) {
         return Line::Failed(String::from_utf8_lossy(reason).trim_end().to_owned());
     }
-    match split(line, MARKER) {
+    match marked(line) {
         None => Line::Other,
-        Some((_, rest)) => parse_marked(rest).unwrap_or(Line::Malformed),
+        Some((epoch, rest)) => parse_marked(epoch, rest).unwrap_or(Line::Malformed),
     }
 }
 
-fn parse_marked(rest: &[u8]) -> Option<Line> {
+/// The epoch of a line that is marked as an iteration, and what follows the mark.
+fn marked(line: &[u8]) -> Option<(u32, &[u8])> {
+    let (_, rest) = split(line, EPOCH)?;
+    let digits = rest.iter().take_while(|letter| letter.is_ascii_digit()).count();
+    let rest_of_mark = rest[digits..].strip_prefix(BATCH.as_bytes())?;
+    Some((number(&rest[..digits])?, rest_of_mark))
+}
+
+fn parse_marked(epoch: u32, rest: &[u8]) -> Option<Line> {
     let (batch, rest) = split(rest, "]")?;
     let (_, rest) = split(rest, SPEED)?;
     let (rate, rest) = split(rest, UNIT)?;
-    let (batch, speed) = (number(batch)?, speed(rate)?);
+    let (batch, speed) = (Batch { epoch, number: number(batch)? }, speed(rate)?);
     let loss = rest.strip_prefix(LOSS.as_bytes()).and_then(|rest| {
         let mut numbers = rest.trim_ascii_start().split(u8::is_ascii_whitespace);
         number(numbers.next()?)
@@ -123,14 +169,21 @@ mod tests {
     use super::*;
 
     fn iteration(batch: u32, speed: f64, loss: Option<f64>) -> Line {
-        Line::Iteration { batch, speed: ImagesPerSecond(speed), loss }
+        Line::Iteration { batch: Batch::of(batch, None), speed: ImagesPerSecond(speed), loss }
     }
 
     #[test]
     fn reads_what_it_writes() {
-        let line = write(7, ImagesPerSecond(384.194), 6.9077);
+        let line = write(Batch::of(7, None), ImagesPerSecond(384.194), 6.9077);
         assert_eq!(line, "INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss=6.907700");
         assert_eq!(parse(&line), iteration(7, 384.19, Some(6.9077)));
+        let batches = [1, 3, 4, 7].map(|iteration| Batch::of(iteration, Some(3)));
+        let texts = batches.map(|batch| batch.to_string());
+        assert_eq!(texts, ["Batch[1]", "Batch[3]", "Epoch[1] Batch[1]", "Epoch[2] Batch[1]"]);
+        assert_eq!([batches[1].since(batches[0]), batches[2].since(batches[1])], [2, 1]);
+        let line = write(batches[2], ImagesPerSecond(8.0), 1.0);
+        assert_eq!(line, "INFO:root:Epoch[1] Batch[1]\tSpeed: 8.00 samples/sec\tloss=1.000000");
+        assert_eq!(parse(&line), Line::Iteration { batch: batches[2], speed: ImagesPerSecond(8.0), loss: Some(1.0) });
     }
 
     #[test]
@@ -165,8 +218,8 @@ mod tests {
             Line::Iteration { loss, .. } => loss,
             other => panic!("{line}: {other:?}"),
         };
-        assert!(loss(&write(7, ImagesPerSecond(384.19), f64::NAN)).is_some_and(f64::is_nan));
-        assert_eq!(loss(&write(7, ImagesPerSecond(384.19), f64::INFINITY)), Some(f64::INFINITY));
+        assert!(loss(&write(Batch::of(7, None), ImagesPerSecond(384.19), f64::NAN)).is_some_and(f64::is_nan));
+        assert_eq!(loss(&write(Batch::of(7, None), ImagesPerSecond(384.19), f64::INFINITY)), Some(f64::INFINITY));
         assert_eq!(loss("INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss=6.5 lr=0.1\r\n"), Some(6.5));
         assert_eq!(loss("INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss="), None);
     }

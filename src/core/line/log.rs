@@ -5,7 +5,7 @@ use std::io::{self, BufRead, ErrorKind};
 
 use memchr::memmem;
 
-use crate::line::dlperf::{self, Line};
+use crate::line::dlperf::{self, Batch, Line};
 use crate::line::other_tool::tool::{Windows, out_of_order};
 use crate::line::other_tool::{OtherLines, mixture};
 use crate::line::remark::Remark;
@@ -31,7 +31,7 @@ pub struct Log {
 /// Reads a log of any length and content.
 pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
     let mut log = Log::default();
-    let mut last_batch = 0;
+    let mut last_batch = None;
     let mut lines = 0;
     let mut is_empty = true;
     let mut others = OtherLines::default();
@@ -54,16 +54,12 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
             }
             Line::Malformed => Some(format!("an iteration without a speed, {:?}: repeat the run", excerpt(line))),
             Line::Iteration { batch, speed, loss } => {
-                let batch = u64::from(batch);
-                // Some writers count from 0; after the first line the numbers have to go up by one.
-                let due = if log.speeds.is_empty() { batch.min(1) } else { last_batch + 1 };
                 let damage = others.tool().map(|tool| mixture(DLPERF, tool.title()));
-                let damage = damage
-                    .or_else(|| (batch != due).then(|| out_of_order(|batch| format!("Batch[{batch}]"), batch, due)));
+                let damage = damage.or_else(|| not_due(batch, last_batch));
                 let damage = damage.or_else(|| not_finite(batch, loss));
                 log.speeds.push(speed.0);
                 log.last_loss = loss;
-                last_batch = batch;
+                last_batch = Some(batch);
                 damage
             }
         };
@@ -126,9 +122,24 @@ fn each_line(input: &mut dyn BufRead, mut look: impl FnMut(&[u8])) -> io::Result
     Ok(())
 }
 
-fn not_finite(batch: u64, loss: Option<f64>) -> Option<String> {
+/// That the iteration of this line does not follow `last`. Some writers count from 0; after the first line of an epoch the
+/// numbers have to go up by one.
+fn not_due(batch: Batch, last: Option<Batch>) -> Option<String> {
+    let number = match last {
+        Some(last) if last.epoch == batch.epoch => last.number.saturating_add(1),
+        _ if batch.epoch == last.map_or(0, |last| last.epoch.saturating_add(1)) => batch.number.min(1),
+        _ => {
+            let place = last.map_or_else(|| "in the first line".to_owned(), |last| format!("after {last}"));
+            return Some(format!("{batch} {place}: lines are missing, or two outputs are in one log: repeat the run"));
+        }
+    };
+    let name = |number: u64| Batch { number: number as u32, ..batch }.to_string();
+    (batch.number != number).then(|| out_of_order(name, batch.number.into(), number.into()))
+}
+
+fn not_finite(batch: Batch, loss: Option<f64>) -> Option<String> {
     let loss = loss.filter(|loss| !loss.is_finite())?;
-    Some(format!("the loss of Batch[{batch}] is {loss}: repeat the run, with a smaller --lr if it stays so"))
+    Some(format!("the loss of {batch} is {loss}: repeat the run, with a smaller --lr if it stays so"))
 }
 
 /// The first characters of a line, enough to recognize it.
@@ -142,6 +153,7 @@ fn excerpt(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dimension::ImagesPerSecond;
     use crate::line::other_tool::tool::Tool;
 
     #[test]
@@ -163,6 +175,24 @@ mod tests {
         assert_eq!((windows.tool, windows.iterations, windows.ranks), (Tool::Speedometer, Some(20), 1));
         let log = read(&mut &b"starting\n"[..]).expect("readable");
         assert!(log.damage.is_some_and(|damage| damage.what.contains("ended before its first one")));
+    }
+
+    #[test]
+    fn batches_count_in_each_epoch() {
+        let damage = |batches: &[(u32, u32)]| {
+            let line = |(epoch, number): &(u32, u32)| {
+                dlperf::write(Batch { epoch: *epoch, number: *number }, ImagesPerSecond(8.0), 1.0) + "\n"
+            };
+            let log = read(&mut batches.iter().map(line).collect::<String>().as_bytes()).expect("readable");
+            log.damage.map(|damage| damage.what)
+        };
+        assert_eq!(damage(&[(0, 1), (0, 2), (1, 1), (1, 2), (2, 1)]), None);
+        let skipped =
+            "Epoch[2] Batch[1] after Batch[1]: lines are missing, or two outputs are in one log: repeat the run";
+        assert_eq!(damage(&[(0, 1), (2, 1)]).as_deref(), Some(skipped));
+        let late = "Epoch[1] Batch[2] where Epoch[1] Batch[1] is due: lines are missing, repeat the run";
+        assert_eq!(damage(&[(0, 1), (1, 2)]).as_deref(), Some(late));
+        assert!(damage(&[(1, 1)]).is_some_and(|what| what.starts_with("Epoch[1] Batch[1] in the first line: ")));
     }
 
     #[test]

@@ -2,25 +2,25 @@
 //! rank's part of the cores, the conditions of a resume, the line of each run. Not for what a run is asked to do.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{anyhow, bail, ensure};
 use ringmark_core::benchmark::warning::{self, Warning};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
-use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond, KvStore};
+use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond, KvStore, Seconds};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::file::whole_file;
 use ringmark_core::line::dlperf::{self, Line};
+use ringmark_core::progress::FinishedRun;
 use ringmark_core::stats::summary;
 use ringmark_core::trace::TraceConfig;
-use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;
 use crate::launch::local::out::{absolute_out, default_out};
-use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext, SessionRules};
+use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext, Report, SessionRules};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
@@ -75,6 +75,8 @@ pub fn default_folder(kind: BenchmarkKind, axes: &Axes, now: SystemTime) -> Path
 pub struct RunFigures {
     /// Of all ranks.
     pub speed: ImagesPerSecond,
+    /// Top-1 accuracy at the end of the last epoch, a share; `None` without `--validate`.
+    pub top_1: Option<f64>,
     /// What the record warns of.
     pub warnings: Vec<Warning>,
 }
@@ -242,41 +244,6 @@ impl AxesSweep {
         let title = job.run.map_or_else(|| job.title.clone(), |run| self.axes.point_title(run));
         RunProgress::new(title, iterations, warmup)
     }
-
-    /// The line of the last of `ended`, `note` behind its speed: on a terminal, where nobody reads it but a person, a row of a table that grows.
-    pub fn report(&self, ended: &[EndedJob<RunFigures>], note: &str) -> Vec<String> {
-        let Some(EndedJob { job, took, outcome: JobOutcome::Sound(figures) }) = ended.last() else { return Vec::new() };
-        let RunFigures { speed, warnings } = figures;
-        let mut lines = match io::stdout().is_terminal() {
-            true => self.rows(ended, *speed, warnings.len()),
-            false => vec![format!("{}: {speed:.2}{note}, {:.0} s", job.title, took.as_secs_f64())],
-        };
-        lines.extend(warning::texts(warnings).into_iter().map(|text| format!("    warning: {text}")));
-        lines
-    }
-
-    /// A row of the table, below its head where it is the first.
-    fn rows(&self, ended: &[EndedJob<RunFigures>], speed: ImagesPerSecond, warnings: usize) -> Vec<String> {
-        let Some(EndedJob { job, took, .. }) = ended.last() else { return Vec::new() };
-        let titles = self.axes.runs().into_iter().map(|run| self.axes.title(run).len());
-        let width = titles.max().unwrap_or_default();
-        // One rank over itself says nothing.
-        let is_base = job.run.is_some_and(|run| run.case == Case::SINGLE && !run.baseline);
-        let speedup = base_of(ended).filter(|_| !is_base).map(|base| speed.0 / base);
-        let efficiency = speedup.map(|speedup| 100.0 * speedup / f64::from(job.case.ranks()));
-        let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
-        let percent = |efficiency: f64| match efficiency > 100.0 * IMPOSSIBLE_EFFICIENCY {
-            true => format!("({efficiency:.1} %)"),
-            false => format!("{efficiency:.1} %"),
-        };
-        let (speedup, efficiency) = (number(speedup), efficiency.map_or("-".to_owned(), percent));
-        let verdict = if warnings == 0 { "ok" } else { "warn" };
-        let head = format!("{:width$}  {:>10}  {:>7}  {:>10}  {:>6}", "", "images/s", "speedup", "efficiency", "s");
-        let (title, seconds) = (&job.title, took.as_secs_f64());
-        let row =
-            format!("{title:width$}  {:>10.2}  {speedup:>7}  {efficiency:>10}  {seconds:>6.0}  {verdict}", speed.0);
-        if ended.len() == 1 { vec![head, row] } else { vec![row] }
-    }
 }
 
 /// What `run` leaves in the folder `out`.
@@ -287,6 +254,27 @@ pub fn files_in(out: &Path, run: RunName) -> anyhow::Result<JobFiles> {
 /// A path as a shell takes it.
 pub fn quoted(path: &Path) -> String {
     shell_words::quote(&path.display().to_string()).into_owned()
+}
+
+/// The last of `ended` as a row of the table.
+pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
+    let Some(EndedJob { job, took, outcome: JobOutcome::Sound(figures) }) = ended.last() else {
+        return Report::default();
+    };
+    let RunFigures { speed, top_1, warnings } = figures;
+    // The ratio of 1n1g to itself is 1.
+    let is_base = job.run.is_some_and(|run| run.case == Case::SINGLE && !run.baseline);
+    let speedup = base_of(ended).filter(|_| !is_base).map(|base| speed.0 / base);
+    let run = FinishedRun {
+        title: job.title.clone(),
+        images_per_second: *speed,
+        speedup,
+        efficiency: speedup.map(|speedup| speedup / f64::from(job.case.ranks())),
+        top_1: *top_1,
+        took: took.map(|took| Seconds(took.as_secs_f64())),
+        warnings: warnings.len(),
+    };
+    Report { run: Some(run), lines: warning::texts(warnings) }
 }
 
 /// Median speed of one rank, of the runs of 1n1g so far that differ from the last one in nothing else; of `ring` where the
@@ -339,8 +327,8 @@ mod tests {
             let run: RunName = name.parse().expect("a name");
             let files = JobFiles { log: PathBuf::new(), record: PathBuf::new() };
             let job = JobPlan { run: Some(run), ..JobPlan::new(String::new(), run.case, files, Vec::new()) };
-            let figures = RunFigures { speed: ImagesPerSecond(speed), warnings: Vec::new() };
-            EndedJob { job, took: Duration::ZERO, outcome: JobOutcome::Sound(figures) }
+            let figures = RunFigures { speed: ImagesPerSecond(speed), top_1: None, warnings: Vec::new() };
+            EndedJob { job, took: Some(Duration::ZERO), outcome: JobOutcome::Sound(figures) }
         };
         let mut all = vec![ended("1n2g/rn50_b8_fp32_1.log", 30.0)];
         assert_eq!(base_of(&all), None);

@@ -13,7 +13,7 @@ use ringmark_core::dimension::Case;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::Conditions;
-use ringmark_core::progress::JobProgress;
+use ringmark_core::progress::{FinishedRun, JobProgress};
 
 use crate::launch::job::request::{JobFiles, ServerRanks};
 use crate::launch::local::environment::LaunchEnvironment;
@@ -165,10 +165,19 @@ impl<F> JobOutcome<F> {
 pub struct EndedJob<F> {
     /// As it was planned.
     pub job: JobPlan,
-    /// How long it ran.
-    pub took: Duration,
+    /// How long it ran; `None` if an earlier session ran it.
+    pub took: Option<Duration>,
     /// What came of it.
     pub outcome: JobOutcome<F>,
+}
+
+/// What is shown of a job that has ended and counts.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Report {
+    /// Its row of the table.
+    pub run: Option<FinishedRun>,
+    /// Lines below it.
+    pub lines: Vec<String>,
 }
 
 /// How a session treats the jobs and messages of a benchmark.
@@ -212,13 +221,13 @@ pub trait Benchmark {
     /// Follows the output of `job`.
     fn follow(&self, job: &JobPlan) -> Self::Follower;
 
-    /// The figures of a job that ended well, or why it has none.
-    fn figures(&self, record: Self::Record, follower: Self::Follower) -> Result<Self::Figures, String>;
+    /// The figures of a job that ended well, or why it has none. A job of an earlier session has no follower.
+    fn figures(&self, record: Self::Record, follower: Option<Self::Follower>) -> Result<Self::Figures, String>;
 
-    /// Lines for the last of `ended`, which counts.
-    fn report(&self, ended: &[EndedJob<Self::Figures>]) -> Vec<String> {
+    /// What is shown of the last of `ended`, which counts.
+    fn report(&self, ended: &[EndedJob<Self::Figures>]) -> Report {
         let _ = ended;
-        Vec::new()
+        Report::default()
     }
 
     /// After the last job, or the one that failed: prints what all of them say. `planned` are all jobs of the plan but those

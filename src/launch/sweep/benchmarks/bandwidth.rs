@@ -123,7 +123,7 @@ impl Benchmark for BandwidthSweep {
         Echo { is_shown: !self.json.is_instead() }
     }
 
-    fn figures(&self, record: BandwidthRecord, _: Echo) -> Result<BandwidthRecord, String> {
+    fn figures(&self, record: BandwidthRecord, _: Option<Echo>) -> Result<BandwidthRecord, String> {
         Ok(record)
     }
 
@@ -420,7 +420,7 @@ mod tests {
         ];
         let ended = outcomes.map(|(case, outcome)| {
             let job = job(case.parse().expect("a case"));
-            EndedJob { job, took: Duration::ZERO, outcome }
+            EndedJob { job, took: Some(Duration::ZERO), outcome }
         });
         assert_eq!(
             table(&ended),
@@ -448,7 +448,7 @@ in parentheses: unreliable, others took more than 25 %: stop them and measure ag
         assert!(jobs[1].arguments.join(" ").contains("--op all_gather"), "{:?}", jobs[1].arguments);
         let ended: Vec<_> = jobs
             .into_iter()
-            .map(|job| EndedJob { job, took: Duration::ZERO, outcome: JobOutcome::Sound(record(None)) })
+            .map(|job| EndedJob { job, took: Some(Duration::ZERO), outcome: JobOutcome::Sound(record(None)) })
             .collect();
         // 10 GB/s of algbw, of which an all-gather of two counts half.
         assert_eq!(

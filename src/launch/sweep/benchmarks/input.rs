@@ -99,7 +99,7 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
         Echo { is_shown: true }
     }
 
-    fn figures(&self, record: InputRecord, _: Echo) -> Result<InputRecord, String> {
+    fn figures(&self, record: InputRecord, _: Option<Echo>) -> Result<InputRecord, String> {
         Ok(record)
     }
 

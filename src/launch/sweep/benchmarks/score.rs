@@ -9,8 +9,8 @@ use ringmark_core::options::option_table;
 use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::request::JobFiles;
-use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, Resumable, SessionRules};
+use crate::launch::sweep::axes_sweep::{self, AxesSweep, RunFigures, quoted};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, Report, Resumable, SessionRules};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
@@ -95,13 +95,13 @@ impl Benchmark for ScoreSweep {
         self.sweep.follow(job, warmup.saturating_add(iterations), warmup).without_lines(batch_size)
     }
 
-    fn figures(&self, record: ScoreRecord, _: RunProgress) -> Result<RunFigures, String> {
+    fn figures(&self, record: ScoreRecord, _: Option<RunProgress>) -> Result<RunFigures, String> {
         let speed = record.speed().ok_or("the record has no pass")?;
-        Ok(RunFigures { speed, warnings: record.warnings })
+        Ok(RunFigures { speed, top_1: None, warnings: record.warnings })
     }
 
-    fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {
-        self.sweep.report(ended, "")
+    fn report(&self, ended: &[EndedJob<RunFigures>]) -> Report {
+        axes_sweep::report(ended)
     }
 
     fn finish(&self, _: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {

@@ -15,9 +15,9 @@ use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::request::{JobFiles, ServerRanks};
 use crate::launch::local::out::absolute_out;
-use crate::launch::sweep::axes_sweep::{AxesSweep, RunFigures, quoted};
+use crate::launch::sweep::axes_sweep::{self, AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext, Resumable, SessionRules,
+    Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext, Report, Resumable, SessionRules,
 };
 use crate::launch::sweep::cost::{EpochImages, JobCost, ValidationCost};
 use crate::launch::sweep::live::Live;
@@ -192,14 +192,19 @@ impl Benchmark for TrainSweep {
         self.sweep.follow(job, iterations, self.train.warmup).validating(validation)
     }
 
-    fn figures(&self, record: RunRecord, follower: RunProgress) -> Result<RunFigures, String> {
-        follower.speed().ok_or("the log has no iteration after warm-up")?;
+    fn figures(&self, record: RunRecord, follower: Option<RunProgress>) -> Result<RunFigures, String> {
+        let has_iterations = follower.is_none_or(|follower| follower.speed().is_some());
+        if !has_iterations {
+            return Err("the log has no iteration after warm-up".to_owned());
+        }
         let speed = record.speed(self.train.warmup as usize).ok_or("the record has no iteration after warm-up")?;
-        Ok(RunFigures { speed, warnings: record.end.map(|end| end.warnings).unwrap_or_default() })
+        let end = record.end.unwrap_or_default();
+        let top_1 = end.epochs.last().and_then(|epoch| Some(epoch.validation?.top_1));
+        Ok(RunFigures { speed, top_1, warnings: end.warnings })
     }
 
-    fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {
-        self.sweep.report(ended, " (after warm-up)")
+    fn report(&self, ended: &[EndedJob<RunFigures>]) -> Report {
+        axes_sweep::report(ended)
     }
 
     fn finish(&self, planned: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ringmark_core::dimension::Seconds;
-use ringmark_core::progress::{AllRanks, JobProgress, Progress, RankProgress};
+use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
+use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::output::strip_control_characters;
 
@@ -46,6 +47,38 @@ pub fn headline(progress: &Progress, columns: usize) -> String {
     }
     parts.extend(progress.left.map(|left| (1, format!("sweep about {} left", clock(left)))));
     fitted(parts, " - ", columns)
+}
+
+/// The head of a sweep's table, whose titles have `width` columns; `first` is its first row.
+pub fn table_head(first: &FinishedRun, width: usize) -> String {
+    let top_1 = first.top_1.map_or("", |_| "   top-1");
+    format!("{:width$}  {:>10}  {:>7}  {:>10}{top_1}  {:>6}", "", "images/s", "speedup", "efficiency", "s")
+}
+
+/// `1n2g run 1 of 2       20.50     1.71      85.4 %      12  ok`; efficiencies that no run can have are in parentheses.
+pub fn table_row(run: &FinishedRun, width: usize) -> String {
+    let percent = |efficiency: f64| match efficiency > IMPOSSIBLE_EFFICIENCY {
+        true => format!("({:.1} %)", 100.0 * efficiency),
+        false => format!("{:.1} %", 100.0 * efficiency),
+    };
+    let none = || "-".to_owned();
+    let speedup = run.speedup.map_or_else(none, |speedup| format!("{speedup:.2}"));
+    let efficiency = run.efficiency.map_or_else(none, percent);
+    let top_1 = run.top_1.map(|share| format!("  {:>6}", format!("{:.1} %", 100.0 * share))).unwrap_or_default();
+    let took = run.took.map_or_else(none, |took| format!("{:.0}", took.0));
+    let verdict = match run.warnings {
+        0 => "ok".to_owned(),
+        warnings => format!("warn {warnings}"),
+    };
+    let (title, speed) = (&run.title, run.images_per_second.0);
+    format!("{title:width$}  {speed:>10.2}  {speedup:>7}  {efficiency:>10}{top_1}  {took:>6}  {verdict}")
+}
+
+/// The same as a line of its own: `1n2g run 1 of 2: 20.50 images/s, 12 s`.
+pub fn table_line(run: &FinishedRun) -> String {
+    let top_1 = run.top_1.map(|share| format!(", top-1 {:.1} %", 100.0 * share)).unwrap_or_default();
+    let took = run.took.map_or_else(|| "finished before".to_owned(), |took| format!("{:.0} s", took.0));
+    format!("{}: {:.2}{top_1}, {took}", run.title, run.images_per_second)
 }
 
 /// The speed so far, and the half-width of its 95 % confidence interval where that tells something.

@@ -31,7 +31,7 @@ use std::time::Duration;
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::dimension::Seconds;
 use ringmark_core::file::run_name::PROGRESS;
-use ringmark_core::progress::{CommandEnd, JobCounts, JobProgress, Progress};
+use ringmark_core::progress::{CommandEnd, FinishedRun, JobCounts, JobProgress, Progress};
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::environment::LaunchEnvironment;
@@ -92,10 +92,18 @@ impl Live {
         }
     }
 
+    /// Adds a row to the table.
+    pub fn finish_run(&self, run: FinishedRun) {
+        let mut progress = self.latest.get().unwrap_or_else(|| self.begun.clone());
+        progress.finished.push(run);
+        self.latest.set(Progress { said: now(), ..progress });
+    }
+
     /// Says where the command is, between two jobs or in one.
     pub fn say(&self, jobs: JobCounts, left: Option<Duration>, job: Option<JobProgress>) -> Progress {
         let left = left.map(|left| Seconds(left.as_secs_f64()));
-        let progress = Progress { said: now(), jobs, left, job, ..self.begun.clone() };
+        let progress = self.latest.get().unwrap_or_else(|| self.begun.clone());
+        let progress = Progress { said: now(), jobs, left, job, ..progress };
         self.latest.set(progress.clone());
         progress
     }

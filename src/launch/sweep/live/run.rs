@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ringmark_core::dimension::ImagesPerSecond;
-use ringmark_core::line::dlperf::{self, Line};
+use ringmark_core::line::dlperf::{self, Batch, Line};
 use ringmark_core::progress::{JobProgress, RankProgress};
 use ringmark_core::stats::{summary, welch};
 
@@ -20,6 +20,8 @@ pub struct RunProgress {
     /// Images of a rank in an iteration, where iterations have no lines.
     batch_size: Option<u32>,
     validation: Option<ValidationCost>,
+    /// As the last line counts its iteration.
+    last_batch: Option<Batch>,
     /// Number and speed of the last iteration that ended.
     last: Option<(u32, ImagesPerSecond)>,
     /// Of the iterations after warm-up.
@@ -39,6 +41,7 @@ impl RunProgress {
             warmup,
             batch_size: None,
             validation: None,
+            last_batch: None,
             last: None,
             speeds: Vec::new(),
             first: None,
@@ -63,7 +66,11 @@ impl RunProgress {
 
     fn take(&mut self, line: &[u8], now: Instant) {
         match dlperf::parse(line) {
-            Line::Iteration { batch, speed, .. } => self.end_iteration(batch, speed, now),
+            Line::Iteration { batch, speed, .. } => {
+                let iterations = self.last_batch.map_or(batch.number, |last| batch.since(last));
+                self.last_batch = Some(batch);
+                self.end_iteration(self.last.map_or(0, |(last, _)| last) + iterations, speed, now);
+            }
             _ if dlperf::is_taken_up(line) => {
                 // The iterations so far were done at another time.
                 (self.first, self.seen) = (self.last.map(|(batch, _)| (now, batch)), Some(now));
@@ -131,6 +138,8 @@ mod tests {
     use crate::launch::sweep::live::lines::tests::job;
 
     fn run(progress: &mut RunProgress, batch: u32, speed: f64, now: Instant) {
+        // Two iterations an epoch.
+        let batch = Batch::of(batch, Some(2));
         progress.take(dlperf::write(batch, ImagesPerSecond(speed), 6.9).as_bytes(), now);
     }
 

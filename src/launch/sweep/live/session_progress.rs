@@ -11,7 +11,7 @@ use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan};
 /// How far a session is when a job starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SessionProgress {
-    /// The job among those that run, and how many of those before it count.
+    /// The job among all of the session, those of an earlier one included, and how many of those before it count.
     pub counts: JobCounts,
     /// Work of this one, as [`JobCost::work`](crate::launch::sweep::cost::JobCost::work).
     work: f64,
@@ -24,19 +24,22 @@ pub struct SessionProgress {
 }
 
 impl SessionProgress {
-    /// When `jobs[index]` starts and `ended` have run; behind the last of them with no work left.
+    /// When `jobs[index]` starts and `ended` have run, those of an earlier session first; behind the last of them with no work left.
     pub fn at<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
         let work = |jobs: &[JobPlan]| jobs.iter().map(|job| job.cost.work).sum();
         let (job, later) = jobs[index..].split_at(1.min(jobs.len() - index));
         // One that was taken up did part of its work alone.
-        let is_whole = |ended: &&EndedJob<F>| !ended.job.checkpoint.as_ref().is_some_and(|of| of.is_taken_up);
-        let done: f64 = ended.iter().filter(is_whole).map(|ended| ended.job.cost.work).sum();
-        let took: Duration = ended.iter().filter(is_whole).map(|ended| ended.took).sum();
+        let is_whole = |job: &JobPlan| !job.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_taken_up);
+        let timed =
+            ended.iter().filter(|ended| is_whole(&ended.job)).filter_map(|ended| Some((ended.took?, &ended.job)));
+        let (done, took) =
+            timed.fold((0.0, Duration::ZERO), |(done, all), (took, job)| (done + job.cost.work, all + took));
+        let earlier = ended.iter().filter(|ended| ended.took.is_none()).count();
         let counts = |ended: &&EndedJob<F>| matches!(ended.outcome, JobOutcome::Sound(_));
         SessionProgress {
             counts: JobCounts {
-                number: (index + 1).min(jobs.len()),
-                of: jobs.len(),
+                number: earlier + (index + 1).min(jobs.len()),
+                of: earlier + jobs.len(),
                 finished: ended.iter().filter(counts).count(),
             },
             work: work(job),

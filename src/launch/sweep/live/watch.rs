@@ -10,14 +10,14 @@ use nix::unistd::Pid;
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::dimension::Seconds;
 use ringmark_core::options::usage::usage;
-use ringmark_core::progress::{CommandEnd, INTERVAL, Progress};
+use ringmark_core::progress::{CommandEnd, FinishedRun, INTERVAL, Progress};
 
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_line;
 use crate::launch::sweep::live::display::Display;
 use crate::launch::sweep::live::latest::now;
-use crate::launch::sweep::live::lines::headline;
+use crate::launch::sweep::live::lines::{headline, table_head, table_row};
 use crate::output::{Json, strip_control_characters};
 
 /// A launcher that has said nothing for so long has missed several words.
@@ -86,6 +86,7 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
     let here = LaunchEnvironment::read().host_name;
     let mut word = Word { since: Instant::now(), before: silence_by_clocks(progress.said) };
     let mut printed = None;
+    let mut rows = 0;
     while progress.end.is_none() && !interrupt.asked() {
         let silence = word.since.elapsed() + word.before;
         let is_silent = silence >= SILENCE;
@@ -96,6 +97,8 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
             let (seconds, host) = (silence.as_secs(), strip_control_characters(&progress.host));
             format!("no word for {seconds} s: the launcher on {host} has stopped or the folder is not shared")
         });
+        display.above(|| table_rows(&progress, rows).iter().for_each(|row| print_line(row)));
+        rows = progress.finished.len();
         let line = display.show(&progress, note.as_slice(), Instant::now());
         if !display.is_live() {
             // Elsewhere each run has a line as it begins, and the silence one.
@@ -116,6 +119,15 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
         }
     }
     Watched { progress, gone: None }
+}
+
+/// The rows of the table from `first` on, with its head if it has none yet.
+fn table_rows(progress: &Progress, first: usize) -> Vec<String> {
+    let title = |run: &FinishedRun| run.title.len();
+    let width = progress.finished.iter().map(title).max().unwrap_or_default();
+    let head = progress.finished.first().filter(|_| first == 0).map(|run| table_head(run, width));
+    let rows = progress.finished.iter().skip(first).map(|run| strip_control_characters(&table_row(run, width)));
+    head.into_iter().chain(rows).collect()
 }
 
 /// When the last word was heard, and how old it was by then. What is heard here counts: the clocks of two hosts may differ.

@@ -103,7 +103,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         if let (JobOutcome::Sound(_), Some(checkpoint)) = (&outcome, &job.checkpoint) {
             checkpoint.remove()?;
         }
-        Ok(EndedJob { job: job.clone(), took: start.elapsed(), outcome })
+        Ok(EndedJob { job: job.clone(), took: Some(start.elapsed()), outcome })
     }
 
     /// What a job's end and its record, or why there is none, say together.
@@ -134,7 +134,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
                 JobOutcome::Failed(Failure { reason, cause: FailureCause::Interrupted })
             }
             (Some(reason), false) => failed(reason),
-            (failure, _) => match (self.benchmark.figures(record, follower), failure) {
+            (failure, _) => match (self.benchmark.figures(record, Some(follower)), failure) {
                 (Ok(figures), None) => JobOutcome::Sound(figures),
                 (Ok(figures), Some(reason)) => JobOutcome::Missed(figures, reason),
                 (Err(reason), _) => failed(reason),

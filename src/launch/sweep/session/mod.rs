@@ -4,7 +4,9 @@
 //! [`Benchmark`]'s.
 
 mod execute;
+mod table;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -36,6 +38,7 @@ use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::session_progress::SessionProgress;
 use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
 pub use crate::launch::sweep::session::execute::{failure_of, is_miss};
+use crate::launch::sweep::session::table::SessionTable;
 use crate::output;
 
 /// What a session is asked to do, whatever the benchmark.
@@ -74,7 +77,7 @@ struct Session<'a, B: Benchmark> {
 
 impl<B: Benchmark> Session<'_, B> {
     fn print_commands(&self) -> anyhow::Result<()> {
-        let agenda = self.agenda()?;
+        let (agenda, _) = self.agenda()?;
         self.check_memory(&agenda)?;
         self.launcher.copy_commands().iter().for_each(|command| print_line(command));
         let SessionConfig { launch, .. } = self.config;
@@ -100,7 +103,7 @@ impl<B: Benchmark> Session<'_, B> {
         let out = self.config.out;
         let lock = FolderLock::take(out, &self.launcher.environment().host_name)?;
         self.config.live.forget_earlier();
-        let mut agenda = self.agenda()?;
+        let (mut agenda, mut ended) = self.agenda()?;
         self.check_memory(&agenda)?;
         let interrupt = Interrupt::install()?;
         self.unused_hosts().iter().for_each(|line| self.printer.line(line));
@@ -117,8 +120,9 @@ impl<B: Benchmark> Session<'_, B> {
         }
         agenda.header.iter().chain(&agenda.estimate).chain(&agenda.notes).for_each(|line| self.printer.line(line));
 
-        let mut ended = Vec::new();
-        let outcome = self.run_missing(&mut agenda, &lock, &interrupt, &mut ended);
+        let mut table = SessionTable::new(&agenda.plan, self.config.live, &self.printer);
+        let outcome = self.run_missing(&mut agenda, &lock, &interrupt, (&mut ended, &mut table));
+        table.end();
         let planned: Vec<JobPlan> = agenda.plan.iter().filter(|job| !agenda.lacks_memory(job)).cloned().collect();
         self.benchmark.finish(&planned, &ended, outcome.is_ok())?;
         outcome.map(|()| ended).map_err(|error| match &agenda.ledger {
@@ -154,8 +158,8 @@ impl<B: Benchmark> Session<'_, B> {
         ThisMachine { environment, hosts, available: memory::available() }
     }
 
-    /// The plan, and which of it an earlier session has done; starts and writes nothing.
-    fn agenda(&self) -> anyhow::Result<Agenda> {
+    /// Returns the plan and the jobs that an earlier session finished; starts and writes nothing.
+    fn agenda(&self) -> anyhow::Result<(Agenda, Vec<EndedJob<B::Figures>>)> {
         let SessionConfig { launch, out, resume, repeat, cooldown, .. } = self.config;
         let begun = if resume { Some(ledger::find(out)?) } else { None };
         let environment = self.launcher.environment();
@@ -163,24 +167,37 @@ impl<B: Benchmark> Session<'_, B> {
         let plan = self.benchmark.plan(context)?;
         let Some(benchmark) = self.benchmark.resumable() else {
             refuse_used_files(out, &plan)?;
-            return Ok(Agenda { plan, ledger: None, header: Vec::new(), estimate: Vec::new(), notes: Vec::new() });
+            let agenda = Agenda { plan, ledger: None, header: Vec::new(), estimate: Vec::new(), notes: Vec::new() };
+            return Ok((agenda, Vec::new()));
         };
         let mut header = benchmark.header_lines(context);
         header.extend(benchmark.warning().map(str::to_owned));
         let conditions = conditions(benchmark.conditions(context), launch, cooldown, &self.launcher)?;
         let command = resume_command(environment, out);
+        let figures = RefCell::new(BTreeMap::new());
         let (ledger, notes) = match begun {
             None => (Ledger::begin(self.benchmark.kind(), out, command, conditions)?, Vec::new()),
             Some(manifest) => {
                 let asked_again = |run: &RunName| repeat.contains(&run.case);
                 let repeat: Vec<RunName> = plan.iter().filter_map(|job| job.run).filter(asked_again).collect();
-                let check = |run: RunName| Ok(ran_on(&benchmark.check_finished(run)?));
+                let check = |run: RunName| {
+                    let record = benchmark.check_finished(run)?;
+                    let ran_on = ran_on(&record);
+                    figures.borrow_mut().insert(run, self.benchmark.figures(record, None)?);
+                    Ok(ran_on)
+                };
                 Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, &repeat, check)?
             }
         };
         let mut agenda = Agenda { plan, ledger: Some(ledger), header, estimate: Vec::new(), notes };
         agenda.estimate = estimate::lines(agenda.missing(), &self.this_machine(), cooldown);
-        Ok(agenda)
+        let mut figures = figures.into_inner();
+        let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job)).filter_map(|job| {
+            let outcome = JobOutcome::Sound(figures.remove(&job.run?)?);
+            Some(EndedJob { job: job.clone(), took: None, outcome })
+        });
+        let finished = finished.collect();
+        Ok((agenda, finished))
     }
 
     /// The doctor's quick look, where it is asked for: at the memory `needed` on each host and at the `data` too. Jobs use the
@@ -236,25 +253,27 @@ impl<B: Benchmark> Session<'_, B> {
         }
     }
 
-    /// Runs what is not finished; `ended` gets every job that ran.
+    /// Runs what is not finished; `ended` has the jobs of an earlier session and gets every job that ran.
     fn run_missing(
         &self,
         agenda: &mut Agenda,
         lock: &FolderLock,
         interrupt: &Interrupt,
-        ended: &mut Vec<EndedJob<B::Figures>>,
+        (ended, table): (&mut Vec<EndedJob<B::Figures>>, &mut SessionTable),
     ) -> anyhow::Result<()> {
         let SessionConfig { resume, cooldown, live, .. } = self.config;
         let missing: Vec<JobPlan> = agenda.missing().cloned().collect();
         if resume {
-            let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job)).count();
-            self.printer.line(&format!("{finished} of {} runs are finished", agenda.plan.len()));
+            self.printer.line(&format!("{} of {} runs are finished", ended.len(), agenda.plan.len()));
+        }
+        for number in 1..=ended.len() {
+            table.add_earlier(self.benchmark.report(&ended[..number]));
         }
         for (index, job) in missing.iter().enumerate() {
             if agenda.lacks_memory(job) {
                 continue;
             }
-            if !ended.is_empty() {
+            if index > 0 {
                 interrupt.sleep(cooldown);
             }
             if interrupt.asked() {
@@ -272,9 +291,7 @@ impl<B: Benchmark> Session<'_, B> {
             live.say(next.counts, next.left(Duration::ZERO, None), None);
             let Some(EndedJob { outcome, .. }) = ended.last() else { continue };
             match outcome {
-                JobOutcome::Sound(_) => {
-                    self.benchmark.report(ended).iter().for_each(|line| self.printer.line(line));
-                }
+                JobOutcome::Sound(_) => table.add(self.benchmark.report(ended)),
                 JobOutcome::Missed(..) => {}
                 JobOutcome::OutOfMemory(memory) => {
                     let left_out = if missing[index + 1..].iter().any(|job| agenda.lacks_memory(job)) {

@@ -20,7 +20,9 @@ use ringmark_core::file::run_name::{self, RunName};
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;
 use crate::launch::sweep::axes_sweep::files_in;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionRules};
+use crate::launch::sweep::benchmark::{
+    Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, Report, SessionRules,
+};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::folder;
 use crate::launch::sweep::live::Live;
@@ -105,13 +107,14 @@ impl<R: Record, F> Benchmark for Trial<'_, R, F> {
         Unfollowed
     }
 
-    fn figures(&self, record: R, _: Unfollowed) -> Result<F, String> {
+    fn figures(&self, record: R, _: Option<Unfollowed>) -> Result<F, String> {
         (self.figures)(record)
     }
 
-    fn report(&self, ended: &[EndedJob<F>]) -> Vec<String> {
+    fn report(&self, ended: &[EndedJob<F>]) -> Report {
         let figures = ended.last().and_then(|ended| ended.outcome.figures());
-        figures.map(|figures| format!("{}: {}", self.title, (self.sentence)(figures))).into_iter().collect()
+        let sentence = figures.map(|figures| format!("{}: {}", self.title, (self.sentence)(figures)));
+        Report { run: None, lines: sentence.into_iter().collect() }
     }
 
     fn finish(&self, _: &[JobPlan], _: &[EndedJob<F>], _: bool) -> anyhow::Result<()> {

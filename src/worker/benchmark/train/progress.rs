@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ringmark_core::benchmark::train::{Iteration, RunHeader, TakenUp, Trial, Tuning};
 use ringmark_core::benchmark::{RunLabel, measured_and_warmup};
 use ringmark_core::dimension::ImagesPerSecond;
-use ringmark_core::line::dlperf;
+use ringmark_core::line::dlperf::{self, Batch};
 use ringmark_core::untrusted_text::printable_lines;
 
 use crate::job::environment;
@@ -19,6 +19,8 @@ pub struct Progress {
     speaks: bool,
     images: f64,
     iterations_before: u32,
+    /// With `--epochs`, which lines count then.
+    epoch_iterations: Option<u32>,
     bar: Option<ProgressBar>,
 }
 
@@ -28,14 +30,17 @@ impl Progress {
         let speaks = world.rank() == 0;
         let images = f64::from(header.config.batch_size) * f64::from(world.ranks());
         let iterations_before = header.iterations_before();
+        let learning = &header.config.learning;
+        let epoch_iterations = learning.epochs.and(learning.epoch_iterations);
         if !speaks {
-            return Progress { speaks, images, iterations_before, bar: None };
+            return Progress { speaks, images, iterations_before, epoch_iterations, bar: None };
         }
         for line in environment_lines(header) {
             println!("# {}", printable_lines(&line));
         }
         for Iteration { iteration, step, loss, .. } in before {
-            println!("{}", dlperf::write(*iteration, ImagesPerSecond(images / step[0].0), loss[0]));
+            let batch = Batch::of(*iteration, epoch_iterations);
+            println!("{}", dlperf::write(batch, ImagesPerSecond(images / step[0].0), loss[0]));
         }
         if let Some(TakenUp { behind, changes, .. }) = header.taken_up.last() {
             println!("{}", dlperf::write_taken_up(*behind));
@@ -49,7 +54,7 @@ impl Progress {
                 .with_position(iterations_before.into())
                 .with_style(style)
         });
-        Progress { speaks, images, iterations_before, bar }
+        Progress { speaks, images, iterations_before, epoch_iterations, bar }
     }
 
     /// Prints finished iterations and adds them to `samples`. Speed is all ranks' images over this rank's time: the
@@ -61,7 +66,8 @@ impl Progress {
                 continue;
             }
             let iteration = self.iterations_before + samples.len() as u32;
-            self.line(&dlperf::write(iteration, ImagesPerSecond(self.images / sample.step), sample.loss));
+            let batch = Batch::of(iteration, self.epoch_iterations);
+            self.line(&dlperf::write(batch, ImagesPerSecond(self.images / sample.step), sample.loss));
             self.bar.iter().for_each(|bar| bar.inc(1));
         }
     }
