@@ -879,7 +879,7 @@ fn a_run_goes_on_from_its_checkpoint_to_the_bit() {
     let behind: Vec<u32> = resumed.header.taken_up.iter().map(|part| part.behind).collect();
     assert!(behind.len() == 2 && behind[0] < behind[1] && behind.iter().all(|at| at % 7 == 0), "{behind:?}");
     assert!(whole.header.taken_up.is_empty());
-    assert_eq!(sandbox.log(&format!("1n2g/{}", name("log"))).matches("Epoch[0] Batch[").count(), 150);
+    assert_eq!(sandbox.log(&format!("1n2g/{}", name("log"))).matches("] Batch[").count(), 150);
     let (_, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
     assert!(stdout.contains("ok    unedited  2 files ") && stdout.contains("ok    rules "), "{stdout}{stderr}");
     assert!(succeeds(sweep("out").arg("--resume")).contains("\n1 of 1 runs are finished\n"));

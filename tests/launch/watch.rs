@@ -194,13 +194,13 @@ fn who_watches_sees_the_end_and_readers_see_nothing_of_it() {
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let (status, stdout, stderr) = watch.end();
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-    assert!(stdout.ends_with(" has ended, 2 of 2 runs count\n"), "{stdout}");
+    let table: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("run ")).collect();
+    assert!(table[0].trim_start().starts_with("images/s  speedup  efficiency"), "{stdout}");
+    assert!(table[1].starts_with("1n1g run 1 of 2  ") && table[2].starts_with("1n1g run 2 of 2  "), "{stdout}");
+    assert!(table[3].ends_with(" has ended, 2 of 2 runs count"), "{stdout}");
     // Who comes later is told the same.
     let (status, late, _) = run(&mut sandbox.watch(""));
-    assert_eq!(
-        (status, late.as_str()),
-        (Some(0), stdout.lines().last().map(|line| format!("{line}\n")).as_deref().expect("a line"))
-    );
+    assert_eq!((status, late), (Some(0), table.join("\n") + "\n"));
 
     let out = sandbox.path("out");
     let read = || {
@@ -222,7 +222,9 @@ fn who_watches_sees_the_end_and_readers_see_nothing_of_it() {
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let state = sandbox.state().expect("its word");
-    assert_eq!((state.jobs.of, state.jobs.finished, state.end.map(|end| end.failure)), (1, 1, Some(None)));
+    assert_eq!((state.jobs.number, state.jobs.of, state.jobs.finished), (3, 3, 3));
+    let took: Vec<bool> = state.finished.iter().map(|run| run.took.is_some()).collect();
+    assert_eq!((took, state.end.map(|end| end.failure)), (vec![false, false, true], Some(None)));
 }
 
 #[test]

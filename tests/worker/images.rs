@@ -9,6 +9,7 @@ use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{Augmentation, Phase};
 use ringmark_core::untrusted_text::is_unprintable;
+use serde_json::Value;
 
 use crate::support::images::{digits, noise, photographs, write_digits};
 use crate::support::safetensors::{self, Stored, Tensors};
@@ -178,11 +179,26 @@ fn a_sweep_by_epochs_is_one_result_with_its_course() {
     let (status, stdout, stderr) = sweep("");
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("3 epochs of 40 images, the first 2 iterations warm-up"), "{stdout}");
+    let of_runs: Vec<&str> = stdout.lines().filter(|line| line.contains(" images/s, top-1 ")).collect();
+    assert!(of_runs.len() == 2 && of_runs[1].starts_with("1n2g run 1 of 1: "), "{stdout}");
+    let log = fs::read_to_string(result.join("1n2g/mxnet-mlp_b4_fp32_1.log")).expect("a log");
+    // 40 images make five steps of two ranks with 4 images each.
+    for batch in ["Epoch[0] Batch[5]\t", "Epoch[1] Batch[1]\t", "Epoch[2] Batch[5]\t"] {
+        assert_eq!(log.matches(batch).count(), 1, "{batch}: {log}");
+    }
     let (status, stdout, stderr) = sweep("--resume");
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     let (_, table, _) = run(ringmark("extract --format csv").arg(&result));
     let rows: Vec<&str> = table.lines().skip(1).collect();
     assert!(rows.len() == 2 && rows[0].split(',').next() == rows[1].split(',').next(), "{table}");
+    let (_, table, _) = run(ringmark("extract").arg(&result));
+    let (_, json, _) = run(ringmark("extract --json").arg(&result));
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let accuracy = &json["rows"][1]["accuracy"];
+    let top_1 = accuracy["top_1"].as_f64().expect("a share");
+    let of_case = format!("{:.2}", top_1 * 100.0);
+    assert!(table.contains("after the last epoch") && table.lines().any(|line| line.contains(&of_case)), "{table}");
+    assert_eq!(accuracy["epochs"], 3);
     // Whether figures of milliseconds are reliable is the machine's affair.
     let (_, stdout, stderr) = run(ringmark("check").arg(&result));
     for check in ["complete", "unedited", "rules"] {
@@ -228,7 +244,7 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
         let output = finished.stdout.clone();
         let resumed = finished.sound();
         assert_eq!((resumed.header.iterations_before(), resumed.iterations.len()), (before, 30), "{output}");
-        assert_eq!(output.matches("Epoch[0] Batch[").count(), 30, "{output}");
+        assert_eq!(output.matches("] Batch[").count(), 30, "{output}");
         assert!(output.contains(&format!("# taken up from its checkpoint behind iteration {before}\n")), "{output}");
         assert_eq!(checksum(&resumed), checksum(whole));
         assert_eq!(joined_losses(&resumed), joined_losses(whole));

@@ -109,11 +109,15 @@ pub fn parse(line: impl AsRef<[u8]>) -> Line {
 }
 
 /// The epoch of a line that is marked as an iteration, and what follows the mark.
-fn marked(line: &[u8]) -> Option<(u32, &[u8])> {
-    let (_, rest) = split(line, EPOCH)?;
-    let digits = rest.iter().take_while(|letter| letter.is_ascii_digit()).count();
-    let rest_of_mark = rest[digits..].strip_prefix(BATCH.as_bytes())?;
-    Some((number(&rest[..digits])?, rest_of_mark))
+fn marked(mut line: &[u8]) -> Option<(u32, &[u8])> {
+    loop {
+        (_, line) = split(line, EPOCH)?;
+        let digits = line.iter().take_while(|letter| letter.is_ascii_digit()).count();
+        let epoch = number(&line[..digits]).zip(line[digits..].strip_prefix(BATCH.as_bytes()));
+        if epoch.is_some() {
+            return epoch;
+        }
+    }
 }
 
 fn parse_marked(epoch: u32, rest: &[u8]) -> Option<Line> {
@@ -209,6 +213,8 @@ mod tests {
     fn reads_dlperf_s_own_line_behind_a_rank_tag_and_what_is_no_text() {
         let line = "[1,0]<stderr>:INFO:root:Epoch[0] Batch[120]\tSpeed: 9579.74 samples/sec";
         assert_eq!(parse(line), iteration(120, 9579.74, None));
+        let twice = "INFO:root:Epoch[0] INFO:root:Epoch[0] Batch[120]\tSpeed: 9579.74 samples/sec";
+        assert_eq!(parse(twice), iteration(120, 9579.74, None));
         assert_eq!(parse([b"\xff\x00 ", line.as_bytes(), b" \xfe\r\n"].concat()), iteration(120, 9579.74, None));
     }
 

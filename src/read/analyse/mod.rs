@@ -5,6 +5,7 @@
 //! | [`grouping`] | which runs may stand in one table, and what tables are called |
 //! | [`case_runs`] | runs of one case, whatever was measured |
 //! | [`figures`] | groups of runs into cases, speedup and efficiency |
+//! | [`accuracy`] | predictions at the end of training |
 //! | [`batch_sizes`] | speed and memory by batch size, of training and of scoring |
 //! | [`run_warnings`] | what a reader of a table must know of the runs in it |
 //! | [`conclusion`] | the last word about a group of runs |
@@ -26,6 +27,7 @@
 //! | [`critical_path`] | what held a traced iteration |
 //! | [`published`] | rows that others published, with their sources |
 
+pub mod accuracy;
 pub mod batch_sizes;
 pub mod case_runs;
 pub mod checks;

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::read::analyse::accuracy::{self, Accuracy};
 use crate::read::analyse::case_runs::SecondsOfRun;
 use crate::read::analyse::cost::{Cost, Price};
 use crate::read::analyse::energy::{self, Energy};
@@ -101,6 +102,10 @@ pub struct JsonRow {
     /// `null` without a record.
     #[serde(skip_deserializing)]
     arithmetic: Option<Utilisation>,
+    /// Absent without `--validate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing)]
+    accuracy: Option<Accuracy>,
     /// Not there where the power of a host is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
@@ -290,6 +295,7 @@ fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
         cv: figures.and_then(|figures| figures.cv),
         peak_memory_bytes: case.peak_memory(),
         arithmetic: utilisation::of_training(group, case),
+        accuracy: accuracy::of_case(case),
         energy: energy::of_case(case),
         cost: price.and_then(|price| price.of_case(group, case)),
         is_reliable: group.is_reliable(case),

@@ -87,7 +87,12 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
     let mut word = Word { since: Instant::now(), before: silence_by_clocks(progress.said) };
     let mut printed = None;
     let mut rows = 0;
-    while progress.end.is_none() && !interrupt.asked() {
+    loop {
+        display.above(|| table_rows(&progress, rows).iter().for_each(|row| print_line(row)));
+        rows = progress.finished.len();
+        if progress.end.is_some() || interrupt.asked() {
+            return Watched { progress, gone: None };
+        }
         let silence = word.since.elapsed() + word.before;
         let is_silent = silence >= SILENCE;
         if is_silent && is_gone(&progress, &here) {
@@ -97,8 +102,6 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
             let (seconds, host) = (silence.as_secs(), strip_control_characters(&progress.host));
             format!("no word for {seconds} s: the launcher on {host} has stopped or the folder is not shared")
         });
-        display.above(|| table_rows(&progress, rows).iter().for_each(|row| print_line(row)));
-        rows = progress.finished.len();
         let line = display.show(&progress, note.as_slice(), Instant::now());
         if !display.is_live() {
             // Elsewhere each run has a line as it begins, and the silence one.
@@ -118,7 +121,6 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
             progress = next;
         }
     }
-    Watched { progress, gone: None }
 }
 
 /// The rows of the table from `first` on, with its head if it has none yet.

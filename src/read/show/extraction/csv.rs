@@ -6,6 +6,7 @@ use anyhow::Context;
 use ringmark_core::dimension::Phase;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 
+use crate::read::analyse::accuracy::{self, Accuracy};
 use crate::read::analyse::cost::{Cost, Price};
 use crate::read::analyse::energy::{self, Energy};
 use crate::read::analyse::figures::{Extraction, Figures, Group, TrainedCase};
@@ -22,6 +23,7 @@ struct Line<'a> {
     case: &'a TrainedCase,
     loss: Option<CaseLoss>,
     energy: Option<Energy>,
+    accuracy: Option<Accuracy>,
     cost: Option<Cost>,
 }
 
@@ -42,6 +44,7 @@ pub fn csv(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<Str
         case,
         loss: scaling_loss::of_case(group, case),
         energy: energy::of_case(case),
+        accuracy: accuracy::of_case(case),
         cost: price.and_then(|price| price.of_case(group, case)),
     };
     let lines = extraction.groups.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case)));
@@ -49,6 +52,7 @@ pub fn csv(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<Str
     // Columns that came later stand only where there is something in them: older results stay as they were written.
     let mut columns = columns();
     columns.extend(lines.iter().any(|line| line.energy.is_some()).then(of_energy).into_iter().flatten());
+    columns.extend(lines.iter().any(|line| line.accuracy.is_some()).then(of_accuracy).into_iter().flatten());
     columns.extend(lines.iter().any(|line| line.cost.is_some()).then(of_cost).into_iter().flatten());
     let mut table = csv::Writer::from_writer(Vec::new());
     table.write_record(columns.iter().map(|(name, _)| name))?;
@@ -93,6 +97,14 @@ fn of_energy() -> Vec<Column> {
     vec![
         column("power_watts", |line| text(line.energy.as_ref().map(|it| it.watts))),
         column("joules_per_image", |line| text(line.energy.as_ref().map(|it| it.joules_per_image))),
+    ]
+}
+
+fn of_accuracy() -> Vec<Column> {
+    vec![
+        column("validation_loss", |line| text(line.accuracy.as_ref().and_then(|it| it.loss))),
+        column("top_1", |line| text(line.accuracy.as_ref().map(|it| it.top_1))),
+        column("top_5", |line| text(line.accuracy.as_ref().map(|it| it.top_5))),
     ]
 }
 

@@ -2,6 +2,7 @@
 
 use ringmark_core::dimension::{Case, ImagesPerSecond, Phase, Seconds};
 
+use crate::read::analyse::accuracy::{self, Accuracy};
 use crate::read::analyse::batch_sizes::{self, BatchTable};
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::{Extraction, Group, TrainedCase};
@@ -74,6 +75,7 @@ fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragrap
         &["exposed: all-reduce that backward did not hide; share: of the step"],
         times(group),
     );
+    below("Predictions of --validate after the last epoch, the median over runs", &[], accuracies(group));
     below(
         "Step with communication, and of its baseline: the same ranks without it",
         &["cost: how much longer it is, waiting for each other included"],
@@ -168,6 +170,19 @@ fn costs(group: &Group) -> Option<Table> {
     };
     let rows: Vec<Vec<String>> = group.cases.iter().filter_map(row).collect();
     let headers = [("case", ""), ("runs", "baseline"), ("step", "ms"), ("baseline", "ms"), ("cost", "%")];
+    (!rows.is_empty()).then(|| Table::new(&headers, rows))
+}
+
+/// `None` if no case has predictions.
+fn accuracies(group: &Group) -> Option<Table> {
+    let row = |case: &TrainedCase| {
+        let Accuracy { epochs, loss, top_1, top_5 } = accuracy::of_case(case)?;
+        let percent = |share: f64| format!("{:.2}", share * 100.0);
+        let loss = loss.map_or("-".to_owned(), |loss| format!("{loss:.4}"));
+        Some(vec![case.case.to_string(), epochs.to_string(), loss, percent(top_1), percent(top_5)])
+    };
+    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(row).collect();
+    let headers = [("case", ""), ("epochs", ""), ("loss", ""), ("top-1", "%"), ("top-5", "%")];
     (!rows.is_empty()).then(|| Table::new(&headers, rows))
 }
 
