@@ -194,15 +194,14 @@ impl AxesSweep {
         SessionRules { expects_shortage: self.axes.batch_sizes.has_several(), ..SessionRules::default() }
     }
 
-    /// What is said before and after the runs of a quick profile.
+    /// What is said before the runs of a quick profile.
     pub fn warning(&self) -> Option<&'static str> {
         (self.profile == SweepProfile::Quick).then_some(QUICK)
     }
 
-    /// Lines after the last run; `next` is the command that makes most of them.
-    pub fn end(&self, next: &str) -> Vec<String> {
-        let next = format!("all runs are in {}; next: {next}", self.out.display());
-        self.warning().map(str::to_owned).into_iter().chain([next]).collect()
+    /// The line after the last run; `next` is the command that makes most of them.
+    pub fn end(&self, next: &str) -> String {
+        format!("all runs are in {}; next: {next}", self.out.display())
     }
 
     /// Iterations in the log of a finished run, which is there and does not say that the run failed; or what is wrong.

@@ -6,7 +6,7 @@ use ringmark_core::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::scaling_loss::{CaseLoss, all_parts, of_case};
-use crate::read::show::numbers::marked;
+use crate::read::show::numbers::{marked, three_digits};
 use crate::read::show::table::Table;
 
 /// Title of the table; the base is named where it is not one rank.
@@ -25,10 +25,29 @@ pub const LEGEND: [&str; 4] = [
     "images/s: of as many ideal ranks; below the case: its efficiency",
 ];
 
-/// A few lines a case: milliseconds, their confidence, images/s, shares. `None` where no case but the base has records.
+/// Losses with parts that are at least as large as their confidence interval, or smaller.
+fn losses(group: &Group, is_clear: bool) -> impl Iterator<Item = CaseLoss> {
+    let losses = group.cases.iter().filter_map(|case| of_case(group, case));
+    losses.filter(move |CaseLoss { loss, .. }| {
+        let is_within = loss.total.margin.is_some_and(|margin| margin > loss.total.seconds.abs());
+        !loss.parts.is_empty() && is_within != is_clear
+    })
+}
+
+/// Sentences about the cases whose runs differ by more than they lose, which are not in the table.
+pub fn unclear(group: &Group) -> Vec<String> {
+    let sentence = |CaseLoss { case, loss, .. }: CaseLoss| {
+        let Difference { seconds, margin } = loss.total;
+        let [lost, margin] = [seconds, margin.unwrap_or_default()].map(|seconds| three_digits(seconds * 1e3));
+        format!("{case}: the loss, {lost} +- {margin} ms of a step, is too uncertain to be divided: use more --runs")
+    };
+    losses(group, false).map(sentence).collect()
+}
+
+/// A few lines a case: milliseconds, their confidence, images/s, shares. `None` if no case has a loss that is larger than its
+/// confidence interval.
 pub fn table(group: &Group) -> Option<Table> {
-    let with_parts = |case| of_case(group, case).filter(|loss| !loss.loss.parts.is_empty());
-    let losses: Vec<CaseLoss> = group.cases.iter().filter_map(with_parts).collect();
+    let losses: Vec<CaseLoss> = losses(group, true).collect();
     // Compute is shown in two columns where every case has them.
     let is_split = losses.iter().all(|loss| !loss.loss.compute.is_empty());
     let is_shown = |part: &Part| match part {
@@ -74,15 +93,10 @@ fn rows(case: &CaseLoss, parts: &[Part], is_doubtful: bool) -> Vec<Vec<String>> 
     rows
 }
 
-/// In few characters.
+/// Three digits.
 fn short(value: f64) -> String {
-    let decimals = match value.abs() {
-        0.0..1e3 => 2,
-        1e3..1e4 => 1,
-        _ => 0,
-    };
-    // Not "-0.00".
-    let rounded = format!("{value:.decimals$}");
+    // Not "-0.000".
+    let rounded = three_digits(value);
     if rounded.trim_start_matches(['-', '0', '.']).is_empty() {
         rounded.trim_start_matches('-').to_owned()
     } else {

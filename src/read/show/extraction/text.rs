@@ -13,7 +13,7 @@ use crate::read::load::problem::Problem;
 use crate::read::show;
 use crate::read::show::batch_sizes::{Below, tables};
 use crate::read::show::extraction::{kv_stores, scaling_loss};
-use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked};
+use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked, three_digits};
 use crate::read::show::table::Table;
 use crate::read::show::text::{self, Medium, Paragraph};
 
@@ -23,6 +23,9 @@ const LEGEND: [&str; 4] = [
     "runs / its mean. DLPerf: the mean of a run's rates, the median over runs, as",
     "DLPerf counts; no other figure is made of it.",
 ];
+
+/// Stands for the tables of a quick profile.
+const LEFT_OUT: &str = "time of an iteration, arithmetic and scaling loss: --explain";
 
 const BY_BATCH_SIZE: &str = "Training by batch size per rank: images/s, and memory of the fullest rank";
 
@@ -61,13 +64,15 @@ fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
     std::iter::once(Paragraph::Heading(title)).chain(tables).collect()
 }
 
-/// The speeds, and below them the tables for which there are figures.
+/// The speeds, and below them the tables for which there are figures: those of a quick profile only if they are explained.
 fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragraph> {
+    let is_short = group.is_quick() && matches!(medium, Medium::Terminal { is_explained: false, .. });
     let mut figures = vec![Paragraph::Table(speeds(group))];
     let notes = [common_base(group), unlike_devices(group)].into_iter().flatten();
     figures.extend(notes.map(|note| Paragraph::Note(note.into())));
     let mut below = |title: &str, legend: &[&'static str], table: Option<Table>| {
         let caption = Paragraph::Caption(title.to_owned(), legend.to_vec());
+        let table = table.filter(|_| !is_short);
         figures.extend(table.into_iter().flat_map(|table| [caption.clone(), Paragraph::Table(table)]));
     };
     below(
@@ -93,6 +98,9 @@ fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragrap
     below(show::economy::TITLE, &economy_legend.unwrap_or_default(), economy);
     below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::table(group));
     below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::table(group));
+    let unclear = scaling_loss::unclear(group).into_iter().filter(|_| !is_short);
+    figures.extend(unclear.map(|sentence| Paragraph::Note(vec![sentence])));
+    figures.extend(is_short.then(|| Paragraph::Note(vec![LEFT_OUT.to_owned()])));
     let unreliable = reliability::sentences(&group.all_reliability_warnings());
     let other = group.with_baselines().flat_map(TrainedCase::other_warnings);
     text::section(medium, title(group), figures, [unreliable, group.warnings.iter().cloned().chain(other).collect()])
@@ -159,7 +167,7 @@ fn costs(group: &Group) -> Option<Table> {
     let is_doubtful = |case: &TrainedCase| group.speed_reliability_warnings(case).next().is_some();
     let step = |case: &TrainedCase| {
         let step = case.figures.as_ref()?.times?.step;
-        Some(marked(format!("{:.2}", step.0 * 1e3), is_doubtful(case)))
+        Some(marked(three_digits(step.0 * 1e3), is_doubtful(case)))
     };
     let row = |case: &TrainedCase| {
         let baseline = case.baseline.as_ref()?;
@@ -202,7 +210,7 @@ fn times(group: &Group) -> Option<Table> {
 fn time_row(group: &Group, case: &TrainedCase, phases: &[Phase]) -> Option<Vec<String>> {
     let times = case.figures.as_ref()?.times?;
     let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
-    let milliseconds = |time: Seconds| marked(format!("{:.2}", time.0 * 1e3), is_doubtful);
+    let milliseconds = |time: Seconds| marked(three_digits(time.0 * 1e3), is_doubtful);
     let mut row = vec![case.case.to_string(), milliseconds(times.step)];
     for phase in phases {
         row.push(milliseconds(times.phases[*phase]));
