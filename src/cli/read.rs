@@ -130,7 +130,7 @@ Examples:
   ringmark check results/rack7 --json check.json
       the same for CI
 
-Exit status 1 says that a check is not passed.";
+Exit status 1: a check failed or is unknown.";
 
 /// Options of `ringmark check`.
 #[derive(Debug, Args)]

@@ -27,7 +27,7 @@ pub struct CheckConfig {
     pub json: Json,
 }
 
-/// Checks and prints; an error where a check is not passed.
+/// Checks and prints; an error unless every check passed.
 pub fn run(config: &CheckConfig) -> anyhow::Result<()> {
     config.json.check(&[&config.folder])?;
     config.json.forget()?;
@@ -35,10 +35,7 @@ pub fn run(config: &CheckConfig) -> anyhow::Result<()> {
     if !config.json.write(&checked)? {
         output::print(&checked.text())?;
     }
-    match checked.failed().join(", ") {
-        failed if failed.is_empty() => Ok(()),
-        failed => bail!("{} is not passed: {failed}", config.folder.display()),
-    }
+    checked.failure().map_or(Ok(()), |failure| bail!("check of {} {failure}", config.folder.display()))
 }
 
 fn check(root: &Path) -> anyhow::Result<CheckedResult> {

@@ -62,7 +62,10 @@ fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("2 of 6 runs are finished") && !stdout.contains("run 1 of 2"), "{stdout}");
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
-    assert!(stdout.contains("ok    complete  2 of 6 runs are finished, 4 have no memory for their batch"), "{stdout}");
+    assert!(
+        stdout.contains("PASS    complete  2 of 6 runs are finished, 4 have no memory for their batch"),
+        "{stdout}"
+    );
     let (status, stdout, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(!stdout.contains("65536 per rank"), "{stdout}");
@@ -156,7 +159,7 @@ fn the_largest_batch_that_fits_is_found_and_kept() {
     let (status, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
     assert_eq!(status, Some(0), "{stderr}");
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
-    assert!(stdout.contains("ok    complete") && stdout.contains("ok    rules"), "{stdout}");
+    assert!(stdout.contains("PASS    complete") && stdout.contains("PASS    rules"), "{stdout}");
     let trials: Vec<_> = fs::read_dir(sandbox.path("out/batch-size-trials/1n1g")).expect("they stay").collect();
     assert!(trials.len() > 4, "{trials:?}");
     // By DLPerf's scale the first updates of fp16 overflow, and a run that has no other counts for nothing.

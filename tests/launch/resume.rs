@@ -881,7 +881,7 @@ fn a_run_goes_on_from_its_checkpoint_to_the_bit() {
     assert!(whole.header.taken_up.is_empty());
     assert_eq!(sandbox.log(&format!("1n2g/{}", name("log"))).matches("] Batch[").count(), 150);
     let (_, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
-    assert!(stdout.contains("ok    unedited  2 files ") && stdout.contains("ok    rules "), "{stdout}{stderr}");
+    assert!(stdout.contains("PASS    unedited  2 files ") && stdout.contains("PASS    rules "), "{stdout}{stderr}");
     assert!(succeeds(sweep("out").arg("--resume")).contains("\n1 of 1 runs are finished\n"));
 }
 

@@ -153,7 +153,7 @@ fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
     assert_eq!(status, Some(0), "{stderr}");
     assert!(!stdout.contains("autotune-trials"), "{stdout}");
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("tuned")));
-    assert!(stdout.contains("ok    complete") && stdout.contains("ok    rules"), "{stdout}");
+    assert!(stdout.contains("PASS    complete") && stdout.contains("PASS    rules"), "{stdout}");
 }
 
 #[test]

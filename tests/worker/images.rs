@@ -202,7 +202,10 @@ fn a_sweep_by_epochs_is_one_result_with_its_course() {
     // Whether figures of milliseconds are reliable is the machine's affair.
     let (_, stdout, stderr) = run(ringmark("check").arg(&result));
     for check in ["complete", "unedited", "rules"] {
-        assert!(stdout.lines().any(|line| line.starts_with("ok") && line.contains(check)), "{check}: {stdout}{stderr}");
+        assert!(
+            stdout.lines().any(|line| line.starts_with("PASS") && line.contains(check)),
+            "{check}: {stdout}{stderr}"
+        );
     }
     let (status, _, stderr) = sweep("--warmup 30 --resume");
     assert_eq!(status, Some(2), "{stderr}");

@@ -145,7 +145,7 @@ fn the_energy_of_processors_is_in_record_tables_report_and_comparison() {
     let written = fs::read_to_string(first.join("first_result.json")).expect("written");
     assert!(written.contains("joules_per_image") && !written.contains("of_90_epochs"), "{written}");
     let (_, checked, _) = run(ringmark("check").arg(&first));
-    assert!(checked.lines().any(|line| line.starts_with("ok") && line.contains("unedited")), "{checked}");
+    assert!(checked.lines().any(|line| line.starts_with("PASS") && line.contains("unedited")), "{checked}");
 
     let page = page(&first, "--price 36/host-hour");
     for expected in

@@ -8,10 +8,12 @@ use console::{Color, Style};
 use ringmark_core::untrusted_text::printable_lines;
 
 /// Words that are verdicts, with their colours.
-const VERDICTS: [(&str, Color); 6] = [
+const VERDICTS: [(&str, Color); 8] = [
     ("error:", Color::Red),
     ("failed:", Color::Red),
     ("FAIL", Color::Red),
+    ("UNKNOWN", Color::Yellow),
+    ("PASS", Color::Green),
     ("warning:", Color::Yellow),
     ("warn", Color::Yellow),
     ("ok", Color::Green),

@@ -98,7 +98,7 @@ pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
     let changes = integrity.changes.iter().chain(&integrity.strangers).chain(&outputs.stale);
     let findings: Vec<String> = changes.map(Problem::to_string).collect();
     let summary = format!(
-        "{} by their SHA-256; {} of extract made anew",
+        "{} by their SHA-256; {} of extract compared",
         count(2 * integrity.with_hashes, "file"),
         count(outputs.compared, "file")
     );
@@ -107,7 +107,7 @@ pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
         return check;
     }
     let unknown = format!(
-        "the manifest has no hashes of {}: an earlier ringmark wrote it, and nobody can tell whether they were edited",
+        "the manifest of an earlier ringmark has no hashes of {}: it is unknown whether they were edited",
         count(integrity.without_hashes, "finished run")
     );
     Check { state: CheckState::Unknown, findings: vec![unknown], ..check }

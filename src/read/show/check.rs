@@ -33,13 +33,15 @@ impl CheckedResult {
         CheckedResult { kind: "ringmark-check".to_owned(), schema: SCHEMA, folder, benchmark, is_passed, checks }
     }
 
-    /// Names of the checks that are not passed.
-    pub fn failed(&self) -> Vec<String> {
-        self.checks
-            .iter()
-            .filter(|check| check.state != CheckState::Passed)
-            .map(|check| check.name.to_string())
-            .collect()
+    /// `failed: rules; unknown: unedited`; `None` if every check passed.
+    pub fn failure(&self) -> Option<String> {
+        let states = [(CheckState::Failed, "failed"), (CheckState::Unknown, "unknown")];
+        let parts = states.into_iter().filter_map(|(state, word)| {
+            let names = self.checks.iter().filter(|check| check.state == state).map(|check| check.name.to_string());
+            let names: Vec<String> = names.collect();
+            (!names.is_empty()).then(|| format!("{word}: {}", names.join(", ")))
+        });
+        Some(parts.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
     }
 
     /// A line a check, below it what speaks against it.
@@ -50,17 +52,17 @@ impl CheckedResult {
 
 fn lines(check: &Check) -> String {
     let (verdict, findings) = match (check.state, check.findings.len()) {
-        (CheckState::Passed, _) => ("ok", String::new()),
-        (CheckState::Unknown, _) => ("?", "it cannot be told; ".to_owned()),
+        (CheckState::Passed, _) => ("PASS", String::new()),
+        (CheckState::Unknown, _) => ("UNKNOWN", String::new()),
         (CheckState::Failed, 1) => ("FAIL", "1 finding; ".to_owned()),
         (CheckState::Failed, several) => ("FAIL", format!("{several} findings; ")),
     };
-    let mut text = format!("{verdict:<5} {:<9} {findings}{}\n", check.name, check.summary);
+    let mut text = format!("{verdict:<7} {:<9} {findings}{}\n", check.name, check.summary);
     for finding in &check.findings {
-        text += &format!("      {finding}\n");
+        text += &format!("        {finding}\n");
     }
     for note in &check.notes {
-        text += &format!("      note: {note}\n");
+        text += &format!("        note: {note}\n");
     }
     text
 }
