@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueHint, value_parser};
+use clap::{Args, ValueHint};
 use ringmark_core::dimension::ImageLimits;
+use ringmark_core::options::option_table::number;
 use ringmark_core::options::usage::usage;
 use ringmark_input::convert::{Conversion, Encoding};
 use ringmark_input::pack::{PackConfig, Packed, Progress, SEED, pack};
@@ -59,13 +60,13 @@ pub struct PackOptions {
     pass_through: bool,
     /// Resize to so many pixels of the shorter edge, larger or smaller, by bilinear interpolation as OpenCV's; unresized by
     /// default
-    #[arg(long, value_name = "EDGE", value_parser = value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "EDGE", value_parser = number(1..=u16::MAX))]
     resize: Option<u16>,
     /// Keep only the centre square, cut before --resize
     #[arg(long)]
     center_crop: bool,
     /// Quality of JPEG images, 0 to 100, 95 by default; or level of compression of PNG images, 0 to 9, 9 by default
-    #[arg(long, value_name = "Q", value_parser = value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "Q", value_parser = number(0..=100_u8))]
     quality: Option<u8>,
     /// Encode images as JPEG or PNG files; .jpg by default
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(Encoding::NAMES))]
@@ -74,7 +75,7 @@ pub struct PackOptions {
     #[arg(long, value_name = "LIMITS", default_value_t)]
     image_limits: ImageLimits,
     /// Threads that read and encode; the files do not depend on it. One for each core by default
-    #[arg(long, alias = "num-thread", value_name = "N", value_parser = value_parser!(u16).range(1..))]
+    #[arg(long, alias = "num-thread", value_name = "N", value_parser = number(1..=u16::MAX))]
     threads: Option<u16>,
     /// Replace files that are there already
     #[arg(long)]

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use clap::{Args, value_parser};
+use clap::Args;
 
 use ringmark_core::dimension::{Case, KvStore};
-use ringmark_core::options::option_table::{keyword, keyword_of_either};
+use ringmark_core::options::option_table::{keyword, keyword_of_either, number};
 use ringmark_core::options::usage::usage;
 
 use crate::cli::json::JsonOption;
@@ -49,7 +49,7 @@ pub struct ExtractOptions {
     #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// Print what MXNet's performance page published of the same networks below a scoring result, or in its JSON
     #[arg(long)]
@@ -195,7 +195,7 @@ pub struct ReportOptions {
     #[arg(long, value_name = "TEXT=URL", value_parser = link)]
     link: Vec<Link>,
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// For programs.
     #[command(flatten)]
@@ -263,7 +263,7 @@ pub struct PredictOptions {
     kv_store: Option<KvStore>,
     /// Servers of the predicted clusters, of runs of --kv-store dist_sync or dist_device_sync [default: as measured, one for each
     /// host or always the same number]
-    #[arg(long, value_name = "N", requires = "sweep", conflicts_with = "backtest", value_parser = value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "N", requires = "sweep", conflicts_with = "backtest", value_parser = number(1..=65_536_u32))]
     servers: Option<u32>,
     /// Look for the case where the efficiency falls under this, as 80% (or 0.8)
     #[arg(long, value_name = "PERCENT", value_parser = share)]
@@ -272,7 +272,7 @@ pub struct PredictOptions {
     #[arg(long)]
     backtest: bool,
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// Say what the predictions rest on
     #[arg(long)]

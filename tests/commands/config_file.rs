@@ -166,7 +166,7 @@ fn a_mistake_in_the_file_is_named_with_the_file() {
         ("hosts = 1979-05-27", "hosts = 1979-05-27: give a text, a number, true, or a list of them"),
         ("[train]\nruns = 1", "[train]: the file has no sections"),
         ("runs = 1\nruns = 2", "duplicate key"),
-        ("runs =", "this is no TOML"),
+        ("resume = false\nruns =", "line 2 is not valid TOML: "),
     ] {
         fs::write(sandbox.path("sweep.toml"), text).expect("written");
         let error = refused(&mut dry(&sandbox, "sweep --config sweep.toml"), 2);

@@ -320,7 +320,10 @@ fn a_quick_sweep_is_not_reliable_and_an_older_manifest_tells_nothing_of_edits() 
     let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
     manifest.runs.iter_mut().for_each(|run| run.sha256 = None);
     manifest.write(&sandbox.path("out")).expect("written");
-    expect!["the manifest of an earlier ringmark has no hashes of 4 finished runs: it is unknown whether they were edited"].assert_eq(&only(&sandbox, "unedited"));
+    expect![
+        "the manifest of an earlier ringmark has no hashes of 4 finished runs: it is unknown whether they were edited"
+    ]
+    .assert_eq(&only(&sandbox, "unedited"));
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
     expect![[r#"
         PASS    complete  4 of 4 runs are finished

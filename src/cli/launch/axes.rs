@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
-use clap::{Args, value_parser};
+use clap::Args;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
 use ringmark_core::manifest::Manifest;
-use ringmark_core::options::option_table::{self, AUTO_BATCH_SIZE, keyword};
+use ringmark_core::options::option_table::{self, AUTO_BATCH_SIZE, keyword, number};
 use ringmark_core::options::usage::usage;
 
 use crate::cli::launch::config_file::Setting;
@@ -63,11 +63,11 @@ pub struct AxesOptions {
     #[arg(long, conflicts_with = "profile")]
     quick: bool,
     /// Runs of each case [default: the profile's]
-    #[arg(long = RUNS, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
+    #[arg(long = RUNS, value_name = "N", value_parser = number(1..=10_000_u32))]
     runs: Option<u32>,
     /// Trace this many runs of each point, its first ones: each leaves a timeline of all ranks beside its record, as
     /// RUN.trace.json
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=10_000_u32))]
     trace_runs: u32,
     /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE; of other benchmarks
     /// results/TIME_BENCHMARK_bBATCH_DTYPE]
@@ -82,7 +82,7 @@ pub struct AxesOptions {
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "resume")]
     repeat: Vec<Case>,
     /// Pause between two runs, for devices to cool down
-    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = value_parser!(u64).range(..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = number(0..=86_400_u64))]
     cooldown: u64,
 }
 

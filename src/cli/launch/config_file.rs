@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -171,7 +171,10 @@ pub fn expand(
 /// The options in a file for `command`; none of them is read further here.
 fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {
     let text = fs::read_to_string(path).context("the file cannot be read")?;
-    let mut table: Table = text.parse().context("this is no TOML")?;
+    let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
+        let line = 1 + error.span().map_or(0, |span| text[..span.start].matches('\n').count());
+        anyhow!("line {line} is not valid TOML: {}", error.message())
+    })?;
     if let Some((name, _)) = table.iter().find(|(_, value)| value.is_table()) {
         bail!("[{name}]: the file has no sections: write every option on a line of its own, as batch-size = 8");
     }

@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use clap::builder::PossibleValuesParser;
-use clap::{Args, value_parser};
 use ringmark_core::dimension::{DeviceChoice, DeviceKind};
+use ringmark_core::options::option_table::number;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::host_list::HostList;
@@ -41,7 +42,7 @@ pub struct HostOptions {
     #[arg(long, value_name = "NAME|CIDR")]
     interface: Option<Interface>,
     /// Port of sshd on the hosts
-    #[arg(long, value_name = "PORT", default_value_t = 22)]
+    #[arg(long, value_name = "PORT", default_value_t = 22, value_parser = number(1..=u16::MAX))]
     ssh_port: u16,
     /// The worker, at the same path on every host [default: ringmark-worker beside this program, or on PATH]
     #[arg(long, value_name = "PATH")]
@@ -103,7 +104,7 @@ pub struct LaunchOptions {
     #[command(flatten)]
     hosts: HostOptions,
     /// End a run that takes longer; it has failed [default: none]
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
+    #[arg(long, value_name = "SECONDS", value_parser = number(1..=31_536_000_u64))]
     timeout: Option<u64>,
     /// End a run in which no rank makes progress for so long (three times as long at the start), and name the rank that
     /// hangs; from 6, or 0 to wait for ever
@@ -118,7 +119,7 @@ pub struct LaunchOptions {
     no_doctor: bool,
     /// While it runs, serve the running job's metrics to Prometheus at http://127.0.0.1:PORT/metrics; 0 takes any port that is
     /// free, and it is printed
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = number(0..=u16::MAX))]
     metrics_port: Option<u16>,
     /// Address of this machine at which metrics are served, instead of to this machine alone: 0.0.0.0 is all of them. Whoever
     /// reaches it may read them
@@ -126,7 +127,7 @@ pub struct LaunchOptions {
     metrics_bind: IpAddr,
     /// Ranks that `ringmark watch` and the metrics show one by one; of a larger job those of silent and slow hosts, beside
     /// sums over all; 0 shows all
-    #[arg(long, value_name = "RANKS", default_value_t = WATCHED_RANKS)]
+    #[arg(long, value_name = "RANKS", default_value_t = WATCHED_RANKS, value_parser = number(0..=10_000_000_usize))]
     watch_ranks: usize,
 }
 

@@ -222,6 +222,14 @@ fn hint_of_word(error: &clap::Error) -> Option<String> {
     if let Some((.., ours)) = VALUES.iter().find(is_value) {
         return Some((*ours).to_owned());
     }
+    let letters = |word: &str| word.to_lowercase().replace(|letter: char| !letter.is_alphanumeric(), "");
+    let typed = letters(value);
+    if let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue)
+        && let [only] = values.iter().filter(|known| letters(known).starts_with(&typed)).collect::<Vec<_>>()[..]
+        && typed.len() >= 4
+    {
+        return Some(format!("`{option} {only}`"));
+    }
     let (_, last) = value.rsplit_once(',')?;
     if option == "--image-size" {
         return Some(format!("`--image-size {last}`"));
@@ -298,6 +306,7 @@ mod tests {
             ("ringmark train", "tip: `ringmark sweep` trains every case"),
             ("ringmark sweap", "'sweep'"),
             ("ringmark sweep --device gpu", "tip: `--device cuda`"),
+            ("ringmark sweep --model La-rge", "tip: `--model large`"),
             ("ringmark sweep --batch-size 8,16", "tip: `--batch-sizes 8,16` takes several"),
             ("ringmark sweep --batch-sise 8", "'--batch-size'"),
             ("ringmark sweep a:8", "tip: `--hosts a:8`"),

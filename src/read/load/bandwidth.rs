@@ -4,7 +4,7 @@ use std::fs;
 use std::io::BufReader;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, figures};
 use ringmark_core::dimension::{Case, Operation};
@@ -42,14 +42,18 @@ pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
         let problems: String = result.problems.iter().map(|problem| format!("\n  {problem}")).collect();
         let what =
             format!("{} holds no sound <case>/{BANDWIDTH_RECORD}: run ringmark bandwidth{problems}", root.display());
-        return Err(usage(anyhow::anyhow!(what)));
+        return Err(usage(anyhow!(what)));
     }
     Ok(result)
 }
 
 /// As [`read`], of a folder that may hold other results alone.
 pub fn find(root: &Path) -> anyhow::Result<BandwidthResult> {
-    let advice = || format!("{} cannot be read: give the folder that ringmark bandwidth wrote", root.display());
+    ensure!(
+        !root.is_file(),
+        usage(anyhow!("{} is a file: give the folder that `ringmark bandwidth` wrote", root.display()))
+    );
+    let advice = || format!("{} cannot be read: give the folder that `ringmark bandwidth` wrote", root.display());
     let folders = fs::read_dir(root).with_context(advice).map_err(usage)?;
     let cases = folders.filter_map(|folder| folder.ok()?.file_name().to_str()?.parse::<Case>().ok());
     let mut cases: Vec<Case> = cases.collect();

@@ -1,5 +1,6 @@
 //! `ringmark watch`: shows a command that runs elsewhere, by the file that it keeps in its folder, until it ends.
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -37,11 +38,10 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     let folder = &config.folder;
     let progress = Progress::read_in(folder).map_err(|error| {
-        usage(anyhow!(
-            "{} holds no word of a running command ({error:#}): give the --out of one that runs; its first word comes with its \
-             first run",
-            folder.display()
-        ))
+        let is_missing = error.downcast_ref().is_some_and(|error: &io::Error| error.kind() == ErrorKind::NotFound);
+        let reason = if is_missing { String::new() } else { format!(" ({error:#})") };
+        let folder = folder.display();
+        usage(anyhow!("no command runs in {folder}{reason}: give the --out of a command whose first run has begun"))
     })?;
     if config.json != Json::No {
         config.json.write(&progress)?;
