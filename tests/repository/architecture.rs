@@ -571,6 +571,7 @@ fn each_tool_stays_in_its_module() {
         "src/worker/cli.rs",
         "src/worker/main.rs",
         "src/core/options/habits.rs",
+        "src/core/options/help.rs",
         "src/core/options/option_table.rs",
     ];
     absent("src", &with_clap, path_of(&["clap", "clap_complete", "clap_mangen"]));
