@@ -151,11 +151,11 @@ fn images_are_made_smaller_and_encoded_by_any_number_of_threads_alike() {
     assert_eq!(fs::read(&record_file[0]).expect("there"), before);
     for (options, reason) in [
         ("--pass-through --resize 18", "cannot be used with"),
-        ("--resize 0", "0 is not in 1.."),
-        ("--quality 101", "101 is not in 0..=100"),
+        ("--resize 0", "it must be a whole number from 1 to 65535"),
+        ("--quality 101", "it must be a whole number from 0 to 100"),
         ("--encoding .png --quality 10", "quality 10 of .png images: choose one of 0 to 9"),
         ("--encoding .webp", "[possible values: .jpg, .png]"),
-        ("--threads 0", "0 is not in 1.."),
+        ("--threads 0", "it must be a whole number from 1 to 65535"),
     ] {
         let error = refused(&mut pack(&folder, options), 2);
         assert!(error.contains(reason), "{options}: {error}");

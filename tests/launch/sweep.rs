@@ -364,7 +364,7 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
             "case 2n8g needs 2 hosts, --hosts has 1: give --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g",
         ),
         (&hostfile, "nodes, line 2: host b has \"many\" slots: write a number from 1"),
-        ("--runs 0", "0 is not in 1..=10000"),
+        ("--runs 0", "it must be a whole number from 1 to 10000"),
         ("--cases 1n1g --batch-sizes 1,2,1", "--batch-sizes has 1 twice: name it once"),
         ("--cases 1n1g --batch-sizes 1,0", "--batch-size 0 is out of range: choose 1 to 65536"),
         ("--cases 1n1g --dtypes fp32,fp32", "--dtypes has fp32 twice: name it once"),

@@ -254,7 +254,7 @@ fn what_cannot_be_predicted_of_a_kv_store_is_told() {
             "--servers 2 is for runs with servers (--kv-store dist_sync or dist_device_sync), and these are of device: leave it out",
         ),
         (&["--servers", "13"], "--servers 13: the network has 12 arrays to share out, choose at most as many servers"),
-        (&["--servers", "0"], "0 is not in 1..=65536"),
+        (&["--servers", "0"], "it must be a whole number from 1 to 65536"),
         (&["--servers", "2", "--backtest"], "cannot be used with '--backtest'"),
         (&["--kv-store", "nobody"], "invalid value 'nobody'"),
     ] {
