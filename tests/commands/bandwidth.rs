@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use ringmark_core::benchmark::bandwidth::{
     BandwidthConfig, BandwidthRecord, FailureKind, MessageResult, Timing, lines,
 };
-use ringmark_core::dimension::{Bytes, GigabytesPerSecond, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, GigabytesPerSecond, Seconds};
 use ringmark_core::host::Environment;
 use ringmark_core::stats::busbw::Bus;
 
@@ -45,7 +45,7 @@ fn record(failure: Option<String>) -> BandwidthRecord {
     let timing =
         Timing { seconds: vec![vec![Seconds(0.1)]; 2], in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0] };
     BandwidthRecord {
-        backend: "mpi".to_owned(),
+        backend: BackendName::Mpi,
         results: vec![MessageResult {
             bytes: Bytes(1_000_000_000),
             count: 250_000_000,
@@ -335,7 +335,7 @@ fn every_way_to_sum_is_exact_with_four_ranks() {
             assert!(sides.next().is_some(), "{options}: {result:?}");
             assert!(result.sides().iter().all(|(_, timing)| timing.is_none_or(|timing| timing.wrong == Some(0))));
         }
-        assert!(options.contains(&record.backend), "{options}: {}", record.backend);
+        assert!(options.contains(&record.backend.to_string()), "{options}: {}", record.backend);
         fs::remove_file(path).expect("removed");
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, GradientsUse, lines};
 use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse};
-use ringmark_core::dimension::Bytes;
+use ringmark_core::dimension::{BackendName, Bytes};
 
 use crate::support::bandwidth::read;
 use crate::support::sandbox::{Sandbox, refused, run};
@@ -78,7 +78,7 @@ fn every_kv_store_gives_every_rank_the_sum_or_the_weights() {
             assert!(stdout.contains("num of arrays = 8, total size = 1.724320 MB\n"), "{stdout}");
             assert_eq!(used.error_by_rank.len(), 2, "{options}");
             assert!(used.error_by_rank.iter().all(|error| *error < 1e-4), "{options}: {used:?}");
-            assert_eq!(record.backend == "tcp", servers > 0, "{options}");
+            assert_eq!(record.backend == BackendName::Tcp, servers > 0, "{options}");
             let asked = [&used.asked_out_by_rank, &used.asked_in_by_rank].map(|all| bytes(all));
             match kv_store {
                 // 2 (n-1)/n, and half of the gradients and half of the weights: two ranks move the same.

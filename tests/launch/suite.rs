@@ -10,7 +10,7 @@ use ringmark::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult};
 use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::{Profile, Record};
-use ringmark_core::dimension::{DeviceKind, Dtype, Model, Phase, Seconds};
+use ringmark_core::dimension::{BackendName, DeviceKind, Dtype, Model, Phase, Seconds};
 use ringmark_core::file::run_name::RunName;
 use serde_json::Value;
 
@@ -90,7 +90,7 @@ fn suite(slower: f64) -> Folder {
 fn baseline(number: u32, step: f64) -> RunRecord {
     let mut baseline = record("1n2g", number, step);
     baseline.header.config.exchange.backend = BackendChoice::None;
-    baseline.header.backend = "none".to_owned();
+    baseline.header.backend = BackendName::None;
     for iteration in &mut baseline.iterations {
         iteration.phases[Phase::ExposedAllreduce].fill(Seconds(0.0));
     }
@@ -401,7 +401,7 @@ fn the_real_worker_without_communication_and_all_that_comes_of_it() {
     };
     let with = read("1n2g/mxnet-lenet_b2_fp32_1.log");
     let without = read("no-communication/1n2g/mxnet-lenet_b2_fp32_1.log");
-    assert_eq!((with.header.backend.as_str(), without.header.backend.as_str()), ("shared-memory", "none"));
+    assert_eq!((with.header.backend, without.header.backend), (BackendName::SharedMemory, BackendName::None));
     assert!(without.header.started > with.header.started);
     let weights = |record: &RunRecord| record.end.clone().expect("an end").parameter_checksums;
     assert_eq!(weights(&with)[0], weights(&with)[1]);

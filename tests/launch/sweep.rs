@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use ringmark_core::benchmark::Profile;
 use ringmark_core::benchmark::train::record::SCHEMA;
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
-use ringmark_core::dimension::{Bytes, DeviceKind, Phases, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Phases, Seconds};
 use ringmark_core::host::Environment;
 use ringmark_core::line::dlperf::{self, Line};
 
@@ -55,7 +55,7 @@ impl Sandbox {
                 warmup: 2,
                 ..TrainConfig::default().on(DeviceKind::Cpu)
             },
-            backend: "solo".to_owned(),
+            backend: BackendName::Solo,
             sum_dtype: None,
             buckets: vec![Bytes(8)],
             taken_up: Vec::new(),

@@ -10,7 +10,7 @@ use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, Mess
 use ringmark_core::benchmark::exchange::{BackendChoice, NcclAlgorithm};
 use ringmark_core::benchmark::train::{Fault, RunRecord};
 use ringmark_core::benchmark::{Profile, Record};
-use ringmark_core::dimension::{Bytes, DeviceKind, Dtype, Model, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Dtype, Model, Seconds};
 use ringmark_core::host::{Environment, RankPlace};
 use ringmark_core::stats::comparison::{Thresholds, Verdict, compare};
 use ringmark_core::stats::summary;
@@ -142,7 +142,7 @@ fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
             let factor = 1.0 + f64::from(run) / 1000.0;
             let mut silent = record("1n2g", run, step * factor);
             silent.header.config.exchange.backend = BackendChoice::None;
-            silent.header.backend = "none".to_owned();
+            silent.header.backend = BackendName::None;
             folder.run(&silent);
             folder.run(&record("1n2g", run, (step + exchange) * factor));
         }

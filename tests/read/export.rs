@@ -11,7 +11,7 @@ use expect_test::expect;
 use influxdb_line_protocol::{FieldValue, ParsedLine, parse_lines};
 use ringmark::read::show::export::time_line::TimeLine;
 use ringmark_core::benchmark::train::{EpochEnd, LearningConfig, RunRecord, TakenUp, Validation};
-use ringmark_core::dimension::Seconds;
+use ringmark_core::dimension::{BackendName, Seconds};
 use serde_json::Value;
 
 use crate::support::runs::{Folder, record};
@@ -50,7 +50,7 @@ fn small_folder() -> Folder {
     }
     let mut baseline = record("1n2g", 1, 0.28125);
     baseline.header.config.exchange.backend = "none".parse().expect("a backend");
-    baseline.header.backend = "none".to_owned();
+    baseline.header.backend = BackendName::None;
     folder.run(&baseline);
     folder
 }

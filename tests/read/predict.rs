@@ -15,7 +15,7 @@ use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, Mess
 use ringmark_core::benchmark::exchange::Wire;
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::units::thousands;
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, Model, Phase, Phases, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, Case, DeviceKind, Model, Phase, Phases, Seconds};
 use ringmark_core::host::Environment;
 use ringmark_core::stats::allreduce_model::{Cost, Exchange};
 use ringmark_core::stats::exchange_growth::Servers;
@@ -40,7 +40,7 @@ fn run(folder: Option<&Path>, options: &[&str]) -> (Option<i32>, String, String)
 /// done waits. Nothing of the model that is tested is in it but the time of one all-reduce.
 #[derive(Clone, Copy)]
 struct AllReduceCluster {
-    backend: &'static str,
+    backend: BackendName,
     /// Seconds of a step, and bytes a second, between hosts.
     between: (f64, f64),
     /// Of a rank's compute time from iteration to iteration.
@@ -119,7 +119,7 @@ impl ModelCluster for AllReduceCluster {
         let slow = 1.0 + self.drift * noise.normal();
         made.header.config.iterations = iterations;
         made.header.buckets = BUCKETS.map(Bytes).into();
-        made.header.backend = if case(name).ranks() == 1 { "solo" } else { self.backend }.to_owned();
+        made.header.backend = if case(name).ranks() == 1 { BackendName::Solo } else { self.backend };
         made.iterations = (1..=iterations).map(|number| self.iteration(case(name), number, slow, noise)).collect();
         let end = made.end.as_mut().expect("a whole record");
         end.iterations = iterations;
@@ -174,7 +174,7 @@ impl AllReduceCluster {
         let ranks = record(name, 1, 0.1).header.ranks;
         let config = BandwidthConfig::default();
         let mut made = BandwidthRecord::new(Seconds(1.7e9), config, Environment::default(), ranks);
-        made.backend = self.backend.to_owned();
+        made.backend = self.backend;
         made.results = (3..28).map(|power| result(1 << power, noise)).collect();
         made
     }
@@ -205,7 +205,7 @@ const NETWORKS: [(f64, f64); 4] = [(20e-6, 12e9), (20e-6, 3e9), (20e-6, 1e9), (6
 #[test]
 fn eight_hosts_are_predicted_from_one_to_four() {
     let (mut inside, mut all) = (0, 0);
-    for backend in ["nccl", "shared-memory"] {
+    for backend in [BackendName::Nccl, BackendName::SharedMemory] {
         for between in NETWORKS {
             for (jitter, drift) in [(0.0, 0.0), (0.02, 0.005)] {
                 let cluster = AllReduceCluster { backend, between, jitter, drift, law: AS_THE_MODEL };
@@ -245,8 +245,8 @@ fn the_exchange_of_65_536_ranks_is_that_on_paper() {
     let buckets = BUCKETS.map(Bytes);
     let mut rows = Vec::new();
     for (backend, names, whose, formula) in [
-        ("nccl", "`nccl` (ring), `mpi`", "a rank: 2 (n-1)/n S", "2 (n-1) a bucket"),
-        ("shared-memory", "`shared-memory`", "a host: 2 (H-1)/H S", "2 (H-1) a bucket"),
+        (BackendName::Nccl, "`nccl` (ring), `mpi`", "a rank: 2 (n-1)/n S", "2 (n-1) a bucket"),
+        (BackendName::SharedMemory, "`shared-memory`", "a host: 2 (H-1)/H S", "2 (H-1) a bucket"),
     ] {
         let Cost { steps, bytes } = Exchange::of_backend(backend, Bytes(0)).cost(large, &buckets);
         let steps = thousands(steps, ',');
@@ -272,7 +272,7 @@ fn the_exchange_of_65_536_ranks_is_that_on_paper() {
     for row in rows {
         assert!(document.contains(&row), "docs/scale.md has no {row:?}");
     }
-    for backend in ["nccl", "shared-memory"] {
+    for backend in [BackendName::Nccl, BackendName::SharedMemory] {
         for between in [(20e-6, 12e9), (5e-6, 50e9)] {
             let cluster = AllReduceCluster { backend, between, jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
             let truth = cluster.iteration(large, 1, 1.0, &mut Random(1)).step[0].0;
@@ -315,7 +315,7 @@ fn one_number_of_hosts_does_not_make_the_band_narrow() {
     for (name, law) in laws {
         let (mut inside, mut all, mut widths) = (0, 0, Vec::new());
         for between in [NETWORKS[1], NETWORKS[2], NETWORKS[3]] {
-            let cluster = AllReduceCluster { backend: "nccl", between, jitter: 0.02, drift: 0.005, law };
+            let cluster = AllReduceCluster { backend: BackendName::Nccl, between, jitter: 0.02, drift: 0.005, law };
             let truths = [("4n4g", "8n4g"), ("2n4g", "4n4g")].map(|(of, next)| (of, next, cluster.truth(next)));
             for seed in 1..=10 {
                 let sweep = cluster.sweep(&MEASURED, seed);
@@ -343,8 +343,13 @@ fn one_number_of_hosts_does_not_make_the_band_narrow() {
 
 #[test]
 fn a_bandwidth_result_of_one_number_of_hosts_asks_for_a_second() {
-    let cluster =
-        AllReduceCluster { backend: "nccl", between: NETWORKS[1], jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let cluster = AllReduceCluster {
+        backend: BackendName::Nccl,
+        between: NETWORKS[1],
+        jitter: 0.0,
+        drift: 0.0,
+        law: AS_THE_MODEL,
+    };
     let (sweep, result) = (cluster.sweep(&MEASURED, 1), Folder::new());
     cluster.write_bandwidth(&result, &["4n4g"], 1);
     let predict =
@@ -358,7 +363,8 @@ fn a_bandwidth_result_of_one_number_of_hosts_asks_for_a_second() {
 #[test]
 fn much_latency_needs_a_bandwidth_result() {
     for between in [(150e-6, 6e9), (900e-6, 12e9)] {
-        let cluster = AllReduceCluster { backend: "nccl", between, jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+        let cluster =
+            AllReduceCluster { backend: BackendName::Nccl, between, jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
         let (truth, sweep, result) = (cluster.truth("8n4g"), cluster.sweep(&MEASURED, 1), Folder::new());
         cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 1);
         let of = |result| predict(&evidence(&sweep, result), case("8n4g")).expect("both levels are there");
@@ -371,7 +377,7 @@ fn much_latency_needs_a_bandwidth_result() {
 #[test]
 fn what_limits_a_case_is_what_the_cluster_lacks() {
     let limit = |between, jitter| {
-        let cluster = AllReduceCluster { backend: "nccl", between, jitter, drift: 0.0, law: AS_THE_MODEL };
+        let cluster = AllReduceCluster { backend: BackendName::Nccl, between, jitter, drift: 0.0, law: AS_THE_MODEL };
         let (sweep, result) = (cluster.sweep(&MEASURED, 3), Folder::new());
         cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 3);
         predict(&evidence(&sweep, Some(&result)), case("8n4g")).expect("both levels are there").limit()
@@ -381,8 +387,13 @@ fn what_limits_a_case_is_what_the_cluster_lacks() {
     assert_eq!(limit((5e-6, 100e9), 0.0), Some(Limit::Compute));
     assert_eq!(limit((5e-6, 100e9), 0.1), Some(Limit::Waiting));
 
-    let cluster =
-        AllReduceCluster { backend: "nccl", between: (5e-6, 100e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let cluster = AllReduceCluster {
+        backend: BackendName::Nccl,
+        between: (5e-6, 100e9),
+        jitter: 0.0,
+        drift: 0.0,
+        law: AS_THE_MODEL,
+    };
     for (input, limited_by) in [(0.0, Limit::Compute), (0.01, Limit::Input)] {
         let starved = Starved(cluster, input);
         let predicted =
@@ -396,8 +407,13 @@ fn what_limits_a_case_is_what_the_cluster_lacks() {
 
 #[test]
 fn a_line_of_known_latency_and_bandwidth_is_found_in_the_records() {
-    let cluster =
-        AllReduceCluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let cluster = AllReduceCluster {
+        backend: BackendName::Nccl,
+        between: (20e-6, 3e9),
+        jitter: 0.0,
+        drift: 0.0,
+        law: AS_THE_MODEL,
+    };
     let (sweep, result) = (cluster.sweep(&MEASURED, 1), Folder::new());
     cluster.write_bandwidth(&result, &["1n4g", "2n4g", "4n4g"], 1);
     let (status, stdout, stderr) = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--json"]);
@@ -430,8 +446,13 @@ fn path(folder: &Folder) -> &'static str {
 
 #[test]
 fn the_search_ends_where_the_efficiency_falls_under_the_value() {
-    let cluster =
-        AllReduceCluster { backend: "nccl", between: (150e-6, 6e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let cluster = AllReduceCluster {
+        backend: BackendName::Nccl,
+        between: (150e-6, 6e9),
+        jitter: 0.0,
+        drift: 0.0,
+        law: AS_THE_MODEL,
+    };
     let evidence = evidence(&cluster.sweep(&MEASURED, 1), None);
     let middle = |case: Case| predict(&evidence, case).expect("both levels are there").efficiency.mid;
     let measured = middle(case("4n4g"));
@@ -509,8 +530,13 @@ fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
 
 #[test]
 fn a_backtest_of_a_sweep_leaves_out_its_largest_case() {
-    let cluster =
-        AllReduceCluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.02, drift: 0.005, law: AS_THE_MODEL };
+    let cluster = AllReduceCluster {
+        backend: BackendName::Nccl,
+        between: (20e-6, 3e9),
+        jitter: 0.02,
+        drift: 0.005,
+        law: AS_THE_MODEL,
+    };
     let (sweep, result) = (cluster.sweep(&MEASURED, 2), Folder::new());
     cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 2);
     let (status, stdout, stderr) = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--backtest"]);
@@ -527,8 +553,13 @@ fn a_backtest_of_a_sweep_leaves_out_its_largest_case() {
 
 #[test]
 fn no_level_is_crossed_that_was_never_measured() {
-    let cluster =
-        AllReduceCluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let cluster = AllReduceCluster {
+        backend: BackendName::Nccl,
+        between: (20e-6, 3e9),
+        jitter: 0.0,
+        drift: 0.0,
+        law: AS_THE_MODEL,
+    };
     let one_host = evidence(&cluster.sweep(&["1n1g", "1n4g"], 1), None);
     let several = evidence(&cluster.sweep(&["1n1g", "1n4g", "1n8g", "2n4g"], 1), None);
     let refused = |evidence: &Evidence, name: &str| {
@@ -630,8 +661,13 @@ fn far_cases_and_single_runs_are_warned_of() {
 
 #[test]
 fn a_bandwidth_result_must_be_of_what_the_runs_did() {
-    let cluster =
-        AllReduceCluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let cluster = AllReduceCluster {
+        backend: BackendName::Nccl,
+        between: (20e-6, 3e9),
+        jitter: 0.0,
+        drift: 0.0,
+        law: AS_THE_MODEL,
+    };
     let sweep = cluster.sweep(&["1n1g", "2n4g"], 1);
     let changed = |change: &dyn Fn(&mut BandwidthRecord)| {
         let mut made = cluster.bandwidth("2n4g", 0.0, &mut Random(1));
@@ -667,10 +703,15 @@ fn a_bandwidth_result_must_be_of_what_the_runs_did() {
 
 #[test]
 fn what_is_asked_wrongly_is_told_with_exit_status_2() {
-    let cluster =
-        AllReduceCluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let cluster = AllReduceCluster {
+        backend: BackendName::Nccl,
+        between: (20e-6, 3e9),
+        jitter: 0.0,
+        drift: 0.0,
+        law: AS_THE_MODEL,
+    };
     let (sweep, mpi, empty) = (cluster.sweep(&["1n1g", "2n4g"], 1), Folder::new(), Folder::new());
-    AllReduceCluster { backend: "mpi", ..cluster }.write_bandwidth(&mpi, &["2n4g"], 1);
+    AllReduceCluster { backend: BackendName::Mpi, ..cluster }.write_bandwidth(&mpi, &["2n4g"], 1);
     let (sweep, mpi, empty) = (sweep.path(), path(&mpi), path(&empty));
     for (folder, options, message) in [
         (None, &[][..], "required arguments were not provided"),

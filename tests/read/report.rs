@@ -13,7 +13,7 @@ use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, Memo
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::dimension::{Bytes, GigabytesPerSecond, Model, Phase, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, GigabytesPerSecond, Model, Phase, Seconds};
 use ringmark_core::host::{HostUse, RankUse};
 use ringmark_core::untrusted_text::is_unprintable;
 use serde_json::Value;
@@ -76,7 +76,7 @@ fn bandwidth_of(device: &RunRecord, messages: &[(u64, f64)], limit: Option<f64>)
         header.environment.clone(),
         header.ranks.clone(),
     );
-    record.backend = "mpi".to_owned();
+    record.backend = BackendName::Mpi;
     record.results = messages.iter().copied().map(message).collect();
     let memory = |busbw| MemoryLimit {
         rate: GigabytesPerSecond(4.0 * busbw),
@@ -528,7 +528,6 @@ fn hostile_folder() -> Folder {
                 &mut environment.mpi_version,
                 &mut environment.libtorch_version,
                 &mut environment.ringmark_version,
-                &mut header.backend,
             ] {
                 *word = HOSTILE.to_owned();
             }

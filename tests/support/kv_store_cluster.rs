@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use ringmark_core::benchmark::kv_store::placement::{Part, owners, place};
 use ringmark_core::benchmark::kv_store::{KeyPlacement, KvStore, KvStoreConfig, KvStoreUse, ServerUse};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
-use ringmark_core::dimension::{Bytes, Case, Phase, Phases, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, Case, Phase, Phases, Seconds};
 
 use crate::support::model_cluster::ModelCluster;
 use crate::support::random::Random;
@@ -262,7 +262,7 @@ impl ModelCluster for KvStoreCluster {
                         received: Bytes(1),
                         sent: Bytes(1),
                     };
-                    made.header.backend = "tcp".to_owned();
+                    made.header.backend = BackendName::Tcp;
                     (0..number).map(of).collect()
                 }
                 Exchange::Owners(..) => Vec::new(),

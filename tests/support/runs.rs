@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{Profile, RunLabel};
-use ringmark_core::dimension::{Bytes, DeviceKind, ImagesPerSecond, Phase, Phases, Seconds, TeraflopsPerSecond};
+use ringmark_core::dimension::{
+    BackendName, Bytes, DeviceKind, ImagesPerSecond, Phase, Phases, Seconds, TeraflopsPerSecond,
+};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::{Environment, RankPlace};
 use ringmark_core::line::dlperf;
@@ -163,7 +165,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
     let wall = Seconds(iterations.iter().map(|iteration| iteration.step[0].0).sum());
     RunRecord {
         header: RunHeader {
-            backend: if ranks == 1 { "solo" } else { "mpi" }.to_owned(),
+            backend: if ranks == 1 { BackendName::Solo } else { BackendName::Mpi },
             buckets: vec![Bytes(102_228_128)],
             ..RunHeader::new(
                 RunLabel { case, run, profile: Profile::Full },

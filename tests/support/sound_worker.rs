@@ -5,7 +5,7 @@ use std::process::Command;
 
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{Profile, RunLabel};
-use ringmark_core::dimension::{Bytes, DeviceChoice, DeviceKind, Phase, Phases, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, DeviceChoice, DeviceKind, Phase, Phases, Seconds};
 use ringmark_core::host::{Environment, RankPlace};
 
 use crate::support::runs;
@@ -93,7 +93,7 @@ fn record(ranks: u32) -> RunRecord {
     let place = |place| RankPlace { device_name: "DEVICE".to_owned(), ..place };
     RunRecord {
         header: RunHeader {
-            backend: "solo".to_owned(),
+            backend: BackendName::Solo,
             buckets: vec![Bytes(8)],
             ..RunHeader::new(
                 RunLabel { case: "1n1g".parse().expect("a case"), run: 1, profile: Profile::Full },

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::dimension::KernelsChoice;
+use ringmark_core::dimension::{BackendName, KernelsChoice};
 
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual, assert_near, assert_near_for_a_seed, difference, libraries};
 use crate::support::worker_run::{AT_ONCE, Run, apart, checksum};
@@ -44,7 +44,7 @@ fn fused_kernels_train_as_cpus_do() {
             let gpu = Virtual::ranks(ranks, &format!("{EXACT} --kernels fused {options}")).sound();
             // Panics if the ranks' weights differ.
             checksum(&gpu);
-            assert_eq!(gpu.header.backend, if ranks == 1 { "solo" } else { "nccl" });
+            assert_eq!(gpu.header.backend, if ranks == 1 { BackendName::Solo } else { BackendName::Nccl });
             assert_eq!((kernels(&gpu), kernels(&cpu)), (KernelsChoice::Fused, KernelsChoice::Auto));
             difference(&gpu, &cpu) <= 1e-5
         };

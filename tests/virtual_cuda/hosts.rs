@@ -9,7 +9,7 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::dimension::{Bytes, DeviceKind};
+use ringmark_core::dimension::{BackendName, Bytes, DeviceKind};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -238,8 +238,8 @@ fn a_sweep_over_two_hosts_of_virtual_gpus_has_the_figures_worked_out_by_hand() {
     let table = hosts.read("extract");
     for ((case, ranks), record) in cases.into_iter().zip(&records) {
         assert_eq!(
-            (record.header.ranks.len(), record.header.backend.as_str()),
-            (ranks, if ranks == 1 { "solo" } else { "nccl" })
+            (record.header.ranks.len(), record.header.backend),
+            (ranks, if ranks == 1 { BackendName::Solo } else { BackendName::Nccl })
         );
         let base = seconds(compute(record) + AFTER_SUMS);
         let wire = |bytes: &Bytes| wire(*bytes, WIRE_NS, WIRE_NS_PER_BYTE);

@@ -8,7 +8,7 @@ use std::path::Path;
 use ringmark_core::benchmark::exchange::Switch;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
-use ringmark_core::dimension::DeviceKind;
+use ringmark_core::dimension::{BackendName, DeviceKind};
 
 use crate::support::built_worker;
 use crate::support::images::photographs;
@@ -33,7 +33,7 @@ fn virtual_gpus_compute_what_cpus_compute() {
             let (actual, expected) = (actual.sound(), expected.sound());
             // Panics where the ranks' weights are not equal.
             checksum(&actual);
-            assert_eq!(actual.header.backend, if ranks == 1 { "solo" } else { "nccl" });
+            assert_eq!(actual.header.backend, if ranks == 1 { BackendName::Solo } else { BackendName::Nccl });
             assert!(
                 actual.header.ranks.iter().all(|rank| rank.device == DeviceKind::Cuda),
                 "{:?}",
@@ -356,7 +356,7 @@ fn a_hierarchy_that_nccl_has_not_is_refused_where_the_device_turns_out_to_be_a_g
     let error = run("--hierarchical on").run.refused(1);
     assert!(error.contains("--hierarchical on: NCCL sums over all ranks at once"), "{error}");
     let header = run("--hierarchical off").sound().header;
-    assert_eq!((header.backend.as_str(), header.config.exchange.hierarchical), ("nccl", Some(Switch::Off)));
+    assert_eq!((header.backend, header.config.exchange.hierarchical), (BackendName::Nccl, Some(Switch::Off)));
     assert_eq!(run("").sound().header.config.exchange.hierarchical, None, "NCCL decides");
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
 use ringmark_core::benchmark::warning::WarningKind;
-use ringmark_core::dimension::{Bytes, Phase};
+use ringmark_core::dimension::{BackendName, Bytes, Phase};
 
 use crate::support::sandbox::{ringmark, run, words};
 use crate::support::turn::turn;
@@ -145,7 +145,7 @@ fn bandwidth(ranks: u32, options: &str, settings: &[(&str, &str)], json: &Path) 
     let (status, stdout, stderr) = run(&mut command);
     assert_eq!(status, Some(0), "{stderr}");
     let record = BandwidthRecord::read(BufReader::new(File::open(json).expect("written"))).expect("a record");
-    assert_eq!((record.failure.as_ref(), record.backend.as_str()), (None, "nccl"));
+    assert_eq!((record.failure.as_ref(), record.backend), (None, BackendName::Nccl));
     (stdout, record)
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ringmark_core::benchmark::compression::CompressionUse;
 use ringmark_core::benchmark::exchange::Wire;
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::dimension::Bytes;
+use ringmark_core::dimension::{BackendName, Bytes};
 
 use crate::support::safetensors::{self, Stored, Tensors};
 use crate::support::sandbox::{ringmark, run};
@@ -75,7 +75,7 @@ fn codes_are_the_same_on_every_rank_whatever_moves_them() {
         for (ranks, ways) in [(2, &ways[..1]), (3, &ways[..])] {
             // A sound run has the same weights on every rank.
             let first = run(ranks, &code);
-            assert_eq!((first.header.backend.as_str(), first.header.sum_dtype), ("shared-memory", Some(Wire::Fp32)));
+            assert_eq!((first.header.backend, first.header.sum_dtype), (BackendName::SharedMemory, Some(Wire::Fp32)));
             for options in ways {
                 assert_eq!(checksum(&run(ranks, &format!("{code} {options}"))), checksum(&first), "{code} {options}");
             }
@@ -91,7 +91,7 @@ fn codes_are_the_same_on_every_rank_whatever_moves_them() {
     assert_eq!(checksum(&half), checksum(&run(2, "--wire fp16")));
     assert_eq!(half.header.config.exchange.wire, Wire::Fp16);
     let alone = run(1, "--gradient-compression 2bit");
-    assert_eq!((alone.header.backend.as_str(), checksum(&alone)), ("solo", checksum(&run(1, ""))));
+    assert_eq!((alone.header.backend, checksum(&alone)), (BackendName::Solo, checksum(&run(1, ""))));
     assert_eq!(alone.end.expect("an end").compression, None);
 }
 

@@ -19,7 +19,7 @@ fn training_goes_the_way_that_was_asked_and_its_record_says_which() {
         let record = Run::ranks(ranks, &format!("{TRAIN} {options}")).finish().sound();
         let header = &record.header;
         assert_eq!(
-            (header.backend.as_str(), header.config.exchange.hierarchical),
+            (header.backend.to_string().as_str(), header.config.exchange.hierarchical),
             (backend, hierarchical),
             "{options}"
         );
@@ -62,7 +62,7 @@ fn bandwidth_measures_either_way() {
         assert_eq!(status, Some(0), "{options}: {stderr}");
         let record = read(&path);
         assert_eq!(
-            (record.backend.as_str(), record.config.exchange.hierarchical),
+            (record.backend.to_string().as_str(), record.config.exchange.hierarchical),
             (backend, Some(expected)),
             "{options}"
         );

@@ -19,7 +19,7 @@ use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::benchmark::{Profile, Record, SweepRecord};
-use ringmark_core::dimension::{DeviceKind, Dtype, Layout, Model, Phase};
+use ringmark_core::dimension::{BackendName, DeviceKind, Dtype, Layout, Model, Phase};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -160,7 +160,7 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
         Run::ranks(ranks, &options).file("--init", small_init()).sound()
     };
     let two = run(2, "");
-    assert_eq!((two.header.backend.as_str(), two.header.case.to_string().as_str()), ("shared-memory", "1n2g"));
+    assert_eq!((two.header.backend, two.header.case.to_string().as_str()), (BackendName::SharedMemory, "1n2g"));
     // Two numbers have one sum, whatever adds them: equal to the last bit.
     for (options, buckets) in [
         ("--overlap off", 3),
@@ -188,7 +188,7 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
     let first = &four.iterations[0].loss;
     assert_eq!(&first[..2], &two.iterations[0].loss[..]);
     let alone = run(1, "--seed 1");
-    assert_eq!((alone.header.backend.as_str(), alone.iterations[0].loss[0]), ("solo", first[1]));
+    assert_eq!((alone.header.backend, alone.iterations[0].loss[0]), (BackendName::Solo, first[1]));
     assert!((1..4).all(|rank| !first[..rank].contains(&first[rank])), "{first:?}");
 }
 
@@ -216,7 +216,7 @@ fn a_search_for_sizes_is_recorded_and_changes_no_result() {
 fn ranks_that_exchange_nothing_part_and_the_run_counts() {
     let options = format!("--model resnet18 --iters 2 {AT_ONCE}");
     let record = Run::ranks(2, &format!("{options} --backend none")).sound();
-    assert_eq!(record.header.backend, "none");
+    assert_eq!(record.header.backend, BackendName::None);
     assert_ne!(checksums(&record)[0], checksums(&record)[1]);
     // Each is the rank that it would be alone, with one rank's share of the learning rate taken back.
     let alone = Run::alone(&format!("{options} --lr 0.002")).sound();

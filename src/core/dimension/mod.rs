@@ -12,6 +12,7 @@
 //! | [`dtype`] | the precision of a step |
 //! | [`device`] | CPU or CUDA |
 //! | [`device_peak`] | what is published of a device's speed |
+//! | [`backend_name`] | the backend that summed |
 //! | [`case`] | nodes and ranks a node: `1n8g` |
 //! | [`image_input`] | decoder, interpolation, augmentation |
 //! | [`image_limits`] | limits of an image that is read |
@@ -20,6 +21,7 @@
 //! | [`wire`] | the element type of gradients in an exchange |
 //! | [`units`] | bytes, seconds, images/s, GB/s, TFLOP/s |
 
+pub mod backend_name;
 pub mod case;
 pub mod device;
 pub mod device_peak;
@@ -38,6 +40,7 @@ pub mod rank_memory;
 pub mod units;
 pub mod wire;
 
+pub use backend_name::BackendName;
 pub use case::Case;
 pub use device::{DeviceChoice, DeviceKind};
 pub use dtype::Dtype;

@@ -1,7 +1,7 @@
 //! The lines of PyTorch's DDP benchmark (`benchmarks/distributed/ddp/benchmark.py`): percentiles of the iteration time
 //! and the images a second of one rank, a line for each group of ranks. Character for character as its writer has them.
 
-use crate::dimension::{Bytes, Case, DeviceKind, Model};
+use crate::dimension::{BackendName, Bytes, Case, DeviceKind, Model};
 use crate::host::Environment;
 use crate::stats::summary::{STEP_PERCENTS, percentile};
 
@@ -13,7 +13,7 @@ pub struct Head<'a> {
     /// That of CUDA, where ranks compute on it.
     pub cuda_version: Option<&'a str>,
     /// What sums the gradients.
-    pub backend: &'a str,
+    pub backend: BackendName,
     /// Size of a bucket.
     pub bucket: Bytes,
     /// The topology of the first host, by `nvidia-smi topo -m` or, without a GPU, hwloc.
@@ -26,7 +26,7 @@ pub const MEBIBYTE: f64 = 1_048_576.0;
 impl<'a> Head<'a> {
     /// Of ranks that compute on such a device, as the record of one of their runs has it. libtorch's build has a version of
     /// CUDA also where nothing ran on it.
-    pub fn new(environment: &'a Environment, device: DeviceKind, backend: &'a str, bucket: Bytes) -> Head<'a> {
+    pub fn new(environment: &'a Environment, device: DeviceKind, backend: BackendName, bucket: Bytes) -> Head<'a> {
         Head {
             pytorch_version: &environment.libtorch_version,
             cuda_version: environment.cuda_version.as_deref().filter(|_| device == DeviceKind::Cuda),
@@ -120,7 +120,7 @@ mod tests {
         let head = Head {
             pytorch_version: "2.11.0",
             cuda_version: Some("13.0"),
-            backend: "nccl",
+            backend: BackendName::Nccl,
             bucket: Bytes(26_214_400),
             topology: &topology,
         };

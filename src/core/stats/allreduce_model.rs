@@ -39,7 +39,7 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use crate::dimension::{Bytes, Case};
+use crate::dimension::{BackendName, Bytes, Case};
 use crate::stats::welch::student;
 
 /// Who sends to whom.
@@ -90,12 +90,12 @@ impl Algorithm {
 }
 
 impl Exchange {
-    /// Of the backend that a record names; `chunk` as it was configured.
-    pub fn of_backend(name: &str, chunk: Bytes) -> Exchange {
+    /// Returns the exchange of a backend; `chunk` as it was configured.
+    pub fn of_backend(name: BackendName, chunk: Bytes) -> Exchange {
         match name {
             // Its chunks are under way together.
-            "shared-memory" => Exchange { algorithm: Algorithm::Hosts, chunk: None },
-            "mpi" => Exchange { algorithm: Algorithm::Ring, chunk: Some(chunk).filter(|chunk| chunk.0 > 0) },
+            BackendName::SharedMemory => Exchange { algorithm: Algorithm::Hosts, chunk: None },
+            BackendName::Mpi => Exchange { algorithm: Algorithm::Ring, chunk: Some(chunk).filter(|chunk| chunk.0 > 0) },
             _ => Exchange { algorithm: Algorithm::Ring, chunk: None },
         }
     }
@@ -301,11 +301,11 @@ mod tests {
         assert_eq!(of(Algorithm::Hosts, TWO_HOSTS), (2.0, 1.0));
         assert_eq!(of(Algorithm::Hosts, FOUR_HOSTS), (6.0, 1.5));
         assert_eq!(of(Algorithm::Hosts, EIGHT), of(Algorithm::Ring, EIGHT));
-        let mpi = Exchange::of_backend("mpi", Bytes(1_000_000));
+        let mpi = Exchange::of_backend(BackendName::Mpi, Bytes(1_000_000));
         let cost = mpi.cost(EIGHT, &[Bytes(2_500_000), Bytes(8)]);
         assert_eq!((cost.steps, cost.bytes), (4.0 * 14.0, 1.75 * 2_500_008.0));
-        assert_eq!(Exchange::of_backend("mpi", Bytes(0)).chunk, None);
-        assert_eq!(Exchange::of_backend("nccl", Bytes(1_000_000)), RING);
+        assert_eq!(Exchange::of_backend(BackendName::Mpi, Bytes(0)).chunk, None);
+        assert_eq!(Exchange::of_backend(BackendName::Nccl, Bytes(1_000_000)), RING);
     }
 
     fn sizes() -> impl Iterator<Item = Bytes> {

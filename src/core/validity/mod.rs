@@ -90,6 +90,7 @@ mod tests {
     use crate::benchmark::train::work_load::WorkDivision;
     use crate::benchmark::warning::WarningKind;
     use crate::benchmark::{Profile, RunLabel};
+    use crate::dimension::BackendName;
     use crate::dimension::device::DeviceKind;
     use crate::dimension::image_input::Augmentation;
     use crate::dimension::phase::{Phase, Phases};
@@ -150,7 +151,7 @@ mod tests {
                 ..RunEnd::default()
             }),
             header: RunHeader {
-                backend: "mpi".to_owned(),
+                backend: BackendName::Mpi,
                 buckets: vec![Bytes(8)],
                 ..RunHeader::new(
                     RunLabel { case: "1n2g".parse().expect("a case"), run: 1, profile: Profile::Full },

@@ -103,7 +103,7 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
 fn head(RunRecord { header, .. }: &RunRecord) -> Vec<String> {
     let device = header.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
     let bucket = header.config.exchange.bucket();
-    pytorch_ddp::Head::new(&header.environment, device, &header.backend, bucket).lines()
+    pytorch_ddp::Head::new(&header.environment, device, header.backend, bucket).lines()
 }
 
 fn read(record: &Path) -> anyhow::Result<RunRecord> {

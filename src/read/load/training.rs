@@ -3,10 +3,11 @@
 use ringmark_core::benchmark::SweepRecord;
 use ringmark_core::benchmark::kv_store::KvStoreUse;
 use ringmark_core::benchmark::train::{EpochEnd, RunHeader, RunRecord, TrainConfig};
-use ringmark_core::dimension::{Bytes, DeviceChoice, DeviceKind, ImagesPerSecond, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, DeviceChoice, DeviceKind, ImagesPerSecond, Seconds};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::line::log::Log;
 use ringmark_core::line::other_tool::tool::{Tool, Windows};
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::summary::{harmonic_mean, mean};
 use ringmark_core::trace::TraceConfig;
 use ringmark_core::validity;
@@ -23,7 +24,7 @@ use crate::read::load::run::{Measured, Readable};
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainingFacts {
     /// Backend that summed the gradients.
-    pub backend: String,
+    pub backend: BackendName,
     /// Sizes of the gradient buckets as fp32, in the order of backward.
     pub buckets: Vec<Bytes>,
     /// What NCCL said that it used, line by line.
@@ -111,7 +112,7 @@ impl Readable for RunRecord {
     fn facts(&self) -> TrainingFacts {
         let RunRecord { header, end, .. } = self;
         TrainingFacts {
-            backend: header.backend.clone(),
+            backend: header.backend,
             buckets: header.buckets.clone(),
             nccl: end.as_ref().map(|end| end.nccl.clone()).unwrap_or_default(),
             kv_store: end.as_ref().and_then(|end| end.kv_store.clone()),
@@ -119,7 +120,7 @@ impl Readable for RunRecord {
     }
 
     fn add_facts(facts: &TrainingFacts, all: &mut EnvironmentText) {
-        environment::add(all, "all-reduce by", &facts.backend);
+        environment::add(all, "all-reduce by", facts.backend.keyword());
         environment::add(all, "buckets", &environment::buckets(&facts.buckets));
         environment::add_nccl(all, &facts.nccl);
     }

@@ -11,7 +11,9 @@ use ringmark_core::benchmark::image_input::DataSource;
 use ringmark_core::benchmark::score::{RectifiedConvolutions, ScoreConfig, ScoreRecord};
 use ringmark_core::benchmark::warning;
 use ringmark_core::benchmark::{SweepRecord, measured_and_warmup};
-use ringmark_core::dimension::{DeviceKind, Dtype, GraphChoice, ImagesPerSecond, Phase, Seconds, TeraflopsPerSecond};
+use ringmark_core::dimension::{
+    BackendName, DeviceKind, Dtype, GraphChoice, ImagesPerSecond, Phase, Seconds, TeraflopsPerSecond,
+};
 use ringmark_core::host::{LauncherAddress, Stage};
 use ringmark_core::stats::summary;
 use ringmark_core::trace::Lane;
@@ -185,7 +187,7 @@ fn measure(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
             config.dtype
         );
         record.layers =
-            tracer.end(TracedRun { title, kv_store: None, exchange: "none".to_owned(), arrays: Vec::new() })?;
+            tracer.end(TracedRun { title, kv_store: None, backend: BackendName::None, arrays: Vec::new() })?;
     }
     record.seconds =
         session.world.gather(&own).into_iter().map(|rank| rank.into_iter().map(Seconds).collect()).collect();

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_core::dimension::BackendName;
 use tch::Tensor;
 
 use crate::exchange::backend::{Backend, select};
@@ -37,9 +38,9 @@ impl AllReduce {
     /// memory of the gradients, because where it lies decides how fast it is.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<AllReduce> {
         let Parameters { weights, rounded, tensors, ready_from } = parameters;
-        let Path { name, sum_dtype, sums, in_place, sink } = path(request, &weights, &tensors, session)?;
+        let Path { backend, sum_dtype, sums, in_place, sink } = path(request, &weights, &tensors, session)?;
         let ranks = session.world.ranks();
-        let summed = if name == "none" { 1 } else { ranks };
+        let summed = if sum_dtype.is_some() { ranks } else { 1 };
         let counts = RankCounts { all: ranks, summed, averaged: summed };
         let (result, optimizer) = match request.rule.assigns() {
             true => (sums, None),
@@ -51,14 +52,14 @@ impl AllReduce {
         };
         let reducer = GradientReducer::new(request.overlap, &request.exchange, (tensors, ready_from), sink)?;
         let (wire, rank) = (request.exchange.wire, session.world.rank());
-        let facts = ExchangeFacts { name, sum_dtype, summed_ranks: summed, is_in_step: true };
+        let facts = ExchangeFacts { backend, sum_dtype, summed_ranks: summed, is_in_step: true };
         Ok(AllReduce { reducer, optimizer, result, in_place, wire, facts, rank })
     }
 }
 
 /// A way from gradients to sums.
 struct Path {
-    name: &'static str,
+    backend: BackendName,
     sum_dtype: Option<Wire>,
     /// Result of the sums.
     sums: Tensor,
@@ -78,12 +79,12 @@ fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session
         let buckets = reducer::plan(tensors, exchange).buckets;
         let buckets: Vec<Range<usize>> = buckets.into_iter().map(|bucket| bucket.elements).collect();
         let sink = CodedSums::new(codec, exchange, &buckets, elements, session)?;
-        let (name, sums) = (sink.name(), sink.sums());
-        return Ok(Path { name, sum_dtype: Some(Wire::Fp32), sums, in_place: false, sink: Box::new(sink) });
+        let (backend, sums) = (sink.name(), sink.sums());
+        return Ok(Path { backend, sum_dtype: Some(Wire::Fp32), sums, in_place: false, sink: Box::new(sink) });
     }
     let mut backend = select::new(exchange, Shape::gradients(elements, exchange.wire), session)?;
     Ok(Path {
-        name: backend.name(),
+        backend: backend.name(),
         sum_dtype: backend.sum_dtype(exchange.wire),
         sums: backend.memory().sums.shallow_clone(),
         in_place: backend.memory().in_place,

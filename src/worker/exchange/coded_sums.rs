@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use anyhow::{Result, bail};
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_core::dimension::Bytes;
+use ringmark_core::dimension::{BackendName, Bytes};
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::backend::{Backend, select};
@@ -80,7 +80,7 @@ impl CodedSums {
     }
 
     /// Returns the backend's name in the record.
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> BackendName {
         self.backend.name()
     }
 

@@ -23,6 +23,7 @@ pub mod strategy;
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_core::benchmark::kv_store::KvStoreUse;
+use ringmark_core::dimension::BackendName;
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;
@@ -54,8 +55,8 @@ pub struct ExchangeArrays {
 /// Properties of a strategy, for the record and for decisions of callers.
 #[derive(Debug, Clone, Copy)]
 pub struct ExchangeFacts {
-    /// The backend's name in the record.
-    pub name: &'static str,
+    /// Name of the backend in the record.
+    pub backend: BackendName,
     /// Type in which the gradients of several ranks are added; `None` if nothing is exchanged.
     pub sum_dtype: Option<Wire>,
     /// Ranks whose gradients are summed; 1 if nothing is exchanged.

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::dimension::Operation;
+use ringmark_core::dimension::{BackendName, Operation};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 
 use crate::support::cluster::{Cluster, succeed};
@@ -41,7 +41,7 @@ fn hosts_sum_exactly_and_train_as_one_does() {
         let hosts: Vec<&str> = record.ranks.iter().map(|place| place.host.as_str()).collect();
         let is_there = |(index, _): (usize, &u32)| hosts.contains(&cluster.host(index + 1).as_str());
         assert!(ranks.iter().enumerate().all(is_there), "{hosts:?}");
-        assert_eq!((record.backend.as_str(), record.failure), ("shared-memory", None));
+        assert_eq!((record.backend, record.failure), (BackendName::SharedMemory, None));
         for result in &record.results {
             for (side, timing) in result.sides() {
                 assert_eq!(timing.expect("both sides").wrong, Some(0), "{ranks:?} {wire} {side} {}", result.bytes);
@@ -87,7 +87,7 @@ fn every_operation_is_right_over_two_hosts() {
         }
         succeed(&cluster.worker(&ranks, &words(&all).collect::<Vec<_>>()));
         let record = BandwidthRecord::read(BufReader::new(File::open(json).expect("written"))).expect("a record");
-        assert_eq!((record.backend.as_str(), record.failure), ("shared-memory", None), "{all}");
+        assert_eq!((record.backend, record.failure), (BackendName::SharedMemory, None), "{all}");
         for result in &record.results {
             for (side, timing) in result.sides() {
                 assert_eq!(timing.expect("both sides").wrong, Some(0), "{all}: {side} of {}", result.bytes);

@@ -12,7 +12,7 @@ use crate::benchmark::bandwidth::gradients_use::GradientsUse;
 use crate::benchmark::bandwidth::nullable;
 use crate::benchmark::exchange::Wire;
 use crate::benchmark::warning::Warning;
-use crate::dimension::{Bytes, GigabytesPerSecond, Seconds};
+use crate::dimension::{BackendName, Bytes, GigabytesPerSecond, Seconds};
 use crate::file::schema;
 use crate::host::{Environment, HostUse, RankPlace, RankUse};
 use crate::keyword_enum;
@@ -45,7 +45,7 @@ pub struct BandwidthRecord {
     pub config: BandwidthConfig,
     /// Backend that summed: `nccl`, `shared-memory`, `mpi`, `none`, `solo` for one rank, or `tcp` between ranks and servers.
     #[serde(alias = "collective")]
-    pub backend: String,
+    pub backend: BackendName,
     /// Type in which the values of several ranks were added, one after the other: fp32, or the wire's where a library adds.
     /// `None` where nothing was exchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -184,7 +184,7 @@ impl BandwidthRecord {
             schema: SCHEMA,
             started,
             config,
-            backend: String::new(),
+            backend: BackendName::Unknown,
             sum_dtype: None,
             environment,
             ranks,
@@ -256,7 +256,7 @@ mod tests {
         };
         let ranks = (0..2).map(|rank| RankPlace::on_cpu(rank, rank, "a")).collect();
         BandwidthRecord {
-            backend: "mpi".to_owned(),
+            backend: BackendName::Mpi,
             results: vec![MessageResult {
                 bytes: Bytes(8),
                 count: 2,

@@ -18,7 +18,7 @@ use crate::benchmark::train::learning::EpochEnd;
 use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
-use crate::dimension::{Bytes, Case, ImagesPerSecond, Seconds, TeraflopsPerSecond};
+use crate::dimension::{BackendName, Bytes, Case, ImagesPerSecond, Seconds, TeraflopsPerSecond};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::{Environment, HostUse, RankPlace, RankUse};
@@ -45,7 +45,7 @@ pub struct RunHeader {
     pub config: TrainConfig,
     /// Backend that summed the gradients: `nccl`, `shared-memory`, `mpi`, `tcp` (to servers), `none`, or `solo` for one rank.
     #[serde(alias = "collective")]
-    pub backend: String,
+    pub backend: BackendName,
     /// Type in which the values of several ranks were added, one after the other: fp32, or the wire's where a library adds.
     /// `None` where nothing was exchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ impl RunHeader {
             profile,
             started,
             config,
-            backend: String::new(),
+            backend: BackendName::Unknown,
             sum_dtype: None,
             buckets: Vec::new(),
             taken_up: Vec::new(),
@@ -451,7 +451,7 @@ mod tests {
         };
         RunRecord {
             header: RunHeader {
-                backend: "mpi".to_owned(),
+                backend: BackendName::Mpi,
                 buckets: vec![Bytes(8)],
                 tuning: Some(Tuning {
                     trials: vec![Trial { bucket_mb: 25.0, chunk_kb: 0, tail_mb: 1.0, step: Seconds(0.5) }],

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, SizeFigures, figures};
-use ringmark_core::dimension::{Case, GigabytesPerSecond, Operation};
+use ringmark_core::dimension::{BackendName, Case, GigabytesPerSecond, Operation};
 use ringmark_core::file::run_name::{bandwidth_files, bandwidth_operation};
 use ringmark_core::options::option_table::arguments;
 use ringmark_core::stats::busbw::Bus;
@@ -176,7 +176,7 @@ struct CaseAnswer {
     operation: Operation,
     ranks: u32,
     /// Backend that summed; `null` where there are no figures.
-    backend: Option<String>,
+    backend: Option<BackendName>,
     /// In GB/s; `null` without a sample.
     average_busbw: Option<GigabytesPerSecond>,
     /// Of the host where others took most of the core time, 0 to 1; `null` where the record does not tell.
@@ -196,7 +196,7 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
             case,
             operation: operation_of(job),
             ranks: case.ranks(),
-            backend: record.map(|record| record.backend.clone()),
+            backend: record.map(|record| record.backend),
             average_busbw: figures::average_busbw(results, bus(job)),
             foreign_load: record
                 .and_then(|record| Some(validity::foreign_load(&Observed::of_bandwidth(record))?.share)),
@@ -318,7 +318,7 @@ mod tests {
         let timing =
             Timing { seconds: vec![vec![Seconds(0.1)]; 2], in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0] };
         BandwidthRecord {
-            backend: "mpi".to_owned(),
+            backend: BackendName::Mpi,
             results: vec![MessageResult {
                 bytes: Bytes(1_000_000_000),
                 count: 250_000_000,

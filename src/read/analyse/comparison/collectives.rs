@@ -11,6 +11,7 @@ use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice, Timing};
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, Seconds};
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::busbw::{Bus, algbw, busbw};
 use ringmark_core::stats::summary::{mean, step_percentiles};
 use serde_json::Value;
@@ -42,7 +43,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     let mut around = EnvironmentText::new();
     environment::add_environment(&mut around, &record.environment);
     environment::add_ranks(&mut around, &record.ranks);
-    environment::add(&mut around, &format!("{} by", record.config.operation.text()), &record.backend);
+    environment::add(&mut around, &format!("{} by", record.config.operation.text()), record.backend.keyword());
     environment::add_nccl(&mut around, &record.nccl);
     side.started.extend(environment::moment(record.started));
 

@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice};
 use ringmark_core::benchmark::exchange::Wire;
 use ringmark_core::benchmark::kv_store::KvStore;
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Operation, Phase};
+use ringmark_core::dimension::{BackendName, Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Operation, Phase};
 use ringmark_core::options::usage::usage;
 use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
 use ringmark_core::stats::scaling_loss::RunStep;
@@ -50,7 +50,7 @@ pub struct Evidence {
     /// Whom the others waited for in the largest case, as its warning names it; `None` where nobody is named.
     pub straggler: Option<String>,
     /// Backend that summed the gradients; `None` without records of several ranks.
-    pub backend: Option<String>,
+    pub backend: Option<BackendName>,
     /// What its ranks ran on, and what its gradients were sent as; `None` without records.
     pub conditions: Option<(DeviceKind, Wire)>,
     /// How gradients are reduced.
@@ -117,9 +117,9 @@ impl Evidence {
         let buckets = recorded.map_or(&[][..], |recorded| &recorded.facts.buckets).iter().map(wire).collect();
         let exchange = recorded.map_or(Exchange { algorithm: Algorithm::Ring, chunk: None }, |recorded| {
             let chunk = Bytes(u64::from(recorded.conditions.config.exchange.chunk_kb) * 1000);
-            Exchange::of_backend(&recorded.facts.backend, chunk)
+            Exchange::of_backend(recorded.facts.backend, chunk)
         });
-        let backend = recorded.map(|recorded| recorded.facts.backend.clone()).filter(|backend| backend != "solo");
+        let backend = recorded.map(|recorded| recorded.facts.backend).filter(|backend| *backend != BackendName::Solo);
         let conditions = group.conditions.recorded.as_ref();
         let conditions = conditions.map(|recorded| (recorded.device, recorded.config.exchange.wire));
         Some(Evidence {
@@ -215,8 +215,8 @@ impl Evidence {
             kv_store == KvStore::Ring,
             "it is of --kv-store {kv_store}, and a prediction takes an all-reduce: measure it without --kv-store"
         );
-        match &self.backend {
-            Some(backend) if *backend != record.backend => bail!(
+        match self.backend {
+            Some(backend) if backend != record.backend => bail!(
                 "it was measured by {}, the runs' gradients were summed by {backend}: measure both by the same (--backend)",
                 record.backend
             ),
@@ -317,7 +317,7 @@ fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseEvidence> {
 /// and the chunks of the record itself.
 fn samples(case: Case, record: &BandwidthRecord) -> Vec<Sample> {
     let chunk = Bytes(u64::from(record.config.exchange.chunk_kb) * 1000);
-    let exchange = Exchange::of_backend(&record.backend, chunk);
+    let exchange = Exchange::of_backend(record.backend, chunk);
     let sample = |result: &MessageResult| {
         let time = result.in_place.as_ref().or(result.out_of_place.as_ref())?.mean()?.0;
         // Gradients are counted as fp32 whatever the wire carries.

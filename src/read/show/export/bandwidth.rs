@@ -30,7 +30,7 @@ fn of_record(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Series> {
                 ("reduction", operands.reduction_name()),
                 ("case", case.to_string()),
                 ("element", message.element.clone()),
-                ("backend", record.backend.clone()),
+                ("backend", record.backend.to_string()),
                 ("kv_store", record.config.kv_store.kv_store.to_string()),
                 ("device", record.ranks.first().map(|rank| rank.device.to_string()).unwrap_or_default()),
                 ("place", place.to_owned()),

@@ -49,7 +49,7 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
     Ok(DdpBenchmark {
         pytorch_version: join(recorded.iter().map(|recorded| recorded.environment.libtorch_version.clone())),
         cuda_version: (!cuda_version.is_empty()).then_some(cuda_version),
-        distributed_backend: join(exchanging.iter().map(|recorded| recorded.facts.backend.clone())),
+        distributed_backend: join(exchanging.iter().map(|recorded| recorded.facts.backend.to_string())),
         bucket_size,
         ours: Some(OurConditions {
             precision: join(groups.iter().map(|group| group.conditions.dtype.to_string())),
@@ -112,7 +112,7 @@ fn head(extraction: &Extraction) -> Vec<String> {
     let with_records = cases.filter_map(|case| Some((case.case.ranks(), recorded(case).next()?)));
     let Some((_, largest)) = with_records.max_by_key(|(ranks, _)| *ranks) else { return Vec::new() };
     let Recorded { conditions, environment, facts, .. } = largest;
-    pytorch_ddp::Head::new(environment, conditions.device, &facts.backend, conditions.config.exchange.bucket()).lines()
+    pytorch_ddp::Head::new(environment, conditions.device, facts.backend, conditions.config.exchange.bucket()).lines()
 }
 
 /// The lines that PyTorch's benchmark prints, a block for each group; ranks without communication are its `no ddp`.

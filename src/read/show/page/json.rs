@@ -2,7 +2,9 @@
 
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, Timing};
 use ringmark_core::benchmark::input::{InputRecord, PageCache};
-use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Operation, Seconds};
+use ringmark_core::dimension::{
+    BackendName, Bytes, Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Operation, Seconds,
+};
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::busbw::busbw;
 use schemars::JsonSchema;
@@ -69,7 +71,7 @@ struct Bandwidth<'a> {
     reduction: String,
     /// As nccl-tests has it: -1 where there is none.
     root: i64,
-    backend: &'a str,
+    backend: BackendName,
     messages: Vec<Message<'a>>,
 }
 
@@ -239,7 +241,7 @@ fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {
         servers: Some(record.config.kv_store.server_ranks()).filter(|servers| *servers > 0),
         reduction: operands.reduction_name(),
         root: operands.root_number(),
-        backend: &record.backend,
+        backend: record.backend,
         messages: messages.collect(),
     }
 }

@@ -138,7 +138,7 @@ impl<'a> GradientBench<'a> {
                 }
             }
         }
-        timing::end(tracer, config, self.exchange.facts().name)?;
+        timing::end(tracer, config, self.exchange.facts().backend)?;
         let compression = self.exchange.reducer().coded().map(|coded| coded.used(world));
         let has_code = compression.is_some();
         let kv_store = self.exchange.end(self.session)?;

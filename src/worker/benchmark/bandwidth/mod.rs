@@ -74,7 +74,7 @@ fn sizes<'a>(
 ) -> Result<CountersOfRun> {
     let world = session.world;
     let mut bench = messages::Bench::new(config, session)?;
-    record.backend = bench.backend().name().to_owned();
+    record.backend = bench.backend().name();
     record.sum_dtype = bench.backend().sum_dtype(config.exchange.wire);
     session.print(&header(record));
     let watch = session.start_counters()?;
@@ -99,7 +99,7 @@ fn network<'a>(
 ) -> Result<(CountersOfRun, Option<GradientBench<'a>>)> {
     let mut bench = GradientBench::new(config, model, session)?;
     let exchange = bench.exchange().facts();
-    (record.backend, record.sum_dtype) = (exchange.name.to_owned(), exchange.sum_dtype);
+    (record.backend, record.sum_dtype) = (exchange.backend, exchange.sum_dtype);
     session.print(&header(record));
     let (arrays, facts) = (bench.arrays(), model.facts());
     let watch = session.start_counters()?;

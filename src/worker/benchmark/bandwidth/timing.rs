@@ -4,7 +4,7 @@ use anyhow::Result;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, Timing};
 use ringmark_core::benchmark::exchange::BackendChoice;
-use ringmark_core::dimension::Seconds;
+use ringmark_core::dimension::{BackendName, Seconds};
 use tch::Kind;
 
 use crate::benchmark::bandwidth::values::Deviation;
@@ -31,14 +31,14 @@ pub fn begin_iteration(tracer: Option<&mut Tracer>, number: u32) -> Result<()> {
 }
 
 /// Rank 0 writes what was traced; all ranks call it together.
-pub fn end(tracer: Option<Tracer>, config: &BandwidthConfig, exchange: &str) -> Result<()> {
+pub fn end(tracer: Option<Tracer>, config: &BandwidthConfig, backend: BackendName) -> Result<()> {
     let Some(tracer) = tracer else { return Ok(()) };
     let title = match config.messages {
         Messages::Sizes { .. } => config.operands().text(),
         Messages::Gradients(model) => format!("gradients of {}", model.facts().title),
     };
     let kv_store = Some(config.kv_store.kv_store);
-    tracer.end(TracedRun { title, kv_store, exchange: exchange.to_owned(), arrays: Vec::new() }).map(drop)
+    tracer.end(TracedRun { title, kv_store, backend, arrays: Vec::new() }).map(drop)
 }
 
 /// What nccl-tests calls the type.

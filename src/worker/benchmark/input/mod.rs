@@ -11,7 +11,7 @@ use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::input::record::SCHEMA;
 use ringmark_core::benchmark::input::{HostPass, InputConfig, InputPass, InputRecord, PageCache, ThreadCounts, lines};
 use ringmark_core::benchmark::warning;
-use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::dimension::{BackendName, DeviceChoice};
 use ringmark_core::host::{LauncherAddress, Stage};
 use ringmark_core::validity;
 
@@ -62,7 +62,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     let counters = session.end_counters(watch)?;
     if let Some(tracer) = tracer {
         let title = format!("reading and decoding {}", record.what);
-        tracer.end(TracedRun { title, kv_store: None, exchange: "none".to_owned(), arrays: Vec::new() })?;
+        tracer.end(TracedRun { title, kv_store: None, backend: BackendName::None, arrays: Vec::new() })?;
     }
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
     record.warnings = validity::input_warnings(&record);

@@ -38,9 +38,9 @@ pub fn header(
         let last = TakenUp { behind: place.iteration(), started: now, wall_before: place.wall, changes };
         place.taken_up.iter().cloned().chain([last]).collect()
     };
-    let ExchangeFacts { name, sum_dtype, .. } = exchange.facts();
+    let ExchangeFacts { backend, sum_dtype, .. } = exchange.facts();
     Ok(RunHeader {
-        backend: name.to_owned(),
+        backend,
         sum_dtype,
         buckets: exchange.reducer().bucket_sizes(),
         taken_up: place.map(taken_up).unwrap_or_default(),

@@ -192,7 +192,7 @@ impl<'a> TimedLoop<'a> {
             reason.for_each(|reason| self.progress.print(&format!("warning: graphs off: {reason}")));
             return Ok(());
         }
-        let of_sums = match self.step.exchange.reducer().is_asynchronous() {
+        let of_sums = match self.step.exchange.reducer().sink_facts().is_asynchronous {
             true => ": backward's time includes the exchange, and exposed_allreduce is 0",
             false => "",
         };
@@ -256,7 +256,7 @@ fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
     TracedRun {
         title: format!("{} training, batch size {batch_size} a rank, {dtype}", model.facts().title),
         kv_store: Some(header.config.kv_store.kv_store),
-        exchange: header.backend.clone(),
+        backend: header.backend,
         arrays: step.model.tensors.parameters.iter().rev().map(array).collect(),
     }
 }

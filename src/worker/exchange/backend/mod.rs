@@ -10,15 +10,15 @@ use std::ops::Range;
 
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::Wire;
-use ringmark_core::dimension::Reduction;
+use ringmark_core::dimension::{BackendName, Reduction};
 
 use crate::exchange::collective::Collective;
 use crate::exchange::memory::Memory;
 
 /// Sums ranges of its memory over all ranks, and moves them between the ranks.
 pub trait Backend: Send {
-    /// As in the record.
-    fn name(&self) -> &'static str;
+    /// Returns its name in the record.
+    fn name(&self) -> BackendName;
 
     /// Type in which the values of several ranks are added, where they come by this `wire`: the wire's own where a library
     /// adds, which rounds after every addition. `None` where nothing is exchanged.

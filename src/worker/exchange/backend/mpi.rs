@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
-use ringmark_core::dimension::Reduction;
+use ringmark_core::dimension::{BackendName, Reduction};
 use tch::{Device, Tensor};
 
 use crate::exchange::backend::Backend;
@@ -119,8 +119,8 @@ pub fn chunks(elements: Range<usize>, kilobytes: u32, bytes: usize) -> impl Iter
 }
 
 impl Backend for Mpi {
-    fn name(&self) -> &'static str {
-        "mpi"
+    fn name(&self) -> BackendName {
+        BackendName::Mpi
     }
 
     fn memory(&mut self) -> &mut Memory {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Result, ensure};
-use ringmark_core::dimension::Reduction;
+use ringmark_core::dimension::{BackendName, Reduction};
 use tch::Tensor;
 
 use crate::exchange::backend::Backend;
@@ -123,8 +123,8 @@ impl NcclRing {
 }
 
 impl Backend for NcclRing {
-    fn name(&self) -> &'static str {
-        "nccl"
+    fn name(&self) -> BackendName {
+        BackendName::Nccl
     }
 
     fn memory(&mut self) -> &mut Memory {

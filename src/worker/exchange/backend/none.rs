@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::Wire;
-use ringmark_core::dimension::Reduction;
+use ringmark_core::dimension::{BackendName, Reduction};
 
 use crate::exchange::backend::Backend;
 use crate::exchange::collective::{Collective, Place};
@@ -10,18 +10,18 @@ use crate::exchange::memory::{Memory, narrow};
 
 /// Leaves every value as it is.
 pub struct NoExchange {
-    name: &'static str,
+    name: BackendName,
     memory: Memory,
 }
 
 impl NoExchange {
-    pub fn new(name: &'static str, memory: Memory) -> NoExchange {
+    pub fn new(name: BackendName, memory: Memory) -> NoExchange {
         NoExchange { name, memory }
     }
 }
 
 impl Backend for NoExchange {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> BackendName {
         self.name
     }
 

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use ringmark_core::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
+use ringmark_core::dimension::BackendName;
 use tch::Device;
 
 use crate::exchange::backend::Backend;
@@ -23,8 +24,8 @@ pub fn new(config: &ExchangeConfig, shape: Shape, session: &Session) -> Result<B
     }
     let private = || Memory::private(shape, device);
     match (config.backend, device) {
-        (BackendChoice::Auto, _) if world.ranks() == 1 => Ok(Box::new(NoExchange::new("solo", private()?))),
-        (BackendChoice::None, _) => Ok(Box::new(NoExchange::new("none", private()?))),
+        (BackendChoice::Auto, _) if world.ranks() == 1 => Ok(Box::new(NoExchange::new(BackendName::Solo, private()?))),
+        (BackendChoice::None, _) => Ok(Box::new(NoExchange::new(BackendName::None, private()?))),
         (BackendChoice::Auto | BackendChoice::Nccl, Device::Cuda(index)) => {
             let nccl = session.nccl.clone().context("NCCL is not loaded")?;
             Ok(Box::new(NcclRing::new(nccl, world, index, private()?)?))

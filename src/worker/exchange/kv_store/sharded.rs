@@ -129,7 +129,7 @@ impl Sharded {
             optimizers,
             owned: Bytes((owned * Kind::Float.elt_size_in_bytes()) as u64),
             weights,
-            facts: ExchangeFacts { name, sum_dtype, summed_ranks: ranks, is_in_step: true },
+            facts: ExchangeFacts { backend: name, sum_dtype, summed_ranks: ranks, is_in_step: true },
             rank: world.rank(),
             wire: request.exchange.wire,
         })

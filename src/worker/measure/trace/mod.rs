@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::Result;
-use ringmark_core::dimension::KvStore;
+use ringmark_core::dimension::{BackendName, KvStore};
 use ringmark_core::file::whole_file;
 use ringmark_core::trace::{
     ClockMethod, ClockReading, GradientArray, LayerProfile, RankClock, RankTrace, Timeline, TraceConfig, TraceFormat,
@@ -50,7 +50,7 @@ pub struct TracedRun {
     /// Where gradients are summed; `None` where none are.
     pub kv_store: Option<KvStore>,
     /// What sums them.
-    pub exchange: String,
+    pub backend: BackendName,
     /// In the order of backward.
     pub arrays: Vec<GradientArray>,
 }
@@ -135,7 +135,8 @@ impl<'a> Tracer<'a> {
             return Ok(None);
         }
         let profile = config.profile_layers.then(|| LayerProfile::of(&ranks));
-        let TracedRun { title, kv_store, exchange, arrays } = run;
+        let TracedRun { title, kv_store, backend, arrays } = run;
+        let exchange = backend.to_string();
         let mut timeline = Timeline { title, began_unix_seconds: 0.0, kv_store, exchange, arrays, ranks };
         // By rank 0's clock, which is the host's that writes.
         let since = clock::now_ns()? - timeline.align();

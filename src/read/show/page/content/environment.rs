@@ -3,8 +3,9 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ringmark_core::dimension::Seconds;
+use ringmark_core::dimension::{BackendName, Seconds};
 use ringmark_core::host::HostUse;
+use ringmark_core::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::results::ResultFolder;
@@ -29,9 +30,6 @@ const HOSTS_SHOWN: usize = 64;
 
 /// Hosts whose differences have a sentence each.
 const SENTENCES: usize = 16;
-
-/// What a rank alone sums with.
-const SOLO: &str = "solo";
 
 /// What each result ran on.
 pub fn section(results: &[ResultFolder]) -> Option<Section> {
@@ -90,11 +88,11 @@ fn machine(result: &ResultFolder) -> Facts {
     ]);
     let ranks = result.heads().flat_map(|head| head.ranks);
     ranks.for_each(|rank| add(&mut found, "devices", &rank.device_name));
-    let backends = result.trained().map(|recorded| recorded.facts.backend.clone());
+    let backends = result.trained().map(|recorded| recorded.facts.backend);
     backends
-        .chain(result.bandwidth.iter().map(|(_, record)| record.backend.clone()))
-        .filter(|name| name != SOLO)
-        .for_each(|name| add(&mut found, "all-reduce by", name));
+        .chain(result.bandwidth.iter().map(|(_, record)| record.backend))
+        .filter(|name| *name != BackendName::Solo)
+        .for_each(|name| add(&mut found, "all-reduce by", name.keyword()));
     let said = result.trained().map(|recorded| &recorded.facts.nccl);
     said.chain(result.bandwidth.iter().map(|(_, record)| &record.nccl))
         .flat_map(|said| environment::nccl_choices(said))

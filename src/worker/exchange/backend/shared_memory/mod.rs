@@ -21,7 +21,7 @@ use std::thread;
 
 use anyhow::{Result, ensure};
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_core::dimension::Reduction;
+use ringmark_core::dimension::{BackendName, Reduction};
 use ringmark_core::trace::Lane;
 
 use crate::exchange::backend::Backend;
@@ -313,8 +313,8 @@ fn staged(memory: &Memory) -> &tch::Tensor {
 }
 
 impl Backend for SharedMemory {
-    fn name(&self) -> &'static str {
-        "shared-memory"
+    fn name(&self) -> BackendName {
+        BackendName::SharedMemory
     }
 
     fn sum_dtype(&self, _wire: Wire) -> Option<Wire> {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_core::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
-use ringmark_core::dimension::{Bytes, Operation};
+use ringmark_core::dimension::{BackendName, Bytes, Operation};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
@@ -167,7 +167,7 @@ impl GradientExchange for ServerClient {
 
     fn facts(&self) -> ExchangeFacts {
         ExchangeFacts {
-            name: "tcp",
+            backend: BackendName::Tcp,
             sum_dtype: Some(Wire::Fp32),
             summed_ranks: self.roster.workers.len() as u32,
             // Of several that push without waiting, each receives the pushes before its own.
