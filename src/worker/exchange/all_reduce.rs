@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_core::dimension::BackendName;
+use ringmark_core::dimension::{BackendName, Operation};
 use tch::Tensor;
 
 use crate::exchange::backend::{Backend, select};
@@ -15,7 +15,7 @@ use crate::exchange::collective::Collective;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::Shape;
 use crate::exchange::optimizer::Optimizer;
-use crate::exchange::reducer::{self, GradientReducer, GradientSink};
+use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
 use crate::job::session::Session;
@@ -50,7 +50,8 @@ impl AllReduce {
                 (weights, Some(optimizer))
             }
         };
-        let reducer = GradientReducer::new(request.overlap, &request.exchange, (tensors, ready_from), sink)?;
+        let source = GradientSource { parameters: tensors, ready_from };
+        let reducer = GradientReducer::new(request.overlap, &request.exchange, source, sink)?;
         let (wire, rank) = (request.exchange.wire, session.world.rank());
         let facts = ExchangeFacts { backend, sum_dtype, summed_ranks: summed, is_in_step: true };
         Ok(AllReduce { reducer, optimizer, result, in_place, wire, facts, rank })
@@ -143,6 +144,10 @@ impl GradientExchange for AllReduce {
 struct Sums(Box<dyn Backend>);
 
 impl GradientSink for Sums {
+    fn facts(&self) -> SinkFacts {
+        SinkFacts::of_backend(&*self.0, Operation::AllReduce)
+    }
+
     fn wire(&mut self) -> Tensor {
         self.0.memory().wire.shallow_clone()
     }
@@ -155,23 +160,7 @@ impl GradientSink for Sums {
         self.0.finish()
     }
 
-    fn is_asynchronous(&self) -> bool {
-        self.0.is_asynchronous()
-    }
-
-    fn set_capturing(&mut self, is_capturing: bool) {
-        self.0.set_capturing(is_capturing);
-    }
-
-    fn check(&mut self) -> Result<usize> {
-        self.0.check()
-    }
-
-    fn has_chunks(&self) -> bool {
-        self.0.has_chunks()
-    }
-
-    fn set_chunk(&mut self, kilobytes: u32) {
-        self.0.set_chunk(kilobytes);
+    fn with_backend(&mut self, action: &mut dyn FnMut(&mut dyn Backend)) {
+        action(&mut *self.0);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use anyhow::{Result, bail};
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_core::dimension::{BackendName, Bytes};
+use ringmark_core::dimension::{BackendName, Bytes, Operation};
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::backend::{Backend, select};
@@ -13,7 +13,7 @@ use crate::exchange::codec::{Codec, norm};
 use crate::exchange::coded::Coded;
 use crate::exchange::collective::{Collective, Place};
 use crate::exchange::memory::Shape;
-use crate::exchange::reducer::GradientSink;
+use crate::exchange::reducer::{GradientSink, SinkFacts};
 use crate::ffi::host_values::{bytes, bytes_mut, floats, floats_mut};
 use crate::job::session::Session;
 
@@ -93,6 +93,10 @@ impl CodedSums {
 }
 
 impl GradientSink for CodedSums {
+    fn facts(&self) -> SinkFacts {
+        SinkFacts::of_backend(&*self.backend, Operation::AllReduce)
+    }
+
     fn wire(&mut self) -> Tensor {
         self.wire.shallow_clone()
     }
@@ -132,20 +136,8 @@ impl GradientSink for CodedSums {
         Ok(())
     }
 
-    fn is_asynchronous(&self) -> bool {
-        self.backend.is_asynchronous()
-    }
-
-    fn check(&mut self) -> Result<usize> {
-        self.backend.check()
-    }
-
-    fn has_chunks(&self) -> bool {
-        self.backend.has_chunks()
-    }
-
-    fn set_chunk(&mut self, kilobytes: u32) {
-        self.backend.set_chunk(kilobytes);
+    fn with_backend(&mut self, action: &mut dyn FnMut(&mut dyn Backend)) {
+        action(&mut *self.backend);
     }
 
     fn coded(&self) -> Option<Coded> {

@@ -13,6 +13,7 @@ use ringmark_core::trace::Lane;
 use ringmark_core::trace::span::EXCHANGE_OF_CALLER;
 use tch::Tensor;
 
+use crate::exchange::backend::Backend;
 use crate::exchange::bucket::{Bucket, BucketPlan};
 use crate::exchange::coded::Coded;
 use crate::ffi::shim::{self, GradientObserver};
@@ -23,7 +24,10 @@ use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// Where the gradients of a bucket go when all of them are there: the sum over the ranks, whatever comes of it.
 pub trait GradientSink: Send {
-    /// Every parameter's place one after the other, flat, into which gradients are copied.
+    /// Describes the sink; constant.
+    fn facts(&self) -> SinkFacts;
+
+    /// Returns the flat tensor into which gradients are copied, every parameter's one after the other.
     fn wire(&mut self) -> Tensor;
 
     /// Takes these elements of the wire, which are filled now and left alone until the next step. Every rank starts the same
@@ -33,31 +37,41 @@ pub trait GradientSink: Send {
     /// Orders what was started before whatever the caller does next: on the CPU it is done when this returns.
     fn finish(&mut self) -> Result<()>;
 
-    /// The collective that brings a bucket together; `None` where servers do.
-    fn operation(&self) -> Option<Operation> {
-        Some(Operation::AllReduce)
-    }
-
-    /// Returns true if started work continues beside the caller.
-    fn is_asynchronous(&self) -> bool;
-
-    /// Announces that what is started from now on is captured, or that the capture is over. Not for a sink that waits.
-    fn set_capturing(&mut self, _is_capturing: bool) {}
+    /// Calls `action` with the backend, unless servers bring a bucket together.
+    fn with_backend(&mut self, _action: &mut dyn FnMut(&mut dyn Backend)) {}
 
     /// Looks for errors of what is under way, without waiting; how many ranges are done since the start.
-    fn check(&mut self) -> Result<usize>;
-
-    /// Returns true if the length of an MPI call matters.
-    fn has_chunks(&self) -> bool {
-        false
+    fn check(&mut self) -> Result<usize> {
+        let mut done = Ok(0);
+        self.with_backend(&mut |backend| done = backend.check());
+        done
     }
-
-    /// Sets the length of an MPI call in kB.
-    fn set_chunk(&mut self, _kilobytes: u32) {}
 
     /// Returns sizes and residual of the code, if there is one.
     fn coded(&self) -> Option<Coded> {
         None
+    }
+}
+
+/// Constant properties of a sink.
+#[derive(Debug, Clone, Copy)]
+pub struct SinkFacts {
+    /// The collective that brings a bucket together; `None` where servers do.
+    pub operation: Option<Operation>,
+    /// True if started work continues beside the caller.
+    pub is_asynchronous: bool,
+    /// True if the length of an MPI call matters.
+    pub has_chunks: bool,
+}
+
+impl SinkFacts {
+    /// A sink that has `backend` run `operation`.
+    pub fn of_backend(backend: &dyn Backend, operation: Operation) -> SinkFacts {
+        SinkFacts {
+            operation: Some(operation),
+            is_asynchronous: backend.is_asynchronous(),
+            has_chunks: backend.has_chunks(),
+        }
     }
 }
 
@@ -68,6 +82,13 @@ pub enum ReadyFrom {
     Backward,
     /// The caller, who has put them on the wire.
     Caller,
+}
+
+/// Parameters whose gradients are reduced.
+pub struct GradientSource {
+    /// In backward order.
+    pub parameters: Vec<Tensor>,
+    pub ready_from: ReadyFrom,
 }
 
 /// State of the gradient reduction in the current step.
@@ -83,6 +104,7 @@ struct State {
     destinations: Vec<Tensor>,
     ready_from: ReadyFrom,
     sink: Box<dyn GradientSink>,
+    facts: SinkFacts,
     /// Sums complete before the current plan.
     earlier_sums: usize,
     overlap: bool,
@@ -102,12 +124,12 @@ struct State {
 }
 
 impl GradientReducer {
-    /// Hands the gradients of `parameters` to `sink`, in the buckets of `sizes`. Lives as long as the process, because backward
+    /// Hands the gradients of `source` to `sink`, in the buckets of `sizes`. Lives as long as the process, because backward
     /// calls it.
     pub fn new(
         overlap: Switch,
         sizes: &ExchangeConfig,
-        (parameters, ready_from): (Vec<Tensor>, ReadyFrom),
+        GradientSource { parameters, ready_from }: GradientSource,
         mut sink: Box<dyn GradientSink>,
     ) -> Result<&'static GradientReducer> {
         let destinations = places(&parameters, &sink.wire())?;
@@ -123,6 +145,7 @@ impl GradientReducer {
             parameters,
             destinations,
             ready_from,
+            facts: sink.facts(),
             sink,
             earlier_sums: 0,
         };
@@ -138,7 +161,7 @@ impl GradientReducer {
         let state = &mut *self.state();
         state.earlier_sums = state.sink.check()?;
         state.plan = plan(&state.parameters, sizes);
-        state.sink.set_chunk(sizes.chunk_kb);
+        state.sink.with_backend(&mut |backend| backend.set_chunk(sizes.chunk_kb));
         Ok(())
     }
 
@@ -157,14 +180,9 @@ impl GradientReducer {
         self.state().plan.sizes()
     }
 
-    /// Returns true if the length of an MPI call matters.
-    pub fn has_chunks(&self) -> bool {
-        self.state().sink.has_chunks()
-    }
-
-    /// Returns true if the sums run beside backward.
-    pub fn is_asynchronous(&self) -> bool {
-        self.state().sink.is_asynchronous()
+    /// Describes where the gradients go.
+    pub fn sink_facts(&self) -> SinkFacts {
+        self.state().facts
     }
 
     /// Returns sizes and residual of the code, if there is one.
@@ -193,7 +211,7 @@ impl GradientReducer {
     pub fn set_capturing(&self, is_capturing: bool) {
         let state = &mut *self.state();
         state.is_capturing = is_capturing;
-        state.sink.set_capturing(is_capturing);
+        state.sink.with_backend(&mut |backend| backend.set_capturing(is_capturing));
         if !is_capturing {
             state.failure = None;
         }
@@ -204,7 +222,7 @@ impl GradientReducer {
         let mut state = self.state();
         state.is_replayed = true;
         heartbeat::count_progress();
-        InBackward { has_replayed_sums: state.sink.is_asynchronous(), ..InBackward::default() }
+        InBackward { has_replayed_sums: state.facts.is_asynchronous, ..InBackward::default() }
     }
 
     /// Returns the effect of the sums on backward, after it.
@@ -225,13 +243,13 @@ impl GradientReducer {
         if !state.overlap {
             for (number, bucket) in buckets.iter().enumerate() {
                 state.enter(number);
-                start(&mut *state.sink, number, bucket.elements.clone())?;
+                start(&mut *state.sink, state.facts, number, bucket.elements.clone())?;
             }
         }
         // A sink that knows better which one it waits for says so.
         state.enter(buckets.len().saturating_sub(1));
         // What goes on in a stream of its own is waited for by the one that computes.
-        let lane = if state.sink.is_asynchronous() { Lane::Layers } else { Lane::Exchange };
+        let lane = if state.facts.is_asynchronous { Lane::Layers } else { Lane::Exchange };
         let span = recorder::begin(lane, "wait for the rest", None);
         state.sink.finish()?;
         span.into_iter().for_each(OpenSpan::end);
@@ -244,9 +262,10 @@ impl GradientReducer {
 }
 
 /// Starts bucket `number`. What goes on in a stream of its own tells of itself.
-fn start(sink: &mut dyn GradientSink, number: usize, elements: Range<usize>) -> Result<()> {
-    let is_here = !sink.is_asynchronous();
-    let span = is_here.then(|| recorder::begin(Lane::Exchange, EXCHANGE_OF_CALLER, Some(number as u32))).flatten();
+fn start(sink: &mut dyn GradientSink, facts: SinkFacts, number: usize, elements: Range<usize>) -> Result<()> {
+    let span = (!facts.is_asynchronous)
+        .then(|| recorder::begin(Lane::Exchange, EXCHANGE_OF_CALLER, Some(number as u32)))
+        .flatten();
     recorder::of_bucket(number as u32, || sink.start(elements))?;
     span.into_iter().for_each(OpenSpan::end);
     Ok(())
@@ -282,7 +301,7 @@ impl GradientObserver for GradientReducer {
 impl State {
     /// Stage of waiting for the exchange of this bucket, or of any.
     fn stage(&self, bucket: Option<u32>) -> Option<Stage> {
-        let operation = self.sink.operation()?;
+        let operation = self.facts.operation?;
         Some(Stage::Exchange { operation, bucket })
     }
 
@@ -324,13 +343,13 @@ impl State {
     /// backend has its sum wait for: what the host needs to enqueue the sum is no part of it.
     fn start(&mut self, elements: Range<usize>) -> Result<()> {
         let device = self.destinations[0].device();
-        let is_asynchronous = self.sink.is_asynchronous();
+        let is_asynchronous = self.facts.is_asynchronous;
         // A captured mark would have no time.
         if self.is_capturing || is_asynchronous && self.in_backward.first_sum.is_some() {
-            return start(&mut *self.sink, self.filled, elements);
+            return start(&mut *self.sink, self.facts, self.filled, elements);
         }
         let before = Mark::set(device)?;
-        start(&mut *self.sink, self.filled, elements)?;
+        start(&mut *self.sink, self.facts, self.filled, elements)?;
         if is_asynchronous {
             self.in_backward.first_sum = Some(before);
         } else {

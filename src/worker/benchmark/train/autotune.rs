@@ -38,14 +38,14 @@ pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<T
         trials.push(attempt(ExchangeConfig { bucket_mb, ..asked }, world, step)?);
         chosen = better(&trials, chosen);
     }
-    if step.exchange.reducer().is_asynchronous() {
+    if step.exchange.reducer().sink_facts().is_asynchronous {
         let bucket_mb = trials[chosen].bucket_mb;
         for tail_mb in TAILS_MB.into_iter().filter(|size| *size != asked.tail_mb) {
             trials.push(attempt(ExchangeConfig { bucket_mb, tail_mb, ..asked }, world, step)?);
             chosen = better(&trials, chosen);
         }
     }
-    if step.exchange.reducer().has_chunks() {
+    if step.exchange.reducer().sink_facts().has_chunks {
         let bucket_mb = trials[chosen].bucket_mb;
         for chunk_kb in CHUNKS_KB.into_iter().filter(|size| *size != asked.chunk_kb) {
             trials.push(attempt(ExchangeConfig { bucket_mb, chunk_kb, ..asked }, world, step)?);

@@ -24,7 +24,7 @@ use crate::exchange::bucket::Bucket;
 use crate::exchange::collective::{Collective, Place, Route, divided};
 use crate::exchange::memory::{self, Shape, narrow};
 use crate::exchange::optimizer::Optimizer;
-use crate::exchange::reducer::{self, GradientReducer, GradientSink};
+use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
 use crate::job::heartbeat;
@@ -123,8 +123,9 @@ impl Sharded {
         let device_wire = is_on_host.then(|| Tensor::f_zeros([weights.numel() as i64], wire)).transpose()?;
         let exchange = Arc::new(Mutex::new(Exchange { buckets, route, backend, device_wire, weights: updated }));
         let sink = Box::new(Sink(exchange.clone()));
+        let source = GradientSource { parameters: tensors, ready_from };
         Ok(Sharded {
-            reducer: GradientReducer::new(request.overlap, &request.exchange, (tensors, ready_from), sink)?,
+            reducer: GradientReducer::new(request.overlap, &request.exchange, source, sink)?,
             exchange,
             optimizers,
             owned: Bytes((owned * Kind::Float.elt_size_in_bytes()) as u64),
@@ -240,6 +241,13 @@ fn lock(exchange: &Mutex<Exchange>) -> MutexGuard<'_, Exchange> {
 struct Sink(Arc<Mutex<Exchange>>);
 
 impl GradientSink for Sink {
+    fn facts(&self) -> SinkFacts {
+        let exchange = lock(&self.0);
+        let is_whole = exchange.buckets.iter().any(|(_, ownership)| matches!(ownership, Ownership::Whole(_)));
+        let operation = if is_whole { Operation::Reduce } else { Operation::ReduceScatter };
+        SinkFacts::of_backend(&*exchange.backend, operation)
+    }
+
     fn wire(&mut self) -> Tensor {
         let mut exchange = lock(&self.0);
         match &exchange.device_wire {
@@ -252,26 +260,12 @@ impl GradientSink for Sink {
         lock(&self.0).start(&elements)
     }
 
-    fn operation(&self) -> Option<Operation> {
-        let exchange = lock(&self.0);
-        let is_whole = exchange.buckets.iter().any(|(_, ownership)| matches!(ownership, Ownership::Whole(_)));
-        Some(if is_whole { Operation::Reduce } else { Operation::ReduceScatter })
-    }
-
     fn finish(&mut self) -> Result<()> {
         lock(&self.0).backend.finish()
     }
 
-    fn is_asynchronous(&self) -> bool {
-        lock(&self.0).backend.is_asynchronous()
-    }
-
-    fn check(&mut self) -> Result<usize> {
-        lock(&self.0).backend.check()
-    }
-
-    fn has_chunks(&self) -> bool {
-        lock(&self.0).backend.has_chunks()
+    fn with_backend(&mut self, action: &mut dyn FnMut(&mut dyn Backend)) {
+        action(&mut *lock(&self.0).backend);
     }
 }
 

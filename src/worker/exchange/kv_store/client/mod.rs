@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_core::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
-use ringmark_core::dimension::{BackendName, Bytes, Operation};
+use ringmark_core::dimension::{BackendName, Bytes};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
@@ -33,7 +33,7 @@ use crate::exchange::kv_store::protocol::ServerReport;
 use crate::exchange::kv_store::rendezvous::{self, Announcement, Roster, WorkerFacts};
 use crate::exchange::memory;
 use crate::exchange::optimizer::Optimizer;
-use crate::exchange::reducer::{GradientReducer, GradientSink};
+use crate::exchange::reducer::{GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
 use crate::ffi::host_array::HostArray;
@@ -139,7 +139,8 @@ impl ServerClient {
         // One bucket per parameter: each is a key and is pushed when backward has computed it.
         let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..request.exchange };
         let sink = Box::new(Sink(pushes.clone()));
-        let reducer = GradientReducer::new(request.overlap, &keys, (tensors, ready_from), sink)?;
+        let source = GradientSource { parameters: tensors, ready_from };
+        let reducer = GradientReducer::new(request.overlap, &keys, source, sink)?;
         let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
         Ok(ServerClient { reducer, pushes, weights, taken, roster, parts, is_asynchronous })
     }
@@ -388,6 +389,10 @@ impl Sink {
 }
 
 impl GradientSink for Sink {
+    fn facts(&self) -> SinkFacts {
+        SinkFacts { operation: None, is_asynchronous: true, has_chunks: false }
+    }
+
     fn wire(&mut self) -> Tensor {
         let pushes = self.pushes();
         pushes.device_wire.as_ref().map_or(pushes.wire.tensor(), |on_device| &on_device.values).shallow_clone()
@@ -399,14 +404,6 @@ impl GradientSink for Sink {
 
     fn finish(&mut self) -> Result<()> {
         self.pushes().finish()
-    }
-
-    fn operation(&self) -> Option<Operation> {
-        None
-    }
-
-    fn is_asynchronous(&self) -> bool {
-        true
     }
 
     fn check(&mut self) -> Result<usize> {
