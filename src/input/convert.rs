@@ -17,8 +17,8 @@ use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, SamplingFactor};
 use png::{BitDepth, DeflateCompression, Filter};
 use ringmark_core::dimension::{DecoderChoice, ImageLimits, Interpolation, Scaling};
 
-use crate::decode::{self, Decoder, Pixels, Size};
-use crate::resize::{self, Part, Resizer};
+use crate::decode::{self, Decoder, ImageViewMut, Pixels, Size};
+use crate::resize::{self, Region, Resizer};
 
 /// What an image becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,14 +94,14 @@ pub struct Conversion {
 
 impl Conversion {
     /// The part of an image that is kept, and its size afterwards.
-    fn plan(&self, image: Size) -> (Part, Size) {
+    fn plan(&self, image: Size) -> (Region, Size) {
         let (part, size) = if self.is_cropped {
             let edge = image.shorter();
             let [left, top] = [image.width, image.height].map(|length| ((length - edge) / 2) as f64);
             let [width, height] = [edge as f64; 2];
-            (Part { left, top, width, height, is_cut_out: true }, Size { width: edge, height: edge })
+            (Region { left, top, width, height, is_cut_out: true }, Size { width: edge, height: edge })
         } else {
-            (Part::whole(image), image)
+            (Region::whole(image), image)
         };
         let resized = self.shorter_edge.map(|shorter| {
             let edge = |edge: usize| edge * usize::from(shorter) / size.shorter();
@@ -156,7 +156,8 @@ impl Converter {
             self.resized.resize(bytes, 0);
         }
         let resized = &mut self.resized[..bytes];
-        self.resizer.resize((self.pixels.rgb(), image), part, Interpolation::Bilinear, (resized, size))?;
+        let output = ImageViewMut { rgb: &mut *resized, size };
+        self.resizer.resize(self.pixels.view(), part, Interpolation::Bilinear, output)?;
         encoding.write(resized, size, converted)
     }
 }
@@ -173,6 +174,7 @@ mod tests {
     use zune_core::options::DecoderOptions;
 
     use super::*;
+    use crate::decode::ImageView;
     use crate::ffi::plain_resizer;
     use crate::testing::{decode, decoders, difference, golden, png};
 
@@ -266,9 +268,14 @@ mod tests {
         let mut expected = vec![0; 3 * 13 * 13];
         let output = Size { width: 13, height: 13 };
         let square = Size { width: height, height };
-        let resize = (centre.rgb(), square);
+        let resize = ImageView { rgb: centre.rgb(), size: square };
         Resizer::default()
-            .resize(resize, Part::whole(square), Interpolation::Bilinear, (&mut expected, output))
+            .resize(
+                resize,
+                Region::whole(square),
+                Interpolation::Bilinear,
+                ImageViewMut { rgb: &mut expected, size: output },
+            )
             .expect("inside");
         assert_eq!((cut.size(), cut.rgb()), (output, &expected[..]));
     }

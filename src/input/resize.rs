@@ -14,11 +14,11 @@ use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
 use ringmark_core::dimension::{ImageLimit, ImageLimits, Interpolation};
 
-use crate::decode::Size;
+use crate::decode::{ImageView, ImageViewMut, Size};
 
 /// A part of an image, in pixels from its left upper corner; between pixels too.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Part {
+pub struct Region {
     /// Pixels left of it.
     pub left: f64,
     /// Pixels above it.
@@ -31,19 +31,19 @@ pub struct Part {
     pub is_cut_out: bool,
 }
 
-impl Part {
+impl Region {
     /// The whole image.
-    pub fn whole(size: Size) -> Part {
-        Part { left: 0.0, top: 0.0, width: size.width as f64, height: size.height as f64, is_cut_out: false }
+    pub fn whole(size: Size) -> Region {
+        Region { left: 0.0, top: 0.0, width: size.width as f64, height: size.height as f64, is_cut_out: false }
     }
 
     /// The same part of the same image at another size.
-    pub fn scaled(self, from: Size, to: Size) -> Part {
+    pub fn scaled(self, from: Size, to: Size) -> Region {
         if from == to {
             return self;
         }
         let [x, y] = [to.width as f64 / from.width as f64, to.height as f64 / from.height as f64];
-        Part { left: self.left * x, top: self.top * y, width: self.width * x, height: self.height * y, ..self }
+        Region { left: self.left * x, top: self.top * y, width: self.width * x, height: self.height * y, ..self }
     }
 
     /// The whole pixels that hold it: left, top, width, height.
@@ -66,8 +66,8 @@ impl Part {
 /// # Errors
 ///
 /// With both sizes and the limit.
-pub fn check(part: Part, output: Size, limits: &ImageLimits) -> Result<()> {
-    let Part { width, height, .. } = part;
+pub fn check(part: Region, output: Size, limits: &ImageLimits) -> Result<()> {
+    let Region { width, height, .. } = part;
     let rows = (width.ceil() as usize).saturating_mul(output.height);
     let pixels = rows.max(output.width.saturating_mul(output.height));
     limits.check(ImageLimit::Pixels, pixels as u64, || {
@@ -83,17 +83,17 @@ pub struct Resizer {
 }
 
 impl Resizer {
-    /// Resizes `part` of the image `rgb` to `output`, of `output_size`.
+    /// Resizes `part` of an image to the size of the output.
     ///
     /// # Errors
     ///
     /// Where a buffer is smaller than its size says, or the part is not inside the image.
     pub fn resize(
         &mut self,
-        (rgb, size): (&[u8], Size),
-        part: Part,
+        ImageView { rgb, size }: ImageView,
+        part: Region,
         interpolation: Interpolation,
-        (output, output_size): (&mut [u8], Size),
+        ImageViewMut { rgb: output, size: output_size }: ImageViewMut,
     ) -> Result<()> {
         let context = || format!("{part:?} of {size:?} cannot be resized to {output_size:?}");
         let algorithm = match interpolation {
@@ -106,7 +106,7 @@ impl Resizer {
         let [width, height] = [output_size.width, output_size.height].map(|edge| edge as u32);
         let mut output = TypedImage::<U8x3>::from_buffer(width, height, output).with_context(context)?;
         let [left, top, width, height] =
-            if part.is_cut_out { part.pixels(size) } else { Part::whole(size).pixels(size) };
+            if part.is_cut_out { part.pixels(size) } else { Region::whole(size).pixels(size) };
         let image = TypedCroppedImage::from_ref(&image, left, top, width, height).with_context(context)?;
         // Rounding must not lead out of the image.
         let start = |start: f64, first: u32| (start - f64::from(first)).max(0.0);
@@ -126,15 +126,22 @@ mod tests {
     use super::*;
     use crate::testing::{cases, difference, numbers, png};
 
-    fn resized(part: Part, interpolation: Interpolation, output_size: Size) -> Vec<u8> {
+    fn resized(part: Region, interpolation: Interpolation, output_size: Size) -> Vec<u8> {
         let (source, size) = png("source.png");
         let mut output = vec![0; 3 * output_size.pixels()];
-        Resizer::default().resize((&source, size), part, interpolation, (&mut output, output_size)).expect("inside");
+        Resizer::default()
+            .resize(
+                ImageView { rgb: &source, size },
+                part,
+                interpolation,
+                ImageViewMut { rgb: &mut output, size: output_size },
+            )
+            .expect("inside");
         output
     }
 
-    fn part([left, top, width, height]: [f64; 4], is_cut_out: bool) -> Part {
-        Part { left, top, width, height, is_cut_out }
+    fn part([left, top, width, height]: [f64; 4], is_cut_out: bool) -> Region {
+        Region { left, top, width, height, is_cut_out }
     }
 
     fn size([width, height]: [f64; 2]) -> Size {
@@ -182,10 +189,10 @@ mod tests {
         let (_, whole) = png("source.png");
         for edge in [1usize, 2, 7, 35, 36] {
             let scaled = Size { width: 36 * 3 / 8, height: 27 * 3 / 8 };
-            let part = Part::whole(whole).scaled(whole, Size { width: edge, height: edge });
+            let part = Region::whole(whole).scaled(whole, Size { width: edge, height: edge });
             let back = part.scaled(Size { width: edge, height: edge }, whole);
             for is_cut_out in [false, true] {
-                resized(Part { is_cut_out, ..back }, Interpolation::Antialias, scaled);
+                resized(Region { is_cut_out, ..back }, Interpolation::Antialias, scaled);
             }
         }
     }

@@ -32,7 +32,8 @@ mod testing;
 pub mod hot {
     pub use crate::exchange::codec::packed_sums::PackedSums;
     pub use crate::exchange::codec::two_bit::TwoBit;
-    pub use crate::ffi::sums::{Combination, Element, combine};
+    pub use crate::ffi::element::Element;
+    pub use crate::ffi::sums::{Combination, combine};
     pub use crate::measure::trace::recorder::{OpenSpan, begin, begin_iteration, start, stop};
 }
 

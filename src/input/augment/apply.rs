@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 
 use super::plan::{Geometry, Plan};
 use super::warp;
-use crate::decode::{Pixels, Size};
-use crate::resize::{Part, Resizer};
+use crate::decode::{ImageViewMut, Pixels, Size};
+use crate::resize::{Region, Resizer};
 
 /// Carries plans out, and keeps its memory for the next image. A thread has its own.
 #[derive(Debug, Default)]
@@ -25,22 +25,23 @@ impl Augmenter {
     pub fn apply(&mut self, plan: &Plan, pixels: &Pixels, slot: &mut [u8]) -> Result<()> {
         let edge = plan.size;
         ensure!(slot.len() == 3 * edge * edge, "an image of {edge} x {edge} pixels does not fill {} bytes", slot.len());
-        let source = (pixels.rgb(), pixels.size());
-        let output = Size { width: edge, height: edge };
+        let source = pixels.view();
         match &plan.geometry {
-            Geometry::Part(part) => {
+            Geometry::Region(part) => {
                 let part = part.scaled(plan.image, pixels.size());
-                self.resizer.resize(source, part, plan.interpolation, (&mut *slot, output))?;
+                let size = Size { width: edge, height: edge };
+                let output = ImageViewMut { rgb: &mut *slot, size };
+                self.resizer.resize(source, part, plan.interpolation, output)?;
             }
             Geometry::Warp { resized, distortion, left, top } => {
                 let source = if pixels.size() == *resized {
                     source
                 } else {
-                    let room = self.resized.reset(*resized);
-                    self.resizer.resize(source, Part::whole(pixels.size()), plan.interpolation, (room, *resized))?;
-                    (self.resized.rgb(), *resized)
+                    let output = ImageViewMut { rgb: self.resized.reset(*resized), size: *resized };
+                    self.resizer.resize(source, Region::whole(source.size), plan.interpolation, output)?;
+                    self.resized.view()
                 };
-                warp::warp(source, distortion, [*left, *top], (&mut *slot, edge), &mut self.columns);
+                warp::warp(source, distortion, [*left, *top], &mut *slot, edge, &mut self.columns);
             }
         }
         if let Some(shift) = &plan.colours {

@@ -8,7 +8,7 @@ use super::hls::HlsShift;
 use super::recipe::{Recipe, Resize};
 use super::warp::Distortion;
 use crate::decode::{Size, Wanted};
-use crate::resize::{self, Part};
+use crate::resize::{self, Region};
 
 /// Of torchvision's RandomResizedCrop: the part of the image's area, the ratio of width to height, how often it tries.
 const AREA: [f64; 2] = [0.08, 1.0];
@@ -36,7 +36,7 @@ pub struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Geometry {
     /// This part of the stored image, resized to the output.
-    Part(Part),
+    Region(Region),
     /// Of the image at another size, distorted, the square at `left` and `top`.
     Warp {
         /// The image's size when it is distorted, and after.
@@ -54,13 +54,13 @@ impl Recipe {
     /// Draws what is done to an image of this size.
     pub fn plan(&self, image: Size, generator: &mut Generator) -> Plan {
         let resized = self.resized(image);
-        let crop = |corner| Geometry::Part(part(image, resized, corner, self.size));
+        let crop = |corner| Geometry::Region(part(image, resized, corner, self.size));
         let geometry = match self.augmentation {
             Augmentation::None | Augmentation::Mirror => crop(self.corner(resized, None)),
             Augmentation::Crop | Augmentation::Mxnet1 | Augmentation::Mxnet2 => {
                 crop(self.corner(resized, Some(generator)))
             }
-            Augmentation::Imagenet => Geometry::Part(random_resized_crop(image, generator)),
+            Augmentation::Imagenet => Geometry::Region(random_resized_crop(image, generator)),
             Augmentation::Mxnet3 => {
                 let distortion = Distortion::draw(generator);
                 let [left, top] = self.corner(resized, Some(generator));
@@ -103,16 +103,16 @@ impl Recipe {
 }
 
 /// The square of `size` pixels at `corner` of the resized image, in pixels of the stored one.
-fn part(image: Size, resized: Size, [left, top]: [usize; 2], size: usize) -> Part {
+fn part(image: Size, resized: Size, [left, top]: [usize; 2], size: usize) -> Region {
     let [left, top, size] = [left, top, size].map(|edge| edge as f64);
-    Part { left, top, width: size, height: size, is_cut_out: false }.scaled(resized, image)
+    Region { left, top, width: size, height: size, is_cut_out: false }.scaled(resized, image)
 }
 
 /// torchvision's RandomResizedCrop.get_params, in its order.
-fn random_resized_crop(image: Size, generator: &mut Generator) -> Part {
+fn random_resized_crop(image: Size, generator: &mut Generator) -> Region {
     let cut_out = |width: usize, height: usize, left: usize, top: usize| {
         let [left, top, width, height] = [left, top, width, height].map(|edge| edge as f64);
-        Part { left, top, width, height, is_cut_out: true }
+        Region { left, top, width, height, is_cut_out: true }
     };
     let round = |edge: f64| edge.round_ties_even() as usize;
     for _ in 0..TRIES {
@@ -139,8 +139,8 @@ impl Plan {
     /// With both sizes and the limit.
     pub fn check(&self, limits: &ImageLimits) -> Result<()> {
         let (part, output) = match &self.geometry {
-            Geometry::Part(part) => (*part, Size { width: self.size, height: self.size }),
-            Geometry::Warp { resized, .. } => (Part::whole(self.image), *resized),
+            Geometry::Region(part) => (*part, Size { width: self.size, height: self.size }),
+            Geometry::Warp { resized, .. } => (Region::whole(self.image), *resized),
         };
         resize::check(part, output, limits)
     }
@@ -148,7 +148,7 @@ impl Plan {
     /// What it needs of the image, where it needs less than every pixel of it.
     pub fn wanted(&self) -> Option<Wanted> {
         match self.geometry {
-            Geometry::Part(part) => Some(Wanted { part: [part.width, part.height], output: [self.size; 2] }),
+            Geometry::Region(part) => Some(Wanted { part: [part.width, part.height], output: [self.size; 2] }),
             Geometry::Warp { resized, .. } => Some(Wanted {
                 part: [self.image.width as f64, self.image.height as f64],
                 output: [resized.width, resized.height],

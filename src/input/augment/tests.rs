@@ -5,9 +5,9 @@ use ringmark_core::dimension::{Augmentation, DecoderChoice, ImageLimits, Scaling
 use ringmark_core::options::keyword_enum::KeywordEnum;
 
 use super::*;
-use crate::decode::{Pixels, Size};
+use crate::decode::{ImageView, Pixels, Size};
 use crate::image::ImagePipeline;
-use crate::resize::Part;
+use crate::resize::Region;
 use crate::testing::{cases, difference, golden, numbers, png};
 
 const IMAGE: Size = Size { width: 500, height: 375 };
@@ -17,9 +17,9 @@ fn plans(recipe: &Recipe, image: Size) -> Vec<Plan> {
     (0..DRAWS).map(|index| recipe.plan(image, &mut Generator::of_image(1, 2, index))).collect()
 }
 
-fn part(plan: &Plan) -> crate::resize::Part {
+fn part(plan: &Plan) -> crate::resize::Region {
     match plan.geometry {
-        Geometry::Part(part) => part,
+        Geometry::Region(part) => part,
         Geometry::Warp { .. } => panic!("{plan:?} is no part"),
     }
 }
@@ -106,7 +106,7 @@ fn a_small_image_is_enlarged_until_its_shorter_edge_fits() {
         for image in [Size { width: 1, height: 1 }, Size { width: 100, height: 50 }, Size { width: 3, height: 2_000 }] {
             let plan = recipe.plan(image, &mut Generator::of_image(0, 0, 1));
             match plan.geometry {
-                Geometry::Part(part) => {
+                Geometry::Region(part) => {
                     assert!(part.width > 0.0 && part.left + part.width <= image.width as f64 + 1e-6, "{plan:?}");
                     assert!(part.height > 0.0 && part.top + part.height <= image.height as f64 + 1e-6, "{plan:?}");
                 }
@@ -188,7 +188,7 @@ fn an_image_is_distorted_as_by_opencv() {
         let corner = numbers(&case[1]).map(|edge| edge as usize);
         let distortion = Distortion { angle: angle as i32, shear, aspect_ratio };
         let mut output = vec![0; 3 * 16 * 16];
-        warp::warp((&source, size), &distortion, corner, (&mut output, 16), &mut Vec::new());
+        warp::warp(ImageView { rgb: &source, size }, &distortion, corner, &mut output, 16, &mut Vec::new());
         let difference = difference(&output, &png(&format!("warp_{number}.png")).0);
         assert!(difference <= 1, "warp_{number} differs by {difference}");
     }
@@ -297,7 +297,7 @@ fn no_step_of_a_recipe_makes_an_image_beyond_the_limit() {
             assert_eq!(enlarged, Ok(()), "{augmentation}");
         }
     }
-    let thin = Part::whole(Size { width: 1_000_000, height: 10 });
+    let thin = Region::whole(Size { width: 1_000_000, height: 10 });
     let rows = crate::resize::check(thin, Size { width: 224, height: 224 }, &limits).expect_err("rows in between");
     expect!["resizing 1000000 x 10 pixels to 224 x 224 makes 224000000 pixels; the limit is 50000000: raise it with --image-limits pixels=224000000"].assert_eq(&rows.to_string());
 }

@@ -1,7 +1,7 @@
 //! Rotation, shear and aspect ratio in one: ImageRecordIter's affine step, with OpenCV's bilinear warpAffine.
 
 use super::generator::Generator;
-use crate::decode::Size;
+use crate::decode::{ImageView, Size};
 
 /// What is outside of the image: train_imagenet.py's `fill_value`.
 const FILL: u8 = 127;
@@ -59,10 +59,11 @@ fn inverse([[a, b, x], [c, d, y]]: [[f64; 3]; 2]) -> [[f64; 3]; 2] {
 
 /// Fills `output`, `edge` x `edge` pixels at `left` and `top` of the distorted image. `columns` is memory for it.
 pub(super) fn warp(
-    (rgb, size): (&[u8], Size),
+    ImageView { rgb, size }: ImageView,
     distortion: &Distortion,
     [left, top]: [usize; 2],
-    (output, edge): (&mut [u8], usize),
+    output: &mut [u8],
+    edge: usize,
     columns: &mut Vec<[i32; 2]>,
 ) {
     let [x, y] = inverse(distortion.matrix(size));

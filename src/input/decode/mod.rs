@@ -36,7 +36,7 @@ use anyhow::{Context, Result, bail};
 use ringmark_core::dimension::{DecoderChoice, ImageLimits, Scaling};
 
 pub use self::jpeg::JpegHeader;
-pub use self::pixels::{Pixels, Size};
+pub use self::pixels::{ImageView, ImageViewMut, Pixels, Size};
 pub use self::scaling::Wanted;
 
 /// What the beginning of a file says.

@@ -34,6 +34,24 @@ impl Size {
     }
 }
 
+/// An RGB image.
+#[derive(Debug, Clone, Copy)]
+pub struct ImageView<'a> {
+    /// Three bytes a pixel, row by row.
+    pub rgb: &'a [u8],
+    /// Size in pixels.
+    pub size: Size,
+}
+
+/// Memory of an RGB image that is written.
+#[derive(Debug)]
+pub struct ImageViewMut<'a> {
+    /// Three bytes a pixel, row by row.
+    pub rgb: &'a mut [u8],
+    /// Size in pixels.
+    pub size: Size,
+}
+
 /// Pixels of an image, RGB, rows without gaps. Memory for the largest so far is kept.
 #[derive(Debug)]
 pub struct Pixels {
@@ -56,6 +74,11 @@ impl Pixels {
     /// Three bytes a pixel.
     pub fn rgb(&self) -> &[u8] {
         &self.bytes[..3 * self.size.pixels()]
+    }
+
+    /// Returns the image.
+    pub fn view(&self) -> ImageView<'_> {
+        ImageView { rgb: self.rgb(), size: self.size }
     }
 
     /// Room for an image; what it holds is of no account.

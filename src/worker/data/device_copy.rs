@@ -52,6 +52,13 @@ pub struct BatchOnDevice {
     pub labels: Tensor,
 }
 
+/// Pixels and labels of a batch in host memory.
+#[derive(Clone, Copy)]
+pub struct HostBatch<'a> {
+    pub pixels: &'a [u8],
+    pub labels: &'a [i64],
+}
+
 impl DeviceCopy {
     /// To `device`.
     pub fn new(device: Device) -> Result<DeviceCopy> {
@@ -66,18 +73,18 @@ impl DeviceCopy {
     /// for the next but one.
     pub fn with<R>(
         &mut self,
-        (pixels, labels): (&[u8], &[i64]),
+        batch: HostBatch,
         shape: [i64; 4],
         read: impl FnOnce(&BatchOnDevice) -> Result<R>,
     ) -> Result<R> {
         match self {
             DeviceCopy::Host => read(&BatchOnDevice {
-                pixels: Tensor::f_from_data_size(pixels, &shape, Kind::Uint8)?,
-                labels: Tensor::f_from_slice(labels)?,
+                pixels: Tensor::f_from_data_size(batch.pixels, &shape, Kind::Uint8)?,
+                labels: Tensor::f_from_slice(batch.labels)?,
             }),
             DeviceCopy::Cuda(copy) => {
                 let steps = Stream::current(copy.index)?;
-                let buffer = copy.bring((pixels, labels), shape)?;
+                let buffer = copy.bring(batch, shape)?;
                 let result = read(&buffer.on_device)?;
                 buffer.used.record(steps)?;
                 Ok(result)
@@ -88,7 +95,7 @@ impl DeviceCopy {
 
 impl CudaCopy {
     /// Copies a batch to the device, which has it when the steps' stream comes to what is enqueued next.
-    fn bring(&mut self, (pixels, labels): (&[u8], &[i64]), shape: [i64; 4]) -> Result<&mut Buffer> {
+    fn bring(&mut self, HostBatch { pixels, labels }: HostBatch, shape: [i64; 4]) -> Result<&mut Buffer> {
         self.turn = 1 - self.turn;
         let buffer = match &mut self.buffers[self.turn] {
             Some(buffer) => buffer,

@@ -14,7 +14,7 @@ use ringmark_input::loader::{Loader, LoaderConfig};
 use tch::{Device, Kind, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};
-use crate::data::device_copy::{BatchOnDevice, DeviceCopy};
+use crate::data::device_copy::{BatchOnDevice, DeviceCopy, HostBatch};
 
 /// Batches of images that are read.
 pub struct Images {
@@ -118,7 +118,8 @@ impl Images {
         let room = SKIPPED_MESSAGES.saturating_sub(self.messages.len());
         self.messages.extend(made.skipped.iter().take(room).map(|error| format!("{error:#}")));
         let (mean, deviation, layout) = (&self.mean, &self.standard_deviation, self.layout);
-        let batch = self.copy.with((&made.pixels, &made.labels), self.shape, |BatchOnDevice { pixels, labels }| {
+        let batch = HostBatch { pixels: &made.pixels, labels: &made.labels };
+        let batch = self.copy.with(batch, self.shape, |BatchOnDevice { pixels, labels }| {
             let normalized = pixels.f_to_kind(Kind::Float)?.f_sub_(mean)?.f_div_(deviation)?;
             let images = in_layout(&normalized.f_permute([0, 3, 1, 2])?, layout)?;
             let mut own = labels.f_empty_like()?;

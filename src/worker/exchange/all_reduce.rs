@@ -13,7 +13,7 @@ use crate::exchange::codec::Codec;
 use crate::exchange::coded_sums::CodedSums;
 use crate::exchange::collective::Collective;
 use crate::exchange::loss_scaler::LossScaler;
-use crate::exchange::memory::Shape;
+use crate::exchange::memory::MemoryShape;
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
@@ -83,7 +83,7 @@ fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session
         let (backend, sums) = (sink.name(), sink.sums());
         return Ok(Path { backend, sum_dtype: Some(Wire::Fp32), sums, in_place: false, sink: Box::new(sink) });
     }
-    let mut backend = select::new(exchange, Shape::gradients(elements, exchange.wire), session)?;
+    let mut backend = select::new(exchange, MemoryShape::gradients(elements, exchange.wire), session)?;
     Ok(Path {
         backend: backend.name(),
         sum_dtype: backend.sum_dtype(exchange.wire),

@@ -12,7 +12,7 @@ use crate::exchange::backend::{Backend, select};
 use crate::exchange::codec::{Codec, norm};
 use crate::exchange::coded::Coded;
 use crate::exchange::collective::{Collective, Place};
-use crate::exchange::memory::Shape;
+use crate::exchange::memory::MemoryShape;
 use crate::exchange::reducer::{GradientSink, SinkFacts};
 use crate::ffi::host_values::{bytes, bytes_mut, floats, floats_mut};
 use crate::job::session::Session;
@@ -58,7 +58,7 @@ impl CodedSums {
     ) -> Result<CodedSums> {
         let (rank, ranks) = (session.world.rank(), session.world.ranks());
         let words: usize = buckets.iter().map(|bucket| codec.code_bytes(bucket.len()) / WORD).sum();
-        let shape = Shape::gradients(words * ranks as usize, Wire::Fp32);
+        let shape = MemoryShape::gradients(words * ranks as usize, Wire::Fp32);
         let zeros = || Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu));
         Ok(CodedSums {
             codec,

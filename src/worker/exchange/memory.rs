@@ -5,39 +5,42 @@ use std::ops::Range;
 use anyhow::{Result, ensure};
 use ringmark_core::benchmark::exchange::Wire;
 use ringmark_core::host::memory;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 
+use crate::ffi::element::Element;
+use crate::ffi::group::Buffers;
 use crate::job::world::World;
 
 /// Size and types of a backend's memory.
 #[derive(Debug, Clone, Copy)]
-pub struct Shape {
+pub struct MemoryShape {
     /// Length of the wire and of the sums.
     pub elements: usize,
     /// Type of what is summed.
-    pub wire: Kind,
+    pub wire: Element,
     /// Type of the sums: the wire's, or fp32.
-    pub sums: Kind,
+    pub sums: Element,
     /// Whether what is summed may lie where the sums go.
     pub in_place: bool,
 }
 
-impl Shape {
+impl MemoryShape {
     /// Gradients on the wire `wire`, summed to fp32: in place where that is fp32 too.
-    pub fn gradients(elements: usize, wire: Wire) -> Shape {
-        let wire = kind(wire);
-        Shape { elements, wire, sums: Kind::Float, in_place: wire == Kind::Float }
+    pub fn gradients(elements: usize, wire: Wire) -> MemoryShape {
+        let wire = Element::from(wire);
+        MemoryShape { elements, wire, sums: Element::Float, in_place: wire == Element::Float }
     }
 
     /// An array of the type `wire`, and its sums of the same type beside it.
-    pub fn array(elements: usize, wire: Wire) -> Shape {
-        Shape { elements, wire: kind(wire), sums: kind(wire), in_place: false }
+    pub fn array(elements: usize, wire: Wire) -> MemoryShape {
+        let element = Element::from(wire);
+        MemoryShape { elements, wire: element, sums: element, in_place: false }
     }
 
     /// Refuses, with a message for the user, what the memory of this host cannot hold for all its ranks.
     pub fn check_fits(&self, world: &World) -> Result<()> {
-        let wire = if self.in_place { 0 } else { self.wire.elt_size_in_bytes() };
-        let bytes = (self.elements * (wire + self.sums.elt_size_in_bytes())) as f64;
+        let wire = if self.in_place { 0 } else { self.wire.bytes() };
+        let bytes = (self.elements * (wire + self.sums.bytes())) as f64;
         let (needed, available) = (bytes * f64::from(world.local_ranks()), memory::available().0 as f64);
         ensure!(
             needed <= available,
@@ -57,15 +60,6 @@ pub fn narrow(tensor: &Tensor, elements: &Range<usize>) -> Result<Tensor> {
     Ok(tensor.f_narrow(0, elements.start as i64, elements.len() as i64)?)
 }
 
-/// As libtorch calls it.
-pub fn kind(wire: Wire) -> Kind {
-    match wire {
-        Wire::Fp32 => Kind::Float,
-        Wire::Fp16 => Kind::Half,
-        Wire::Bf16 => Kind::BFloat16,
-    }
-}
-
 /// One rank's memory, flat.
 pub struct Memory {
     /// What this rank adds; the same tensor as `sums` where the shape says so. After the sum its content is undefined.
@@ -78,8 +72,8 @@ pub struct Memory {
 
 impl Memory {
     /// Memory of this process alone, zero.
-    pub fn private(shape: Shape, device: Device) -> Result<Memory> {
-        let zeros = |kind| Tensor::f_zeros([shape.elements as i64], (kind, device));
+    pub fn private(shape: MemoryShape, device: Device) -> Result<Memory> {
+        let zeros = |element: Element| Tensor::f_zeros([shape.elements as i64], (element.kind(), device));
         let sums = zeros(shape.sums)?;
         let wire = if shape.in_place { sums.shallow_clone() } else { zeros(shape.wire)? };
         Ok(Memory { wire, sums, in_place: shape.in_place })
@@ -91,8 +85,11 @@ impl Memory {
     }
 
     /// From where to where a library goes that sums one type: half precision is summed on the wire itself.
-    pub fn of_one_type(&self) -> (&Tensor, &Tensor) {
-        if self.wire.kind() == self.sums.kind() { (self.input(), &self.sums) } else { (&self.wire, &self.wire) }
+    pub fn of_one_type(&self) -> Buffers<'_> {
+        match self.wire.kind() == self.sums.kind() {
+            true => Buffers { input: self.input(), output: &self.sums },
+            false => Buffers::in_place(&self.wire),
+        }
     }
 
     /// After a library summed [`of_one_type`](Memory::of_one_type): leaves the sums in `sums`.

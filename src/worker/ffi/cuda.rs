@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::Library;
 use ringmark_core::dimension::DeviceChoice;
 
+pub use crate::ffi::driver::ComputeCapability;
 use crate::ffi::driver::{self, CudaVersion, DeviceFacts, DriverFacts};
 use crate::ffi::kernels::CompilerLibrary;
 use crate::ffi::libraries::{self, is_named, open};
@@ -119,9 +120,9 @@ fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), Stri
         ));
     }
     for device in &driver.devices {
-        let (major, minor) = device.compute_capability;
-        let too_old = runtime.major >= 13 && (major, minor) < (7, 5);
-        let too_new = (runtime.major, runtime.minor) < (12, 8) && major >= 10;
+        let capability = device.compute_capability;
+        let too_old = runtime.major >= 13 && capability < ComputeCapability::new(7, 5);
+        let too_new = (runtime.major, runtime.minor) < (12, 8) && capability.major >= 10;
         let fix = match (too_old, too_new) {
             (true, _) => OTHER_BUILD,
             (_, true) => {
@@ -130,7 +131,7 @@ fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), Stri
             _ => continue,
         };
         return Err(format!(
-            "{} has compute capability {major}.{minor}, for which libtorch's build for CUDA {runtime} has no kernels: {fix}",
+            "{} has compute capability {capability}, for which libtorch's build for CUDA {runtime} has no kernels: {fix}",
             device.name
         ));
     }
@@ -141,10 +142,9 @@ fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), Stri
 /// for all.
 fn described(driver: &DriverFacts) -> String {
     let DriverFacts { cuda, devices } = driver;
-    let first =
-        devices.first().map_or_else(String::new, |DeviceFacts { name, compute_capability: (major, minor), .. }| {
-            format!(" ({name}, compute capability {major}.{minor})")
-        });
+    let first = devices.first().map_or_else(String::new, |DeviceFacts { name, compute_capability, .. }| {
+        format!(" ({name}, compute capability {compute_capability})")
+    });
     let release = driver::release().map(|release| format!(" ({release})")).unwrap_or_default();
     let count = if devices.len() == 1 { "1 GPU".to_owned() } else { format!("{} GPUs", devices.len()) };
     format!("{count}{first} with a driver for CUDA {cuda}{release}")
@@ -227,7 +227,7 @@ mod tests {
     fn driver(cuda: (u32, u32), capabilities: &[(i32, i32)]) -> DriverFacts {
         let device = |capability: &(i32, i32)| DeviceFacts {
             name: "NVIDIA V100".to_owned(),
-            compute_capability: *capability,
+            compute_capability: ComputeCapability { major: capability.0, minor: capability.1 },
             bus_id: String::new(),
         };
         let cuda = CudaVersion { major: cuda.0, minor: cuda.1 };

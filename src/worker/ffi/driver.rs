@@ -51,13 +51,31 @@ impl fmt::Display for CudaVersion {
     }
 }
 
+/// Compute capability of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ComputeCapability {
+    pub major: i32,
+    pub minor: i32,
+}
+
+impl ComputeCapability {
+    pub const fn new(major: i32, minor: i32) -> ComputeCapability {
+        ComputeCapability { major, minor }
+    }
+}
+
+impl fmt::Display for ComputeCapability {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        write!(formatter, "{}.{}", self.major, self.minor)
+    }
+}
+
 /// What the driver says of one GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// `NVIDIA H100 80GB HBM3`.
     pub name: String,
-    /// Major and minor number.
-    pub compute_capability: (i32, i32),
+    pub compute_capability: ComputeCapability,
     /// `00000000:1b:00.0`: CUDA's own numbers follow CUDA_VISIBLE_DEVICES, those of other programs do not.
     pub bus_id: String,
 }
@@ -159,10 +177,10 @@ impl Driver {
         let name: Vec<u8> = name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
         Ok(DeviceFacts {
             name: String::from_utf8_lossy(&name).into_owned(),
-            compute_capability: (
-                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-            ),
+            compute_capability: ComputeCapability {
+                major: number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                minor: number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            },
             bus_id: format!(
                 "{:08x}:{:02x}:{:02x}.0",
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,

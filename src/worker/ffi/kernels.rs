@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, anyhow, bail};
 use libloading::os::unix::Library;
 
+use crate::ffi::driver::ComputeCapability;
+use crate::ffi::element::Element;
 use crate::ffi::libraries::open;
 use crate::ffi::shim::check;
 
@@ -35,26 +37,17 @@ impl KernelSet {
     }
 
     /// Returns true if it has kernels for a GPU of this compute capability.
-    pub fn serves(self, capability: (i32, i32)) -> bool {
-        self == KernelSet::Norm || capability >= (8, 0)
+    pub fn serves(self, capability: ComputeCapability) -> bool {
+        self == KernelSet::Norm || capability >= ComputeCapability::new(8, 0)
     }
 }
 
-/// Type of images and of their gradients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Element {
-    Half,
-    BFloat16,
-    Float,
-}
-
-impl Element {
-    fn definition(self) -> &'static str {
-        match self {
-            Element::Half => "-DELEMENT_HALF",
-            Element::BFloat16 => "-DELEMENT_BFLOAT16",
-            Element::Float => "-DELEMENT_FLOAT",
-        }
+/// Macro that selects the type of images and of their gradients.
+fn definition(element: Element) -> &'static str {
+    match element {
+        Element::Half => "-DELEMENT_HALF",
+        Element::BFloat16 => "-DELEMENT_BFLOAT16",
+        Element::Float => "-DELEMENT_FLOAT",
     }
 }
 
@@ -74,10 +67,10 @@ impl Compilation {
         compiler: CompilerLibrary,
         set: KernelSet,
         element: Element,
-        (major, minor): (i32, i32),
+        ComputeCapability { major, minor }: ComputeCapability,
     ) -> Result<Compilation> {
         let options = [&format!("--gpu-architecture=sm_{major}{minor}"), "--std=c++17", "-default-device"];
-        let options = options.into_iter().chain([element.definition()]).map(str::to_owned).collect();
+        let options = options.into_iter().chain([definition(element)]).map(str::to_owned).collect();
         Ok(Compilation {
             compiler: Compiler::new(compiler)?,
             source: PRELUDE.to_owned() + &set.sources().concat(),

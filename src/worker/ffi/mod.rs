@@ -5,8 +5,10 @@
 pub mod allocator;
 pub mod cuda;
 mod driver;
+pub mod element;
 pub mod exit;
 pub mod graph;
+pub mod group;
 pub mod host_array;
 pub mod host_values;
 pub mod kernels;

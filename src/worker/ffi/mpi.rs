@@ -10,13 +10,16 @@ use mpi::raw::AsRaw;
 use mpi::traits::Communicator;
 use tch::{Device, Kind, Tensor};
 
+use crate::ffi::element::Element;
+use crate::ffi::group::Buffers;
 use crate::ffi::mpi_calls::{Group, check, count, in_place, is_complete, start};
 use crate::ffi::mpi_parts::PartSums;
 pub use crate::ffi::mpi_parts::Root;
-use crate::ffi::sums::{self, Combination, Element};
+use crate::ffi::sums::{self, Combination};
 
 /// The sums and maxima that MPI lacks: of fp16 and of bfloat16, added in fp32 and rounded after every addition.
 pub struct Sums {
+    pub(super) rank: u32,
     half: ffi::MPI_Op,
     bfloat: ffi::MPI_Op,
     largest_half: ffi::MPI_Op,
@@ -29,6 +32,7 @@ pub struct Sums {
 unsafe impl Send for Sums {}
 
 /// What one call of MPI sums or moves.
+#[derive(Clone, Copy)]
 pub(super) struct Message {
     pub position: *mut c_void,
     pub count: c_int,
@@ -38,8 +42,8 @@ pub(super) struct Message {
 }
 
 impl Sums {
-    /// Registers the operations; MPI must be initialized.
-    pub fn new() -> Result<Sums> {
+    /// Registers the operations on `rank` of the job; MPI must be initialized.
+    pub fn new(rank: u32) -> Result<Sums> {
         let register = |function: ffi::MPI_User_function| -> Result<ffi::MPI_Op> {
             // SAFETY: a null handle, overwritten by MPI_Op_create.
             let mut operation = unsafe { std::mem::zeroed() };
@@ -48,6 +52,7 @@ impl Sums {
             Ok(operation)
         };
         Ok(Sums {
+            rank,
             half: register(Some(add_halves))?,
             bfloat: register(Some(add_bfloats))?,
             largest_half: register(Some(largest_halves))?,
@@ -56,9 +61,9 @@ impl Sums {
         })
     }
 
-    /// Sums `elements` of `input` over all ranks into `output`, which may be `input`. Both lie contiguous in host memory,
+    /// Sums `elements` of the input over all ranks into the output, which may be the input. Both lie contiguous in host memory,
     /// of one type, fp32, fp16 or bf16, and every rank calls this with the same elements.
-    pub fn all_reduce(&self, input: &Tensor, output: &Tensor, elements: Range<usize>) -> Result<()> {
+    pub fn all_reduce(&self, Buffers { input, output }: Buffers, elements: Range<usize>) -> Result<()> {
         ensure!(input.kind() == output.kind(), "MPI sums one type, not {:?} to {:?}", input.kind(), output.kind());
         let from = self.message(input, &elements)?.position.cast_const();
         let message = self.message(output, &elements)?;
@@ -72,7 +77,8 @@ impl Sums {
     /// Starts the sum of `elements` of `tensor` over `ranks`, in place and added in fp32. The tensor must live until the
     /// request is done.
     pub fn start_all_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group) -> Result<Request> {
-        let Message { position, count, kind, operation, element } = self.message(tensor, &elements)?;
+        let message = self.message(tensor, &elements)?;
+        let Message { position, count, kind, operation, element } = message;
         if element == Element::Float && ranks.parts() == 1 {
             let ranks = ranks.first.as_raw();
             // SAFETY: as in `all_reduce`; the memory stays until the request is done by the caller's promise.
@@ -80,12 +86,13 @@ impl Sums {
                 ffi::MPI_Iallreduce(in_place(), position, count, kind, operation, ranks, request)
             });
         }
-        self.start_parts(position, elements.len(), (kind, element), ranks, None)
+        self.start_parts(message, ranks, None)
     }
 
     /// The same, with the sums on the `root` alone; what the others have there is undefined afterwards.
     pub fn start_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group, root: Root) -> Result<Request> {
-        let Message { position, count, kind, operation, element } = self.message(tensor, &elements)?;
+        let message = self.message(tensor, &elements)?;
+        let Message { position, count, kind, operation, element } = message;
         if element == Element::Float && !root.straight {
             let is_root = ranks.first.rank() == root.rank;
             let ranks = ranks.first.as_raw();
@@ -95,7 +102,7 @@ impl Sums {
                 ffi::MPI_Ireduce(from, position, count, kind, operation, root.rank, ranks, request)
             });
         }
-        self.start_parts(position, elements.len(), (kind, element), ranks, Some(root))
+        self.start_parts(message, ranks, Some(root))
     }
 
     /// Starts sending `elements` of the root's `tensor` to all ranks of the group. As for a sum, the tensor must live until
@@ -131,16 +138,9 @@ impl Sums {
         })
     }
 
-    fn start_parts(
-        &self,
-        position: *mut c_void,
-        length: usize,
-        types: (ffi::MPI_Datatype, Element),
-        ranks: &Group,
-        root: Option<Root>,
-    ) -> Result<Request> {
+    fn start_parts(&self, message: Message, ranks: &Group, root: Option<Root>) -> Result<Request> {
         let combination = Combination { is_largest: self.is_largest, ..Combination::SUM };
-        let mut parts = Box::new(PartSums::new(position, length, types, combination, ranks, root)?);
+        let mut parts = Box::new(PartSums::new(message, combination, ranks, root)?);
         let handle = parts.exchange()?;
         Ok(Request { handle, parts: Some(parts), is_done: false })
     }

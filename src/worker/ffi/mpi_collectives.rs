@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use mpi::ffi;
 use tch::Tensor;
 
+use crate::ffi::group::{Buffers, Neighbors};
 use crate::ffi::mpi::{Message, Sums};
 use crate::ffi::mpi_calls::{check, count, in_place};
 
@@ -37,15 +38,10 @@ impl Parts {
 /// Every tensor lies contiguous in host memory, input and output of one type, fp32, fp16 or bf16, and every rank makes the
 /// same calls with the same elements. Input and output may be one where nothing else is said.
 impl Sums {
-    /// Sums `elements` of every rank's `input` into the `output` of the rank `root`.
-    pub fn reduce(
-        &self,
-        (input, output): (&Tensor, &Tensor),
-        elements: Range<usize>,
-        (rank, root): (u32, u32),
-    ) -> Result<()> {
-        let (from, to) = self.between(input, output, &elements)?;
-        let is_in_place = rank == root && from.position == to.position;
+    /// Sums `elements` of every rank's input into the output of the rank `root`.
+    pub fn reduce(&self, buffers: Buffers, elements: Range<usize>, root: u32) -> Result<()> {
+        let (from, to) = self.between(buffers, &elements)?;
+        let is_in_place = self.rank == root && from.position == to.position;
         let source = if is_in_place { in_place() } else { from.position.cast_const() };
         let Message { position, count, kind, operation, .. } = to;
         // SAFETY: `count` elements from both positions on belong to the tensors, and nobody else touches them now.
@@ -54,16 +50,16 @@ impl Sums {
         check("MPI_Reduce", status)
     }
 
-    /// Sums every rank's `input`, of which the rank numbered `rank` gets its part into its `output`. The parts lie where
+    /// Sums every rank's input, of which each rank gets its part into its output. The parts lie where
     /// they will: MPI wants them one behind the other, and they are copied together first.
-    pub fn reduce_scatter(&self, (input, output): (&Tensor, &Tensor), parts: &[Range<usize>], rank: u32) -> Result<()> {
+    pub fn reduce_scatter(&self, Buffers { input, output }: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let pieces: Vec<Tensor> = parts
             .iter()
             .map(|part| Ok(input.f_narrow(0, part.start as i64, part.len() as i64)?))
             .collect::<Result<_>>()?;
         let together = Tensor::f_cat(&pieces, 0)?;
         let from = self.message(&together, &(0..together.numel()))?.position.cast_const();
-        let Message { position, kind, operation, .. } = self.message(output, &parts[rank as usize])?;
+        let Message { position, kind, operation, .. } = self.message(output, &parts[self.rank as usize])?;
         let counts = Parts::new(parts)?.counts;
         // SAFETY: all parts' elements are in `together`, this rank's in `output`; there are as many parts as ranks.
         let status =
@@ -79,12 +75,12 @@ impl Sums {
         check("MPI_Bcast", status)
     }
 
-    /// Brings every rank's part of its `input` to every rank's `output`; this one is number `rank`.
-    pub fn all_gather(&self, (input, output): (&Tensor, &Tensor), parts: &[Range<usize>], rank: u32) -> Result<()> {
+    /// Brings every rank's part of its input to every rank's output.
+    pub fn all_gather(&self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let of_mpi = Parts::new(parts)?;
-        let (from, to) = self.between(input, output, &parts[rank as usize])?;
+        let (from, to) = self.between(buffers, &parts[self.rank as usize])?;
         let source = if from.position == to.position { in_place() } else { from.position.cast_const() };
-        let Message { position, kind, .. } = self.message(output, &of_mpi.span(parts))?;
+        let Message { position, kind, .. } = self.message(buffers.output, &of_mpi.span(parts))?;
         let Parts { counts, starts, .. } = &of_mpi;
         // SAFETY: every part lies in `output` from its start on, counted from the span's first element.
         let status = unsafe {
@@ -102,11 +98,11 @@ impl Sums {
         check("MPI_Allgatherv", status)
     }
 
-    /// Sends every rank its part of `input`, and puts what comes from a rank where that rank's part is in `output`, which
+    /// Sends every rank its part of the input, and puts what comes from a rank where that rank's part is in the output, which
     /// is another tensor.
-    pub fn all_to_all(&self, (input, output): (&Tensor, &Tensor), parts: &[Range<usize>]) -> Result<()> {
+    pub fn all_to_all(&self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let of_mpi = Parts::new(parts)?;
-        let (from, to) = self.between(input, output, &of_mpi.span(parts))?;
+        let (from, to) = self.between(buffers, &of_mpi.span(parts))?;
         let Parts { counts, starts, .. } = &of_mpi;
         // SAFETY: as in `all_gather`, of both tensors, which do not overlap by the caller's promise.
         let status = unsafe {
@@ -125,27 +121,23 @@ impl Sums {
         check("MPI_Alltoallv", status)
     }
 
-    /// Sends `elements` of `input` to one rank and receives as many from another into `output`, which is another tensor.
-    pub fn send_receive(
-        &self,
-        (input, output): (&Tensor, &Tensor),
-        elements: Range<usize>,
-        (to, from): (u32, u32),
-    ) -> Result<()> {
+    /// Sends `elements` of the input to the next rank and receives as many from the previous one into the output, which is
+    /// another tensor.
+    pub fn send_receive(&self, buffers: Buffers, elements: Range<usize>, neighbors: Neighbors) -> Result<()> {
         const TAG: c_int = 0;
-        let (sent, received) = self.between(input, output, &elements)?;
+        let (sent, received) = self.between(buffers, &elements)?;
         // SAFETY: as in `reduce`; the status is not wanted.
         let status = unsafe {
             ffi::MPI_Sendrecv(
                 sent.position.cast_const(),
                 sent.count,
                 sent.kind,
-                to as c_int,
+                neighbors.next as c_int,
                 TAG,
                 received.position,
                 received.count,
                 received.kind,
-                from as c_int,
+                neighbors.previous as c_int,
                 TAG,
                 ffi::RSMPI_COMM_WORLD,
                 ffi::RSMPI_STATUS_IGNORE,
@@ -154,7 +146,7 @@ impl Sums {
         check("MPI_Sendrecv", status)
     }
 
-    fn between(&self, input: &Tensor, output: &Tensor, elements: &Range<usize>) -> Result<(Message, Message)> {
+    fn between(&self, Buffers { input, output }: Buffers, elements: &Range<usize>) -> Result<(Message, Message)> {
         ensure!(input.kind() == output.kind(), "MPI has one type, not {:?} to {:?}", input.kind(), output.kind());
         Ok((self.message(input, elements)?, self.message(output, elements)?))
     }

@@ -9,8 +9,10 @@ use mpi::ffi;
 use mpi::raw::AsRaw;
 use mpi::traits::Communicator;
 
+use crate::ffi::element::Element;
+use crate::ffi::mpi::Message;
 use crate::ffi::mpi_calls::{Group, count, in_place, start};
-use crate::ffi::sums::{self, Combination, Element};
+use crate::ffi::sums::{self, Combination};
 
 /// Who gets the sums alone.
 #[derive(Debug, Clone, Copy)]
@@ -44,14 +46,14 @@ pub struct PartSums {
 }
 
 impl PartSums {
-    pub fn new(
-        position: *mut c_void,
-        length: usize,
-        (kind, element): (ffi::MPI_Datatype, Element),
+    pub(super) fn new(
+        message: Message,
         combination: Combination,
         ranks: &Group,
         root: Option<Root>,
     ) -> Result<PartSums> {
+        let Message { position, kind, element, .. } = message;
+        let length = message.count as usize;
         let (own, parts) = (ranks.first.rank() as usize, ranks.first.size() as usize);
         let border = |part: usize| match root {
             Some(Root { rank, straight: true }) => length * usize::from(part > rank as usize),

@@ -5,36 +5,26 @@ use std::ops::Range;
 
 use anyhow::{Result, ensure};
 use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
-use tch::Tensor;
+use ringmark_core::dimension::Reduction;
 
+use crate::ffi::group::{Buffers, GroupRank, Neighbors};
 use crate::ffi::nccl::Communicator;
-
-/// How values come together, as NCCL has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reduced {
-    /// Their sum.
-    Sum,
-    /// The largest.
-    Largest,
-    /// Their mean.
-    Mean,
-}
 
 /// Every tensor is contiguous on the communicator's device, input and output of one type, fp32, fp16 or bf16. They may be
 /// one tensor where nothing else is said. Every rank makes the same calls.
 impl Communicator {
-    /// From the next call on.
-    pub fn set_reduced(&mut self, reduced: Reduced) {
-        self.operation = match reduced {
-            Reduced::Sum => ncclRedOp_t::ncclSum,
-            Reduced::Largest => ncclRedOp_t::ncclMax,
-            Reduced::Mean => ncclRedOp_t::ncclAvg,
+    /// Sets the reduction of the next calls.
+    pub fn set_reduction(&mut self, reduction: Reduction) {
+        self.operation = match reduction {
+            Reduction::Sum => ncclRedOp_t::ncclSum,
+            Reduction::Max => ncclRedOp_t::ncclMax,
+            Reduction::Avg => ncclRedOp_t::ncclAvg,
         };
     }
 
-    /// `elements` of `input` over all ranks into the same elements of every `output`.
-    pub fn all_reduce(&mut self, (input, output): (&Tensor, &Tensor), elements: Range<usize>) -> Result<()> {
-        let (kind, from, to) = self.between(input, output, &elements, &elements)?;
+    /// Reduces `elements` of the input over all ranks into the same elements of every output.
+    pub fn all_reduce(&mut self, buffers: Buffers, elements: Range<usize>) -> Result<()> {
+        let (kind, from, to) = self.between(buffers, &elements, &elements)?;
         let (all_reduce, count) = (self.nccl.collectives.all_reduce, elements.len());
         // SAFETY: as many contiguous elements of `kind` on this communicator's device, alive by the caller's promise.
         let status = unsafe { all_reduce(from, to, count, kind, self.operation, self.handle, self.stream_handle) };
@@ -42,8 +32,8 @@ impl Communicator {
     }
 
     /// The same into the root's `output` alone.
-    pub fn reduce(&mut self, (input, output): (&Tensor, &Tensor), elements: Range<usize>, root: u32) -> Result<()> {
-        let (kind, from, to) = self.between(input, output, &elements, &elements)?;
+    pub fn reduce(&mut self, buffers: Buffers, elements: Range<usize>, root: u32) -> Result<()> {
+        let (kind, from, to) = self.between(buffers, &elements, &elements)?;
         let (reduce, count, root) = (self.nccl.collectives.reduce, elements.len(), root as c_int);
         // SAFETY: as in `all_reduce`.
         let status = unsafe { reduce(from, to, count, kind, self.operation, root, self.handle, self.stream_handle) };
@@ -51,9 +41,9 @@ impl Communicator {
     }
 
     /// `input` over all ranks, of which each gets its part: parts of one length, one behind the other.
-    pub fn reduce_scatter(&mut self, (input, output): (&Tensor, &Tensor), parts: &[Range<usize>]) -> Result<()> {
+    pub fn reduce_scatter(&mut self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let own = &parts[self.rank as usize];
-        let (kind, from, to) = self.between(input, output, &span(parts), own)?;
+        let (kind, from, to) = self.between(buffers, &span(parts), own)?;
         let (reduce_scatter, count) = (self.nccl.collectives.reduce_scatter, own.len());
         // SAFETY: as in `all_reduce`; `input` holds `count` elements for every rank.
         let status = unsafe { reduce_scatter(from, to, count, kind, self.operation, self.handle, self.stream_handle) };
@@ -61,8 +51,8 @@ impl Communicator {
     }
 
     /// `elements` of the root's `input` into every `output`.
-    pub fn broadcast(&mut self, (input, output): (&Tensor, &Tensor), elements: Range<usize>, root: u32) -> Result<()> {
-        let (kind, from, to) = self.between(input, output, &elements, &elements)?;
+    pub fn broadcast(&mut self, buffers: Buffers, elements: Range<usize>, root: u32) -> Result<()> {
+        let (kind, from, to) = self.between(buffers, &elements, &elements)?;
         let (broadcast, count, root) = (self.nccl.collectives.broadcast, elements.len(), root as c_int);
         // SAFETY: as in `all_reduce`.
         let status = unsafe { broadcast(from, to, count, kind, root, self.handle, self.stream_handle) };
@@ -70,9 +60,9 @@ impl Communicator {
     }
 
     /// Every rank's part of its `input` into every `output`: parts of one length, one behind the other.
-    pub fn all_gather(&mut self, (input, output): (&Tensor, &Tensor), parts: &[Range<usize>]) -> Result<()> {
+    pub fn all_gather(&mut self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let own = &parts[self.rank as usize];
-        let (kind, from, to) = self.between(input, output, own, &span(parts))?;
+        let (kind, from, to) = self.between(buffers, own, &span(parts))?;
         let (all_gather, count) = (self.nccl.collectives.all_gather, own.len());
         // SAFETY: as in `all_reduce`; `output` has room for `count` elements of every rank.
         let status = unsafe { all_gather(from, to, count, kind, self.handle, self.stream_handle) };
@@ -80,20 +70,18 @@ impl Communicator {
     }
 
     /// Sends each rank its part of `input`, and takes what comes from it to the same place of `output`, another tensor.
-    pub fn all_to_all(&mut self, (input, output): (&Tensor, &Tensor), parts: &[Range<usize>]) -> Result<()> {
+    pub fn all_to_all(&mut self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         self.in_group(|communicator| {
-            parts
-                .iter()
-                .zip(0..)
-                .try_for_each(|(part, rank)| communicator.send_and_receive((input, output), part.clone(), (rank, rank)))
+            parts.iter().zip(0..).try_for_each(|(part, rank)| {
+                communicator.send_and_receive(buffers, part.clone(), Neighbors { next: rank, previous: rank })
+            })
         })
     }
 
     /// Sends `elements` of `input` to the next rank and receives as many from the one before into `output`, another tensor.
-    pub fn send_receive(&mut self, arrays: (&Tensor, &Tensor), elements: Range<usize>) -> Result<()> {
-        let (rank, ranks) = (self.rank, self.ranks);
-        let neighbours = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
-        self.in_group(|communicator| communicator.send_and_receive(arrays, elements, neighbours))
+    pub fn send_receive(&mut self, buffers: Buffers, elements: Range<usize>) -> Result<()> {
+        let neighbors = GroupRank { rank: self.rank, ranks: self.ranks }.in_ring();
+        self.in_group(|communicator| communicator.send_and_receive(buffers, elements, neighbors))
     }
 
     /// Makes what `calls` enqueue one operation.
@@ -109,11 +97,11 @@ impl Communicator {
 
     fn send_and_receive(
         &mut self,
-        (input, output): (&Tensor, &Tensor),
+        buffers: Buffers,
         elements: Range<usize>,
-        (next, previous): (u32, u32),
+        Neighbors { next, previous }: Neighbors,
     ) -> Result<()> {
-        let (kind, from, to) = self.between(input, output, &elements, &elements)?;
+        let (kind, from, to) = self.between(buffers, &elements, &elements)?;
         let (send, receive, count) = (self.nccl.collectives.send, self.nccl.collectives.receive, elements.len());
         // SAFETY: as in `all_reduce`.
         let status = unsafe { send(from, count, kind, next as c_int, self.handle, self.stream_handle) };
@@ -126,8 +114,7 @@ impl Communicator {
     /// Type, and where `read` begins in the input and `written` in the output.
     fn between(
         &self,
-        input: &Tensor,
-        output: &Tensor,
+        Buffers { input, output }: Buffers,
         read: &Range<usize>,
         written: &Range<usize>,
     ) -> Result<(ncclDataType_t, *const c_void, *mut c_void)> {

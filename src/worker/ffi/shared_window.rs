@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
+use crate::ffi::element::Element;
 use crate::ffi::streaming;
-use crate::ffi::sums::{self, Combination, Element};
+use crate::ffi::sums::{self, Combination};
 
 /// Counters that ranks can wait on.
 pub const COUNTERS: usize = 1024;
@@ -99,6 +100,27 @@ pub enum Array {
     Sums,
 }
 
+/// Arrays of a transfer between ranks: source and destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    pub from: Array,
+    pub to: Array,
+}
+
+/// An array of a rank of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankArray {
+    pub rank: usize,
+    pub array: Array,
+}
+
+/// The memory of a window, as another process opens it.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedFile {
+    pub process: u32,
+    pub descriptor: i32,
+}
+
 /// The window as one rank sees it.
 pub struct Window {
     layout: WindowLayout,
@@ -132,10 +154,10 @@ impl Window {
         Ok(window)
     }
 
-    /// Opens rank 0's window as rank `own` of the host: its process and [`descriptor`](Window::descriptor) there.
+    /// Opens rank 0's window as rank `own` of the host.
     pub fn open(
         layout: WindowLayout,
-        (process, descriptor): (u32, i32),
+        SharedFile { process, descriptor }: SharedFile,
         mark: u64,
         own: usize,
         may_watch: bool,
@@ -190,9 +212,9 @@ impl Window {
         }
     }
 
-    /// By which [`open`](Window::open) finds this window.
-    pub fn descriptor(&self) -> i32 {
-        self.file.as_raw_fd()
+    /// Returns what [`open`](Window::open) finds this window by.
+    pub fn shared_file(&self) -> SharedFile {
+        SharedFile { process: std::process::id(), descriptor: self.file.as_raw_fd() }
     }
 
     /// This rank's array as a tensor, `[elements]`. It lives as long as the process: the mapping is never undone.
@@ -262,7 +284,7 @@ impl Window {
     pub fn combine(
         &self,
         combination: Combination,
-        (from, to): (Array, Array),
+        Transfer { from, to }: Transfer,
         elements: Range<usize>,
         receivers: Range<usize>,
         streaming: bool,
@@ -281,7 +303,7 @@ impl Window {
 
     /// Copies `elements` of this rank's `from`, times `factor`, to the `to` of each of the ranks `receivers`, as
     /// [`combine`](Window::combine) does.
-    pub fn spread(&self, factor: f32, (from, to): (Array, Array), elements: Range<usize>, receivers: &[usize]) {
+    pub fn spread(&self, factor: f32, Transfer { from, to }: Transfer, elements: Range<usize>, receivers: &[usize]) {
         if receivers.is_empty() {
             return;
         }
@@ -296,29 +318,31 @@ impl Window {
         }
     }
 
-    /// Copies `elements` of the `from` of `rank` to this rank's `to`, from element `start` on. The caller's promise is that
+    /// Copies `elements` of `source` to this rank's `to`, from element `start` on. The caller's promise is that
     /// of [`combine`](Window::combine).
-    pub fn fetch(&self, (from, rank): (Array, usize), elements: Range<usize>, to: Array, start: usize) {
-        assert_eq!(self.element(from), self.element(to), "a copy has one type");
+    pub fn fetch(&self, source: RankArray, elements: Range<usize>, to: Array, start: usize) {
+        let RankArray { rank, array } = source;
+        assert_eq!(self.element(array), self.element(to), "a copy has one type");
         let length = elements.len();
         let place = |array| if self.layout.is_shared { Array::Sums } else { array };
-        let is_apart = rank != self.own || place(from) != place(to);
+        let is_apart = rank != self.own || place(array) != place(to);
         assert!(
             is_apart || start == elements.start || elements.end <= start || start + length <= elements.start,
             "{elements:?} to {start} of one array"
         );
-        let source = self.address(from, rank, elements);
+        let source = self.address(array, rank, elements);
         let target = self.address(to, self.own, start..start + length).cast_mut();
         // SAFETY: `address` checked the bounds of both, and they are one place or apart, as was checked above: every array of every
         // rank has its own place.
         unsafe { streaming::copy(source, target, length * self.element(to).bytes()) };
     }
 
-    /// Copies `elements` of the `from` of `rank` to the same place of `tensor`, which is as long and of the same type.
-    pub fn read(&self, (from, rank): (Array, usize), elements: Range<usize>, tensor: &Tensor) -> Result<()> {
-        let position = self.position(from, &elements, tensor)?;
-        let bytes = elements.len() * self.element(from).bytes();
-        let source = self.address(from, rank, elements);
+    /// Copies `elements` of `source` to the same place of `tensor`, which is as long and of the same type.
+    pub fn read(&self, source: RankArray, elements: Range<usize>, tensor: &Tensor) -> Result<()> {
+        let RankArray { rank, array } = source;
+        let position = self.position(array, &elements, tensor)?;
+        let bytes = elements.len() * self.element(array).bytes();
+        let source = self.address(array, rank, elements);
         // SAFETY: both were checked to hold the elements. They are one place or apart: a tensor as long as the array, at the
         // same element, is the array itself or other memory.
         unsafe { streaming::copy(source, position, bytes) };
@@ -361,7 +385,7 @@ impl Window {
     pub fn combine_posted(
         &self,
         combination: Combination,
-        (from, to): (Array, Array),
+        Transfer { from, to }: Transfer,
         elements: Range<usize>,
         offset: usize,
     ) {
@@ -384,11 +408,7 @@ impl Window {
     }
 
     fn kind(&self, array: Array) -> Kind {
-        match self.element(array) {
-            Element::Float => Kind::Float,
-            Element::Half => Kind::Half,
-            Element::BFloat16 => Kind::BFloat16,
-        }
+        self.element(array).kind()
     }
 
     fn element(&self, array: Array) -> Element {
@@ -435,11 +455,13 @@ mod tests {
     const LAYOUT: WindowLayout =
         WindowLayout { ranks: 3, elements: 5000, wire: Element::BFloat16, sums: Element::Float, is_shared: false };
 
+    const SUM: Transfer = Transfer { from: Array::Wire, to: Array::Sums };
+
     fn windows(layout: WindowLayout) -> Vec<Window> {
         let first = Window::create(layout, 7, false).expect("a window");
-        let process = (std::process::id(), first.descriptor());
+        let file = first.shared_file();
         let others: Vec<Window> =
-            (1..layout.ranks).map(|own| Window::open(layout, process, 7, own, false).expect("rank 0's")).collect();
+            (1..layout.ranks).map(|own| Window::open(layout, file, 7, own, false).expect("rank 0's")).collect();
         std::iter::once(first).chain(others).collect()
     }
 
@@ -449,12 +471,12 @@ mod tests {
         for (rank, window) in windows.iter().enumerate() {
             let _ = window.tensor(Array::Wire).fill_((rank + 1) as i64);
         }
-        windows[1].combine(Combination::SUM, (Array::Wire, Array::Sums), 10..4990, 0..3, true);
+        windows[1].combine(Combination::SUM, SUM, 10..4990, 0..3, true);
         for window in &windows {
             let sums = window.tensor(Array::Sums);
             assert_eq!([9, 10, 4989, 4990].map(|index| sums.double_value(&[index])), [0.0, 6.0, 6.0, 0.0]);
         }
-        windows[2].spread(2.0, (Array::Wire, Array::Sums), 0..2, &[0]);
+        windows[2].spread(2.0, SUM, 0..2, &[0]);
         assert_eq!(windows[0].tensor(Array::Sums).double_value(&[1]), 6.0);
     }
 
@@ -464,16 +486,16 @@ mod tests {
         for (rank, window) in windows.iter().enumerate() {
             let _ = window.tensor(Array::Wire).fill_((rank + 1) as i64);
         }
-        windows[0].fetch((Array::Wire, 2), 10..20, Array::Sums, 4000);
+        windows[0].fetch(RankArray { rank: 2, array: Array::Wire }, 10..20, Array::Sums, 4000);
         let sums = windows[0].tensor(Array::Sums);
         assert_eq!([3999, 4000, 4009, 4010].map(|index| sums.double_value(&[index])), [0.0, 3.0, 3.0, 0.0]);
         let weights = Tensor::zeros([5000], (Kind::Float, Device::Cpu));
-        windows[1].read((Array::Sums, 0), 4000..4005, &weights).expect("it is like the sums");
+        windows[1].read(RankArray { rank: 0, array: Array::Sums }, 4000..4005, &weights).expect("it is like the sums");
         assert_eq!([3999, 4004, 4005].map(|index| weights.double_value(&[index])), [0.0, 3.0, 0.0]);
         windows[1].write(&weights, 4004..4006, Array::Sums).expect("it is like the sums");
         assert_eq!([4003, 4004].map(|index| windows[1].tensor(Array::Sums).double_value(&[index])), [0.0, 3.0]);
         let shorter = weights.narrow(0, 0, 10);
-        assert!(windows[1].read((Array::Sums, 0), 0..5, &shorter).is_err());
+        assert!(windows[1].read(RankArray { rank: 0, array: Array::Sums }, 0..5, &shorter).is_err());
     }
 
     #[test]
@@ -483,7 +505,7 @@ mod tests {
             let _ = window.tensor(Array::Sums).fill_((rank + 1) as i64);
             window.post(Array::Sums, 7..10, 128);
         }
-        windows[0].combine_posted(Combination::SUM, (Array::Sums, Array::Sums), 7..10, 128);
+        windows[0].combine_posted(Combination::SUM, Transfer { from: Array::Sums, to: Array::Sums }, 7..10, 128);
         let sums = windows[0].tensor(Array::Sums);
         assert_eq!([6, 7, 9, 10].map(|index| sums.double_value(&[index])), [1.0, 6.0, 6.0, 1.0]);
     }
@@ -513,9 +535,9 @@ mod tests {
     #[test]
     fn a_stranger_s_window_is_refused() {
         let first = Window::create(LAYOUT, 7, false).expect("a window");
-        let process = (std::process::id(), first.descriptor());
-        let error = Window::open(LAYOUT, process, 8, 1, false).err().expect("another mark").to_string();
+        let file = first.shared_file();
+        let error = Window::open(LAYOUT, file, 8, 1, false).err().expect("another mark").to_string();
         assert!(error.contains("is not the window"), "{error}");
-        assert!(Window::open(WindowLayout { ranks: 2, ..LAYOUT }, process, 7, 1, false).is_err());
+        assert!(Window::open(WindowLayout { ranks: 2, ..LAYOUT }, file, 7, 1, false).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! The libtorch calls of `shim.cpp`, safe: arguments checked, messages turned into errors.
 
+use crate::ffi::element::Element;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 
@@ -462,23 +463,14 @@ impl Drop for InferenceMode {
     }
 }
 
-/// Type that autocast computes in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AutocastType {
-    /// IEEE half precision.
-    Half,
-    /// bfloat16.
-    BFloat16,
-}
-
 /// Runs `body` under autocast of this thread and drops the cast weights after it; without a type just runs it.
-pub fn with_autocast<R>(is_cuda: bool, kind: Option<AutocastType>, body: impl FnOnce() -> Result<R>) -> Result<R> {
-    let Some(kind) = kind else {
+pub fn with_autocast<R>(is_cuda: bool, element: Option<Element>, body: impl FnOnce() -> Result<R>) -> Result<R> {
+    let Some(element) = element else {
         return body();
     };
     let switch = |enabled: bool| {
         // SAFETY: plain numbers.
-        check(unsafe { ringmark_autocast(is_cuda.into(), enabled.into(), (kind == AutocastType::Half).into()) })
+        check(unsafe { ringmark_autocast(is_cuda.into(), enabled.into(), (element == Element::Half).into()) })
     };
     switch(true)?;
     let result = body();

@@ -4,31 +4,11 @@
 
 use half::{bf16, f16};
 
+use crate::ffi::element::Element;
 use crate::ffi::streaming::{fence, stream, stream_two};
 
 /// Elements of a block: 8 kB of fp32.
 const BLOCK: usize = 2048;
-
-/// Type of an array's elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Element {
-    /// IEEE single precision.
-    Float,
-    /// IEEE half precision.
-    Half,
-    /// bfloat16.
-    BFloat16,
-}
-
-impl Element {
-    /// Size of one.
-    pub fn bytes(self) -> usize {
-        match self {
-            Element::Float => 4,
-            Element::Half | Element::BFloat16 => 2,
-        }
-    }
-}
 
 /// How the values of several arrays become one.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ringmark_core::dimension::{DeviceChoice, DeviceKind, Dtype};
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::cuda::{Cuda, NoCuda};
+use crate::ffi::cuda::{ComputeCapability, Cuda, NoCuda};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::shim;
 use crate::host::facts;
@@ -31,7 +31,7 @@ pub struct DeviceOfRank {
     /// Of a GPU, as nvidia-smi takes it.
     pub bus_id: Option<String>,
     /// Of a GPU.
-    pub compute_capability: Option<(i32, i32)>,
+    pub compute_capability: Option<ComputeCapability>,
 }
 
 impl DeviceOfRank {
@@ -87,8 +87,8 @@ impl DeviceOfRank {
     pub fn check_dtype(&self, dtype: Dtype) -> Result<()> {
         match (dtype, self.compute_capability) {
             // Below it bf16 is computed in fp32, and takes longer than that.
-            (Dtype::Tf32 | Dtype::Bf16, Some(capability @ (major, minor))) if capability < (8, 0) => bail!(
-                "--dtype {dtype} needs compute capability 8.0, {} has {major}.{minor}: choose fp32 or fp16",
+            (Dtype::Tf32 | Dtype::Bf16, Some(capability)) if capability < ComputeCapability::new(8, 0) => bail!(
+                "--dtype {dtype} needs compute capability 8.0, {} has {capability}: choose fp32 or fp16",
                 self.name
             ),
             _ => Ok(()),
@@ -109,13 +109,13 @@ fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
     );
     let facts = &cuda.devices[index];
     shim::set_device(index)?;
-    let (major, minor) = facts.compute_capability;
     computes(index).with_context(|| {
         format!(
-            "GPU {index} of host {}, {} of compute capability {major}.{minor}, does not compute: look at nvidia-smi and \
+            "GPU {index} of host {}, {} of compute capability {}, does not compute: look at nvidia-smi and \
              dmesg, or choose --device cpu",
             world.host(),
-            facts.name
+            facts.name,
+            facts.compute_capability
         )
     })?;
     tch::Cuda::cudnn_set_benchmark(true);

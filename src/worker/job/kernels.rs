@@ -8,7 +8,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use ringmark_core::dimension::{Dtype, KernelsChoice, Layout};
 use ringmark_core::file::{sha256, whole_file};
 
-use crate::ffi::kernels::{Compilation, CompilerLibrary, Element, KernelSet, LoadedKernels};
+use crate::ffi::cuda::ComputeCapability;
+use crate::ffi::element::Element;
+use crate::ffi::kernels::{Compilation, CompilerLibrary, KernelSet, LoadedKernels};
 use crate::host::facts;
 use crate::job::session::Session;
 
@@ -48,11 +50,7 @@ pub fn start(choice: KernelsChoice, dtype: Dtype, layout: Layout, session: &Sess
         ensure!(choice == KernelsChoice::Auto, "--kernels {choice} needs --layout nhwc");
         return Ok(None);
     }
-    let element = match dtype {
-        Dtype::Fp16 => Element::Half,
-        Dtype::Bf16 => Element::BFloat16,
-        Dtype::Fp32 | Dtype::Tf32 => Element::Float,
-    };
+    let element = Element::from(dtype);
     let compiler = session.compiler;
     let spawn = |set| {
         let thread = thread::Builder::new().name("kernels".to_owned());
@@ -97,7 +95,7 @@ fn image(
     compiler: Option<CompilerLibrary>,
     set: KernelSet,
     element: Element,
-    capability: (i32, i32),
+    capability: ComputeCapability,
 ) -> Result<CachedImage> {
     let compiler = compiler.context("there is no NVRTC (libnvrtc.so of CUDA)")?;
     let compilation = Compilation::new(compiler, set, element, capability)?;

@@ -7,6 +7,7 @@ use anyhow::Result;
 use ringmark_core::dimension::{Dtype, Seconds, TeraflopsPerSecond};
 use tch::{Device, Kind, Tensor};
 
+use crate::ffi::element::Element;
 use crate::job::world::World;
 use crate::measure::mark::Mark;
 
@@ -39,11 +40,7 @@ pub fn rates(world: &World, device: Device, dtype: Dtype, run: Seconds) -> Vec<T
 
 /// In 1e12 operations a second.
 fn rate(device: Device, dtype: Dtype, budget: Duration) -> Result<f64> {
-    let kind = match dtype {
-        Dtype::Fp32 | Dtype::Tf32 => Kind::Float,
-        Dtype::Fp16 => Kind::Half,
-        Dtype::Bf16 => Kind::BFloat16,
-    };
+    let kind = Element::from(dtype).kind();
     let _no_gradient = tch::no_grad_guard();
     // Random: constant numbers cost a GPU less power, and it would run faster than with a network's.
     let random = |size| Tensor::f_rand([size, size], (Kind::Float, device))?.f_to_kind(kind);

@@ -6,11 +6,12 @@ use anyhow::{Result, ensure};
 use ringmark_core::dimension::Dtype;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::shim::{self, AutocastType};
+use crate::ffi::element::Element;
+use crate::ffi::shim;
 
 /// The rounding of one run.
 pub struct Precision {
-    autocast: Option<AutocastType>,
+    autocast: Option<Element>,
     is_cuda: bool,
 }
 
@@ -23,20 +24,13 @@ impl Precision {
             "--dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank computes on the CPU: choose fp32 or bf16"
         );
         shim::allow_tf32(dtype == Dtype::Tf32)?;
-        let autocast = match dtype {
-            Dtype::Fp32 | Dtype::Tf32 => None,
-            Dtype::Fp16 => Some(AutocastType::Half),
-            Dtype::Bf16 => Some(AutocastType::BFloat16),
-        };
+        let autocast = Some(Element::from(dtype)).filter(|element| *element != Element::Float);
         Ok(Precision { autocast, is_cuda })
     }
 
     /// Type that convolutions and products compute in, where it is not fp32.
     pub fn compute(&self) -> Option<Kind> {
-        self.autocast.map(|kind| match kind {
-            AutocastType::Half => Kind::Half,
-            AutocastType::BFloat16 => Kind::BFloat16,
-        })
+        self.autocast.map(Element::kind)
     }
 
     /// Runs the forward pass as the dtype wants it.

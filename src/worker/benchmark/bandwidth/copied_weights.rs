@@ -49,11 +49,13 @@ mod tests {
     use tch::{Device, Kind};
 
     use super::*;
+    use crate::ffi::group::GroupRank;
 
     #[test]
     fn weights_that_miss_a_step_or_a_rank_are_found() {
         let elements = 1_500_000;
-        let values = |rank| Values::random(elements, (rank, 2), Kind::Float, Device::Cpu).expect("made");
+        let values =
+            |rank| Values::random(elements, GroupRank { rank, ranks: 2 }, Kind::Float, Device::Cpu).expect("made");
         let mut copy = CopiedWeights::new(&values(0), 0.01, 2).expect("made");
         let floats = || Tensor::zeros([elements as i64], (Kind::Float, Device::Cpu));
         let (mut weights, gradient) = (floats(), floats());

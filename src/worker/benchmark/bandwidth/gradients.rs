@@ -18,6 +18,7 @@ use crate::exchange::memory;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::{ExchangeRequest, UpdateRule};
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters, strategy};
+use crate::ffi::element::Element;
 use crate::ffi::shim::GradientObserver;
 use crate::job::heartbeat;
 use crate::job::session::Session;
@@ -72,11 +73,11 @@ impl<'a> GradientBench<'a> {
             memory::narrow(&weights, &range)
         };
         let tensors = lengths.iter().map(tensor).collect::<Result<_>>()?;
-        let place = rank_among(config, world);
-        let values = Values::random(elements, place, memory::kind(config.exchange.wire), device)?;
+        let rank = rank_among(config, world);
+        let values = Values::random(elements, rank, Element::from(config.exchange.wire).kind(), device)?;
         let copy = match config.optimizer {
             OptimizerChoice::None => None,
-            OptimizerChoice::Sgd => Some(CopiedWeights::new(&values, LEARNING_RATE, place.1)?),
+            OptimizerChoice::Sgd => Some(CopiedWeights::new(&values, LEARNING_RATE, rank.ranks)?),
         };
         heartbeat::enter(Stage::Connecting);
         let parameters = Parameters { weights, rounded: None, tensors, ready_from: ReadyFrom::Caller };

@@ -14,7 +14,8 @@ use crate::benchmark::bandwidth::task::{Comes, Task};
 use crate::benchmark::bandwidth::timing::{self, element, rank_among};
 use crate::benchmark::bandwidth::values::{self, Compared, Values};
 use crate::exchange::backend::{Backend, select};
-use crate::exchange::memory::{Memory, Shape, narrow};
+use crate::exchange::memory::{Memory, MemoryShape, narrow};
+use crate::ffi::group::GroupRank;
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
@@ -29,7 +30,7 @@ pub struct Bench<'a> {
     backend: Box<dyn Backend>,
     content: Content,
     /// This rank among those that exchange: ranks that exchange nothing are each alone.
-    place: (u32, u32),
+    rank: GroupRank,
     tracer: Option<Tracer<'a>>,
 }
 
@@ -45,20 +46,20 @@ impl<'a> Bench<'a> {
     /// Called by all ranks together.
     pub fn new(config: &'a BandwidthConfig, session: &'a Session<'a>) -> Result<Bench<'a>> {
         let (world, device) = (session.world, session.device());
-        let place = rank_among(config, world);
-        let largest = config.arrays_among(place.1).iter().map(|size| size.elements).max().unwrap_or(0);
-        let shape = Shape::array(largest as usize, config.exchange.wire);
+        let rank = rank_among(config, world);
+        let largest = config.arrays_among(rank.ranks).iter().map(|size| size.elements).max().unwrap_or(0);
+        let shape = MemoryShape::array(largest as usize, config.exchange.wire);
         let mut backend = select::new(&config.exchange, shape, session)?;
         backend.set_reduction(config.reduction);
         let content = match config.operation.reduces() {
             true => {
-                let types = (shape.wire, config.reduction);
-                Content::Reduced(Values::whole(shape.elements, place, types, device, config.check)?)
+                let (elements, wire) = (shape.elements, shape.wire.kind());
+                Content::Reduced(Values::whole(elements, rank, wire, config.reduction, device, config.check)?)
             }
-            false => Content::Moved(Moved::new(shape.wire, device)?),
+            false => Content::Moved(Moved::new(shape.wire.kind(), device)?),
         };
         let tracer = timing::tracer(config, session)?;
-        Ok(Bench { config, device, backend, content, place, tracer })
+        Ok(Bench { config, device, backend, content, rank, tracer })
     }
 
     /// What exchanges.
@@ -68,7 +69,7 @@ impl<'a> Bench<'a> {
 
     /// One size, out of place and in place.
     pub fn size(&mut self, size: ArraySize, world: &World) -> Result<MessageResult> {
-        let task = Task::new(self.config.operands(), size, self.place);
+        let task = Task::new(self.config.operands(), size, self.rank);
         let out_of_place = self.measure_size(&task, false, world)?;
         let in_place = self.measure_size(&task, true, world)?;
         Ok(MessageResult {
@@ -83,7 +84,7 @@ impl<'a> Bench<'a> {
 
     /// Every size in turn.
     pub fn sizes(&self) -> Vec<ArraySize> {
-        self.config.arrays_among(self.place.1)
+        self.config.arrays_among(self.rank.ranks)
     }
 
     /// Does it as often as was asked, call by call, and in a row where calls can be enqueued.
@@ -171,7 +172,7 @@ impl<'a> Bench<'a> {
         values::poison(&memory.sums, task.elements)?;
         match &self.content {
             Content::Reduced(values) => values.fill(input, task.elements, iteration),
-            Content::Moved(moved) => moved.fill(input, task.own.clone(), self.place.0, iteration),
+            Content::Moved(moved) => moved.fill(input, task.own.clone(), self.rank.rank, iteration),
         }
     }
 

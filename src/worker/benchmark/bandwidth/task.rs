@@ -8,6 +8,7 @@ use ringmark_core::dimension::{Operands, Operation};
 
 use crate::benchmark::bandwidth::moved::Origin;
 use crate::exchange::collective::{Collective, Place, Route, divided};
+use crate::ffi::group::GroupRank;
 
 /// What is measured.
 #[derive(Debug)]
@@ -31,8 +32,9 @@ pub enum Comes {
 }
 
 impl Task {
-    /// The operation on an array of this size, by rank number `rank` of `ranks`.
-    pub fn new(operands: Operands, size: ArraySize, (rank, ranks): (u32, u32)) -> Task {
+    /// The operation on an array of this size, on rank `own_rank`.
+    pub fn new(operands: Operands, size: ArraySize, own_rank: GroupRank) -> Task {
+        let GroupRank { rank, ranks } = own_rank;
         let elements = size.elements as usize;
         let (all, root, place) = (0..elements, operands.root, Place::Memory);
         let parts = divided(0..elements, ranks, 1);
@@ -55,7 +57,7 @@ impl Task {
             Operation::Broadcast => (if rank == root { all.clone() } else { nothing }, whole(root)),
             Operation::AllGather => (part.clone(), every_part(|place, _| place.start)),
             Operation::Alltoall => (all.clone(), every_part(|_, own| own)),
-            Operation::Sendrecv => (all.clone(), whole((rank + ranks - 1) % ranks)),
+            Operation::Sendrecv => (all.clone(), whole(own_rank.in_ring().previous)),
         };
         let collective = match operands.operation {
             Operation::AllReduce => Collective::AllReduce { elements: all },
@@ -80,7 +82,7 @@ mod tests {
     fn task(operation: Operation, rank: u32) -> Task {
         let operands = Operands { operation, reduction: Reduction::Sum, root: 2 };
         let count = if operation.is_divided() { 4 } else { 12 };
-        Task::new(operands, ArraySize { bytes: Bytes(48), count, elements: 12 }, (rank, 3))
+        Task::new(operands, ArraySize { bytes: Bytes(48), count, elements: 12 }, GroupRank { rank, ranks: 3 })
     }
 
     /// Of three ranks rank 1, and root 2.

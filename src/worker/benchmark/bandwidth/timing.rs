@@ -8,15 +8,16 @@ use ringmark_core::dimension::{BackendName, Seconds};
 use tch::Kind;
 
 use crate::benchmark::bandwidth::values::Deviation;
+use crate::ffi::group::GroupRank;
 use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::trace::{TracedRun, Tracer};
 
-/// This rank among those that exchange: ranks that exchange nothing are each alone.
-pub fn rank_among(config: &BandwidthConfig, world: &World) -> (u32, u32) {
+/// Returns this rank among those that exchange: ranks that exchange nothing are each alone.
+pub fn rank_among(config: &BandwidthConfig, world: &World) -> GroupRank {
     match config.exchange.backend {
-        BackendChoice::None => (0, 1),
-        _ => (world.rank(), world.ranks()),
+        BackendChoice::None => GroupRank { rank: 0, ranks: 1 },
+        _ => GroupRank { rank: world.rank(), ranks: world.ranks() },
     }
 }
 

@@ -9,6 +9,7 @@ use ringmark_core::dimension::Reduction;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::memory::narrow;
+use crate::ffi::group::GroupRank;
 
 /// A prime near 2^20.
 const PERIOD: usize = 1_048_573;
@@ -41,8 +42,9 @@ impl Values {
     /// number of ranks, where they are to be checked.
     pub fn whole(
         elements: usize,
-        (rank, ranks): (u32, u32),
-        (wire, reduction): (Kind, Reduction),
+        GroupRank { rank, ranks }: GroupRank,
+        wire: Kind,
+        reduction: Reduction,
         device: Device,
         check: bool,
     ) -> Result<Values> {
@@ -72,7 +74,7 @@ impl Values {
     }
 
     /// Numbers between -1 and 1, summed to fp32.
-    pub fn random(elements: usize, (rank, ranks): (u32, u32), wire: Kind, device: Device) -> Result<Values> {
+    pub fn random(elements: usize, GroupRank { rank, ranks }: GroupRank, wire: Kind, device: Device) -> Result<Values> {
         let value = |index, rank| (random_bits(index, rank) >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
         let sum = |index| (0..ranks).map(|rank| f64::from(value(index, rank))).sum::<f64>();
         Ok(Values {
@@ -204,8 +206,10 @@ mod tests {
     fn what_is_summed_right_is_found_right_and_one_wrong_element_is_found() {
         let elements = PERIOD + 1000;
         for kind in [Kind::Float, Kind::Half, Kind::BFloat16] {
-            let values =
-                |rank| Values::whole(elements, (rank, 8), (kind, Reduction::Sum), Device::Cpu, true).expect("exact");
+            let values = |rank| {
+                Values::whole(elements, GroupRank { rank, ranks: 8 }, kind, Reduction::Sum, Device::Cpu, true)
+                    .expect("exact")
+            };
             let sums = Tensor::zeros([elements as i64], (kind, Device::Cpu));
             let own = sums.zeros_like();
             for rank in 0..8 {
@@ -224,8 +228,14 @@ mod tests {
             poison(&sums, 10).expect("poisoned");
             assert!(check(3).wrong == 11 && check(3).error.is_nan());
         }
-        assert!(Values::whole(1, (0, 300), (Kind::BFloat16, Reduction::Sum), Device::Cpu, true).is_err());
-        assert!(Values::whole(1, (0, 300), (Kind::BFloat16, Reduction::Sum), Device::Cpu, false).is_ok());
+        assert!(
+            Values::whole(1, GroupRank { rank: 0, ranks: 300 }, Kind::BFloat16, Reduction::Sum, Device::Cpu, true)
+                .is_err()
+        );
+        assert!(
+            Values::whole(1, GroupRank { rank: 0, ranks: 300 }, Kind::BFloat16, Reduction::Sum, Device::Cpu, false)
+                .is_ok()
+        );
     }
 
     #[test]
@@ -235,7 +245,8 @@ mod tests {
             [(Kind::Float, Reduction::Max), (Kind::BFloat16, Reduction::Avg), (Kind::Float, Reduction::Avg)]
         {
             let of = |rank| {
-                let values = Values::whole(elements, (rank, 3), (kind, reduction), Device::Cpu, true).expect("exact");
+                let values = Values::whole(elements, GroupRank { rank, ranks: 3 }, kind, reduction, Device::Cpu, true)
+                    .expect("exact");
                 let own = Tensor::zeros([elements as i64], (kind, Device::Cpu));
                 values.fill(&own, elements, 5).expect("filled");
                 own
@@ -245,7 +256,8 @@ mod tests {
                 Reduction::Max => first.maximum(&second).maximum(&third),
                 _ => (first + second + third) / 3.0,
             };
-            let values = Values::whole(elements, (0, 3), (kind, reduction), Device::Cpu, true).expect("exact");
+            let values = Values::whole(elements, GroupRank { rank: 0, ranks: 3 }, kind, reduction, Device::Cpu, true)
+                .expect("exact");
             let wrong = |part| values.check(&result, part, 5).expect("compared").wrong;
             assert_eq!(wrong(0..elements), 0, "{kind:?} {reduction}");
             let _ = result.narrow(0, PERIOD as i64 + 2, 1).fill_(99.0);
@@ -255,7 +267,8 @@ mod tests {
 
     #[test]
     fn random_values_are_spread_and_differ_by_rank() {
-        let values = |rank| Values::random(10_000, (rank, 2), Kind::Float, Device::Cpu).expect("made");
+        let values =
+            |rank| Values::random(10_000, GroupRank { rank, ranks: 2 }, Kind::Float, Device::Cpu).expect("made");
         let (first, second) = (values(0), values(1));
         assert!(first.own.mean(Kind::Float).double_value(&[]).abs() < 0.02);
         assert!((first.own.std(true).double_value(&[]) - 1.0 / 3f64.sqrt()).abs() < 0.02);

@@ -51,7 +51,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     let watch = session.start_counters()?;
     for cache in config.cache.caches() {
         for &threads in &record.config.decode_threads.0 {
-            let own = pass_of((*cache, threads), &record.config, &source, session, tracer.as_mut())?;
+            let own = pass_of(*cache, threads, &record.config, &source, session, tracer.as_mut())?;
             let plural = if threads == 1 { "" } else { "s" };
             session.print(&[format!("# {}, {threads} thread{plural}", announced(*cache))]);
             session.print(&lines::test_io(&own, config.batch_size, config.display));
@@ -74,7 +74,8 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
 
 /// One pass on this host; all hosts begin it together.
 fn pass_of(
-    (cache, threads): (PageCache, u32),
+    cache: PageCache,
+    threads: u32,
     config: &InputConfig,
     source: &Source,
     session: &Session,

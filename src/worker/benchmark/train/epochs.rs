@@ -119,8 +119,8 @@ pub fn images(deal: Deal, config: &TrainConfig, session: &Session) -> ImageReque
 fn start(deal: Deal, config: &TrainConfig, session: &Session) -> Result<Images> {
     let world = session.world;
     let layout = config.layout.of(config.dtype, session.own.kind);
-    let part = work_load::part(config, None, world.rank());
-    let request = work_load::request(config, config.learning.validate.source(), layout, part);
+    let share = work_load::share(config, None, world.rank());
+    let request = work_load::request(config, config.learning.validate.source(), layout, share);
     let images = ImageRequest { is_validation: true, ..images(deal, config, session) };
     Images::start(&request, &images, session.device())
 }

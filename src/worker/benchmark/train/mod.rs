@@ -162,15 +162,15 @@ fn prepare(
     let exchange = strategy::new(&ExchangeRequest::from(config), parameters, session)?;
 
     heartbeat::enter(Stage::Data);
-    let part = work_load::part(config, division.as_ref(), world.rank());
-    let request = work_load::request(config, config.data.source(), layout, part);
+    let share = work_load::share(config, division.as_ref(), world.rank());
+    let request = work_load::request(config, config.data.source(), layout, share);
     let images = deal.map(|deal| ImageRequest {
         steps_before: place.as_ref().map_or(0, Place::iteration).into(),
         ..epochs::images(deal, config, session)
     });
     let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
     let saved = std::mem::take(&mut model.beside.of_training);
-    let step = Step::new(config, world.rank(), model, (batches, part.0), exchange)?;
+    let step = Step::new(config, world.rank(), model, batches, share.images, exchange)?;
     if place.is_some() {
         checkpoint::restore(&step, &saved, world)?;
     }

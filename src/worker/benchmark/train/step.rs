@@ -51,7 +51,8 @@ impl Step {
         config: &TrainConfig,
         rank: u32,
         model: PreparedModel,
-        (batches, images): (Batches, u32),
+        batches: Batches,
+        images: u32,
         exchange: Box<dyn GradientExchange>,
     ) -> Result<Step> {
         let even = config.batch_size;

@@ -39,13 +39,22 @@ pub fn divide(config: &TrainConfig, session: &Session, model: &PreparedModel) ->
     Ok(Some(division))
 }
 
-/// This rank's part of a batch: how many images, and the number of the first in the joined batch.
-pub fn part(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -> (u32, u32) {
+/// A rank's images in the joined batch of all ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct ImageShare {
+    /// Number of images.
+    pub images: u32,
+    /// Number of the first one in the joined batch.
+    pub first: u32,
+}
+
+/// Returns the share of `rank`.
+pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -> ImageShare {
     match division {
-        None => (config.batch_size, rank * config.batch_size),
+        None => ImageShare { images: config.batch_size, first: rank * config.batch_size },
         Some(WorkDivision { images, .. }) => {
             let rank = rank as usize;
-            (images[rank], images[..rank].iter().sum())
+            ImageShare { images: images[rank], first: images[..rank].iter().sum() }
         }
     }
 }
@@ -53,9 +62,9 @@ pub fn part(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) ->
 /// What this rank trains with an even part of synthetic images, in images/s: the median over a few steps.
 fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<f64> {
     let (world, device) = (session.world, session.device());
-    let (images, first) = part(config, None, world.rank());
+    let share = share(config, None, world.rank());
     let layout = config.layout.of(config.dtype, session.own.kind);
-    let request = request(config, DataSource::Synthetic, layout, (images, first));
+    let request = request(config, DataSource::Synthetic, layout, share);
     let batch = data::batch(&request, world.rank(), device)?;
     let (mode, faults) = (mode(config), Faults::of(world.rank(), config.inject));
     let statistics = model.copy_of_statistics();
@@ -74,15 +83,15 @@ fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -
         }
     }
     model.restore(&statistics)?;
-    Ok(f64::from(images) / summary::median(&times).unwrap_or(f64::INFINITY))
+    Ok(f64::from(share.images) / summary::median(&times).unwrap_or(f64::INFINITY))
 }
 
-/// What is asked of the data for `images` images of `source`, from number `first` of the joined batch on.
+/// Returns the request for a share of the images of `source`.
 pub fn request<'a>(
     config: &TrainConfig,
     source: DataSource<'a>,
     layout: Layout,
-    (images, first): (u32, u32),
+    ImageShare { images, first }: ImageShare,
 ) -> BatchRequest<'a> {
     BatchRequest {
         source,

@@ -12,6 +12,7 @@ use tch::{Device, Tensor};
 use crate::exchange::backend::Backend;
 use crate::exchange::collective::{Collective, Place};
 use crate::exchange::memory::{Memory, narrow};
+use crate::ffi::group::{Buffers, GroupRank};
 use crate::ffi::mpi::Sums;
 use crate::job::heartbeat;
 use crate::job::world::World;
@@ -31,7 +32,7 @@ pub struct Mpi {
 impl Mpi {
     pub fn new(chunk_kb: u32, memory: Memory, world: &World) -> Result<Mpi> {
         Ok(Mpi {
-            sums: Sums::new()?,
+            sums: Sums::new(world.rank())?,
             chunk_kb,
             memory,
             rank: world.rank(),
@@ -42,39 +43,40 @@ impl Mpi {
     }
 
     /// Sums in chunks: longer messages exceed the caches of Open MPI's shared-memory transport, at half the speed.
-    /// The arrays are in host memory, and begin with element `first` of the backend's.
-    fn call(&self, collective: &Collective, arrays: (&Tensor, &Tensor), first: usize) -> Result<()> {
-        let (rank, ranks, bytes) = (self.rank, self.ranks, arrays.0.kind().elt_size_in_bytes());
+    /// The buffers are in host memory, and begin with element `first` of the backend's.
+    fn call(&self, collective: &Collective, buffers: Buffers, first: usize) -> Result<()> {
+        let Buffers { input, output } = buffers;
+        let (rank, bytes) = (self.rank, input.kind().elt_size_in_bytes());
         let here = |elements: &Range<usize>| elements.start - first..elements.end - first;
         let chunks = |elements: &Range<usize>| chunks(here(elements), self.chunk_kb, bytes);
         let done = |result: Result<()>| result.inspect(|()| heartbeat::count_progress());
         match collective {
             Collective::AllReduce { elements } => {
-                chunks(elements).try_for_each(|chunk| done(self.sums.all_reduce(arrays.0, arrays.1, chunk)))?
+                chunks(elements).try_for_each(|chunk| done(self.sums.all_reduce(buffers, chunk)))?
             }
             Collective::Reduce { elements, root, .. } => {
-                chunks(elements).try_for_each(|chunk| done(self.sums.reduce(arrays, chunk, (rank, *root))))?;
+                chunks(elements).try_for_each(|chunk| done(self.sums.reduce(buffers, chunk, *root)))?;
             }
             Collective::ReduceScatter { parts } => slices(parts, self.chunk_kb, bytes)
-                .try_for_each(|slice| done(self.sums.reduce_scatter(arrays, &shifted(&slice, first), rank)))?,
+                .try_for_each(|slice| done(self.sums.reduce_scatter(buffers, &shifted(&slice, first))))?,
             Collective::Broadcast { elements, root, .. } => {
-                let tensor = if rank == *root { arrays.0 } else { arrays.1 };
+                let tensor = if rank == *root { input } else { output };
                 chunks(elements).try_for_each(|chunk| done(self.sums.broadcast(tensor, chunk, *root)))?;
-                if rank == *root && arrays.0.data_ptr() != arrays.1.data_ptr() {
+                if rank == *root && input.data_ptr() != output.data_ptr() {
                     let own = here(elements);
-                    narrow(arrays.1, &own)?.f_copy_(&narrow(arrays.0, &own)?)?;
+                    narrow(output, &own)?.f_copy_(&narrow(input, &own)?)?;
                 }
             }
             Collective::AllGather { parts, .. } => slices(parts, self.chunk_kb, bytes)
-                .try_for_each(|slice| done(self.sums.all_gather(arrays, &shifted(&slice, first), rank)))?,
+                .try_for_each(|slice| done(self.sums.all_gather(buffers, &shifted(&slice, first))))?,
             Collective::AllToAll { parts } => slices(parts, self.chunk_kb, bytes)
-                .try_for_each(|slice| done(self.sums.all_to_all(arrays, &shifted(&slice, first))))?,
+                .try_for_each(|slice| done(self.sums.all_to_all(buffers, &shifted(&slice, first))))?,
             Collective::SendReceive { elements } => {
-                let neighbours = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
-                chunks(elements).try_for_each(|chunk| done(self.sums.send_receive(arrays, chunk, neighbours)))?;
+                let neighbors = GroupRank { rank, ranks: self.ranks }.in_ring();
+                chunks(elements).try_for_each(|chunk| done(self.sums.send_receive(buffers, chunk, neighbors)))?;
             }
         }
-        self.divide(collective, arrays.1, first)
+        self.divide(collective, output, first)
     }
 
     /// Makes a mean of the sums that this rank got, where that was asked for.
@@ -135,20 +137,21 @@ impl Backend for Mpi {
     fn start_collective(&mut self, collective: &Collective) -> Result<()> {
         let is_only_apart = matches!(collective, Collective::AllToAll { .. } | Collective::SendReceive { .. });
         ensure!(!is_only_apart || !self.memory.in_place, "what comes needs another place than what goes");
-        let (input, output) = match collective {
+        let buffers = match collective {
             Collective::Broadcast { place: Place::Tensor(tensor), .. }
-            | Collective::AllGather { place: Place::Tensor(tensor), .. } => (*tensor, *tensor),
+            | Collective::AllGather { place: Place::Tensor(tensor), .. } => Buffers::in_place(tensor),
             _ => self.memory.of_one_type(),
         };
         self.has_sums |= collective.reduces();
+        let Buffers { input, output } = buffers;
         if input.device() == Device::Cpu {
-            return self.call(collective, (input, output), 0);
+            return self.call(collective, buffers, 0);
         }
         let span = collective.span();
         let on_host = |tensor: &Tensor| Ok::<_, anyhow::Error>(narrow(tensor, &span)?.f_to_device(Device::Cpu)?);
         let to = on_host(output)?;
         let from = if input.data_ptr() == output.data_ptr() { to.shallow_clone() } else { on_host(input)? };
-        self.call(collective, (&from, &to), span.start)?;
+        self.call(collective, Buffers { input: &from, output: &to }, span.start)?;
         narrow(output, &span)?.f_copy_(&to)?;
         Ok(())
     }

@@ -12,13 +12,12 @@ use std::thread;
 
 use anyhow::{Result, ensure};
 use ringmark_core::dimension::{BackendName, Reduction};
-use tch::Tensor;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::collective::{Collective, Place, are_even};
 use crate::exchange::memory::Memory;
+use crate::ffi::group::Buffers;
 use crate::ffi::nccl::{Communicator, Nccl};
-use crate::ffi::nccl_collectives::Reduced;
 use crate::ffi::shim::{Event, Stream};
 use crate::job::heartbeat;
 use crate::job::world::{self, World};
@@ -81,12 +80,9 @@ impl NcclRing {
     fn enqueue(&mut self, collective: &Collective) -> Result<()> {
         let NcclRing { communicator, memory, .. } = self;
         let of_one_type = memory.of_one_type();
-        let arrays = |place: &Place| -> (Tensor, Tensor) {
-            let (from, to) = match place {
-                Place::Memory => of_one_type,
-                Place::Tensor(tensor) => (*tensor, *tensor),
-            };
-            (from.shallow_clone(), to.shallow_clone())
+        let buffers = |place| match place {
+            Place::Memory => of_one_type,
+            Place::Tensor(tensor) => Buffers::in_place(tensor),
         };
         match collective {
             Collective::AllReduce { elements } => communicator.all_reduce(of_one_type, elements.clone()),
@@ -97,17 +93,16 @@ impl NcclRing {
                 owned.try_for_each(|(part, owner)| communicator.reduce(of_one_type, part.clone(), owner))
             }),
             Collective::Broadcast { elements, root, place } => {
-                let (from, to) = arrays(place);
-                communicator.broadcast((&from, &to), elements.clone(), *root)
+                communicator.broadcast(buffers(*place), elements.clone(), *root)
             }
             Collective::AllGather { parts, place } => {
-                let (from, to) = arrays(place);
+                let buffers = buffers(*place);
                 if are_even(parts) {
-                    return communicator.all_gather((&from, &to), parts);
+                    return communicator.all_gather(buffers, parts);
                 }
                 communicator.in_group(|communicator| {
                     let mut owned = parts.iter().zip(0..).filter(|(part, _)| !part.is_empty());
-                    owned.try_for_each(|(part, owner)| communicator.broadcast((&from, &to), part.clone(), owner))
+                    owned.try_for_each(|(part, owner)| communicator.broadcast(buffers, part.clone(), owner))
                 })
             }
             Collective::AllToAll { parts } => {
@@ -136,11 +131,7 @@ impl Backend for NcclRing {
     }
 
     fn set_reduction(&mut self, reduction: Reduction) {
-        self.communicator.set_reduced(match reduction {
-            Reduction::Sum => Reduced::Sum,
-            Reduction::Max => Reduced::Largest,
-            Reduction::Avg => Reduced::Mean,
-        });
+        self.communicator.set_reduction(reduction);
     }
 
     fn start_collective(&mut self, collective: &Collective) -> Result<()> {

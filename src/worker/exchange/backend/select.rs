@@ -10,11 +10,11 @@ use crate::exchange::backend::mpi::Mpi;
 use crate::exchange::backend::nccl::NcclRing;
 use crate::exchange::backend::none::NoExchange;
 use crate::exchange::backend::shared_memory::SharedMemory;
-use crate::exchange::memory::{Memory, Shape};
+use crate::exchange::memory::{Memory, MemoryShape};
 use crate::job::session::Session;
 
 /// The backend that `config` asks for on `device`, with memory of `shape`. Called by all ranks together.
-pub fn new(config: &ExchangeConfig, shape: Shape, session: &Session) -> Result<Box<dyn Backend>> {
+pub fn new(config: &ExchangeConfig, shape: MemoryShape, session: &Session) -> Result<Box<dyn Backend>> {
     let (world, device) = (session.world, session.device());
     config.check_hierarchical(session.own.kind.into())?;
     if device == Device::Cpu {

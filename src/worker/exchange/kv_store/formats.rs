@@ -6,8 +6,8 @@ use tch::Kind;
 
 use crate::exchange::codec::Codec;
 use crate::exchange::codec::packed_sums::PackedSums;
-use crate::exchange::memory;
 use crate::exchange::request::ExchangeRequest;
+use crate::ffi::element::Element;
 use crate::ffi::host_array::HostArray;
 
 /// Format of the gradients that workers push.
@@ -23,7 +23,7 @@ impl PushFormat {
     /// Returns the format that `request` asks for. Codes whose sums are the answer count thresholds, without their value.
     pub fn new(request: &ExchangeRequest, answer: AnswerFormat) -> PushFormat {
         match (Codec::new(request.compression), answer) {
-            (None, _) => PushFormat::Values(memory::kind(request.exchange.wire)),
+            (None, _) => PushFormat::Values(Element::from(request.exchange.wire).kind()),
             (Some(codec), AnswerFormat::Weights) => PushFormat::Codes(codec),
             (Some(codec), AnswerFormat::Sums(_)) => PushFormat::Codes(codec.counting()),
         }

@@ -22,11 +22,12 @@ use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::Bucket;
 use crate::exchange::collective::{Collective, Place, Route, divided};
-use crate::exchange::memory::{self, Shape, narrow};
+use crate::exchange::memory::{MemoryShape, narrow};
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
+use crate::ffi::element::Element;
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
@@ -92,7 +93,7 @@ impl Sharded {
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Sharded> {
         let Parameters { weights, tensors, ready_from, .. } = parameters;
         let (world, kv_store) = (session.world, request.kv_store.kv_store);
-        let shape = Shape::gradients(weights.numel(), request.exchange.wire);
+        let shape = MemoryShape::gradients(weights.numel(), request.exchange.wire);
         let is_on_host = kv_store == KvStore::Local && session.device() != Device::Cpu;
         let mut backend = match (kv_store, is_on_host) {
             (KvStore::Local, true) => in_host_memory(&request.exchange, shape, world)?,
@@ -119,7 +120,7 @@ impl Sharded {
         let optimizers = own.iter().map(optimizer).collect::<Result<_>>()?;
         let owned: usize = own.iter().map(ExactSizeIterator::len).sum();
 
-        let wire = (memory::kind(request.exchange.wire), session.device());
+        let wire = (Element::from(request.exchange.wire).kind(), session.device());
         let device_wire = is_on_host.then(|| Tensor::f_zeros([weights.numel() as i64], wire)).transpose()?;
         let exchange = Arc::new(Mutex::new(Exchange { buckets, route, backend, device_wire, weights: updated }));
         let sink = Box::new(Sink(exchange.clone()));
@@ -138,7 +139,7 @@ impl Sharded {
 }
 
 /// Creates the backend that sums gradients of GPUs in host memory.
-fn in_host_memory(config: &ExchangeConfig, shape: Shape, world: &World) -> Result<Box<dyn Backend>> {
+fn in_host_memory(config: &ExchangeConfig, shape: MemoryShape, world: &World) -> Result<Box<dyn Backend>> {
     shape.check_fits(world)?;
     world.barrier();
     Ok(Box::new(SharedMemory::new(config, shape, world)?))

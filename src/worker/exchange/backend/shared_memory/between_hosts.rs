@@ -51,8 +51,8 @@ pub enum Then {
 }
 
 impl BetweenHosts {
-    pub fn new(same_local_rank: Option<Group>, chunk_kb: u32) -> Result<BetweenHosts> {
-        Ok(BetweenHosts { same_local_rank, sums: Sums::new()?, chunk_kb, in_flight: VecDeque::new() })
+    pub fn new(rank: u32, same_local_rank: Option<Group>, chunk_kb: u32) -> Result<BetweenHosts> {
+        Ok(BetweenHosts { same_local_rank, sums: Sums::new(rank)?, chunk_kb, in_flight: VecDeque::new() })
     }
 
     /// Longest chunk of an all-reduce, in kB: among more than two hosts each gets its part of it, as long as any other message.

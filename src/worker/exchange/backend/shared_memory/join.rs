@@ -1,22 +1,20 @@
 //! Maps one shared window on each host and connects the hosts.
 
 use anyhow::{Context, Result, anyhow, bail};
-use tch::Kind;
 
-use crate::exchange::memory::Shape;
+use crate::exchange::memory::MemoryShape;
 use crate::ffi::mpi_calls::Group;
-use crate::ffi::shared_window::{Window, WindowLayout};
-use crate::ffi::sums::Element;
+use crate::ffi::shared_window::{SharedFile, Window, WindowLayout};
 use crate::host::facts;
 use crate::job::world::World;
 
 /// Makes the host's window, or opens it; all ranks call it together, and all fail or none.
-pub fn window(shape: Shape, world: &World, may_watch: bool) -> Result<Window> {
+pub fn window(shape: MemoryShape, world: &World, may_watch: bool) -> Result<Window> {
     let layout = WindowLayout {
         ranks: world.local_ranks() as usize,
         elements: shape.elements,
-        wire: element(shape.wire),
-        sums: element(shape.sums),
+        wire: shape.wire,
+        sums: shape.sums,
         is_shared: shape.in_place,
     };
     let joined = join(layout, world, may_watch);
@@ -35,7 +33,8 @@ fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> 
     if is_first {
         created = Window::create(layout, mark, may_watch).map(Some);
         if let Ok(Some(window)) = &created {
-            identity = [u64::from(std::process::id()), window.descriptor() as u64, mark];
+            let SharedFile { process, descriptor } = window.shared_file();
+            identity = [process.into(), descriptor as u64, mark];
         }
     }
     world.broadcast_on_host(&mut identity);
@@ -43,7 +42,8 @@ fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> 
     let joined = match created {
         Ok(None) if process == 0 => Err(anyhow!("rank 0 of this host has no window")),
         Ok(None) => {
-            Window::open(layout, (process as u32, descriptor as i32), mark, world.local_rank() as usize, may_watch)
+            let file = SharedFile { process: process as u32, descriptor: descriptor as i32 };
+            Window::open(layout, file, mark, world.local_rank() as usize, may_watch)
         }
         Ok(Some(window)) => Ok(window),
         Err(error) => Err(error),
@@ -55,12 +55,4 @@ fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> 
 pub fn group(world: &World, has_shard: bool) -> Option<Group> {
     let (first, second) = (world.with_same_local_rank(has_shard), world.with_same_local_rank(has_shard));
     Some(Group { first: first?, second: second? })
-}
-
-fn element(kind: Kind) -> Element {
-    match kind {
-        Kind::Half => Element::Half,
-        Kind::BFloat16 => Element::BFloat16,
-        _ => Element::Float,
-    }
 }

@@ -29,8 +29,8 @@ use crate::exchange::backend::mpi::chunks;
 use crate::exchange::backend::shared_memory::between_hosts::{BetweenHosts, Chunk, Then};
 use crate::exchange::backend::shared_memory::work::{PendingRange, Work};
 use crate::exchange::collective::Collective;
-use crate::exchange::memory::{Memory, Shape};
-use crate::ffi::shared_window::{Array, COUNTERS, SMALL_BYTES, Window};
+use crate::exchange::memory::{Memory, MemoryShape};
+use crate::ffi::shared_window::{Array, COUNTERS, SMALL_BYTES, Transfer, Window};
 use crate::ffi::sums::Combination;
 use crate::ffi::waiting::PATIENCE;
 use crate::job::heartbeat;
@@ -86,7 +86,7 @@ pub struct SharedMemory {
 
 impl SharedMemory {
     /// Called by all ranks together; all fail or none.
-    pub fn new(config: &ExchangeConfig, shape: Shape, world: &World) -> Result<SharedMemory> {
+    pub fn new(config: &ExchangeConfig, shape: MemoryShape, world: &World) -> Result<SharedMemory> {
         let (rank, ranks) = (world.local_rank() as usize, world.local_ranks() as usize);
         let may_watch = world.has_own_cores();
         let window = join::window(shape, world, may_watch)?;
@@ -94,7 +94,7 @@ impl SharedMemory {
         let shards = local_sizes.iter().copied().fold(f64::INFINITY, f64::min) as usize;
         let between_hosts = match world.ranks() as usize == ranks {
             true => None,
-            false => Some(BetweenHosts::new(join::group(world, rank < shards), config.chunk_kb)?),
+            false => Some(BetweenHosts::new(world.rank(), join::group(world, rank < shards), config.chunk_kb)?),
         };
         let wire = window.tensor(if shape.in_place { Array::Sums } else { Array::Wire });
         let sums = window.tensor(Array::Sums);
@@ -192,7 +192,7 @@ impl SharedMemory {
     }
 
     fn sum(&mut self, counter: usize, elements: &Range<usize>, small: Option<usize>) -> Result<()> {
-        let arrays = (self.input(), Array::Sums);
+        let arrays = Transfer { from: self.input(), to: Array::Sums };
         if let Some(place) = small {
             self.window.combine_posted(self.combination, arrays, elements.clone(), place);
             return Ok(());
@@ -200,7 +200,7 @@ impl SharedMemory {
         let shard = piece::shard(elements, self.rank, self.shards);
         let streaming = self.streams(elements.len());
         if self.between_hosts.is_none() {
-            if self.ranks > 1 || arrays.0 != Array::Sums {
+            if self.ranks > 1 || arrays.from != arrays.to {
                 self.window.combine(self.combination, arrays, shard, 0..self.ranks, streaming);
             }
             return Ok(());
@@ -238,15 +238,15 @@ impl SharedMemory {
 
     /// Sums `elements` over this host to where they go between the hosts.
     fn stage_sum(&self, elements: Range<usize>) {
-        let (arrays, own) = ((self.input(), self.stage()), self.rank..self.rank + 1);
-        if self.ranks > 1 || arrays.0 != arrays.1 {
+        let (arrays, own) = (Transfer { from: self.input(), to: self.stage() }, self.rank..self.rank + 1);
+        if self.ranks > 1 || arrays.from != arrays.to {
             self.window.combine(self.combination.unscaled(), arrays, elements, own, false);
         }
     }
 
     /// Does what follows from every chunk that is back from the other hosts; with `wait`, all of them.
     fn take_what_is_back(&mut self, wait: bool) -> Result<()> {
-        let (arrays, factor) = ((self.stage(), Array::Sums), self.combination.factor);
+        let (arrays, factor) = (Transfer { from: self.stage(), to: Array::Sums }, self.combination.factor);
         let Some(BetweenHosts { in_flight, .. }) = &mut self.between_hosts else {
             return Ok(());
         };

@@ -12,11 +12,12 @@ use tch::Tensor;
 
 use crate::exchange::backend::shared_memory::between_hosts::Then;
 use crate::exchange::backend::shared_memory::piece::{self, Piece, number_in_group};
-use crate::exchange::backend::shared_memory::work::{PendingRange, Work};
+use crate::exchange::backend::shared_memory::work::{Fetch, PendingRange, Work};
 use crate::exchange::backend::shared_memory::{SharedMemory, staged};
 use crate::exchange::collective::{Collective, Place, Route};
+use crate::ffi::group::{GroupRank, Neighbors};
 use crate::ffi::mpi::Root;
-use crate::ffi::shared_window::Array;
+use crate::ffi::shared_window::{Array, RankArray, Transfer};
 use crate::job::world::Seat;
 
 impl SharedMemory {
@@ -104,7 +105,7 @@ impl SharedMemory {
         for (rank, part) in (0..).zip(parts) {
             let seat = self.seat(rank)?;
             if seat.host == self.own_seat().host {
-                here.push((seat.local_rank, own.clone(), part.start));
+                here.push(Fetch { rank: seat.local_rank, elements: own.clone(), start: part.start });
             } else {
                 self.send(counter, rank, part.clone())?;
                 self.receive(counter, rank, part.clone())?;
@@ -116,8 +117,8 @@ impl SharedMemory {
 
     fn start_send_receive(&mut self, elements: &Range<usize>) -> Result<()> {
         ensure!(!self.memory.in_place, "a rank has another place for what it receives");
-        let (rank, ranks) = (self.global_rank, self.seats.len() as u32);
-        let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+        let own = GroupRank { rank: self.global_rank, ranks: self.seats.len() as u32 };
+        let Neighbors { next, previous } = own.in_ring();
         let counter = self.next_counter()?;
         let mut here = Vec::new();
         if self.seat(next)?.host != self.own_seat().host {
@@ -125,7 +126,7 @@ impl SharedMemory {
         }
         let seat = self.seat(previous)?;
         if seat.host == self.own_seat().host {
-            here.push((seat.local_rank, elements.clone(), elements.start));
+            here.push(Fetch { rank: seat.local_rank, elements: elements.clone(), start: elements.start });
         } else {
             self.receive(counter, previous, elements.clone())?;
         }
@@ -167,8 +168,8 @@ impl SharedMemory {
                 pieces.into_iter().try_for_each(|piece| self.read(piece, from, output.as_ref()))
             }
             Work::Fetch { from } => {
-                for (rank, elements, start) in from {
-                    self.window.fetch((Array::Wire, rank), elements, Array::Sums, start);
+                for Fetch { rank, elements, start } in from {
+                    self.window.fetch(RankArray { rank, array: Array::Wire }, elements, Array::Sums, start);
                 }
                 Ok(())
             }
@@ -184,10 +185,10 @@ impl SharedMemory {
     fn reduce(&mut self, counter: usize, piece: Piece, route: Route) -> Result<()> {
         let Piece { elements, owner, worker } = piece;
         let receiver = owner.local_rank..owner.local_rank + 1;
-        let arrays = (self.input(), Array::Sums);
+        let arrays = Transfer { from: self.input(), to: Array::Sums };
         if self.between_hosts.is_none() {
             let streaming = self.streams(elements.len());
-            if self.ranks > 1 || arrays.0 != arrays.1 {
+            if self.ranks > 1 || arrays.from != arrays.to {
                 self.window.combine(self.combination, arrays, elements, receiver, streaming);
             }
             return Ok(());
@@ -213,8 +214,10 @@ impl SharedMemory {
         let mut last = None;
         for Piece { elements, owner, worker } in self.own(pieces) {
             let is_here = owner.host == self.own_seat().host;
-            let (array, rank) = if is_here { (from, owner.local_rank) } else { (Array::Sums, self.rank) };
-            let tensor = self.window.tensor_of(array, rank);
+            let tensor = match is_here {
+                true => self.window.tensor_of(from, owner.local_rank),
+                false => self.window.tensor(Array::Sums),
+            };
             let root = number_in_group(owner.host, worker, &self.seats) as i32;
             for elements in self.chunks(elements) {
                 let Some(between) = &mut self.between_hosts else { continue };
@@ -236,11 +239,14 @@ impl SharedMemory {
     fn read(&mut self, piece: Piece, from: Array, output: Option<&Tensor>) -> Result<()> {
         let Piece { elements, owner, worker } = piece;
         let is_here = owner.host == self.own_seat().host;
-        let source = if is_here { (from, owner.local_rank) } else { (Array::Sums, worker) };
+        let source = match is_here {
+            true => RankArray { rank: owner.local_rank, array: from },
+            false => RankArray { rank: worker, array: Array::Sums },
+        };
         match output {
             Some(_) if owner == self.own_seat() => Ok(()),
             Some(tensor) => self.window.read(source, elements, tensor),
-            None if source == (Array::Sums, self.rank) => Ok(()),
+            None if source == (RankArray { rank: self.rank, array: Array::Sums }) => Ok(()),
             None => {
                 let start = elements.start;
                 self.window.fetch(source, elements, Array::Sums, start);

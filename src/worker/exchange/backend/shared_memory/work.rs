@@ -24,8 +24,16 @@ pub enum Work {
     Send { pieces: Vec<Piece>, from: Array, received: usize },
     /// Every piece is read; `None` is the sums.
     Read { pieces: Vec<Piece>, from: Array, output: Option<Tensor> },
-    /// Each of these elements of a rank of this host comes to a place of the same length.
-    Fetch { from: Vec<(usize, Range<usize>, usize)> },
+    /// Elements of other ranks of this host are copied.
+    Fetch { from: Vec<Fetch> },
+}
+
+/// A copy of elements of a rank of this host to this rank's sums.
+pub struct Fetch {
+    pub rank: usize,
+    pub elements: Range<usize>,
+    /// First element of the destination.
+    pub start: usize,
 }
 
 impl Work {

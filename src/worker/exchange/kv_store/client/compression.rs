@@ -23,7 +23,7 @@ pub struct PushCompression {
 
 impl PushCompression {
     /// Creates residuals of zeros for `parts`.
-    pub fn new((codec, answer): (Codec, AnswerFormat), rank: u32, parts: &[PlannedPart]) -> PushCompression {
+    pub fn new(codec: Codec, answer: AnswerFormat, rank: u32, parts: &[PlannedPart]) -> PushCompression {
         let residuals = parts.iter().map(|part| Mutex::new(vec![0.0; part.elements.len()])).collect();
         PushCompression { codec, answer, rank, residuals }
     }
@@ -35,7 +35,8 @@ impl PushCompression {
     /// Fails if a value is not finite.
     pub fn encode(
         &self,
-        (number, part): (u32, &PlannedPart),
+        number: u32,
+        part: &PlannedPart,
         iteration: u32,
         gradient: &[f32],
         code: &mut Vec<u8>,
@@ -84,21 +85,21 @@ mod tests {
     #[test]
     fn each_part_has_its_own_code_and_residual() {
         let parts = plan::plan(&[17, 1], 1, KeyPlacement::Balanced, usize::MAX).expect("one server");
-        let codes = PushCompression::new((Codec::TwoBit(TwoBit { threshold: 0.5 }), AnswerFormat::Weights), 3, &parts);
+        let codes = PushCompression::new(Codec::TwoBit(TwoBit { threshold: 0.5 }), AnswerFormat::Weights, 3, &parts);
         let mut code = Vec::new();
-        codes.encode((0, &parts[0]), 1, &[0.75; 17], &mut code).expect("finite");
+        codes.encode(0, &parts[0], 1, &[0.75; 17], &mut code).expect("finite");
         assert_eq!(code, [0xff, 0xff, 0xff, 0xff, 0xc0, 0, 0, 0]);
-        codes.encode((1, &parts[1]), 1, &[-0.25], &mut code).expect("finite");
+        codes.encode(1, &parts[1], 1, &[-0.25], &mut code).expect("finite");
         assert_eq!(code, [0; 4], "in place of the one before");
         let coded = codes.coded();
         // A word for every 16 values of a part: two and one.
         assert_eq!((coded.code.0, coded.received, coded.elements), (12, Some(Bytes(72)), 18));
         assert!((coded.residual_norm - (18.0f64 / 16.0).sqrt()).abs() < 1e-12);
-        codes.encode((1, &parts[1]), 2, &[-0.25], &mut code).expect("finite");
+        codes.encode(1, &parts[1], 2, &[-0.25], &mut code).expect("finite");
         assert_eq!(code, [0x80, 0, 0, 0], "what was left out");
         let mut gradient = [0.0; 17];
         gradient[16] = f32::NAN;
-        let error = codes.encode((0, &parts[0]), 3, &gradient, &mut code).expect_err("not finite").to_string();
+        let error = codes.encode(0, &parts[0], 3, &gradient, &mut code).expect_err("not finite").to_string();
         let expected =
             "the gradient that rank 3 pushes is not finite in key 1 of iteration 3 (value 16 of the array): ";
         assert!(error.starts_with(expected), "{error}");

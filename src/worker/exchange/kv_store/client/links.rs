@@ -94,6 +94,18 @@ enum LinkState {
     Leaving,
 }
 
+/// Arrays that a worker exchanges with the servers, and their formats.
+pub struct Payload {
+    pub parts: Vec<PlannedPart>,
+    /// Gradients that are pushed.
+    pub wire: Arc<HostArray>,
+    /// Receives the answers.
+    pub pulled: Arc<HostArray>,
+    /// Present if codes are pushed.
+    pub codes: Option<PushCompression>,
+    pub answer: AnswerFormat,
+}
+
 /// The connections.
 pub struct Links {
     shared: Arc<Shared>,
@@ -110,12 +122,12 @@ impl Links {
     /// servers hold weights.
     pub fn open(
         servers: &[ServerFacts],
-        (pusher, name): (usize, String),
-        parts: Vec<PlannedPart>,
-        [wire, pulled]: [Arc<HostArray>; 2],
+        pusher: usize,
+        name: String,
+        payload: Payload,
         initial: &HostArray,
-        (codes, answer): (Option<PushCompression>, AnswerFormat),
     ) -> Result<Links> {
+        let Payload { parts, wire, pulled, codes, answer } = payload;
         let reports = servers.iter().map(|_| None).collect();
         let shared = Arc::new(Shared {
             parts,
@@ -294,7 +306,7 @@ impl Shared {
                     }
                     if let Some(codes) = &self.codes {
                         let gradient = floats(self.wire.tensor(), &elements)?;
-                        if let Err(error) = codes.encode((part, planned), iteration, gradient, &mut code) {
+                        if let Err(error) = codes.encode(part, planned, iteration, gradient, &mut code) {
                             self.fail(&error.to_string());
                         }
                     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ringmark_core::benchmark::exchange::Wire;
-use tch::Kind;
 
 use crate::exchange::backend::shared_memory::join;
-use crate::exchange::memory::{self, Shape};
+use crate::exchange::memory::MemoryShape;
+use crate::ffi::element::Element;
 use crate::ffi::host_array::HostArray;
-use crate::ffi::shared_window::{Array, COUNTERS, Window};
+use crate::ffi::shared_window::{Array, COUNTERS, Transfer, Window};
 use crate::ffi::sums::Combination;
 use crate::job::peer_watch::PeerWatch;
 use crate::job::world::World;
@@ -45,7 +45,7 @@ impl LocalAggregation {
     /// Maps shared memory for `elements` gradients of type `wire` and as many weights. All ranks of the host call it together.
     pub fn join(elements: usize, wire: Wire, world: &World) -> Result<LocalAggregation> {
         let (rank, ranks) = (world.local_rank() as usize, world.local_ranks() as usize);
-        let shape = Shape { elements, wire: memory::kind(wire), sums: Kind::Float, in_place: false };
+        let shape = MemoryShape { elements, wire: wire.into(), sums: Element::Float, in_place: false };
         let window = Arc::new(join::window(shape, world, world.has_own_cores())?);
         let watch = PeerWatch::begin(world, "the ranks of this host add up their gradients together")?;
         Ok(LocalAggregation { window, watch, rank, ranks, targets: vec![0; COUNTERS], started: 0 })
@@ -106,7 +106,13 @@ impl SharedRange {
         let is_filled = self.window.has_reached(self.counter, self.target);
         if is_filled {
             let own = self.rank..self.rank + 1;
-            self.window.combine(Combination::SUM, (Array::Wire, Array::Wire), elements, own, false);
+            self.window.combine(
+                Combination::SUM,
+                Transfer { from: Array::Wire, to: Array::Wire },
+                elements,
+                own,
+                false,
+            );
         }
         is_filled
     }

@@ -24,7 +24,7 @@ use tch::{Device, Kind, Tensor};
 use crate::exchange::codec::Codec;
 use crate::exchange::coded::Coded;
 use crate::exchange::kv_store::client::compression::PushCompression;
-use crate::exchange::kv_store::client::links::{IsThere, Links};
+use crate::exchange::kv_store::client::links::{IsThere, Links, Payload};
 use crate::exchange::kv_store::client::local_aggregation::LocalAggregation;
 use crate::exchange::kv_store::client::local_update::LocalUpdate;
 use crate::exchange::kv_store::formats::AnswerFormat;
@@ -36,6 +36,7 @@ use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
+use crate::ffi::element::Element;
 use crate::ffi::host_array::HostArray;
 use crate::ffi::shim::{self, Event, Stream};
 use crate::job::heartbeat;
@@ -74,7 +75,7 @@ impl ServerClient {
         // Before the rendezvous, after which servers on this host read what memory is left.
         let [wire, pulled] = match &aggregation {
             Some(sum) => sum.arrays()?,
-            None => arrays(weights.numel(), memory::kind(request.exchange.wire), device)?,
+            None => arrays(weights.numel(), Element::from(request.exchange.wire).kind(), device)?,
         }
         .map(Arc::new);
         let roster = Roster::meet(&Announcement::Worker(own), world)?;
@@ -86,16 +87,10 @@ impl ServerClient {
         let links = match roster.pushers().iter().position(|rank| *rank == world.rank()) {
             Some(pusher) => {
                 let initial = HostArray::of(weights.f_to_device(Device::Cpu)?)?;
-                let arrays = [wire.clone(), pulled.clone()];
-                let codes = codec.map(|codec| PushCompression::new((codec, answer), world.rank(), &parts));
-                Some(Links::open(
-                    &roster.servers,
-                    (pusher, world.name()),
-                    parts.clone(),
-                    arrays,
-                    &initial,
-                    (codes, answer),
-                )?)
+                let codes = codec.map(|codec| PushCompression::new(codec, answer, world.rank(), &parts));
+                let (wire, pulled) = (wire.clone(), pulled.clone());
+                let payload = Payload { parts: parts.clone(), wire, pulled, codes, answer };
+                Some(Links::open(&roster.servers, pusher, world.name(), payload, &initial)?)
             }
             None => None,
         };

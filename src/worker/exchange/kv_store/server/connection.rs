@@ -69,7 +69,8 @@ struct FrameOrder<'a> {
 /// Read timeouts of the connection end a frame that has begun.
 pub fn read(
     connection: &TcpStream,
-    (pusher, sends_initial): (usize, bool),
+    pusher: usize,
+    sends_initial: bool,
     parts: &Parts,
     heard: &Sender<(usize, WorkerEvent)>,
 ) {
@@ -196,7 +197,7 @@ mod tests {
         // Whatever is sent is there: a longer time-out changes nothing.
         connection.set_read_timeout(Some(Duration::from_millis(10))).expect("a time-out");
         let (sender, heard) = mpsc::channel();
-        read(&connection, (0, sends_initial), &parts, &sender);
+        read(&connection, 0, sends_initial, &parts, &sender);
         heard
             .try_iter()
             .map(|(_, event)| match event {

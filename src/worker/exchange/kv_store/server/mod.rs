@@ -96,7 +96,7 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
             let worker = &roster.workers[pushers[index] as usize];
             let (outgoing, incoming) = mpsc::channel();
             let (parts, sender) = (parts.clone(), sender.clone());
-            scope.spawn(move || read(connection, (index, index == 0 && holds_weights), &parts, &sender));
+            scope.spawn(move || read(connection, index, index == 0 && holds_weights, &parts, &sender));
             scope.spawn(move || write(connection, incoming));
             Pusher {
                 rank: pushers[index],

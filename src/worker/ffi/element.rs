@@ -1,0 +1,60 @@
+//! Type of an array's elements, in sums and in kernels.
+
+use ringmark_core::dimension::{Dtype, Wire};
+use tch::Kind;
+
+/// Type of an array's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// IEEE single precision.
+    Float,
+    /// IEEE half precision.
+    Half,
+    /// bfloat16.
+    BFloat16,
+}
+
+impl Element {
+    /// Returns the size of one element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Element::Float => 4,
+            Element::Half | Element::BFloat16 => 2,
+        }
+    }
+
+    /// Returns libtorch's name of the type.
+    pub fn kind(self) -> Kind {
+        match self {
+            Element::Float => Kind::Float,
+            Element::Half => Kind::Half,
+            Element::BFloat16 => Kind::BFloat16,
+        }
+    }
+
+    /// Returns the element type of a tensor of this kind, if there is one.
+    pub fn of_kind(kind: Kind) -> Option<Element> {
+        [Element::Float, Element::Half, Element::BFloat16].into_iter().find(|element| element.kind() == kind)
+    }
+}
+
+impl From<Wire> for Element {
+    fn from(wire: Wire) -> Element {
+        match wire {
+            Wire::Fp32 => Element::Float,
+            Wire::Fp16 => Element::Half,
+            Wire::Bf16 => Element::BFloat16,
+        }
+    }
+}
+
+/// The type that convolutions and products compute in.
+impl From<Dtype> for Element {
+    fn from(dtype: Dtype) -> Element {
+        match dtype {
+            Dtype::Fp32 | Dtype::Tf32 => Element::Float,
+            Dtype::Fp16 => Element::Half,
+            Dtype::Bf16 => Element::BFloat16,
+        }
+    }
+}

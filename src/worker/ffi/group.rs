@@ -1,0 +1,41 @@
+//! Arguments that the collectives of MPI, NCCL and shared memory have in common.
+
+use tch::Tensor;
+
+/// Input and output of a collective on this rank.
+#[derive(Debug, Clone, Copy)]
+pub struct Buffers<'a> {
+    pub input: &'a Tensor,
+    pub output: &'a Tensor,
+}
+
+impl<'a> Buffers<'a> {
+    /// One tensor for both.
+    pub fn in_place(tensor: &'a Tensor) -> Buffers<'a> {
+        Buffers { input: tensor, output: tensor }
+    }
+}
+
+/// A rank in a group of ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupRank {
+    /// From 0.
+    pub rank: u32,
+    /// Size of the group.
+    pub ranks: u32,
+}
+
+/// Partners of a rank in an exchange: it sends to one and receives from the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbors {
+    pub next: u32,
+    pub previous: u32,
+}
+
+impl GroupRank {
+    /// Returns the neighbors in a ring of all ranks.
+    pub fn in_ring(self) -> Neighbors {
+        let GroupRank { rank, ranks } = self;
+        Neighbors { next: (rank + 1) % ranks, previous: (rank + ranks - 1) % ranks }
+    }
+}
