@@ -16,9 +16,9 @@ keyword_enum!(
         /// Every rank gets the root's array.
         Broadcast = "broadcast" | "bcast",
         /// Every rank gets its part of every rank's array.
-        Alltoall = "alltoall" | "all_to_all" | "all-to-all",
+        AllToAll = "alltoall" | "all_to_all" | "all-to-all",
         /// Every rank sends its array to the next one, the last to the first.
-        Sendrecv = "sendrecv" | "send_recv",
+        SendReceive = "sendrecv" | "send_recv",
     }
 );
 
@@ -38,8 +38,8 @@ impl Operation {
             Operation::ReduceScatter => "reduce-scatter",
             Operation::Reduce => "reduce",
             Operation::Broadcast => "broadcast",
-            Operation::Alltoall => "all-to-all",
-            Operation::Sendrecv => "send and receive",
+            Operation::AllToAll => "all-to-all",
+            Operation::SendReceive => "send and receive",
         }
     }
 
@@ -61,12 +61,12 @@ impl Operation {
 
     /// Whether the array has a part for every rank.
     pub fn is_divided(self) -> bool {
-        matches!(self, Operation::AllGather | Operation::ReduceScatter | Operation::Alltoall)
+        matches!(self, Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll)
     }
 
     /// Whether the output may lie where the input is: where parts only change places there would be nowhere to put them.
     pub fn goes_in_place(self) -> bool {
-        !matches!(self, Operation::Alltoall | Operation::Sendrecv)
+        !matches!(self, Operation::AllToAll | Operation::SendReceive)
     }
 }
 
@@ -104,7 +104,7 @@ impl Operands {
     /// `none` where nothing is reduced. nccl-tests' sendrecv reduces nothing and says what it was given, `sum`.
     pub fn reduction_name(self) -> String {
         match self.operation {
-            operation if operation.reduces() || operation == Operation::Sendrecv => self.reduction.to_string(),
+            operation if operation.reduces() || operation == Operation::SendReceive => self.reduction.to_string(),
             _ => "none".to_owned(),
         }
     }
@@ -140,8 +140,8 @@ mod tests {
             (Operation::AllReduce, Reduction::Sum, "all-reduce", ("sum", -1)),
             (Operation::Reduce, Reduction::Max, "reduce (max) to rank 1", ("max", 1)),
             (Operation::Broadcast, Reduction::Sum, "broadcast from rank 1", ("none", 1)),
-            (Operation::Sendrecv, Reduction::Sum, "send and receive", ("sum", -1)),
-            (Operation::Alltoall, Reduction::Sum, "all-to-all", ("none", -1)),
+            (Operation::SendReceive, Reduction::Sum, "send and receive", ("sum", -1)),
+            (Operation::AllToAll, Reduction::Sum, "all-to-all", ("none", -1)),
         ] {
             let operands = Operands { operation, reduction, root: 1 };
             assert_eq!(operands.text(), text);

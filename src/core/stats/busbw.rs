@@ -39,8 +39,8 @@ impl Bus {
         let others = f64::from(self.ranks - 1) / f64::from(self.ranks);
         match self.operation {
             Operation::AllReduce => 2.0 * others,
-            Operation::AllGather | Operation::ReduceScatter | Operation::Alltoall => others,
-            Operation::Reduce | Operation::Broadcast | Operation::Sendrecv => 1.0,
+            Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll => others,
+            Operation::Reduce | Operation::Broadcast | Operation::SendReceive => 1.0,
         }
     }
 
@@ -48,8 +48,8 @@ impl Bus {
     pub fn formula(self) -> &'static str {
         match self.operation {
             Operation::AllReduce => " x 2(n \u{2212} 1) / n",
-            Operation::AllGather | Operation::ReduceScatter | Operation::Alltoall => " x (n \u{2212} 1) / n",
-            Operation::Reduce | Operation::Broadcast | Operation::Sendrecv => "",
+            Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll => " x (n \u{2212} 1) / n",
+            Operation::Reduce | Operation::Broadcast | Operation::SendReceive => "",
         }
     }
 }
@@ -108,10 +108,10 @@ mod tests {
             (Operation::AllReduce, 7.68),
             (Operation::AllGather, 3.84),
             (Operation::ReduceScatter, 3.84),
-            (Operation::Alltoall, 3.84),
+            (Operation::AllToAll, 3.84),
             (Operation::Reduce, 5.12),
             (Operation::Broadcast, 5.12),
-            (Operation::Sendrecv, 5.12),
+            (Operation::SendReceive, 5.12),
         ] {
             close(busbw(SIZE, Seconds(0.02), Bus { operation, ranks: 4 }).0, rate);
             close(busbw(SIZE, Seconds(0.02), Bus { operation, ranks: 1 }).0, 0.0);

@@ -18,6 +18,7 @@ use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
+use crate::ffi::group::GroupRank;
 use crate::job::session::Session;
 
 /// The strategy.
@@ -112,8 +113,8 @@ impl GradientExchange for AllReduce {
         if let Some(coded) = self.reducer.coded() {
             return Some([u64::from(self.facts.summed_ranks - 1) * coded.code.0; 2]);
         }
-        let bytes =
-            |elements| Collective::AllReduce { elements }.bytes(self.rank, self.facts.summed_ranks, self.wire.bytes());
+        let own = GroupRank { rank: self.rank, ranks: self.facts.summed_ranks };
+        let bytes = |elements| Collective::AllReduce { elements }.bytes(own, self.wire.bytes());
         let buckets = self.reducer.buckets().into_iter();
         Some(buckets.map(bytes).fold([0; 2], |[out, into], bucket| [out + bucket[0], into + bucket[1]]))
     }

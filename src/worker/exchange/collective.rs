@@ -1,7 +1,9 @@
 //! What a backend is asked to do with its memory, and the parts that an array is divided into.
 
+use crate::ffi::group::GroupRank;
 use std::ops::Range;
 
+use ringmark_core::dimension::Operation;
 use tch::Tensor;
 
 /// What starts. Every rank asks for the same, of the same elements; each element is in one at most of those that are under
@@ -82,28 +84,23 @@ pub enum Place<'a> {
 }
 
 impl Collective<'_> {
-    /// As a trace calls it.
-    pub fn name(&self) -> &'static str {
+    /// Returns the operation.
+    pub fn operation(&self) -> Operation {
         match self {
-            Collective::AllReduce { .. } => "all-reduce",
-            Collective::Reduce { .. } => "reduce",
-            Collective::ReduceScatter { .. } => "reduce-scatter",
-            Collective::Broadcast { .. } => "broadcast",
-            Collective::AllGather { .. } => "all-gather",
-            Collective::AllToAll { .. } => "all-to-all",
-            Collective::SendReceive { .. } => "send-receive",
+            Collective::AllReduce { .. } => Operation::AllReduce,
+            Collective::Reduce { .. } => Operation::Reduce,
+            Collective::ReduceScatter { .. } => Operation::ReduceScatter,
+            Collective::Broadcast { .. } => Operation::Broadcast,
+            Collective::AllGather { .. } => Operation::AllGather,
+            Collective::AllToAll { .. } => Operation::AllToAll,
+            Collective::SendReceive { .. } => Operation::SendReceive,
         }
     }
 
-    /// Returns true if values of several ranks are reduced, so that a library's sum may have to be converted.
-    pub fn reduces(&self) -> bool {
-        matches!(self, Collective::AllReduce { .. } | Collective::Reduce { .. } | Collective::ReduceScatter { .. })
-    }
-
-    /// Bytes that `rank` of `ranks` sends and receives, its elements being of so many bytes: an all-reduce in a
+    /// Bytes that a rank sends and receives, its elements being of so many bytes: an all-reduce in a
     /// ring, anything else straight from who has it to who gets it. Formula, not a measurement: within a host ranks read each
     /// other's memory, and in a library's chain a root moves every element once.
-    pub fn bytes(&self, rank: u32, ranks: u32, of_element: u64) -> [u64; 2] {
+    pub fn bytes(&self, GroupRank { rank, ranks }: GroupRank, of_element: u64) -> [u64; 2] {
         let others = u64::from(ranks) - 1;
         let length = |elements: &Range<usize>| elements.len() as u64;
         let all = |parts: &[Range<usize>]| parts.iter().map(length).sum::<u64>();
@@ -192,12 +189,16 @@ mod tests {
             (Collective::AllGather { parts: parts(), place }, [[40, 28], [40, 28], [16, 40]]),
             (Collective::SendReceive { elements: all }, [[48, 48]; 3]),
         ] {
-            let bytes = [0, 1, 2].map(|rank| collective.bytes(rank, 3, 4));
+            let bytes = [0, 1, 2].map(|rank| collective.bytes(GroupRank { rank, ranks: 3 }, 4));
             assert_eq!(bytes, of_ranks, "{collective:?}");
             let sum = |index: usize| bytes.iter().map(|rank| rank[index]).sum::<u64>();
             assert_eq!(sum(0), sum(1), "{collective:?}");
         }
-        assert_eq!(Collective::Reduce { elements: 0..12, root: 0, route: Route::Chain }.bytes(0, 1, 4), [0, 0]);
+        assert_eq!(
+            Collective::Reduce { elements: 0..12, root: 0, route: Route::Chain }
+                .bytes(GroupRank { rank: 0, ranks: 1 }, 4),
+            [0, 0]
+        );
     }
 
     #[test]

@@ -249,10 +249,10 @@ mod tests {
         // Three parts of 16 bytes need 48: of 64 bytes, and 128 has three of 32.
         assert_eq!(arrays(Operation::AllGather, 8, 128, 3), [(48, 4, 12), (96, 8, 24)]);
         assert_eq!(arrays(Operation::AllReduce, 8, 16, 3), [(8, 2, 2), (16, 4, 4)]);
-        assert_eq!(arrays(Operation::Sendrecv, 6, 6, 3), [(4, 1, 1)]);
+        assert_eq!(arrays(Operation::SendReceive, 6, 6, 3), [(4, 1, 1)]);
         let of_halves = BandwidthConfig {
             exchange: ExchangeConfig { wire: Wire::Bf16, ..ExchangeConfig::default() },
-            operation: Operation::Alltoall,
+            operation: Operation::AllToAll,
             ..sizes(100, 116, Growth::Increment(Bytes(8)))
         };
         let one = ArraySize { bytes: Bytes(96), count: 16, elements: 48 };

@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(row_of(Operation::AllGather, Reduction::Sum, 0, 4), "none -1 100000 10.00 7.50");
         assert_eq!(row_of(Operation::Reduce, Reduction::Max, 1, 4), "max 1 100000 10.00 10.00");
         assert_eq!(row_of(Operation::Broadcast, Reduction::Sum, 0, 4), "none 0 100000 10.00 10.00");
-        assert_eq!(row_of(Operation::Sendrecv, Reduction::Sum, 0, 4), "sum -1 100000 10.00 10.00");
+        assert_eq!(row_of(Operation::SendReceive, Reduction::Sum, 0, 4), "sum -1 100000 10.00 10.00");
         assert_eq!(row_of(Operation::ReduceScatter, Reduction::Avg, 0, 2), "avg -1 100000 10.00 5.00");
     }
 

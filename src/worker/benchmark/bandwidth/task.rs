@@ -56,8 +56,8 @@ impl Task {
             Operation::ReduceScatter => (all.clone(), Comes::Reduced(part.clone())),
             Operation::Broadcast => (if rank == root { all.clone() } else { nothing }, whole(root)),
             Operation::AllGather => (part.clone(), every_part(|place, _| place.start)),
-            Operation::Alltoall => (all.clone(), every_part(|_, own| own)),
-            Operation::Sendrecv => (all.clone(), whole(own_rank.in_ring().previous)),
+            Operation::AllToAll => (all.clone(), every_part(|_, own| own)),
+            Operation::SendReceive => (all.clone(), whole(own_rank.in_ring().previous)),
         };
         let collective = match operands.operation {
             Operation::AllReduce => Collective::AllReduce { elements: all },
@@ -65,8 +65,8 @@ impl Task {
             Operation::ReduceScatter => Collective::ReduceScatter { parts },
             Operation::Broadcast => Collective::Broadcast { elements: all, root, place },
             Operation::AllGather => Collective::AllGather { parts, place },
-            Operation::Alltoall => Collective::AllToAll { parts },
-            Operation::Sendrecv => Collective::SendReceive { elements: all },
+            Operation::AllToAll => Collective::AllToAll { parts },
+            Operation::SendReceive => Collective::SendReceive { elements: all },
         };
         Task { collective, elements, own, comes }
     }
@@ -94,14 +94,14 @@ mod tests {
             (Operation::Reduce, 0..12, Comes::Reduced(0..0)),
             (Operation::ReduceScatter, 0..12, Comes::Reduced(4..8)),
             (Operation::Broadcast, 0..0, Comes::Moved(vec![origin(0..12, 2, 0)])),
-            (Operation::Sendrecv, 0..12, Comes::Moved(vec![origin(0..12, 0, 0)])),
+            (Operation::SendReceive, 0..12, Comes::Moved(vec![origin(0..12, 0, 0)])),
             (
                 Operation::AllGather,
                 4..8,
                 Comes::Moved(vec![origin(0..4, 0, 0), origin(4..8, 1, 4), origin(8..12, 2, 8)]),
             ),
             (
-                Operation::Alltoall,
+                Operation::AllToAll,
                 0..12,
                 Comes::Moved(vec![origin(0..4, 0, 4), origin(4..8, 1, 4), origin(8..12, 2, 4)]),
             ),
@@ -111,6 +111,6 @@ mod tests {
         }
         assert_eq!(task(Operation::Reduce, 2).comes, Comes::Reduced(0..12));
         assert_eq!(task(Operation::Broadcast, 2).own, 0..12);
-        assert!(matches!(&task(Operation::Sendrecv, 0).comes, Comes::Moved(from) if from[0].rank == 2), "a ring");
+        assert!(matches!(&task(Operation::SendReceive, 0).comes, Comes::Moved(from) if from[0].rank == 2), "a ring");
     }
 }

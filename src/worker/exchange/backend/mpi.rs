@@ -81,7 +81,7 @@ impl Mpi {
 
     /// Makes a mean of the sums that this rank got, where that was asked for.
     fn divide(&self, collective: &Collective, output: &Tensor, first: usize) -> Result<()> {
-        if self.reduction != Reduction::Avg || !collective.reduces() {
+        if self.reduction != Reduction::Avg || !collective.operation().reduces() {
             return Ok(());
         }
         let own = match collective {
@@ -142,7 +142,7 @@ impl Backend for Mpi {
             | Collective::AllGather { place: Place::Tensor(tensor), .. } => Buffers::in_place(tensor),
             _ => self.memory.of_one_type(),
         };
-        self.has_sums |= collective.reduces();
+        self.has_sums |= collective.operation().reduces();
         let Buffers { input, output } = buffers;
         if input.device() == Device::Cpu {
             return self.call(collective, buffers, 0);

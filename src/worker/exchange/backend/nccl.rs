@@ -145,9 +145,9 @@ impl Backend for NcclRing {
         for _ in 0..times {
             self.enqueue(collective)?;
         }
-        self.has_sums |= collective.reduces();
+        self.has_sums |= collective.operation().reduces();
         if let (Some(begin), Some(end)) = (begin, self.traced_mark()?) {
-            recorder::take_exchange(collective.name(), begin, end);
+            recorder::take_exchange(collective.operation().text(), begin, end);
         }
         if !self.is_capturing {
             self.under_way.push_back(self.communicator.stream().record_event()?);

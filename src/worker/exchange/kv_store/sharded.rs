@@ -28,6 +28,7 @@ use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSour
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
 use crate::ffi::element::Element;
+use crate::ffi::group::GroupRank;
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
@@ -207,11 +208,12 @@ impl GradientExchange for Sharded {
     }
 
     fn asked_bytes(&self) -> Option<[u64; 2]> {
-        let (mut bytes, ranks) = ([0; 2], self.facts.summed_ranks);
+        let own = GroupRank { rank: self.rank, ranks: self.facts.summed_ranks };
+        let mut bytes = [0; 2];
         let exchange = lock(&self.exchange);
         for (elements, ownership) in &exchange.buckets {
-            let sum = ownership.sum(elements, exchange.route).bytes(self.rank, ranks, self.wire.bytes());
-            let share = ownership.share(elements, Place::Memory).bytes(self.rank, ranks, Wire::Fp32.bytes());
+            let sum = ownership.sum(elements, exchange.route).bytes(own, self.wire.bytes());
+            let share = ownership.share(elements, Place::Memory).bytes(own, Wire::Fp32.bytes());
             bytes.iter_mut().zip(sum).zip(share).for_each(|((all, sum), share)| *all += sum + share);
         }
         Some(bytes)
