@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ringmark_core::dimension::{ImageLimit, ImageLimits};
 use ringmark_core::file::whole_file;
 
-use crate::place::Place;
+use crate::location::Location;
 
 /// Any thread may read at any offset.
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl ByteSource {
     }
 
     /// For a message.
-    pub fn place(&self, offset: u64) -> Place {
-        Place::byte(&self.name, offset)
+    pub fn location(&self, offset: u64) -> Location {
+        Location::byte(&self.name, offset)
     }
 
     /// Fills all of `buffer` with the bytes from `offset` on.
@@ -135,7 +135,7 @@ fn fill(buffer: &mut [u8], offset: u64, bytes: &Bytes, name: &Path, length: u64)
                 outcome => outcome.with_context(|| {
                     format!(
                         "{}: {} bytes cannot be read; look at its disk (dmesg), or copy the file anew",
-                        Place::byte(name, here),
+                        Location::byte(name, here),
                         rest.len()
                     )
                 })?,
@@ -159,7 +159,7 @@ fn shortened(name: &Path, end: u64, length: u64) -> String {
     format!(
         "{}: the file ends here, and had {length} bytes when it was opened: it was changed while it was read; read a file that \
          nobody writes",
-        Place::byte(name, end)
+        Location::byte(name, end)
     )
 }
 

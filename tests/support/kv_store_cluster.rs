@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use ringmark_core::benchmark::kv_store::placement::{Part, owners, place};
+use ringmark_core::benchmark::kv_store::placement::{ArrayPart, owners, place};
 use ringmark_core::benchmark::kv_store::{KeyPlacement, KvStore, KvStoreConfig, KvStoreUse, ServerUse};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{BackendName, Bytes, Case, Phase, Phases, Seconds};
@@ -114,7 +114,7 @@ impl KvStoreCluster {
         let Exchange::Servers(number, has_own_hosts) = self.exchange else { return Vec::new() };
         let (hosts, number) = (case.nodes as usize, number.unwrap_or(case.nodes) as usize);
         let written: Vec<usize> = ARRAYS.iter().rev().copied().collect();
-        let mut parts: Vec<Part> = place(&written, number, KeyPlacement::Balanced);
+        let mut parts: Vec<ArrayPart> = place(&written, number, KeyPlacement::Balanced);
         parts.sort_by_key(|part| ARRAYS.len() - 1 - part.key);
         let host_of = |server: usize| if has_own_hosts { hosts + server } else { server % hosts };
         let (latency, rate) = self.network;

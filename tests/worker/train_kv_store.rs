@@ -225,10 +225,10 @@ fn a_worker_that_is_killed_while_results_are_gathered_ends_the_others_who_name_i
     mkfifo(&weights, Mode::S_IRWXU).expect("made");
     let run = run.file("--save", &weights);
     let finished = run.variable(LAUNCHER_VARIABLE, launcher).finish_after(|_, folder| {
-        reach(&reports, |process, at| process == 2 && at.phase >= Stage::Preparing);
+        reach(&reports, |process, at| process == 2 && at.stage >= Stage::Preparing);
         let process = process_of_rank(folder, 2);
         // The servers' reports are there, and nobody knows of a loss.
-        reach(&reports, |process, at| process < 3 && at.phase == Stage::Finishing);
+        reach(&reports, |process, at| process < 3 && at.stage == Stage::Finishing);
         kill(process, Signal::SIGKILL).expect("it runs");
     });
     assert_nobody_left(finished.folder.path());

@@ -12,7 +12,7 @@ use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::host_list::HostList;
 use crate::launch::cluster::hosts::{self, Hosts};
-use crate::launch::cluster::interface::Interface;
+use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::cluster::slots::SlotsRequest;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::job::launcher::LaunchConfig;
@@ -40,7 +40,7 @@ pub struct HostOptions {
     /// Network for mpirun, MPI and NCCL: an interface such as ib0, or a network such as 10.77.0.0/24 [default: the one by
     /// which the hosts reach each other]
     #[arg(long, value_name = "NAME|CIDR")]
-    interface: Option<Interface>,
+    interface: Option<InterfaceChoice>,
     /// Port of sshd on the hosts
     #[arg(long, value_name = "PORT", default_value_t = 22, value_parser = number(1..=u16::MAX))]
     ssh_port: u16,

@@ -147,7 +147,8 @@ pub struct Heartbeat {
     /// Of the timed loop, from 1; 0 before it.
     pub iteration: u32,
     /// What the rank does in it.
-    pub phase: Stage,
+    #[serde(rename = "phase")]
+    pub stage: Stage,
     /// Whether it waits for other ranks there.
     pub is_waiting: bool,
     /// Gradients that were ready and chunks of sums that went through since the start: what goes on inside a phase.
@@ -168,7 +169,7 @@ pub struct Heartbeat {
 impl Heartbeat {
     /// Before or after the timed loop, where a slow disk may keep a rank, and all that wait for it, for long.
     pub fn is_outside_loop(&self) -> bool {
-        self.iteration == 0 || self.phase == Stage::Finishing
+        self.iteration == 0 || self.stage == Stage::Finishing
     }
 }
 
@@ -281,7 +282,7 @@ mod tests {
     fn a_message_is_read_as_it_was_written() {
         let heartbeat = Heartbeat {
             iteration: 7,
-            phase: Stage::all_reduce(2),
+            stage: Stage::all_reduce(2),
             is_waiting: true,
             chunks: 12,
             processor_time: Seconds(1.5),

@@ -146,14 +146,14 @@ pub const AUTO_BATCH_SIZE: &str = "auto";
 
 /// One option of a configuration `C`.
 pub struct OptionSpec<C> {
-    facts: Facts,
+    facts: OptionFacts,
     get: Get<C>,
     set: Set<C>,
 }
 
 /// Properties of an option, without access to its value.
 #[derive(Default)]
-struct Facts {
+struct OptionFacts {
     name: &'static str,
     short: Option<char>,
     aliases: &'static [&'static str],
@@ -303,11 +303,11 @@ impl<C: 'static> OptionSpec<C> {
         get: impl Fn(&C) -> String + Send + Sync + 'static,
         set: impl Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync + 'static,
     ) -> OptionSpec<C> {
-        let facts = Facts { name, value_name, help, ..Facts::default() };
+        let facts = OptionFacts { name, value_name, help, ..OptionFacts::default() };
         OptionSpec { facts, get: Box::new(get), set: Box::new(set) }
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Facts)) -> OptionSpec<C> {
+    fn with(mut self, change: impl FnOnce(&mut OptionFacts)) -> OptionSpec<C> {
         change(&mut self.facts);
         self
     }
@@ -383,7 +383,7 @@ impl<C: 'static> OptionSpec<C> {
     pub fn within<O: 'static>(self, inner: fn(&O) -> &C, inner_mut: fn(&mut O) -> &mut C) -> OptionSpec<O> {
         let OptionSpec { facts, get, set } = self;
         OptionSpec {
-            facts: Facts { order: 0, ..facts },
+            facts: OptionFacts { order: 0, ..facts },
             get: Box::new(move |outer| get(inner(outer))),
             set: Box::new(move |outer, text| set(inner_mut(outer), text)),
         }
@@ -554,12 +554,12 @@ impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
 }
 
 /// The flag of another program, which the help leaves out.
-fn flag(facts: &Facts) -> Option<Arg> {
+fn flag(facts: &OptionFacts) -> Option<Arg> {
     let (flag, _) = facts.flag?;
     Some(Arg::new(flag).long(flag).action(ArgAction::SetTrue).hide(true).conflicts_with(facts.name))
 }
 
-fn argument<C: Options>(facts: Facts, default: String, set: Set<C>) -> Arg {
+fn argument<C: Options>(facts: OptionFacts, default: String, set: Set<C>) -> Arg {
     let default = facts.default.map(str::to_owned).or(Some(default).filter(|text| !text.is_empty()));
     let meaning = facts.keyword_of_launcher.map(|(keyword, meaning)| format!("; {keyword}: {meaning}"));
     let help = facts.help.to_owned() + &meaning.unwrap_or_default();
@@ -588,7 +588,7 @@ fn argument<C: Options>(facts: Facts, default: String, set: Set<C>) -> Arg {
 
 impl<C: Options, const IS_WORKER: bool> FromArgMatches for Typed<C, IS_WORKER> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let typed = |OptionSpec { facts: Facts { name, flag, shape, .. }, .. }: OptionSpec<C>| {
+        let typed = |OptionSpec { facts: OptionFacts { name, flag, shape, .. }, .. }: OptionSpec<C>| {
             let is_typed = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
             if let Some((_, value)) = flag.filter(|(flag, _)| is_typed(*flag)) {
                 return Some((name, value.to_owned()));

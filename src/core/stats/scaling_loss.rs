@@ -31,7 +31,7 @@ use crate::stats::welch;
 
 /// Part of the loss, in the order in which they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum LossPart {
     /// Forward and backward.
     Compute,
     /// Half of compute: forward and backward of the same ranks without any exchange.
@@ -48,43 +48,43 @@ pub enum Part {
     Other,
 }
 
-impl Part {
+impl LossPart {
     /// Name in tables and charts.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Compute => "compute",
-            Part::ComputeCrowded => "compute, crowded",
-            Part::ComputeOverlapped => "compute, overlapped",
-            Part::Transfer => "transfer",
-            Part::Waiting => "waiting",
-            Part::Phase(phase) => phase.description(),
-            Part::Other => "other",
+            LossPart::Compute => "compute",
+            LossPart::ComputeCrowded => "compute, crowded",
+            LossPart::ComputeOverlapped => "compute, overlapped",
+            LossPart::Transfer => "transfer",
+            LossPart::Waiting => "waiting",
+            LossPart::Phase(phase) => phase.description(),
+            LossPart::Other => "other",
         }
     }
 
     /// Key in JSON.
     pub fn key(self) -> &'static str {
         match self {
-            Part::Compute => "compute",
-            Part::ComputeCrowded => "compute_crowded",
-            Part::ComputeOverlapped => "compute_overlapped",
-            Part::Transfer => "transfer",
-            Part::Waiting => "waiting",
-            Part::Phase(phase) => phase.keyword(),
-            Part::Other => "other",
+            LossPart::Compute => "compute",
+            LossPart::ComputeCrowded => "compute_crowded",
+            LossPart::ComputeOverlapped => "compute_overlapped",
+            LossPart::Transfer => "transfer",
+            LossPart::Waiting => "waiting",
+            LossPart::Phase(phase) => phase.keyword(),
+            LossPart::Other => "other",
         }
     }
 
     /// What it is, for people.
     pub fn meaning(self) -> &'static str {
         match self {
-            Part::Compute => "forward and backward slower than the base's",
-            Part::ComputeCrowded => "what the same ranks lose without any exchange: they share the host",
-            Part::ComputeOverlapped => "what computing loses while gradients move",
-            Part::Transfer => "all-reduce that backward did not hide, with all ranks there",
-            Part::Waiting => "all-reduce until the slowest rank was there",
-            Part::Phase(phase) => phase.meaning(),
-            Part::Other => "in the step and in none of its phases: not explained",
+            LossPart::Compute => "forward and backward slower than the base's",
+            LossPart::ComputeCrowded => "what the same ranks lose without any exchange: they share the host",
+            LossPart::ComputeOverlapped => "what computing loses while gradients move",
+            LossPart::Transfer => "all-reduce that backward did not hide, with all ranks there",
+            LossPart::Waiting => "all-reduce until the slowest rank was there",
+            LossPart::Phase(phase) => phase.meaning(),
+            LossPart::Other => "in the step and in none of its phases: not explained",
         }
     }
 }
@@ -134,14 +134,14 @@ pub struct ScalingLoss {
     /// `step - base_step`.
     pub total: Difference,
     /// Compute, transfer, waiting, every other phase, other, which add up to it; none where only the whole was measured.
-    pub parts: Vec<(Part, Difference)>,
+    pub parts: Vec<(LossPart, Difference)>,
     /// Crowded and overlapped, which add up to compute; none without runs of the same ranks without any exchange.
-    pub compute: Vec<(Part, Difference)>,
+    pub compute: Vec<(LossPart, Difference)>,
 }
 
 impl ScalingLoss {
     /// The parts, with the halves of compute in its place where there are any: they add up to the total too.
-    pub fn finest(&self) -> Vec<(Part, Difference)> {
+    pub fn finest(&self) -> Vec<(LossPart, Difference)> {
         match self.compute.is_empty() {
             true => self.parts.clone(),
             false => self.compute.iter().chain(&self.parts[1..]).copied().collect(),
@@ -195,30 +195,35 @@ fn compute(_: f64, times: &StepTimes) -> f64 {
     times.compute()
 }
 
-fn parts(base: &[RunStep], case: &[RunStep], total: Difference) -> Option<Vec<(Part, Difference)>> {
+fn parts(base: &[RunStep], case: &[RunStep], total: Difference) -> Option<Vec<(LossPart, Difference)>> {
     let exposed = Phase::ExposedAllreduce;
     let mut parts = vec![
-        (Part::Compute, between(case, base, compute)?),
-        (Part::Transfer, between(case, base, |_, times| times.phases[exposed] - times.waiting)?),
-        (Part::Waiting, between(case, base, |_, times| times.waiting)?),
+        (LossPart::Compute, between(case, base, compute)?),
+        (LossPart::Transfer, between(case, base, |_, times| times.phases[exposed] - times.waiting)?),
+        (LossPart::Waiting, between(case, base, |_, times| times.waiting)?),
     ];
     for phase in Phase::ALL {
         let is_there = |run: &RunStep| run.times.is_some_and(|times| times.phases[*phase] != 0.0);
         let is_there = phase.is_always() || case.iter().chain(base).any(is_there);
         if is_there && !matches!(phase, Phase::Forward | Phase::Backward | Phase::ExposedAllreduce) {
-            parts.push((Part::Phase(*phase), between(case, base, |_, times| times.phases[*phase])?));
+            parts.push((LossPart::Phase(*phase), between(case, base, |_, times| times.phases[*phase])?));
         }
     }
     let explained: f64 = parts.iter().map(|(_, part)| part.seconds).sum();
     let other = between(case, base, |step, times| step - times.phases.iter().map(|(_, time)| time).sum::<f64>())?;
-    parts.push((Part::Other, Difference { seconds: total.seconds - explained, ..other }));
+    parts.push((LossPart::Other, Difference { seconds: total.seconds - explained, ..other }));
     Some(parts)
 }
 
-fn halves(base: &[RunStep], case: &[RunStep], alone: &[RunStep], whole: Difference) -> Option<Vec<(Part, Difference)>> {
+fn halves(
+    base: &[RunStep],
+    case: &[RunStep],
+    alone: &[RunStep],
+    whole: Difference,
+) -> Option<Vec<(LossPart, Difference)>> {
     let crowded = between(alone, base, compute)?;
     let overlapped = Difference { seconds: whole.seconds - crowded.seconds, ..between(case, alone, compute)? };
-    Some(vec![(Part::ComputeCrowded, crowded), (Part::ComputeOverlapped, overlapped)])
+    Some(vec![(LossPart::ComputeCrowded, crowded), (LossPart::ComputeOverlapped, overlapped)])
 }
 
 /// Of the difference of the means of a figure of every run. `None` for an empty side.
@@ -253,7 +258,7 @@ mod tests {
         assert!((actual - expected).abs() < 1e-9 * expected.abs().max(1.0), "{actual}, expected {expected}");
     }
 
-    fn part(loss: &ScalingLoss, wanted: Part) -> f64 {
+    fn part(loss: &ScalingLoss, wanted: LossPart) -> f64 {
         loss.parts.iter().chain(&loss.compute).find(|(part, _)| *part == wanted).expect("the part is there").1.seconds
     }
 
@@ -263,9 +268,16 @@ mod tests {
         let loss = scaling_loss(&[base], &[case], &[]).expect("a run on both sides");
         close(loss.total.seconds, 25.0);
         close(loss.efficiency(), 0.8);
-        let parts: Vec<(Part, f64)> = loss.parts.iter().map(|(part, difference)| (*part, difference.seconds)).collect();
+        let parts: Vec<(LossPart, f64)> =
+            loss.parts.iter().map(|(part, difference)| (*part, difference.seconds)).collect();
         let expected = [9.0, 7.0, 5.0, 1.0, 3.0];
-        let order = [Part::Compute, Part::Transfer, Part::Waiting, Part::Phase(Phase::Optimizer), Part::Other];
+        let order = [
+            LossPart::Compute,
+            LossPart::Transfer,
+            LossPart::Waiting,
+            LossPart::Phase(Phase::Optimizer),
+            LossPart::Other,
+        ];
         assert_eq!(parts.iter().map(|(part, _)| *part).collect::<Vec<_>>(), order);
         parts.iter().zip(expected).for_each(|((_, actual), expected)| close(*actual, expected));
         close(loss.share(7.0).expect("something was lost"), 0.28);
@@ -283,9 +295,9 @@ mod tests {
         let base = with_input(run(90.0, 0.0, 0.0, 8.0, 2.0), 0.5);
         let case = with_input(run(99.0, 12.0, 5.0, 9.0, 5.0), 20.5);
         let loss = scaling_loss(&[base], &[case], &[]).expect("a run on both sides");
-        close(part(&loss, Part::Phase(Phase::Input)), 20.0);
-        close(part(&loss, Part::Compute), 9.0);
-        close(part(&loss, Part::Other), 3.0);
+        close(part(&loss, LossPart::Phase(Phase::Input)), 20.0);
+        close(part(&loss, LossPart::Compute), 9.0);
+        close(part(&loss, LossPart::Other), 3.0);
         close(loss.total.seconds, 45.0);
         close(loss.parts.iter().map(|(_, part)| part.seconds).sum(), 45.0);
     }
@@ -294,19 +306,19 @@ mod tests {
     fn runs_without_exchange_split_compute() {
         let (base, case) = (run(90.0, 0.0, 0.0, 8.0, 2.0), run(99.0, 12.0, 5.0, 9.0, 5.0));
         let loss = scaling_loss(&[base], &[case], &[run(96.5, 0.0, 0.0, 8.5, 2.0)]).expect("a run on both sides");
-        close(part(&loss, Part::ComputeCrowded), 6.5);
-        close(part(&loss, Part::ComputeOverlapped), 2.5);
-        close(part(&loss, Part::Compute), 9.0);
+        close(part(&loss, LossPart::ComputeCrowded), 6.5);
+        close(part(&loss, LossPart::ComputeOverlapped), 2.5);
+        close(part(&loss, LossPart::Compute), 9.0);
         let finest = loss.finest();
         close(finest.iter().map(|(_, part)| part.seconds).sum(), 25.0);
-        assert_eq!((finest.len(), finest[0].0, finest[2].0), (6, Part::ComputeCrowded, Part::Transfer));
+        assert_eq!((finest.len(), finest[0].0, finest[2].0), (6, LossPart::ComputeCrowded, LossPart::Transfer));
     }
 
     #[test]
     fn a_faster_optimizer_is_a_gain_and_nothing_lost_has_no_shares() {
         let loss = scaling_loss(&[run(90.0, 0.0, 0.0, 8.0, 0.0)], &[run(90.0, 1.0, 0.0, 5.0, 0.0)], &[]);
         let loss = loss.expect("a run on both sides");
-        close(part(&loss, Part::Phase(Phase::Optimizer)), -3.0);
+        close(part(&loss, LossPart::Phase(Phase::Optimizer)), -3.0);
         close(loss.total.seconds, -2.0);
         assert_eq!(loss.share(-3.0), None);
     }
@@ -372,7 +384,7 @@ mod tests {
                 step - weights.iter().map(of_run).sum::<f64>()
             };
             let by_definition = other(&case, loss.step) - other(&base, loss.base_step);
-            assert!((part(&loss, Part::Other) - by_definition).abs() <= 1e-12 * scale, "round {round}");
+            assert!((part(&loss, LossPart::Other) - by_definition).abs() <= 1e-12 * scale, "round {round}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use anyhow::{Result, ensure};
 
-use crate::place::Place;
+use crate::location::Location;
 
 /// What the bytes of an item are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,9 +34,9 @@ pub struct Item {
     /// The number in the `.lst` that was packed; elsewhere the place in the dataset, from 0.
     pub id: u64,
     /// Where it came from, for messages.
-    pub place: Place,
+    pub location: Location,
     /// Where its labels came from, if that is somewhere else.
-    pub label_place: Option<Place>,
+    pub label_location: Option<Location>,
     pub(super) buffer: Vec<u8>,
     pub(super) content: Range<usize>,
 }
@@ -49,14 +49,14 @@ impl Item {
 
     /// The class, where the only label is one of 0 to `classes` - 1.
     pub fn class(&self, classes: u32) -> Result<u32> {
-        let place = self.label_place.as_ref().unwrap_or(&self.place);
+        let location = self.label_location.as_ref().unwrap_or(&self.location);
         let &[label] = self.labels.as_slice() else {
-            anyhow::bail!("{place}: {} labels, where a class is one: choose data with one label", self.labels.len());
+            anyhow::bail!("{location}: {} labels, where a class is one: choose data with one label", self.labels.len());
         };
-        ensure!(label.fract() == 0.0, "{place}: label {label} is no whole number, so no class: choose other data");
+        ensure!(label.fract() == 0.0, "{location}: label {label} is no whole number, so no class: choose other data");
         ensure!(
             label >= 0.0 && f64::from(label) < f64::from(classes),
-            "{place}: label {label} is none of the classes 0 to {}: choose a network with more classes, or mend the label",
+            "{location}: label {label} is none of the classes 0 to {}: choose a network with more classes, or mend the label",
             i64::from(classes) - 1
         );
         Ok(label as u32)
@@ -73,7 +73,7 @@ mod tests {
     fn a_label_is_a_class_or_said_to_be_none() {
         let item = |labels: &[f32]| Item {
             labels: labels.to_vec(),
-            place: Place::byte(Path::new("a.rec"), 16),
+            location: Location::byte(Path::new("a.rec"), 16),
             ..Item::default()
         };
         assert_eq!(item(&[9.0]).class(10).expect("a class"), 9);

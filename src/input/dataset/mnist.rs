@@ -102,8 +102,8 @@ impl Mnist {
         item.id = index;
         item.labels.clear();
         item.labels.push(f32::from(self.classes[index as usize]));
-        item.place.set(self.images.name(), self.images.position(index));
-        item.label_place.get_or_insert_default().set(self.labels.name(), self.labels.position(index));
+        item.location.set(self.images.name(), self.images.position(index));
+        item.label_location.get_or_insert_default().set(self.labels.name(), self.labels.position(index));
         Ok(())
     }
 }

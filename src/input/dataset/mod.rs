@@ -22,7 +22,7 @@ use crate::dataset::record_files::{RecordFiles, RecordStream};
 use crate::format::idx_array::is_idx;
 use crate::format::image_folder::ImageFolder;
 use crate::format::record_io::MAGIC;
-use crate::place::Position;
+use crate::location::Position;
 use crate::shard::Part;
 
 /// Items with labels; any thread may read any of them.
@@ -185,10 +185,10 @@ impl Stream<'_> {
 fn read_item(folder: &ImageFolder, index: u64, limits: &ImageLimits, item: &mut Item) -> Result<()> {
     let image = folder.image(index);
     let (name, label) = image.with_context(|| format!("there is no image {index}, but {}", folder.length()))?;
-    item.place.set(folder.root(), Position::Whole);
-    item.place.file.push(name);
+    item.location.set(folder.root(), Position::Whole);
+    item.location.file.push(name);
     // One without a byte is an image that cannot be decoded, as an empty record is.
-    let length = read_image(&item.place.file, limits, &mut item.buffer)?;
+    let length = read_image(&item.location.file, limits, &mut item.buffer)?;
     item.content = 0..length;
     item.form = Form::Encoded;
     item.id = index;

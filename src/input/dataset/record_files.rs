@@ -12,7 +12,7 @@ use crate::dataset::item::{Form, Item};
 use crate::format::image_record::ImageRecord;
 use crate::format::index_file;
 use crate::format::record_io::{self, Record, RecordHeads, RecordReader};
-use crate::place::Position;
+use crate::location::Position;
 use crate::shard::Part;
 
 /// Files in the order in which they were named.
@@ -154,13 +154,13 @@ fn read_indices(files: &[Arc<ByteSource>]) -> Result<Vec<Located>> {
 /// Makes an item of the record that lies in `range` of its buffer.
 fn take(item: &mut Item, source: &ByteSource, offset: u64, range: Range<usize>) -> Result<()> {
     let Item { buffer, labels, .. } = item;
-    let record = ImageRecord::parse(&buffer[range.clone()]).with_context(|| source.place(offset).to_string())?;
+    let record = ImageRecord::parse(&buffer[range.clone()]).with_context(|| source.location(offset).to_string())?;
     record.labels_into(labels);
     let (id, size) = (record.id, record.image.len());
     item.id = id;
     item.content = range.end - size..range.end;
     item.form = Form::Encoded;
-    item.place.set(source.name(), Position::Byte(offset));
+    item.location.set(source.name(), Position::Byte(offset));
     Ok(())
 }
 

@@ -58,7 +58,7 @@ fn a_record_file_with_an_index_is_read_by_number() {
         dataset.read(index, &mut item).expect("read");
         assert_eq!(item.bytes(), format!("image {index}").as_bytes());
         assert_eq!((item.id, item.form), (index, Form::Encoded));
-        assert_eq!(item.place.to_string(), format!("{}, byte {}", path.display(), offsets[index as usize]));
+        assert_eq!(item.location.to_string(), format!("{}, byte {}", path.display(), offsets[index as usize]));
     }
     expect!["there is no record 10, but 10"].assert_eq(&dataset.read(10, &mut item).expect_err("beyond").to_string());
     deals_out(&dataset, &(0..10).map(|id| id as f32).collect::<Vec<_>>());
@@ -105,7 +105,7 @@ fn a_folder_of_classes_is_read_file_by_file() {
     assert_eq!(item.bytes(), b"three");
     dataset.read(0, &mut item).expect("read");
     assert_eq!((item.bytes(), item.class(2).expect("a class")), (&b"one"[..], 0));
-    assert_eq!(item.place.file, folder.path().join("cat/1.jpg"));
+    assert_eq!(item.location.file, folder.path().join("cat/1.jpg"));
     deals_out(&dataset, &[0.0, 0.0, 1.0]);
     expect!["there is no image 3, but 3"].assert_eq(&dataset.read(3, &mut item).expect_err("beyond").to_string());
     fs::write(folder.path().join("cat/2.png"), "").expect("written");

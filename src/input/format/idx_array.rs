@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use flate2::read::MultiGzDecoder;
 
 use crate::byte_source::{ByteSource, grow};
-use crate::place::Position;
+use crate::location::Position;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 

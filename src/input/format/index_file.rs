@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::format::record_io::ALIGNMENT;
 use crate::format::text_lines;
-use crate::place::Place;
+use crate::location::Location;
 
 /// Bytes of a line, its end included.
 const LONGEST_LINE: u64 = 44;
@@ -33,7 +33,7 @@ pub fn read(path: &Path, length: u64) -> Result<Vec<Entry>> {
 pub fn parse(text: &[u8], path: &Path, length: u64) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for (number, line) in text_lines::lines(text) {
-        let entry = entry(line, length).with_context(|| Place::line(path, number).to_string())?;
+        let entry = entry(line, length).with_context(|| Location::line(path, number).to_string())?;
         entries.push(entry);
     }
     ensure!(!entries.is_empty(), "{} has no line: it was not written to its end; make it anew", path.display());

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::format::text_lines;
-use crate::place::Place;
+use crate::location::Location;
 
 /// A line of the list.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ pub fn parse(text: &[u8], file: &Path) -> Result<Vec<ListedImage>> {
     let mut images: Vec<ListedImage> = Vec::new();
     let mut lines_by_id = HashMap::new();
     for (number, line) in text_lines::lines(text) {
-        let place = || Place::line(file, number).to_string();
+        let place = || Location::line(file, number).to_string();
         let image = image(line).with_context(place)?;
         if let Some(before) = lines_by_id.insert(image.id, number) {
             anyhow::bail!("{}: id {} is that of line {before} too: give every image its own", place(), image.id);

@@ -144,7 +144,7 @@ fn extent(bytes: &[u8], source: &ByteSource, offset: u64) -> Result<Extent> {
 
 /// The head that stands `at` bytes behind the beginning of the record at `offset`; refused where it cannot stand there.
 fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Result<Head> {
-    let place = || source.place(offset + at as u64);
+    let place = || source.location(offset + at as u64);
     let head = Head::parse(head).map_err(|error| error.context(place().to_string()))?;
     if at == 0 {
         ensure!(
@@ -192,7 +192,7 @@ fn join(raw: &mut [u8]) -> Result<Range<usize>> {
 /// Refuses a record that needs more bytes than its limit, before there is memory for them.
 fn ensure_in_limits(needed: usize, limits: &ImageLimits, source: &ByteSource, offset: u64) -> Result<()> {
     let named = || format!("the record here has at least {needed} bytes");
-    limits.check(ImageLimit::Bytes, needed as u64, named).with_context(|| source.place(offset).to_string())
+    limits.check(ImageLimit::Bytes, needed as u64, named).with_context(|| source.location(offset).to_string())
 }
 
 /// Refuses a record that needs more bytes than the file has behind its beginning.
@@ -202,7 +202,7 @@ fn ensure_in_file(needed: usize, source: &ByteSource, offset: u64) -> Result<()>
         needed as u64 <= remaining,
         "{}: the record here has at least {needed} bytes, and the file ends after {remaining}: it was cut off, or the \
          record lacks its end; make it or copy it anew",
-        source.place(offset)
+        source.location(offset)
     );
     Ok(())
 }
@@ -220,7 +220,7 @@ pub fn read_record(
     ensure!(
         remaining >= HEAD as u64,
         "{}: no record can begin here, the file has {} bytes; make its .idx anew",
-        source.place(offset),
+        source.location(offset),
         source.length()
     );
     let mut have = 0;
@@ -405,7 +405,8 @@ pub fn next_record_start(source: &ByteSource, offset: u64) -> Result<u64> {
         for at in (0..=size - HEAD).step_by(ALIGNMENT as usize) {
             if window[at..at + 4] == MAGIC {
                 let here = begin + at as u64;
-                let head = Head::parse(&window[at..]).map_err(|error| error.context(source.place(here).to_string()))?;
+                let head =
+                    Head::parse(&window[at..]).map_err(|error| error.context(source.location(here).to_string()))?;
                 if head.flag.begins() {
                     return Ok(here);
                 }

@@ -51,17 +51,17 @@ impl AddAssign for StageTimes {
 }
 
 /// Why there is no image.
-pub(super) enum Fault {
+pub(super) enum ImageFault {
     /// Its bytes are none: the others are not concerned.
     Image(Error),
     /// It cannot be read, or does not suit the network: so it may be with any other.
     Data(Error),
 }
 
-impl Fault {
+impl ImageFault {
     /// Classifies a failed read: an item beyond the limits does not concern the others.
-    pub(super) fn of_read(error: Error) -> Fault {
-        if error.is::<OverLimit>() { Fault::Image(error) } else { Fault::Data(error) }
+    pub(super) fn of_read(error: Error) -> ImageFault {
+        if error.is::<OverLimit>() { ImageFault::Image(error) } else { ImageFault::Data(error) }
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Growing {
     /// What nobody took yet, from the first such image on.
     rest: BytesMut,
     taken: u64,
-    made: Vec<Option<(BytesMut, Result<i64, Fault>)>>,
+    made: Vec<Option<(BytesMut, Result<i64, ImageFault>)>>,
     missing: u64,
 }
 
@@ -91,7 +91,7 @@ impl Growing {
     }
 
     /// Keeps an image, with its class or what is wrong with it; whether it was the last one.
-    pub(super) fn put(&mut self, slot: u64, place: BytesMut, label: Result<i64, Fault>) -> bool {
+    pub(super) fn put(&mut self, slot: u64, place: BytesMut, label: Result<i64, ImageFault>) -> bool {
         self.made[slot as usize] = Some((place, label));
         self.missing -= 1;
         self.is_whole()
@@ -110,11 +110,11 @@ impl Growing {
             pixels.unsplit(place);
             labels.push(match label {
                 Ok(label) => Some(label),
-                Err(Fault::Image(error)) if on_bad_image == BadImage::Skip => {
+                Err(ImageFault::Image(error)) if on_bad_image == BadImage::Skip => {
                     skipped.push(error);
                     None
                 }
-                Err(Fault::Image(error) | Fault::Data(error)) => return Err(error),
+                Err(ImageFault::Image(error) | ImageFault::Data(error)) => return Err(error),
             });
         }
         let images = labels.len();

@@ -25,7 +25,7 @@ use bytes::BytesMut;
 use crate::dataset::Dataset;
 use crate::dataset::record_files::RecordStream;
 pub use crate::loader::config::LoaderConfig;
-use crate::loader::growing::{Fault, Growing, ImageBatch, StageTimes};
+use crate::loader::growing::{Growing, ImageBatch, ImageFault, StageTimes};
 use crate::loader::order::{Draw, Order};
 use crate::loader::stage::Observer;
 use crate::loader::turn::Turn;
@@ -203,7 +203,7 @@ impl Shared {
     fn make(&self, number: u32, worker: &mut Worker) {
         let _end = EndOfThread(self);
         while let Some((mut ticket, read)) = self.read(worker) {
-            let made = read.map_err(Fault::of_read).and_then(|draw| worker.make(draw, &mut ticket.place));
+            let made = read.map_err(ImageFault::of_read).and_then(|draw| worker.make(draw, &mut ticket.place));
             if let Some(observer) = self.observer.get() {
                 observer(number, worker.stages());
             }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// What is done to an image, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum ImageStage {
     /// Bytes from files.
     Read,
     /// Pixels from bytes.
@@ -17,7 +17,7 @@ pub enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageSpan {
     /// Which one.
-    pub stage: Stage,
+    pub stage: ImageStage,
     /// From.
     pub begin: Instant,
     /// To.

@@ -8,9 +8,9 @@ use crate::augment::Generator;
 use crate::dataset::item::{Form, Item};
 use crate::image::ImagePipeline;
 use crate::loader::config::LoaderConfig;
-use crate::loader::growing::{Fault, StageTimes};
+use crate::loader::growing::{ImageFault, StageTimes};
 use crate::loader::order::Draw;
-use crate::loader::stage::{Stage, StageSpan};
+use crate::loader::stage::{ImageStage, StageSpan};
 
 /// One thread's memory.
 pub(super) struct Worker {
@@ -35,13 +35,13 @@ impl Worker {
 
     /// What the image that was read last took.
     pub(super) fn times(&self) -> StageTimes {
-        let of = |stage: Stage| {
+        let of = |stage: ImageStage| {
             self.stages.iter().filter(|span| span.stage == stage).map(|span| span.end - span.begin).sum()
         };
         StageTimes {
-            read: of(Stage::Read),
-            decode: of(Stage::Decode),
-            augment: of(Stage::Augment),
+            read: of(ImageStage::Read),
+            decode: of(ImageStage::Decode),
+            augment: of(ImageStage::Augment),
             images: 1,
             bytes: self.bytes,
             ..StageTimes::default()
@@ -57,24 +57,24 @@ impl Worker {
     pub(super) fn read(&mut self, read: impl FnOnce(&mut Item) -> Result<Draw>) -> Result<Draw> {
         self.stages.clear();
         self.bytes = 0;
-        let draw = timed(Stage::Read, &mut self.stages, || read(&mut self.item))?;
+        let draw = timed(ImageStage::Read, &mut self.stages, || read(&mut self.item))?;
         self.bytes = self.item.bytes().len() as u64;
         Ok(draw)
     }
 
     /// Fills `place` with the image whose bytes were read; its class.
-    pub(super) fn make(&mut self, draw: Draw, place: &mut [u8]) -> Result<i64, Fault> {
-        let class = self.check().map_err(Fault::Data)?;
+    pub(super) fn make(&mut self, draw: Draw, place: &mut [u8]) -> Result<i64, ImageFault> {
+        let class = self.check().map_err(ImageFault::Data)?;
         let Worker { pipeline, item, config: LoaderConfig { recipe, seed, .. }, stages, .. } = self;
         match item.form {
             Form::Encoded => {
                 let mut generator = Generator::of_image(*seed, draw.epoch, draw.item);
-                let plan = timed(Stage::Decode, stages, || pipeline.decode(item.bytes(), recipe, &mut generator));
-                let plan = plan.with_context(|| item.place.to_string()).map_err(Fault::Image)?;
-                let augmented = timed(Stage::Augment, stages, || pipeline.augment(&plan, place));
-                augmented.with_context(|| item.place.to_string()).map_err(Fault::Data)?;
+                let plan = timed(ImageStage::Decode, stages, || pipeline.decode(item.bytes(), recipe, &mut generator));
+                let plan = plan.with_context(|| item.location.to_string()).map_err(ImageFault::Image)?;
+                let augmented = timed(ImageStage::Augment, stages, || pipeline.augment(&plan, place));
+                augmented.with_context(|| item.location.to_string()).map_err(ImageFault::Data)?;
             }
-            Form::Pixels { .. } => timed(Stage::Augment, stages, || place.copy_from_slice(item.bytes())),
+            Form::Pixels { .. } => timed(ImageStage::Augment, stages, || place.copy_from_slice(item.bytes())),
         }
         Ok(class.into())
     }
@@ -86,13 +86,13 @@ impl Worker {
             Form::Encoded => ensure!(
                 *channels == 3,
                 "{}: image files become RGB, and the network takes {channels} channel: choose another network, or data of MNIST",
-                item.place
+                item.location
             ),
             Form::Pixels { height, width, channels: stored } => ensure!(
                 [height as usize, width as usize] == [recipe.size; 2] && stored == *channels,
                 "{}: {width} x {height} pixels of {stored} channel, and the network takes {} x {} of {channels}: choose \
                  another --image-size or network",
-                item.place,
+                item.location,
                 recipe.size,
                 recipe.size
             ),
@@ -101,7 +101,7 @@ impl Worker {
     }
 }
 
-fn timed<Value>(stage: Stage, stages: &mut Vec<StageSpan>, work: impl FnOnce() -> Value) -> Value {
+fn timed<Value>(stage: ImageStage, stages: &mut Vec<StageSpan>, work: impl FnOnce() -> Value) -> Value {
     let begin = Instant::now();
     let value = work();
     stages.push(StageSpan { stage, begin, end: Instant::now() });

@@ -16,21 +16,21 @@ use crate::launch::local::environment::is_inner;
 
 /// An interface by its name, or the network that it has an address in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Interface {
+pub enum InterfaceChoice {
     /// `ib0`, the same on every host.
     Name(String),
     /// `10.77.0.0/24`, whatever the interface is called on each host.
     Network(Ipv4Net),
 }
 
-impl FromStr for Interface {
+impl FromStr for InterfaceChoice {
     type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> anyhow::Result<Interface> {
+    fn from_str(text: &str) -> anyhow::Result<InterfaceChoice> {
         if text.contains('/') {
             let network = text.parse::<Ipv4Net>();
             let network = network.map_err(|_| anyhow!("{text:?} is no network: write it as 10.77.0.0/24"))?;
-            return Ok(Interface::Network(network.trunc()));
+            return Ok(InterfaceChoice::Network(network.trunc()));
         }
         // The kernel's own rule.
         let is_name = (1..=15).contains(&text.len()) && !text.contains([':', ',', '=', '^']);
@@ -38,15 +38,15 @@ impl FromStr for Interface {
             is_name && !text.contains(char::is_whitespace),
             "{text:?} is no interface: write one name such as ib0, or a network such as 10.77.0.0/24"
         );
-        Ok(Interface::Name(text.to_owned()))
+        Ok(InterfaceChoice::Name(text.to_owned()))
     }
 }
 
-impl fmt::Display for Interface {
+impl fmt::Display for InterfaceChoice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Interface::Name(name) => formatter.pad(name),
-            Interface::Network(network) => formatter.pad(&network.to_string()),
+            InterfaceChoice::Name(name) => formatter.pad(name),
+            InterfaceChoice::Network(network) => formatter.pad(&network.to_string()),
         }
     }
 }
@@ -69,14 +69,14 @@ pub struct CommonNetwork {
     #[schemars(with = "Option<String>")]
     pub network: Option<Ipv4Net>,
     /// Each host's interface and its address there, in the order of the hosts.
-    pub places: Vec<Place>,
+    pub places: Vec<HostAddress>,
     /// Whether the hosts' names lead there.
     pub is_named: bool,
 }
 
 /// One host's place in a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Place {
+pub struct HostAddress {
     /// Name of the interface.
     pub interface: String,
     /// Its address.
@@ -85,10 +85,10 @@ pub struct Place {
 
 impl CommonNetwork {
     /// As mpirun and NCCL take it: by its name where that is the same everywhere.
-    pub fn interface(&self) -> Option<Interface> {
+    pub fn interface(&self) -> Option<InterfaceChoice> {
         let first = &self.places.first()?.interface;
         let is_common = self.places.iter().all(|place| place.interface == *first);
-        if is_common { Some(Interface::Name(first.clone())) } else { self.network.map(Interface::Network) }
+        if is_common { Some(InterfaceChoice::Name(first.clone())) } else { self.network.map(InterfaceChoice::Network) }
     }
 }
 
@@ -123,7 +123,7 @@ pub fn candidates(hosts: &[HostNetworks]) -> Vec<CommonNetwork> {
             names.into_iter().filter_map(|name| common(hosts, None, |interface, _| interface.name == name)).collect();
     }
     let slowest = |network: &CommonNetwork| {
-        let link = |(host, place): (&HostNetworks, &Place)| {
+        let link = |(host, place): (&HostNetworks, &HostAddress)| {
             host.interfaces.iter().find(|interface| interface.name == place.interface)?.link_megabits
         };
         hosts.iter().zip(&network.places).map(link).min().flatten()
@@ -176,43 +176,47 @@ fn common(
 ) -> Option<CommonNetwork> {
     let place = |host: &HostNetworks| {
         let (interface, address) = open_addresses(host).find(|(interface, address)| is_in(interface, address))?;
-        Some(Place { interface: interface.name.clone(), address: address.addr() })
+        Some(HostAddress { interface: interface.name.clone(), address: address.addr() })
     };
-    let places: Vec<Place> = hosts.iter().map(place).collect::<Option<_>>()?;
+    let places: Vec<HostAddress> = hosts.iter().map(place).collect::<Option<_>>()?;
     shared_address(&places).is_none().then(|| CommonNetwork { network, is_named: are_named(hosts, &places), places })
 }
 
 /// Whether the hosts' names, as far as it is known where they lead, lead to `places`.
-fn are_named(hosts: &[HostNetworks], places: &[Place]) -> bool {
+fn are_named(hosts: &[HostNetworks], places: &[HostAddress]) -> bool {
     let mut known =
         hosts.iter().zip(places).filter_map(|(host, place)| Some((host.reached_at?, place.address))).peekable();
     known.peek().is_some() && known.all(|(reached, address)| reached == address)
 }
 
 /// Two hosts, by their numbers, that have one address.
-fn shared_address(places: &[Place]) -> Option<(usize, usize)> {
+fn shared_address(places: &[HostAddress]) -> Option<(usize, usize)> {
     let mut known: HashMap<Ipv4Addr, usize> = HashMap::new();
     places.iter().enumerate().find_map(|(second, place)| Some((known.insert(place.address, second)?, second)))
 }
 
 /// The network that the user named, or for every host that is not in it why, with what there is to choose from.
-pub fn named(interface: &Interface, hosts: &[HostNetworks]) -> Result<CommonNetwork, Vec<(usize, String)>> {
+pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<CommonNetwork, Vec<(usize, String)>> {
     let place = |host: &HostNetworks| {
         let matches = |found: &&inspection::Interface| match interface {
-            Interface::Name(name) => found.name == *name,
-            Interface::Network(network) => found.addresses.iter().any(|address| network.contains(&address.addr())),
+            InterfaceChoice::Name(name) => found.name == *name,
+            InterfaceChoice::Network(network) => {
+                found.addresses.iter().any(|address| network.contains(&address.addr()))
+            }
         };
         let found = host.interfaces.iter().find(matches);
         let there_is = || format!("it has {}", described(host.interfaces));
         let Some(found) = found else {
             return Err(match interface {
-                Interface::Name(name) => format!("there is no interface {name}; {}", there_is()),
-                Interface::Network(network) => format!("no interface has an address in {network}; {}", there_is()),
+                InterfaceChoice::Name(name) => format!("there is no interface {name}; {}", there_is()),
+                InterfaceChoice::Network(network) => {
+                    format!("no interface has an address in {network}; {}", there_is())
+                }
             });
         };
         let is_in = |address: &&Ipv4Net| match interface {
-            Interface::Name(_) => true,
-            Interface::Network(network) => network.contains(&address.addr()),
+            InterfaceChoice::Name(_) => true,
+            InterfaceChoice::Network(network) => network.contains(&address.addr()),
         };
         let name = &found.name;
         match found.addresses.iter().find(is_in) {
@@ -221,7 +225,7 @@ pub fn named(interface: &Interface, hosts: &[HostNetworks]) -> Result<CommonNetw
             Some(_) if found.is_loopback && hosts.len() > 1 => {
                 Err(format!("interface {name} leads to the host itself alone; {}", there_is()))
             }
-            Some(address) => Ok(Place { interface: name.clone(), address: address.addr() }),
+            Some(address) => Ok(HostAddress { interface: name.clone(), address: address.addr() }),
         }
     };
     let (mut places, mut faults) = (Vec::new(), Vec::new());
@@ -235,7 +239,7 @@ pub fn named(interface: &Interface, hosts: &[HostNetworks]) -> Result<CommonNetw
         return Err(faults);
     }
     if let Some((first, second)) = shared_address(&places) {
-        let Place { interface, address } = &places[second];
+        let HostAddress { interface, address } = &places[second];
         let (first, interfaces) = (hosts[first].host, described(hosts[second].interfaces));
         let fault = format!(
             "its address on {interface}, {address}, is that of host {first} too, so {interface} leads into each \
@@ -244,8 +248,8 @@ pub fn named(interface: &Interface, hosts: &[HostNetworks]) -> Result<CommonNetw
         return Err(vec![(second, fault)]);
     }
     let network = match interface {
-        Interface::Network(network) => Some(*network),
-        Interface::Name(_) => None,
+        InterfaceChoice::Network(network) => Some(*network),
+        InterfaceChoice::Name(_) => None,
     };
     Ok(CommonNetwork { network, is_named: are_named(hosts, &places), places })
 }
@@ -307,8 +311,8 @@ mod tests {
 
     #[test]
     fn a_name_or_a_network_and_nothing_else() {
-        let parse = |text: &str| text.parse::<Interface>();
-        assert_eq!(parse("ib0").expect("a name"), Interface::Name("ib0".to_owned()));
+        let parse = |text: &str| text.parse::<InterfaceChoice>();
+        assert_eq!(parse("ib0").expect("a name"), InterfaceChoice::Name("ib0".to_owned()));
         let network = parse("10.77.0.9/24").expect("a network");
         assert_eq!(network.to_string(), "10.77.0.0/24");
         for text in ["", "ib0,ib1", "=ib0", "^docker0", "an interface", "a-name-of-16-let"] {
@@ -328,7 +332,7 @@ mod tests {
         assert_eq!(names(&[(a, None), (b, Some("10.2.0.2"))]), ["ib0, 10.2.0.0/16", "eth0, 10.1.0.0/24"]);
         with(&[(a, None), (b, None)], |hosts| {
             let found = candidates(hosts);
-            assert_eq!(found[0].interface(), Some(Interface::Name("eth0".to_owned())));
+            assert_eq!(found[0].interface(), Some(InterfaceChoice::Name("eth0".to_owned())));
             assert!(!found[0].is_named);
         });
     }
@@ -402,7 +406,7 @@ mod tests {
         });
         with(&given[..1], |hosts| {
             let network = named(&"lo".parse().expect("a name"), hosts).expect("one host may talk to itself");
-            assert_eq!(network.interface(), Some(Interface::Name("lo".to_owned())));
+            assert_eq!(network.interface(), Some(InterfaceChoice::Name("lo".to_owned())));
         });
     }
 }

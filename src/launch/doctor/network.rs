@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::launch::cluster::interface::{self, CommonNetwork, HostNetworks, Interface, Place};
+use crate::launch::cluster::interface::{self, CommonNetwork, HostAddress, HostNetworks, InterfaceChoice};
 use crate::launch::doctor::agent::Agent;
 use crate::launch::doctor::checks::finding::Finding;
 use crate::launch::doctor::checks::network as checks;
@@ -40,12 +40,12 @@ pub struct NetworkFacts {
     pub links: Vec<Link>,
     /// What jobs are to use, where it matters.
     #[serde(skip)]
-    pub interface: Option<Interface>,
+    pub interface: Option<InterfaceChoice>,
 }
 
 impl NetworkFacts {
     /// A host's place in the network.
-    pub fn place(&self, number: usize) -> Option<&Place> {
+    pub fn place(&self, number: usize) -> Option<&HostAddress> {
         let index = self.present.binary_search(&number).ok()?;
         self.chosen.as_ref()?.places.get(index)
     }
@@ -129,7 +129,7 @@ pub fn find(
 struct Choice {
     candidates: Vec<CommonNetwork>,
     /// What the user named.
-    named: Option<Interface>,
+    named: Option<InterfaceChoice>,
     /// Who named it; empty where nobody did.
     reason: String,
     /// What Open MPI was given otherwise, so that it gets nothing more: it takes no two opinions.
@@ -152,7 +152,7 @@ impl Choice {
 /// `hosts`. `facts` are of all hosts, those included that did not answer.
 fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<Choice, Vec<(usize, String)>> {
     const VARIABLE: &str = "OMPI_MCA_btl_tcp_if_include";
-    let is_one = |text: &&String| visit.several && text.parse::<Interface>().is_ok();
+    let is_one = |text: &&String| visit.several && text.parse::<InterfaceChoice>().is_ok();
     let from_variable = visit.environment.tcp_interface.as_ref().filter(is_one).and_then(|text| text.parse().ok());
     let from_user = visit.options.interface.clone().map(|interface| (interface, "--interface"));
     if let Some((interface, reason)) = from_user.or(from_variable.map(|interface| (interface, VARIABLE))) {

@@ -11,7 +11,7 @@ use ringmark_core::dimension::{Bytes, Case, DeviceChoice};
 use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::{self, Host, Hosts};
-use crate::launch::cluster::interface::Interface;
+use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
@@ -177,7 +177,7 @@ impl Launcher<'_> {
     }
 
     /// Has the jobs that are planned from now on use `interface`; NCCL as well, unless the user gave it its own.
-    pub fn use_interface(&mut self, interface: Interface) {
+    pub fn use_interface(&mut self, interface: InterfaceChoice) {
         const OWN: &str = "NCCL_SOCKET_IFNAME";
         if self.config.options.interface.is_none() && self.environment.variables.iter().any(|name| name == OWN) {
             let settings = ["btl_tcp_if_include", "oob_tcp_if_include"];

@@ -8,14 +8,14 @@ use ringmark_core::dimension::{Bytes, Case};
 use ringmark_core::host::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::cluster::hosts::Host;
-use crate::launch::cluster::interface::Interface;
+use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::local::environment::LaunchEnvironment;
 
 /// What the user set about mpirun or srun, for every job.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StarterOptions {
     /// Network interface of MPI and NCCL; they choose where `None`.
-    pub interface: Option<Interface>,
+    pub interface: Option<InterfaceChoice>,
     /// More arguments for mpirun or srun, after ours.
     pub arguments: Vec<String>,
 }
@@ -156,10 +156,10 @@ pub fn hosts_of_all<'a>(hosts: &'a [Host], case: Case, servers: &'a ServerRanks)
 
 /// The variable that gives NCCL its interface. It takes names alone: what a network is called on each host the worker finds
 /// out there. The second `=` asks for this very name, without which others that begin so would do as well.
-pub fn nccl_interface(interface: &Interface) -> String {
+pub fn nccl_interface(interface: &InterfaceChoice) -> String {
     match interface {
-        Interface::Name(name) => format!("NCCL_SOCKET_IFNAME=={name}"),
-        Interface::Network(network) => format!("{INTERFACE_VARIABLE}={network}"),
+        InterfaceChoice::Name(name) => format!("NCCL_SOCKET_IFNAME=={name}"),
+        InterfaceChoice::Network(network) => format!("{INTERFACE_VARIABLE}={network}"),
     }
 }
 

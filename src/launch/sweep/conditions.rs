@@ -8,7 +8,7 @@ use anyhow::Context;
 use ringmark_core::file::sha256;
 use ringmark_core::manifest::Conditions;
 
-use crate::launch::cluster::interface::Interface;
+use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::local::environment::LaunchEnvironment;
 
@@ -26,7 +26,7 @@ pub fn conditions(
     for (name, value) in [
         ("--cooldown", cooldown.as_secs().to_string()),
         ("--launcher", config.starter.program().to_owned()),
-        ("--interface", config.options.interface.as_ref().map(Interface::to_string).unwrap_or_default()),
+        ("--interface", config.options.interface.as_ref().map(InterfaceChoice::to_string).unwrap_or_default()),
         ("--launcher-args", shell_words::join(&config.options.arguments)),
         (SERVER_HOSTS, config.server_hosts.join(",")),
     ] {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::options::keyword_enum::KeywordEnum;
-use ringmark_core::stats::scaling_loss::{Difference, Part};
+use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::read::analyse::figures::{Figures, Group, TrainedCase};
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
@@ -43,7 +43,7 @@ fn of_loss(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
         Some(_) => {}
     }
     // Halves of compute may cancel each other by noise: then the whole tells more.
-    let largest = |parts: &[(Part, Difference)]| {
+    let largest = |parts: &[(LossPart, Difference)]| {
         let largest = parts.iter().max_by(|(_, one), (_, other)| one.seconds.total_cmp(&other.seconds)).copied();
         largest.filter(|(_, largest)| largest.margin.is_some_and(|margin| largest.seconds > margin))
     };
@@ -56,7 +56,9 @@ fn of_loss(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
     };
     let share = loss.loss.share(largest.seconds)?;
     let what = match part {
-        Part::Waiting => format!("waiting for {}", straggler(case).as_deref().unwrap_or("whichever rank is slowest")),
+        LossPart::Waiting => {
+            format!("waiting for {}", straggler(case).as_deref().unwrap_or("whichever rank is slowest"))
+        }
         part => format!("{} ({})", part.name(), part.meaning()),
     };
     Some(match share > 0.5 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::benchmark::Profile;
 use ringmark_core::benchmark::warning::Warning;
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model, Phases, Seconds};
-use ringmark_core::stats::scaling_loss::{Difference, Part};
+use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -382,15 +382,15 @@ struct JsonLossPart {
 
 impl From<&CaseLoss> for JsonLoss {
     fn from(case: &CaseLoss) -> JsonLoss {
-        let json = |part: Option<Part>, difference: Difference| JsonLossPart {
-            part: part.map(Part::key),
+        let json = |part: Option<LossPart>, difference: Difference| JsonLossPart {
+            part: part.map(LossPart::key),
             seconds: Seconds(difference.seconds),
             margin_seconds: difference.margin.map(Seconds),
             images_per_second: case.rate_lost(difference.seconds),
             efficiency: case.loss.efficiency_lost(difference.seconds),
             share_of_loss: case.loss.share(difference.seconds),
         };
-        let of = |(part, difference): &(Part, Difference)| json(Some(*part), *difference);
+        let of = |(part, difference): &(LossPart, Difference)| json(Some(*part), *difference);
         JsonLoss {
             base: case.base,
             base_seconds: Seconds(case.loss.base_step),

@@ -3,7 +3,7 @@
 
 use ringmark_core::dimension::{Case, ImagesPerSecond, Phase};
 use ringmark_core::options::keyword_enum::KeywordEnum;
-use ringmark_core::stats::scaling_loss::{Difference, Part, RunStep, ScalingLoss, StepTimes, scaling_loss};
+use ringmark_core::stats::scaling_loss::{Difference, LossPart, RunStep, ScalingLoss, StepTimes, scaling_loss};
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::load::iteration_times::IterationTimes;
@@ -11,11 +11,17 @@ use crate::read::load::run::Measured;
 
 /// Every part that a loss can have, in the order in which they are shown: halves of compute behind compute, and each phase
 /// that is neither computing nor exchanging by itself.
-pub fn all_parts() -> Vec<Part> {
+pub fn all_parts() -> Vec<LossPart> {
     let is_own = |phase: &Phase| !matches!(phase, Phase::Forward | Phase::Backward | Phase::ExposedAllreduce);
-    let phases = Phase::ALL.iter().copied().filter(is_own).map(Part::Phase);
-    let first = [Part::Compute, Part::ComputeCrowded, Part::ComputeOverlapped, Part::Transfer, Part::Waiting];
-    first.into_iter().chain(phases).chain([Part::Other]).collect()
+    let phases = Phase::ALL.iter().copied().filter(is_own).map(LossPart::Phase);
+    let first = [
+        LossPart::Compute,
+        LossPart::ComputeCrowded,
+        LossPart::ComputeOverlapped,
+        LossPart::Transfer,
+        LossPart::Waiting,
+    ];
+    first.into_iter().chain(phases).chain([LossPart::Other]).collect()
 }
 
 /// What a case loses against the base of its group.
@@ -63,7 +69,7 @@ impl CaseLoss {
     }
 
     /// The part's time; `None` where it was not measured separately.
-    pub fn part(&self, wanted: Part) -> Option<Difference> {
+    pub fn part(&self, wanted: LossPart) -> Option<Difference> {
         let mut parts = self.loss.parts.iter().chain(&self.loss.compute);
         parts.find(|(part, _)| *part == wanted).map(|(_, difference)| *difference)
     }

@@ -27,19 +27,20 @@ use crate::ffi::graph::{Graph, GraphPool};
 use crate::ffi::shim::{InferenceMode, Stream};
 use crate::host::facts;
 use crate::job::cores::AskedThreads;
-use crate::job::session::{AskedLabel, Request, Session};
+use crate::job::session::{AskedLabel, Session, SessionRequest};
 use crate::job::{environment, heartbeat};
 use crate::measure::mark::Mark;
 use crate::measure::matrix_product;
 use crate::measure::trace::recorder::{self, OpenSpan};
 use crate::measure::trace::{TracedRun, Tracer};
 use crate::model::network::Mode;
-use crate::model::prepared::{PreparedModel, Recipe};
+use crate::model::prepared::{ModelRequest, PreparedModel};
 
 /// Runs one rank from start to end.
 pub fn run(config: &ScoreConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
     let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
-    let request = Request { device: config.device, threads, nccl: None, with_nccl_log: false, launcher, servers: None };
+    let request =
+        SessionRequest { device: config.device, threads, nccl: None, with_nccl_log: false, launcher, servers: None };
     Session::run(request, |session| score(config, label, session))
 }
 
@@ -90,7 +91,7 @@ struct CapturedPass {
 impl Inference {
     fn new(config: &ScoreConfig, session: &Session) -> Result<Inference> {
         let layout = config.layout.of(config.dtype, session.own.kind);
-        let recipe = Recipe {
+        let request = ModelRequest {
             model: config.model,
             dropout: None,
             seed: config.seed,
@@ -98,7 +99,7 @@ impl Inference {
             dtype: config.dtype,
             layout,
         };
-        let model = PreparedModel::new(&recipe, session.device())?;
+        let model = PreparedModel::new(&request, session.device())?;
         model.round()?;
         heartbeat::enter(Stage::Data);
         let request = BatchRequest {

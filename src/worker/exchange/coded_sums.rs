@@ -11,7 +11,7 @@ use tch::{Device, Kind, Tensor};
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::codec::{Codec, norm};
 use crate::exchange::coded::Coded;
-use crate::exchange::collective::{Collective, Place};
+use crate::exchange::collective::{Collective, Target};
 use crate::exchange::memory::MemoryShape;
 use crate::exchange::reducer::{GradientSink, SinkFacts};
 use crate::ffi::host_values::{bytes, bytes_mut, floats, floats_mut};
@@ -116,7 +116,7 @@ impl GradientSink for CodedSums {
                 elements.len()
             );
         }
-        self.backend.start_collective(&Collective::AllGather { parts: parts.clone(), place: Place::Memory })?;
+        self.backend.start_collective(&Collective::AllGather { parts: parts.clone(), target: Target::Memory })?;
         self.sent.push(Sent { elements, parts });
         Ok(())
     }

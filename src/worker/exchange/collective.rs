@@ -10,7 +10,7 @@ use tch::Tensor;
 /// way at once.
 ///
 /// The input is the backend's memory, and so is the output: [`Memory::input`] and its sums. Where they are one array, or
-/// a [`Place`] is one tensor, it is done in place.
+/// a [`Target`] is one tensor, it is done in place.
 ///
 /// [`Memory::input`]: crate::exchange::memory::Memory::input
 #[derive(Debug)]
@@ -41,14 +41,14 @@ pub enum Collective<'a> {
         /// Rank.
         root: u32,
         /// From where to where.
-        place: Place<'a>,
+        target: Target<'a>,
     },
     /// Every rank gets every rank's part.
     AllGather {
         /// One a rank, as those of a reduce-scatter.
         parts: Vec<Range<usize>>,
         /// From where to where.
-        place: Place<'a>,
+        target: Target<'a>,
     },
     /// Every rank gets, at the place of each rank's part, what that rank has at the place of this rank's part. Never in
     /// place.
@@ -73,9 +73,9 @@ pub enum Route {
     Straight,
 }
 
-/// Between which arrays something goes that is not summed.
+/// Source and destination of elements that are moved, not summed.
 #[derive(Debug, Clone, Copy)]
-pub enum Place<'a> {
+pub enum Target<'a> {
     /// The input of the memory as source and its sums as destination, of one type.
     Memory,
     /// Within this tensor, which has the length and the type of the sums, as a model's flat weights have. The sums of the
@@ -180,13 +180,13 @@ mod tests {
     #[test]
     fn bytes_of_all_ranks_add_up() {
         let parts = || vec![0..5, 5..10, 10..12];
-        let (all, place) = (0..12, Place::Memory);
+        let (all, target) = (0..12, Target::Memory);
         for (collective, of_ranks) in [
             (Collective::AllReduce { elements: all.clone() }, [[64, 64]; 3]),
             (Collective::Reduce { elements: all.clone(), root: 1, route: Route::Chain }, [[48, 0], [0, 96], [48, 0]]),
-            (Collective::Broadcast { elements: all.clone(), root: 1, place }, [[0, 48], [96, 0], [0, 48]]),
+            (Collective::Broadcast { elements: all.clone(), root: 1, target }, [[0, 48], [96, 0], [0, 48]]),
             (Collective::ReduceScatter { parts: parts() }, [[28, 40], [28, 40], [40, 16]]),
-            (Collective::AllGather { parts: parts(), place }, [[40, 28], [40, 28], [16, 40]]),
+            (Collective::AllGather { parts: parts(), target }, [[40, 28], [40, 28], [16, 40]]),
             (Collective::SendReceive { elements: all }, [[48, 48]; 3]),
         ] {
             let bytes = [0, 1, 2].map(|rank| collective.bytes(GroupRank { rank, ranks: 3 }, 4));

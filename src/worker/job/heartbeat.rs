@@ -41,7 +41,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// What the parent gets to end its ranks before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Iteration and phase.
+/// Iteration and stage.
 static POSITION: Mutex<(u32, Stage)> = Mutex::new((0, Stage::Starting));
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
 /// [`Waiting`]s that there are.
@@ -54,14 +54,14 @@ static LAUNCHER: Mutex<Option<TcpStream>> = Mutex::new(None);
 /// Set when this rank has sent its last message: what happens to the connection then means nothing.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
-/// This rank is in `phase` of the same iteration now.
-pub fn enter(phase: Stage) {
-    position().1 = phase;
+/// This rank is in `stage` of the same iteration now.
+pub fn enter(stage: Stage) {
+    position().1 = stage;
 }
 
 /// The same, and the launcher hears it at once: it must know of the place even if this rank dies within the next second.
-pub fn enter_and_tell(phase: Stage) {
-    enter(phase);
+pub fn enter_and_tell(stage: Stage) {
+    enter(stage);
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(mut stream) = launcher.as_ref() {
         // Where this does not arrive the next report does not either, and the connection is looked after there.
@@ -69,9 +69,9 @@ pub fn enter_and_tell(phase: Stage) {
     }
 }
 
-/// This rank is in `phase` of `iteration` now.
-pub fn enter_in(iteration: u32, phase: Stage) {
-    *position() = (iteration, phase);
+/// This rank is in `stage` of `iteration` now.
+pub fn enter_in(iteration: u32, stage: Stage) {
+    *position() = (iteration, stage);
 }
 
 /// Of the timed loop, from 1; 0 before it.
@@ -122,14 +122,14 @@ impl Drop for Waiting {
 }
 
 fn now() -> Heartbeat {
-    let (iteration, phase) = *position();
+    let (iteration, stage) = *position();
     let (step, before_allreduce) = *last();
     let processor_time = getrusage(UsageWho::RUSAGE_SELF)
         .map_or(0, |usage| usage.user_time().num_microseconds() + usage.system_time().num_microseconds());
     Heartbeat {
         iteration,
-        phase,
-        is_waiting: WAITS.load(Ordering::Relaxed) > 0 || phase.waits(),
+        stage,
+        is_waiting: WAITS.load(Ordering::Relaxed) > 0 || stage.waits(),
         chunks: PROGRESS.load(Ordering::Relaxed),
         processor_time: Seconds(processor_time as f64 / 1e6),
         available_memory: memory::available(),
@@ -298,17 +298,17 @@ mod tests {
 
     #[test]
     fn a_position_is_read_as_it_was_set() {
-        for (iteration, phase) in [(0, Stage::Starting), (7, Stage::all_reduce(160)), (u32::MAX, Stage::Finishing)] {
-            enter_in(iteration, phase);
+        for (iteration, stage) in [(0, Stage::Starting), (7, Stage::all_reduce(160)), (u32::MAX, Stage::Finishing)] {
+            enter_in(iteration, stage);
             let heartbeat = now();
-            assert_eq!((heartbeat.iteration, heartbeat.phase), (iteration, phase));
+            assert_eq!((heartbeat.iteration, heartbeat.stage), (iteration, stage));
         }
         enter(Stage::all_reduce(0));
         enter_bucket(3);
-        assert_eq!(now().phase, Stage::all_reduce(3));
+        assert_eq!(now().stage, Stage::all_reduce(3));
         enter(Stage::Backward);
         enter_bucket(4);
-        assert_eq!((now().iteration, now().phase), (u32::MAX, Stage::Backward));
+        assert_eq!((now().iteration, now().stage), (u32::MAX, Stage::Backward));
         assert!(now().processor_time.0 > 0.0 && now().available_memory.0 > 0);
     }
 }

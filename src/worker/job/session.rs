@@ -38,7 +38,7 @@ fn limit_memory(world: &World) {
 }
 
 /// What a benchmark wants to find around it.
-pub struct Request {
+pub struct SessionRequest {
     /// Where it computes.
     pub device: DeviceChoice,
     /// CPU threads of a rank.
@@ -92,8 +92,8 @@ pub struct Session<'a> {
 impl Session<'_> {
     /// One rank from start to end: joins the others, runs `benchmark`, leaves. The benchmark returns why its run does not
     /// count, if it does not.
-    pub fn run(request: Request, benchmark: impl FnOnce(&Session) -> Result<Option<String>>) -> Result<()> {
-        let Request { device, threads, nccl, with_nccl_log, launcher, servers } = request;
+    pub fn run(request: SessionRequest, benchmark: impl FnOnce(&Session) -> Result<Option<String>>) -> Result<()> {
+        let SessionRequest { device, threads, nccl, with_nccl_log, launcher, servers } = request;
         // Before anything else: NCCL and libtorch look at their environment only once.
         nccl.map_or(Ok(()), |algorithm| libraries::choose_algorithm(device, algorithm))?;
         let nccl_log = NcclLog::new(device, with_nccl_log);

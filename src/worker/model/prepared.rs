@@ -17,7 +17,7 @@ use crate::model::precision::Precision;
 use crate::model::weights_file::{self, Beside};
 
 /// What a network is made by.
-pub struct Recipe<'a> {
+pub struct ModelRequest<'a> {
     /// Which one.
     pub model: Model,
     /// Probability of dropout; the network's own without.
@@ -46,14 +46,14 @@ pub struct PreparedModel {
 
 impl PreparedModel {
     /// Makes it on `device`.
-    pub fn new(recipe: &Recipe, device: Device) -> Result<PreparedModel> {
-        tch::manual_seed(recipe.seed);
-        let mut tensors = NamedTensors::new(recipe.model.facts().source, device);
-        let network = networks::build(recipe.model, recipe.dropout, &mut tensors);
-        let load = |path| weights_file::load(path, &tensors, recipe.model.facts());
-        let beside = recipe.init.map(load).transpose()?.unwrap_or_default();
-        let precision = Precision::new(recipe.dtype, device)?;
-        let flat = FlatParameters::new(&mut tensors, recipe.layout, precision.compute())?;
+    pub fn new(request: &ModelRequest, device: Device) -> Result<PreparedModel> {
+        tch::manual_seed(request.seed);
+        let mut tensors = NamedTensors::new(request.model.facts().source, device);
+        let network = networks::build(request.model, request.dropout, &mut tensors);
+        let load = |path| weights_file::load(path, &tensors, request.model.facts());
+        let beside = request.init.map(load).transpose()?.unwrap_or_default();
+        let precision = Precision::new(request.dtype, device)?;
+        let flat = FlatParameters::new(&mut tensors, request.layout, precision.compute())?;
         Ok(PreparedModel { network, tensors, flat, beside, precision })
     }
 

@@ -19,7 +19,7 @@ const PRIME: usize = 9973;
 
 /// A part of an array that lies on one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct ArrayPart {
     /// Number of the array.
     pub key: usize,
     /// From 0.
@@ -38,7 +38,7 @@ pub fn check_servers(servers: usize, arrays: usize) -> anyhow::Result<()> {
 }
 
 /// The parts of arrays of these lengths on so many servers, in the order of the arrays and of their values.
-pub fn place(lengths: &[usize], servers: usize, placement: KeyPlacement) -> Vec<Part> {
+pub fn place(lengths: &[usize], servers: usize, placement: KeyPlacement) -> Vec<ArrayPart> {
     let small = match placement {
         KeyPlacement::Hash => (0..lengths.len()).map(|key| key * PRIME % servers).collect(),
         KeyPlacement::Balanced => {
@@ -50,11 +50,11 @@ pub fn place(lengths: &[usize], servers: usize, placement: KeyPlacement) -> Vec<
             balanced(lengths, |length| length < BIG_ARRAY, held)
         }
     };
-    let parts_of = |(key, length): (usize, &usize)| -> Vec<Part> {
+    let parts_of = |(key, length): (usize, &usize)| -> Vec<ArrayPart> {
         if *length < BIG_ARRAY {
-            return vec![Part { key, server: small[key], values: 0..*length }];
+            return vec![ArrayPart { key, server: small[key], values: 0..*length }];
         }
-        (0..servers).map(|server| Part { key, server, values: slice(*length, servers, server) }).collect()
+        (0..servers).map(|server| ArrayPart { key, server, values: slice(*length, servers, server) }).collect()
     };
     lengths.iter().enumerate().flat_map(parts_of).collect()
 }
@@ -65,7 +65,7 @@ pub fn owners(lengths: &[usize], of: usize) -> Vec<usize> {
 }
 
 /// fp32 bytes on each server.
-pub fn bytes_by_server(parts: &[Part], servers: usize) -> Vec<Bytes> {
+pub fn bytes_by_server(parts: &[ArrayPart], servers: usize) -> Vec<Bytes> {
     let mut bytes = vec![Bytes(0); servers];
     for part in parts {
         bytes[part.server].0 += (part.values.len() * size_of::<f32>()) as u64;
@@ -181,7 +181,7 @@ mod tests {
         for placement in [KeyPlacement::Balanced, KeyPlacement::Hash] {
             let parts = place(&lengths, 3, placement);
             let mut next = [0; 4];
-            for Part { key, server, values } in &parts {
+            for ArrayPart { key, server, values } in &parts {
                 assert_eq!((values.start, *server < 3), (next[*key], true), "{parts:?}");
                 next[*key] = values.end;
             }

@@ -13,7 +13,7 @@ pub use ringmark_core::host::inspection;
 pub use ringmark_core::host::inspection::Inspection;
 pub use ringmark_core::host::inspection::Library;
 
-pub use crate::launch::cluster::interface::{CommonNetwork, Place};
+pub use crate::launch::cluster::interface::{CommonNetwork, HostAddress};
 pub use crate::launch::cluster::ssh_failure::SshFailure;
 pub use crate::launch::doctor::checks::disk::ResultsFolder;
 pub use crate::launch::doctor::checks::finding::{Check, Finding, Severity};
@@ -156,7 +156,7 @@ pub fn finds(hosts: &[HostFacts], host: &str, check: Check, severity: Severity, 
 
 /// Where the hosts' names lead.
 pub fn network(count: u8) -> CommonNetwork {
-    let place = |number| Place { interface: "eth0".to_owned(), address: Ipv4Addr::new(10, 77, 0, number + 1) };
+    let place = |number| HostAddress { interface: "eth0".to_owned(), address: Ipv4Addr::new(10, 77, 0, number + 1) };
     let network = "10.77.0.0/24".parse().ok();
     CommonNetwork { network, places: (0..count).map(place).collect(), is_named: true }
 }

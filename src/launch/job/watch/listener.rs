@@ -439,7 +439,7 @@ mod tests {
 
     const HEARTBEAT: Heartbeat = Heartbeat {
         iteration: 1,
-        phase: Stage::Forward,
+        stage: Stage::Forward,
         is_waiting: false,
         chunks: 0,
         processor_time: Seconds(0.5),

@@ -53,7 +53,7 @@ impl Rank {
             let work = next.processor_time.0 - last.processor_time.0;
             let time = (now - self.heard).as_secs_f64();
             let works = !next.is_waiting && work >= WORKING * time.max(self.interval.0 / 2.0);
-            works || (next.iteration, next.phase, next.chunks) != (last.iteration, last.phase, last.chunks)
+            works || (next.iteration, next.stage, next.chunks) != (last.iteration, last.stage, last.chunks)
         });
         if has_moved {
             self.moved = now;
@@ -79,12 +79,12 @@ impl Rank {
 
     /// Whether it was bringing its results together with the others' when it was last heard.
     pub fn gathers_results(&self) -> bool {
-        self.at.is_some_and(|at| at.phase == Stage::Finishing)
+        self.at.is_some_and(|at| at.stage == Stage::Finishing)
     }
 
     /// How far it is.
     pub fn position(&self) -> Option<(u32, Stage)> {
-        self.at.map(|at| (at.iteration, at.phase))
+        self.at.map(|at| (at.iteration, at.stage))
     }
 
     /// For whoever watches, of process `number`; those from `first_server` on are servers.
@@ -93,7 +93,7 @@ impl Rank {
             Some((_, RankEnd::Failed(_))) => "failed".to_owned(),
             Some((_, RankEnd::Done)) => "done".to_owned(),
             Some((_, RankEnd::Left)) => "gone".to_owned(),
-            None => self.at.map_or_else(|| "started".to_owned(), |at| at.phase.name()),
+            None => self.at.map_or_else(|| "started".to_owned(), |at| at.stage.name()),
         };
         let unheard = if self.end.is_some() { Duration::ZERO } else { now - self.heard };
         RankProgress {
@@ -114,8 +114,8 @@ impl Rank {
     pub fn place(&self) -> String {
         match self.at {
             None => "its first second".to_owned(),
-            Some(at) if at.iteration == 0 => at.phase.to_string(),
-            Some(at) => format!("iteration {}, {}", at.iteration, at.phase),
+            Some(at) if at.iteration == 0 => at.stage.to_string(),
+            Some(at) => format!("iteration {}, {}", at.iteration, at.stage),
         }
     }
 }

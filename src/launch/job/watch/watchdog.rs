@@ -390,14 +390,14 @@ mod tests {
         fn pass(&mut self, seconds: u64, places: &[(u32, u32, Stage, f64)]) {
             for _ in 0..seconds {
                 self.second += 1;
-                for (rank, iteration, phase, load) in places {
+                for (rank, iteration, stage, load) in places {
                     let processor_time = Seconds(self.second as f64 * load);
                     let memory = Bytes(8_000_000_000);
                     let waiting = [Stage::Joining, Stage::Ready, Stage::Finishing];
                     let heartbeat = Heartbeat {
                         iteration: *iteration,
-                        phase: *phase,
-                        is_waiting: phase.waits() || waiting.contains(phase),
+                        stage: *stage,
+                        is_waiting: stage.waits() || waiting.contains(stage),
                         chunks: 0,
                         processor_time,
                         available_memory: memory,
@@ -501,10 +501,10 @@ mod tests {
             story.second += 1;
             for rank in [0, 1] {
                 let (processor_time, available_memory) = (Seconds(0.0), Bytes(1 << 33));
-                let (phase, is_waiting) = (BUCKET, true);
+                let (stage, is_waiting) = (BUCKET, true);
                 let at = Heartbeat {
                     iteration: 1,
-                    phase,
+                    stage,
                     is_waiting,
                     chunks,
                     processor_time,

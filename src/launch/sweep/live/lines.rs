@@ -12,7 +12,7 @@ use crate::output::strip_control_characters;
 const HOSTS: usize = 16;
 
 /// A part of a line, and when it is left out where there is no room: the largest number first, 0 never.
-type Part = (u32, String);
+type LinePart = (u32, String);
 
 /// Of a terminal of so many columns and rows: the [`headline`], and below it what there is room for.
 pub fn lines(progress: &Progress, columns: usize, rows: usize) -> Vec<String> {
@@ -198,7 +198,7 @@ fn host_line(host: &str, width: usize, ranks: &[&RankProgress], silence: Seconds
 }
 
 /// The parts, without as many as have no room; cut where even the rest has none.
-fn fitted(mut parts: Vec<Part>, separator: &str, columns: usize) -> String {
+fn fitted(mut parts: Vec<LinePart>, separator: &str, columns: usize) -> String {
     loop {
         let texts: Vec<&str> = parts.iter().map(|(_, text)| text.as_str()).collect();
         // A margin stands beside its mean.

@@ -18,7 +18,7 @@ use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::ledger;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::{BATCH_SIZES_THAT_FIT, BatchSizes};
-use crate::launch::sweep::trials::{JobOfTrial, Trial};
+use crate::launch::sweep::trials::{JobOfTrial, TrialJob};
 
 /// Largest batch size that there is.
 const LARGEST: u32 = 65_536;
@@ -136,7 +136,7 @@ impl<R: Record> BatchSearch<'_, R> {
 
     /// Whether a job with this batch size has enough memory.
     fn fits(&self, batch_size: u32, doctor: bool) -> anyhow::Result<bool> {
-        let trial = Trial::<R, ()> {
+        let trial = TrialJob::<R, ()> {
             kind: self.kind,
             title: format!("trial of batch size {batch_size}"),
             run: self.name(batch_size),

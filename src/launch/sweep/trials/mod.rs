@@ -35,7 +35,7 @@ pub type JobOfTrial<'a> = &'a dyn Fn(RunName, JobFiles, PlanContext) -> JobPlan;
 pub type FiguresOfTrial<'a, R, F> = &'a dyn Fn(R) -> Result<F, String>;
 
 /// A job that is tried.
-pub struct Trial<'a, R, F> {
+pub struct TrialJob<'a, R, F> {
     /// The benchmark that it is a job of.
     pub kind: BenchmarkKind,
     /// What messages call it.
@@ -54,7 +54,7 @@ pub struct Trial<'a, R, F> {
     pub live: &'a Live,
 }
 
-impl<R: Record, F> Trial<'_, R, F> {
+impl<R: Record, F> TrialJob<'_, R, F> {
     /// Runs it, files of an earlier one put aside; `None` where its device has no memory for it.
     pub fn run(&self, launch: &LaunchConfig) -> anyhow::Result<Option<F>> {
         let JobFiles { log, record } = files_in(self.out, self.run)?;
@@ -84,7 +84,7 @@ impl Follower for Unfollowed {
     }
 }
 
-impl<R: Record, F> Benchmark for Trial<'_, R, F> {
+impl<R: Record, F> Benchmark for TrialJob<'_, R, F> {
     type Record = R;
     type Figures = F;
     type Follower = Unfollowed;

@@ -21,7 +21,7 @@ use crate::launch::sweep::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::{JobPlan, PlanContext};
 use crate::launch::sweep::ledger;
 use crate::launch::sweep::live::Live;
-use crate::launch::sweep::trials::Trial;
+use crate::launch::sweep::trials::TrialJob;
 use crate::launch::sweep::trials::tuned_option::{self, TunedOption};
 
 /// The condition under which a sweep keeps what was chosen.
@@ -197,7 +197,7 @@ impl Search<'_> {
             ..settled(config.of_iterations(ITERATIONS))?
         };
         let number = self.tried.len() + 1;
-        let trial = Trial::<RunRecord, Row> {
+        let trial = TrialJob::<RunRecord, Row> {
             kind: BenchmarkKind::Train,
             title: format!("trial of {title}"),
             run,

@@ -2,7 +2,7 @@
 //! [`crate::read::analyse::scaling_loss`]; the waterfall is the report's.
 
 use ringmark_core::dimension::Case;
-use ringmark_core::stats::scaling_loss::{Difference, Part};
+use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::scaling_loss::{CaseLoss, all_parts, of_case};
@@ -50,12 +50,12 @@ pub fn table(group: &Group) -> Option<Table> {
     let losses: Vec<CaseLoss> = losses(group, true).collect();
     // Compute is shown in two columns where every case has them.
     let is_split = losses.iter().all(|loss| !loss.loss.compute.is_empty());
-    let is_shown = |part: &Part| match part {
-        Part::Compute => !is_split,
-        Part::ComputeCrowded | Part::ComputeOverlapped => is_split,
+    let is_shown = |part: &LossPart| match part {
+        LossPart::Compute => !is_split,
+        LossPart::ComputeCrowded | LossPart::ComputeOverlapped => is_split,
         part => losses.iter().any(|loss| loss.part(*part).is_some()),
     };
-    let parts: Vec<Part> = all_parts().into_iter().filter(is_shown).collect();
+    let parts: Vec<LossPart> = all_parts().into_iter().filter(is_shown).collect();
     let of_parts = parts.iter().map(|part| header(*part));
     let headers: Vec<(&str, &str)> = [("case", ""), ("", ""), ("lost", "")].into_iter().chain(of_parts).collect();
     let is_doubtful = |loss: &CaseLoss| group.case(loss.case).is_some_and(|case| !group.is_reliable(case));
@@ -64,15 +64,15 @@ pub fn table(group: &Group) -> Option<Table> {
 }
 
 /// Halves of compute below its name, which leaves no space for theirs.
-fn header(part: Part) -> (&'static str, &'static str) {
+fn header(part: LossPart) -> (&'static str, &'static str) {
     match part {
-        Part::ComputeCrowded => ("compute", "crowded"),
-        Part::ComputeOverlapped => ("compute", "overlap"),
+        LossPart::ComputeCrowded => ("compute", "crowded"),
+        LossPart::ComputeOverlapped => ("compute", "overlap"),
         part => (part.name(), ""),
     }
 }
 
-fn rows(case: &CaseLoss, parts: &[Part], is_doubtful: bool) -> Vec<Vec<String>> {
+fn rows(case: &CaseLoss, parts: &[LossPart], is_doubtful: bool) -> Vec<Vec<String>> {
     let loss = &case.loss;
     let of_parts = parts.iter().map(|part| case.part(*part));
     let shown: Vec<Option<Difference>> = [Some(loss.total)].into_iter().chain(of_parts).collect();

@@ -27,7 +27,7 @@ use crate::host::facts;
 use crate::job::cores::AskedThreads;
 use crate::job::environment;
 use crate::job::host_watch::CountersOfRun;
-use crate::job::session::{Request, ServerBody, Servers, Session};
+use crate::job::session::{ServerBody, Servers, Session, SessionRequest};
 
 /// Runs one rank from start to end.
 pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Result<()> {
@@ -36,7 +36,7 @@ pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Resul
     let of_servers = gradients::request(config);
     let body: ServerBody = Box::new(move |world| server::run(&of_servers, world));
     let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
-    let request = Request { device: config.device, threads, nccl, with_nccl_log: true, launcher, servers };
+    let request = SessionRequest { device: config.device, threads, nccl, with_nccl_log: true, launcher, servers };
     Session::run(request, |session| measure(config, session))
 }
 

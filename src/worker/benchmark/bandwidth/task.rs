@@ -7,7 +7,7 @@ use ringmark_core::benchmark::bandwidth::ArraySize;
 use ringmark_core::dimension::{Operands, Operation};
 
 use crate::benchmark::bandwidth::moved::Origin;
-use crate::exchange::collective::{Collective, Place, Route, divided};
+use crate::exchange::collective::{Collective, Route, Target, divided};
 use crate::ffi::group::GroupRank;
 
 /// What is measured.
@@ -36,7 +36,7 @@ impl Task {
     pub fn new(operands: Operands, size: ArraySize, own_rank: GroupRank) -> Task {
         let GroupRank { rank, ranks } = own_rank;
         let elements = size.elements as usize;
-        let (all, root, place) = (0..elements, operands.root, Place::Memory);
+        let (all, root, target) = (0..elements, operands.root, Target::Memory);
         let parts = divided(0..elements, ranks, 1);
         let part = parts[rank as usize].clone();
         let every_part = |first: fn(&Range<usize>, usize) -> usize| -> Comes {
@@ -63,8 +63,8 @@ impl Task {
             Operation::AllReduce => Collective::AllReduce { elements: all },
             Operation::Reduce => Collective::Reduce { elements: all, root, route: Route::Chain },
             Operation::ReduceScatter => Collective::ReduceScatter { parts },
-            Operation::Broadcast => Collective::Broadcast { elements: all, root, place },
-            Operation::AllGather => Collective::AllGather { parts, place },
+            Operation::Broadcast => Collective::Broadcast { elements: all, root, target },
+            Operation::AllGather => Collective::AllGather { parts, target },
             Operation::AllToAll => Collective::AllToAll { parts },
             Operation::SendReceive => Collective::SendReceive { elements: all },
         };

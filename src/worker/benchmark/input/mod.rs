@@ -19,7 +19,7 @@ use crate::benchmark::input::pass::Limits;
 use crate::benchmark::input::source::Source;
 use crate::host::facts;
 use crate::job::cores::AskedThreads;
-use crate::job::session::{Request, Session};
+use crate::job::session::{Session, SessionRequest};
 use crate::job::{environment, heartbeat};
 use crate::measure::trace::{TracedRun, Tracer};
 
@@ -28,7 +28,7 @@ pub fn run(config: &InputConfig, launcher: Option<LauncherAddress>) -> Result<()
     // libtorch computes nothing here.
     let threads = AskedThreads { number: Some(1), cores_divided_by: None };
     let device = DeviceChoice::Cpu;
-    let request = Request { device, threads, nccl: None, with_nccl_log: false, launcher, servers: None };
+    let request = SessionRequest { device, threads, nccl: None, with_nccl_log: false, launcher, servers: None };
     Session::run(request, |session| measure(config, session))
 }
 

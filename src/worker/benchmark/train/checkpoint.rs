@@ -47,7 +47,7 @@ const FREE: [&str; 21] = [
 
 /// Progress of training beside its tensors, and its record so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Place {
+pub struct SavedProgress {
     /// Ranks that trained.
     ranks: u32,
     /// Options that determine what a step computes.
@@ -71,19 +71,19 @@ pub struct Place {
     pub iterations: Vec<Iteration>,
 }
 
-/// Name of the tensor with the place, as JSON in bytes.
+/// Name of the tensor with the progress, as JSON in bytes.
 const PLACE: &str = "place";
 
-impl Place {
-    /// Creates the place after `iterations` of a run that took `wall` and read `input`.
+impl SavedProgress {
+    /// Creates the progress after `iterations` of a run that took `wall` and read `input`.
     pub fn of(
         header: &RunHeader,
         iterations: &[Iteration],
         epochs: &[EpochEnd],
         input: Option<ImageInputUse>,
         wall: Seconds,
-    ) -> Place {
-        Place {
+    ) -> SavedProgress {
+        SavedProgress {
             ranks: header.ranks.len() as u32,
             settings: settings(&header.config),
             epoch_iterations: header.config.learning.epoch_iterations,
@@ -102,7 +102,7 @@ impl Place {
         self.iterations.len() as u32
     }
 
-    /// Returns the place in the checkpoint that holds these tensors on rank 0, which alone reads it and keeps the numbers of
+    /// Returns the progress in the checkpoint that holds these tensors on rank 0, which alone reads it and keeps the numbers of
     /// every rank; all ranks call this together. `items` are the images of the data, where that is known.
     ///
     /// # Errors
@@ -114,15 +114,15 @@ impl Place {
         config: &TrainConfig,
         items: Option<u64>,
         world: &World,
-    ) -> Result<Place> {
-        let read = || Place::read(path, tensors, config, items, world.ranks());
+    ) -> Result<SavedProgress> {
+        let read = || SavedProgress::read(path, tensors, config, items, world.ranks());
         let mut own = (world.rank() == 0).then(read).transpose()?;
-        let sent = own.as_mut().map_or_else(|| Ok(String::new()), Place::text_for_other_ranks)?;
+        let sent = own.as_mut().map_or_else(|| Ok(String::new()), SavedProgress::text_for_other_ranks)?;
         let received = world.text_of_rank_0(sent);
         own.map_or_else(|| Ok(serde_json::from_str(&received)?), Ok)
     }
 
-    /// Returns this place as JSON, without the numbers that its iterations have for each rank: rank 0 alone writes them, and
+    /// Returns this progress as JSON, without the numbers that its iterations have for each rank: rank 0 alone writes them, and
     /// with 65,536 ranks they are 6 MB an iteration.
     fn text_for_other_ranks(&mut self) -> Result<String> {
         let head = |iteration: &Iteration| {
@@ -142,33 +142,33 @@ impl Place {
         config: &TrainConfig,
         items: Option<u64>,
         ranks: u32,
-    ) -> Result<Place> {
+    ) -> Result<SavedProgress> {
         let text = tensors.get(PLACE).with_context(|| {
             format!("{} holds weights alone, and no place in their training: give it to --init", path.display())
         })?;
-        let place: Place = serde_json::from_slice(&Vec::<u8>::try_from(text)?)
+        let progress: SavedProgress = serde_json::from_slice(&Vec::<u8>::try_from(text)?)
             .with_context(|| format!("{} is no checkpoint of this version: begin without it", path.display()))?;
         ensure!(
-            place.ranks == ranks,
+            progress.ranks == ranks,
             "--from-checkpoint {}: {} ranks wrote it, and these are {ranks}: start as many",
             path.display(),
-            place.ranks
+            progress.ranks
         );
         ensure!(
-            place.iteration() <= config.iterations,
+            progress.iteration() <= config.iterations,
             "--from-checkpoint {}: it is of iteration {}, and the run has {}: raise --iters or --epochs",
             path.display(),
-            place.iteration(),
+            progress.iteration(),
             config.iterations
         );
         ensure!(
-            place.epoch_iterations == config.learning.epoch_iterations,
+            progress.epoch_iterations == config.learning.epoch_iterations,
             "--from-checkpoint {}: an epoch had {} iterations and has {}: go on with the same images",
             path.display(),
-            place.epoch_iterations.unwrap_or_default(),
+            progress.epoch_iterations.unwrap_or_default(),
             config.learning.epoch_iterations.unwrap_or_default()
         );
-        if let Some(input) = &place.input {
+        if let Some(input) = &progress.input {
             let [before, now] = [input.items, items].map(|items| {
                 items.map_or_else(|| "records without an index".to_owned(), |items| format!("{items} images"))
             });
@@ -178,7 +178,7 @@ impl Place {
                 path.display()
             );
         }
-        let (before, now) = (&place.settings, settings(config));
+        let (before, now) = (&progress.settings, settings(config));
         let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
         for name in names {
             let value = |of: &BTreeMap<String, String>| {
@@ -193,7 +193,7 @@ impl Place {
                 path.display()
             );
         }
-        Ok(place)
+        Ok(progress)
     }
 }
 
@@ -228,18 +228,24 @@ pub fn restore(step: &Step, saved: &HashMap<String, Tensor>, world: &World) -> R
 }
 
 /// Writes a checkpoint, with the batches that running statistics have seen; all ranks call this together, between two steps.
-pub fn save(step: &Step, session: &Session, config: &TrainConfig, place: &Place, batches: i64) -> Result<()> {
+pub fn save(
+    step: &Step,
+    session: &Session,
+    config: &TrainConfig,
+    progress: &SavedProgress,
+    batches: i64,
+) -> Result<()> {
     let Some(path) = &config.learning.checkpoint else { return Ok(()) };
     // Each rank has seen other images; those who go on start with rank 0's.
     agreement::take_those_of_rank_0(step.model.statistics(), session.world)?;
     if session.world.rank() == 0 {
-        let json = Tensor::from_slice(&serde_json::to_vec(place)?);
+        let json = Tensor::from_slice(&serde_json::to_vec(progress)?);
         let state = state(step)?.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
         let of_training = state.chain([(PLACE.to_owned(), json.f_to_kind(Kind::Uint8)?)]).collect();
         weights_file::save(path, &step.model.tensors, &Beside { batches, of_training })?;
     }
     session.world.barrier();
-    reseed(session, config, place.iteration());
+    reseed(session, config, progress.iteration());
     Ok(())
 }
 
@@ -263,7 +269,7 @@ mod tests {
     use super::*;
 
     /// After two iterations of so many ranks.
-    fn place(ranks: usize) -> Place {
+    fn progress(ranks: usize) -> SavedProgress {
         let times = || vec![Seconds(0.25); ranks];
         let iteration = |iteration| Iteration {
             iteration,
@@ -274,16 +280,16 @@ mod tests {
             loss_scale: 128.0,
             skipped: iteration == 2,
         };
-        Place { iterations: vec![iteration(1), iteration(2)], ..Place::default() }
+        SavedProgress { iterations: vec![iteration(1), iteration(2)], ..SavedProgress::default() }
     }
 
     #[test]
     fn other_ranks_get_a_place_that_does_not_grow_with_the_ranks() {
-        let [mut few, mut many] = [place(2), place(4096)];
+        let [mut few, mut many] = [progress(2), progress(4096)];
         let text = many.text_for_other_ranks().expect("JSON");
         assert_eq!(text, few.text_for_other_ranks().expect("JSON"));
-        assert_eq!(many.iterations, place(4096).iterations, "rank 0 keeps its own");
-        let received: Place = serde_json::from_str(&text).expect("a place");
+        assert_eq!(many.iterations, progress(4096).iterations, "rank 0 keeps its own");
+        let received: SavedProgress = serde_json::from_str(&text).expect("progress");
         assert_eq!(received.iteration(), 2);
         let heads: Vec<_> = received.iterations.iter().map(|at| (at.iteration, at.loss_scale, at.skipped)).collect();
         assert_eq!(heads, [(1, 128.0, false), (2, 128.0, true)]);

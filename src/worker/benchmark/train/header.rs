@@ -4,7 +4,7 @@ use anyhow::Result;
 use ringmark_core::benchmark::train::{RunHeader, TakenUp, TrainConfig, Tuning, WorkDivision};
 use ringmark_core::manifest::RanOn;
 
-use crate::benchmark::train::checkpoint::Place;
+use crate::benchmark::train::checkpoint::SavedProgress;
 use crate::benchmark::train::graphs::GraphUse;
 use crate::exchange::{ExchangeFacts, GradientExchange};
 use crate::host::facts;
@@ -26,27 +26,27 @@ pub fn header(
     session: &Session,
     exchange: &dyn GradientExchange,
     prepared: Prepared,
-    place: Option<&Place>,
+    saved: Option<&SavedProgress>,
 ) -> Result<RunHeader> {
     let ranks = session.places();
     let label = session.label(label, &ranks)?;
     let (mut environment, now) = (session.environment()?, facts::now());
     environment.cuda_remarks.extend(prepared.kernels.remark);
-    let taken_up = |place: &Place| {
-        let changes = place.ran_on.mismatches(&RanOn::of(&environment, &ranks));
+    let taken_up = |saved: &SavedProgress| {
+        let changes = saved.ran_on.mismatches(&RanOn::of(&environment, &ranks));
         let changes = changes.iter().map(ToString::to_string).collect();
-        let last = TakenUp { behind: place.iteration(), started: now, wall_before: place.wall, changes };
-        place.taken_up.iter().cloned().chain([last]).collect()
+        let last = TakenUp { behind: saved.iteration(), started: now, wall_before: saved.wall, changes };
+        saved.taken_up.iter().cloned().chain([last]).collect()
     };
     let ExchangeFacts { backend, sum_dtype, .. } = exchange.facts();
     Ok(RunHeader {
         backend,
         sum_dtype,
         buckets: exchange.reducer().bucket_sizes(),
-        taken_up: place.map(taken_up).unwrap_or_default(),
+        taken_up: saved.map(taken_up).unwrap_or_default(),
         work_division: prepared.division,
         tuning: prepared.tuning,
         no_graph: prepared.graphs.no_graph,
-        ..RunHeader::new(label, place.map_or(now, |place| place.started), config.clone(), environment, ranks)
+        ..RunHeader::new(label, saved.map_or(now, |saved| saved.started), config.clone(), environment, ranks)
     })
 }

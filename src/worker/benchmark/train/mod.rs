@@ -22,7 +22,7 @@ use ringmark_core::dimension::Bytes;
 use ringmark_core::host::{LauncherAddress, Stage};
 use tch::{Device, Tensor};
 
-use crate::benchmark::train::checkpoint::Place;
+use crate::benchmark::train::checkpoint::SavedProgress;
 use crate::benchmark::train::graphs::GraphUse;
 use crate::benchmark::train::header::Prepared;
 use crate::benchmark::train::step::Step;
@@ -39,9 +39,9 @@ use crate::ffi::shim::Stream;
 use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
 use crate::job::kernels::{self, ChosenKernels};
-use crate::job::session::{AskedLabel, Request, ServerBody, Servers, Session};
+use crate::job::session::{AskedLabel, ServerBody, Servers, Session, SessionRequest};
 use crate::model;
-use crate::model::prepared::{PreparedModel, Recipe};
+use crate::model::prepared::{ModelRequest, PreparedModel};
 use crate::model::weights_file::Beside;
 
 /// In longer runs NCCL's log, a line a bucket and iteration, would fill the disk.
@@ -58,7 +58,7 @@ pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAdd
     let of_servers = ExchangeRequest::from(config);
     let body: ServerBody = Box::new(move |world| server::run(&of_servers, world));
     let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
-    let request = Request { device: config.device, threads, nccl, with_nccl_log, launcher, servers };
+    let request = SessionRequest { device: config.device, threads, nccl, with_nccl_log, launcher, servers };
     Session::run(request, |session| train(config, label, session))
 }
 
@@ -97,7 +97,7 @@ fn train_in_stream(
     let layout = config.layout.of(config.dtype, session.own.kind);
     let pending = kernels::start(config.kernels, config.dtype, layout, session)?;
     let use_kernels = || kernels::finish(pending, config.kernels, session);
-    let (mut step, division, place, kernels) = prepare(config, deal, session, use_kernels)?;
+    let (mut step, division, progress, kernels) = prepare(config, deal, session, use_kernels)?;
     let config = &TrainConfig { kernels: kernels.choice, ..config.clone() };
     let tuning = tune(config, session, &mut step)?;
     let header = header::header(
@@ -106,9 +106,9 @@ fn train_in_stream(
         session,
         &*step.exchange,
         Prepared { division, tuning, kernels, graphs },
-        place.as_ref(),
+        progress.as_ref(),
     )?;
-    let mut timed = TimedLoop::start(session, &header, &mut step, place)?;
+    let mut timed = TimedLoop::start(session, &header, &mut step, progress)?;
     for iteration in timed.iterations() {
         timed.before(iteration)?;
         timed.run(iteration)?;
@@ -131,7 +131,7 @@ fn prepare(
     deal: Option<Deal>,
     session: &Session,
     use_kernels: impl FnOnce() -> Result<ChosenKernels>,
-) -> Result<(Step, Option<WorkDivision>, Option<Place>, ChosenKernels)> {
+) -> Result<(Step, Option<WorkDivision>, Option<SavedProgress>, ChosenKernels)> {
     let (world, device) = (session.world, session.device());
     // Rank 0 alone needs to have the file: as the record, it lies where that rank runs.
     let from_checkpoint = config.learning.from_checkpoint.as_deref();
@@ -140,12 +140,18 @@ fn prepare(
         None => config.init.as_deref(),
     };
     let layout = config.layout.of(config.dtype, session.own.kind);
-    let recipe =
-        Recipe { model: config.model, dropout: config.dropout, seed: config.seed, init, dtype: config.dtype, layout };
-    let mut model = PreparedModel::new(&recipe, device)?;
+    let request = ModelRequest {
+        model: config.model,
+        dropout: config.dropout,
+        seed: config.seed,
+        init,
+        dtype: config.dtype,
+        layout,
+    };
+    let mut model = PreparedModel::new(&request, device)?;
     let items = deal.as_ref().and_then(|deal| deal.dataset.length());
-    let read = |path: &Path| Place::of_rank_0(path, &model.beside.of_training, config, items, world);
-    let place = from_checkpoint.map(read).transpose()?;
+    let read = |path: &Path| SavedProgress::of_rank_0(path, &model.beside.of_training, config, items, world);
+    let progress = from_checkpoint.map(read).transpose()?;
 
     heartbeat::enter(Stage::Connecting);
     // Every rank starts from rank 0's weights and running statistics.
@@ -165,16 +171,16 @@ fn prepare(
     let share = work_load::share(config, division.as_ref(), world.rank());
     let request = work_load::request(config, config.data.source(), layout, share);
     let images = deal.map(|deal| ImageRequest {
-        steps_before: place.as_ref().map_or(0, Place::iteration).into(),
+        steps_before: progress.as_ref().map_or(0, SavedProgress::iteration).into(),
         ..epochs::images(deal, config, session)
     });
     let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
     let saved = std::mem::take(&mut model.beside.of_training);
     let step = Step::new(config, world.rank(), model, batches, share.images, exchange)?;
-    if place.is_some() {
+    if progress.is_some() {
         checkpoint::restore(&step, &saved, world)?;
     }
-    Ok((step, division, place, kernels))
+    Ok((step, division, progress, kernels))
 }
 
 /// The search of `--autotune` and its log, which is without rows where nothing is exchanged: there is nothing to choose.

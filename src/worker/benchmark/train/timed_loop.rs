@@ -11,7 +11,7 @@ use ringmark_core::dimension::{GraphChoice, Seconds};
 use ringmark_core::host::Stage;
 use ringmark_core::trace::GradientArray;
 
-use crate::benchmark::train::checkpoint::{self, Place};
+use crate::benchmark::train::checkpoint::{self, SavedProgress};
 use crate::benchmark::train::epochs::Epochs;
 use crate::benchmark::train::graphs::GraphUse;
 use crate::benchmark::train::progress::Progress;
@@ -46,16 +46,17 @@ pub struct TimedLoop<'a> {
 }
 
 impl<'a> TimedLoop<'a> {
-    /// Prints the header and starts the clocks. A run that continues from `place` is warmed up again.
+    /// Prints the header and starts the clocks. A run that continues from `saved` is warmed up again.
     pub fn start(
         session: &'a Session<'a>,
         header: &'a RunHeader,
         step: &'a mut Step,
-        place: Option<Place>,
+        saved: Option<SavedProgress>,
     ) -> Result<TimedLoop<'a>> {
         let (config, before) = (&header.config, header.iterations_before());
-        let is_continued = place.is_some();
-        let Place { iterations, epochs, input: input_before, wall: wall_before, .. } = place.unwrap_or_default();
+        let is_continued = saved.is_some();
+        let SavedProgress { iterations, epochs, input: input_before, wall: wall_before, .. } =
+            saved.unwrap_or_default();
         let progress = Progress::new(session.world, header, &iterations);
         let epochs = Epochs::new(config, session, epochs)?;
         let first_scale = match step.exchange.loss_scaler() {
@@ -220,8 +221,8 @@ impl<'a> TimedLoop<'a> {
     fn save(&self, iteration: u32, wall: Seconds) -> Result<()> {
         let TimedLoop { session, header, step, recorded, epochs, .. } = self;
         let input = record::input(session.world, &step.batches, self.input_before.as_ref())?;
-        let place = Place::of(header, &recorded.iterations, &epochs.ends, input, wall);
-        checkpoint::save(step, session, &header.config, &place, step.batches_seen(header, iteration))
+        let saved = SavedProgress::of(header, &recorded.iterations, &epochs.ends, input, wall);
+        checkpoint::save(step, session, &header.config, &saved, step.batches_seen(header, iteration))
     }
 }
 

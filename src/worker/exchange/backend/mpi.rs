@@ -10,7 +10,7 @@ use ringmark_core::dimension::{BackendName, Reduction};
 use tch::{Device, Tensor};
 
 use crate::exchange::backend::Backend;
-use crate::exchange::collective::{Collective, Place};
+use crate::exchange::collective::{Collective, Target};
 use crate::exchange::memory::{Memory, narrow};
 use crate::ffi::group::{Buffers, GroupRank};
 use crate::ffi::mpi::Sums;
@@ -138,8 +138,8 @@ impl Backend for Mpi {
         let is_only_apart = matches!(collective, Collective::AllToAll { .. } | Collective::SendReceive { .. });
         ensure!(!is_only_apart || !self.memory.in_place, "what comes needs another place than what goes");
         let buffers = match collective {
-            Collective::Broadcast { place: Place::Tensor(tensor), .. }
-            | Collective::AllGather { place: Place::Tensor(tensor), .. } => Buffers::in_place(tensor),
+            Collective::Broadcast { target: Target::Tensor(tensor), .. }
+            | Collective::AllGather { target: Target::Tensor(tensor), .. } => Buffers::in_place(tensor),
             _ => self.memory.of_one_type(),
         };
         self.has_sums |= collective.operation().reduces();

@@ -14,7 +14,7 @@ use anyhow::{Result, ensure};
 use ringmark_core::dimension::{BackendName, Reduction};
 
 use crate::exchange::backend::Backend;
-use crate::exchange::collective::{Collective, Place, are_even};
+use crate::exchange::collective::{Collective, Target, are_even};
 use crate::exchange::memory::Memory;
 use crate::ffi::group::Buffers;
 use crate::ffi::nccl::{Communicator, Nccl};
@@ -80,9 +80,9 @@ impl NcclRing {
     fn enqueue(&mut self, collective: &Collective) -> Result<()> {
         let NcclRing { communicator, memory, .. } = self;
         let of_one_type = memory.of_one_type();
-        let buffers = |place| match place {
-            Place::Memory => of_one_type,
-            Place::Tensor(tensor) => Buffers::in_place(tensor),
+        let buffers = |target| match target {
+            Target::Memory => of_one_type,
+            Target::Tensor(tensor) => Buffers::in_place(tensor),
         };
         match collective {
             Collective::AllReduce { elements } => communicator.all_reduce(of_one_type, elements.clone()),
@@ -92,11 +92,11 @@ impl NcclRing {
                 let mut owned = parts.iter().zip(0..).filter(|(part, _)| !part.is_empty());
                 owned.try_for_each(|(part, owner)| communicator.reduce(of_one_type, part.clone(), owner))
             }),
-            Collective::Broadcast { elements, root, place } => {
-                communicator.broadcast(buffers(*place), elements.clone(), *root)
+            Collective::Broadcast { elements, root, target } => {
+                communicator.broadcast(buffers(*target), elements.clone(), *root)
             }
-            Collective::AllGather { parts, place } => {
-                let buffers = buffers(*place);
+            Collective::AllGather { parts, target } => {
+                let buffers = buffers(*target);
                 if are_even(parts) {
                     return communicator.all_gather(buffers, parts);
                 }

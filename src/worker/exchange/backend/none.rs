@@ -5,7 +5,7 @@ use ringmark_core::benchmark::exchange::Wire;
 use ringmark_core::dimension::{BackendName, Reduction};
 
 use crate::exchange::backend::Backend;
-use crate::exchange::collective::{Collective, Place};
+use crate::exchange::collective::{Collective, Target};
 use crate::exchange::memory::{Memory, narrow};
 
 /// Leaves every value as it is.
@@ -37,8 +37,8 @@ impl Backend for NoExchange {
     fn set_reduction(&mut self, _reduction: Reduction) {}
 
     fn start_collective(&mut self, collective: &Collective) -> Result<()> {
-        if let Collective::Broadcast { place: Place::Tensor(_), .. }
-        | Collective::AllGather { place: Place::Tensor(_), .. } = collective
+        if let Collective::Broadcast { target: Target::Tensor(_), .. }
+        | Collective::AllGather { target: Target::Tensor(_), .. } = collective
         {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use anyhow::Result;
 use ringmark_core::benchmark::compression::GradientCompression;
 use ringmark_core::benchmark::kv_store::KeyPlacement;
-use ringmark_core::benchmark::kv_store::placement::{self, Part};
+use ringmark_core::benchmark::kv_store::placement::{self, ArrayPart};
 
 use crate::exchange::request::ExchangeRequest;
 
@@ -46,7 +46,7 @@ pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement, longest:
         starts.push(next);
         next += length;
     }
-    let planned = |Part { key, server, values }: Part| {
+    let planned = |ArrayPart { key, server, values }: ArrayPart| {
         let start = starts[lengths.len() - 1 - key];
         values.clone().step_by(longest).map(move |first| {
             let end = values.end.min(first.saturating_add(longest));

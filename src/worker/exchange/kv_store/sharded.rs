@@ -21,7 +21,7 @@ use tch::{Device, Kind, Tensor};
 use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::Bucket;
-use crate::exchange::collective::{Collective, Place, Route, divided};
+use crate::exchange::collective::{Collective, Route, Target, divided};
 use crate::exchange::memory::{MemoryShape, narrow};
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
@@ -70,10 +70,10 @@ impl Ownership {
     }
 
     /// Returns the collective that sends a bucket's weights to all.
-    fn share<'a>(&self, elements: &Range<usize>, place: Place<'a>) -> Collective<'a> {
+    fn share<'a>(&self, elements: &Range<usize>, target: Target<'a>) -> Collective<'a> {
         match self {
-            Ownership::Whole(root) => Collective::Broadcast { elements: elements.clone(), root: *root, place },
-            Ownership::Shards(parts) => Collective::AllGather { parts: parts.clone(), place },
+            Ownership::Whole(root) => Collective::Broadcast { elements: elements.clone(), root: *root, target },
+            Ownership::Shards(parts) => Collective::AllGather { parts: parts.clone(), target },
         }
     }
 }
@@ -185,9 +185,9 @@ impl Exchange {
 
     /// Sends the owners' weights to all.
     fn share_weights(&mut self) -> Result<()> {
-        let place = Place::Tensor(&self.weights);
+        let target = Target::Tensor(&self.weights);
         for (elements, ownership) in &self.buckets {
-            self.backend.start_collective(&ownership.share(elements, place))?;
+            self.backend.start_collective(&ownership.share(elements, target))?;
         }
         self.backend.finish()
     }
@@ -213,7 +213,7 @@ impl GradientExchange for Sharded {
         let exchange = lock(&self.exchange);
         for (elements, ownership) in &exchange.buckets {
             let sum = ownership.sum(elements, exchange.route).bytes(own, self.wire.bytes());
-            let share = ownership.share(elements, Place::Memory).bytes(own, Wire::Fp32.bytes());
+            let share = ownership.share(elements, Target::Memory).bytes(own, Wire::Fp32.bytes());
             bytes.iter_mut().zip(sum).zip(share).for_each(|((all, sum), share)| *all += sum + share);
         }
         Some(bytes)

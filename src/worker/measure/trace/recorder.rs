@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::Result;
 use ringmark_core::dimension::{Bytes, Phases};
 use ringmark_core::trace::{Lane, LayerKind};
-use ringmark_input::loader::stage::{Stage, StageSpan};
+use ringmark_input::loader::stage::{ImageStage, StageSpan};
 use tch::Device;
 
 use crate::ffi::nodes::NodeObserver;
@@ -246,9 +246,9 @@ pub fn take_message(bucket: Option<u32>, begin: Instant) {
 pub fn take_image(thread: u32, stages: &[StageSpan]) {
     for StageSpan { stage, begin, end } in stages {
         let name = match stage {
-            Stage::Read => "read",
-            Stage::Decode => "decode",
-            Stage::Augment => "augment",
+            ImageStage::Read => "read",
+            ImageStage::Decode => "decode",
+            ImageStage::Augment => "augment",
         };
         let (lane, begin, end) = (Lane::Decode(thread), Mark::Host(*begin), Mark::Host(*end));
         with(|Recorder { iteration, kept, .. }| {

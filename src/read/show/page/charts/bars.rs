@@ -77,7 +77,7 @@ pub struct Bar {
 }
 
 /// Where a bar stands.
-struct Place<'a> {
+struct BarPosition<'a> {
     series: &'a BarSeries,
     bar: &'a Bar,
     /// Its middle.
@@ -130,7 +130,7 @@ impl BarChart {
     }
 
     /// Width of a bar's place, and the bars from left to right: case by case, in each those series that have it.
-    fn places(&self, frame: &Frame) -> (f64, Vec<Place<'_>>) {
+    fn places(&self, frame: &Frame) -> (f64, Vec<BarPosition<'_>>) {
         let of_case = |case: usize| self.bars().filter(move |(_, bar)| bar.case == case);
         let count = self.bars().count() as f64 + GAP * self.cases.len() as f64;
         let slot = (frame.right - frame.left) / count.max(1.0);
@@ -138,7 +138,7 @@ impl BarChart {
         let mut places = Vec::new();
         for case in 0..self.cases.len() {
             for (series, bar) in of_case(case) {
-                places.push(Place { series, bar, x: x + slot / 2.0 });
+                places.push(BarPosition { series, bar, x: x + slot / 2.0 });
                 x += slot;
             }
             x += slot * GAP;
@@ -147,7 +147,7 @@ impl BarChart {
     }
 
     /// Each case in the middle of its bars.
-    fn marks(&self, places: &[Place]) -> Vec<(f64, String, String)> {
+    fn marks(&self, places: &[BarPosition]) -> Vec<(f64, String, String)> {
         let mark = |(case, (name, below)): (usize, &(String, String))| {
             let bars: Vec<f64> = places.iter().filter(|place| place.bar.case == case).map(|place| place.x).collect();
             Some(((bars.first()? + bars.last()?) / 2.0, name.clone(), below.clone()))
@@ -155,8 +155,8 @@ impl BarChart {
         self.cases.iter().enumerate().filter_map(mark).collect()
     }
 
-    fn draw_bar(&self, place: &Place, slot: f64, y: &Scale, frame: &Frame) -> Markup {
-        let Place { series, bar, x } = *place;
+    fn draw_bar(&self, place: &BarPosition, slot: f64, y: &Scale, frame: &Frame) -> Markup {
+        let BarPosition { series, bar, x } = *place;
         let width = (FILLED * slot).min(WIDEST);
         let (left, top) = (x - width / 2.0, y.at(bar.value));
         let height = frame.bottom - top;

@@ -17,7 +17,7 @@ use crate::read::show::page::document::{Block, Section, Subject};
 use crate::read::show::table::{Column, Row, Table};
 
 /// A fact's name and every value that it has in one result.
-type Facts = Vec<(String, BTreeSet<String>)>;
+type NamedValues = Vec<(String, BTreeSet<String>)>;
 
 /// When.
 const MEASURED: &str = "measured";
@@ -33,9 +33,9 @@ const SENTENCES: usize = 16;
 
 /// What each result ran on.
 pub fn section(results: &[ResultFolder]) -> Option<Section> {
-    let machines: Vec<Facts> = results.iter().map(machine).collect();
-    let options: Vec<Facts> = results.iter().map(options).collect();
-    let variables: Vec<Facts> = results.iter().map(variables).collect();
+    let machines: Vec<NamedValues> = results.iter().map(machine).collect();
+    let options: Vec<NamedValues> = results.iter().map(options).collect();
+    let variables: Vec<NamedValues> = results.iter().map(variables).collect();
     let mut blocks = Vec::new();
     for (title, facts) in [("Machine and libraries", machines), ("Options", options), ("Variables", variables)] {
         blocks.extend(comparison(title, results, &facts));
@@ -54,11 +54,11 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
     })
 }
 
-fn facts(names: &[&str]) -> Facts {
+fn facts(names: &[&str]) -> NamedValues {
     names.iter().map(|name| ((*name).to_owned(), BTreeSet::new())).collect()
 }
 
-fn add(facts: &mut Facts, name: &str, value: impl Into<String>) {
+fn add(facts: &mut NamedValues, name: &str, value: impl Into<String>) {
     let value = value.into();
     if value.is_empty() {
         return;
@@ -69,7 +69,7 @@ fn add(facts: &mut Facts, name: &str, value: impl Into<String>) {
     }
 }
 
-fn machine(result: &ResultFolder) -> Facts {
+fn machine(result: &ResultFolder) -> NamedValues {
     let mut found = facts(&[
         MEASURED,
         "devices",
@@ -133,8 +133,8 @@ fn period(result: &ResultFolder) -> String {
     }
 }
 
-fn options(result: &ResultFolder) -> Facts {
-    let mut found = Facts::new();
+fn options(result: &ResultFolder) -> NamedValues {
+    let mut found = NamedValues::new();
     let trained = result.groups.iter().map(|group| settings(&group.conditions));
     let mut options: Vec<_> = trained.collect();
     // The axes of the runs, and what each table shares.
@@ -147,8 +147,8 @@ fn options(result: &ResultFolder) -> Facts {
     found
 }
 
-fn variables(result: &ResultFolder) -> Facts {
-    let mut found = Facts::new();
+fn variables(result: &ResultFolder) -> NamedValues {
+    let mut found = NamedValues::new();
     let all = result.heads().flat_map(|head| &head.environment.variables);
     all.for_each(|(name, value)| add(&mut found, name, value));
     found.sort();
@@ -156,8 +156,8 @@ fn variables(result: &ResultFolder) -> Facts {
 }
 
 /// A row a fact, a column a result that has any; what differs is marked.
-fn comparison(title: &str, results: &[ResultFolder], facts: &[Facts]) -> Option<Block> {
-    let shown: Vec<(&ResultFolder, &Facts)> =
+fn comparison(title: &str, results: &[ResultFolder], facts: &[NamedValues]) -> Option<Block> {
+    let shown: Vec<(&ResultFolder, &NamedValues)> =
         results.iter().zip(facts).filter(|(_, facts)| !facts.is_empty()).collect();
     let mut names: Vec<&String> = Vec::new();
     for (name, _) in shown.iter().flat_map(|(_, facts)| *facts) {
@@ -168,7 +168,7 @@ fn comparison(title: &str, results: &[ResultFolder], facts: &[Facts]) -> Option<
     if names.is_empty() {
         return None;
     }
-    let values = |facts: &Facts, name: &String| -> String {
+    let values = |facts: &NamedValues, name: &String| -> String {
         let found = facts.iter().find(|(known, _)| known == name).map(|(_, values)| values);
         found.map_or("-".to_owned(), |values| in_order(values).join(" / "))
     };
@@ -204,7 +204,7 @@ fn in_order(values: &BTreeSet<String>) -> Vec<String> {
 
 /// What the records say of one host.
 #[derive(Default)]
-struct Host<'a> {
+struct HostRow<'a> {
     ranks: BTreeSet<u32>,
     devices: BTreeSet<&'a str>,
     threads: BTreeSet<u32>,
@@ -213,7 +213,7 @@ struct Host<'a> {
 
 /// Every host of a result beside the others. `None` where no record names one.
 fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
-    let mut hosts: BTreeMap<&str, Host> = BTreeMap::new();
+    let mut hosts: BTreeMap<&str, HostRow> = BTreeMap::new();
     let measured = || result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| case.counted());
     for place in result.heads().flat_map(|head| head.ranks) {
         let host = hosts.entry(&place.host).or_default();
@@ -280,7 +280,7 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     Some(Block { table: Some(Table { columns, rows, bars: None }), ..Block::new(title, note) })
 }
 
-fn cells(name: &str, host: &Host) -> Vec<String> {
+fn cells(name: &str, host: &HostRow) -> Vec<String> {
     let joined = |values: Vec<String>| if values.is_empty() { "-".to_owned() } else { values.join(" / ") };
     let elapsed: f64 = host.uses.iter().map(|host| host.elapsed.0 * f64::from(host.cores)).sum();
     let share = |part: fn(&HostUse) -> Seconds| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
 use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model};
-use ringmark_core::stats::scaling_loss::{Difference, Part};
+use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
 use crate::read::analyse::conclusion;
@@ -244,7 +244,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
 
 /// Shares of what is lost; those of gains are below 0.
 fn parts(loss: &CaseLoss) -> Vec<Share> {
-    let share = |(part, difference): &(Part, Difference)| {
+    let share = |(part, difference): &(LossPart, Difference)| {
         let share = loss.loss.share(difference.seconds)?;
         Some(Share { class: class(*part), name: part.name(), share })
     };

@@ -2,7 +2,7 @@
 //! The arithmetic is that of `ringmark_core::stats::scaling_loss`.
 
 use ringmark_core::dimension::Seconds;
-use ringmark_core::stats::scaling_loss::{Difference, Part};
+use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
@@ -55,19 +55,19 @@ pub fn block(setting: &Setting) -> Option<Block> {
 }
 
 /// Class of a part's colour.
-pub fn class(part: Part) -> &'static str {
+pub fn class(part: LossPart) -> &'static str {
     match part {
-        Part::Compute | Part::ComputeCrowded => "compute",
-        Part::ComputeOverlapped => "overlapped",
-        Part::Transfer => "transfer",
-        Part::Waiting => "waiting",
-        Part::Phase(phase) => phase_class(phase),
-        Part::Other => "other",
+        LossPart::Compute | LossPart::ComputeCrowded => "compute",
+        LossPart::ComputeOverlapped => "overlapped",
+        LossPart::Transfer => "transfer",
+        LossPart::Waiting => "waiting",
+        LossPart::Phase(phase) => phase_class(phase),
+        LossPart::Other => "other",
     }
 }
 
 fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
-    let part = |(part, Difference { seconds, margin }): (Part, Difference)| {
+    let part = |(part, Difference { seconds, margin }): (LossPart, Difference)| {
         let sure = margin.map(|margin| format!(" \u{b1} {:.2}", margin * 1e3)).unwrap_or_default();
         let share =
             loss.loss.share(seconds).map(|share| format!(", {} % of the loss", percent(share))).unwrap_or_default();
@@ -96,11 +96,11 @@ const WITH_BARS: usize = 6;
 fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
     let several = setting.series.len() > 1;
     let all = || series.iter().flat_map(|(_, losses)| losses);
-    let shown: Vec<Part> =
+    let shown: Vec<LossPart> =
         all_parts().into_iter().filter(|part| all().any(|loss| loss.part(*part).is_some())).collect();
-    let column = |part: &Part| match part {
+    let column = |part: &LossPart| match part {
         // What they are parts of stands beside them.
-        Part::ComputeCrowded | Part::ComputeOverlapped => Column::numbers(part.name(), "ms").minor(),
+        LossPart::ComputeCrowded | LossPart::ComputeOverlapped => Column::numbers(part.name(), "ms").minor(),
         _ => Column::numbers(part.name(), "ms"),
     };
     let mut columns = vec![Column::text("case"), Column::text("over").minor()];

@@ -14,7 +14,7 @@ use crate::exchange::backend::shared_memory::between_hosts::Then;
 use crate::exchange::backend::shared_memory::piece::{self, Piece, number_in_group};
 use crate::exchange::backend::shared_memory::work::{Fetch, PendingRange, Work};
 use crate::exchange::backend::shared_memory::{SharedMemory, staged};
-use crate::exchange::collective::{Collective, Place, Route};
+use crate::exchange::collective::{Collective, Route, Target};
 use crate::ffi::group::{GroupRank, Neighbors};
 use crate::ffi::mpi::Root;
 use crate::ffi::shared_window::{Array, RankArray, Transfer};
@@ -48,13 +48,13 @@ impl SharedMemory {
                 let counter = self.next_counter()?;
                 self.meet(counter, Work::Reduce { pieces, route: Route::Straight });
             }
-            Collective::Broadcast { elements, root, place } => {
+            Collective::Broadcast { elements, root, target } => {
                 let pieces = piece::of_one_owner(elements, self.seat(*root)?, self.shards);
-                self.start_moving(pieces, place)?;
+                self.start_moving(pieces, target)?;
             }
-            Collective::AllGather { parts, place } => {
+            Collective::AllGather { parts, target } => {
                 let pieces = piece::of_every_owner(parts, &self.seats, self.shards);
-                self.start_moving(pieces, place)?;
+                self.start_moving(pieces, target)?;
             }
             Collective::AllToAll { parts } => self.start_all_to_all(parts)?,
             Collective::SendReceive { elements } => self.start_send_receive(elements)?,
@@ -68,10 +68,10 @@ impl SharedMemory {
         self.pending.push_back(PendingRange { counter, work });
     }
 
-    fn start_moving(&mut self, pieces: Vec<Piece>, place: &Place) -> Result<()> {
-        let (from, output) = match place {
-            Place::Memory => (self.input(), None),
-            Place::Tensor(tensor) => {
+    fn start_moving(&mut self, pieces: Vec<Piece>, target: &Target) -> Result<()> {
+        let (from, output) = match target {
+            Target::Memory => (self.input(), None),
+            Target::Tensor(tensor) => {
                 // The other ranks reach the window alone.
                 let own = pieces.iter().filter(|piece| piece.owner == self.own_seat());
                 own.into_iter().try_for_each(|piece| self.window.write(tensor, piece.elements.clone(), Array::Sums))?;

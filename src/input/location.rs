@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A file, and what in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct Location {
     /// As it was given, or found below a folder that was given.
     pub file: PathBuf,
     /// What in it.
@@ -26,15 +26,15 @@ pub enum Position {
     Line(u64),
 }
 
-impl Place {
+impl Location {
     /// A byte of `file`.
-    pub fn byte(file: &Path, offset: u64) -> Place {
-        Place { file: file.to_owned(), position: Position::Byte(offset) }
+    pub fn byte(file: &Path, offset: u64) -> Location {
+        Location { file: file.to_owned(), position: Position::Byte(offset) }
     }
 
     /// A line of `file`, from 1.
-    pub fn line(file: &Path, line: u64) -> Place {
-        Place { file: file.to_owned(), position: Position::Line(line) }
+    pub fn line(file: &Path, line: u64) -> Location {
+        Location { file: file.to_owned(), position: Position::Line(line) }
     }
 
     /// Another place, in the memory that this one has.
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     /// `train.rec, byte 1024`, `train.lst, line 7` or `cats/1.jpg`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.file.display().fmt(formatter)?;
@@ -66,10 +66,10 @@ mod tests {
 
     #[test]
     fn a_place_is_written_for_people() {
-        let mut place = Place::byte(Path::new("a/train.rec"), 1024);
+        let mut place = Location::byte(Path::new("a/train.rec"), 1024);
         expect!["a/train.rec, byte 1024"].assert_eq(&place.to_string());
         place.set(Path::new("cats/1.jpg"), Position::Whole);
         assert_eq!(place.to_string(), "cats/1.jpg");
-        expect!["a.lst, line 7"].assert_eq(&Place::line(Path::new("a.lst"), 7).to_string());
+        expect!["a.lst, line 7"].assert_eq(&Location::line(Path::new("a.lst"), 7).to_string());
     }
 }
