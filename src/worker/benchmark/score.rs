@@ -149,12 +149,12 @@ impl Inference {
 /// The passes; the ranks begin the dry ones together, and the timed ones.
 fn measure(inference: &mut Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
     let config = record.config.clone();
-    let pass = |inference: &Inference, number: u32| -> Result<f64> {
+    let pass = |inference: &Inference, number: u32| -> Result<Seconds> {
         heartbeat::enter_in(number, Stage::Forward);
         let started = Instant::now();
         let _ = inference.pass()?;
         heartbeat::count_progress();
-        let seconds = started.elapsed().as_secs_f64();
+        let seconds = Seconds(started.elapsed().as_secs_f64());
         heartbeat::time_iteration(seconds, Some(seconds));
         Ok(seconds)
     };
@@ -175,7 +175,7 @@ fn measure(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
         let seconds = pass(inference, config.warmup + number)?;
         span.into_iter().for_each(OpenSpan::end);
         recorder::end_iteration();
-        Ok(seconds)
+        Ok(seconds.0)
     };
     let own = (1..=config.iterations).map(timed).collect::<Result<Vec<f64>>>()?;
     heartbeat::enter(Stage::Finishing);

@@ -46,13 +46,19 @@ static POSITION: Mutex<(u32, Stage)> = Mutex::new((0, Stage::Starting));
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
 /// [`Waiting`]s that there are.
 static WAITS: AtomicU32 = AtomicU32::new(0);
-/// Of the last iteration that is over, in seconds: its time, and what came before its first all-reduce.
-static LAST: Mutex<(Option<f64>, Option<f64>)> = Mutex::new((None, None));
+static LAST: Mutex<LastIteration> = Mutex::new(LastIteration { step: None, before_allreduce: None });
 
 /// The connection, once there is one.
 static LAUNCHER: Mutex<Option<TcpStream>> = Mutex::new(None);
 /// Set when this rank has sent its last message: what happens to the connection then means nothing.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+/// Times of the iteration that ended last.
+#[derive(Clone, Copy)]
+struct LastIteration {
+    step: Option<Seconds>,
+    before_allreduce: Option<Seconds>,
+}
 
 /// This rank is in `stage` of the same iteration now.
 pub fn enter(stage: Stage) {
@@ -96,13 +102,13 @@ pub fn count_progress() {
     PROGRESS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// An iteration is over that took so many seconds, `before_allreduce` of them before its first all-reduce: see [`Heartbeat`].
-pub fn time_iteration(step: f64, before_allreduce: Option<f64>) {
-    *last() = (Some(step), before_allreduce);
+/// Sets the times of the iteration that ended last, as in [`Heartbeat`].
+pub fn time_iteration(step: Seconds, before_allreduce: Option<Seconds>) {
+    *last() = LastIteration { step: Some(step), before_allreduce };
 }
 
 /// The other side holds it for no longer than a copy takes.
-fn last() -> MutexGuard<'static, (Option<f64>, Option<f64>)> {
+fn last() -> MutexGuard<'static, LastIteration> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -123,7 +129,7 @@ impl Drop for Waiting {
 
 fn now() -> Heartbeat {
     let (iteration, stage) = *position();
-    let (step, before_allreduce) = *last();
+    let LastIteration { step, before_allreduce } = *last();
     let processor_time = getrusage(UsageWho::RUSAGE_SELF)
         .map_or(0, |usage| usage.user_time().num_microseconds() + usage.system_time().num_microseconds());
     Heartbeat {
@@ -133,8 +139,8 @@ fn now() -> Heartbeat {
         chunks: PROGRESS.load(Ordering::Relaxed),
         processor_time: Seconds(processor_time as f64 / 1e6),
         available_memory: memory::available(),
-        step: step.map(Seconds),
-        before_allreduce: before_allreduce.map(Seconds),
+        step,
+        before_allreduce,
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ringmark_core::dimension::{Phase, Phases};
+use ringmark_core::dimension::{Phase, Phases, Seconds};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
@@ -215,7 +215,7 @@ impl StepTimer {
             let value = |index: i64| iteration.values.double_value(&[index]);
             let found_inf = value(2) != 0.0;
             let (step, before_allreduce) = (next.seconds_since(&iteration.start)?, iteration.before_allreduce()?);
-            heartbeat::time_iteration(step, Some(before_allreduce));
+            heartbeat::time_iteration(Seconds(step), Some(Seconds(before_allreduce)));
             samples.push(Sample {
                 step,
                 phases: iteration.times()?,

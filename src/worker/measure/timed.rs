@@ -2,6 +2,7 @@
 //! those are [`step_timer`](crate::measure::step_timer)'s.
 
 use anyhow::Result;
+use ringmark_core::dimension::Seconds;
 use tch::Device;
 
 use crate::job::world::World;
@@ -22,14 +23,14 @@ impl<'a> Timed<'a> {
         Ok(Timed { device, world, start: Mark::set(device)? })
     }
 
-    /// How long this rank took, in seconds. Waits for its device, and looks with `check` for errors of sums under way.
-    pub fn end(self, check: impl FnMut() -> Result<()>) -> Result<f64> {
+    /// Returns the time that this rank took. Waits for its device, and looks with `check` for errors of sums under way.
+    pub fn end(self, check: impl FnMut() -> Result<()>) -> Result<Seconds> {
         let end = Mark::set(self.device)?;
         end.wait(check)?;
         if !self.world.has_own_cores() {
             // What comes next on this rank would take time from the ranks that are not done.
             self.world.patient_barrier();
         }
-        end.seconds_since(&self.start)
+        Ok(Seconds(end.seconds_since(&self.start)?))
     }
 }

@@ -105,7 +105,7 @@ impl<'a> Bench<'a> {
                 self.backend.start_in_a_row(&task.collective, calls)?;
                 self.backend.finish()?;
             }
-            let own = timed.end(|| self.backend.check().map(drop))? / f64::from(calls);
+            let own = timed.end(|| self.backend.check().map(drop))?.0 / f64::from(calls);
             timing.in_a_row = world.gather(&[own]).concat().into_iter().map(Seconds).collect();
         }
         self.backend.memory().in_place = false;

@@ -52,8 +52,9 @@ pub fn element(kind: Kind) -> &'static str {
 }
 
 /// Brings all ranks' samples together.
-pub fn timing(seconds: &[f64], deviations: &[Deviation], is_checked: bool, world: &World) -> Timing {
-    let seconds = world.gather(seconds).into_iter().map(|rank| rank.into_iter().map(Seconds).collect()).collect();
+pub fn timing(times: &[Seconds], deviations: &[Deviation], is_checked: bool, world: &World) -> Timing {
+    let own: Vec<f64> = times.iter().map(|time| time.0).collect();
+    let seconds = world.gather(&own).into_iter().map(|rank| rank.into_iter().map(Seconds).collect()).collect();
     let wrong: u64 = deviations.iter().map(|deviation| deviation.wrong).sum();
     let all_wrong: f64 = world.gather(&[wrong as f64]).concat().iter().sum();
     let errors: Vec<f64> = deviations.iter().map(|deviation| deviation.error).collect();

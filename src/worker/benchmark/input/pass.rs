@@ -82,9 +82,9 @@ pub fn measure(
         span.into_iter().for_each(OpenSpan::end);
         recorder::end_iteration();
         let now = Instant::now();
-        let seconds = (now - last).as_secs_f64();
-        heartbeat::time_iteration(seconds, Some(seconds));
-        batches.push(Seconds(seconds));
+        let time = Seconds((now - last).as_secs_f64());
+        heartbeat::time_iteration(time, Some(time));
+        batches.push(time);
         last = now;
     }
     let (after, fetched_after) = (loader.times(), page_cache::fetched());

@@ -70,7 +70,7 @@ fn attempt(sizes: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tria
     let mut times = Vec::new();
     for number in 0..=STEPS {
         let own = step.timed_rehearsal(world)?;
-        let slowest = world.gather(&[own]).concat().into_iter().fold(0.0, f64::max);
+        let slowest = world.gather(&[own.0]).concat().into_iter().fold(0.0, f64::max);
         if number > 0 {
             times.push(slowest);
         }

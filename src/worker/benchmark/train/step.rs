@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use ringmark_core::benchmark::train::{Fault, RunHeader, TrainConfig};
-use ringmark_core::dimension::Phase;
+use ringmark_core::dimension::{Phase, Seconds};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Reduction, Tensor};
 
@@ -139,8 +139,8 @@ impl Step {
         self.exchange.finish(None)
     }
 
-    /// The same, begun by all ranks together; how long this rank took, in seconds. Its device is idle then.
-    pub fn timed_rehearsal(&mut self, world: &World) -> Result<f64> {
+    /// The same, begun by all ranks together; returns this rank's time. Its device is idle then.
+    pub fn timed_rehearsal(&mut self, world: &World) -> Result<Seconds> {
         let timed = Timed::begin(self.device(), world)?;
         self.rehearse()?;
         timed.end(|| self.exchange.reducer().check().map(drop))

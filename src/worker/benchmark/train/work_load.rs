@@ -79,7 +79,7 @@ fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -
         let own = timed.end(|| Ok(()))?;
         shim::take_gradients(&model.flat.parameters, &dropped)?;
         if number > 0 {
-            times.push(own);
+            times.push(own.0);
         }
     }
     model.restore(&statistics)?;
