@@ -40,19 +40,19 @@ def load_wheel(cuda):
 
 
 def worker_sources():
-    """Returns the texts that the worker compiles, by KernelSet: the files that ffi/kernels.rs names, in its order."""
-    text = (ROOT / "src/worker/ffi/kernels.rs").read_text()
-    include = r'include_str!\("\.\./kernels/([\w.]+)"\)'
+    """Returns the texts that the worker compiles, by KernelSet: the files that ffi/cuda/kernels.rs names, in its order."""
+    text = (ROOT / "src/worker/ffi/cuda/kernels.rs").read_text()
+    include = r'include_str!\("\.\./\.\./kernels/([\w.]+)"\)'
     (prelude,) = re.findall(rf"const PRELUDE: &str = {include}", text)
     sets = {name: re.findall(include, files) for name, files in re.findall(r"KernelSet::(\w+) => &\[(.*?)\],\n", text, re.DOTALL)}
     unused = {file.name for file in KERNELS.iterdir()} - {prelude}.union(*sets.values())
     if unused or sorted(sets) != ["Norm", "Pointwise"]:
-        raise SystemExit(f"src/worker/ffi/kernels.rs has the sets {sorted(sets)} and does not include {sorted(unused)}")
+        raise SystemExit(f"src/worker/ffi/cuda/kernels.rs has the sets {sorted(sets)} and does not include {sorted(unused)}")
     return {name: b"".join((KERNELS / file).read_bytes() for file in [prelude, *files]) for name, files in sets.items()}
 
 
 def is_served(name, architecture, element):
-    """Returns what KernelSet::serves of ffi/kernels.rs does."""
+    """Returns what KernelSet::serves of ffi/cuda/kernels.rs does."""
     return architecture >= ELEMENTS[element] and (name == "Norm" or architecture >= OLDEST_POINTWISE)
 
 

@@ -107,7 +107,7 @@ differs() {
 
 # --- the libraries ---
 
-mapfile -t functions < <(grep -oP 'c"\Knccl[A-Za-z]*(?=")' "$root/src/worker/ffi/nccl.rs" | sort -u)
+mapfile -t functions < <(grep -oP 'c"\Knccl[A-Za-z]*(?=")' "$root/src/worker/ffi/nccl/communicator.rs" | sort -u)
 LD_LIBRARY_PATH=$scratch "$scratch/probe" "$torch/lib" "${functions[@]}" >"$scratch/found" 2>&1 || true
 while read -r pattern; do
     if line=$(grep -E -m 1 "$pattern" "$scratch/found"); then ok "$line"; else differs "no line $pattern" "$scratch/found"; fi

@@ -6,14 +6,14 @@ use std::{env, fs};
 
 const TORCH_VERSION: &str = "2.11.0";
 const SOURCES: [&str; 8] = [
-    "ffi/batch_norm.cpp",
-    "ffi/batch_norm_cuda.cpp",
-    "ffi/graph.cpp",
-    "ffi/kernels.cpp",
-    "ffi/packed.cpp",
-    "ffi/pointwise_cuda.cpp",
-    "ffi/shim.cpp",
-    "ffi/update_cuda.cpp",
+    "ffi/torch/batch_norm.cpp",
+    "ffi/torch/batch_norm_cuda.cpp",
+    "ffi/torch/graph.cpp",
+    "ffi/torch/kernels.cpp",
+    "ffi/torch/packed.cpp",
+    "ffi/torch/pointwise_cuda.cpp",
+    "ffi/torch/shim.cpp",
+    "ffi/torch/update_cuda.cpp",
 ];
 
 fn main() {
@@ -24,7 +24,12 @@ fn main() {
 
 fn build() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=LIBTORCH");
-    for file in SOURCES.iter().chain(&["ffi/guarded.h", "ffi/autograd_cuda.h", "ffi/batch_norm.h", "ffi/kernels.h"]) {
+    for file in SOURCES.iter().chain(&[
+        "ffi/torch/guarded.h",
+        "ffi/torch/autograd_cuda.h",
+        "ffi/torch/batch_norm.h",
+        "ffi/torch/kernels.h",
+    ]) {
         println!("cargo::rerun-if-changed={file}");
     }
     let link = PathBuf::from(env::var_os("LIBTORCH").ok_or("LIBTORCH is not set: build inside the repository")?);
@@ -71,7 +76,7 @@ fn build() -> Result<(), String> {
         println!("cargo::rustc-link-arg=-Wl,-rpath-link,{}", folder.display());
     }
     println!("cargo::rustc-link-lib=gomp");
-    // Open MPI is to find the program's own: see ffi/waiting.rs.
+    // Open MPI is to find the program's own: see ffi/process/waiting.rs.
     println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol=sched_yield");
     Ok(())
 }

@@ -32,8 +32,8 @@ mod testing;
 pub mod hot {
     pub use crate::exchange::codec::packed_sums::PackedSums;
     pub use crate::exchange::codec::two_bit::TwoBit;
-    pub use crate::ffi::element::Element;
-    pub use crate::ffi::sums::{Combination, combine};
+    pub use crate::ffi::memory::element::Element;
+    pub use crate::ffi::memory::sums::{Combination, combine};
     pub use crate::measure::trace::recorder::{OpenSpan, begin, begin_iteration, start, stop};
 }
 
@@ -44,16 +44,16 @@ use ringmark_core::options::usage::UsageError;
 
 use crate::cli::{Cli, Command};
 use crate::host::{agent, facts, network};
-use crate::job::{heartbeat, standard_error, world};
+use crate::job::{heartbeat, library_defaults, standard_error, world};
 
 /// Runs the program `ringmark-worker` and returns its exit status.
 pub fn main() -> ExitCode {
     let interface = facts::variable(INTERFACE_VARIABLE).map(|network| network::interface_in(&network)).transpose();
-    ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref), facts::cores());
+    library_defaults::set_defaults(interface.as_ref().ok().and_then(Option::as_deref), facts::cores());
     let ended = interface.and_then(|_| run(Cli::read()));
     match ended {
         // Where there are GPUs, profilers write what they have measured when the process ends as others do.
-        Ok(()) if !ffi::libraries::has_driver() => ffi::exit::in_good_order(),
+        Ok(()) if !ffi::process::libraries::has_driver() => ffi::process::exit::in_good_order(),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             world::report_failure(&error);

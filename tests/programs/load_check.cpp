@@ -2,7 +2,7 @@
 // dlopen. Prints a line a check, `name: what was found`; scripts/load_check.sh judges them.
 //
 //   probe LIBTORCH_LIB_FOLDER NCCL_FUNCTION...
-#include "../../src/worker/ffi/shim.cpp"
+#include "../../src/worker/ffi/torch/shim.cpp"
 
 #include <dlfcn.h>
 #include <link.h>

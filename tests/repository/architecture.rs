@@ -584,7 +584,8 @@ fn each_tool_stays_in_its_module() {
     let with_environment = [
         "src/launch/local/environment.rs",
         "src/worker/host/facts.rs",
-        "src/worker/ffi/libraries.rs",
+        "src/worker/ffi/process/libraries.rs",
+        "src/worker/job/library_defaults.rs",
         "src/worker/build.rs",
     ];
     absent("src", &with_environment, path_of(&["std::env"]));

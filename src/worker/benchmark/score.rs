@@ -23,8 +23,8 @@ use tch::{Device, Kind, Tensor};
 
 use crate::data;
 use crate::data::batch::BatchRequest;
-use crate::ffi::graph::{Graph, GraphPool};
-use crate::ffi::shim::{InferenceMode, Stream};
+use crate::ffi::torch::graph::{Graph, GraphPool};
+use crate::ffi::torch::shim::{InferenceMode, Stream};
 use crate::host::facts;
 use crate::job::cores::AskedThreads;
 use crate::job::session::{AskedLabel, Session, SessionRequest};

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::host_array::HostArray;
-use crate::ffi::shim::{self, Event, Stream};
+use crate::ffi::torch::host_array::HostArray;
+use crate::ffi::torch::shim::{self, Event, Stream};
 
 /// Between two questions whether a copy is over, which it nearly always is.
 const PAUSE: Duration = Duration::from_micros(100);

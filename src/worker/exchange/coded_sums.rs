@@ -14,7 +14,7 @@ use crate::exchange::coded::Coded;
 use crate::exchange::collective::{Collective, Target};
 use crate::exchange::memory::MemoryShape;
 use crate::exchange::reducer::{GradientSink, SinkFacts};
-use crate::ffi::host_values::{bytes, bytes_mut, floats, floats_mut};
+use crate::ffi::torch::host_values::{bytes, bytes_mut, floats, floats_mut};
 use crate::job::session::Session;
 
 /// Bytes of an element of the backend's memory, in which the codes lie: it moves fp32 as it finds it.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::shim;
+use crate::ffi::torch::shim;
 
 /// GradScaler's: double after 2000 steps without an overflow, halve at every one.
 const GROWTH: f64 = 2.0;

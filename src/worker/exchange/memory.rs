@@ -7,8 +7,8 @@ use ringmark_core::benchmark::exchange::Wire;
 use ringmark_core::host::memory;
 use tch::{Device, Tensor};
 
-use crate::ffi::element::Element;
 use crate::ffi::group::Buffers;
+use crate::ffi::memory::element::Element;
 use crate::job::world::World;
 
 /// Size and types of a backend's memory.

@@ -13,7 +13,7 @@ use tch::{Device, Tensor};
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory;
 use crate::exchange::request::{RankCounts, UpdateRule};
-use crate::ffi::shim::{self, FlatUpdate, SgdStep};
+use crate::ffi::torch::shim::{self, FlatUpdate, SgdStep};
 
 /// The flat tensors of the update, all fp32, and its constants.
 pub struct Optimizer {

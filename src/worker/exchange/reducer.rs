@@ -16,7 +16,7 @@ use tch::Tensor;
 use crate::exchange::backend::Backend;
 use crate::exchange::bucket::{Bucket, BucketPlan};
 use crate::exchange::coded::Coded;
-use crate::ffi::shim::{self, GradientObserver};
+use crate::ffi::torch::shim::{self, GradientObserver};
 use crate::job::heartbeat;
 use crate::measure::mark::Mark;
 use crate::measure::step_timer::InBackward;

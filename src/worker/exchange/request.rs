@@ -6,7 +6,7 @@ use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::Dtype;
 
-use crate::ffi::shim::SgdStep;
+use crate::ffi::torch::shim::SgdStep;
 
 /// What is asked, the same on every rank and server.
 #[derive(Debug, Clone)]

@@ -13,9 +13,9 @@ use ringmark_core::dimension::{Bytes, DeviceChoice, GigabytesPerSecond, Seconds}
 use ringmark_core::host::{Inspection, Library, Order, Reply, memory};
 
 use crate::ffi::cuda::{self, Cuda, NoCuda};
-use crate::ffi::libraries;
 use crate::ffi::nccl::Nccl;
-use crate::ffi::shim;
+use crate::ffi::process::libraries;
+use crate::ffi::torch::shim;
 use crate::host::facts;
 use crate::host::network;
 

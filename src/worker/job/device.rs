@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::ffi::cuda::{ComputeCapability, Cuda, NoCuda};
 use crate::ffi::nccl::Nccl;
-use crate::ffi::shim;
+use crate::ffi::torch::shim;
 use crate::host::facts;
 use crate::job::cores::{self, AskedThreads};
 use crate::job::world::World;

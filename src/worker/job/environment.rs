@@ -6,8 +6,10 @@ use ringmark_core::dimension::DeviceKind;
 use ringmark_core::host::environment::plain_lines;
 use ringmark_core::host::{Environment, RankPlace};
 
+use crate::ffi::cuda;
 use crate::ffi::nccl::Nccl;
-use crate::ffi::{cuda, libraries, shim};
+use crate::ffi::process::libraries;
+use crate::ffi::torch::shim;
 use crate::host::facts;
 use crate::job::device::DeviceOfRank;
 use crate::job::world::World;

@@ -9,8 +9,8 @@ use ringmark_core::dimension::{Dtype, KernelsChoice, Layout};
 use ringmark_core::file::{sha256, whole_file};
 
 use crate::ffi::cuda::ComputeCapability;
-use crate::ffi::element::Element;
-use crate::ffi::kernels::{Compilation, CompilerLibrary, KernelSet, LoadedKernels};
+use crate::ffi::cuda::kernels::{Compilation, CompilerLibrary, KernelSet, LoadedKernels};
+use crate::ffi::memory::element::Element;
 use crate::host::facts;
 use crate::job::session::Session;
 

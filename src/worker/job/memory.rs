@@ -8,7 +8,7 @@ use ringmark_core::dimension::Bytes;
 use ringmark_core::host::{MemoryShortage, memory};
 use tch::Device;
 
-use crate::ffi::shim;
+use crate::ffi::torch::shim;
 
 /// How libtorch's allocators, and C++, begin to say that there is no memory; what was asked for follows in some.
 const MESSAGES: [&str; 4] = [

@@ -7,6 +7,7 @@ pub mod environment;
 pub mod heartbeat;
 pub mod host_watch;
 pub mod kernels;
+pub mod library_defaults;
 pub mod memory;
 mod nccl_log;
 pub mod peer_watch;

@@ -16,15 +16,16 @@ use ringmark_core::host::{Environment, LauncherAddress, RankPlace};
 use ringmark_core::untrusted_text::printable_lines;
 use tch::Device;
 
-use crate::ffi::kernels::CompilerLibrary;
-use crate::ffi::libraries::{self, NcclLog};
+use crate::ffi::cuda;
+use crate::ffi::cuda::kernels::CompilerLibrary;
 use crate::ffi::nccl::Nccl;
-use crate::ffi::shim;
-use crate::ffi::{cuda, exit};
+use crate::ffi::process::exit;
+use crate::ffi::torch::shim;
 use crate::host::facts;
 use crate::job::cores::AskedThreads;
 use crate::job::device::DeviceOfRank;
 use crate::job::host_watch::{CountersOfRun, HostWatch};
+use crate::job::library_defaults::{self, NcclLog};
 use crate::job::nccl_log;
 use crate::job::world::{self, Role, World};
 use crate::job::{environment, heartbeat, memory};
@@ -95,7 +96,7 @@ impl Session<'_> {
     pub fn run(request: SessionRequest, benchmark: impl FnOnce(&Session) -> Result<Option<String>>) -> Result<()> {
         let SessionRequest { device, threads, nccl, with_nccl_log, launcher, servers } = request;
         // Before anything else: NCCL and libtorch look at their environment only once.
-        nccl.map_or(Ok(()), |algorithm| libraries::choose_algorithm(device, algorithm))?;
+        nccl.map_or(Ok(()), |algorithm| library_defaults::choose_algorithm(device, algorithm))?;
         let nccl_log = NcclLog::new(device, with_nccl_log);
         heartbeat::begin(launcher);
         let cuda = cuda::load(device);

@@ -16,8 +16,9 @@ use ringmark_core::host::{MemoryShortage, Message, Stage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::ffi::waiting::PATIENCE;
-use crate::ffi::{cuda, exit};
+use crate::ffi::cuda;
+use crate::ffi::process::exit;
+use crate::ffi::process::waiting::PATIENCE;
 use crate::job::memory::NoMemoryLeft;
 use crate::job::{heartbeat, standard_error};
 

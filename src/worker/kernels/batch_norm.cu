@@ -1,5 +1,5 @@
 // Batch normalization of a channels_last training batch with the sum and the ReLU that follow it: `rows` pixels of
-// `channels` values each. The formulas are those of ffi/batch_norm.cpp.
+// `channels` values each. The formulas are those of ffi/torch/batch_norm.cpp.
 //
 //   forward    batch_norm_statistics reads x; batch_norm_apply* reads x again and writes y
 //   backward   batch_norm_gradients* reads dy and x; batch_norm_input_gradient* reads both again and writes dx

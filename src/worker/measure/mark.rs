@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use tch::Device;
 
-use crate::ffi::shim::{Event, Stream};
+use crate::ffi::torch::shim::{Event, Stream};
 
 /// A point in time of host or device.
 pub enum Mark {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use ringmark_core::dimension::{Dtype, Seconds, TeraflopsPerSecond};
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::element::Element;
+use crate::ffi::memory::element::Element;
 use crate::job::world::World;
 use crate::measure::mark::Mark;
 

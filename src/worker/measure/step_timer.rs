@@ -10,7 +10,7 @@ use ringmark_core::dimension::{Phase, Phases, Seconds};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::shim;
+use crate::ffi::torch::shim;
 use crate::job::heartbeat;
 use crate::measure::mark::Mark;
 use crate::measure::trace::recorder;

@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use ringmark_core::dimension::Dtype;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::element::Element;
-use crate::ffi::shim;
+use crate::ffi::memory::element::Element;
+use crate::ffi::torch::shim;
 
 /// The rounding of one run.
 pub struct Precision {

@@ -7,7 +7,7 @@ use ringmark_core::benchmark::bandwidth::{MemoryLimit, MessageResult};
 use ringmark_core::dimension::GigabytesPerSecond;
 use ringmark_core::stats::busbw::memory_bound;
 
-use crate::ffi::sums::{self, MemoryLoop};
+use crate::ffi::memory::sums::{self, MemoryLoop};
 use crate::job::world::World;
 
 /// Attempts of each loop; the best counts, for this is a limit.

@@ -9,7 +9,7 @@ use ringmark_core::dimension::{DeviceKind, GraphChoice, KvStore};
 use tch::Tensor;
 
 use crate::data::batch::Batch;
-use crate::ffi::graph::Graph;
+use crate::ffi::torch::graph::Graph;
 use crate::job::session::Session;
 use crate::job::world::World;
 

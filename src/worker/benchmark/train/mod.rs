@@ -34,11 +34,11 @@ use crate::exchange::kv_store::server;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{Parameters, strategy};
-use crate::ffi::libraries;
-use crate::ffi::shim::Stream;
+use crate::ffi::torch::shim::Stream;
 use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
 use crate::job::kernels::{self, ChosenKernels};
+use crate::job::library_defaults;
 use crate::job::session::{AskedLabel, ServerBody, Servers, Session, SessionRequest};
 use crate::model;
 use crate::model::prepared::{ModelRequest, PreparedModel};
@@ -53,7 +53,7 @@ pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAdd
     let nccl = Some(config.exchange.nccl_algo);
     let with_nccl_log = config.iterations <= MOST_LOGGED_ITERATIONS && config.learning.epochs.is_none();
     if !config.graphs.is_off() {
-        libraries::capture_without_others(config.device);
+        library_defaults::capture_without_others(config.device);
     }
     let of_servers = ExchangeRequest::from(config);
     let body: ServerBody = Box::new(move |world| server::run(&of_servers, world));

@@ -12,7 +12,7 @@ use tch::Tensor;
 use crate::benchmark::train::step::{Faults, backward, loss, mode};
 use crate::data;
 use crate::data::batch::BatchRequest;
-use crate::ffi::shim;
+use crate::ffi::torch::shim;
 use crate::job::session::Session;
 use crate::measure::step_timer::StepTimer;
 use crate::measure::timed::Timed;

@@ -7,8 +7,8 @@ use tch::Kind;
 use crate::exchange::codec::Codec;
 use crate::exchange::codec::packed_sums::PackedSums;
 use crate::exchange::request::ExchangeRequest;
-use crate::ffi::element::Element;
-use crate::ffi::host_array::HostArray;
+use crate::ffi::memory::element::Element;
+use crate::ffi::torch::host_array::HostArray;
 
 /// Format of the gradients that workers push.
 #[derive(Debug, Clone, Copy)]

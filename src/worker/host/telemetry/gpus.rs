@@ -12,7 +12,7 @@ use nvml_wrapper::sys_exports::field_id::{
 use nvml_wrapper::{Device, Nvml};
 use ringmark_core::host::Quantity;
 
-use crate::ffi::nvml::Fields;
+use crate::ffi::cuda::nvml::Fields;
 use crate::host::telemetry::reading::{Reading, Source, Value};
 
 /// The driver's own name of its library: `libnvidia-ml.so` is in few installations.

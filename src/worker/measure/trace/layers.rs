@@ -5,8 +5,8 @@ use ringmark_core::dimension::Bytes;
 use ringmark_core::trace::LayerKind;
 use tch::Tensor;
 
-use crate::ffi::nodes;
-use crate::ffi::shim::Fork;
+use crate::ffi::torch::nodes;
+use crate::ffi::torch::shim::Fork;
 use crate::measure::trace::recorder::{self, MarkedLayer};
 
 /// What a layer is called.

@@ -24,7 +24,7 @@ use ringmark_core::trace::{
     chrome, horovod,
 };
 
-use crate::ffi::nodes::Observation;
+use crate::ffi::torch::nodes::Observation;
 use crate::host::facts;
 use crate::job::session::Session;
 use crate::measure::trace::clock::SpanClock;

@@ -14,7 +14,7 @@ use ringmark_core::trace::{Lane, LayerKind};
 use ringmark_input::loader::stage::{ImageStage, StageSpan};
 use tch::Device;
 
-use crate::ffi::nodes::NodeObserver;
+use crate::ffi::torch::nodes::NodeObserver;
 use crate::measure::mark::Mark;
 
 /// Whether the iteration that goes on is traced.

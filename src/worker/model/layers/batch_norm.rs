@@ -4,7 +4,7 @@ use anyhow::Result;
 use ringmark_core::trace::LayerKind;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::shim::{self, BatchNormVectors, Fork};
+use crate::ffi::torch::shim::{self, BatchNormVectors, Fork};
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::pool::Pool;
 use crate::model::named_tensors::NamedTensors;

@@ -6,8 +6,8 @@ use anyhow::Result;
 use ringmark_core::trace::LayerKind;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::packed::Moves;
-use crate::ffi::shim::{self, Fork};
+use crate::ffi::torch::packed::Moves;
+use crate::ffi::torch::shim::{self, Fork};
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::batch_norm::{After, BatchNorm, BatchNormKind};
 use crate::model::layers::packed::PackedConvolution;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use ringmark_core::trace::LayerKind;
 use tch::Tensor;
 
-use crate::ffi::packed::After;
+use crate::ffi::torch::packed::After;
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::packed::PackedLinear;
 use crate::model::named_tensors::{Draws, NamedTensors};

@@ -6,8 +6,8 @@ use anyhow::Result;
 use ringmark_core::benchmark::score::RectifiedConvolutions;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::graph;
-use crate::ffi::packed::{self, After, Moves};
+use crate::ffi::torch::graph;
+use crate::ffi::torch::packed::{self, After, Moves};
 use crate::measure::mark::Mark;
 
 /// A convolution whose weight does not change.

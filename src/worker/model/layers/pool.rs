@@ -4,7 +4,7 @@ use anyhow::Result;
 use ringmark_core::trace::LayerKind;
 use tch::Tensor;
 
-use crate::ffi::shim::{self, PoolWindow};
+use crate::ffi::torch::shim::{self, PoolWindow};
 use crate::measure::trace::layers;
 
 const MAX_POOL: &str = "max-pool";

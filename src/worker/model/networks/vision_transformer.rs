@@ -5,7 +5,7 @@ use anyhow::Result;
 use ringmark_core::trace::LayerKind;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::packed::After;
+use crate::ffi::torch::packed::After;
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::{Convolution, ConvolutionShape, LayerNorm, Linear};
 use crate::model::named_tensors::{Draw, Draws, NamedTensors};

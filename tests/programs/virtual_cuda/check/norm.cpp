@@ -65,7 +65,7 @@ class Check {
 
   template <typename... A>
   void launch(const std::string& name, int rows, A... arguments) {
-    // As row_grid of ffi/kernels.cpp on 4 multiprocessors.
+    // As row_grid of ffi/torch/kernels.cpp on 4 multiprocessors.
     const int all = shape_.channels / WIDTH, packets = std::min(8, all), slices = (all + packets - 1) / packets;
     int height = 1;
     while (2 * height * packets <= 256) height *= 2;

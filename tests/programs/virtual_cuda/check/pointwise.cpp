@@ -64,7 +64,7 @@ std::uint64_t run(const Kernels& kernels, int rows, int channels, bool has_sum, 
   const Tensor<Float> dgamma(channels), dbeta(channels), coefficients(3 * channels);
   const Buffer<std::uint8_t> mask(std::vector<std::uint8_t>(count / 8));
 
-  // As ffi/pointwise_cuda.cpp on 4 multiprocessors.
+  // As ffi/torch/pointwise_cuda.cpp on 4 multiprocessors.
   const auto launch = [&](const std::string& name, int blocks, unsigned shared, auto... arguments) {
     const bool has_slices = name.find("apply") == 0 || name == "input_gradient";
     const auto number = static_cast<unsigned>(blocks);

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::ffi::mpi::calls::Group;
 use crate::ffi::mpi::{Request, Sums};
-use crate::ffi::mpi_calls::Group;
 use crate::measure::trace::recorder;
 
 /// The exchange with the ranks on the other hosts.

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::exchange::memory::MemoryShape;
-use crate::ffi::mpi_calls::Group;
-use crate::ffi::shared_window::{SharedFile, Window, WindowLayout};
+use crate::ffi::memory::shared_window::{SharedFile, Window, WindowLayout};
+use crate::ffi::mpi::calls::Group;
 use crate::host::facts;
 use crate::job::world::World;
 

@@ -30,9 +30,9 @@ use crate::exchange::backend::shared_memory::between_hosts::{BetweenHosts, Chunk
 use crate::exchange::backend::shared_memory::work::{PendingRange, Work};
 use crate::exchange::collective::Collective;
 use crate::exchange::memory::{Memory, MemoryShape};
-use crate::ffi::shared_window::{Array, COUNTERS, SMALL_BYTES, Transfer, Window};
-use crate::ffi::sums::Combination;
-use crate::ffi::waiting::PATIENCE;
+use crate::ffi::memory::shared_window::{Array, COUNTERS, SMALL_BYTES, Transfer, Window};
+use crate::ffi::memory::sums::Combination;
+use crate::ffi::process::waiting::PATIENCE;
 use crate::job::heartbeat;
 use crate::job::world::{Seat, World};
 use crate::measure::trace::recorder::{self, OpenSpan};

@@ -16,8 +16,8 @@ use crate::exchange::backend::shared_memory::work::{Fetch, PendingRange, Work};
 use crate::exchange::backend::shared_memory::{SharedMemory, staged};
 use crate::exchange::collective::{Collective, Route, Target};
 use crate::ffi::group::{GroupRank, Neighbors};
+use crate::ffi::memory::shared_window::{Array, RankArray, Transfer};
 use crate::ffi::mpi::Root;
-use crate::ffi::shared_window::{Array, RankArray, Transfer};
 use crate::job::world::Seat;
 
 impl SharedMemory {

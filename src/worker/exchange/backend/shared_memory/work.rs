@@ -6,7 +6,7 @@ use tch::Tensor;
 
 use crate::exchange::backend::shared_memory::piece::Piece;
 use crate::exchange::collective::Route;
-use crate::ffi::shared_window::Array;
+use crate::ffi::memory::shared_window::Array;
 
 /// Work on a range once all ranks have reached its counter.
 pub struct PendingRange {

@@ -23,9 +23,9 @@ use crate::exchange::kv_store::protocol::{
     self, FrameKind, FrameReader, HEADER_BYTES, Header, LONGEST_REPORT, LostWorker, Problem, ServerReport,
 };
 use crate::exchange::kv_store::rendezvous::{self, ServerFacts};
-use crate::ffi::host_array::HostArray;
-use crate::ffi::host_values::{floats, floats_mut};
-use crate::ffi::socket;
+use crate::ffi::process::socket;
+use crate::ffi::torch::host_array::HostArray;
+use crate::ffi::torch::host_values::{floats, floats_mut};
 use crate::job::{heartbeat, world};
 use crate::measure::trace::recorder::{self, OpenSpan};
 

@@ -9,10 +9,10 @@ use ringmark_core::benchmark::exchange::Wire;
 
 use crate::exchange::backend::shared_memory::join;
 use crate::exchange::memory::MemoryShape;
-use crate::ffi::element::Element;
-use crate::ffi::host_array::HostArray;
-use crate::ffi::shared_window::{Array, COUNTERS, Transfer, Window};
-use crate::ffi::sums::Combination;
+use crate::ffi::memory::element::Element;
+use crate::ffi::memory::shared_window::{Array, COUNTERS, Transfer, Window};
+use crate::ffi::memory::sums::Combination;
+use crate::ffi::torch::host_array::HostArray;
 use crate::job::peer_watch::PeerWatch;
 use crate::job::world::World;
 

@@ -104,7 +104,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::ffi::socket;
+    use crate::ffi::process::socket;
 
     /// A connection and its reader.
     fn pair() -> (TcpStream, TcpStream) {

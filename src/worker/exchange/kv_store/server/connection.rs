@@ -10,7 +10,7 @@ use anyhow::{Context, Error, Result, bail, ensure};
 
 use crate::exchange::kv_store::protocol::{self, FrameKind, FrameReader, Header, LostWorker, Problem, ServerReport};
 use crate::exchange::kv_store::server::parameter_shard::ParameterShard;
-use crate::ffi::host_array::HostArray;
+use crate::ffi::torch::host_array::HostArray;
 
 /// The shards of this server by part number.
 pub struct Parts(pub BTreeMap<u32, ParameterShard>);

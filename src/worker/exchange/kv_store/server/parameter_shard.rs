@@ -15,9 +15,9 @@ use tch::{Device, Kind, Tensor};
 use crate::exchange::kv_store::formats::{AnswerFormat, Formats, PushFormat};
 use crate::exchange::memory;
 use crate::exchange::optimizer;
-use crate::ffi::host_array::HostArray;
-use crate::ffi::host_values::{bytes, bytes_mut, floats, floats_mut};
-use crate::ffi::shim::SgdStep;
+use crate::ffi::torch::host_array::HostArray;
+use crate::ffi::torch::host_values::{bytes, bytes_mut, floats, floats_mut};
+use crate::ffi::torch::shim::SgdStep;
 use crate::host::facts;
 
 /// Shared by the readers, each of which writes its own worker's push, and the threads that schedule and update.
@@ -199,7 +199,7 @@ mod tests {
     use crate::exchange::codec::Codec;
     use crate::exchange::codec::packed_sums::PackedSums;
     use crate::exchange::codec::two_bit::TwoBit;
-    use crate::ffi::shim;
+    use crate::ffi::torch::shim;
 
     /// Without momentum.
     fn formats(push: PushFormat, answer: AnswerFormat) -> Formats {

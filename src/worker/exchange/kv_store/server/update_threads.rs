@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::exchange::kv_store::protocol::{FrameKind, HEADER_BYTES, Header};
 use crate::exchange::kv_store::server::connection::{Outgoing, Parts, Payload, WorkerEvent};
-use crate::ffi::shim::SgdStep;
+use crate::ffi::torch::shim::SgdStep;
 use crate::job::heartbeat;
 
 /// A shard whose pushes are complete.

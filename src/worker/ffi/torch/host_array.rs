@@ -1,5 +1,5 @@
 //! Values in host memory that libtorch knows as a tensor and sockets read and write as bytes, from several threads. Not for
-//! who touches which part when: that is the caller's promise, as in [`shared_window`](crate::ffi::shared_window).
+//! who touches which part when: that is the caller's promise, as in [`shared_window`](crate::ffi::memory::shared_window).
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::shim;
+use crate::ffi::torch::shim;
 
 /// A flat tensor of one type in host memory, for several threads.
 pub struct HostArray {

@@ -1,11 +1,22 @@
 //! What every call of MPI needs: how it counts, whether it went well, and what was started without waiting.
 
+use crate::ffi::memory::element::Element;
 use std::ffi::{c_int, c_void};
 
 use anyhow::{Result, bail, ensure};
 use mpi::ffi;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::Communicator;
+
+/// What one call of MPI sums or moves.
+#[derive(Clone, Copy)]
+pub(super) struct Message {
+    pub position: *mut c_void,
+    pub count: c_int,
+    pub kind: ffi::MPI_Datatype,
+    pub operation: ffi::MPI_Op,
+    pub element: Element,
+}
 
 /// As MPI counts.
 pub fn count(elements: usize) -> Result<c_int> {

@@ -1,5 +1,5 @@
 //! The collective operations of MPI over all ranks, each over when its call returns. The all-reduce is in
-//! [`mpi`](crate::ffi::mpi), with what both need.
+//! [`sums`](crate::ffi::mpi::sums), with what both need.
 
 use std::ffi::c_int;
 use std::ops::Range;
@@ -9,8 +9,9 @@ use mpi::ffi;
 use tch::Tensor;
 
 use crate::ffi::group::{Buffers, Neighbors};
-use crate::ffi::mpi::{Message, Sums};
-use crate::ffi::mpi_calls::{check, count, in_place};
+use crate::ffi::mpi::calls::Message;
+use crate::ffi::mpi::calls::{check, count, in_place};
+use crate::ffi::mpi::sums::Sums;
 
 /// Parts of an array as MPI wants them, from the first of their elements on.
 struct Parts {

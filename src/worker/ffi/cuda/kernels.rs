@@ -1,4 +1,4 @@
-//! The kernels of `../kernels`: compiled by NVRTC for one GPU, loaded through the driver, launched by `kernels.cpp`.
+//! The kernels of `../../kernels`: compiled by NVRTC for one GPU, loaded through the driver, launched by `kernels.cpp`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
@@ -7,13 +7,13 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, anyhow, bail};
 use libloading::os::unix::Library;
 
-use crate::ffi::driver::ComputeCapability;
-use crate::ffi::element::Element;
-use crate::ffi::libraries::open;
-use crate::ffi::shim::check;
+use crate::ffi::cuda::driver::ComputeCapability;
+use crate::ffi::memory::element::Element;
+use crate::ffi::process::libraries::open;
+use crate::ffi::torch::shim::check;
 
 /// Declarations that all kernels share.
-const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
+const PRELUDE: &str = include_str!("../../kernels/prelude.cuh");
 
 /// Kernels that are compiled and loaded together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,11 +28,11 @@ impl KernelSet {
     fn sources(self) -> &'static [&'static str] {
         match self {
             KernelSet::Norm => &[
-                include_str!("../kernels/batch_norm.cu"),
-                include_str!("../kernels/pool.cu"),
-                include_str!("../kernels/update.cu"),
+                include_str!("../../kernels/batch_norm.cu"),
+                include_str!("../../kernels/pool.cu"),
+                include_str!("../../kernels/update.cu"),
             ],
-            KernelSet::Pointwise => &[include_str!("../kernels/pointwise.cu")],
+            KernelSet::Pointwise => &[include_str!("../../kernels/pointwise.cu")],
         }
     }
 

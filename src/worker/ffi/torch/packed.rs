@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::ffi::shim::{self, RawTensor, made, raw};
+use crate::ffi::torch::shim::{self, RawTensor, made, raw};
 
 unsafe extern "C" {
     fn ringmark_computes_bf16(result: *mut c_int) -> *mut c_char;

@@ -1,4 +1,4 @@
-// Launches of the kernels of ../kernels, which ffi/kernels.rs compiles and loads.
+// Launches of the kernels of ../../kernels, which ffi/cuda/kernels.rs compiles and loads.
 
 #pragma once
 

@@ -1,6 +1,6 @@
 //! The libtorch calls of `shim.cpp`, safe: arguments checked, messages turned into errors.
 
-use crate::ffi::element::Element;
+use crate::ffi::memory::element::Element;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 
@@ -127,7 +127,7 @@ unsafe extern "C" {
     fn ringmark_device_memory(device: i64, free: *mut u64, total: *mut u64) -> *mut c_char;
 }
 
-pub(super) fn check(message: *mut c_char) -> Result<()> {
+pub(in crate::ffi) fn check(message: *mut c_char) -> Result<()> {
     let Some(message) = NonNull::new(message) else {
         return Ok(());
     };

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::element::Element;
-use crate::ffi::streaming;
-use crate::ffi::sums::{self, Combination};
+use crate::ffi::memory::element::Element;
+use crate::ffi::memory::streaming;
+use crate::ffi::memory::sums::{self, Combination};
 
 /// Counters that ranks can wait on.
 pub const COUNTERS: usize = 1024;

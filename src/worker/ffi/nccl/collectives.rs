@@ -8,7 +8,7 @@ use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 use ringmark_core::dimension::Reduction;
 
 use crate::ffi::group::{Buffers, GroupRank, Neighbors};
-use crate::ffi::nccl::Communicator;
+use crate::ffi::nccl::communicator::Communicator;
 
 /// Every tensor is contiguous on the communicator's device, input and output of one type, fp32, fp16 or bf16. They may be
 /// one tensor where nothing else is said. Every rank makes the same calls.

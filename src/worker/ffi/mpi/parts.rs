@@ -9,10 +9,10 @@ use mpi::ffi;
 use mpi::raw::AsRaw;
 use mpi::traits::Communicator;
 
-use crate::ffi::element::Element;
-use crate::ffi::mpi::Message;
-use crate::ffi::mpi_calls::{Group, count, in_place, start};
-use crate::ffi::sums::{self, Combination};
+use crate::ffi::memory::element::Element;
+use crate::ffi::memory::sums::{self, Combination};
+use crate::ffi::mpi::calls::Message;
+use crate::ffi::mpi::calls::{Group, count, in_place, start};
 
 /// Who gets the sums alone.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
 //! Values of a flat fp32 tensor in host memory as slices, for loops that libtorch does not have. The tensor shares its
 //! memory with others, as all tensors do: that nobody else touches these elements while the slice lives is the caller's
-//! promise, as in [`shared_window`](crate::ffi::shared_window).
+//! promise, as in [`shared_window`](crate::ffi::memory::shared_window).
 
 use std::ops::Range;
 

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use anyhow::Result;
 
-use crate::ffi::shim::check;
+use crate::ffi::torch::shim::check;
 
 unsafe extern "C" {
     fn ringmark_graph_pool(first: *mut u64, second: *mut u64) -> *mut c_char;

@@ -1,6 +1,6 @@
-//! NCCL's operations as function pointers, with cudarc's types. What they are called with is in [`nccl_collectives`].
+//! NCCL's operations as function pointers, with cudarc's types. What they are called with is in [`collectives`].
 //!
-//! [`nccl_collectives`]: crate::ffi::nccl_collectives
+//! [`collectives`]: crate::ffi::nccl::collectives
 
 use std::ffi::{CStr, c_int, c_void};
 

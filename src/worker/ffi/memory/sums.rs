@@ -4,8 +4,8 @@
 
 use half::{bf16, f16};
 
-use crate::ffi::element::Element;
-use crate::ffi::streaming::{fence, stream, stream_two};
+use crate::ffi::memory::element::Element;
+use crate::ffi::memory::streaming::{fence, stream, stream_two};
 
 /// Elements of a block: 8 kB of fp32.
 const BLOCK: usize = 2048;

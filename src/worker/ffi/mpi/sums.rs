@@ -1,5 +1,5 @@
 //! The MPI calls that rsmpi lacks: sums in place, without waiting, and of half precision. The calls that wait, of other
-//! operations than the all-reduce, are in `mpi_collectives`.
+//! operations than the all-reduce, are in `collectives`.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -10,12 +10,11 @@ use mpi::raw::AsRaw;
 use mpi::traits::Communicator;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::element::Element;
 use crate::ffi::group::Buffers;
-use crate::ffi::mpi_calls::{Group, check, count, in_place, is_complete, start};
-use crate::ffi::mpi_parts::PartSums;
-pub use crate::ffi::mpi_parts::Root;
-use crate::ffi::sums::{self, Combination};
+use crate::ffi::memory::element::Element;
+use crate::ffi::memory::sums::{self, Combination};
+use crate::ffi::mpi::calls::{Group, Message, check, count, in_place, is_complete, start};
+use crate::ffi::mpi::parts::{PartSums, Root};
 
 /// The sums and maxima that MPI lacks: of fp16 and of bfloat16, added in fp32 and rounded after every addition.
 pub struct Sums {
@@ -30,16 +29,6 @@ pub struct Sums {
 
 // SAFETY: MPI handles may be used from any thread.
 unsafe impl Send for Sums {}
-
-/// What one call of MPI sums or moves.
-#[derive(Clone, Copy)]
-pub(super) struct Message {
-    pub position: *mut c_void,
-    pub count: c_int,
-    pub kind: ffi::MPI_Datatype,
-    pub operation: ffi::MPI_Op,
-    pub element: Element,
-}
 
 impl Sums {
     /// Registers the operations on `rank` of the job; MPI must be initialized.

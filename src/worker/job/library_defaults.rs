@@ -1,17 +1,14 @@
-//! Which libraries this process has loaded, and what they are asked for by variables, which they read only once.
+//! Defaults of MPI and NCCL that this program chooses, unless the user set the variable: before the libraries read it.
 
-use std::collections::BTreeSet;
-use std::error::Error;
-use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use ringmark_core::benchmark::exchange::NcclAlgorithm;
 use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::options::usage::usage;
 
-use crate::ffi::waiting;
+use crate::ffi::process::libraries::{has_driver, set_default};
+use crate::ffi::process::waiting;
 
 /// What Open MPI calls waiting that leaves the core to others: for users, and where mpirun itself found more ranks than
 /// slots on a host.
@@ -43,13 +40,6 @@ fn is_yes(value: &str) -> bool {
     value.parse::<i64>().map_or(["true", "t", "enabled", "yes", "y"].contains(&value.as_str()), |number| number != 0)
 }
 
-fn set_default(name: &str, value: impl AsRef<OsStr>) {
-    if std::env::var_os(name).is_none() {
-        // SAFETY: this process has one thread yet.
-        unsafe { std::env::set_var(name, value) };
-    }
-}
-
 /// Asks NCCL for `algorithm`, where there is a driver and thus an NCCL to ask; before anything loads NCCL.
 ///
 /// A variable of the user's own is kept where the option is its default, and refused where the two differ.
@@ -76,11 +66,6 @@ pub fn capture_without_others(device: DeviceChoice) {
     if device != DeviceChoice::Cpu && has_driver() {
         set_default("NCCL_GRAPH_REGISTER", "0");
     }
-}
-
-/// Whether this host has a driver of GPUs.
-pub fn has_driver() -> bool {
-    open("libcuda.so.1").is_ok()
 }
 
 /// Where NCCL writes what it uses.
@@ -111,35 +96,6 @@ impl NcclLog {
         let _ = std::fs::remove_file(path);
         text
     }
-}
-
-/// `dlopen`: a library that is loaded already is that one again, whatever folder it came from.
-pub fn open(name: &str) -> Result<&'static Library, String> {
-    // SAFETY: the initializers of the driver, libtorch_cuda and NCCL may run at any time before there are threads that
-    // use them; the heartbeat's does not, and asks for no variable that they may set.
-    let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
-        .map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))?;
-    Ok(Box::leak(Box::new(library)))
-}
-
-/// Every file that this process has loaded.
-pub fn loaded() -> Vec<String> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let paths = maps.lines().filter_map(|line| line.find('/').map(|start| line[start..].to_owned()));
-    paths.collect::<BTreeSet<_>>().into_iter().collect()
-}
-
-/// Whether `path` is the library `name`, `libmpi.so` say, of whatever version.
-pub fn is_named(path: &str, name: &str) -> bool {
-    let file = path.rsplit('/').next().unwrap_or_default();
-    file.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
-/// What the MPI library says of itself, without its long end.
-pub fn mpi_version() -> String {
-    let version = mpi::environment::library_version().unwrap_or_default();
-    let first = version.lines().next().unwrap_or_default();
-    first.split(", ident").next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

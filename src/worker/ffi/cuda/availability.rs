@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::Library;
 use ringmark_core::dimension::DeviceChoice;
 
-pub use crate::ffi::driver::ComputeCapability;
-use crate::ffi::driver::{self, CudaVersion, DeviceFacts, DriverFacts};
-use crate::ffi::kernels::CompilerLibrary;
-use crate::ffi::libraries::{self, is_named, open};
+use crate::ffi::cuda::driver::{self, ComputeCapability, CudaVersion, DeviceFacts, DriverFacts};
+use crate::ffi::cuda::kernels::CompilerLibrary;
+use crate::ffi::process::libraries::{self, is_named, open};
 
 /// NVRTC by its own names, for libtorch builds whose runtime lies elsewhere.
 const COMPILERS: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];

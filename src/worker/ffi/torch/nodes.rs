@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use anyhow::Result;
 
-use crate::ffi::shim::check;
+use crate::ffi::torch::shim::check;
 
 unsafe extern "C" {
     fn ringmark_next_node() -> u64;

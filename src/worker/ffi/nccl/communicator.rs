@@ -11,8 +11,8 @@ use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, n
 use libloading::os::unix::Library;
 use tch::{Kind, Tensor};
 
-use crate::ffi::nccl_functions::{Collectives, Status, find};
-use crate::ffi::shim;
+use crate::ffi::nccl::functions::{Collectives, Status, find};
+use crate::ffi::torch::shim;
 
 /// Length of the identity that all ranks of a communicator share.
 pub const UNIQUE_ID_BYTES: usize = size_of::<ncclUniqueId>();

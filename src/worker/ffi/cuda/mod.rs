@@ -1,0 +1,9 @@
+//! CUDA: whether this process can use it, the driver, kernels compiled at run time, and NVML.
+
+mod availability;
+mod driver;
+pub mod kernels;
+pub mod nvml;
+
+pub use availability::{Cuda, NoCuda, driver_version, in_words, load, runtime_version};
+pub use driver::ComputeCapability;

@@ -1,0 +1,7 @@
+//! NCCL: the library, a communicator, and its collectives.
+
+mod collectives;
+mod communicator;
+mod functions;
+
+pub use communicator::{Communicator, Nccl};
