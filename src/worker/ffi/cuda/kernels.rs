@@ -205,11 +205,17 @@ impl LoadedKernels {
 
     /// Gives the kernels to `kernels.cpp`: layers use them from now on, until the process ends.
     pub fn activate(self) -> Result<()> {
+        // The numbers of kernels.cpp.
+        let element = match self.element {
+            Element::Half => 0,
+            Element::BFloat16 => 1,
+            Element::Float => 2,
+        };
         // SAFETY: `kernel_by_name` takes this module as its context and runs before the call returns; the launch function
         // and `make_current` have the types that kernels.cpp declares.
         check(unsafe {
             ringmark_set_kernels(
-                self.element as c_int,
+                element,
                 (self.set == KernelSet::Pointwise).into(),
                 kernel_by_name,
                 self.module,
