@@ -30,8 +30,8 @@ mod testing;
 
 /// Functions that run thousands of times per step, for `benches/worker.rs`.
 pub mod hot {
-    pub use crate::exchange::codec::packed_sums::PackedSums;
-    pub use crate::exchange::codec::two_bit::TwoBit;
+    pub use crate::exchange::compression::packed_sums::PackedSums;
+    pub use crate::exchange::compression::two_bit::TwoBit;
     pub use crate::ffi::memory::element::Element;
     pub use crate::ffi::memory::sums::{Combination, combine};
     pub use crate::measure::trace::recorder::{OpenSpan, begin, begin_iteration, start, stop};

@@ -9,9 +9,9 @@ use ringmark_core::dimension::{BackendName, Operation};
 use tch::Tensor;
 
 use crate::exchange::backend::{Backend, select};
-use crate::exchange::codec::Codec;
-use crate::exchange::coded_sums::CodedSums;
 use crate::exchange::collective::Collective;
+use crate::exchange::compressed_all_reduce::CompressedAllReduce;
+use crate::exchange::compression::Codec;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::MemoryShape;
 use crate::exchange::optimizer::Optimizer;
@@ -80,7 +80,7 @@ fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session
         request.compression.check(exchange, request.kv_store.kv_store, session.own.kind.into())?;
         let buckets = reducer::plan(tensors, exchange).buckets;
         let buckets: Vec<Range<usize>> = buckets.into_iter().map(|bucket| bucket.elements).collect();
-        let sink = CodedSums::new(codec, exchange, &buckets, elements, session)?;
+        let sink = CompressedAllReduce::new(codec, exchange, &buckets, elements, session)?;
         let (backend, sums) = (sink.name(), sink.sums());
         return Ok(Path { backend, sum_dtype: Some(Wire::Fp32), sums, in_place: false, sink: Box::new(sink) });
     }
@@ -110,8 +110,8 @@ impl GradientExchange for AllReduce {
 
     /// Counts values, or codes, which each rank sends to all others.
     fn asked_bytes(&self) -> Option<[u64; 2]> {
-        if let Some(coded) = self.reducer.coded() {
-            return Some([u64::from(self.facts.summed_ranks - 1) * coded.code.0; 2]);
+        if let Some(compression) = self.reducer.compression() {
+            return Some([u64::from(self.facts.summed_ranks - 1) * compression.code.0; 2]);
         }
         let own = GroupRank { rank: self.rank, ranks: self.facts.summed_ranks };
         let bytes = |elements| Collective::AllReduce { elements }.bytes(own, self.wire.bytes());
@@ -133,7 +133,7 @@ impl GradientExchange for AllReduce {
 
     /// Codes leave values on every rank for the next step.
     fn state(&self) -> Option<Vec<(&'static str, Tensor)>> {
-        self.reducer.coded().is_none().then(|| self.optimizer.as_ref().map(Optimizer::state))?
+        self.reducer.compression().is_none().then(|| self.optimizer.as_ref().map(Optimizer::state))?
     }
 
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()> {

@@ -2,16 +2,15 @@
 //! knows nothing but that. Knows nothing of models; shapes are static, so there is no negotiation and no coordinator.
 //!
 //! [`all_reduce`] is the default: every rank gets the sum and does the same update. In [`kv_store`] an owner or a server updates,
-//! and the weights come back. The [`backend`]s do the sums between ranks. With a
-//! [`codec`] they move codes, and every rank adds up what these say.
+//! and the weights come back. The [`backend`]s do the sums between ranks. With
+//! [`compression`] they move codes, and every rank adds up what these say.
 
 pub mod all_reduce;
 pub mod backend;
 pub mod bucket;
-pub mod codec;
-pub mod coded;
-mod coded_sums;
 pub mod collective;
+mod compressed_all_reduce;
+pub mod compression;
 pub mod kv_store;
 pub mod loss_scaler;
 pub mod memory;

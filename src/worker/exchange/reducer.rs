@@ -15,7 +15,7 @@ use tch::Tensor;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::bucket::{Bucket, BucketPlan};
-use crate::exchange::coded::Coded;
+use crate::exchange::compression::facts::CompressionFacts;
 use crate::ffi::torch::shim::{self, GradientObserver};
 use crate::job::heartbeat;
 use crate::measure::mark::Mark;
@@ -48,7 +48,7 @@ pub trait GradientSink: Send {
     }
 
     /// Returns sizes and residual of the code, if there is one.
-    fn coded(&self) -> Option<Coded> {
+    fn compression(&self) -> Option<CompressionFacts> {
         None
     }
 }
@@ -186,8 +186,8 @@ impl GradientReducer {
     }
 
     /// Returns sizes and residual of the code, if there is one.
-    pub fn coded(&self) -> Option<Coded> {
-        self.state().sink.coded()
+    pub fn compression(&self) -> Option<CompressionFacts> {
+        self.state().sink.compression()
     }
 
     /// Looks for errors of sums that are under way; what is waited for.

@@ -140,7 +140,7 @@ impl<'a> GradientBench<'a> {
             }
         }
         timing::end(tracer, config, self.exchange.facts().backend)?;
-        let compression = self.exchange.reducer().coded().map(|coded| coded.used(world));
+        let compression = self.exchange.reducer().compression().map(|compression| compression.used(world));
         let has_code = compression.is_some();
         let kv_store = self.exchange.end(self.session)?;
         let mut used = GradientsUse { compression, kv_store, ..GradientsUse::default() };

@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::benchmark::train::graphs::GraphUse;
 use crate::data::Batches;
 use crate::data::images::ImagesUsed;
-use crate::exchange::coded::Coded;
+use crate::exchange::compression::facts::CompressionFacts;
 use crate::job::host_watch::CountersOfRun;
 use crate::job::session::Session;
 use crate::job::world::World;
@@ -38,7 +38,7 @@ pub struct Measured {
     /// Use of servers or owners of weights.
     pub kv_store: Option<KvStoreUse>,
     /// Sizes and residual of the code, if gradients were compressed.
-    pub coded: Option<Coded>,
+    pub compression: Option<CompressionFacts>,
     /// Input of all ranks.
     pub input: Option<ImageInputUse>,
     /// Every epoch that was trained whole.
@@ -73,7 +73,8 @@ impl Recorded {
 
 /// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, mut recorded, counters, wall, kv_store, coded, input, epochs, layers, graphs } = measured;
+    let Measured { samples, mut recorded, counters, wall, kv_store, compression, input, epochs, layers, graphs } =
+        measured;
     let world = session.world;
     let GraphUse { choice, no_graph } = graphs;
     let config = TrainConfig { graphs: choice, ..header.config.clone() };
@@ -92,7 +93,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         peak_memory,
         matrix_product,
         kv_store,
-        compression: coded.map(|coded| coded.used(world)),
+        compression: compression.map(|compression| compression.used(world)),
         epochs,
         layers,
         input,
@@ -245,7 +246,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let speed = record.speed(config.warmup as usize);
     let speed = speed.map(|speed| format!("speed: {speed:.2}{}", rates(record)));
     let kv_store = end.kv_store.iter().flat_map(|used| kv_store_lines(record.header.config.kv_store.kv_store, used));
-    let coded = end.compression.as_ref().map(|used| format!("{}: {}", config.gradient_compression, used.text()));
+    let compression = end.compression.as_ref().map(|used| format!("{}: {}", config.gradient_compression, used.text()));
     let input = end.input.as_ref().map(|input| format!("input: {}", input.text()));
     let rates_of_products: Vec<f64> = end.matrix_product.iter().map(|rate| rate.0).collect();
     let rate = summary::mean(&rates_of_products).map(TeraflopsPerSecond);
@@ -257,7 +258,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         .chain(joined)
         .chain(speed)
         .chain(kv_store)
-        .chain(coded)
+        .chain(compression)
         .chain(input)
         .chain(layers)
         .chain(nccl)

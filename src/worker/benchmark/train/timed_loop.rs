@@ -158,9 +158,9 @@ impl<'a> TimedLoop<'a> {
         };
         self.progress.end();
         let input = record::input(self.session.world, &self.step.batches, self.input_before.as_ref())?;
-        let (coded, epochs) = (self.step.exchange.reducer().coded(), self.epochs.ends);
+        let (compression, epochs) = (self.step.exchange.reducer().compression(), self.epochs.ends);
         let TimedLoop { samples, recorded, graphs, .. } = self;
-        Ok(Measured { samples, recorded, counters, wall, kv_store, coded, input, epochs, layers, graphs })
+        Ok(Measured { samples, recorded, counters, wall, kv_store, compression, input, epochs, layers, graphs })
     }
 
     /// Waits for the iterations that are under way, then calls `work`, whose time is not counted.

@@ -4,8 +4,8 @@ use anyhow::Result;
 use ringmark_core::benchmark::compression::GradientCompression;
 use tch::Kind;
 
-use crate::exchange::codec::Codec;
-use crate::exchange::codec::packed_sums::PackedSums;
+use crate::exchange::compression::Codec;
+use crate::exchange::compression::packed_sums::PackedSums;
 use crate::exchange::request::ExchangeRequest;
 use crate::ffi::memory::element::Element;
 use crate::ffi::torch::host_array::HostArray;

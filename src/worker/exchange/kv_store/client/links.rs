@@ -14,8 +14,8 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use ringmark_core::trace::Lane;
 
-use crate::exchange::coded::Coded;
-use crate::exchange::kv_store::client::compression::PushCompression;
+use crate::exchange::compression::facts::CompressionFacts;
+use crate::exchange::kv_store::client::push_compression::PushCompression;
 use crate::exchange::kv_store::client::send_queue::{SendQueue, UNSENT};
 use crate::exchange::kv_store::formats::AnswerFormat;
 use crate::exchange::kv_store::plan::PlannedPart;
@@ -219,8 +219,8 @@ impl Links {
     }
 
     /// Returns sizes and residual norm of the codes, if codes are pushed.
-    pub fn coded(&self) -> Option<Coded> {
-        self.shared.codes.as_ref().map(PushCompression::coded)
+    pub fn compression(&self) -> Option<CompressionFacts> {
+        self.shared.codes.as_ref().map(PushCompression::compression)
     }
 
     /// Returns the bytes sent and received by steps, headers included, after [`Links::end`].

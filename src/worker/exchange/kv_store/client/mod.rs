@@ -4,10 +4,10 @@
 //! Synchronous ranks of a host first add up their gradients on the CPU, and one of them pushes the sum. With `dist_async`, and on
 //! GPUs, each rank pushes its own.
 
-mod compression;
 mod links;
 mod local_aggregation;
 mod local_update;
+mod push_compression;
 mod send_queue;
 
 use std::collections::BTreeMap;
@@ -21,12 +21,12 @@ use ringmark_core::dimension::{BackendName, Bytes};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
-use crate::exchange::codec::Codec;
-use crate::exchange::coded::Coded;
-use crate::exchange::kv_store::client::compression::PushCompression;
+use crate::exchange::compression::Codec;
+use crate::exchange::compression::facts::CompressionFacts;
 use crate::exchange::kv_store::client::links::{IsThere, Links, Payload};
 use crate::exchange::kv_store::client::local_aggregation::LocalAggregation;
 use crate::exchange::kv_store::client::local_update::LocalUpdate;
+use crate::exchange::kv_store::client::push_compression::PushCompression;
 use crate::exchange::kv_store::formats::AnswerFormat;
 use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::ServerReport;
@@ -405,10 +405,10 @@ impl GradientSink for Sink {
         Ok(self.pushes().done)
     }
 
-    fn coded(&self) -> Option<Coded> {
+    fn compression(&self) -> Option<CompressionFacts> {
         let pushes = self.pushes();
         // Another rank of its host pushes for one that has no links.
-        let none = Coded { received: Some(Bytes(0)), ..Coded::default() };
-        pushes.has_codes.then(|| pushes.links.as_ref().and_then(Links::coded).unwrap_or(none))
+        let none = CompressionFacts { received: Some(Bytes(0)), ..CompressionFacts::default() };
+        pushes.has_codes.then(|| pushes.links.as_ref().and_then(Links::compression).unwrap_or(none))
     }
 }

@@ -114,7 +114,7 @@ mod tests {
     use tch::Kind;
 
     use super::*;
-    use crate::exchange::codec::packed_sums::PackedSums;
+    use crate::exchange::compression::packed_sums::PackedSums;
     use crate::exchange::kv_store::formats::{AnswerFormat, PushFormat};
     use crate::exchange::kv_store::rendezvous::{ServerFacts, WorkerFacts};
 

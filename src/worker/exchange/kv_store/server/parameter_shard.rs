@@ -196,9 +196,9 @@ fn narrow(array: &HostArray, values: &Range<usize>) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::codec::Codec;
-    use crate::exchange::codec::packed_sums::PackedSums;
-    use crate::exchange::codec::two_bit::TwoBit;
+    use crate::exchange::compression::Codec;
+    use crate::exchange::compression::packed_sums::PackedSums;
+    use crate::exchange::compression::two_bit::TwoBit;
     use crate::ffi::torch::shim;
 
     /// Without momentum.

@@ -5,7 +5,7 @@
 //! A value is sent once a step whatever its size: with `|gradient| <= T` and `|residual| < T` the residual stays below T (but
 //! for rounding), larger gradients pile up. A value that is not finite, which MXNet keeps in the residual for ever, is refused.
 
-use crate::exchange::codec::finite::{INFINITE, NotFinite, first_not_finite, magnitude};
+use crate::exchange::compression::finite::{INFINITE, NotFinite, first_not_finite, magnitude};
 
 /// The code.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::{Result, bail};
 use ringmark_core::dimension::Bytes;
 
-use crate::exchange::codec::{Codec, norm};
-use crate::exchange::coded::Coded;
+use crate::exchange::compression::facts::CompressionFacts;
+use crate::exchange::compression::{Codec, norm};
 use crate::exchange::kv_store::formats::AnswerFormat;
 use crate::exchange::kv_store::plan::PlannedPart;
 
@@ -56,8 +56,8 @@ impl PushCompression {
     }
 
     /// Returns sizes and residual norm; no step is under way.
-    pub fn coded(&self) -> Coded {
-        let mut coded = Coded::default();
+    pub fn compression(&self) -> CompressionFacts {
+        let mut coded = CompressionFacts::default();
         let mut received = 0;
         for residual in &self.residuals {
             let residual = taken(residual);
@@ -66,7 +66,7 @@ impl PushCompression {
             received += self.answer.bytes(residual.len()) as u64;
             coded.elements += residual.len();
         }
-        Coded { received: Some(Bytes(received)), ..coded }
+        CompressionFacts { received: Some(Bytes(received)), ..coded }
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use ringmark_core::benchmark::kv_store::KeyPlacement;
 
     use super::*;
-    use crate::exchange::codec::two_bit::TwoBit;
+    use crate::exchange::compression::two_bit::TwoBit;
     use crate::exchange::kv_store::plan;
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(code, [0xff, 0xff, 0xff, 0xff, 0xc0, 0, 0, 0]);
         codes.encode(1, &parts[1], 1, &[-0.25], &mut code).expect("finite");
         assert_eq!(code, [0; 4], "in place of the one before");
-        let coded = codes.coded();
+        let coded = codes.compression();
         // A word for every 16 values of a part: two and one.
         assert_eq!((coded.code.0, coded.received, coded.elements), (12, Some(Bytes(72)), 18));
         assert!((coded.residual_norm - (18.0f64 / 16.0).sqrt()).abs() < 1e-12);

@@ -1,14 +1,16 @@
-//! Codes that are exchanged instead of gradients. A code leaves something out, and what it leaves out stays in a residual,
+//! Compression of gradients: codes that are exchanged instead of them. A code leaves something out, and what it leaves out stays in a residual,
 //! which the next step's gradient is added to. Pure: slices in, slices out; whoever sends the bytes, and where to, is not
 //! known here. Codes have one length for so many values, so that nothing has to be agreed on.
 //!
 //! | module | what it is for |
 //! |---|---|
+//! | [`facts`] | sizes and residual, for records |
 //! | [`finite`] | what no code can hold |
 //! | [`packed_sums`] | sums of 2-bit codes, as servers send them back |
 //! | [`two_bit`] | MXNet's: +threshold, -threshold or 0 |
 //! | [`top_k`] | the largest values with their places |
 
+pub mod facts;
 pub mod finite;
 pub mod packed_sums;
 pub mod top_k;
@@ -16,9 +18,9 @@ pub mod two_bit;
 
 use ringmark_core::benchmark::compression::GradientCompression;
 
-use crate::exchange::codec::finite::NotFinite;
-use crate::exchange::codec::top_k::TopK;
-use crate::exchange::codec::two_bit::TwoBit;
+use crate::exchange::compression::finite::NotFinite;
+use crate::exchange::compression::top_k::TopK;
+use crate::exchange::compression::two_bit::TwoBit;
 
 /// A code.
 #[derive(Debug, Clone, Copy, PartialEq)]

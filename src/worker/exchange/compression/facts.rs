@@ -1,4 +1,4 @@
-//! Sizes and residuals of the codes of a run.
+//! Sizes and residuals of a run's codes.
 
 use ringmark_core::benchmark::compression::CompressionUse;
 use ringmark_core::dimension::Bytes;
@@ -7,7 +7,7 @@ use crate::job::world::World;
 
 /// Sizes and residual of the code on this rank; zero if another rank pushes for it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Coded {
+pub struct CompressionFacts {
     /// Euclidean norm of what it has left out until now.
     pub residual_norm: f64,
     /// Bytes of the codes of one step.
@@ -18,10 +18,10 @@ pub struct Coded {
     pub elements: usize,
 }
 
-impl Coded {
-    /// The same of all ranks, for a record; they call it together.
+impl CompressionFacts {
+    /// Gathers the facts of all ranks for a record; they call it together.
     pub fn used(self, world: &World) -> CompressionUse {
-        let Coded { residual_norm, code, received, elements } = self;
+        let CompressionFacts { residual_norm, code, received, elements } = self;
         let residual_norm = world.gather(&[residual_norm]).concat();
         match received {
             Some(received) => CompressionUse::with_servers(residual_norm, code, received, elements),

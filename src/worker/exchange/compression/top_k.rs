@@ -1,7 +1,7 @@
 //! The values of largest magnitude, each with its place: `ceil(ratio x values)` pairs of a place (u32) and a value (fp32),
 //! little-endian, in the order of the places. Of equal magnitudes the first places go. The residual keeps the rest.
 
-use crate::exchange::codec::finite::{INFINITE, NotFinite, first_not_finite, magnitude};
+use crate::exchange::compression::finite::{INFINITE, NotFinite, first_not_finite, magnitude};
 
 /// The code.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -9,9 +9,9 @@ use ringmark_core::dimension::{BackendName, Bytes, Operation};
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::backend::{Backend, select};
-use crate::exchange::codec::{Codec, norm};
-use crate::exchange::coded::Coded;
 use crate::exchange::collective::{Collective, Target};
+use crate::exchange::compression::facts::CompressionFacts;
+use crate::exchange::compression::{Codec, norm};
 use crate::exchange::memory::MemoryShape;
 use crate::exchange::reducer::{GradientSink, SinkFacts};
 use crate::ffi::torch::host_values::{bytes, bytes_mut, floats, floats_mut};
@@ -28,7 +28,7 @@ struct Sent {
 }
 
 /// One rank's side.
-pub struct CodedSums {
+pub struct CompressedAllReduce {
     codec: Codec,
     /// Holds the codes of all ranks and moves them.
     backend: Box<dyn Backend>,
@@ -47,7 +47,7 @@ pub struct CodedSums {
     code: Bytes,
 }
 
-impl CodedSums {
+impl CompressedAllReduce {
     /// Creates the sums of `elements` gradients in `buckets`. All ranks call this together.
     pub fn new(
         codec: Codec,
@@ -55,12 +55,12 @@ impl CodedSums {
         buckets: &[Range<usize>],
         elements: usize,
         session: &Session,
-    ) -> Result<CodedSums> {
+    ) -> Result<CompressedAllReduce> {
         let (rank, ranks) = (session.world.rank(), session.world.ranks());
         let words: usize = buckets.iter().map(|bucket| codec.code_bytes(bucket.len()) / WORD).sum();
         let shape = MemoryShape::gradients(words * ranks as usize, Wire::Fp32);
         let zeros = || Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu));
-        Ok(CodedSums {
+        Ok(CompressedAllReduce {
             codec,
             backend: select::new(config, shape, session)?,
             rank,
@@ -92,7 +92,7 @@ impl CodedSums {
     }
 }
 
-impl GradientSink for CodedSums {
+impl GradientSink for CompressedAllReduce {
     fn facts(&self) -> SinkFacts {
         SinkFacts::of_backend(&*self.backend, Operation::AllReduce)
     }
@@ -140,8 +140,8 @@ impl GradientSink for CodedSums {
         action(&mut *self.backend);
     }
 
-    fn coded(&self) -> Option<Coded> {
+    fn compression(&self) -> Option<CompressionFacts> {
         let elements = self.residual.len();
-        Some(Coded { residual_norm: norm(&self.residual), code: self.code, received: None, elements })
+        Some(CompressionFacts { residual_norm: norm(&self.residual), code: self.code, received: None, elements })
     }
 }
