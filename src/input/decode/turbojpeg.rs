@@ -10,7 +10,7 @@ use super::cmyk;
 use super::jpeg::{Colours, JpegHeader};
 use super::pixels::{Pixels, Size};
 use super::scaling::{self, Wanted};
-use crate::ffi::turbojpeg::{Decompressor, LIBRARY, PixelFormat};
+use crate::ffi::turbojpeg::{Decompressor, JpegSize, LIBRARY, PixelFormat};
 
 /// A decompressor of libjpeg-turbo.
 pub struct Turbojpeg {
@@ -47,13 +47,16 @@ impl Turbojpeg {
         let size = self.decompressor.size(file).map_err(library)?;
         let Size { width, height } = header.size;
         ensure!(
-            size == (width, height),
-            "libjpeg-turbo sees {size:?} where its header names {width} x {height} pixels"
+            size == JpegSize { width, height },
+            "libjpeg-turbo sees {} x {} where its header names {width} x {height} pixels",
+            size.width,
+            size.height
         );
         let size = wanted.map_or(header.size, |wanted| scaling::smallest(header.size, wanted, &self.factors));
         let format = if header.colours == Colours::Inks { PixelFormat::Cmyk } else { PixelFormat::Rgb };
         let room = pixels.room(size, format.channels());
-        if let Err(text) = self.decompressor.decompress(file, (size.width, size.height), format, room) {
+        let Size { width, height } = size;
+        if let Err(text) = self.decompressor.decompress(file, JpegSize { width, height }, format, room) {
             // A warning, and the first: the scan was decoded to its end before it.
             if !text.contains("extraneous bytes before marker 0xd9") {
                 bail!(library(text));

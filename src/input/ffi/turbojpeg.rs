@@ -104,6 +104,15 @@ unsafe fn find<T: Copy>(library: &'static Library, name: &CStr) -> Result<T, Str
     symbol.map(|symbol| *symbol).map_err(|error| format!("{LIBRARY} has no {}: {error}", name.to_string_lossy()))
 }
 
+/// Size of an image in pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JpegSize {
+    /// Pixels of a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+}
+
 /// A decompressor, of one thread at a time.
 pub struct Decompressor {
     functions: &'static Functions,
@@ -130,12 +139,12 @@ impl Decompressor {
         &self.functions.factors
     }
 
-    /// Width and height that the header of `jpeg` names.
+    /// Returns the size that the header of `jpeg` names.
     ///
     /// # Errors
     ///
     /// The library's words where this is no header.
-    pub fn size(&mut self, jpeg: &[u8]) -> Result<(usize, usize), String> {
+    pub fn size(&mut self, jpeg: &[u8]) -> Result<JpegSize, String> {
         let [mut width, mut height, mut subsampling, mut colour_space] = [0; 4];
         // SAFETY: reads `jpeg` and no more, and writes four integers.
         let status = unsafe {
@@ -150,7 +159,7 @@ impl Decompressor {
             )
         };
         match (usize::try_from(width), usize::try_from(height)) {
-            (Ok(width), Ok(height)) if status == 0 => Ok((width, height)),
+            (Ok(width), Ok(height)) if status == 0 => Ok(JpegSize { width, height }),
             _ => Err(self.error()),
         }
     }
@@ -168,7 +177,7 @@ impl Decompressor {
     pub fn decompress(
         &mut self,
         jpeg: &[u8],
-        (width, height): (usize, usize),
+        JpegSize { width, height }: JpegSize,
         format: PixelFormat,
         pixels: &mut [u8],
     ) -> Result<(), String> {

@@ -8,7 +8,7 @@ use ringmark_core::dimension::Bytes;
 use ringmark_core::host::{MemoryShortage, memory};
 use tch::Device;
 
-use crate::ffi::torch::shim;
+use crate::ffi::torch::shim::{self, DeviceMemory};
 
 /// How libtorch's allocators, and C++, begin to say that there is no memory; what was asked for follows in some.
 const MESSAGES: [&str; 4] = [
@@ -92,9 +92,10 @@ pub fn named(error: anyhow::Error, device: Device) -> anyhow::Error {
     let left = if device == Device::Cpu { left_by_limits() } else { None };
     let Some(message) = message_in(&text, left) else { return error };
     let shortage = match device {
-        Device::Cuda(index) => shim::device_memory(index)
-            .ok()
-            .map(|(free, total)| MemoryShortage { taken: Bytes(total.saturating_sub(free)), total: Bytes(total) }),
+        Device::Cuda(index) => shim::device_memory(index).ok().map(|DeviceMemory { free, total }| MemoryShortage {
+            taken: Bytes(total.saturating_sub(free)),
+            total: Bytes(total),
+        }),
         _ => host_shortage(),
     };
     let asked = text.split(message).nth(1).and_then(asked_in);

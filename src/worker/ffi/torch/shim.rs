@@ -504,12 +504,18 @@ pub fn reset_peak_memory(device: usize) -> Result<()> {
     check(unsafe { ringmark_reset_peak_memory(device as i64) })
 }
 
-/// Bytes of CUDA device `device` that nobody has taken, and all of its bytes.
-pub fn device_memory(device: usize) -> Result<(u64, u64)> {
+/// Memory of a CUDA device in bytes.
+pub struct DeviceMemory {
+    pub free: u64,
+    pub total: u64,
+}
+
+/// Returns the memory of CUDA device `device`.
+pub fn device_memory(device: usize) -> Result<DeviceMemory> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: the pointers are to live u64.
     check(unsafe { ringmark_device_memory(device as i64, &mut free, &mut total) })?;
-    Ok((free, total))
+    Ok(DeviceMemory { free, total })
 }
 
 /// A CUDA stream of libtorch.
