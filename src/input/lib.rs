@@ -2,8 +2,8 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`place`] | where in a file something stands, for messages |
-//! | [`byte_source`] | bytes of a file by their offset, every failure with its place |
+//! | [`location`] | where in a file something stands, for messages |
+//! | [`byte_source`] | bytes of a file by their offset, every failure with its location |
 //! | [`format`](mod@format) | each file format by itself: RecordIO, image records, .idx, .lst, idx arrays, folders of classes |
 //! | [`dataset`] | files or folders as items with labels, whatever their format |
 //! | [`shard`] | which part of the items a rank has |

@@ -1,6 +1,6 @@
 //! One rank of a run, one process per GPU. A library so that `benches/worker.rs` can call it: the program is [`main`], which turns
-//! errors into the exit status (2 for usage, 1 for failure). `main` -> [`benchmark`] -> `train` -> `Step` -> autograd hook ->
-//! `GradientReducer` -> `Backend` -> [`ffi`].
+//! errors into the exit status (2 for usage, 1 for failure). `main` -> [`cli`] -> [`benchmark`] -> `train` -> `Step` -> autograd hook ->
+//! `GradientReducer` -> `GradientSink` -> `Backend` -> [`ffi`].
 //!
 //! | module | what it is for |
 //! |---|---|

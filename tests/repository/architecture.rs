@@ -115,8 +115,13 @@ impl Source {
             let first = path.split("::").next().unwrap_or_default();
             modules.contains(&(package, join(&module, first)))
         };
-        let foreign = paths.foreign.into_iter().filter(|path| !is_child(path)).collect();
-        Source { path: path.to_owned(), package, module, own: paths.own, foreign, words }
+        let mut foreign: BTreeSet<String> = paths.foreign.into_iter().filter(|path| !is_child(path)).collect();
+        // A program calls its package's library by its name.
+        let name = PACKAGES.iter().find(|(folder, _)| *folder == package).map_or("", |(_, name)| *name);
+        let of_library = |path: &String| Some(path.strip_prefix(name)?.strip_prefix("::")?.to_owned());
+        let own = paths.own.into_iter().chain(foreign.iter().filter_map(of_library)).collect();
+        foreign.retain(|path| of_library(path).is_none());
+        Source { path: path.to_owned(), package, module, own, foreign, words }
     }
 
     /// Modules of the own package that this one imports.
@@ -134,9 +139,8 @@ impl Source {
     /// Rows of the table that this file's row imports.
     fn arrows(&self, modules: &BTreeSet<(&'static str, String)>) -> BTreeSet<String> {
         let own = self.imports(modules).map(|module| row(self.package, &module));
-        let packages = PACKAGES.iter().filter(|(_, name)| {
-            self.foreign.iter().any(|path| path.split("::").next() == Some(name)) && *name != "ringmark"
-        });
+        let packages =
+            PACKAGES.iter().filter(|(_, name)| self.foreign.iter().any(|path| path.split("::").next() == Some(name)));
         let mut arrows: BTreeSet<String> = own.chain(packages.map(|(package, _)| (*package).to_owned())).collect();
         arrows.remove(&row(self.package, &self.module));
         arrows
@@ -527,6 +531,8 @@ fn paths_are_read_wherever_they_stand() {
                 mod inner { pub(super) use super::super::z; }\nuse child::K;\n#[derive(crate::d::Derived)] struct S;";
     let modules = ["m::n::child"].map(|module| ("src/worker", module.to_owned())).into();
     let source = Source::new("src/worker/m/n.rs", parse("n.rs", text), &modules);
+    let program = Source::new("src/main.rs", parse("main.rs", "use ringmark::cli::Cli;"), &modules);
+    assert_eq!(program.own.iter().collect::<Vec<_>>(), ["cli::Cli"]);
     let own = ["a", "a::b::C", "a::b::D", "d::Derived", "e::f", "m::n::n::U", "m::x::Y", "m::z", "t::T", "v::W::new"];
     assert_eq!(source.own.iter().map(String::as_str).collect::<Vec<_>>(), own);
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`hosts`] | where and how, the same in all of them |
 //! | [`config_file`] | a sweep as a file: `--config`, `--save-config` |
+//! | [`servers`] | `--server-hosts`, and what does not go with a kv-store |
 //! | [`trace`] | `--trace`, and what its other options need |
 //! | [`axes`] | what a sweep varies, the same in every benchmark over axes |
 //! | [`sweep`], [`score`], [`bandwidth`], [`input`], [`doctor`] | the commands |

@@ -8,6 +8,7 @@
 //! | `input_hosts` | hosts that read or decode more slowly than the others |
 //! | `iterations` | the times themselves |
 //! | `readings` | what was read of hosts and GPUs meanwhile |
+//! | `subject` | how a warning names ranks and hosts, and its numbers |
 //! | [`observed`] | what they judge by |
 //! | [`thresholds`] | every threshold and its reason |
 

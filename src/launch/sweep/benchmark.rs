@@ -1,4 +1,4 @@
-//! InterfaceChoice between a session and a benchmark: jobs, records, figures and printed lines. A benchmark is its configuration,
+//! Interface between a session and a benchmark: jobs, records, figures and printed lines. A benchmark is its configuration,
 //! which implements [`Benchmark`]; [`session`](crate::launch::sweep::session) runs the jobs.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! What jobs will take before they run: the memory of this machine, and roughly the time. Refuses what this machine has no
-//! memory for. Pure. Not for what is measured while they run: that is [`progress`](crate::launch::sweep::progress)'s.
+//! memory for. Pure. Not for what is measured while they run: that is
+//! [`session_progress`](crate::launch::sweep::live::session_progress)'s.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -14,6 +14,7 @@
 //! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
 //! | [`bandwidth`] | the folder of a bandwidth command |
 //! | [`input`] | the folder of an input command |
+//! | [`trace`] | the traces beside the logs of runs |
 //! | [`environment`] | what runs ran on and with, as text |
 //! | [`formats`] | result files of other benchmarks |
 //! | [`problem`] | what keeps a file or a run out of the figures, with its place |
