@@ -1,6 +1,6 @@
 //! Runs into figures: groups of equal conditions, cases, speedup, efficiency. Pure: no files, no printing.
 //!
-//! Speeds of one run are made in [`crate::read::load::record`]; formulas over runs are those of `ringmark_core::stats`.
+//! Speeds of one run are made in [`crate::read::load::training`]; formulas over runs are those of `ringmark_core::stats`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,7 +93,7 @@ pub struct Figures {
 /// stand beside what others published so. No other figure is made of them.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DlperfFigures {
-    /// Mean over runs of [`Measured::dlperf_speed`], 2 decimals.
+    /// Mean over runs of their `dlperf_speed`, 2 decimals.
     pub average_speed: ImagesPerSecond,
     /// Median over runs, 2 decimals.
     pub median_speed: ImagesPerSecond,

@@ -10,7 +10,7 @@
 //
 // x, W, z, y and their gradients are of type Element. There are 64 inputs; `channels` is a multiple of 64, at most 256. n is the
 // number of rows. Statistics are those of batch_norm.cu: means, 1 / sigma, slopes and offsets. For fp32 there are only the small
-// kernels (`statistics_finish`, `gradient_finish`, `gradient_matrix`): ffi/pointwise_cuda.cpp takes its products from cuBLAS.
+// kernels (`statistics_finish`, `gradient_finish`, `gradient_matrix`): ffi/torch/pointwise_cuda.cpp takes its products from cuBLAS.
 //
 // Blocks have 256 threads in x. `tiles` is the number of blocks, each of which takes every tiles-th tile of rows: at most the
 // number of tiles, usually two blocks for each multiprocessor. It decides the order of the sums, as nothing else does.
