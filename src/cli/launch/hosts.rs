@@ -163,6 +163,8 @@ pub(super) struct Machine {
     pub(super) environment: LaunchEnvironment,
     pub(super) device: DeviceChoice,
     pub(super) gpus: u32,
+    /// GPUs of the first host, if it is another machine and was asked.
+    first_host_gpus: Option<u32>,
 }
 
 impl Machine {
@@ -173,23 +175,34 @@ impl Machine {
             DeviceChoice::Cpu => 0,
             _ => hosts::gpus(environment.visible_devices.as_deref()),
         };
-        Machine { environment, device, gpus }
+        Machine { environment, device, gpus, first_host_gpus: None }
+    }
+
+    /// Asks the first host for its GPUs, if mpirun will start ranks there and the user chose no device. A host that does not answer
+    /// is left to the doctor.
+    pub(super) fn ask_first_host(&mut self, launch: &LaunchConfig) {
+        let first = launch.hosts.all().first().filter(|host| !self.environment.is_here(&host.name));
+        if launch.device == DeviceChoice::Auto && launch.starter == Starter::Mpirun && !launch.dry_run {
+            self.first_host_gpus = first.and_then(|host| self.slots_request(&launch.ssh).gpus_of(&host.name));
+        }
     }
 
     /// What ranks will use, as far as this machine knows.
     pub(super) fn kind(&self, launch: &LaunchConfig) -> DeviceKind {
+        let has_gpus = self.first_host_gpus.map_or(self.gpus > 0 || launch.starter.asks_for_gpus(), |gpus| gpus > 0);
         match launch.device {
             DeviceChoice::Cuda => DeviceKind::Cuda,
-            _ if self.gpus > 0 || launch.starter.asks_for_gpus() => DeviceKind::Cuda,
+            DeviceChoice::Auto if has_gpus => DeviceKind::Cuda,
             _ => DeviceKind::Cpu,
         }
     }
 
-    /// Whether it is sure that ranks will use the CPU: it was asked for, or all of them run here, where there is no GPU. What
-    /// other hosts have is not known before a job runs there.
+    /// Returns true if ranks will use the CPU: the user chose it, all of them run here and this machine has no GPU, or the first
+    /// host said that it has none.
     pub(super) fn knows_cpu(&self, launch: &LaunchConfig) -> bool {
         let is_here = launch.hosts.all().iter().all(|host| self.environment.is_here(&host.name));
-        launch.device == DeviceChoice::Cpu || (is_here && self.kind(launch) == DeviceKind::Cpu)
+        let is_known = is_here || self.first_host_gpus.is_some();
+        launch.device == DeviceChoice::Cpu || (is_known && self.kind(launch) == DeviceKind::Cpu)
     }
 
     /// How hosts are asked how many ranks they take.

@@ -44,8 +44,18 @@ impl SlotsRequest<'_> {
         Ok(found.into_iter().flatten().collect())
     }
 
+    /// Number of GPUs of a host that is not this machine; `None` if it does not answer.
+    pub fn gpus_of(&self, name: &str) -> Option<u32> {
+        let answer = self.remote(name).run(&["sh", "-c", SCRIPT], b"", LIMIT, &Interrupt::never()).ok()?;
+        slots_in(&answer.stdout, self.device).map(|_| count_gpus(&answer.stdout, None))
+    }
+
+    fn remote(&self, name: &str) -> Remote {
+        Remote::new(&Host { name: name.to_owned(), slots: 1 }, self.ssh, self.environment)
+    }
+
     fn ask_one(&self, name: &str) -> anyhow::Result<u32> {
-        let remote = Remote::new(&Host { name: name.to_owned(), slots: 1 }, self.ssh, self.environment);
+        let remote = self.remote(name);
         if remote.is_here() {
             return Ok(self.here);
         }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ pub struct LaunchEnvironment {
     pub host_name: String,
     /// Cores that this process may use, at least 1.
     pub cores: u32,
+    /// True if the processor has instructions for bf16, which is emulated otherwise.
+    pub has_bf16: bool,
     /// This process's command line, program first.
     pub command: Vec<String>,
     /// Variables on which figures may depend, with their values: those that a record may hold.
@@ -63,6 +66,14 @@ pub fn typed_arguments() -> Vec<OsString> {
     env::args_os().collect()
 }
 
+/// Returns true if the first processor in `text`, which is that of /proc/cpuinfo, has instructions for bf16.
+fn has_bf16(text: &str) -> bool {
+    let flags = text.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"));
+    flags.is_some_and(|line| {
+        line.split_whitespace().any(|flag| ["avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"].contains(&flag))
+    })
+}
+
 impl LaunchEnvironment {
     /// Looks at this process.
     pub fn read() -> LaunchEnvironment {
@@ -78,6 +89,7 @@ impl LaunchEnvironment {
             path: env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect(),
             program_folder: env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned())),
             visible_devices: env::var("CUDA_VISIBLE_DEVICES").ok(),
+            has_bf16: fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| has_bf16(&text)),
             host_name: nix::unistd::gethostname()
                 .map(OsString::into_string)
                 .ok()

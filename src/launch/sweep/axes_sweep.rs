@@ -131,8 +131,12 @@ impl AxesSweep {
         if self.profile == SweepProfile::Quick {
             arguments.push("--quick".to_owned());
         }
-        // Of the memory of a GPU, and of its speed, nothing was measured yet.
-        let cost = if self.knows_cpu { cost } else { JobCost { on_cpu: None, ..cost } };
+        let cost = match self.device {
+            DeviceKind::Cpu if self.knows_cpu => cost,
+            // The memory that a GPU needs was not measured.
+            DeviceKind::Cuda => JobCost { on_cpu: None, ..cost },
+            DeviceKind::Cpu => JobCost { dtype: None, on_cpu: None, ..cost },
+        };
         let job = JobPlan::new(self.axes.title(run), run.case, files, arguments);
         JobPlan { run: Some(run), threads, cost, ..job }
     }
@@ -171,7 +175,10 @@ impl AxesSweep {
 
     /// What a rank gets of the cores, for people.
     pub fn cores_line(&self, context: PlanContext) -> Option<String> {
-        let divided = |ranks| format!("each rank has 1/{ranks} of its host's cores in every case");
+        let divided = |ranks| match ranks {
+            1 => "a rank has all cores of its host".to_owned(),
+            _ => format!("each rank has 1/{ranks} of its host's cores in every case"),
+        };
         self.core_share(context).map(|share| share.line()).or(self.cores_divided_by(context).map(divided))
     }
 

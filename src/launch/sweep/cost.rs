@@ -11,6 +11,8 @@ use ringmark_core::dimension::{BatchMemory, DeviceKind, Dtype};
 pub struct JobCost {
     /// What the times of jobs are in proportion to, with equal devices: 1e9 multiply-accumulates of a rank.
     pub work: f64,
+    /// Precision of that arithmetic, where the work is known.
+    pub dtype: Option<Dtype>,
     /// What is known where its ranks use the CPU.
     pub on_cpu: Option<CpuCost>,
 }
@@ -59,8 +61,6 @@ impl ValidationCost {
 /// What is known of a job on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuCost {
-    /// Precision of its arithmetic.
-    pub dtype: Dtype,
     /// Images of a rank's batch.
     pub batch_size: u32,
     /// Memory of a rank.
@@ -69,7 +69,7 @@ pub struct CpuCost {
 
 impl JobCost {
     /// Of jobs of which nothing is known but that they are alike.
-    pub const EQUAL: JobCost = JobCost { work: 1.0, on_cpu: None };
+    pub const EQUAL: JobCost = JobCost { work: 1.0, dtype: None, on_cpu: None };
 
     /// Of a training run on the CPU.
     pub fn of_training(train: &TrainConfig) -> JobCost {
@@ -80,7 +80,8 @@ impl JobCost {
         let memory = facts.training_memory.at(dtype, layout.of(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
         JobCost {
             work: PASSES_OF_TRAINING * images * facts.gmacs_at(image_size),
-            on_cpu: Some(CpuCost { dtype, batch_size, memory }),
+            dtype: Some(dtype),
+            on_cpu: Some(CpuCost { batch_size, memory }),
         }
     }
 
@@ -96,7 +97,11 @@ impl JobCost {
         let facts = model.facts();
         let images = f64::from(batch_size) * f64::from(iterations.saturating_add(warmup));
         let memory = facts.scoring_memory.at(dtype, layout.of(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
-        JobCost { work: images * facts.gmacs_at(image_size), on_cpu: Some(CpuCost { dtype, batch_size, memory }) }
+        JobCost {
+            work: images * facts.gmacs_at(image_size),
+            dtype: Some(dtype),
+            on_cpu: Some(CpuCost { batch_size, memory }),
+        }
     }
 }
 

@@ -13,16 +13,36 @@ use crate::launch::job::request::{NeededMemory, hosts_of_all};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::sweep::benchmark::JobPlan;
 
-/// 1e9 multiply-accumulates that a core does in a second of a network's convolutions, at least and at most: 69 were
-/// measured in fp32 on a server (5.65 images/s of ResNet50 in training, results/pytorch-cpu), 149 in bf16 with its matrix
-/// instructions (12.14 images/s, tests/golden/old_results/suite-2-cores). Old cores and shared ones do a tenth of that.
-const SPEED: (f64, f64) = (8.0, 80.0);
+/// Time of a job before its first iteration, on the CPU and on GPUs: libraries, MPI, weights, kernels.
+const START: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(15)];
 
-/// In 16 bits.
-const HALF_SPEED: (f64, f64) = (8.0, 160.0);
+/// Lowest and highest rate of a core, in 1e9 multiply-accumulates a second of a network's convolutions. Measured on two cores of
+/// servers: 69 in fp32 (5.65 images/s of ResNet50 in training, results/pytorch-cpu) and 149 in bf16 with matrix instructions
+/// (12.14 images/s, tests/golden/old_results/suite-2-cores); emulated, 2.0 in bf16 and 1.6 in fp16 (0.32 and 0.26 images/s).
+/// Old and shared cores reach a tenth.
+fn speed_of_core(dtype: Dtype, is_emulated: bool) -> (f64, f64) {
+    match dtype {
+        Dtype::Fp32 | Dtype::Tf32 => (8.0, 80.0),
+        _ if is_emulated => (0.5, 5.0),
+        Dtype::Fp16 | Dtype::Bf16 => (8.0, 160.0),
+    }
+}
 
-/// Of a job until its first iteration: libraries, MPI, weights.
-const START: Duration = Duration::from_secs(5);
+/// Returns true if a processor calculates in `dtype` without instructions for it. fp16 has them in few processors, and libtorch
+/// uses them for few operations.
+fn is_emulated(dtype: Dtype, environment: &LaunchEnvironment) -> bool {
+    dtype == Dtype::Fp16 || (dtype == Dtype::Bf16 && !environment.has_bf16)
+}
+
+/// The same of a GPU: from a V100 (384 images/s of ResNet50 in fp32, 834 in fp16: DLPerf's report of MXNet) and, in tf32, an A100
+/// (1022 images/s: NVIDIA DeepLearningExamples) to an H200 (1005, 4021 and 9489 images/s: results/h200).
+fn speed_of_gpu(dtype: Dtype) -> (f64, f64) {
+    match dtype {
+        Dtype::Fp32 => (4.7e3, 12.5e3),
+        Dtype::Tf32 => (12.5e3, 49e3),
+        Dtype::Fp16 | Dtype::Bf16 => (10e3, 116e3),
+    }
+}
 
 impl JobPlan {
     /// Memory of one of its ranks on the CPU.
@@ -116,28 +136,38 @@ pub fn lines<'a>(
         let available = available.map(|available| format!("; {} are available here", gigabytes(available)));
         format!("memory: about {} a rank{of_host}{}", gigabytes(of_rank), available.unwrap_or_default())
     });
-    let time = time(jobs, machine.environment.cores, cooldown).map(|(shortest, longest)| {
-        let (shortest, longest) = (roughly(shortest), roughly(longest));
-        format!(
-            "time: roughly {shortest} to {longest}, by the network's arithmetic on fast and slow cores; measured from the \
-             first iterations on"
-        )
+    let on_cpu = jobs.clone().filter(|job| job.cost.on_cpu.is_some());
+    let emulated = on_cpu.filter_map(|job| job.cost.dtype).find(|dtype| is_emulated(*dtype, machine.environment));
+    let emulation = emulated.map(|dtype| {
+        format!("warning: {dtype} is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32")
     });
-    memory.into_iter().chain(time).collect()
+    let time = time(jobs, machine.environment, cooldown).map(|(shortest, longest)| {
+        let (shortest, longest) = (roughly(shortest), roughly(longest));
+        let range = if shortest == longest { shortest } else { format!("{shortest} to {longest}") };
+        format!("time: about {range}, estimated from FLOPs; measured from the first iterations on")
+    });
+    memory.into_iter().chain(time).chain(emulation).collect()
 }
 
-/// The shortest and the longest time of jobs on hosts of so many cores; `None` where a job does not say what it does.
-fn time<'a>(jobs: impl Iterator<Item = &'a JobPlan>, cores: u32, cooldown: Duration) -> Option<(Duration, Duration)> {
+/// The shortest and the longest time of jobs, on the CPU of hosts like this one; `None` if the work of a job is unknown.
+fn time<'a>(
+    jobs: impl Iterator<Item = &'a JobPlan>,
+    environment: &LaunchEnvironment,
+    cooldown: Duration,
+) -> Option<(Duration, Duration)> {
     let (mut shortest, mut longest, mut count) = (Duration::ZERO, Duration::ZERO, 0);
     for job in jobs {
-        let (slow, fast) = match job.cost.on_cpu?.dtype {
-            Dtype::Fp32 | Dtype::Tf32 => SPEED,
-            Dtype::Fp16 | Dtype::Bf16 => HALF_SPEED,
+        let dtype = job.cost.dtype?;
+        let (start, (slow, fast), devices) = if job.cost.on_cpu.is_some() {
+            // Threads beyond the number of cores share them.
+            let share = f64::from(environment.cores) / f64::from(job.case.gpus_per_node);
+            let speed = speed_of_core(dtype, is_emulated(dtype, environment));
+            (START[0], speed, job.threads.map_or(share, |threads| share.min(f64::from(threads))))
+        } else {
+            (START[1], speed_of_gpu(dtype), 1.0)
         };
-        // Ranks that have more threads together than there are cores take turns.
-        let cores = f64::from(job.threads?).min(f64::from(cores) / f64::from(job.case.gpus_per_node));
-        shortest += START + Duration::try_from_secs_f64(job.cost.work / (fast * cores)).ok()?;
-        longest += START + Duration::try_from_secs_f64(job.cost.work / (slow * cores)).ok()?;
+        shortest += start + Duration::try_from_secs_f64(job.cost.work / (fast * devices)).ok()?;
+        longest += start + Duration::try_from_secs_f64(job.cost.work / (slow * devices)).ok()?;
         count += 1;
     }
     let pauses = cooldown * u32::saturating_sub(count, 1);
@@ -227,11 +257,11 @@ mod tests {
     fn ranks_that_share_cores_take_longer() {
         let times = |case: &str| {
             let jobs = [job(case, &train(8)), job(case, &train(8))];
-            time(jobs.iter(), 2, Duration::from_secs(30)).expect("threads are known")
+            time(jobs.iter(), &here(), Duration::from_secs(30)).expect("the work is known")
         };
         let (shortest, longest) = times("1n2g");
         assert!(
-            shortest >= 2 * START + Duration::from_secs(30) && longest > 4 * shortest / 2,
+            shortest >= 2 * START[0] + Duration::from_secs(30) && longest > 4 * shortest / 2,
             "{shortest:?} {longest:?}"
         );
         assert_eq!(times("1n1g"), (shortest, longest));
@@ -241,8 +271,10 @@ mod tests {
             [30.0, 100.0, 7200.0].map(|time| roughly(Duration::from_secs_f64(time))),
             ["30 s", "2 min", "2.0 h"]
         );
-        let unknown = JobPlan { threads: None, ..job("1n1g", &train(8)) };
-        assert_eq!(time([unknown].iter(), 2, Duration::ZERO), None);
+        let time_of = |job: JobPlan| time([job].iter(), &here(), Duration::ZERO);
+        let all_threads = JobPlan { threads: None, ..job("1n2g", &train(8)) };
+        assert_eq!(time_of(all_threads), time_of(job("1n2g", &train(8))));
+        assert_eq!(time_of(JobPlan { cost: JobCost::EQUAL, ..job("1n1g", &train(8)) }), None);
     }
 
     #[test]
@@ -256,9 +288,14 @@ mod tests {
         let lines = of_hosts("localhost:2", &jobs);
         assert_eq!(lines.len(), 2, "{lines:?}");
         expect!["memory: about 1.7 GB a rank, 3.4 GB for 2 on a host; 18.2 GB are available here"].assert_eq(&lines[0]);
-        assert!(lines[1].starts_with("time: roughly ") && lines[1].contains(" min, by the network's arithmetic"));
+        expect!["time: about 71 s to 10 min, estimated from FLOPs; measured from the first iterations on"].assert_eq(&lines[1]);
         let on_gpu = JobPlan { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
-        assert_eq!(of_hosts("localhost:2", &[on_gpu]), Vec::<String>::new());
+        expect!["time: about 15 s to 16 s, estimated from FLOPs; measured from the first iterations on"].assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
+        let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });
+        expect![[r#"
+            memory: about 1.3 GB a rank; 18.2 GB are available here
+            time: about 8 min to 82 min, estimated from FLOPs; measured from the first iterations on
+            warning: bf16 is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32"#]].assert_eq(&of_hosts("localhost:2", &[emulated]).join("\n"));
         // No case takes this machine, though it is among the hosts.
         assert!(!of_hosts("a:2,localhost:2", &jobs)[0].contains("available here"));
     }
