@@ -32,13 +32,23 @@ fi
 arguments+=(${profile[@]+"${profile[@]}"})
 
 "$root/scripts/setup.sh" --packages
-# In the repository, where cargo finds libtorch by .cargo/config.toml. While libtorch is loaded, cargo compiles what does
-# without; of that build only the progress is shown, for what it could not compile the next one does.
+# In the repository, where cargo finds libtorch by .cargo/config.toml.
 build() { (cd "$root" && cargo build --release "$@"); }
+# Replaces cargo's lines of crates by one for every 100; prints its other lines if $1 is 1.
+few_lines() {
+    awk -v others="$1" '
+        /^ +(Locking|Adding|Updating|Downloading|Downloaded|Compiling) / {
+            if (++crates % 100 == 0) { print "building: " crates " crates downloaded or compiled"; fflush() }
+            next
+        }
+        others { print; fflush() }'
+}
+echo "building ringmark and loading libtorch: about 8 minutes on 2 cores" >&2
 "$root/scripts/setup.sh" & libtorch=$!
-build --keep-going 2> >(grep --line-buffered -E '^ +(Updating|Downloading|Downloaded|Compiling) ' >&2) || true
+# Crates that need no libtorch are compiled while it is loaded; the second build reports what this one could not compile.
+build --keep-going 2> >(few_lines 0 >&2) || true
 wait "$libtorch"
-build
+build 2> >(few_lines 1 >&2)
 "$root/target/release/ringmark" sweep "${arguments[@]}"
 if [[ $extract == yes ]]; then
     "$root/target/release/ringmark" extract "$out"
