@@ -1,40 +1,79 @@
 //! What else hosts did while the run went on: too many threads, quotas, heat, memory, other processes, other machines.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::DeviceKind;
+use crate::host::host_list::compact;
 use crate::host::{HostUse, RankPlace};
 use crate::validity::observed::{Observed, RankSums};
 use crate::validity::subject::{name, percent, subjects, warning};
 use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, OTHER_LOAD, QUOTA, SHORTEST, STEAL};
 
-/// Hosts whose ranks have more threads than cores: who computes how long is then what the scheduler makes of it. Counts for
-/// a host what it may use, and for a machine of several hosts (containers) what all of them share.
-pub(super) fn crowded_hosts(seen: &Observed) -> BTreeMap<String, Warning> {
-    let crowded = |host: &HostUse| {
-        let RankSums { ranks, threads: own, .. } = seen.on_host(host);
-        let together = seen.on_machine(&host.machine).threads;
-        let (cores_of_ranks, cores) = (u64::from(host.cores_of_ranks), u64::from(host.cores));
-        let (what, threads, cores) = if own > cores_of_ranks {
-            ("", own, cores_of_ranks)
-        } else if together > cores {
-            (" and the hosts that share its machine", together, cores)
-        } else {
-            return None;
-        };
-        let fewer = match cores.saturating_mul(own) / threads / ranks.max(1) {
-            0 => String::new(),
-            fitting => format!(", or --threads {fitting}"),
-        };
-        let text = format!(
-            "the ranks of host {}{what} have {threads} threads and {cores} cores: they take turns, and who of them is slow \
-             cannot be told: choose fewer ranks{fewer}",
-            host.host
-        );
-        Some((host.host.clone(), warning(WarningKind::Oversubscribed, format!("host {}", host.host), text)))
+/// Threads of ranks and the cores that they share.
+#[derive(PartialEq)]
+struct Crowd {
+    /// True if they are those of all hosts of a machine: containers.
+    is_of_machine: bool,
+    threads: u64,
+    cores: u64,
+    /// Threads of a rank that would fit; 0 if even one does not.
+    fitting: u64,
+}
+
+/// Returns the threads and cores of a host whose ranks have more threads than cores: the scheduler then decides how long each
+/// computes. Counts for a host the cores that it may use, and for a machine of several hosts those that all of them share.
+fn crowd(host: &HostUse, seen: &Observed) -> Option<Crowd> {
+    let RankSums { ranks, threads: own, .. } = seen.on_host(host);
+    let together = seen.on_machine(&host.machine).threads;
+    let (cores_of_ranks, cores) = (u64::from(host.cores_of_ranks), u64::from(host.cores));
+    let (is_of_machine, threads, cores) = if own > cores_of_ranks {
+        (false, own, cores_of_ranks)
+    } else if together > cores {
+        (true, together, cores)
+    } else {
+        return None;
     };
-    seen.host_use.iter().filter_map(crowded).collect()
+    Some(Crowd { is_of_machine, threads, cores, fitting: cores.saturating_mul(own) / threads / ranks.max(1) })
+}
+
+/// Names of the hosts whose ranks have more threads than cores.
+pub(super) fn crowded_hosts<'a>(seen: &Observed<'a>) -> HashSet<&'a str> {
+    seen.host_use.iter().filter(|host| crowd(host, seen).is_some()).map(|host| host.host.as_str()).collect()
+}
+
+/// Warns of crowded hosts, once of all that are equally so.
+pub(super) fn crowds(seen: &Observed) -> Vec<Warning> {
+    let mut groups: Vec<(Crowd, Vec<&str>)> = Vec::new();
+    for host in seen.host_use {
+        let Some(crowd) = crowd(host, seen) else { continue };
+        match groups.iter_mut().find(|(other, _)| *other == crowd) {
+            Some((_, hosts)) => hosts.push(&host.host),
+            None => groups.push((crowd, vec![&host.host])),
+        }
+    }
+    let warn = |(Crowd { is_of_machine, threads, cores, fitting }, hosts): (Crowd, Vec<&str>)| {
+        let about = hosts_named(&hosts);
+        let whose = match (is_of_machine, hosts.len()) {
+            (true, 1) => format!("{about}, with those of hosts on the same machine,"),
+            (true, _) => format!("{about}, on one machine,"),
+            (false, 1) => about.clone(),
+            (false, _) => format!("each of the {about}"),
+        };
+        let fewer = if fitting == 0 { String::new() } else { format!(", or --threads {fitting}") };
+        let text = format!(
+            "the ranks of {whose} have {threads} threads on {cores} cores: which rank is slow is unknown; choose fewer \
+             ranks{fewer}"
+        );
+        warning(WarningKind::Oversubscribed, about, text)
+    };
+    groups.into_iter().map(warn).collect()
+}
+
+/// `host a`, or `hosts node[1-64]`.
+fn hosts_named(hosts: &[&str]) -> String {
+    let several = if hosts.len() == 1 { "" } else { "s" };
+    format!("host{several} {}", compact(hosts.iter().copied()))
 }
 
 pub(super) fn quotas(seen: &Observed) -> Vec<Warning> {
@@ -77,15 +116,15 @@ pub(super) fn heat(seen: &Observed) -> Vec<Warning> {
         );
         found.push(warning(WarningKind::Heat, name(place), text));
     }
-    for host in seen.host_use {
-        if let Some(events @ HEAT_EVENTS..) = host.heat_events {
-            let text = format!(
-                "the cores of host {} were slowed for heat {events} times: look at its cooling, or choose fewer threads",
-                host.host
-            );
-            found.push(warning(WarningKind::Heat, format!("host {}", host.host), text));
-        }
-    }
+    let events = |host: &HostUse| host.heat_events.unwrap_or(0) as f64;
+    let text = |about: &str, worst: &HostUse, most: &str| {
+        let of = if most.is_empty() { String::new() } else { format!(" ({})", worst.host) };
+        format!(
+            "the cores of {about} were slowed for heat {most}{} times{of}: check the cooling, or choose fewer threads",
+            events(worst)
+        )
+    };
+    found.extend(of_worst(WarningKind::Heat, seen.host_use.iter(), events, HEAT_EVENTS as f64, text));
     found
 }
 
@@ -155,30 +194,47 @@ pub(super) fn is_loaded(place: &RankPlace, seen: &Observed) -> bool {
 }
 
 pub(super) fn other_load(seen: &Observed) -> Vec<Warning> {
-    let warn = |machine: &HostUse| {
-        let cores = other_cores(machine, seen);
-        let share = cores / f64::from(machine.cores);
-        let text = format!(
-            "other processes took {} of host {}'s core time ({cores:.1} of {} cores): stop them, or repeat the run when they \
-             are done",
-            percent(share),
-            machine.host,
-            machine.cores
-        );
-        (share >= OTHER_LOAD).then(|| warning(WarningKind::OtherLoad, format!("host {}", machine.host), text))
+    let share = |machine: &HostUse| other_cores(machine, seen) / f64::from(machine.cores);
+    let text = |about: &str, worst: &HostUse, most: &str| {
+        format!(
+            "other processes took {most}{} of the core time of {about} ({}{:.1} of {} cores): stop them, or repeat the run when \
+             they are done",
+            percent(share(worst)),
+            if most.is_empty() { String::new() } else { format!("{}: ", worst.host) },
+            other_cores(worst, seen),
+            worst.cores
+        )
     };
-    machines(seen).filter_map(warn).collect()
+    of_worst(WarningKind::OtherLoad, machines(seen), share, OTHER_LOAD, text)
 }
 
 pub(super) fn steal(seen: &Observed) -> Vec<Warning> {
-    let warn = |machine: &HostUse| {
-        let text = format!(
-            "the hypervisor gave {} of host {}'s core time to other virtual machines: choose an instance with cores of its \
-             own, or repeat the run",
-            percent(stolen(machine)),
-            machine.host
-        );
-        (stolen(machine) >= STEAL).then(|| warning(WarningKind::Steal, format!("host {}", machine.host), text))
+    let text = |about: &str, worst: &HostUse, most: &str| {
+        let of = if most.is_empty() { String::new() } else { format!(" ({})", worst.host) };
+        format!(
+            "the hypervisor gave {most}{} of the core time of {about} to other virtual machines{of}: choose an instance with \
+             dedicated cores, or repeat the run",
+            percent(stolen(worst))
+        )
     };
-    machines(seen).filter_map(warn).collect()
+    of_worst(WarningKind::Steal, machines(seen), stolen, STEAL, text)
+}
+
+/// One warning of all `hosts` whose `share` is at least `limit`. `text` gets their names, the worst of them, and `up to ` if they
+/// are several.
+fn of_worst<'a>(
+    kind: WarningKind,
+    hosts: impl Iterator<Item = &'a HostUse>,
+    share: impl Fn(&HostUse) -> f64,
+    limit: f64,
+    text: impl Fn(&str, &HostUse, &str) -> String,
+) -> Vec<Warning> {
+    let found: Vec<&HostUse> = hosts.filter(|host| share(host) >= limit).collect();
+    let worst = found.iter().copied().max_by(|one, other| share(one).total_cmp(&share(other)));
+    let warn = |worst: &HostUse| {
+        let about = hosts_named(&found.iter().map(|host| host.host.as_str()).collect::<Vec<_>>());
+        let text = text(&about, worst, if found.len() > 1 { "up to " } else { "" });
+        warning(kind, about, text)
+    };
+    worst.map(warn).into_iter().collect()
 }

@@ -26,7 +26,7 @@ use crate::benchmark::train::RunRecord;
 use crate::benchmark::warning::Warning;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 
-use crate::validity::hosts::{crowded_hosts, heat, memory, other_load, quotas, steal};
+use crate::validity::hosts::{crowded_hosts, crowds, heat, memory, other_load, quotas, steal};
 use crate::validity::input_hosts::slow_hosts;
 use crate::validity::iterations::{drift, input, outliers, skipped, steps, taken_up, wall_clock};
 use crate::validity::observed::Observed;
@@ -42,7 +42,7 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     };
     let mut found = host_warnings(&seen);
     let crowded = crowded_hosts(&seen);
-    found.extend(slow_ranks(record, counted, &seen, |host| crowded.contains_key(host)));
+    found.extend(slow_ranks(record, counted, &seen, |host| crowded.contains(host)));
     let steps = steps(counted);
     found.extend(input(counted, &steps, end));
     found.extend(drift(&steps, end));
@@ -57,7 +57,7 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
 
 /// What is warned of whatever was measured: how the hosts were used.
 pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
-    let mut found: Vec<Warning> = crowded_hosts(seen).into_values().collect();
+    let mut found = crowds(seen);
     if seen.rank_use.len() == seen.ranks.len() {
         found.extend(quotas(seen));
         found.extend(heat(seen));
@@ -82,6 +82,8 @@ pub fn input_warnings(record: &InputRecord) -> Vec<Warning> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::benchmark::exchange::BackendChoice;
     use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
@@ -404,15 +406,13 @@ mod tests {
             &crowded,
             WarningKind::Oversubscribed,
             "host d",
-            "the ranks of host d have 2 threads and 1 cores: they take turns, and who of them is slow cannot be told: choose \
-             fewer ranks",
+            "the ranks of host d have 2 threads on 1 cores: which rank is slow is unknown; choose fewer ranks",
         );
         let mut threads = record(&[("a", 2)]);
         threads.header.ranks.iter_mut().for_each(|place| place.threads = 4);
         assert!(
             only(&threads).2.ends_with(
-                "have 8 threads and 4 cores: they take turns, and who of them is slow cannot be \
-             told: choose fewer ranks, or --threads 2"
+                "have 8 threads on 4 cores: which rank is slow is unknown; choose fewer ranks, or --threads 2"
             ),
             "{}",
             only(&threads).2
@@ -430,7 +430,7 @@ mod tests {
         let found = warnings(&containers, 10);
         assert!(found.iter().all(|warning| warning.kind == WarningKind::Oversubscribed), "{found:?}");
         assert!(
-            found[0].text.contains("host c and the hosts that share its machine have 6 threads and 4 cores"),
+            found[0].text.contains("the ranks of hosts c,d, on one machine, have 6 threads on 4 cores"),
             "{found:?}"
         );
         // The cores are not what a GPU computes on.
@@ -472,10 +472,10 @@ mod tests {
             (
                 WarningKind::OtherLoad,
                 "host d",
-                "other processes took 22.5 % of host d's core time (0.9 of 4 cores): stop them",
+                "other processes took 22.5 % of the core time of host d (0.9 of 4 cores): stop them",
                 |end| end.host_use[1].busy = Seconds(6.0 * 2.9),
             ),
-            (WarningKind::Steal, "host c", "the hypervisor gave 2.5 % of host c's core time", |end| {
+            (WarningKind::Steal, "host c", "the hypervisor gave 2.5 % of the core time of host c to other", |end| {
                 end.host_use[0].steal = Seconds(0.6)
             }),
             (
@@ -518,6 +518,25 @@ mod tests {
             change(end(&mut changed));
             expect(&changed, kind, about, text);
         }
+    }
+
+    #[test]
+    fn hosts_with_the_same_trouble_have_one_warning_with_the_worst_of_them() {
+        let names: Vec<String> = (1..=64).map(|host| format!("node{host:02}")).collect();
+        let hosts: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 2)).collect();
+        let found = |change: fn(&mut HostUse, f64)| {
+            let mut changed = record(&hosts);
+            for (number, host) in end(&mut changed).host_use.iter_mut().enumerate() {
+                change(host, number as f64 / 64.0);
+            }
+            let texts =
+                warnings(&changed, 10).into_iter().map(|warning| format!("{}: {}", warning.about, warning.text));
+            texts.collect::<Vec<_>>().join("\n")
+        };
+        expect!["hosts node[01-64]: other processes took up to 37.1 % of the core time of hosts node[01-64] (node64: 1.5 of 4 cores): stop them, or repeat the run when they are done"].assert_eq(&found(|host, share| host.busy = Seconds(6.0 * (2.5 + share))));
+        expect!["hosts node[01-64]: the hypervisor gave up to 8.3 % of the core time of hosts node[01-64] to other virtual machines (node64): choose an instance with dedicated cores, or repeat the run"].assert_eq(&found(|host, share| host.steal = Seconds(1.0 + share)));
+        expect!["hosts node[02-64]: the cores of hosts node[02-64] were slowed for heat up to 630 times (node64): check the cooling, or choose fewer threads"].assert_eq(&found(|host, share| host.heat_events = Some((share * 640.0) as u64)));
+        expect!["hosts node[01-64]: the ranks of each of the hosts node[01-64] have 2 threads on 1 cores: which rank is slow is unknown; choose fewer ranks"].assert_eq(&found(|host, _| host.cores_of_ranks = 1));
     }
 
     #[test]

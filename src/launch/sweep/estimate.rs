@@ -288,14 +288,17 @@ mod tests {
         let lines = of_hosts("localhost:2", &jobs);
         assert_eq!(lines.len(), 2, "{lines:?}");
         expect!["memory: about 1.7 GB a rank, 3.4 GB for 2 on a host; 18.2 GB are available here"].assert_eq(&lines[0]);
-        expect!["time: about 71 s to 10 min, estimated from FLOPs; measured from the first iterations on"].assert_eq(&lines[1]);
+        expect!["time: about 71 s to 10 min, estimated from FLOPs; measured from the first iterations on"]
+            .assert_eq(&lines[1]);
         let on_gpu = JobPlan { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
-        expect!["time: about 15 s to 16 s, estimated from FLOPs; measured from the first iterations on"].assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
+        expect!["time: about 15 s to 16 s, estimated from FLOPs; measured from the first iterations on"]
+            .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
         let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });
         expect![[r#"
             memory: about 1.3 GB a rank; 18.2 GB are available here
             time: about 8 min to 82 min, estimated from FLOPs; measured from the first iterations on
-            warning: bf16 is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32"#]].assert_eq(&of_hosts("localhost:2", &[emulated]).join("\n"));
+            warning: bf16 is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32"#]]
+        .assert_eq(&of_hosts("localhost:2", &[emulated]).join("\n"));
         // No case takes this machine, though it is among the hosts.
         assert!(!of_hosts("a:2,localhost:2", &jobs)[0].contains("available here"));
     }
