@@ -322,7 +322,7 @@ put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
     fi
     # -I: a torch on PYTHONPATH is none in this folder.
     "$VENV/bin/python" -I -m pip "${options[@]}" >&2 ||
-        fail "pip could not install it, see above; call scripts/setup.sh again when that is mended"
+        fail "pip could not install it, see above; fix this, then run scripts/setup.sh again"
     echo "$set $index" >"$STAMP"
 }
 

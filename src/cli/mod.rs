@@ -54,7 +54,7 @@ Examples:
 
 `ringmark COMMAND --help` has the examples of each command.";
 
-/// Benchmark of data-parallel training: how fast, how well does it scale, where is the rest lost.
+/// Benchmark of data-parallel training: speed, scaling, and where the time goes.
 #[derive(Debug, Parser)]
 #[command(name = "ringmark", version, about, after_help = EXAMPLES)]
 pub struct Cli {

@@ -100,7 +100,7 @@ fn gpus_are_seen_through_nvidia_smi_of_any_age() {
         let told = told(&found);
         for words in [
             "GPU 1: others use it: /usr/bin/python3 (process 4711, 70000 MiB)",
-            "GPU 1: its clock is held down: too hot (software slowdown) (1200 of 1980 MHz)",
+            "GPU 1: its clock is throttled: too hot (software slowdown) (1200 of 1980 MHz)",
             "GPU 1: 4 errors of its memory could not be corrected since the driver was loaded (ECC)",
         ] {
             assert!(told.contains(&words), "{words}: {told:?}");

@@ -129,7 +129,7 @@ fn the_doctor_names_the_gpu_that_is_wrong_and_its_host() {
         (
             "FAULTY_DEVICE=5 CLOCK_REASONS=0x40 CLOCK_MHZ=1200",
             0,
-            "GPU state: GPU 5: its clock is held down: too hot (hardware slowdown) (1200 of 1980 MHz)",
+            "GPU state: GPU 5: its clock is throttled: too hot (hardware slowdown) (1200 of 1980 MHz)",
         ),
         (
             "FAULTY_DEVICE=0 CLOCK_REASONS=0x0 CLOCK_MHZ=600",

@@ -101,7 +101,7 @@ impl ConfigFileOptions {
             others.all(|other| other != name) && filled_in.iter().all(|(other, _)| other != name)
         };
         let mut text = format!(
-            "# ringmark {command} --config {}\n#\n# What is typed beside --config counts more. Without hosts, it is for \
+            "# ringmark {command} --config {}\n#\n# Command-line options take precedence over this file. Without hosts, it is for \
              the machine that runs it.\n{COMMAND} = {}\n\n",
             shell_words::quote(&path.display().to_string()),
             value(command)

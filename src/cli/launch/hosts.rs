@@ -28,7 +28,7 @@ pub struct HostOptions {
     #[arg(long, value_name = "NAME", default_value = starter::MPIRUN, value_parser = PossibleValuesParser::new(starter::NAMES))]
     launcher: String,
     /// Hosts with their number of ranks, `a:8,b:8` or `node[01-64]:8`, or without, `a,b`: as many as each has GPUs, or else
-    /// cores, by its own word over ssh. A case takes the first of them
+    /// cores, detected over ssh. A case takes the first of them
     /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
     /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs; with
     /// --launcher gridengine the job's hosts, each with as many ranks as it has slots there]
@@ -107,7 +107,7 @@ pub struct LaunchOptions {
     #[arg(long, value_name = "SECONDS", value_parser = number(1..=31_536_000_u64))]
     timeout: Option<u64>,
     /// End a run in which no rank makes progress for so long (three times as long at the start), and name the rank that
-    /// hangs; from 6, or 0 to wait for ever
+    /// hangs; from 6, or 0 to wait indefinitely
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = stall_timeout)]
     stall_timeout: u64,
     /// Print every command and start nothing
@@ -154,7 +154,7 @@ impl LaunchOptions {
 fn stall_timeout(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(seconds @ (0 | 6..=31_536_000)) => Ok(seconds),
-        _ => Err("choose 6 to 31536000 seconds, or 0 to wait for ever".to_owned()),
+        _ => Err("choose 6 to 31536000 seconds, or 0 to wait indefinitely".to_owned()),
     }
 }
 

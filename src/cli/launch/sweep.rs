@@ -104,7 +104,7 @@ pub struct SweepOptions {
     /// they fit the hosts]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
     suite: Option<String>,
-    /// Kv-stores, instead of --kv-store: each runs with every network, precision, batch size and case; 1n1g runs for ring alone
+    /// Kv-stores, instead of --kv-store: each runs with every network, precision, batch size and case; 1n1g runs once and is the baseline of all
     /// where ring is one of them, as the base of all
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "kv-store")]
     #[arg(value_parser = keyword::<KvStore>())]

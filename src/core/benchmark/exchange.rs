@@ -97,7 +97,7 @@ config_options! {
             "Longest chunk that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once")
             .range(0u32..=1_000_000).aliases(&["piece-kb"]),
         /// Longest bucket at the end of backward in MB (1e6 bytes of fp32): nothing is left to hide its exchange behind.
-        /// 0 leaves the last bucket as long as it comes.
+        /// 0 disables the limit.
         #[serde(default)]
         tail_mb: f64 = 1.0 => option("tail-mb", "MB",
             "Longest bucket at the end of backward in MB: its exchange cannot be hidden; 0 leaves it as long as it \

@@ -41,7 +41,7 @@ pub const OF_LAUNCHER: &[Habit] = habits![
     "--partition" | "--account" | "--qos" | "--gres" => "sbatch takes it: scripts/slurm.sbatch is a script to start from",
     "--start-timeout" | "--stall-check-warning-time-seconds" | "--stall-check-shutdown-time-seconds"
         => "`--stall-timeout SECONDS` ends a run without progress and names the rank that hangs",
-    "--no-stall-check" => "`--stall-timeout 0` waits for ever",
+    "--no-stall-check" => "`--stall-timeout 0` waits indefinitely",
     "--timeline-filename" => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` leaves Horovod's timeline beside the record",
     "--output-filename" | "--log-dir" | "--log_dir" => "`--out FOLDER` is for logs and records",
     "--kv-store" | "--kvstore" => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` says where gradients are summed and weights updated",

@@ -624,7 +624,7 @@ mod tests {
             &with_outliers(3, 3.0),
             WarningKind::Outliers,
             "the run",
-            "3 of 50 iterations took up to 3.0 times the median step, and 10.7 % of the run's time beyond their due: ",
+            "3 of 50 iterations took up to 3.0 times the median step, and 10.7 % of the run's time in addition: ",
         );
         assert_eq!(warnings(&with_outliers(3, 1.2), 10), []);
     }

@@ -117,7 +117,7 @@ impl LearningConfig {
         ];
         let typed = by_epochs.iter().find(|(_, value)| !value.is_empty());
         if let Some((name, value)) = typed.filter(|_| !data.are_read()) {
-            bail!("--{name} {value} goes by epochs of images that are read: add --data FILE");
+            bail!("--{name} {value} needs epochs of images: add --data FILE");
         }
         let is_default = |factor: f64| factor == LearningConfig::default().factor;
         ensure!(
@@ -263,7 +263,7 @@ mod tests {
         let epochs = LearningConfig { epochs: Some(3), ..LearningConfig::default() };
         epochs.check(&data, &ring).expect("data are read");
         let error = epochs.check(&DataFiles::default(), &ring).expect_err("synthetic").to_string();
-        assert_eq!(error, "--epochs 3 goes by epochs of images that are read: add --data FILE");
+        assert_eq!(error, "--epochs 3 needs epochs of images: add --data FILE");
         let servers = KvStoreConfig { kv_store: "dist_sync".parse().expect("a kv-store"), servers: Some(1), ..ring };
         assert!(epochs.check(&data, &servers).expect_err("servers").to_string().starts_with("--epochs 3 with servers"));
         for text in ["30,30", "0", "a", ""] {

@@ -124,7 +124,7 @@ fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
         _ => String::new(),
     };
     for (_, reason, fix) in SLOW_REASONS.iter().filter(|(bit, ..)| reasons & bit != 0) {
-        faults.push((format!("its clock is held down: {reason}{clocks}"), (*fix).to_owned()));
+        faults.push((format!("its clock is throttled: {reason}{clocks}"), (*fix).to_owned()));
     }
     if let (Some(set), Some(default)) = (gpu.clock_set, gpu.clock_default)
         && set < default
@@ -254,7 +254,7 @@ mod tests {
                 gpu.processes.push("python3 (process 7, 900 MiB)".to_owned());
             }),
             ("GPU 1: 40.0 GB of 85.5 GB are taken, by nobody", |gpu| gpu.memory_used = Some(Bytes(40_000_000_000))),
-            ("GPU 1: its clock is held down: hardware slowdown (345 of 1980 MHz)", |gpu| gpu.slow_reasons = Some(0x8)),
+            ("GPU 1: its clock is throttled: hardware slowdown (345 of 1980 MHz)", |gpu| gpu.slow_reasons = Some(0x8)),
             ("too hot (software slowdown)", |gpu| gpu.slow_reasons = Some(0x20)),
             ("too hot (hardware slowdown)", |gpu| gpu.slow_reasons = Some(0x40)),
             ("power brake", |gpu| gpu.slow_reasons = Some(0x80)),

@@ -255,7 +255,7 @@ impl Resumable for TrainSweep {
         let is_shared = |kv_store: &KvStore| axes.cases.iter().any(|case| axes.is_left_to_ring(*kv_store, *case));
         if axes.kv_stores.iter().any(is_shared) {
             lines.push(
-                "1n1g runs for ring alone: one rank exchanges nothing, and is the base of every kv-store".to_owned(),
+                "1n1g is measured once, with ring, and is the baseline of all kv-stores".to_owned(),
             );
         }
         if self.ddp_suite {
