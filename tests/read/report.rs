@@ -15,6 +15,8 @@ use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::dimension::{BackendName, Bytes, GigabytesPerSecond, Model, Phase, Seconds};
 use ringmark_core::host::{HostUse, RankUse};
+use ringmark_core::trace::clock::{ClockMethod, ClockReading, RankClock};
+use ringmark_core::trace::{Lane, RankTrace, Span, Timeline, chrome};
 use ringmark_core::untrusted_text::is_unprintable;
 use serde_json::Value;
 
@@ -668,6 +670,74 @@ fn blocks_stand_side_by_side_on_a_desk_and_one_below_the_other_on_a_phone() {
         assert_eq!((&frame["pairs"], &frame["beside"]), (&pairs, &beside.into()), "{name:?}: {frame}");
         assert_eq!((&frame["width"], &frame["room"]), (&name.1.into(), &name.1.into()), "{name:?}: {frame}");
         assert_eq!(frame["clipped"], serde_json::json!([]), "{name:?}");
+    }
+}
+
+#[test]
+fn two_cases_are_printed_on_few_pages() {
+    let Some(browser) = Browser::find() else { return };
+    fs::write(browser.folder.path().join("page.html"), page(&committed("cpu-2-cores"))).expect("written");
+    let pages = browser.printed_pages("page.html");
+    assert!((2..=5).contains(&pages), "{pages} pages");
+}
+
+/// Two cases, of which the larger has a trace of two ranks.
+fn traced_folder() -> Folder {
+    let folder = small_folder();
+    let reading = ClockReading { at_ns: 0, ahead_ns: 0, residual_ns: 0 };
+    let rank = |rank: u32| {
+        let span = |lane, name: &str, begin_ns: i64, end_ns: i64, bucket| Span {
+            lane,
+            name: name.to_owned(),
+            iteration: 3,
+            begin_ns,
+            length_ns: end_ns - begin_ns,
+            layer: None,
+            bucket,
+        };
+        let spans = vec![
+            span(Lane::Step, "forward", 0, 4_000_000, None),
+            span(Lane::Step, "backward", 4_000_000, 7_000_000, None),
+            span(Lane::Step, "exposed all-reduce", 7_000_000, 9_000_000, None),
+            span(Lane::Step, "optimizer", 9_000_000, 10_000_000, None),
+            span(Lane::Exchange, "all-reduce", 5_000_000, 9_000_000, Some(0)),
+            span(Lane::Bucket(0), "bucket 0", 5_000_000, 9_000_000, Some(0)),
+        ];
+        let clock = RankClock { method: ClockMethod::SameHost, first: reading, last: reading };
+        RankTrace { rank, host: "a".to_owned(), clock, spans, gradients: Vec::new() }
+    };
+    let timeline = Timeline {
+        title: String::new(),
+        began_unix_seconds: 0.0,
+        kv_store: Some(KvStore::Ring),
+        exchange: "mpi".to_owned(),
+        arrays: Vec::new(),
+        ranks: vec![rank(0), rank(1)],
+    };
+    let mut trace = Vec::new();
+    chrome::write(&timeline, &mut trace).expect("memory takes it");
+    folder.write("1n2g/rn50_b4_fp32_1.trace.json", trace);
+    folder
+}
+
+/// Reports the size of a frame's drawing of a traced iteration, and of the smallest type in it, both in pixels of the screen.
+const TRACE_SIZES: &str = "(frame) => { const page = frame.contentDocument, svg = page.querySelector('.zoom figure > svg'); \
+    const width = svg.getBoundingClientRect().width, scale = width / svg.viewBox.baseVal.width; \
+    const sizes = [...svg.querySelectorAll('text')].map((text) => scale * parseFloat(frame.contentWindow.getComputedStyle(text).fontSize)); \
+    const main = page.querySelector('main').getBoundingClientRect().width; \
+    return { page: page.documentElement.scrollWidth, drawing: width / main, type: Math.min(...sizes) }; }";
+
+#[test]
+fn a_traced_iteration_is_as_wide_as_the_page_and_its_type_is_legible() {
+    let Some(browser) = Browser::find() else { return };
+    fs::write(browser.folder.path().join("page.html"), page(&traced_folder().path())).expect("written");
+    let widths = [("page.html", DESKTOP), ("page.html", PHONE)];
+    browser.frames("frames.html", &widths, TRACE_SIZES);
+    let said = browser.said("frames.html", DESKTOP + PHONE);
+    for (frame, (_, width)) in said.as_array().expect("a list").iter().zip(widths) {
+        assert_eq!(frame["page"], width, "the page is wider than its screen: {frame}");
+        assert!(frame["type"].as_f64().is_some_and(|size| size >= 11.0), "{width}: {frame}");
+        assert!(frame["drawing"].as_f64().is_some_and(|share| share >= 0.99), "{width}: {frame}");
     }
 }
 

@@ -77,6 +77,14 @@ impl Browser {
         picture
     }
 
+    /// Number of A4 pages on which a page is printed.
+    pub fn printed_pages(&self, name: &str) -> usize {
+        let file = self.folder.path().join("printed.pdf");
+        self.run(&[&format!("--print-to-pdf={}", file.display()), "--no-pdf-header-footer"], name, 1280);
+        let text = String::from_utf8_lossy(&fs::read(file).expect("a PDF")).replace("/Type/", "/Type /");
+        text.matches("/Type /Page").count() - text.matches("/Type /Pages").count()
+    }
+
     /// One at a time: it takes more than a core.
     fn run(&self, words: &[&str], page: &str, width: u32) -> Output {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

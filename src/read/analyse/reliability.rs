@@ -91,6 +91,26 @@ impl fmt::Display for ReliabilityWarning {
     }
 }
 
+/// The gravest cause of all warnings, in a few words; `None` without a warning.
+pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
+    use ReliabilityKind::{
+        Fault, ImpossibleEfficiency, OtherLoad, QuickProfile, SharedCores, Spread, Unknown, UnreliableBase,
+    };
+    // What explains the others comes first.
+    let order = [
+        (Fault, "injected fault"),
+        (OtherLoad, "busy machine"),
+        (QuickProfile, "quick profile"),
+        (SharedCores, "oversubscribed cores"),
+        (Spread, "runs differ too much"),
+        (ImpossibleEfficiency, "impossible efficiency"),
+        (UnreliableBase, "unreliable base"),
+    ];
+    let known = order.into_iter().find(|(kind, _)| warnings.iter().any(|warning| warning.kind == *kind));
+    let unknown = || warnings.iter().find(|warning| warning.kind == Unknown).map(|warning| warning.reason.as_str());
+    known.map(|(_, text)| text).or_else(unknown)
+}
+
 /// Sentences about figures, one for each kind of warning, then the command that repeats all of them.
 pub fn sentences(warnings: &[ReliabilityWarning]) -> Vec<String> {
     reasons(warnings).into_iter().chain(repetition(warnings)).collect()
@@ -105,27 +125,31 @@ pub fn reasons(warnings: &[ReliabilityWarning]) -> Vec<String> {
         }
     }
     // A base with a warning of its own needs no other.
-    let is_named = |case: Case| warnings.iter().any(|it| it.subject.as_deref() == Some(&case.to_string()));
     let is_said = |warning: &&ReliabilityWarning| {
-        warning.kind == ReliabilityKind::UnreliableBase
-            && warning.repeat.as_ref().is_some_and(|(base, _)| is_named(*base))
+        let (ReliabilityKind::UnreliableBase, Some((base, _))) = (warning.kind, &warning.repeat) else { return false };
+        // The base is in the same table as the case.
+        let table = warning.subject.as_deref().and_then(|subject| subject.rsplit_once(": "));
+        let base = table.map_or_else(|| base.to_string(), |(table, _)| format!("{table}: {base}"));
+        warnings.iter().any(|other| other.subject.as_deref() == Some(&base))
     };
     let of_kind = |kind: ReliabilityKind| warnings.iter().filter(move |it| it.kind == kind).filter(|it| !is_said(it));
     kinds.iter().flat_map(|kind| sentence(&of_kind(*kind).collect::<Vec<_>>())).collect()
 }
 
 /// What to repeat; `None` if no warning asks for it.
-fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
-    let mut repeated: Vec<(Case, Option<String>)> = Vec::new();
-    for repeat in warnings.iter().filter_map(|warning| warning.repeat.clone()) {
-        if !repeated.contains(&repeat) {
-            repeated.push(repeat);
+pub fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
+    let repeats: Vec<&(Case, Option<String>)> = warnings.iter().filter_map(|warning| warning.repeat.as_ref()).collect();
+    // Runs of bandwidth have no command.
+    let command = &repeats.iter().find(|(_, command)| command.is_some()).or(repeats.first())?.1;
+    let mut cases: Vec<String> = Vec::new();
+    for case in repeats.iter().filter(|(_, own)| own == command).map(|(case, _)| case.to_string()) {
+        if !cases.contains(&case) {
+            cases.push(case);
         }
     }
-    let (_, command) = repeated.first()?;
     let is_busy = warnings.iter().any(|warning| warning.kind == ReliabilityKind::OtherLoad);
     let first = if is_busy { "stop other programs, then repeat" } else { "repeat" };
-    let cases = repeated.iter().map(|(case, _)| case.to_string()).collect::<Vec<_>>().join(",");
+    let cases = cases.join(",");
     Some(match command {
         Some(command) => format!("{first}: {command} --repeat {cases}"),
         None => format!("{first} {cases}"),
@@ -291,6 +315,10 @@ mod tests {
                 "stop other programs, then repeat: ringmark sweep --resume --repeat 1n1g,1n2g",
             ]
         );
+        assert_eq!(cause(&warnings), Some("busy machine"));
+        let of_table: Vec<ReliabilityWarning> = warnings.iter().map(|warning| warning.to("fp32")).collect();
+        assert_eq!(reasons(&of_table).len(), 2, "the base of a table is named in it: {of_table:?}");
+        assert_eq!(cause(&[]), None);
         // A base without a warning of its own is named.
         let of_base = [to_base(Case::SINGLE, &asked).to(cases[1])];
         let expected = ["1n2g: its base 1n1g is unreliable", "repeat: ringmark sweep --resume --repeat 1n1g"];

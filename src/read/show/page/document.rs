@@ -104,7 +104,7 @@ impl Trust {
     pub fn text(self) -> &'static str {
         match self {
             Trust::Sound => "Sound",
-            Trust::WithCare => "With care",
+            Trust::WithCare => "Use with caution",
             Trust::Unreliable => "Unreliable",
         }
     }
@@ -113,10 +113,12 @@ impl Trust {
 /// Sentences of one sort.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Findings {
-    /// `Warnings of laptop`.
+    /// `Warnings: laptop`.
     pub title: String,
-    /// One each.
+    /// One for each reason.
     pub lines: Vec<String>,
+    /// The remedy for all of them.
+    pub fix: Option<String>,
     /// Whether figures are missing for them.
     pub is_grave: bool,
 }
@@ -156,6 +158,8 @@ pub struct Block {
     pub title: String,
     /// What has to be known of it; may be empty.
     pub note: String,
+    /// Line above the charts, never folded; may be empty.
+    pub remark: String,
     /// How its charts are read, where they are shown; may be empty.
     pub reading: String,
     /// Rows of charts; those of a row are side by side where there is space.
@@ -172,6 +176,7 @@ impl Block {
         Block {
             title: title.into(),
             note: note.into(),
+            remark: String::new(),
             reading: String::new(),
             charts: Vec::new(),
             table: None,

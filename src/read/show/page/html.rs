@@ -28,9 +28,6 @@ const SHORT: usize = 36;
 /// Sections up to which the contents are open.
 const MANY: usize = 8;
 
-/// Lines up to which findings are open.
-const FEW: usize = 12;
-
 /// The whole page.
 pub fn html(document: &Document) -> String {
     let page = html! {
@@ -122,9 +119,10 @@ fn headline(headline: &Headline) -> Markup {
 fn findings(findings: &Findings) -> Markup {
     let class = if findings.is_grave { "findings grave" } else { "findings" };
     html! {
-        details class=(class) open[findings.lines.len() <= FEW] {
+        details class=(class) {
             summary { (findings.title) " (" (findings.lines.len()) ")" }
             ul { @for line in &findings.lines { li { (line) } } }
+            @if let Some(fix) = &findings.fix { p { (fix) } }
         }
     }
 }
@@ -175,6 +173,7 @@ fn block(id: &str, block: &Block, place: Place) -> Markup {
     html! {
         article id=(id) class=[place.class()] {
             h3 { (block.title) }
+            @if !block.remark.is_empty() { p class="note" { (block.remark) } }
             @if notes().next().is_some() {
                 details class="reading" {
                     summary { "How to read" }

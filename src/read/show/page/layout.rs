@@ -129,7 +129,15 @@ mod tests {
     fn chart() -> Chart {
         let end = || ("step".to_owned(), 1.0);
         let [title, description, axis] = [const { String::new() }; 3];
-        Chart::Waterfall(Waterfall { title, description, axis, from: end(), parts: Vec::new(), to: end() })
+        Chart::Waterfall(Waterfall {
+            title,
+            description,
+            axis,
+            from: end(),
+            parts: Vec::new(),
+            to: end(),
+            is_doubtful: false,
+        })
     }
 
     fn table(columns: usize, rows: usize) -> Table {

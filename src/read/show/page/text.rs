@@ -13,7 +13,7 @@ pub fn text(document: &Document, medium: Medium) -> String {
     text.push(Paragraph::Links(document.links.iter().map(link).collect()));
     for findings in &document.findings {
         let title = Paragraph::Name(findings.title.clone(), String::new());
-        text.extend([title, Paragraph::Items(findings.lines.clone())]);
+        text.extend([title, Paragraph::Items(findings.lines.iter().chain(&findings.fix).cloned().collect())]);
     }
     for section in &document.sections {
         text.extend([Paragraph::Chapter(section.title.clone()), Paragraph::Text(section.note.clone())]);
@@ -38,7 +38,8 @@ fn figure(figure: &Figure) -> String {
 }
 
 fn block(block: &Block) -> Vec<Paragraph> {
-    let mut text = vec![Paragraph::Subchapter(block.title.clone()), Paragraph::Text(block.note.clone())];
+    let notes = [&block.note, &block.remark].map(|note| Paragraph::Text(note.clone()));
+    let mut text: Vec<Paragraph> = [Paragraph::Subchapter(block.title.clone())].into_iter().chain(notes).collect();
     text.extend(block.table.clone().map(Paragraph::Table));
     text.extend((!block.lines.is_empty()).then(|| Paragraph::Code(block.lines.clone())));
     text

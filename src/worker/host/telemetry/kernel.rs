@@ -11,7 +11,6 @@ use crate::host::telemetry::reading::{Reading, Source, Value};
 
 /// Of this host.
 pub struct Kernel {
-    cores: f64,
     /// Each with its name and the files of what it sent and received, in units of so many bytes.
     cards: Vec<Card>,
 }
@@ -27,11 +26,9 @@ struct Card {
 impl Kernel {
     /// Looks for the network cards.
     pub fn new() -> Kernel {
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let cores = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
         let sys = Path::new("/sys/class");
         let cards = ethernet(&sys.join("net")).into_iter().chain(infiniband(&sys.join("infiniband")));
-        Kernel { cores: cores.max(1) as f64, cards: cards.collect() }
+        Kernel { cards: cards.collect() }
     }
 }
 
@@ -97,8 +94,9 @@ impl Source for Kernel {
         if let Some(clock) = clock_mhz() {
             add(Quantity::Clock, "cores", Value::Now(clock));
         }
-        let busy: f64 = core_times(&first_line("/proc/stat"))[..3].iter().sum();
-        add(Quantity::Utilization, "cores", Value::Total(busy / self.cores));
+        let times = core_times(&first_line("/proc/stat"));
+        let (part, whole) = (times[..3].iter().sum(), times.iter().sum());
+        add(Quantity::Utilization, "cores", Value::Share { part, whole });
         let [all, available] = ["MemTotal:", "MemAvailable:"].map(|key| proc_kilobytes("/proc/meminfo", key));
         add(Quantity::Memory, "host", Value::Now(all.saturating_sub(available) as f64 * 1024.0));
         let pressures = [
@@ -150,7 +148,7 @@ mod tests {
             fs::create_dir_all(folder.path().join("net").join(name)).expect("a folder");
         }
         let all = ethernet(&folder.path().join("net")).into_iter().chain(infiniband(&folder.path().join("infiniband")));
-        let mut kernel = Kernel { cores: 1.0, cards: all.collect() };
+        let mut kernel = Kernel { cards: all.collect() };
         let names: Vec<&str> = kernel.cards.iter().map(|card| card.name.as_str()).collect();
         assert_eq!(names, ["eth0", "mlx5_0 port 1"]);
         let mut readings = Vec::new();

@@ -21,6 +21,9 @@ pub enum Value {
     Total(f64),
     /// The same in joules, whose rate is power.
     Joules(f64),
+    /// Two sums of one snapshot, of which the first is a part of the second: its share since the last reading is wanted. A
+    /// clock beside the counter would be wrong by the time that the thread waits for a core between the two.
+    Share { part: f64, whole: f64 },
 }
 
 /// Something that can be read again and again.

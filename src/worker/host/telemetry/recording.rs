@@ -39,6 +39,8 @@ impl Recording {
             let value = match value {
                 Value::Now(value) => Some(value),
                 Value::Total(total) => self.rate(&key, total, at).map(|(_, rate)| rate),
+                // The kernel's times of waiting for disks may go back, and the whole with them.
+                Value::Share { part, whole } => self.rate(&key, part, Seconds(whole)).map(|(_, share)| share.min(1.0)),
                 Value::Joules(total) => self.rate(&key, total, at).map(|(joules, rate)| {
                     *self.energy.entry(key.1.clone()).or_default() += joules;
                     rate
@@ -122,6 +124,17 @@ mod tests {
         assert_eq!(named(Quantity::Clock), [("cores", vec![None, None, Some(2000.0), None])]);
         assert_eq!(read.energy, [Energy { of: "package-0".to_owned(), joules: 150.0 }]);
         assert_eq!(read.iteration, [0, 3, 6, 9]);
+    }
+
+    #[test]
+    fn a_share_needs_no_clock_and_is_never_above_the_whole() {
+        let mut recording = Recording::default();
+        // The readings are late, each by more than the one before it.
+        for (at, part, whole) in [(0.0, 10.0, 20.0), (0.6, 11.0, 22.0), (2.9, 13.0, 26.0), (3.0, 15.0, 27.0)] {
+            let share = reading(Quantity::Utilization, "cores", Value::Share { part, whole });
+            recording.add(Seconds(at), 1, vec![share]);
+        }
+        assert_eq!(recording.telemetry().series[0].values, [None, Some(0.5), Some(0.5), Some(1.0)]);
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl BarChart {
                 @if has_value { text class="middle" x=(px(x)) y=(px(frame.bottom - foot - 7.0)) { (value) } }
                 @if let Some(ideal) = bar.ideal {
                     @let at = y.at(ideal);
-                    path class={ "ideal across " (series_class(series)) } d=(path([(x - width / 2.0 - 5.0, at), (x + width / 2.0 + 5.0, at)])) {}
+                    path class={ "ideal across " (run_class(series, bar)) } d=(path([(x - width / 2.0 - 5.0, at), (x + width / 2.0 + 5.0, at)])) {}
                 }
             }
             @for (index, (value, tip)) in runs {
@@ -223,7 +223,7 @@ mod tests {
             across: "case".to_owned(),
             cases: ["1n1g", "1n2g"].map(|case| (case.to_owned(), "ranks".to_owned())).into(),
             series: series.collect(),
-            ideal_name: "without loss",
+            ideal_name: "ideal",
         }
     }
 

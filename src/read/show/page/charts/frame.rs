@@ -177,6 +177,11 @@ pub fn doubtful_entry() -> KeyEntry {
     (area_sample("doubtful"), "unreliable".to_owned())
 }
 
+/// Of bars of parts that are unreliable.
+pub fn pale_entry() -> KeyEntry {
+    (area_sample("compute pale"), "unreliable".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -60,6 +60,14 @@ impl Axis {
     pub fn new(name: impl Into<String>, kind: ScaleKind) -> Axis {
         Axis { name: name.into(), kind, marks: Vec::new() }
     }
+
+    /// Returns the name, marked if equal distances are equal factors.
+    fn label(&self) -> String {
+        match self.kind {
+            ScaleKind::Linear => self.name.clone(),
+            ScaleKind::Logarithmic => format!("{} (log)", self.name),
+        }
+    }
 }
 
 /// One line.
@@ -178,8 +186,8 @@ impl LineChart {
                     title { (shade.tip) }
                 }
             }
-            (frame.values(&y, &self.y.name, number))
-            (frame.marks(&marks, &self.x.name))
+            (frame.values(&y, &self.y.label(), number))
+            (frame.marks(&marks, &self.x.label()))
             @for series in &self.series {
                 @if !series.ideal.is_empty() {
                     path class={ "ideal " (class(series)) } d=(path(series.ideal.iter().map(|(at, value)| (x.at(*at), y.at(*value))))) {}
@@ -264,7 +272,7 @@ mod tests {
                 is_reference: false,
             }],
             y_ends: [None; 2],
-            ideal_name: "without loss",
+            ideal_name: "ideal",
             shades: vec![Shade { ends: [0.0, f64::INFINITY], tip: "<s>".to_owned() }],
             shade_name: "in cache",
             are_named_at_their_ends: false,
@@ -277,6 +285,12 @@ mod tests {
             let drawn = chart(points).drawing().figure().into_string();
             assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");
         }
+    }
+
+    #[test]
+    fn a_logarithmic_axis_is_labelled_as_one() {
+        let drawn = chart(&[(1.0, 2.0), (2.0, 3.0)]).drawing().figure().into_string();
+        assert!(drawn.contains(">ranks (log)<") && drawn.contains(">images/s<"), "{drawn}");
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Chart {
         match self {
             Chart::Lines(_) | Chart::Bars(_) => "charts",
             Chart::Timeline(_) => "charts small",
-            Chart::Spans(_) => "charts wide",
+            Chart::Spans(_) => "charts full",
             Chart::Stack(_) | Chart::Ranks(_) | Chart::Waterfall(_) => "charts large",
         }
     }

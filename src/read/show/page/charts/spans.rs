@@ -5,6 +5,8 @@ use maud::{Markup, html};
 use crate::read::show::page::charts::frame::{Drawing, Frame, area_entries, px};
 use crate::read::show::page::charts::scale::Scale;
 
+/// Width of the drawing: that of the page, where a unit is a pixel. Narrower screens scroll it.
+const WIDTH: f64 = 1184.0;
 /// Height of a lane, and of what is drawn in it.
 const LANE: f64 = 15.0;
 const BAR: f64 = 11.0;
@@ -60,8 +62,8 @@ impl SpanChart {
     /// The drawing, with a sample of every kind.
     pub fn drawing(&self) -> Drawing<'_> {
         let lanes: usize = self.rows.iter().map(|row| row.lanes.len()).sum();
-        let height = 10.0 + lanes as f64 * LANE + self.rows.len() as f64 * GAP + 40.0;
-        let frame = Frame::new(960.0, height, [78.0, 12.0, 6.0, 40.0]);
+        let height = 18.0 + lanes as f64 * LANE + self.rows.len() as f64 * GAP + 40.0;
+        let frame = Frame::new(WIDTH, height, [78.0, 12.0, 6.0, 40.0]);
         let x = Scale::linear([0.0, self.end], [Some(0.0), Some(self.end)], frame.across());
         let mut top = frame.top;
         let mut next = |space: f64| {

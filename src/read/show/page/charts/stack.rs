@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{Drawing, Frame, area_entries, px};
+use crate::read::show::page::charts::frame::{Drawing, Frame, area_entries, pale_entry, px};
 use crate::read::show::page::charts::scale::Scale;
 use crate::read::show::page::charts::style::colour;
 use crate::read::show::table::Style;
@@ -49,6 +49,8 @@ pub struct StackBar {
     pub total: String,
     /// One a part, not below 0, with what is shown at each.
     pub values: Vec<(f64, String)>,
+    /// True if it is unreliable: pale.
+    pub is_doubtful: bool,
 }
 
 impl StackBar {
@@ -91,7 +93,8 @@ impl StackChart {
                 }
             }
         };
-        let key = area_entries(&self.parts);
+        let is_doubtful = self.groups.iter().flat_map(|group| &group.bars).any(|bar| bar.is_doubtful);
+        let key = area_entries(&self.parts).into_iter().chain(is_doubtful.then(pale_entry)).collect();
         Drawing { title: &self.title, description: &self.description, key, frame, content }
     }
 
@@ -112,12 +115,12 @@ impl StackChart {
         html! {
             text class="label end" x=(px(x.at(0.0) - 8.0)) y=(px(top + 15.0)) { (bar.label) }
             @for (class, value, tip, left, width) in segments {
-                g {
+                g class=[bar.is_doubtful.then_some("unreliable")] {
                     title { (tip) }
                     rect class={ "area " (class) } x=(px(left)) y=(px(top)) width=(px(width.max(0.5))) height=(px(BAR)) {}
                     @if class == "waiting" { rect class="hatch" x=(px(left)) y=(px(top)) width=(px(width)) height=(px(BAR)) {} }
                     @if width > LABELLED {
-                        text class={ "inside " (class) } x=(px(left + width / 2.0)) y=(px(top + 14.5)) { (short(value)) }
+                        text class={ "inside " (if bar.is_doubtful { "pale" } else { class }) } x=(px(left + width / 2.0)) y=(px(top + 14.5)) { (short(value)) }
                     }
                 }
             }
@@ -150,6 +153,7 @@ mod tests {
                 (-1.0, "c".to_owned()),
                 (25.0, "d".to_owned()),
             ],
+            is_doubtful: false,
         };
         let group = StackGroup { name: "name".to_owned(), style: Style { colour: 0, shape: 0 }, bars: vec![bar] };
         let chart = StackChart {
@@ -165,6 +169,12 @@ mod tests {
         // 520 less 104 and 62: 354 for 100.
         assert!(drawn.contains("width=\"265.5\"") && drawn.contains("width=\"88.5\""), "{drawn}");
         assert!(!drawn.contains("NaN") && drawn.contains("&lt;1n1g&gt;"), "{drawn}");
+        assert!(!drawn.contains("unreliable"), "{drawn}");
+        let mut doubtful = chart.clone();
+        doubtful.groups[0].bars[0].is_doubtful = true;
+        let drawn = doubtful.drawing().figure().into_string();
+        assert_eq!(drawn.matches("<g class=\"unreliable\">").count(), 2, "{drawn}");
+        assert!(drawn.contains("</svg> unreliable</li>"), "{drawn}");
         let empty = StackChart { groups: Vec::new(), ..chart };
         assert!(!empty.drawing().figure().into_string().contains("NaN"));
     }

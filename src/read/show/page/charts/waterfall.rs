@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{Drawing, Frame, path, px};
+use crate::read::show::page::charts::frame::{Drawing, Frame, KeyEntry, pale_entry, path, px};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind, extent};
 use crate::read::show::page::charts::stack::short;
 
@@ -24,6 +24,8 @@ pub struct Waterfall {
     pub parts: Vec<WaterfallStep>,
     /// Where it ends: label and value.
     pub to: (String, f64),
+    /// True if it is unreliable: pale.
+    pub is_doubtful: bool,
 }
 
 /// One step.
@@ -97,7 +99,9 @@ impl Waterfall {
             }
             (whole(&self.to, top(rows - 1), &x, from_zero))
         };
-        Drawing { title: &self.title, description: &self.description, key: Vec::new(), frame, content }
+        let key: Vec<KeyEntry> = self.is_doubtful.then(pale_entry).into_iter().collect();
+        let content = html! { g class=[self.is_doubtful.then_some("unreliable")] { (content) } };
+        Drawing { title: &self.title, description: &self.description, key, frame, content }
     }
 }
 
@@ -147,6 +151,7 @@ mod tests {
             from: ("one".to_owned(), from),
             parts: parts.iter().map(part).collect(),
             to: ("many".to_owned(), to),
+            is_doubtful: false,
         };
         chart.drawing().figure().into_string()
     }

@@ -284,7 +284,7 @@ fn table(lines: &[Line]) -> Table {
         Column::numbers("time", "\u{b5}s"),
         Column::numbers("p95", "\u{b5}s"),
         Column::numbers("busbw", "GB/s"),
-        Column::numbers("of memory", "%").minor(),
+        Column::numbers("of memory limit", "%").minor(),
         Column::numbers("wrong", ""),
     ];
     let rows = lines.iter().flat_map(|line| {

@@ -157,7 +157,7 @@ fn section(done: Done, tables: &[&PageTable], published: bool) -> Section {
             tables.iter().flat_map(|table| table.table.series.iter().map(|series| (table.name.as_str(), series)));
         match (published_scores::block(&named.collect::<Vec<_>>()), blocks.last_mut()) {
             (Some(block), _) => blocks.push(block),
-            (None, Some(last)) => last.note.push_str(&format!(" {}.", published::nothing())),
+            (None, Some(last)) => last.remark = format!("{}.", published::nothing()),
             (None, None) => {}
         }
     }

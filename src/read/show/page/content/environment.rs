@@ -48,7 +48,7 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
     let has_rows = !blocks.is_empty();
     has_rows.then(|| Section {
         subject: Subject::Environment,
-        title: "What it ran on".to_owned(),
+        title: "Environment".to_owned(),
         note: String::new(),
         blocks,
     })
@@ -84,7 +84,7 @@ fn machine(result: &ResultFolder) -> NamedValues {
         "NCCL",
         environment::NCCL_CHOSE,
         "NVIDIA driver",
-        "no CUDA because",
+        "CUDA unavailable",
     ]);
     let ranks = result.heads().flat_map(|head| head.ranks);
     ranks.for_each(|rank| add(&mut found, "devices", &rank.device_name));
@@ -113,7 +113,7 @@ fn machine(result: &ResultFolder) -> NamedValues {
         add(&mut found, "MPI", &environment.mpi_version);
         add(&mut found, "NCCL", optional(&environment.nccl_version));
         add(&mut found, "NVIDIA driver", optional(&environment.driver_version));
-        add(&mut found, "no CUDA because", optional(&environment.cuda_missing));
+        add(&mut found, "CUDA unavailable", optional(&environment.cuda_missing));
     }
     add(&mut found, MEASURED, period(result));
     found.retain(|(_, values)| !values.is_empty());
@@ -285,7 +285,7 @@ fn cells(name: &str, host: &HostRow) -> Vec<String> {
     let elapsed: f64 = host.uses.iter().map(|host| host.elapsed.0 * f64::from(host.cores)).sum();
     let share = |part: fn(&HostUse) -> Seconds| {
         let time: f64 = host.uses.iter().map(|host| part(host).0).sum();
-        if elapsed > 0.0 { percent(time / elapsed) } else { "-".to_owned() }
+        if elapsed > 0.0 { percent((time / elapsed).min(1.0)) } else { "-".to_owned() }
     };
     let cores: BTreeSet<u32> = host.uses.iter().map(|host| host.cores).collect();
     let clocks = host.uses.iter().filter_map(|host| host.clock_mhz).flatten();

@@ -133,13 +133,16 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     reasons.extend((!result.problems.is_empty()).then(|| count(result.problems.len(), "problem") + " in the folder"));
     let warnings = result.bandwidth.iter().map(|(_, record)| record.warnings.len()).sum::<usize>();
     reasons.extend((warnings > 0).then(|| count(warnings, "warning")));
-    reasons.splice(0..0, reliability::reasons(&reliability_warnings));
+    reasons.splice(0..0, reliability::cause(&reliability_warnings).map(str::to_owned));
     let trust = match (wrong, result.problems.is_empty() && warnings == 0) {
         _ if is_doubtful => Trust::Unreliable,
         (Some(0), true) => Trust::Sound,
         (Some(1..), _) => Trust::Unreliable,
         _ => Trust::WithCare,
     };
+    if trust == Trust::Unreliable {
+        reasons.truncate(1);
+    }
     let devices: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.device_name.as_str()).collect();
     let devices = devices.into_iter().collect::<Vec<_>>().join(" / ");
     let what = match record.config.kv_store.kv_store {
@@ -208,8 +211,8 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     }
     if let Some(it) = utilisation::of_training(group, case) {
         let rate = teraflops(it.teraflops_per_second);
-        let share = it.share_text().unwrap_or_else(|| "no matrix products in these records".to_owned());
-        shown.push(of_speed(figure(format!("Arithmetic of {name}"), rate, "TFLOP/s", share)));
+        let share = it.share_text().unwrap_or_else(|| "no matrix-product rate in these records".to_owned());
+        shown.push(of_speed(figure(format!("FLOP rate of {name}"), rate, "TFLOP/s", share)));
     }
     if let Some(it) = energy::of_case(case) {
         let note =
@@ -233,11 +236,11 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     let speedup = format!("speedup {:.2} of {ideal} over {over}", figures.speedup);
     shown.push(of_scaling(figure(format!("Efficiency of {name}"), percent(figures.efficiency), "%", speedup)));
     let lost = 1.0 - figures.efficiency;
-    let label = if lost < 0.0 { "Gained" } else { "Lost" };
+    let label = if lost < 0.0 { "Scaling gain" } else { "Scaling loss" };
     let split = scaling_loss::of_case(group, case).filter(|_| group.is_reliable(case));
     let parts = split.map(|loss| parts(&loss)).unwrap_or_default();
     let note = if figures.times.is_none() { "only records tell where" } else { "" }.to_owned();
-    let loss = figure(format!("{label} by {name}"), percent(lost.abs()), "%", note);
+    let loss = figure(format!("{label} of {name}"), percent(lost.abs()), "%", note);
     shown.push(of_scaling(Figure { parts, ..loss }));
     shown
 }

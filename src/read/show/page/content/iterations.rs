@@ -45,6 +45,7 @@ struct Times {
 struct CaseTimes<'a> {
     name: String,
     runs: Vec<(u32, &'a Measured, Times)>,
+    is_doubtful: bool,
 }
 
 /// One a series. How the drawings are read is said once.
@@ -57,8 +58,8 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
 /// A row of drawings a case. `None` where no run counts.
 fn block(setting: &Setting, series: &Series) -> Option<Block> {
     let cases = series.group.cases.iter().flat_map(|case| {
-        let baseline = case.baseline.as_ref().map(|runs| case_times(format!("{} baseline", case.case), runs));
-        std::iter::once(case_times(case.case.to_string(), case)).chain(baseline)
+        let baseline = case.baseline.as_ref().map(|runs| case_times(series, format!("{} baseline", case.case), runs));
+        std::iter::once(case_times(series, case.case.to_string(), case)).chain(baseline)
     });
     let cases: Vec<CaseTimes> = cases.filter(|case| !case.runs.is_empty()).collect();
     let runs: usize = cases.iter().map(|case| case.runs.len()).sum();
@@ -71,12 +72,13 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     Some(Block { charts, table: Some(table(series, &cases)), reading: READING.to_owned(), ..Block::new(title, "") })
 }
 
-fn case_times(name: String, case: &TrainedCase) -> CaseTimes<'_> {
+fn case_times<'a>(series: &Series, name: String, case: &'a TrainedCase) -> CaseTimes<'a> {
     let runs = case.runs.iter().filter_map(|run| {
         let measured = run.outcome.as_ref().ok()?;
         Some((run.found.name.run, measured, times(measured)?))
     });
-    CaseTimes { name, runs: runs.collect() }
+    let is_doubtful = series.group.speed_reliability_warnings(case).next().is_some();
+    CaseTimes { name, runs: runs.collect(), is_doubtful }
 }
 
 fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
@@ -149,7 +151,8 @@ fn table(series: &Series, cases: &[CaseTimes]) -> Table {
             let [p50, p75, p90, p95] = times.percentiles;
             cells.extend([shortest, p50, p75, p90, p95, longest].map(|time| format!("{time:.2}")));
             cells.push(times.outliers.len().to_string());
-            Row { cells, bar: Some(p50), style: Some(series.style), ..Row::default() }
+            let is_doubtful = case.is_doubtful;
+            Row { cells, bar: Some(p50), style: Some(series.style), is_doubtful, ..Row::default() }
         })
     });
     Table { columns, rows: rows.collect(), bars: Some("p50") }

@@ -46,7 +46,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
     let charts: Vec<Chart> = charts.into_iter().flatten().collect();
     let charts = charts.chunks(2).map(<[Chart]>::to_vec).collect();
     let table = Some(table(&courses)).filter(|table| !table.rows.is_empty());
-    (!courses.is_empty()).then(|| Block { charts, table, ..Block::new("What it learned", NOTE) })
+    (!courses.is_empty()).then(|| Block { charts, table, ..Block::new("Loss and accuracy", NOTE) })
 }
 
 fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {

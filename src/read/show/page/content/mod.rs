@@ -50,10 +50,11 @@ use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::Model;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
-use crate::read::analyse::reliability;
+use crate::read::analyse::reliability::{self, ReliabilityWarning};
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::score::figures::ScoreTable;
 use crate::read::load::environment::moment;
+use crate::read::show::once::once;
 use crate::read::show::page::content::batch_sizes::{Done, PageTable};
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::{Document, Findings, Link, Section, Subject};
@@ -133,37 +134,37 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
         let problems: Vec<String> = result.problems.iter().map(ToString::to_string).collect();
         let several = result.groups.len() > 1;
         let models: BTreeSet<Model> = result.groups.iter().map(|group| group.conditions.model).collect();
-        let of_group = |group: &Group, line: &String| match several {
-            true if models.len() > 1 => format!("{}: {line}", group.label),
-            true => format!("{}: {line}", series::short_label(group)),
-            false => line.clone(),
+        let label = |group: &Group| match models.len() {
+            ..=1 => series::short_label(group).to_owned(),
+            _ => group.label.clone(),
         };
-        let warnings = result.groups.iter().flat_map(|group| {
+        let of_group = |group: &Group| {
             let of_cases = group.with_baselines().flat_map(TrainedCase::other_warnings);
-            group.warnings.iter().cloned().chain(of_cases).map(move |line| of_group(group, &line))
-        });
+            (label(group), group.warnings.iter().cloned().chain(of_cases).collect())
+        };
+        let warnings = once(&result.groups.iter().map(of_group).collect::<Vec<_>>());
         let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| {
             warning::texts(&record.warnings).into_iter().map(move |text| format!("bandwidth of {case}: {text}"))
         });
         let of_input = result.input.iter().flat_map(|record| warning::texts(&record.warnings));
         let of_input = of_input.map(|text| format!("input: {text}"));
         let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_warnings).cloned();
-        let warnings = warnings.chain(of_scoring).chain(of_bandwidth).chain(of_input);
-        let reliability_warnings = result.groups.iter().flat_map(|group| {
-            let sentences = reliability::sentences(&group.all_reliability_warnings());
-            sentences.into_iter().map(move |sentence| of_group(group, &sentence))
+        let warnings = warnings.into_iter().chain(of_scoring).chain(of_bandwidth).chain(of_input);
+        let of_groups = result.groups.iter().flat_map(|group| {
+            let named = |warning: ReliabilityWarning| if several { warning.to(label(group)) } else { warning };
+            group.all_reliability_warnings().into_iter().map(named).collect::<Vec<_>>()
         });
-        let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| reliability::to_bandwidth(*case, record));
         let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_reliability_warnings);
-        let others = reliability::sentences(&of_scoring.chain(of_bandwidth).collect::<Vec<_>>());
-        let reliability_warnings = reliability_warnings.chain(others).collect();
-        findings.push(Findings {
-            title: of_result("Warnings: unreliable figures"),
-            lines: reliability_warnings,
-            is_grave: true,
-        });
-        findings.push(Findings { title: of_result("Not in the figures"), lines: problems, is_grave: true });
-        findings.push(Findings { title: of_result("Warnings"), lines: warnings.collect(), is_grave: false });
+        let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| reliability::to_bandwidth(*case, record));
+        let unreliable: Vec<ReliabilityWarning> = of_groups.chain(of_scoring).chain(of_bandwidth).collect();
+        let of_kind = |title: &str, lines: Vec<String>, fix, is_grave| {
+            let title = of_result(title);
+            Findings { title, lines, fix, is_grave }
+        };
+        let fix = reliability::repetition(&unreliable);
+        findings.push(of_kind("Unreliable figures", reliability::reasons(&unreliable), fix, true));
+        findings.push(of_kind("Not in the figures", problems, None, true));
+        findings.push(of_kind("Warnings", warnings.collect(), None, false));
     }
     findings.retain(|findings| !findings.lines.is_empty());
     findings

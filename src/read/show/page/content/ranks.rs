@@ -219,13 +219,15 @@ fn table(series: &Series, cases: &[CaseRanks]) -> Table {
         Column::numbers("own p5", "ms").minor(),
         Column::numbers("own p50", "ms"),
         Column::numbers("own p95", "ms"),
-        Column::numbers("of usual", "%"),
+        Column::numbers("of median", "%"),
         Column::numbers("step", "ms").minor(),
         Column::numbers("waiting", "ms"),
         Column::numbers("exposed", "ms"),
     ];
     let mut rows = Vec::new();
     for case in cases {
+        let runs = series.group.case(case.case);
+        let is_doubtful = runs.is_some_and(|runs| series.group.speed_reliability_warnings(runs).next().is_some());
         for rank in &case.ranks {
             let Spread { low, middle, high } = rank.own;
             let place = rank.place;
@@ -239,7 +241,7 @@ fn table(series: &Series, cases: &[CaseRanks]) -> Table {
                 bar: Some(middle),
                 style: Some(series.style),
                 is_marked: rank.is_slow,
-                ..Row::default()
+                is_doubtful,
             });
         }
     }

@@ -30,16 +30,16 @@ pub fn block(setting: &Setting, published: bool) -> Block {
         |series: &Series| Some(format!("Note: {}.", setting.named(series, unlike_devices(series.group)?.join(" "))));
     notes.extend(setting.series.iter().filter_map(unlike));
     notes.extend(rows.iter().map(|row| cited(row)));
-    if published && rows.is_empty() {
+    let remark = if published && rows.is_empty() {
         let rows = DLPERF.map(|row| format!("{} with batch size {}", row.dtype, row.batch_size));
-        notes.push(format!(
-            "Nothing published was measured like this: DLPerf's rows are of GPUs, {}.",
-            rows.join(" and ")
-        ));
-    }
+        format!("No published figures match: DLPerf's are of ResNet50-v1b on GPUs, {}.", rows.join(" and "))
+    } else {
+        String::new()
+    };
     let title = if scaling_charts::is_scaling(&measured) { "Throughput, speedup and efficiency" } else { "Throughput" };
     Block {
         charts,
+        remark,
         reading: reading.to_owned(),
         table: Some(table(setting, &rows)),
         ..Block::new(title, notes.join(" "))

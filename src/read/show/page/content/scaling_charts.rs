@@ -23,14 +23,14 @@ const FEW: usize = 2;
 const MARKS: usize = 10;
 
 /// What a thin line, or a line across a bar, is.
-const IDEAL: &str = "without loss";
+const IDEAL: &str = "ideal";
 
 const OF_LINES: &str = "A line is the median of the runs, a small circle is one run. Throughput has logarithmic axes, on which every \
                         bend away from the thin line is a loss at that step; speedup shows how far the largest case is from \
                         the ideal.";
 
 const OF_BARS: &str = "A bar is the median of the runs, a small circle is one run, in the order of the runs. The line across a \
-                       bar is what the case would reach without loss.";
+                       bar is the ideal: the speed of the smallest case, in proportion to the ranks.";
 
 const OF_RUNS: &str = "There is one case alone, so there is nothing to scale. Beside its bar every run in turn, on an axis that does \
                        not begin at 0.";

@@ -87,7 +87,12 @@ fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
         from: (format!("step of {}", loss.base), loss.loss.base_step * 1e3),
         parts: loss.loss.finest().into_iter().map(part).collect(),
         to: (format!("step of {}", loss.case), loss.loss.step * 1e3),
+        is_doubtful: is_doubtful(series, loss),
     })
+}
+
+fn is_doubtful(series: &Series, loss: &CaseLoss) -> bool {
+    !series.group.case(loss.case).is_some_and(|case| series.group.is_reliable(case))
 }
 
 /// Parts up to which a row has space for a bar.
@@ -121,7 +126,7 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
                 cells,
                 bar: Some(loss.loss.total.seconds.max(0.0)),
                 style: Some(series.style),
-                is_doubtful: !series.group.case(loss.case).is_some_and(|case| series.group.is_reliable(case)),
+                is_doubtful: is_doubtful(series, loss),
                 ..Row::default()
             }
         })

@@ -113,6 +113,7 @@ fn bar(setting: &Setting, series: &Series, step: &Step, parts: &[StepPart], is_s
         label: step.label.clone(),
         total: if is_share { String::new() } else { short(whole * 1e3) },
         values: parts.iter().map(part).collect(),
+        is_doubtful: step.is_doubtful,
     }
 }
 

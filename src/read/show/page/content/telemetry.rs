@@ -17,7 +17,7 @@ use crate::read::show::table::{Column, Row, Style, Table};
 
 const NOTE: &str = "One reading a second on every host, beside the run. A point is a mean over some iterations, warm-up included; of \
                     several devices of a host the lowest clock, the highest temperature, the sum of power and of what network \
-                    cards sent, the mean of the time with work.";
+                    cards sent, the mean of the utilization.";
 
 /// Most hosts that are all shown: neither a drawing nor the page has space for more.
 const MOST_HOSTS: usize = 64;
@@ -44,9 +44,9 @@ const DRAWINGS: [Drawing; 6] = [
     ("Clock", "MHz", Quantity::Clock, Joined::Lowest, 1.0),
     ("Temperature", "\u{b0}C", Quantity::Temperature, Joined::Highest, 1.0),
     ("Power", "W", Quantity::Power, Joined::Sum, 1.0),
-    ("Time with work", "%", Quantity::Utilization, Joined::Mean, 100.0),
+    ("Utilization", "%", Quantity::Utilization, Joined::Mean, 100.0),
     ("Sent over the network", "MB/s", Quantity::Sent, Joined::Sum, 1e-6),
-    ("Sent again", "segments/s", Quantity::Retransmissions, Joined::Sum, 1.0),
+    ("Retransmits", "segments/s", Quantity::Retransmissions, Joined::Sum, 1.0),
 ];
 
 /// One a series: the slowest run of its largest case with readings.
@@ -160,7 +160,8 @@ fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, drawing: Drawing) -> O
         let series: Vec<&Readings> = read.of(quantity).filter(|series| is_drawn(series, read)).collect();
         let at = |index: usize| {
             let values = series.iter().filter_map(|series| series.values.get(index).copied().flatten());
-            Some((f64::from(read.iteration[index]).max(1.0), factor * join(values, joined)?))
+            let value = join(values.map(|value| possible(quantity, value)), joined)?;
+            Some((f64::from(read.iteration[index]).max(1.0), factor * value))
         };
         line(host, number, binned((0..read.at.len()).filter_map(at), iterations), unit)
     };
@@ -169,6 +170,11 @@ fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, drawing: Drawing) -> O
     // What never changed is in the table.
     let first = values.next()?;
     values.any(|value| value != first).then(|| lines(title, unit, series))?
+}
+
+/// Returns `value`, or a whole for a share above it: older records divided core time by a clock that was read later.
+fn possible(quantity: Quantity, value: f64) -> f64 {
+    if quantity == Quantity::Utilization { value.min(1.0) } else { value }
 }
 
 /// Links of GPUs are no network, and where there are GPUs the cores' clock and work are not what is waited for.
@@ -202,10 +208,10 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
         Column::numbers("lowest", "MHz"),
         Column::numbers("hottest", "\u{b0}C"),
         Column::numbers("power", "W"),
-        Column::numbers("with work", "%"),
+        Column::numbers("utilization", "%"),
         Column::numbers("sent", "MB/s"),
         Column::numbers("received", "MB/s"),
-        Column::text("held down by"),
+        Column::text("throttled by"),
     ];
     let warmup = measured.figures.iterations().map_or(0, |[_, warmup]| warmup as u32);
     let of_host = |(host, read): &(&str, &Telemetry)| {
@@ -213,7 +219,10 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
         let devices = shown.iter().flat_map(|quantity| read.of(*quantity)).map(|series| series.of.as_str());
         let devices: BTreeSet<&str> = devices.collect();
         let row = |device: &str| {
-            let mean = |quantity: Quantity| read.mean_sum(quantity, warmup, |series| series.of == device);
+            let mean = |quantity: Quantity| {
+                let mean = read.mean_sum(quantity, warmup, |series| series.of == device)?;
+                Some(possible(quantity, mean))
+            };
             let counted = || {
                 let values = |quantity: Quantity| read.of(quantity).find(|series| series.of == device);
                 move |quantity: Quantity| -> Vec<f64> {
@@ -247,6 +256,8 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_core::dimension::Seconds;
+
     use super::*;
 
     #[test]
@@ -256,6 +267,22 @@ mod tests {
         assert_eq!((bins.len(), bins[0], bins[31]), (POINTS, (20.0, 10.5), (640.0, 630.5)));
         assert_eq!(binned([(1.0, 5.0), (3.0, 7.0)].into_iter(), 3), [(1.0, 5.0), (3.0, 7.0)]);
         assert_eq!(binned(std::iter::empty(), 0), []);
+    }
+
+    #[test]
+    fn no_utilization_is_above_the_whole() {
+        let values = vec![None, Some(0.61), Some(1.65), Some(1.35)];
+        let series = Readings { quantity: Quantity::Utilization, of: "cores".to_owned(), values };
+        let read = Telemetry {
+            at: (0..4).map(|at| Seconds(f64::from(at))).collect(),
+            iteration: vec![0, 1, 2, 3],
+            series: vec![series],
+            ..Telemetry::default()
+        };
+        let utilization = DRAWINGS.iter().find(|drawing| drawing.2 == Quantity::Utilization).expect("it is drawn");
+        let chart = chart(&[("a", &read)], 3, *utilization).expect("it changes");
+        let shown: Vec<f64> = chart.series[0].points.iter().map(|point| point.y).collect();
+        assert_eq!(shown, [61.0, 100.0, 100.0]);
     }
 
     #[test]

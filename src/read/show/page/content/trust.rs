@@ -78,8 +78,8 @@ impl Evidence {
         if counted == 0 {
             lower(Trust::Unreliable, "no run counts".to_owned());
         }
-        for reason in reliability::reasons(&self.reliability_warnings) {
-            lower(Trust::Unreliable, reason);
+        if let Some(cause) = reliability::cause(&self.reliability_warnings) {
+            lower(Trust::Unreliable, cause.to_owned());
         }
         if self.lacks_records {
             lower(Trust::WithCare, "logs without records: nothing but speed can be judged".to_owned());
@@ -110,6 +110,10 @@ impl Evidence {
                 (counted, runs) if counted == runs => format!("all {runs} runs count"),
                 (counted, runs) => format!("{counted} of {runs} runs count"),
             });
+        }
+        if trust == Trust::Unreliable {
+            // The gravest is enough there: the lists below the card have all.
+            reasons.truncate(1);
         }
         (trust, reasons)
     }
