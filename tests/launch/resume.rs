@@ -291,9 +291,7 @@ fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
 
     let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
     assert!(stdout.contains(": batch 8, fp32, kv-store ring device, "), "{stdout}");
-    assert!(
-        stdout.contains("\n1n1g is measured once, with ring, and is the baseline of all kv-stores\n")
-    );
+    assert!(stdout.contains("\n1n1g is measured once, with ring, and is the baseline of all kv-stores\n"));
     assert!(stdout.contains("\n2 of 3 runs are finished\n"), "{stdout}");
     assert!(stdout.contains("\n1n2g device run 1 of 1: 32.00 images/s"), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);

@@ -100,7 +100,7 @@ fn a_report_of_scoring_and_of_training_by_batch_size_has_the_same_table() {
         for format in ["table", "markdown"] {
             let (code, stdout, stderr) = report(&[path(&folder.path()), "--format", format, "--published"]);
             assert_eq!(code, 0, "{stderr}");
-            let (end, ending) = if format == "table" { ("\nWhat it ran on\n", "txt") } else { ("\n## What", "md") };
+            let (end, ending) = if format == "table" { ("\nEnvironment\n", "txt") } else { ("\n## Environment", "md") };
             let body = &stdout[..stdout.find(end).expect("the last section")];
             assert_golden(&format!("batch_sizes/{name}.{ending}"), body);
         }
@@ -201,7 +201,7 @@ fn training_scoring_and_bandwidth_stand_in_one_report_in_this_order() {
     let run = |model: &str, size: u32| format!("{model}, fp32, batch size {size} per rank, 64 pixels, CPU");
     expect!["Training by batch size, 64 pixels, CPU"].assert_eq(titles[0]);
     assert_eq!(titles[1], run("ResNet50-v1b", 4));
-    assert_eq!(titles[titles.len() - 2..], ["Inference, CPU", "What it ran on"], "{titles:?}");
+    assert_eq!(titles[titles.len() - 2..], ["Inference, CPU", "Environment"], "{titles:?}");
     // One first screen for all batch sizes of a result.
     let names: Vec<&str> = document.headlines.iter().map(|headline| headline.what.as_str()).collect();
     assert_eq!(names.len(), 2, "{names:?}");

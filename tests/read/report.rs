@@ -100,7 +100,9 @@ fn a_result_is_a_page_markdown_or_tables_by_the_file_s_name() {
         assert_eq!((status, stdout.as_str()), (0, ""), "{stderr}");
         let text = fs::read_to_string(out(name)).expect("it was written");
         assert!(text.starts_with(begins), "{text}");
-        for figure in ["1n2g", "12.19", "1.60", "80.0", "1n2g: 1 node of 2 ranks", "Lost by 1n2g", "all 4 runs count"] {
+        for figure in
+            ["1n2g", "12.19", "1.60", "80.0", "1n2g: 1 node of 2 ranks", "Scaling loss of 1n2g", "all 4 runs count"]
+        {
             assert!(text.contains(figure), "{name} lacks {figure}: {text}");
         }
     }
@@ -123,7 +125,7 @@ fn two_networks_never_stand_in_one_chart() {
     let document = content::document(&results, false, &[]);
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     let title = |model: &str| format!("{model}, fp32, batch size 4 per rank, 64 pixels, CPU");
-    assert_eq!(titles, [&title("ResNet50-v1b"), &title("ResNet-18"), "What it ran on"]);
+    assert_eq!(titles, [&title("ResNet50-v1b"), &title("ResNet-18"), "Environment"]);
     let svg = render(&document, Format::Svg, 100);
     assert_well_formed(&svg);
     assert!(svg.contains("ResNet-18, fp32") && svg.contains("ResNet50-v1b, fp32"), "{svg}");
@@ -140,7 +142,7 @@ fn a_result_is_one_picture_that_needs_nothing_else() {
     assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && svg.contains("prefers-color-scheme: dark"));
     assert!(!svg.contains("<script") && !svg.contains("href") && !svg.contains("url(http"), "{svg}");
     assert_well_formed(&svg);
-    for figure in ["Throughput: first", "images/s", "1n2g", "Efficiency of 1n2g: 80.0 %", "without loss"] {
+    for figure in ["Throughput: first", "images/s", "1n2g", "Efficiency of 1n2g: 80.0 %", "ideal"] {
         assert!(svg.contains(figure), "lacks {figure}: {svg}");
     }
     assert!(!svg.contains("GB/s"), "all-reduce alone is not what a sweep is about");
@@ -411,7 +413,7 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
         [
             "ResNet50-v1b, fp32, batch size 4 per rank, 64 pixels, CPU",
             "ResNet50-v1b, fp32, batch size 4 per GPU, 64 pixels, GPU",
-            "What it ran on"
+            "Environment"
         ]
     );
     assert_eq!(document.headlines.len(), 3);

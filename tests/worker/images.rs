@@ -214,7 +214,7 @@ fn a_sweep_by_epochs_is_one_result_with_its_course() {
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     let page = fs::read_to_string(page).expect("a page");
     for text in [
-        "What it learned",
+        "Loss and accuracy",
         "Training loss",
         "Validation loss",
         "Top-1",

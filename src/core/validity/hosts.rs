@@ -117,12 +117,10 @@ pub(super) fn heat(seen: &Observed) -> Vec<Warning> {
         found.push(warning(WarningKind::Heat, name(place), text));
     }
     let events = |host: &HostUse| host.heat_events.unwrap_or(0) as f64;
-    let text = |about: &str, worst: &HostUse, most: &str| {
-        let of = if most.is_empty() { String::new() } else { format!(" ({})", worst.host) };
-        format!(
-            "the cores of {about} were slowed for heat {most}{} times{of}: check the cooling, or choose fewer threads",
-            events(worst)
-        )
+    let text = |about: &str, worst: &HostUse, is_one: bool| {
+        let times =
+            if is_one { events(worst).to_string() } else { format!("up to {} ({})", events(worst), worst.host) };
+        format!("the cores of {about} were slowed for heat {times} times: check the cooling, or choose fewer threads")
     };
     found.extend(of_worst(WarningKind::Heat, seen.host_use.iter(), events, HEAT_EVENTS as f64, text));
     found
@@ -195,45 +193,48 @@ pub(super) fn is_loaded(place: &RankPlace, seen: &Observed) -> bool {
 
 pub(super) fn other_load(seen: &Observed) -> Vec<Warning> {
     let share = |machine: &HostUse| other_cores(machine, seen) / f64::from(machine.cores);
-    let text = |about: &str, worst: &HostUse, most: &str| {
-        format!(
-            "other processes took {most}{} of the core time of {about} ({}{:.1} of {} cores): stop them, or repeat the run when \
-             they are done",
-            percent(share(worst)),
-            if most.is_empty() { String::new() } else { format!("{}: ", worst.host) },
-            other_cores(worst, seen),
-            worst.cores
-        )
+    let text = |about: &str, worst: &HostUse, is_one: bool| {
+        let (taken, cores) =
+            (percent(share(worst)), format!("{:.1} of {} cores", other_cores(worst, seen), worst.cores));
+        let what = if is_one {
+            format!("{taken} of {about}'s core time ({cores})")
+        } else {
+            format!("up to {taken} of the core time of {about} ({}: {cores})", worst.host)
+        };
+        format!("other processes took {what}: stop them, or repeat the run when they are done")
     };
     of_worst(WarningKind::OtherLoad, machines(seen), share, OTHER_LOAD, text)
 }
 
 pub(super) fn steal(seen: &Observed) -> Vec<Warning> {
-    let text = |about: &str, worst: &HostUse, most: &str| {
-        let of = if most.is_empty() { String::new() } else { format!(" ({})", worst.host) };
+    let text = |about: &str, worst: &HostUse, is_one: bool| {
+        let taken = percent(stolen(worst));
+        let what = if is_one {
+            format!("{taken} of {about}'s core time")
+        } else {
+            format!("up to {taken} ({}) of the core time of {about}", worst.host)
+        };
         format!(
-            "the hypervisor gave {most}{} of the core time of {about} to other virtual machines{of}: choose an instance with \
-             dedicated cores, or repeat the run",
-            percent(stolen(worst))
+            "the hypervisor gave {what} to other virtual machines: choose an instance with dedicated cores, or repeat the run"
         )
     };
     of_worst(WarningKind::Steal, machines(seen), stolen, STEAL, text)
 }
 
-/// One warning of all `hosts` whose `share` is at least `limit`. `text` gets their names, the worst of them, and `up to ` if they
-/// are several.
+/// One warning of all `hosts` whose `share` is at least `limit`. `text` gets their names, the worst of them, and whether it is
+/// the only one.
 fn of_worst<'a>(
     kind: WarningKind,
     hosts: impl Iterator<Item = &'a HostUse>,
     share: impl Fn(&HostUse) -> f64,
     limit: f64,
-    text: impl Fn(&str, &HostUse, &str) -> String,
+    text: impl Fn(&str, &HostUse, bool) -> String,
 ) -> Vec<Warning> {
     let found: Vec<&HostUse> = hosts.filter(|host| share(host) >= limit).collect();
     let worst = found.iter().copied().max_by(|one, other| share(one).total_cmp(&share(other)));
     let warn = |worst: &HostUse| {
         let about = hosts_named(&found.iter().map(|host| host.host.as_str()).collect::<Vec<_>>());
-        let text = text(&about, worst, if found.len() > 1 { "up to " } else { "" });
+        let text = text(&about, worst, found.len() == 1);
         warning(kind, about, text)
     };
     worst.map(warn).into_iter().collect()

@@ -93,7 +93,7 @@ pub(super) fn outliers(steps: &[f64]) -> Option<Warning> {
     let far: Vec<f64> = steps.iter().copied().filter(|step| *step > limit).collect();
     let lost = far.iter().map(|step| step - usual).sum::<f64>() / steps.iter().sum::<f64>();
     let text = format!(
-        "{} of {} iterations took up to {:.1} times the median step, and {} of the run's time in addition: the mean \
+        "{} of {} iterations took up to {:.1} times the median step, and {} of the run's time beyond their due: the mean \
          speed is lower by as much: repeat the run on a quiet machine",
         far.len(),
         steps.len(),

@@ -472,10 +472,10 @@ mod tests {
             (
                 WarningKind::OtherLoad,
                 "host d",
-                "other processes took 22.5 % of the core time of host d (0.9 of 4 cores): stop them",
+                "other processes took 22.5 % of host d's core time (0.9 of 4 cores): stop them",
                 |end| end.host_use[1].busy = Seconds(6.0 * 2.9),
             ),
-            (WarningKind::Steal, "host c", "the hypervisor gave 2.5 % of the core time of host c to other", |end| {
+            (WarningKind::Steal, "host c", "the hypervisor gave 2.5 % of host c's core time to other", |end| {
                 end.host_use[0].steal = Seconds(0.6)
             }),
             (
@@ -534,8 +534,8 @@ mod tests {
             texts.collect::<Vec<_>>().join("\n")
         };
         expect!["hosts node[01-64]: other processes took up to 37.1 % of the core time of hosts node[01-64] (node64: 1.5 of 4 cores): stop them, or repeat the run when they are done"].assert_eq(&found(|host, share| host.busy = Seconds(6.0 * (2.5 + share))));
-        expect!["hosts node[01-64]: the hypervisor gave up to 8.3 % of the core time of hosts node[01-64] to other virtual machines (node64): choose an instance with dedicated cores, or repeat the run"].assert_eq(&found(|host, share| host.steal = Seconds(1.0 + share)));
-        expect!["hosts node[02-64]: the cores of hosts node[02-64] were slowed for heat up to 630 times (node64): check the cooling, or choose fewer threads"].assert_eq(&found(|host, share| host.heat_events = Some((share * 640.0) as u64)));
+        expect!["hosts node[01-64]: the hypervisor gave up to 8.3 % (node64) of the core time of hosts node[01-64] to other virtual machines: choose an instance with dedicated cores, or repeat the run"].assert_eq(&found(|host, share| host.steal = Seconds(1.0 + share)));
+        expect!["hosts node[02-64]: the cores of hosts node[02-64] were slowed for heat up to 630 (node64) times: check the cooling, or choose fewer threads"].assert_eq(&found(|host, share| host.heat_events = Some((share * 640.0) as u64)));
         expect!["hosts node[01-64]: the ranks of each of the hosts node[01-64] have 2 threads on 1 cores: which rank is slow is unknown; choose fewer ranks"].assert_eq(&found(|host, _| host.cores_of_ranks = 1));
     }
 
@@ -624,7 +624,7 @@ mod tests {
             &with_outliers(3, 3.0),
             WarningKind::Outliers,
             "the run",
-            "3 of 50 iterations took up to 3.0 times the median step, and 10.7 % of the run's time in addition: ",
+            "3 of 50 iterations took up to 3.0 times the median step, and 10.7 % of the run's time beyond their due: ",
         );
         assert_eq!(warnings(&with_outliers(3, 1.2), 10), []);
     }
