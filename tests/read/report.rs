@@ -7,14 +7,15 @@ use std::process::Command;
 use expect_test::expect;
 use ringmark::read::report::{Format, read, render};
 use ringmark::read::show::page::content;
-use ringmark_core::benchmark::Profile;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MemoryLimit, MessageResult, Timing};
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::{BenchmarkKind, Profile};
 use ringmark_core::dimension::{BackendName, Bytes, GigabytesPerSecond, Model, Phase, Seconds};
 use ringmark_core::host::{HostUse, RankUse};
+use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use ringmark_core::trace::clock::{ClockMethod, ClockReading, RankClock};
 use ringmark_core::trace::{Lane, RankTrace, Span, Timeline, chrome};
 use ringmark_core::untrusted_text::is_unprintable;
@@ -240,6 +241,68 @@ fn what_is_not_to_be_quoted_is_grey_in_bars_and_lines_alike() {
         assert_eq!((grey, coloured), (3 * cases.len(), 0), "{cases:?}");
         assert!(page.contains("</svg> unreliable") && page.contains("images/s, unreliable<"), "{cases:?}");
     }
+}
+
+/// Two networks of two cases of a sweep, whose hosts were busy with other programs and whose runs differ.
+fn disturbed_folder() -> Folder {
+    let folder = Folder::new();
+    let sweep = ["ringmark", "sweep", "--resume"].map(str::to_owned).to_vec();
+    let mut manifest = Manifest::new(BenchmarkKind::Train, sweep, Conditions::default());
+    for (model, short) in [(Model::Resnet50V1b, "rn50"), (Model::Resnet18, "resnet18")] {
+        for (case, run, step) in [("1n1g", 1, 0.5), ("1n1g", 2, 0.8), ("1n2g", 1, 0.6), ("1n2g", 2, 0.9)] {
+            let mut disturbed = record(case, run, step);
+            disturbed.header.config.model = model;
+            let used = HostUse { host: "a".to_owned(), cores: 2, elapsed: Seconds(10.0), ..HostUse::default() };
+            let end = disturbed.end.as_mut().expect("sound");
+            end.host_use = vec![HostUse { busy: Seconds(16.0), ..used }];
+            end.rank_use = disturbed.header.ranks.iter().map(|_| RankUse::default()).collect();
+            folder.run(&disturbed);
+            let name = format!("{case}/{short}_b4_fp32_{run}.log").parse().expect("a name");
+            manifest.run(name).state = RunState::Finished;
+        }
+    }
+    manifest.write(&folder.path()).expect("written");
+    folder
+}
+
+#[test]
+fn an_unreliable_result_has_one_cause_on_its_card_and_its_lists_are_folded() {
+    let page = page(&disturbed_folder().path());
+    let cards: Vec<&str> =
+        page.split("<p class=\"trust not\">").skip(1).map(|rest| rest.split("</p>").next().expect("its end")).collect();
+    assert_eq!(cards.len(), 2, "a network each");
+    for card in cards {
+        assert!(card.ends_with("<strong>Unreliable</strong><span>: busy machine</span>"), "{card}");
+    }
+    let list = page.split("<details class=\"findings grave\">").nth(1).expect("a folded list");
+    let list = list.split("</details>").next().expect("its end");
+    assert!(list.starts_with("<summary>Unreliable figures (3)</summary>"), "{list}");
+    assert_eq!(list.matches("<li>").count(), 3, "a line for each reason, whatever the number of cases: {list}");
+    assert_eq!(page.matches("--repeat 1n1g,1n2g").count(), 1, "{list}");
+    assert!(!page.contains("<details class=\"findings\" open"), "{page}");
+}
+
+#[test]
+fn bars_of_unreliable_figures_are_pale_everywhere() {
+    let page = page(&disturbed_folder().path());
+    assert_eq!(drawn(&page, "<rect class=\"bar s0\""), 0);
+    assert!(drawn(&page, "<rect class=\"bar doubtful\"") > 0 && drawn(&page, "<g class=\"unreliable\">") > 0, "{page}");
+    let rows = page.split("<tr").skip(1).filter(|row| row.contains("<td class=\"bar\"><i"));
+    let rows: Vec<&str> = rows.collect();
+    assert!(rows.len() > 8 && rows.iter().all(|row| row.starts_with(" class=\"doubtful\"")), "{rows:?}");
+}
+
+#[test]
+fn without_a_published_figure_that_fits_a_line_beside_the_chart_says_so() {
+    let folder = small_folder();
+    let line =
+        "<p class=\"note\">No published figures match: DLPerf's are of ResNet50-v1b on GPUs, fp32 with batch size 128";
+    let page = page(&folder.path());
+    let block = page.split("<h3>Throughput, speedup and efficiency</h3>").nth(1).expect("the block");
+    assert!(block.starts_with(line), "{block}");
+    let out = folder.parent.path().join("page.html");
+    assert_eq!(report(&[path(&folder.path()), "-o", path(&out)]).0, 0);
+    assert!(!fs::read_to_string(&out).expect("written").contains("No published figures"));
 }
 
 #[test]
