@@ -192,6 +192,8 @@ char* ringmark_autocast(int is_cuda, int enabled, int is_half) {
   });
 }
 
+int ringmark_allows_tf32() { return at::globalContext().allowTF32CuBLAS(); }
+
 char* ringmark_allow_tf32(int allowed) {
   return guarded([&] {
     // These two keep libtorch's older and newer switches in step; setting the newer alone makes its readers throw.

@@ -106,6 +106,7 @@ unsafe extern "C" {
     fn ringmark_copy_without_waiting(destination: RawTensor, source: RawTensor) -> *mut c_char;
     fn ringmark_autocast(is_cuda: c_int, enabled: c_int, is_half: c_int) -> *mut c_char;
     fn ringmark_allow_tf32(allowed: c_int) -> *mut c_char;
+    fn ringmark_allows_tf32() -> c_int;
     fn ringmark_set_device(device: i64) -> *mut c_char;
     fn ringmark_new_stream(device: i64, priority: c_int, id: *mut i64, handle: *mut *mut c_void) -> *mut c_char;
     fn ringmark_current_stream(device: i64, id: *mut i64) -> *mut c_char;
@@ -482,6 +483,12 @@ pub fn with_autocast<R>(is_cuda: bool, element: Option<Element>, body: impl FnOn
 pub fn allow_tf32(allowed: bool) -> Result<()> {
     // SAFETY: a plain number.
     check(unsafe { ringmark_allow_tf32(allowed.into()) })
+}
+
+/// Returns true if [`allow_tf32`] allowed it.
+pub fn allows_tf32() -> bool {
+    // SAFETY: reads a setting of libtorch.
+    unsafe { ringmark_allows_tf32() != 0 }
 }
 
 /// Makes `device` the current CUDA device of this thread; before the first allocation, or every rank uses device 0.

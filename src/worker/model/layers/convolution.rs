@@ -148,10 +148,10 @@ impl Convolution {
         Ok(images.f_conv2d(&self.weight, self.bias.as_ref(), [stride; 2], padding, [dilation; 2], groups)?)
     }
 
-    /// Convolves images of three channels, for which cuDNN is slow. In fp16 they get a fourth channel of zeros (as in MLPerf's
-    /// networks). In the other types each block of 2x2 pixels is folded into one pixel of 12 channels, by which a 7x7 convolution with
-    /// stride 2 becomes a 4x4 one with stride 1 of the same sums; bf16 adds four channels of zeros. Milliseconds of forward and
-    /// weight gradient, batch size 128, on an H200 (scripts/gpu_kernels.py --parts first_convolution):
+    /// Convolves images of three channels, for which cuDNN is slow. In fp16 and fp32 they get a fourth channel of zeros (as in
+    /// MLPerf's networks). In bf16 and TF32 each block of 2x2 pixels is folded into one pixel of 12 channels, by which a 7x7
+    /// convolution with stride 2 becomes a 4x4 one with stride 1 of the same sums; bf16 adds four channels of zeros. Milliseconds of
+    /// forward and weight gradient, batch size 128, on an H200 (scripts/gpu_kernels.py --parts first_convolution):
     ///
     /// | channels | fp16 | bf16 | tf32 |
     /// |---|---|---|---|
@@ -165,7 +165,12 @@ impl Convolution {
         let is_stem = (kernel, stride, padding) == ([7, 7], 2, [3, 3]) && size[2..].iter().all(|side| side % 2 == 0);
         let bias = self.bias.as_ref();
         let pixels = images.detach().f_permute([0, 2, 3, 1])?;
-        if self.weight.kind() == Kind::Half || !is_stem {
+        let is_folded = match self.weight.kind() {
+            Kind::BFloat16 => true,
+            Kind::Float => shim::allows_tf32(),
+            _ => false,
+        };
+        if !(is_folded && is_stem) {
             let arranged = self.arranged([size[0], size[2], size[3], COLORS + 1])?;
             arranged.f_narrow(3, 0, COLORS)?.f_copy_(&pixels)?;
             let weight = self.weight.f_constant_pad_nd([0, 0, 0, 0, 0, 1])?;
