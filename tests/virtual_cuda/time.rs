@@ -116,14 +116,23 @@ fn a_thousand_steps_wait_for_nothing_warn_of_nothing_and_keep_no_memory() {
     for (network, steps) in
         [("--model resnet18 --freeze-batch-norm", 100), ("--model mxnet-lenet --image-size 28", 1000)]
     {
-        let (few, few_peak) = run(network, 10);
-        let (many, many_peak) = run(network, steps);
-        assert_eq!((few.races, many.races), (0, 0), "{network}");
-        // What waits is before the first step and after the last.
-        assert_eq!(many.synchronizations, few.synchronizations, "{network}");
-        assert_eq!(many_peak, few_peak, "{network}");
-        let grown = many.peak_resident_kb.saturating_sub(few.peak_resident_kb);
-        assert!(grown < 4000, "{network}: {grown} kB of the host more after {steps} steps than after 10");
+        // The threads of heartbeat and telemetry are in both runs, which differ by the same number of steps.
+        let growth = || {
+            let (few, few_peak) = run(network, steps / 2);
+            let (many, many_peak) = run(network, steps);
+            assert_eq!((few.races, many.races), (0, 0), "{network}");
+            // What waits is before the first step and after the last.
+            assert_eq!(many.synchronizations, few.synchronizations, "{network}");
+            assert_eq!(many_peak, few_peak, "{network}");
+            many.peak_resident_kb.saturating_sub(few.peak_resident_kb)
+        };
+        // A loaded machine can only add to it: the allocator returns freed memory late.
+        let mut grown = 0;
+        let is_always_large = (0..3).all(|_| {
+            grown = growth();
+            grown >= 2000
+        });
+        assert!(!is_always_large, "{network}: {grown} kB of the host more after {steps} steps than after half of them");
     }
 }
 
