@@ -68,7 +68,7 @@ pub struct JobCounts {
 /// A row of a sweep's table: a run that has ended and counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FinishedRun {
-    /// What messages call it.
+    /// Name in messages.
     pub title: String,
     /// All images over all time after warm-up.
     pub images_per_second: ImagesPerSecond,

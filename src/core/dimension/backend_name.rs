@@ -17,7 +17,7 @@ keyword_enum!(
         None = "none",
         /// One rank alone.
         Solo = "solo",
-        /// Not decided when the record was written, or a name from another version.
+        /// Undecided when the record was written, or a name from another version.
         #[serde(other)]
         Unknown = "",
     }

@@ -23,9 +23,9 @@ const TAKEN_UP: &str = "# taken up from its checkpoint behind iteration ";
 /// The number of an iteration in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
-    /// From 0; 0 throughout a run that does not count epochs.
+    /// Number from 0; 0 throughout a run that does not count epochs.
     pub epoch: u32,
-    /// From 1 in each epoch; some writers count from 0.
+    /// Number from 1 in each epoch; some writers count from 0.
     pub number: u32,
 }
 

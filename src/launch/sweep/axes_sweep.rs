@@ -201,7 +201,7 @@ impl AxesSweep {
         SessionRules { expects_shortage: self.axes.batch_sizes.has_several(), ..SessionRules::default() }
     }
 
-    /// What is said before the runs of a quick profile.
+    /// The warning before the runs of a quick profile.
     pub fn warning(&self) -> Option<&'static str> {
         (self.profile == SweepProfile::Quick).then_some(QUICK)
     }

@@ -165,13 +165,13 @@ impl<F> JobOutcome<F> {
 pub struct EndedJob<F> {
     /// As it was planned.
     pub job: JobPlan,
-    /// How long it ran; `None` if an earlier session ran it.
+    /// Time that it ran; `None` if an earlier session ran it.
     pub took: Option<Duration>,
     /// What came of it.
     pub outcome: JobOutcome<F>,
 }
 
-/// What is shown of a job that has ended and counts.
+/// The output about a job that has ended and counts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
     /// Its row of the table.
@@ -224,7 +224,7 @@ pub trait Benchmark {
     /// The figures of a job that ended well, or why it has none. A job of an earlier session has no follower.
     fn figures(&self, record: Self::Record, follower: Option<Self::Follower>) -> Result<Self::Figures, String>;
 
-    /// What is shown of the last of `ended`, which counts.
+    /// Reports the last job of `ended`, which counts.
     fn report(&self, ended: &[EndedJob<Self::Figures>]) -> Report {
         let _ = ended;
         Report::default()

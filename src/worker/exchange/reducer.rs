@@ -86,7 +86,7 @@ pub enum ReadyFrom {
 
 /// Parameters whose gradients are reduced.
 pub struct GradientSource {
-    /// In backward order.
+    /// Parameters in backward order.
     pub parameters: Vec<Tensor>,
     pub ready_from: ReadyFrom,
 }

@@ -19,7 +19,7 @@ impl<'a> Buffers<'a> {
 /// A rank in a group of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupRank {
-    /// From 0.
+    /// Number in the group, from 0.
     pub rank: u32,
     /// Size of the group.
     pub ranks: u32,

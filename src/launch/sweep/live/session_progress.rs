@@ -24,7 +24,8 @@ pub struct SessionProgress {
 }
 
 impl SessionProgress {
-    /// When `jobs[index]` starts and `ended` have run, those of an earlier session first; behind the last of them with no work left.
+    /// Returns the progress when `jobs[index]` starts and `ended` have run, those of an earlier session first. After the last job no
+    /// work is left.
     pub fn at<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
         let work = |jobs: &[JobPlan]| jobs.iter().map(|job| job.cost.work).sum();
         let (job, later) = jobs[index..].split_at(1.min(jobs.len() - index));

@@ -7,7 +7,7 @@ use crate::launch::sweep::benchmark::{JobPlan, Report};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::lines::{table_head, table_line, table_row};
 
-/// What has been printed of the table.
+/// Table of a session, printed row by row.
 pub struct SessionTable<'a> {
     live: &'a Live,
     printer: &'a Printer,
@@ -20,7 +20,7 @@ pub struct SessionTable<'a> {
 }
 
 impl<'a> SessionTable<'a> {
-    /// Of the jobs of `plan`.
+    /// Sizes the columns for the jobs of `plan`.
     pub fn new(plan: &[JobPlan], live: &'a Live, printer: &'a Printer) -> SessionTable<'a> {
         let width = plan.iter().map(|job| job.title.len()).max().unwrap_or_default();
         let is_terminal = io::stdout().is_terminal();

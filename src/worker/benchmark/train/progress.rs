@@ -19,7 +19,7 @@ pub struct Progress {
     speaks: bool,
     images: f64,
     iterations_before: u32,
-    /// With `--epochs`, which lines count then.
+    /// Iterations of an epoch, if lines count epochs (`--epochs`).
     epoch_iterations: Option<u32>,
     bar: Option<ProgressBar>,
 }

@@ -1,7 +1,7 @@
 //! Memory that the ranks of a host share, counters in it that they wait on, and sums straight from each other's part.
 //!
 //! The memory is a file without a name (`memfd_create`): nothing is left of it when the last rank ends, however it
-//! ends, and no limit of /dev/shm applies. Not for who sums what when: that is `exchange/backend/shared_memory/`.
+//! ends, and no limit of /dev/shm applies. `exchange/backend/shared_memory/` decides which rank sums which part.
 //!
 //! ```text
 //! | counters | rank 0: small messages, wire, sums | rank 1: small messages, wire, sums | ...

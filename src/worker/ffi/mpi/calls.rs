@@ -8,7 +8,7 @@ use mpi::ffi;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::Communicator;
 
-/// What one call of MPI sums or moves.
+/// Data that one call of MPI sums or moves.
 #[derive(Clone, Copy)]
 pub(super) struct Message {
     pub position: *mut c_void,

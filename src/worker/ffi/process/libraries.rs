@@ -14,7 +14,7 @@ pub fn set_default(name: &str, value: impl AsRef<OsStr>) {
     }
 }
 
-/// Whether this host has a driver of GPUs.
+/// Returns true if this host has a GPU driver.
 pub fn has_driver() -> bool {
     open("libcuda.so.1").is_ok()
 }
@@ -35,13 +35,13 @@ pub fn loaded() -> Vec<String> {
     paths.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Whether `path` is the library `name`, `libmpi.so` say, of whatever version.
+/// Returns true if `path` is any version of the library `name`, for example `libmpi.so`.
 pub fn is_named(path: &str, name: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or_default();
     file.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// What the MPI library says of itself, without its long end.
+/// Returns the first part of the MPI library's version text.
 pub fn mpi_version() -> String {
     let version = mpi::environment::library_version().unwrap_or_default();
     let first = version.lines().next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Values in host memory that libtorch knows as a tensor and sockets read and write as bytes, from several threads. Not for
-//! who touches which part when: that is the caller's promise, as in [`shared_window`](crate::ffi::memory::shared_window).
+//! Values in host memory that libtorch knows as a tensor and sockets read and write as bytes, from several threads. The
+//! caller keeps threads from touching the same part, as in [`shared_window`](crate::ffi::memory::shared_window).
 
 use std::io::{self, Read, Write};
 use std::ops::Range;

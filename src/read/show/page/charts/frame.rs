@@ -177,7 +177,7 @@ pub fn doubtful_entry() -> KeyEntry {
     (area_sample("doubtful"), "unreliable".to_owned())
 }
 
-/// Of bars of parts that are unreliable.
+/// The entry for unreliable bars of parts.
 pub fn pale_entry() -> KeyEntry {
     (area_sample("compute pale"), "unreliable".to_owned())
 }
