@@ -56,7 +56,7 @@ pub struct DiffOptions {
     /// Compare different networks, devices, batch sizes, precisions or image sizes all the same
     #[arg(long)]
     force: bool,
-    /// Add what an epoch of ImageNet costs at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour, as 2.49/gpu-hour
+    /// Add what an epoch of ImageNet costs at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour, as '$2.49/gpu-hour'
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
     /// What to print

@@ -29,7 +29,6 @@ use ringmark_core::options::help;
 
 use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
-use crate::cli::launch::axes::is_set_by_profile;
 use crate::cli::launch::bandwidth::BandwidthOptions;
 use crate::cli::launch::config_file;
 use crate::cli::launch::doctor::DoctorOptions;
@@ -72,8 +71,7 @@ impl Cli {
     /// What was typed, or stands in a file of options; ends the program where that asks for help or cannot be understood.
     pub fn read() -> Cli {
         let program = Cli::program();
-        let arguments =
-            config_file::expand(&program, json::before_folder(typed_arguments()), with_hint, is_set_by_profile);
+        let arguments = config_file::expand(&program, json::before_folder(typed_arguments()), with_hint);
         let cli = arguments.and_then(|arguments| {
             let matches = program.try_get_matches_from(arguments);
             let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));

@@ -55,7 +55,7 @@ pub struct ExtractOptions {
     #[arg(long)]
     published: bool,
     /// Print what an epoch of ImageNet and 90 of them cost at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour, as
-    /// 2.49/gpu-hour
+    /// '$2.49/gpu-hour'
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
     /// Explain the columns and figures
@@ -187,7 +187,7 @@ pub struct ReportOptions {
     /// the same networks
     #[arg(long)]
     published: bool,
-    /// What an hour costs, AMOUNT/gpu-hour or AMOUNT/host-hour, as 2.49/gpu-hour: adds what an epoch of ImageNet and 90 of them
+    /// What an hour costs, AMOUNT/gpu-hour or AMOUNT/host-hour, as '$2.49/gpu-hour': adds what an epoch of ImageNet and 90 of them
     /// cost
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,

@@ -1,5 +1,6 @@
 //! The way from a folder of runs to what a reader sees: find, read, work out, render, write.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use anyhow::{Context, anyhow};
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::dimension::Model;
 use ringmark_core::file::run_name::MANIFEST;
+use ringmark_core::file::sha256;
 use ringmark_core::file::whole_file;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::{UsageError, usage};
@@ -23,6 +25,8 @@ use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::score;
 use crate::read::analyse::score::figures::ScoreTable;
 use crate::read::analyse::score::json::ScoreResult;
+use crate::read::analyse::title;
+use crate::read::load::content::RESULT_ENDING;
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
 use crate::read::load::run::Run;
@@ -73,13 +77,9 @@ keyword_enum!(
     }
 );
 
-/// What is written of training, by the endings of the files; the last is not of scoring.
-const FILES: [(&str, Format); 4] = [
-    ("_result.json", Format::Json),
-    ("_result.csv", Format::Csv),
-    ("_result.md", Format::Markdown),
-    ("_dlperf.json", Format::Dlperf),
-];
+/// Files written beside the result file, by their endings; the last for training only.
+const FILES: [(&str, Format); 3] =
+    [("_result.csv", Format::Csv), ("_result.md", Format::Markdown), ("_dlperf.json", Format::Dlperf)];
 
 /// What is shown besides the figures of a folder. Its files contain what was measured, and none of this.
 #[derive(Default)]
@@ -166,17 +166,27 @@ impl AnyExtraction {
         }
     }
 
-    /// The files that belong into the folder: names and contents.
+    /// The files that belong into the folder, names and contents: the result file first, with the hashes of the others.
     fn files(&self, folder: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
         let name = name_of(folder)?;
         let files = match self {
             AnyExtraction::Training(_) => &FILES[..],
-            AnyExtraction::Scoring(_) => &FILES[..3],
+            AnyExtraction::Scoring(_) => &FILES[..2],
         };
         let file = |(ending, format): &(&str, Format)| {
             Ok((PathBuf::from(name.clone() + ending), self.render(*format, &Extras::default())?))
         };
-        files.iter().map(file).collect()
+        let others = files.iter().map(file).collect::<anyhow::Result<Vec<_>>>()?;
+        let hash = |(name, text): &(PathBuf, String)| (name.display().to_string(), sha256::of_text(text));
+        let files_sha256 = others.iter().map(hash).collect();
+        let result = match self {
+            AnyExtraction::Training(extraction) => result_json::json(extraction, None, files_sha256)?,
+            AnyExtraction::Scoring(extraction) => {
+                ScoreResult { files_sha256, ..ScoreResult::new(extraction) }.text()?
+            }
+        };
+        let result = (PathBuf::from(name + RESULT_ENDING), result);
+        Ok(std::iter::once(result).chain(others).collect())
     }
 
     /// Why figures are unreliable, each sentence once.
@@ -318,7 +328,7 @@ pub fn render(
     match format {
         Format::Table => Ok(text::text(extraction, price, Medium::Terminal { width: WIDTH, is_explained })),
         Format::Markdown => Ok(text::text(extraction, price, Medium::Markdown)),
-        Format::Json => result_json::json(extraction, price),
+        Format::Json => result_json::json(extraction, price, BTreeMap::new()),
         Format::Csv => csv::csv(extraction, price),
         _ if price.is_some() => {
             Err(usage(anyhow!("--price: --format {format} has no place for it: choose table, markdown, json or csv")))
@@ -333,10 +343,13 @@ pub fn render(
 /// most of the rest is lost. None where its files do not say.
 pub fn conclusions(folder: &Path) -> Vec<String> {
     let Ok(extraction) = read(folder, None) else { return Vec::new() };
-    let groups = &extraction.groups;
-    let title = |group: &Group| if groups.len() > 1 { format!("{}, ", group.label) } else { String::new() };
-    let sentence = |group| Some(format!("{}{}", title(group), conclusion::of_group(group)?));
-    groups.iter().filter_map(sentence).map(|sentence| output::strip_control_characters(&sentence)).collect()
+    let names = title::distinctions(&extraction.groups);
+    let sentence = |(group, name): (&Group, &String)| {
+        let name = if name.is_empty() { String::new() } else { format!("{name}, ") };
+        Some(format!("{name}{}", conclusion::of_group(group)?))
+    };
+    let sentences = extraction.groups.iter().zip(&names).filter_map(sentence);
+    sentences.map(|sentence| output::strip_control_characters(&sentence)).collect()
 }
 
 /// Last part of the path, also of `.` and `results/..`.

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use expect_test::expect;
 
+use crate::support::golden::assert_golden;
 use crate::support::sandbox::{Sandbox, refused, ringmark, run};
 
 /// `ringmark` with this sandbox's worker, in an environment of which nothing reaches a command line.
@@ -32,7 +33,7 @@ fn a_saved_sweep_is_whole_and_reads_back_as_the_same_commands() {
     let saved = printed(&mut dry(&sandbox, &format!("{SWEEP} --save-config sweep.toml")));
     assert_eq!(saved, format!("{typed}# wrote the options to sweep.toml\n"));
     let text = fs::read_to_string(sandbox.path("sweep.toml")).expect("written");
-    assert_eq!(text, include_str!("../golden/sweep.toml"));
+    assert_golden("sweep.toml", &text);
     assert_eq!(printed(&mut dry(&sandbox, "sweep --config sweep.toml")), typed);
     // Written again, it is the same.
     printed(&mut dry(&sandbox, "sweep --config sweep.toml --save-config sweep.toml"));

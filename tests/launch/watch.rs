@@ -323,7 +323,7 @@ fn a_terminal_shows_lines_that_fit_it_and_are_gone_at_the_end() {
     let sandbox = Sandbox::sound();
     let sweep = sandbox.waiting_sweep("");
     let mut terminal = Running::start(&mut on_terminal(&sandbox, 44, &sweep, ""));
-    let line = "run 1/2 - 1n1g - 1/4 - 20.5 images/s (warm-up)";
+    let line = "run 1/2 - 1n1g - 1/4 - 20.50 images/s (warm-up)";
     wait_until("it is drawn", || drawn(&terminal.printed()).iter().any(|drawn| drawn.trim_end() == &line[..44]));
     terminal.type_in("\u{3}");
     let (status, output, _) = terminal.end();

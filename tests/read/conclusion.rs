@@ -19,7 +19,7 @@ fn it_says_what_the_largest_case_reached_and_where_most_of_the_loss_is() {
     assert_eq!(conclusions(&folder.path()), Vec::<String>::new(), "nothing has run");
     (1..=3).for_each(|run| folder.run(&record("1n1g", run, 0.5)));
     let alone = line(&folder);
-    expect!["1n1g: 7.66 images/s, CV 0.0 % over 3 runs"].assert_eq(&alone);
+    expect!["1n1g: 7.656 images/s, CV 0.0 % over 3 runs"].assert_eq(&alone);
     for run in 1..=3 {
         let mut record = record("1n2g", run, 0.6);
         let exposed = record.iterations.iter_mut().flat_map(|iteration| &mut iteration.phases[Phase::ExposedAllreduce]);

@@ -7,12 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
 use clap::Args;
-use ringmark_core::benchmark::score::ScoreConfig;
-use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
 use ringmark_core::manifest::Manifest;
-use ringmark_core::options::option_table::{self, AUTO_BATCH_SIZE, keyword, number};
+use ringmark_core::options::option_table::{AUTO_BATCH_SIZE, keyword, number};
 use ringmark_core::options::usage::usage;
 
 use crate::cli::launch::config_file::Setting;
@@ -22,15 +20,6 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep};
 use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::plan::{Axes, BatchSizes};
-
-const RUNS: &str = "runs";
-
-/// Returns true if each profile gives the option of this name a value.
-pub fn is_set_by_profile(name: &str) -> bool {
-    name == RUNS
-        || option_table::is_set_by_profile::<TrainConfig>(name)
-        || option_table::is_set_by_profile::<ScoreConfig>(name)
-}
 
 /// What a sweep varies and what becomes of it: the same for every benchmark over axes.
 #[derive(Debug, Args)]
@@ -63,7 +52,7 @@ pub struct AxesOptions {
     #[arg(long, conflicts_with = "profile")]
     quick: bool,
     /// Runs of each case [default: the profile's]
-    #[arg(long = RUNS, value_name = "N", value_parser = number(1..=10_000_u32))]
+    #[arg(long = "runs", value_name = "N", value_parser = number(1..=10_000_u32))]
     runs: Option<u32>,
     /// Trace this many runs of each point, its first ones: each leaves a timeline of all ranks beside its record, as
     /// RUN.trace.json

@@ -96,7 +96,12 @@ impl BandwidthOptions {
         let lists = [("cases", texts(&cases)), ("op", texts(&operations))];
         let filled_in =
             lists.into_iter().map(|(name, values)| (name.to_owned(), values)).chain(option_table::filled_in(&config));
-        launch.save_config = self.config_file.into_saved("bandwidth", &launch.hosts, filled_in.collect());
+        launch.save_config = self.config_file.into_saved(
+            "bandwidth",
+            &launch.hosts,
+            filled_in.collect(),
+            &option_table::filled_in(&BandwidthConfig::default()),
+        );
         launch.server_hosts = self.servers.server_hosts;
         let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
         let json = self.json.into_json();

@@ -11,6 +11,9 @@ use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Id};
+use ringmark_core::benchmark::score::ScoreConfig;
+use ringmark_core::benchmark::train::config::TrainConfig;
+use ringmark_core::options::{help, option_table};
 use toml::{Table, Value};
 
 use crate::launch::cluster::hosts::{Host, Hosts};
@@ -32,11 +35,14 @@ const COMMAND: &str = "command";
 /// An option without its dashes, and its values: none where it is not written, and `true` of a flag.
 pub(super) type Setting = (String, Vec<String>);
 
-/// `--config` and `--save-config`, with every option that was typed or stood in the file.
+/// `--config` and `--save-config`, with all options of the command.
 #[derive(Debug)]
 pub struct ConfigFileOptions {
     save: Option<PathBuf>,
+    /// Options that were typed or are in the file.
     given: Vec<Setting>,
+    /// Options with their default values.
+    defaults: Vec<Setting>,
 }
 
 impl Args for ConfigFileOptions {
@@ -45,11 +51,12 @@ impl Args for ConfigFileOptions {
             |name: &'static str| Arg::new(name).long(name).value_name("FILE").value_parser(ValueParser::path_buf());
         command
             .arg(file(CONFIG).help(
-                "Take options from this TOML file, as --dry-run --save-config writes it; what is typed beside it counts \
-                 more",
+                "Take options from this TOML file, as --dry-run --save-config writes it; command-line options take \
+                 precedence",
             ))
             .arg(file(SAVE_CONFIG).requires("dry_run").help(
-                "With --dry-run: write all options to this file, for --config; the profile's values are filled in",
+                "With --dry-run: write the options to this file, for --config; the profile's values are filled in, defaults \
+                 are comments",
             ))
     }
 
@@ -64,13 +71,19 @@ impl FromArgMatches for ConfigFileOptions {
             let values = matches.get_raw(id.as_str()).into_iter().flatten();
             values.map(|value| value.to_string_lossy().into_owned()).collect()
         };
-        let sources = [ValueSource::CommandLine, ValueSource::DefaultValue];
-        let mut given: Vec<Setting> =
-            given(matches, &sources).map(|id| (id.as_str().replace('_', "-"), values(id))).collect();
-        // A flag that is not set.
-        given.retain(|(_, values)| *values != ["false"]);
-        given.sort();
-        Ok(ConfigFileOptions { save: matches.get_one::<PathBuf>(SAVE_CONFIG).cloned(), given })
+        let settings = |source: ValueSource| {
+            let mut settings: Vec<Setting> =
+                given(matches, &[source]).map(|id| (id.as_str().replace('_', "-"), values(id))).collect();
+            // A flag that is not set.
+            settings.retain(|(_, values)| *values != ["false"]);
+            settings.sort();
+            settings
+        };
+        Ok(ConfigFileOptions {
+            save: matches.get_one::<PathBuf>(SAVE_CONFIG).cloned(),
+            given: settings(ValueSource::CommandLine),
+            defaults: settings(ValueSource::DefaultValue),
+        })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -88,9 +101,16 @@ fn given<'a>(matches: &'a ArgMatches, sources: &'a [ValueSource]) -> impl Iterat
 }
 
 impl ConfigFileOptions {
-    /// The file to be written for `command`, where one was asked for: what was given, and `filled_in`, which counts more.
-    /// Hosts that were given stand in it with their slots.
-    pub(super) fn into_saved(self, command: &str, hosts: &Hosts, mut filled_in: Vec<Setting>) -> Option<SavedConfig> {
+    /// Returns the file to be written for `command`, if one was asked for: options that were given and `filled_in`, which takes
+    /// precedence. Options that `-h` does not list are comments if they have their `defaults`. Hosts that were given have
+    /// their slots.
+    pub(super) fn into_saved(
+        self,
+        command: &str,
+        hosts: &Hosts,
+        mut filled_in: Vec<Setting>,
+        defaults: &[Setting],
+    ) -> Option<SavedConfig> {
         let path = self.save?;
         if self.given.iter().any(|(name, _)| ["hosts", "hostfile"].contains(&name.as_str())) {
             let hosts: Vec<String> = hosts.all().iter().map(|Host { name, slots }| format!("{name}:{slots}")).collect();
@@ -106,18 +126,33 @@ impl ConfigFileOptions {
             shell_words::quote(&path.display().to_string()),
             value(command)
         );
-        for (name, values) in self.given.iter().filter(is_saved).chain(&filled_in) {
-            match &values[..] {
-                [] => {}
-                [single] => text += &format!("{name} = {}\n", value(single)),
-                several => {
-                    let list = Value::Array(several.iter().map(|text| value(text)).collect());
-                    text += &format!("{name} = {list}\n");
-                }
+        let line = |(name, values): &Setting| match &values[..] {
+            [] => None,
+            [single] => Some(format!("{name} = {}\n", value(single))),
+            several => {
+                let list = Value::Array(several.iter().map(|text| value(text)).collect());
+                Some(format!("{name} = {list}\n"))
             }
-        }
+        };
+        let is_given = |name: &String| self.given.iter().any(|(given, _)| given == name);
+        let is_default = |setting: &&Setting| {
+            let name = &setting.0;
+            defaults.contains(setting) && !is_given(name) && !help::is_common(name) && !is_set_by_profile(name)
+        };
+        let (defaults, chosen): (Vec<&Setting>, Vec<&Setting>) = filled_in.iter().partition(is_default);
+        text.extend(self.given.iter().filter(is_saved).chain(chosen).filter_map(line));
+        text += "\n# Defaults:\n";
+        let defaults = self.defaults.iter().filter(is_saved).chain(defaults);
+        text.extend(defaults.filter_map(line).map(|line| format!("# {line}")));
         Some(SavedConfig { path, text })
     }
+}
+
+/// Returns true if each profile gives the option of this name a value.
+fn is_set_by_profile(name: &str) -> bool {
+    name == "runs"
+        || option_table::is_set_by_profile::<TrainConfig>(name)
+        || option_table::is_set_by_profile::<ScoreConfig>(name)
 }
 
 /// As TOML writes it: a truth value, a number, or text.
@@ -131,12 +166,11 @@ fn value(text: &str) -> Value {
 }
 
 /// What was typed, with the options of `--config`'s file before the others. An error is one of the file; `explain` may add
-/// to it, by the arguments that the file stands for. A typed profile overrides the options that `is_set_by_profile` names.
+/// to it, by the arguments that the file stands for. A typed profile overrides the options that a profile sets.
 pub fn expand(
     program: &Command,
     typed: Vec<OsString>,
     explain: fn(clap::Error, &[String]) -> clap::Error,
-    is_set_by_profile: fn(&str) -> bool,
 ) -> Result<Vec<OsString>, clap::Error> {
     // What is wrong with the line itself is said when all of it is read.
     let Ok(matches) = program.clone().ignore_errors(true).try_get_matches_from(&typed) else { return Ok(typed) };
@@ -158,8 +192,7 @@ pub fn expand(
         .collect();
     let is_kept = |(name, _): &&Setting| {
         let option = command.get_arguments().find(|option| has_name(option, name));
-        option
-            .is_none_or(|option| !typed_options.iter().any(|typed| replaces(command, typed, option, is_set_by_profile)))
+        option.is_none_or(|option| !typed_options.iter().any(|typed| replaces(command, typed, option)))
     };
     let of_file = options.iter().filter(is_kept).flat_map(arguments);
     // Behind the program and its command, which takes no option before it.
@@ -216,7 +249,7 @@ fn has_name(option: &Arg, name: &str) -> bool {
 
 /// Whether a typed option leaves no room for that of a file: it is the same, both must not stand together, or it is a
 /// profile, which the file's values were filled in from.
-fn replaces(command: &Command, typed: &Arg, option: &Arg, is_set_by_profile: fn(&str) -> bool) -> bool {
+fn replaces(command: &Command, typed: &Arg, option: &Arg) -> bool {
     let conflicts = |one: &Arg, other: &Arg| command.get_arg_conflicts_with(one).contains(&other);
     let is_profile = ["profile", "quick"].map(Some).contains(&typed.get_long());
     typed.get_id() == option.get_id()

@@ -80,7 +80,12 @@ impl ScoreOptions {
         }
         trace::check(sweep.trace_runs > 0, "--trace-runs 1", &score.trace).map_err(usage)?;
         let filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&score));
-        sweep.launch.save_config = self.config_file.into_saved("score", &sweep.launch.hosts, filled_in);
+        sweep.launch.save_config = self.config_file.into_saved(
+            "score",
+            &sweep.launch.hosts,
+            filled_in,
+            &option_table::filled_in(&ScoreConfig::default()),
+        );
         Ok(ScoreSweep { sweep, score })
     }
 }

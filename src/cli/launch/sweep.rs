@@ -209,7 +209,12 @@ impl SweepOptions {
         }
         let mut filled_in = axes::filled_in(&sweep, &machine, options);
         filled_in.push(("server-hosts".to_owned(), self.servers.server_hosts.clone()));
-        sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
+        sweep.launch.save_config = self.config_file.into_saved(
+            "sweep",
+            &sweep.launch.hosts,
+            filled_in,
+            &option_table::filled_in(&TrainConfig::default()),
+        );
         sweep.launch.server_hosts = self.servers.server_hosts;
         let trained = trained_images(&train)?;
         let epoch_images = epoch_images(&train, trained);

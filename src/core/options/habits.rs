@@ -159,6 +159,10 @@ pub fn with_hint(mut error: clap::Error, habits: &[&[Habit]], typed: &[String]) 
         // It shows an option that clap takes for similar.
         error.remove(ContextKind::Usage);
     }
+    if error.kind() == ErrorKind::UnknownArgument {
+        // It explains how to pass the option as a value, which no command takes.
+        error.remove(ContextKind::Suggested);
+    }
     if let Some(hint) = own {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
     }
@@ -317,7 +321,9 @@ mod tests {
             let error = refused(line);
             assert!(error.contains(tip) && !error.contains("Usage:"), "{line}: {error}");
         }
-        for line in ["ringmark benchmarks", "ringmark sweep --bsd 8", "ringmark sweep --device tpu"] {
+        for line in
+            ["ringmark benchmarks", "ringmark sweep --bsd 8", "ringmark sweep --device tpu", "ringmark schema --bsd"]
+        {
             assert!(!refused(line).contains("tip:"), "{line}: {}", refused(line));
         }
     }

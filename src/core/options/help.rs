@@ -191,6 +191,11 @@ fn place(name: &str) -> Option<(&'static Group, usize)> {
     })
 }
 
+/// Returns true if `-h` lists the option.
+pub fn is_common(name: &str) -> bool {
+    GROUPS.iter().any(|group| group.common.contains(&name))
+}
+
 /// The part of a help text that `-h` shows: its first clause, with a short default.
 fn first_clause(help: &str) -> String {
     let (text, default) = match help.split_once(" [default: ") {

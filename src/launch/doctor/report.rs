@@ -265,12 +265,13 @@ fn grouped<K: Clone + Eq + Hash, V>(items: impl Iterator<Item = (K, V)>) -> Vec<
 /// `4 hosts: 1 error, 2 warnings`.
 pub fn summary(examination: &Examination) -> String {
     let count = |severity| examination.findings.iter().filter(|finding| finding.severity == severity).count();
+    let busy = usize::from(busy_hosts(&examination.hosts).is_some());
     let number = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     format!(
         "{}: {}, {}, {:.1} s",
         number(examination.hosts.len(), "host"),
         number(count(Severity::Error), "error"),
-        number(count(Severity::Warning), "warning"),
+        number(count(Severity::Warning) + busy, "warning"),
         examination.took.0
     )
 }
@@ -363,6 +364,7 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
         let line = busy_hosts(&hosts).expect("seven threads on two cores");
         assert!(line.starts_with("WARNING: other programs run on b (load 7.0 on 2 cores): "), "{line}");
         probe(&mut hosts, 0).load = Some(13.0);
+        assert!(summary(&examination(hosts.clone())).contains(" 1 warning, "));
         let line = busy_hosts(&hosts).expect("both are busy");
         assert!(line.contains(" on a,b (load up to 13.0 on 2 cores): "), "{line}");
         // What ran a minute ago has ended.

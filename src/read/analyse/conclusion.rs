@@ -1,6 +1,7 @@
 //! The last word about a group of runs: what its largest case reached, and where most of the rest is lost. Not for figures of
 //! its own.
 
+use ringmark_core::dimension::units::four_digits;
 use std::collections::HashMap;
 
 use ringmark_core::benchmark::warning::WarningKind;
@@ -28,7 +29,7 @@ pub fn of_group(group: &Group) -> Option<String> {
 fn speed(case: &TrainedCase, figures: &Figures) -> String {
     let runs = case.counted().count();
     let spread = figures.cv.map(|cv| format!(", CV {:.1} % over {runs} runs", 100.0 * cv)).unwrap_or_default();
-    format!("{}: {:.2} images/s{spread}", case.case, figures.speed.0)
+    format!("{}: {} images/s{spread}", case.case, four_digits(figures.speed.0))
 }
 
 /// Where most of it is, or that nothing is sure to be; `None` where only the whole was measured.

@@ -45,6 +45,9 @@ pub struct JsonResult {
     out_of_memory: Vec<Shortage>,
     /// What is not in the figures, and why, with its file.
     left_out: Vec<String>,
+    /// SHA-256 of the files that extract wrote with this one, by name; absent from what `--json` and `--format` write.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    files_sha256: BTreeMap<String, String>,
 }
 
 /// One case. A case without a counted run has `null` for its figures.
@@ -335,8 +338,12 @@ pub fn rows(groups: &[Group], price: Option<&Price>) -> Vec<JsonRow> {
     groups.iter().flat_map(|group| group.cases.iter().map(move |case| row(group, case, price))).collect()
 }
 
-/// The whole file.
-pub fn json(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<String> {
+/// The whole file, with the hashes of the files beside it.
+pub fn json(
+    extraction: &Extraction,
+    price: Option<&Price>,
+    files_sha256: BTreeMap<String, String>,
+) -> anyhow::Result<String> {
     let result = JsonResult {
         kind: RESULT,
         schema: SCHEMA,
@@ -344,6 +351,7 @@ pub fn json(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<St
         rows: rows(&extraction.groups, price),
         out_of_memory: extraction.shortages.clone(),
         left_out: extraction.problems.iter().map(ToString::to_string).collect(),
+        files_sha256,
     };
     Ok(serde_json::to_string_pretty(&result)? + "\n")
 }

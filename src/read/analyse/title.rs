@@ -9,6 +9,7 @@ use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind};
 use ringmark_core::line::other_tool::tool::Tool;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
+use crate::read::analyse::grouping::Conditions;
 
 /// What was measured, on what, and how.
 pub fn title(group: &Group) -> Vec<String> {
@@ -68,13 +69,29 @@ pub fn title(group: &Group) -> Vec<String> {
     }
 }
 
-/// What the figures are relative to where that is no case of the table; in two lines.
-pub fn common_base(group: &Group) -> Option<[String; 2]> {
+/// Names the groups by what differs between them: `dist_sync`, or `ResNet18-v1, fp32`; by their labels if that is not enough.
+pub fn distinctions(groups: &[Group]) -> Vec<String> {
+    let values = |group: &Group| {
+        let Conditions { model, dtype, batch_size, kv_store, .. } = &group.conditions;
+        [model.facts().title.to_owned(), dtype.to_string(), format!("batch size {batch_size}"), kv_store.to_string()]
+    };
+    let values: Vec<[String; 4]> = groups.iter().map(values).collect();
+    let differs = |index: usize| values.iter().any(|other| other[index] != values[0][index]);
+    let name = |values: &[String; 4]| {
+        let differing = values.iter().enumerate().filter(|(index, _)| differs(*index));
+        differing.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let names: Vec<String> = values.iter().map(name).collect();
+    match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
+        true => names,
+        false => groups.iter().map(|group| group.label.clone()).collect(),
+    }
+}
+
+/// Baseline of the figures if it is no case of the table.
+pub fn common_base(group: &Group) -> Option<String> {
     let base = group.base_text().filter(|_| group.common_base.is_some())?;
-    Some([
-        format!("speedup, efficiency and loss are relative to {base}: one rank has"),
-        "nobody to exchange with, and a sweep runs it once for all kv-stores".to_owned(),
-    ])
+    Some(format!("speedup, efficiency and loss are relative to {base}, which all kv-stores share"))
 }
 
 /// Whose logs they are, and what is not in them.
@@ -110,9 +127,9 @@ pub fn devices_text(names: &BTreeSet<String>, threads: &BTreeSet<u32>, device: O
     }
 }
 
-/// Where a rank of one case has other threads than that of another: speedup and efficiency are of unlike devices then. In
-/// two lines.
-pub fn unlike_devices(group: &Group) -> Option<[String; 2]> {
+/// Returns a sentence if a rank of one case has other threads than that of another: speedup and efficiency are of unlike
+/// devices then.
+pub fn unlike_devices(group: &Group) -> Option<String> {
     let is_cpu = group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.device == DeviceKind::Cpu);
     let threads = |case: &TrainedCase| Some((case.case, case.threads())).filter(|(_, threads)| !threads.is_empty());
     let cases: Vec<(Case, BTreeSet<u32>)> = group.cases.iter().filter_map(threads).collect();
@@ -122,9 +139,6 @@ pub fn unlike_devices(group: &Group) -> Option<[String; 2]> {
     };
     differ.then(|| {
         let each = cases.iter().map(case).collect::<Vec<_>>().join(", ");
-        [
-            "cases have different numbers of threads a rank: efficiency compares unlike".to_owned(),
-            format!("devices ({each})"),
-        ]
+        format!("cases have different numbers of threads a rank: efficiency compares unlike devices ({each})")
     })
 }

@@ -19,6 +19,12 @@ pub const RESULT: &str = "ringmark-result";
 /// Kind of what it writes of scoring.
 pub const SCORE_RESULT: &str = "ringmark-score-result";
 
+/// End of the name of a result file of either kind.
+pub const RESULT_ENDING: &str = "_result.json";
+
+/// Key of the hashes of the files beside a result file.
+pub const HASHES: &str = "files_sha256";
+
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Content {

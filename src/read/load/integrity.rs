@@ -1,12 +1,14 @@
-//! Whether what lies in the folder of a sweep is what was written there: files of runs by their hashes in the manifest, the
-//! files of extract by making them again. Not for what is in them.
+//! Integrity of a sweep's folder: files of runs are compared with the hashes in the manifest, files of extract with the figures
+//! computed again. Does not judge the figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ringmark_core::file::sha256;
 use ringmark_core::manifest::{Manifest, RunState};
 use serde_json::Value;
 
+use crate::read::load::content::{HASHES, RESULT_ENDING};
 use crate::read::load::folder::{self, FoundRun};
 use crate::read::load::problem::Problem;
 
@@ -47,63 +49,76 @@ impl Integrity {
     }
 }
 
-/// What `ringmark extract` wrote into a folder, against what it writes now.
+/// Files that `ringmark extract` wrote into a folder, compared with what it computes now.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outputs {
-    /// Files that are there.
+    /// Files that exist.
     pub compared: usize,
-    /// Those that say something else.
+    /// Files with other figures, or changed since they were written.
     pub stale: Vec<Problem>,
-    /// That an earlier ringmark wrote them.
+    /// States what could not be compared.
     pub notes: Vec<String>,
 }
 
 impl Outputs {
-    /// Of `files`, names and contents, in the folder `root`. JSON of an earlier ringmark may lack keys; where it does, text
-    /// for people may look otherwise and is not compared.
+    /// Compares `files`, names and contents, with those in the folder `root`. The first is the result file: its figures must be
+    /// the same; its sentences may be those of another version. The others must have the hashes that it contains.
     pub fn read(root: &Path, files: &[(PathBuf, String)]) -> Outputs {
         let mut outputs = Outputs::default();
-        let mut is_of_earlier = false;
+        let mut hashes = None;
         for (file, text) in files {
             let Ok(stored) = fs::read_to_string(root.join(file)) else { continue };
             outputs.compared += 1;
-            if stored == *text {
-                continue;
-            }
-            let [old, new] = [&stored, text].map(|text| serde_json::from_str::<Value>(text).ok());
-            is_of_earlier |= old.zip(new).is_some_and(|(old, new)| is_within(&old, &new));
-            if !is_of_earlier {
-                let what = "it is not what `ringmark extract` writes of these runs: extract again";
-                outputs.stale.push(Problem::in_file(file, what));
-            }
+            let name = file.display().to_string();
+            let problem = if name.ends_with(RESULT_ENDING) {
+                let [old, new] = [&stored, text].map(|text| serde_json::from_str::<Value>(text).unwrap_or_default());
+                hashes = old.get(HASHES).cloned();
+                let is_same = new.is_object() && is_within(&old, &new);
+                (!is_same).then(|| "its figures are not those of these runs")
+            } else {
+                let hash = hashes.as_ref().and_then(|hashes| hashes.get(&name));
+                let is_changed = hash.is_some_and(|hash| *hash != sha256::of_text(&stored));
+                is_changed.then_some("it was changed after `ringmark extract` wrote it")
+            };
+            let what = problem.map(|problem| format!("{problem}: extract again"));
+            outputs.stale.extend(what.map(|what| Problem::in_file(file, what)));
         }
-        if is_of_earlier {
-            let note = "the files of extract are of an earlier ringmark: their JSON says the same, the others were not compared";
+        if outputs.compared > 1 && hashes.is_none() {
+            let note = "extract's files were written by an earlier version without hashes: only the result's JSON was compared";
             outputs.notes.push(note.to_owned());
         }
         outputs
     }
 }
 
-/// Keys of JSON that were called otherwise: old name, new name.
+/// Keys of JSON that were renamed: old name, new name.
 const RENAMED: [(&str, &str); 2] = [("is_quotable", "is_reliable"), ("objections", "reliability_warnings")];
 
-/// Version of the format, which is another where keys were renamed.
+/// Version of the format, which changes when keys are renamed.
 const SCHEMA: &str = "schema";
 
-/// Whether all that `old` says is in `new`.
+/// Keys of sentences, whose wording depends on the version: only whether there are any is compared.
+const SENTENCES: [&str; 3] = ["reliability_warnings", "warnings", "left_out"];
+
+/// Returns true if `new` contains every figure of `old`.
 fn is_within(old: &Value, new: &Value) -> bool {
     match (old, new) {
-        (Value::Object(old), Value::Object(new)) => {
-            let renamed = |key: &str| RENAMED.iter().find(|(old, _)| *old == key).and_then(|(_, name)| new.get(*name));
-            let is_in_new = |(key, value): (&String, &Value)| {
-                key == SCHEMA || new.get(key).or_else(|| renamed(key)).is_some_and(|other| is_within(value, other))
-            };
-            old.iter().all(is_in_new)
-        }
+        (Value::Object(old), Value::Object(new)) => old.iter().all(|(key, value)| {
+            let renamed = RENAMED.iter().find(|(old, _)| old == key).map_or(key.as_str(), |(_, name)| name);
+            let other = new.get(key).or_else(|| new.get(renamed));
+            [SCHEMA, HASHES].contains(&key.as_str())
+                || other.is_some_and(|other| match SENTENCES.contains(&renamed) {
+                    true => is_empty(value) == is_empty(other),
+                    false => is_within(value, other),
+                })
+        }),
         (Value::Array(old), Value::Array(new)) => {
             old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_within(old, new))
         }
         _ => old == new,
     }
+}
+
+fn is_empty(sentences: &Value) -> bool {
+    sentences.as_array().map_or(sentences.is_null(), Vec::is_empty)
 }

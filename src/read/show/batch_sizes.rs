@@ -1,6 +1,7 @@
 //! Lines by batch size as the cells of a table: a column a batch size, and for each line a row of images/s, with the spread
 //! and the memory below it. For terminals, Markdown and pages alike.
 
+use ringmark_core::dimension::units::four_digits;
 use std::collections::BTreeSet;
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
@@ -98,7 +99,7 @@ fn cells(series: &BatchSeries, batch_sizes: &[u32], cell: impl Fn(&BatchPoint) -
 fn speed(point: &BatchPoint) -> Option<String> {
     let mark = if point.is_warned { MARK } else { "" };
     Some(match &point.outcome {
-        Ok(figures) => marked(format!("{:.2}{mark}", figures.speed.0), point.is_doubtful),
+        Ok(figures) => marked(four_digits(figures.speed.0) + mark, point.is_doubtful),
         Err(missing) => missing.text().to_owned(),
     })
 }

@@ -1,5 +1,6 @@
 //! A comparison of two results as text.
 
+use ringmark_core::dimension::units::four_digits;
 use ringmark_core::stats::comparison::{POWER, Verdict, for_all};
 
 use crate::read::analyse::comparison::side::{ConditionDifference, SideKind};
@@ -97,7 +98,7 @@ fn figures(table: &ComparedTable, medium: Medium) -> Table {
 
 fn rows(table: &ComparedTable, case: &ComparedCase, medium: Medium) -> Vec<Vec<String>> {
     let row = |name: String, row: &Row, unit: f64, verdict: String, smallest: String| {
-        let figure = |figure: f64| significant(figure * unit);
+        let figure = |figure: f64| four_digits(figure * unit);
         vec![name, figure(row.base), figure(row.test), interval(row), verdict, smallest]
     };
     let smallest = case.throughput.smallest.map_or_else(|| "-".to_owned(), |share| percent(share).replace('+', ""));
@@ -157,15 +158,6 @@ fn percent(share: f64) -> String {
             format!("{percent:+.decimals$}")
         }
     }
-}
-
-/// Five digits, fewer of what is small, so that it fits eight columns.
-fn significant(figure: f64) -> String {
-    let decimals = match figure {
-        small if small < 0.1 => 6,
-        _ => 4_usize.saturating_sub(figure.log10().max(0.0) as usize),
-    };
-    format!("{figure:.decimals$}")
 }
 
 /// What verdicts and signs mean.
@@ -242,20 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_fit_their_columns() {
-        let expected = [
-            (0.0, "0.000000"),
-            (0.0008, "0.000800"),
-            (0.5, "0.5000"),
-            (9.5325, "9.5325"),
-            (12.3154, "12.315"),
-            (9579.74, "9579.7"),
-            (123456.7, "123457"),
-        ];
-        for (figure, text) in expected {
-            assert_eq!(significant(figure), text);
-            assert!(text.len() <= 8);
-        }
+    fn percentages_fit_their_columns() {
         for (share, text) in
             [(-0.029, "-2.90"), (0.099949, "+9.99"), (0.09996, "+10.0"), (-0.99951, "-100"), (12.0, "> +999")]
         {

@@ -1,6 +1,6 @@
 //! Formats of numbers and marks of unreliable ones.
 
-use ringmark_core::dimension::units;
+use ringmark_core::dimension::units::three_digits;
 use ringmark_core::dimension::{Seconds, TeraflopsPerSecond};
 
 /// Follows the figure of runs with warnings.
@@ -26,41 +26,14 @@ pub fn percent(share: f64) -> String {
     format!("{:.1}", share * 100.0)
 }
 
-/// Three digits, and at most three decimals.
-pub fn three_digits(value: f64) -> String {
-    let decimals = match value.abs() {
-        ..1.0 => 3,
-        1.0..10.0 => 2,
-        10.0..100.0 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$}")
-}
-
 /// In 1e12 operations a second.
 pub fn teraflops(rate: TeraflopsPerSecond) -> String {
     three_digits(rate.0)
 }
 
-/// In milliseconds, 2 decimals; what rounds to nothing has no sign.
+/// In milliseconds.
 pub fn milliseconds(time: Seconds) -> String {
-    let text = format!("{:.2}", time.0 * 1e3);
-    if text == "-0.00" { "0.00".to_owned() } else { text }
-}
-
-/// For a big figure: four digits at most, thousands apart.
-pub fn big(value: f64) -> String {
-    match value.abs() {
-        ..10.0 => format!("{value:.2}"),
-        10.0..1000.0 => format!("{value:.1}"),
-        _ => thousands(value),
-    }
-}
-
-/// `9 580`, with a thin space that does not break.
-fn thousands(value: f64) -> String {
-    let text = units::thousands(value, '\u{202f}');
-    if value < 0.0 { format!("\u{2212}{text}") } else { text }
+    three_digits(time.0 * 1e3)
 }
 
 /// `1 run`, `3 runs`.
@@ -82,18 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_have_three_digits() {
-        let texts = [0.0567, 0.567, 5.674, 56.74, 567.4].map(|rate| teraflops(TeraflopsPerSecond(rate)));
-        assert_eq!(texts, ["0.057", "0.567", "5.67", "56.7", "567"]);
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        assert_eq!(
-            [9.579, 95.79, 957.9, 9579.74, 95_797_400.0].map(big),
-            ["9.58", "95.8", "957.9", "9\u{202f}580", "95\u{202f}797\u{202f}400"]
-        );
-        assert_eq!([0.00123, -1e-9, -0.002].map(|time| milliseconds(Seconds(time))), ["1.23", "0.00", "-2.00"]);
+    fn numbers_and_lists_read_as_a_sentence() {
         assert_eq!([count(1, "run"), count(0, "run")], ["1 run", "0 runs"]);
         assert_eq!(list(&["a".to_owned(), "b".to_owned(), "c".to_owned()]), "a, b and c");
     }

@@ -131,7 +131,10 @@ fn terminal(paragraph: &Paragraph, width: usize, is_explained: bool) -> String {
         Paragraph::Name(name, about) => [name.as_str(), about].join("\n").trim_end().to_owned(),
         Paragraph::Items(items) | Paragraph::Quotes(items) => each("- ", items),
         Paragraph::Table(table) => table.aligned(width),
-        Paragraph::Note(lines) => format!("NOTE: {}", lines.join("\n")),
+        Paragraph::Note(lines) => {
+            let text = format!("NOTE: {}", lines.join("\n"));
+            text.lines().map(|line| wrapped(line, width, "")).collect::<Vec<_>>().join("\n")
+        }
         Paragraph::Warnings(lines) => each("WARNING: ", lines),
         Paragraph::Unreliable(lines) => each("WARNING (unreliable): ", lines),
     }

@@ -4,7 +4,7 @@ use ringmark_core::dimension::Seconds;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::work_load::{self, WorkCost};
-use crate::read::show::numbers::{marked, percent};
+use crate::read::show::numbers::{marked, milliseconds, percent};
 use crate::read::show::table::{Row, Table};
 
 /// Title of the table.
@@ -42,10 +42,10 @@ pub fn table(group: &Group) -> Option<Table> {
 }
 
 fn cells(case: &TrainedCase, cost: &WorkCost, is_doubtful: bool) -> Vec<String> {
-    let milliseconds = |time: Seconds| marked(format!("{:.2}", time.0 * 1e3), is_doubtful);
+    let milliseconds = |time: Seconds| marked(milliseconds(time), is_doubtful);
     let share = |share: f64| marked(percent(share), is_doubtful);
     let images: Vec<String> = cost.images.iter().map(u32::to_string).collect();
-    let each: Vec<String> = cost.seconds_per_image.iter().map(|time| format!("{:.2}", time.0 * 1e3)).collect();
+    let each: Vec<String> = cost.seconds_per_image.iter().map(|time| milliseconds(*time)).collect();
     vec![
         case.case.to_string(),
         by_rank(&images),

@@ -1,8 +1,9 @@
 //! A command on its way as lines of a terminal: which run, how fast, the slowest rank, where the ranks of each host are. Pure.
 
+use ringmark_core::dimension::units::{four_digits, three_digits};
 use std::collections::{BTreeMap, HashMap};
 
-use ringmark_core::dimension::Seconds;
+use ringmark_core::dimension::{ImagesPerSecond, Seconds};
 use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
 use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
@@ -70,15 +71,15 @@ pub fn table_row(run: &FinishedRun, width: usize) -> String {
         0 => "ok".to_owned(),
         warnings => format!("warn {warnings}"),
     };
-    let (title, speed) = (&run.title, run.images_per_second.0);
-    format!("{title:width$}  {speed:>10.2}  {speedup:>7}  {efficiency:>10}{top_1}  {took:>6}  {verdict}")
+    let (title, speed) = (&run.title, four_digits(run.images_per_second.0));
+    format!("{title:width$}  {speed:>10}  {speedup:>7}  {efficiency:>10}{top_1}  {took:>6}  {verdict}")
 }
 
 /// The same as a line of its own: `1n2g run 1 of 2: 20.50 images/s, 12 s`.
 pub fn table_line(run: &FinishedRun) -> String {
     let top_1 = run.top_1.map(|share| format!(", top-1 {:.1} %", 100.0 * share)).unwrap_or_default();
     let took = run.took.map_or_else(|| "finished before".to_owned(), |took| format!("{:.0} s", took.0));
-    format!("{}: {:.2}{top_1}, {took}", run.title, run.images_per_second)
+    format!("{}: {}{top_1}, {took}", run.title, images_per_second(run.images_per_second))
 }
 
 /// The speed so far, and the half-width of its 95 % confidence interval where that tells something.
@@ -86,19 +87,19 @@ fn speed(job: &JobProgress) -> (Option<String>, Option<String>) {
     match (job.mean_images_per_second, job.images_per_second) {
         (Some(mean), _) => {
             let margin = job.margin.filter(|margin| *margin < 1.0);
-            (Some(format!("{mean:.1}")), margin.map(|margin| format!("+-{:.0} %", 100.0 * margin)))
+            (Some(images_per_second(mean)), margin.map(|margin| format!("+-{:.0} %", 100.0 * margin)))
         }
-        (None, Some(last)) => (Some(format!("{last:.1} (warm-up)")), None),
+        (None, Some(last)) => (Some(images_per_second(last) + " (warm-up)"), None),
         (None, None) => (None, None),
     }
 }
 
-/// `now 20.8 images/s - step 402 ms - slowest: rank 11 on b, 381 ms of its own`.
+/// `now 20.80 images/s - step 402 ms - slowest: rank 11 on b, 381 ms of its own`.
 fn figures(job: &JobProgress, columns: usize) -> Option<String> {
     let workers = || job.ranks.iter().filter(|rank| !rank.is_server);
     let mut parts = Vec::new();
     if let (Some(_), Some(now)) = (job.mean_images_per_second, job.images_per_second) {
-        parts.push((1, format!("now {now:.1}")));
+        parts.push((1, format!("now {}", images_per_second(now))));
     }
     let step = workers().filter_map(|rank| rank.step).max_by(|one, other| one.0.total_cmp(&other.0));
     parts.extend(step.map(|step| (2, format!("step {}", milliseconds(step)))));
@@ -211,9 +212,12 @@ fn fitted(mut parts: Vec<LinePart>, separator: &str, columns: usize) -> String {
     }
 }
 
+fn images_per_second(speed: ImagesPerSecond) -> String {
+    format!("{} images/s", four_digits(speed.0))
+}
+
 fn milliseconds(Seconds(seconds): Seconds) -> String {
-    let milliseconds = 1e3 * seconds;
-    if milliseconds < 10.0 { format!("{milliseconds:.2} ms") } else { format!("{milliseconds:.0} ms") }
+    format!("{} ms", three_digits(1e3 * seconds))
 }
 
 /// `0:40`, `1:02:03`.
@@ -289,8 +293,8 @@ pub(super) mod tests {
         assert_eq!(
             lines(&progress(), 120, 24),
             [
-                "run 3/10 - 2n2g - backward - 12/30 - 79.0 images/s +-4 % - run 0:40 - sweep about 6:10 left",
-                "  now 80.5 images/s - step 400 ms - slowest: rank 3 on b, 381 ms of its own",
+                "run 3/10 - 2n2g - backward - 12/30 - 79.00 images/s +-4 % - run 0:40 - sweep about 6:10 left",
+                "  now 80.50 images/s - step 400 ms - slowest: rank 3 on b, 381 ms of its own",
                 "  a  2 ranks  iteration 12  all-reduce  slowest rank 1, 250 ms",
                 "  b  2 ranks, 1 server  iteration 12-13  backward 1, forward 1  slowest rank 3, 381 ms",
             ]
@@ -302,8 +306,8 @@ pub(super) mod tests {
         assert_eq!(
             lines(&progress(), 66, 24),
             [
-                "run 3/10 - 2n2g - 12/30 - 79.0 images/s - sweep about 6:10 left",
-                "  now 80.5 images/s - slowest: rank 3 on b, 381 ms of its own",
+                "run 3/10 - 2n2g - 12/30 - 79.00 images/s - sweep about 6:10 left",
+                "  now 80.50 images/s - slowest: rank 3 on b, 381 ms of its own",
                 "  a  2 ranks  iteration 12  all-reduce  slowest rank 1, 250 ms",
                 "  b  2 ranks, 1 server  iteration 12-13  slowest rank 3, 381 ms",
             ]
@@ -311,7 +315,7 @@ pub(super) mod tests {
         assert_eq!(
             lines(&progress(), 50, 24),
             [
-                "run 3/10 - 2n2g - 12/30 - 79.0 images/s",
+                "run 3/10 - 2n2g - 12/30 - 79.00 images/s",
                 "  slowest: rank 3 on b, 381 ms of its own",
                 "  a  2 ranks  iteration 12  slowest rank 1, 250 ms",
                 "  b  iteration 12-13  slowest rank 3, 381 ms",
@@ -380,7 +384,7 @@ pub(super) mod tests {
         assert_eq!(lines(&progress, 120, 24), ["run 3/10 - 2n2g - run 0:40"]);
         let of_input = JobProgress { iterations: None, ..job() };
         let progress = Progress { job: Some(of_input), ..progress };
-        assert!(headline(&progress, 120).starts_with("run 3/10 - 2n2g - backward - iteration 12 - 79.0 images/s"));
+        assert!(headline(&progress, 120).starts_with("run 3/10 - 2n2g - backward - iteration 12 - 79.00 images/s"));
         let ended = Progress { end: Some(CommandEnd { failure: None }), ..progress };
         assert_eq!(lines(&ended, 120, 24).len(), 1);
     }
@@ -396,6 +400,6 @@ pub(super) mod tests {
     #[test]
     fn times_are_short() {
         assert_eq!([40.0, 3723.0].map(|seconds| clock(Seconds(seconds))), ["0:40", "1:02:03"]);
-        assert_eq!([0.00512, 0.381, 12.0].map(|s| milliseconds(Seconds(s))), ["5.12 ms", "381 ms", "12000 ms"]);
+        assert_eq!([0.00512, 0.381, 12.0].map(|s| milliseconds(Seconds(s))), ["5.12 ms", "381 ms", "12,000 ms"]);
     }
 }

@@ -44,6 +44,9 @@ pub struct ScoreResult {
     pub out_of_memory: Vec<Shortage>,
     /// What is not in the figures, and why, with its file.
     pub left_out: Vec<String>,
+    /// SHA-256 of the files that extract wrote with this one, by name; absent from what `--json` and `--format` write.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files_sha256: BTreeMap<String, String>,
 }
 
 /// One point.
@@ -126,6 +129,7 @@ impl ScoreResult {
             published: Vec::new(),
             out_of_memory: extraction.shortages.clone(),
             left_out: extraction.problems.iter().map(ToString::to_string).collect(),
+            files_sha256: BTreeMap::new(),
         }
     }
 

@@ -1,15 +1,17 @@
-//! Kv-stores of one sweep side by side: what each costs in the same case. Not for what a table of one of them says.
+//! Comparison of the kv-stores of a sweep, case by case.
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::{Case, Phase};
+use ringmark_core::dimension::units::four_digits;
+use ringmark_core::dimension::{Case, Phase, Seconds};
 
 use crate::read::analyse::figures::{Figures, Group, TrainedCase};
-use crate::read::show::numbers::marked;
+use crate::read::analyse::title::common_base;
+use crate::read::show::numbers::{marked, milliseconds};
 use crate::read::show::table::Table;
 use crate::read::show::text::Paragraph;
 
-/// One for all groups that differ in kv-store alone, where there are several.
+/// A table for each set of groups that differ only in the kv-store.
 pub fn sections(groups: &[Group]) -> Vec<Paragraph> {
     let mut tables: Vec<Vec<&Group>> = Vec::new();
     for group in groups {
@@ -22,8 +24,8 @@ pub fn sections(groups: &[Group]) -> Vec<Paragraph> {
     tables.iter().filter(|table| table.len() > 1).flat_map(|table| section(table)).collect()
 }
 
-/// Each warning stands with the table of its own kv-store.
-fn section(groups: &[&Group]) -> [Paragraph; 2] {
+/// The sections of the groups have the warnings.
+fn section(groups: &[&Group]) -> Vec<Paragraph> {
     let conditions = &groups[0].conditions;
     let (model, dtype, batch_size) = (conditions.model.facts().title, conditions.dtype, conditions.batch_size);
     let headers = [
@@ -43,12 +45,12 @@ fn section(groups: &[&Group]) -> [Paragraph; 2] {
         let ring = ring.find_map(|group| group.case(case));
         groups.iter().filter_map(move |group| Some(row(group, group.case(case)?, ring)))
     });
-    let title = vec![
-        format!("Kv-stores side by side: {model}, {dtype}, batch size {batch_size}"),
-        "of ring: the speed by that of ring in the same case; exposed: exchange that".to_owned(),
-        "backward did not hide".to_owned(),
-    ];
-    [Paragraph::Heading(title), Paragraph::Table(Table::new(&headers, rows.collect::<Vec<_>>()))]
+    let title = vec![format!("Kv-stores compared: {model}, {dtype}, batch size {batch_size}")];
+    let legend = "of ring: speed relative to ring's in the same case; exposed: exchange not hidden by backward";
+    let legend = Paragraph::Legend([vec![legend.to_owned()], Vec::new()]);
+    let table = Paragraph::Table(Table::new(&headers, rows.collect::<Vec<_>>()));
+    let note = groups.iter().find_map(|group| common_base(group)).map(|note| Paragraph::Note(vec![note]));
+    [Paragraph::Heading(title), table, legend].into_iter().chain(note).collect()
 }
 
 fn row(group: &Group, case: &TrainedCase, ring: Option<&TrainedCase>) -> Vec<String> {
@@ -61,14 +63,14 @@ fn row(group: &Group, case: &TrainedCase, ring: Option<&TrainedCase>) -> Vec<Str
     let nothing = || "-".to_owned();
     let of_ring = ring.and_then(|ring| Some(100.0 * speed.0 / ring.figures.as_ref()?.speed.0));
     let of_ring = of_ring.map(|share| marked(format!("{share:.1}"), is_speed_doubtful || is_ring_doubtful));
-    let milliseconds = |seconds: f64| marked(format!("{:.2}", seconds * 1e3), is_speed_doubtful);
+    let milliseconds = |time: Seconds| marked(milliseconds(time), is_speed_doubtful);
     let figures = [
-        marked(format!("{:.2}", speed.0), is_speed_doubtful),
+        marked(four_digits(speed.0), is_speed_doubtful),
         of_ring.unwrap_or_else(nothing),
         marked(format!("{speedup:.2}"), !group.is_reliable(case)),
         marked(format!("{:.1}", 100.0 * efficiency), !group.is_reliable(case)),
-        times.map_or_else(nothing, |times| milliseconds(times.step.0)),
-        times.map_or_else(nothing, |times| milliseconds(times.phases[Phase::ExposedAllreduce].0)),
+        times.map_or_else(nothing, |times| milliseconds(times.step)),
+        times.map_or_else(nothing, |times| milliseconds(times.phases[Phase::ExposedAllreduce])),
     ];
     name.into_iter().chain(figures).collect()
 }

@@ -1,12 +1,13 @@
 //! The table of the scaling loss: what each case loses against the base, by parts. The formulas are in
 //! [`crate::read::analyse::scaling_loss`]; the waterfall is the report's.
 
-use ringmark_core::dimension::Case;
+use ringmark_core::dimension::units::three_digits;
+use ringmark_core::dimension::{Case, Seconds};
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::scaling_loss::{CaseLoss, all_parts, of_case};
-use crate::read::show::numbers::{marked, three_digits};
+use crate::read::show::numbers::{marked, milliseconds};
 use crate::read::show::table::Table;
 
 /// Title of the table; the base is named where it is not one rank.
@@ -38,7 +39,7 @@ fn losses(group: &Group, is_clear: bool) -> impl Iterator<Item = CaseLoss> {
 pub fn unclear(group: &Group) -> Vec<String> {
     let sentence = |CaseLoss { case, loss, .. }: CaseLoss| {
         let Difference { seconds, margin } = loss.total;
-        let [lost, margin] = [seconds, margin.unwrap_or_default()].map(|seconds| three_digits(seconds * 1e3));
+        let [lost, margin] = [seconds, margin.unwrap_or_default()].map(|seconds| milliseconds(Seconds(seconds)));
         format!("{case}: the loss, {lost} +- {margin} ms of a step, is too uncertain to be divided: use more --runs")
     };
     losses(group, false).map(sentence).collect()
@@ -77,7 +78,7 @@ fn rows(case: &CaseLoss, parts: &[LossPart], is_doubtful: bool) -> Vec<Vec<Strin
     let of_parts = parts.iter().map(|part| case.part(*part));
     let shown: Vec<Option<Difference>> = [Some(loss.total)].into_iter().chain(of_parts).collect();
     let row = |name: String, unit: &str, cell: &dyn Fn(&Difference) -> Option<f64>| -> Vec<String> {
-        let cells = shown.iter().map(|part| part.as_ref().and_then(cell).map_or_else(|| "-".to_owned(), short));
+        let cells = shown.iter().map(|part| part.as_ref().and_then(cell).map_or_else(|| "-".to_owned(), three_digits));
         [name, unit.to_owned()].into_iter().chain(cells).collect()
     };
     let mut rows = vec![
@@ -91,15 +92,4 @@ fn rows(case: &CaseLoss, parts: &[LossPart], is_doubtful: bool) -> Vec<Vec<Strin
     // Nothing to share.
     rows.retain(|row| row[2] != "-" || row[1] == "+- ms");
     rows
-}
-
-/// Three digits.
-fn short(value: f64) -> String {
-    // Not "-0.000".
-    let rounded = three_digits(value);
-    if rounded.trim_start_matches(['-', '0', '.']).is_empty() {
-        rounded.trim_start_matches('-').to_owned()
-    } else {
-        rounded
-    }
 }

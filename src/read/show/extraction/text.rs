@@ -1,5 +1,6 @@
 //! Figures of training as text.
 
+use ringmark_core::dimension::units::four_digits;
 use ringmark_core::dimension::{Case, ImagesPerSecond, Phase, Seconds};
 
 use crate::read::analyse::accuracy::{self, Accuracy};
@@ -7,13 +8,13 @@ use crate::read::analyse::batch_sizes::{self, BatchTable};
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures::{Extraction, Group, TrainedCase};
 use crate::read::analyse::reliability;
-use crate::read::analyse::title::{common_base, process, title, unlike_devices};
+use crate::read::analyse::title::{process, title, unlike_devices};
 use crate::read::load::iteration_times::phases_to_show;
 use crate::read::load::problem::Problem;
 use crate::read::show;
 use crate::read::show::batch_sizes::{Below, tables};
 use crate::read::show::extraction::{kv_stores, scaling_loss};
-use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked, three_digits};
+use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked, milliseconds};
 use crate::read::show::table::Table;
 use crate::read::show::text::{self, Medium, Paragraph};
 
@@ -31,12 +32,12 @@ const BY_BATCH_SIZE: &str = "Training by batch size per rank: images/s, and memo
 
 const PEAK_LEGEND: &str = "peak GB: on a GPU what tensors held, on the CPU what was resident; 1e9 bytes.";
 
-/// Returns a section for each group, then tables over several groups, then what was left out.
+/// Returns the comparison of kv-stores, a section for each group, tables by batch size, then what was left out.
 pub fn text(extraction: &Extraction, price: Option<&Price>, medium: Medium) -> String {
     let by_size = batch_sizes::of_training(&extraction.groups, &extraction.shortages);
     let mut text = vec![Paragraph::Title(extraction.name.clone())];
-    text.extend(extraction.groups.iter().flat_map(|group| section(group, price, medium)));
     text.extend(kv_stores::sections(&extraction.groups));
+    text.extend(extraction.groups.iter().flat_map(|group| section(group, price, medium)));
     text.extend(by_size.iter().flat_map(|(table, _)| section_by_batch_size(table, medium)));
     text.push(Paragraph::Legend(legend(extraction, !by_size.is_empty(), medium)));
     text.extend(left_out(&extraction.problems, medium));
@@ -68,8 +69,7 @@ fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
 fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragraph> {
     let is_short = group.is_quick() && matches!(medium, Medium::Terminal { is_explained: false, .. });
     let mut figures = vec![Paragraph::Table(speeds(group))];
-    let notes = [common_base(group), unlike_devices(group)].into_iter().flatten();
-    figures.extend(notes.map(|note| Paragraph::Note(note.into())));
+    figures.extend(unlike_devices(group).map(|note| Paragraph::Note(vec![note])));
     let mut below = |title: &str, legend: &[&'static str], table: Option<Table>| {
         let caption = Paragraph::Caption(title.to_owned(), legend.to_vec());
         let table = table.filter(|_| !is_short);
@@ -141,7 +141,7 @@ fn speeds(group: &Group) -> Table {
 fn speed_row(group: &Group, case: &TrainedCase) -> Vec<String> {
     let speed_is_doubtful = group.speed_reliability_warnings(case).next().is_some();
     let scaling_is_doubtful = group.scaling_reliability_warnings(case).next().is_some();
-    let speed = |speed: ImagesPerSecond| marked(format!("{:.2}", speed.0), speed_is_doubtful);
+    let speed = |speed: ImagesPerSecond| marked(four_digits(speed.0), speed_is_doubtful);
     let name = [case.case.to_string(), case.case.ranks().to_string(), runs(case)];
     let figures = match &case.figures {
         None => vec!["-".to_owned(); 6],
@@ -167,7 +167,7 @@ fn costs(group: &Group) -> Option<Table> {
     let is_doubtful = |case: &TrainedCase| group.speed_reliability_warnings(case).next().is_some();
     let step = |case: &TrainedCase| {
         let step = case.figures.as_ref()?.times?.step;
-        Some(marked(three_digits(step.0 * 1e3), is_doubtful(case)))
+        Some(marked(milliseconds(step), is_doubtful(case)))
     };
     let row = |case: &TrainedCase| {
         let baseline = case.baseline.as_ref()?;
@@ -210,7 +210,7 @@ fn times(group: &Group) -> Option<Table> {
 fn time_row(group: &Group, case: &TrainedCase, phases: &[Phase]) -> Option<Vec<String>> {
     let times = case.figures.as_ref()?.times?;
     let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
-    let milliseconds = |time: Seconds| marked(three_digits(time.0 * 1e3), is_doubtful);
+    let milliseconds = |time: Seconds| marked(milliseconds(time), is_doubtful);
     let mut row = vec![case.case.to_string(), milliseconds(times.step)];
     for phase in phases {
         row.push(milliseconds(times.phases[*phase]));

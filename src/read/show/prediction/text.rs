@@ -1,5 +1,6 @@
 //! A prediction for people: tables, with what they rest on below them.
 
+use ringmark_core::dimension::units::four_digits;
 use ringmark_core::dimension::{Case, ImagesPerSecond};
 use ringmark_core::stats::allreduce_model::Band;
 
@@ -66,7 +67,7 @@ fn table(evidence: &Evidence, predictions: &[&Prediction]) -> Table {
 }
 
 fn speed(speed: ImagesPerSecond) -> String {
-    if speed.0 < 1e3 { format!("{:.2}", speed.0) } else { format!("{:.0}", speed.0) }
+    four_digits(speed.0)
 }
 
 fn backtest_text(evidence: &Evidence, backtest: &Backtest) -> String {

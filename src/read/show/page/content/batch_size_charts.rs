@@ -2,6 +2,7 @@
 //! figures is in the table alone.
 
 use ringmark_core::dimension::DeviceKind;
+use ringmark_core::dimension::units::four_digits;
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, batch_sizes};
 use crate::read::show::numbers::count;
@@ -56,7 +57,7 @@ const SPEED: Quantity = Quantity {
     unit: "images/s",
     value: |figures| Some(figures.speed.0),
     runs: |figures| &figures.runs,
-    text: |speed| format!("{speed:.2} images/s"),
+    text: |speed| four_digits(speed) + " images/s",
     is_doubtful: |point| point.is_doubtful,
     wide: 4.0,
 };

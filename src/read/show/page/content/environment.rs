@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use ringmark_core::dimension::{BackendName, Seconds};
 use ringmark_core::host::HostUse;
 use ringmark_core::options::keyword_enum::KeywordEnum;
+use serde_json::Value;
 
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::results::ResultFolder;
@@ -141,10 +142,22 @@ fn options(result: &ResultFolder) -> NamedValues {
     options.extend(result.scoring.iter().flat_map(|table| &table.points).map(|point| point.key().axes()));
     options.extend(result.scoring.iter().map(|table| score::batch_sizes::table(table).settings));
     for (name, value) in options.into_iter().flatten() {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        add(&mut found, &name.replace('_', " "), text);
+        add_option(&mut found, &name.replace('_', " "), &value);
     }
     found
+}
+
+/// Adds an option; each field of an object as an option of its own.
+fn add_option(found: &mut NamedValues, name: &str, value: &Value) {
+    match value {
+        Value::Object(fields) => {
+            fields
+                .iter()
+                .for_each(|(field, value)| add_option(found, &format!("{name}, {}", field.replace('_', " ")), value));
+        }
+        Value::String(text) => add(found, name, text.as_str()),
+        value => add(found, name, value.to_string()),
+    }
 }
 
 fn variables(result: &ResultFolder) -> NamedValues {

@@ -1,5 +1,6 @@
 //! The first screen: how fast, how efficient, what is lost. Whether to believe it, `trust` says.
 
+use ringmark_core::dimension::units::{four_digits, three_digits};
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
@@ -16,7 +17,7 @@ use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::analyse::title;
 use crate::read::analyse::utilisation;
-use crate::read::show::numbers::{big, count, percent, teraflops, three_digits};
+use crate::read::show::numbers::{count, milliseconds, percent, teraflops};
 use crate::read::show::page::content::bandwidth::size as size_of_message;
 use crate::read::show::page::content::batch_sizes::{Done, PageTable};
 use crate::read::show::page::content::input;
@@ -61,7 +62,7 @@ fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
         let share = figures.utilisation.and_then(|it| Some(format!(", {}", it.share_text()?))).unwrap_or_default();
         Figure {
             label: model.facts().title.to_owned(),
-            value: big(figures.speed.0),
+            value: four_digits(figures.speed.0),
             unit: "images/s",
             note: format!("batch size {}, {}, {}{memory}{share}", point.batch_size, series.dtype, series.case),
             parts: Vec::new(),
@@ -116,7 +117,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     let is_doubtful = !reliability_warnings.is_empty();
     let figure = |label: &str, (size, rate): (Bytes, GigabytesPerSecond)| Figure {
         label: label.to_owned(),
-        value: big(rate.0),
+        value: four_digits(rate.0),
         unit: "GB/s",
         note: format!("bus bandwidth of {} on {case}", size_of_message(size)),
         parts: Vec::new(),
@@ -200,14 +201,15 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
         return vec![figure("Speed".to_owned(), nothing(), "", "no run counts".to_owned())];
     };
     let name = case.case;
-    let per_process = format!("{} a {}", big(figures.per_rank.0), title::process(group));
+    let per_process = format!("{} a {}", four_digits(figures.per_rank.0), title::process(group));
     let of_speed =
         |figure: Figure| Figure { is_doubtful: group.speed_reliability_warnings(case).next().is_some(), ..figure };
     let of_scaling = |figure: Figure| Figure { is_doubtful: !group.is_reliable(case), ..figure };
-    let mut shown = vec![of_speed(figure(format!("Speed of {name}"), big(figures.speed.0), "images/s", per_process))];
+    let mut shown =
+        vec![of_speed(figure(format!("Speed of {name}"), four_digits(figures.speed.0), "images/s", per_process))];
     if let Some(times) = figures.times {
         let exposed = format!("{} % of it communication without computing", percent(times.exposed_share()));
-        shown.push(of_speed(figure(format!("Step of {name}"), big(times.step.0 * 1e3), "ms", exposed)));
+        shown.push(of_speed(figure(format!("Step of {name}"), milliseconds(times.step), "ms", exposed)));
     }
     if let Some(it) = utilisation::of_training(group, case) {
         let rate = teraflops(it.teraflops_per_second);

@@ -1,6 +1,7 @@
 //! Reading and decoding alone, and what devices take: images/s by decode threads with a line for what the devices of a host
 //! need, of every case of training in the report.
 
+use ringmark_core::dimension::units::four_digits;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::input::lines::{COLUMNS, ceilings, rows};
@@ -10,7 +11,7 @@ use ringmark_core::dimension::units::thousands;
 use crate::read::analyse::input_ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
 use crate::read::analyse::input_demand::{Demand, demands};
 use crate::read::analyse::results::ResultFolder;
-use crate::read::show::numbers::{big, count};
+use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
@@ -71,7 +72,7 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
         let which = if record.ranks.len() > 1 { format!("host {host}, the lowest, ") } else { String::new() };
         Some(Figure {
             label: label.to_owned(),
-            value: big(speed),
+            value: four_digits(speed),
             unit: "images/s",
             note: format!("{which}with {}", count(threads as usize, "thread")),
             parts: Vec::new(),

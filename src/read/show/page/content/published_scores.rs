@@ -1,5 +1,6 @@
 //! What MXNet's performance page published of inference, beside what was measured of the same networks.
 
+use ringmark_core::dimension::units::four_digits;
 use std::collections::BTreeSet;
 
 use ringmark_core::dimension::Model;
@@ -34,7 +35,7 @@ pub fn block(scored: &[(&str, &BatchSeries)]) -> Option<Block> {
 fn measured(name: &str, series: &BatchSeries) -> Row {
     let rate = |size: &u32| {
         let (point, figures) = series.measured().find(|(point, _)| point.batch_size == *size)?;
-        Some(marked(format!("{:.2}", figures.speed.0), point.is_doubtful))
+        Some(marked(four_digits(figures.speed.0), point.is_doubtful))
     };
     let place = format!("{name}, {}, {}", series.case, series.dtype);
     row(series.model, place, BATCH_SIZES.iter().map(|size| rate(size).unwrap_or_else(|| "-".to_owned())))

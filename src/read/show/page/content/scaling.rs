@@ -1,5 +1,6 @@
 //! Throughput, speedup and efficiency: their charts, and their table.
 
+use ringmark_core::dimension::units::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::read::analyse::figures::{Figures, Group, TrainedCase};
@@ -24,10 +25,9 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     measured.extend(rows.iter().zip(published_shapes).filter_map(|(row, shape)| scaling_charts::reference(row, shape)));
     let (reading, charts) = scaling_charts::charts(&measured);
     let mut notes = vec![NOTE.to_owned()];
-    let common = |series: &Series| Some(format!("{}: {}.", series.name, common_base(series.group)?.join(" ")));
+    let common = |series: &Series| Some(format!("{}: {}.", series.name, common_base(series.group)?));
     notes.extend(setting.series.iter().filter_map(common));
-    let unlike =
-        |series: &Series| Some(format!("Note: {}.", setting.named(series, unlike_devices(series.group)?.join(" "))));
+    let unlike = |series: &Series| Some(format!("Note: {}.", setting.named(series, &unlike_devices(series.group)?)));
     notes.extend(setting.series.iter().filter_map(unlike));
     notes.extend(rows.iter().map(|row| cited(row)));
     let remark = if published && rows.is_empty() {
@@ -103,20 +103,20 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
             let ranks = case.case.ranks();
             let speedup = speedup(case.median, base.median);
             let [low, high] = extent(case.runs.iter().copied())
-                .map_or(["-".to_owned(), "-".to_owned()], |ends| ends.map(|end| format!("{end:.2}")));
+                .map_or(["-".to_owned(), "-".to_owned()], |ends| ends.map(|end| four_digits(end)));
             let cells = vec![
                 format!("{} (published)", row.name),
                 case.case.to_string(),
                 ranks.to_string(),
                 if case.runs.is_empty() { "-".to_owned() } else { case.runs.len().to_string() },
-                format!("{:.2}", case.median.0),
+                four_digits(case.median.0),
                 low,
                 high,
-                format!("{:.2}", case.median.0 / f64::from(ranks)),
+                four_digits(case.median.0 / f64::from(ranks)),
                 format!("{speedup:.2}"),
                 percent(efficiency(speedup, ranks, base.case.ranks())),
                 "-".to_owned(),
-                format!("{:.2}", case.median.0),
+                four_digits(case.median.0),
             ];
             table.rows.push(Row { cells, bar: Some(case.median.0), style: None, ..Row::default() });
         }
@@ -136,11 +136,11 @@ fn cells(group: &Group, case: &TrainedCase) -> Vec<String> {
     };
     let [low, high] = extent(case.counted().map(|run| run.speed.0)).unwrap_or([f64::NAN; 2]);
     let speed_is_doubtful = group.speed_reliability_warnings(case).next().is_some();
-    let speeds = [speed.0, low, high, per_rank.0].map(|value| marked(format!("{value:.2}"), speed_is_doubtful));
+    let speeds = [speed.0, low, high, per_rank.0].map(|value| marked(four_digits(value), speed_is_doubtful));
     cells.extend(speeds);
     let scaling = [format!("{speedup:.2}"), percent(*efficiency)];
     cells.extend(scaling.map(|figure| marked(figure, !group.is_reliable(case))));
     cells.push(cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)));
-    cells.push(marked(format!("{:.2}", dlperf.median_speed.0), speed_is_doubtful));
+    cells.push(marked(four_digits(dlperf.median_speed.0), speed_is_doubtful));
     cells
 }

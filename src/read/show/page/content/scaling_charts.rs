@@ -1,6 +1,7 @@
 //! Charts of throughput, speedup and efficiency: lines over ranks, or bars where no result has more than two cases. A single
 //! case has nothing to scale: there the speed of each run is shown besides, in the order of the runs.
 
+use ringmark_core::dimension::units::four_digits;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::dimension::{Case, ImagesPerSecond};
@@ -75,7 +76,7 @@ const THROUGHPUT: Quantity = Quantity {
     ends: [None; 2],
     value: |_, _, speed| speed,
     ideal: |series, ranks| series.base.1 * ranks / series.base_ranks(),
-    text: |speed| format!("{speed:.2} images/s"),
+    text: |speed| four_digits(speed) + " images/s",
     is_doubtful: |case| case.is_speed_doubtful,
 };
 
@@ -173,15 +174,16 @@ impl Measurements {
     /// What is shown under the pointer of a speed of a case.
     fn tip(&self, quantity: &Quantity, case: &Speeds, speed: f64, what: &str) -> String {
         let value = (quantity.value)(self, case.case, speed);
-        let speed = if value == speed { String::new() } else { format!(" ({speed:.2} images/s)") };
+        let speed = if value == speed { String::new() } else { format!(" ({} images/s)", four_digits(speed)) };
         let doubt = if (quantity.is_doubtful)(case) { ", unreliable" } else { "" };
         format!("{}, {}, {what}: {}{speed}{doubt}", self.name, case.case, (quantity.text)(value))
     }
 
     fn median_tip(&self, quantity: &Quantity, case: &Speeds) -> String {
         let spread = extent(case.runs.iter().map(|(_, speed)| *speed));
-        let spread =
-            spread.map(|[low, high]| format!(" of {}, {low:.2} to {high:.2} images/s", count(case.runs.len(), "run")));
+        let spread = spread.map(|[low, high]| {
+            format!(" of {}, {} to {} images/s", count(case.runs.len(), "run"), four_digits(low), four_digits(high))
+        });
         self.tip(quantity, case, case.median, &format!("median{}", spread.unwrap_or_default()))
     }
 
