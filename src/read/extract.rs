@@ -343,7 +343,7 @@ pub fn render(
 /// most of the rest is lost. None where its files do not say.
 pub fn conclusions(folder: &Path) -> Vec<String> {
     let Ok(extraction) = read(folder, None) else { return Vec::new() };
-    let names = title::distinctions(&extraction.groups);
+    let names = title::distinctions(&extraction.groups.iter().collect::<Vec<_>>());
     let sentence = |(group, name): (&Group, &String)| {
         let name = if name.is_empty() { String::new() } else { format!("{name}, ") };
         Some(format!("{name}{}", conclusion::of_group(group)?))

@@ -161,7 +161,8 @@ fn a_mistake_in_the_file_is_named_with_the_file() {
     for (text, message) in [
         ("bach-size = 8", "unexpected argument '--bach-size' found"),
         ("batch-size = \"x\"", "invalid value 'x' for '--batch-size <IMAGES>'"),
-        ("dtype = \"fp8\"", "[possible values: fp32, tf32, fp16, bf16]"),
+        ("dtype = \"fp8\"", "tip: there are fp32, tf32, fp16 and bf16"),
+        ("weight_decai = 8", "unexpected argument '--weight-decai' found"),
         ("np = 2", "a case says how many ranks"),
         ("resume = true", "resume: this belongs to one start and not into a file: type --resume"),
         ("hosts = 1979-05-27", "hosts = 1979-05-27: give a text, a number, true, or a list of them"),

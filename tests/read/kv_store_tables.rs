@@ -189,7 +189,7 @@ fn a_report_draws_kv_stores_side_by_side() {
     let folder = two(KvStore::DistSync);
     let (status, stdout, stderr) = run(ringmark("report").arg(folder.path()));
     assert_eq!(status, Some(0), "{stderr}");
-    for name in ["first (b4_fp32_cpu)", "first (b4_fp32_dist-sync_cpu)"] {
+    for name in ["first: ring\n", "first: dist_sync\n", "Kv-stores compared: "] {
         assert!(stdout.contains(name), "{name}: {stdout}");
     }
     assert!(stdout.contains("relative to 1n1g of ring"), "{stdout}");

@@ -214,7 +214,13 @@ fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {
     if let Some(of) = table.remove(COMMAND) {
         ensure!(of.as_str() == Some(command), "{COMMAND} = {of}: the file is not for `ringmark {command}`");
     }
-    table.into_iter().map(|(name, value)| Ok((name.clone(), texts(&name, value)?))).collect()
+    // Records spell options with underscores.
+    let setting = |(name, value): (String, Value)| {
+        let name = name.replace('_', "-");
+        let texts = texts(&name, value)?;
+        Ok((name, texts))
+    };
+    table.into_iter().map(setting).collect()
 }
 
 fn texts(name: &str, value: Value) -> anyhow::Result<Vec<String>> {

@@ -25,10 +25,10 @@ macro_rules! habits {
 /// Of whoever types `ringmark`.
 pub const OF_LAUNCHER: &[Habit] = habits![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "--ntasks" | "-g" | "--ngpus"
-        | "--num-gpus" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node"
+        | "--num-gpus" | "--nprocs" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node"
         => "a case says how many ranks: `--cases 1n{}g` is 1 node with {} ranks, one per GPU",
     "--gpus" => "`CUDA_VISIBLE_DEVICES=0,1` chooses the GPUs, and `--cases 1n2g` how many of them",
-    "-N" | "--nnodes" | "--nodes" => "`--hosts a:8,b:8` names the nodes, and `--cases {}n8g` takes {} of them",
+    "-N" | "--nnodes" | "--nodes" | "--num-nodes" => "`--hosts a:8,b:8` names the nodes, and `--cases {}n8g` takes {} of them",
     "--master-addr" | "--master_addr" | "--master-port" | "--master_port" | "--rdzv-endpoint" | "--rdzv_endpoint"
         => "`--hosts a:8,b:8` is enough: mpirun starts the ranks and they find each other",
     "-mca" | "--mca" | "-bind-to" | "--bind-to" | "-map-by" | "--map-by" | "-oversubscribe" | "--oversubscribe"
@@ -36,6 +36,9 @@ pub const OF_LAUNCHER: &[Habit] = habits![
     "-allow-run-as-root" | "--allow-run-as-root" => "leave it out: mpirun gets it from ringmark",
     "-x" => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; another variable does by `--launcher-args \"-x NAME\"`",
     "--network-interface" | "--network-interfaces" => "`--interface NAME` is the one network of all hosts",
+    "-v" | "--verbose" => "leave it out: the logs in `--out FOLDER` have every iteration, and `--dry-run` prints every command",
+    "-o" | "--output" | "--output-dir" => "`--out FOLDER` is for logs and records",
+    "--json" => "`ringmark extract FOLDER --json` prints the figures of a sweep",
     "-p" => "`--ssh-port PORT` is sshd's port on the hosts",
     "-s" => "`--servers {}` is the number of server processes of a kv-store",
     "--partition" | "--account" | "--qos" | "--gres" => "sbatch takes it: scripts/slurm.sbatch is a script to start from",
@@ -60,6 +63,8 @@ pub const OF_BANDWIDTH: &[Habit] = habits![
     "-C" | "--report_cputime" | "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
         => "leave it out: every rank times every all-reduce by itself, and the record has all of them",
     "-J" | "--output_file" => "`--json FILE`",
+    "--quick" => "leave it out: `-e 1M -n 5` is a short run",
+    "--size" | "--sizes" => "`-b 8 -e 128M` are the smallest and the largest message",
 ];
 
 /// Of whoever types `ringmark pack` and comes from MXNet's im2rec.py.
@@ -75,6 +80,8 @@ pub const OF_PACK: &[Habit] = habits![
 pub const OF_BOTH: &[Habit] = habits![
     "--test-io" => "`ringmark input --data FILES` reads and decodes alone",
     "--use-adasum" => "leave it out: an all-reduce adds up, and nothing else",
+    "--quick" => "leave it out: `ringmark sweep` and `ringmark score` have a quick profile",
+    "--bf16" | "--use-bf16" => "`--dtype bf16`",
     "--amp" | "--fp16" | "--use-fp16" | "--use_fp16" => "`--dtype fp16` is mixed precision with a dynamic loss scale",
     "--cycle-time-ms" => "leave it out: there is no cycle, a bucket is exchanged when its last gradient is there",
     "--cache-capacity" => "leave it out: ranks negotiate nothing, so that nothing is cached",
@@ -84,19 +91,27 @@ pub const OF_BOTH: &[Habit] = habits![
     "--autotune-warmup-samples" | "--autotune-steps-per-sample" | "--autotune-bayes-opt-max-samples"
         | "--autotune-gaussian-process-noise"
         => "leave it out: `--autotune` tries a fixed list of settings, each a fixed number of steps",
-    "--num-warmup-batches" => "`--warmup N`",
-    "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" => "`--iters N`: every iteration is timed",
+    "--num-warmup-batches" | "--warmup-iters" | "--warmup-steps" => "`--warmup N`",
+    "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" | "--steps" | "--num-steps"
+        | "--max-steps" => "`--iters N`: every iteration is timed",
+    "--trials" | "--repeats" | "--repetitions" => "`--runs N`",
+    "--learning-rate" => "`--lr RATE`",
+    "--optimizer" => "leave it out: `ringmark sweep` trains by SGD with `--momentum`",
+    "--compression" => "`--gradient-compression fp16`, or another of its keywords",
+    "--threads" | "--num-workers" | "--workers" | "-j" => "`--decode-threads N` is the number of threads of a rank that decode images",
     "--disp-batches" | "--log-interval" => "leave it out: every iteration has its line",
     "--network" | "--num-layers" | "--arch" => "`--model NAME`",
     "--gc-type" | "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
     "--image-shape" => "`--image-size {}`",
-    "--bs" | "--batch" => "`--batch-size {}` is the images of a rank and iteration",
+    "--bs" | "--batch" | "-b" => "`--batch-size {}` is the number of images per rank and iteration",
     "--num-classes" => "leave it out: every network has 1000 classes",
     "--launcher" | "--standalone" | "--local-rank" | "--local_rank" | "--node-rank" | "--node_rank" | "--rank"
         => "leave it out: mpirun, srun or Grid Engine starts the ranks, and each knows its place",
-    "--no-cuda" => "`--device cpu`",
+    "--no-cuda" | "--cpu" => "`--device cpu`",
+    "--gpu" | "--cuda" => "`--device cuda`",
+    "--gloo" | "--mpi" | "--nccl" => "`--backend nccl`, `mpi` or `shared-memory` chooses how gradients are summed",
     "--test-results" => "`ringmark bandwidth --check 0|1`",
-    "--data-dir" | "--data_dir" | "--use-rec" | "--rec-train" | "--rec-train-idx" | "--data-train"
+    "--data-dir" | "--data_dir" | "--dataset" | "--data-path" | "--train-dir" | "--use-rec" | "--rec-train" | "--rec-train-idx" | "--data-train"
         => "`--data FILE` of `ringmark sweep`: .rec files, or a folder of classes",
     "--rec-val" | "--rec-val-idx" | "--data-val" => "`--validate FILE` of `ringmark sweep`",
     "--num-epochs" | "--epochs" => "`--epochs N` of `ringmark sweep`, with `--data`",
@@ -119,7 +134,9 @@ pub const COMMANDS: &[Habit] = habits![
 /// Values of other programs: an option, its value there, and ours.
 const VALUES: &[(&str, &[&str], &str)] = &[
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
-    ("--backend", &["gloo", "ucc"], "`--backend shared-memory` or `--backend mpi`, on CPUs"),
+    ("--backend", &["gloo", "ucc"], "CPUs use shared-memory or mpi"),
+    ("--model", &["resnet18_v1", "resnet18_v1b"], "`--model resnet18`"),
+    ("--model", &["bert", "gpt2", "llama"], "the networks are of images: `ringmark sweep --help` lists them"),
     ("--dtype", &["fp8", "int8", "fp64", "float64"], "there are fp32, tf32, fp16 and bf16"),
 ];
 
@@ -135,6 +152,10 @@ const PLURALS: [(&str, &str); 4] = [
 /// alike by chance.
 pub fn with_hint(mut error: clap::Error, habits: &[&[Habit]], typed: &[String]) -> clap::Error {
     let own = hint(&error, habits, typed).or_else(|| hint_of_word(&error));
+    if own.is_some() {
+        // The tip is the one that matters.
+        error.remove(ContextKind::ValidValue);
+    }
     for (kind, typed) in [
         (ContextKind::SuggestedArg, ContextKind::InvalidArg),
         (ContextKind::SuggestedValue, ContextKind::InvalidValue),
@@ -216,15 +237,15 @@ fn hint_of_word(error: &clap::Error) -> Option<String> {
         };
         return match argument {
             option if option.starts_with('-') => None,
-            case if is_case(case) => Some(format!("`--cases {case}`")),
-            host if is_host(host) => Some(format!("`--hosts {host}`")),
+            case if is_case(case) => Some(format!("did you mean `--cases {case}`?")),
+            host if is_host(host) => Some(format!("did you mean `--hosts {host}`?")),
             _ => None,
         };
     };
     let option = argument.split(' ').next()?;
     let is_value = |(known, values, _): &&(&str, &[&str], &str)| *known == option && values.contains(&value);
     if let Some((.., ours)) = VALUES.iter().find(is_value) {
-        return Some((*ours).to_owned());
+        return Some(if ours.starts_with('`') { format!("did you mean {ours}?") } else { (*ours).to_owned() });
     }
     let letters = |word: &str| word.to_lowercase().replace(|letter: char| !letter.is_alphanumeric(), "");
     let typed = letters(value);
@@ -232,11 +253,11 @@ fn hint_of_word(error: &clap::Error) -> Option<String> {
         && let [only] = values.iter().filter(|known| letters(known).starts_with(&typed)).collect::<Vec<_>>()[..]
         && typed.len() >= 4
     {
-        return Some(format!("`{option} {only}`"));
+        return Some(format!("did you mean `{option} {only}`?"));
     }
     let (_, last) = value.rsplit_once(',')?;
     if option == "--image-size" {
-        return Some(format!("`--image-size {last}`"));
+        return Some(format!("did you mean `--image-size {last}`?"));
     }
     let (_, plural) = PLURALS.iter().find(|(single, _)| *single == option)?;
     Some(format!("`{plural} {value}` takes several"))
@@ -309,12 +330,12 @@ mod tests {
         for (line, tip) in [
             ("ringmark train", "tip: `ringmark sweep` trains every case"),
             ("ringmark sweap", "'sweep'"),
-            ("ringmark sweep --device gpu", "tip: `--device cuda`"),
-            ("ringmark sweep --model La-rge", "tip: `--model large`"),
+            ("ringmark sweep --device gpu", "tip: did you mean `--device cuda`?"),
+            ("ringmark sweep --model La-rge", "tip: did you mean `--model large`?"),
             ("ringmark sweep --batch-size 8,16", "tip: `--batch-sizes 8,16` takes several"),
             ("ringmark sweep --batch-sise 8", "'--batch-size'"),
-            ("ringmark sweep a:8", "tip: `--hosts a:8`"),
-            ("ringmark sweep 1n2g", "tip: `--cases 1n2g`"),
+            ("ringmark sweep a:8", "tip: did you mean `--hosts a:8`?"),
+            ("ringmark sweep 1n2g", "tip: did you mean `--cases 1n2g`?"),
             ("ringmark sweep --image-shape 3,299,299", "tip: --image-shape: `--image-size 299`"),
             ("ringmark sweep --network resnet --num-layers 200", "tip: --network: `--model mxnet-resnet-200`"),
         ] {

@@ -73,7 +73,12 @@ impl HostList {
 /// `a:8`, or `a`.
 fn parse_host(text: &str) -> anyhow::Result<Vec<TypedHost>> {
     match text.rsplit_once(':') {
-        Some((name, slots)) => expand(name, Some(slots)),
+        Some((name, slots)) => {
+            if let Some((_, first)) = name.split_once(':') {
+                bail!("{text:?} has two numbers, {first} and {slots}: write one, the host's slots");
+            }
+            expand(name, Some(slots))
+        }
         None => expand(text, None),
     }
 }
@@ -168,6 +173,7 @@ mod tests {
         expect![[r#"host a has "0" slots: write a number from 1"#]].assert_eq(&list_error("a:0"));
         expect![[r#""" is no name of a host: write name:8 or address:8"#]].assert_eq(&list_error(":8"));
         expect![[r#""-x" is no name of a host: write name:8 or address:8"#]].assert_eq(&list_error("-x:8"));
+        expect![[r#""a:8:9" has two numbers, 8 and 9: write one, the host's slots"#]].assert_eq(&list_error("a:8:9"));
         expect!["--hosts names host a twice: name it once, with all its slots"].assert_eq(&list_error("a:8,a:4"));
     }
 

@@ -70,8 +70,8 @@ pub fn title(group: &Group) -> Vec<String> {
 }
 
 /// Names the groups by what differs between them: `dist_sync`, or `ResNet18-v1, fp32`; by their labels if that is not enough.
-pub fn distinctions(groups: &[Group]) -> Vec<String> {
-    let values = |group: &Group| {
+pub fn distinctions(groups: &[&Group]) -> Vec<String> {
+    let values = |group: &&Group| {
         let Conditions { model, dtype, batch_size, kv_store, .. } = &group.conditions;
         [model.facts().title.to_owned(), dtype.to_string(), format!("batch size {batch_size}"), kv_store.to_string()]
     };

@@ -11,21 +11,43 @@ use crate::read::show::numbers::{marked, milliseconds};
 use crate::read::show::table::Table;
 use crate::read::show::text::Paragraph;
 
-/// A table for each set of groups that differ only in the kv-store.
-pub fn sections(groups: &[Group]) -> Vec<Paragraph> {
-    let mut tables: Vec<Vec<&Group>> = Vec::new();
-    for group in groups {
-        let alike = |other: &&Group| other.conditions.of_ring() == group.conditions.of_ring();
-        match tables.iter_mut().find(|table| table.first().is_some_and(alike)) {
-            Some(table) => table.push(group),
-            None => tables.push(vec![group]),
-        }
-    }
-    tables.iter().filter(|table| table.len() > 1).flat_map(|table| section(table)).collect()
+/// Kv-stores with equal conditions otherwise, compared.
+pub struct Comparison {
+    /// What they share.
+    pub title: String,
+    /// A row for each case and kv-store.
+    pub table: Table,
+    /// States the baseline if it is common to all.
+    pub note: Option<String>,
 }
 
-/// The sections of the groups have the warnings.
-fn section(groups: &[&Group]) -> Vec<Paragraph> {
+/// Explanation of the columns.
+pub const LEGEND: &str = "of ring: speed relative to ring's in the same case; exposed: exchange not hidden by backward";
+
+/// A comparison for each set of groups that differ only in the kv-store.
+pub fn comparisons<'a>(groups: impl Iterator<Item = &'a Group>) -> Vec<Comparison> {
+    let mut sets: Vec<Vec<&Group>> = Vec::new();
+    for group in groups {
+        let alike = |other: &&Group| other.conditions.of_ring() == group.conditions.of_ring();
+        match sets.iter_mut().find(|set| set.first().is_some_and(alike)) {
+            Some(set) => set.push(group),
+            None => sets.push(vec![group]),
+        }
+    }
+    sets.iter().filter(|set| set.len() > 1).map(|set| comparison(set)).collect()
+}
+
+/// The comparisons as text. The sections of the groups have the warnings.
+pub fn sections(groups: &[Group]) -> Vec<Paragraph> {
+    let section = |Comparison { title, table, note }: Comparison| {
+        let legend = Paragraph::Legend([vec![LEGEND.to_owned()], Vec::new()]);
+        let note = note.map(|note| Paragraph::Note(vec![note]));
+        [Paragraph::Heading(vec![title]), Paragraph::Table(table), legend].into_iter().chain(note)
+    };
+    comparisons(groups.iter()).into_iter().flat_map(section).collect()
+}
+
+fn comparison(groups: &[&Group]) -> Comparison {
     let conditions = &groups[0].conditions;
     let (model, dtype, batch_size) = (conditions.model.facts().title, conditions.dtype, conditions.batch_size);
     let headers = [
@@ -45,12 +67,11 @@ fn section(groups: &[&Group]) -> Vec<Paragraph> {
         let ring = ring.find_map(|group| group.case(case));
         groups.iter().filter_map(move |group| Some(row(group, group.case(case)?, ring)))
     });
-    let title = vec![format!("Kv-stores compared: {model}, {dtype}, batch size {batch_size}")];
-    let legend = "of ring: speed relative to ring's in the same case; exposed: exchange not hidden by backward";
-    let legend = Paragraph::Legend([vec![legend.to_owned()], Vec::new()]);
-    let table = Paragraph::Table(Table::new(&headers, rows.collect::<Vec<_>>()));
-    let note = groups.iter().find_map(|group| common_base(group)).map(|note| Paragraph::Note(vec![note]));
-    [Paragraph::Heading(title), table, legend].into_iter().chain(note).collect()
+    Comparison {
+        title: format!("Kv-stores compared: {model}, {dtype}, batch size {batch_size}"),
+        table: Table::new(&headers, rows.collect::<Vec<_>>()),
+        note: groups.iter().find_map(|group| common_base(group)),
+    }
 }
 
 fn row(group: &Group, case: &TrainedCase, ring: Option<&TrainedCase>) -> Vec<String> {

@@ -110,7 +110,8 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
 
 /// Everything about runs that may be compared.
 fn section(setting: &Setting, published: bool) -> Section {
-    let mut blocks = vec![scaling::block(setting, published)];
+    let mut blocks = scaling::kv_stores(setting);
+    blocks.push(scaling::block(setting, published));
     blocks.extend(split::block(setting));
     blocks.extend(work_load::blocks(setting));
     blocks.extend(scaling_loss::block(setting));

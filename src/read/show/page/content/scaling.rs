@@ -1,11 +1,14 @@
 //! Throughput, speedup and efficiency: their charts, and their table.
 
+use std::collections::BTreeSet;
+
 use ringmark_core::dimension::units::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::read::analyse::figures::{Figures, Group, TrainedCase};
 use crate::read::analyse::published::{DLPERF, Published};
 use crate::read::analyse::title::{common_base, unlike_devices};
+use crate::read::show::extraction::kv_stores::{self, Comparison};
 use crate::read::show::numbers::{marked, percent};
 use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::content::scaling_charts::{self, Measurements};
@@ -16,6 +19,20 @@ use crate::read::show::table::{Column, Row, Table};
 const NOTE: &str = "Speed is all images of a run over all its time, the median of the runs; speedup and efficiency are those \
                     of the medians; CV is the runs' standard deviation by their mean. DLPerf is the median of the runs' means \
                     of rates, as DLPerf counts.";
+
+/// Compares the kv-stores of each result.
+pub fn kv_stores(setting: &Setting) -> Vec<Block> {
+    let results: BTreeSet<usize> = setting.series.iter().map(|series| series.style.colour).collect();
+    let of_result = |result: usize| {
+        let series = setting.series.iter().filter(move |series| series.style.colour == result);
+        kv_stores::comparisons(series.map(|series| series.group))
+    };
+    let block = |Comparison { title, table, note }: Comparison| {
+        let note = note.map(|note| format!(" {note}.")).unwrap_or_default();
+        Block { table: Some(table), ..Block::new(title, format!("{}.{note}", kv_stores::LEGEND)) }
+    };
+    results.into_iter().flat_map(of_result).map(block).collect()
+}
 
 /// Of all series of the setting; with what others published under the same conditions where `published`.
 pub fn block(setting: &Setting, published: bool) -> Block {

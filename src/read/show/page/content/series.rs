@@ -92,14 +92,20 @@ pub fn settings(results: &[ResultFolder]) -> Vec<Setting<'_>> {
 
 /// Tells series of one result apart, and says what each ran on.
 fn named(mut setting: Setting) -> Setting {
-    let names: Vec<String> = setting.series.iter().map(|series| series.name.clone()).collect();
-    for series in &mut setting.series {
-        if names.iter().filter(|name| **name == series.name).count() > 1 {
-            series.name = format!("{} ({})", series.name, short_label(series.group));
+    let mut results: Vec<String> = setting.series.iter().map(|series| series.name.clone()).collect();
+    results.dedup();
+    for result in results {
+        let mut series: Vec<&mut Series> = setting.series.iter_mut().filter(|series| series.name == result).collect();
+        let groups: Vec<&Group> = series.iter().map(|series| series.group).collect();
+        for (series, distinction) in series.iter_mut().zip(title::distinctions(&groups)) {
+            series.name = match distinction.as_str() {
+                "" => result.clone(),
+                distinction => format!("{result}: {distinction}"),
+            };
         }
-        if series.group.is_quick() {
-            series.name.push_str(" (quick)");
-        }
+    }
+    for series in setting.series.iter_mut().filter(|series| series.group.is_quick()) {
+        series.name.push_str(" (quick)");
     }
     let several = setting.series.len() > 1;
     let on = setting.series.iter().map(|series| match several {
