@@ -103,7 +103,7 @@ pub fn of_tool(tool: Tool) -> String {
 pub fn process(group: &Group) -> &'static str {
     match &group.conditions.recorded {
         Some(recorded) if recorded.device == DeviceKind::Cpu => "rank",
-        None if group.asked_device == Some(DeviceChoice::Cpu) => "rank",
+        None if group.asked_device.is_some_and(|device| device != DeviceChoice::Cuda) => "rank",
         _ => "GPU",
     }
 }

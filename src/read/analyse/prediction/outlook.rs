@@ -40,9 +40,14 @@ impl Outlook {
         }
         let sentence = |(refusal, cases): (&Refusal, Vec<Case>)| {
             let cases: Vec<String> = cases.iter().map(Case::to_string).collect();
-            format!("{} cannot be predicted: {}: {}", cases.join(", "), refusal.why, refusal.command)
+            format!("{} cannot be predicted: {}; measure: {}", cases.join(", "), refusal.why, refusal.command)
         };
         reasons.into_iter().map(sentence).collect()
+    }
+
+    /// Returns true if anything that was asked could be predicted.
+    pub fn has_answer(&self) -> bool {
+        self.grown().next().is_some() || matches!(self.under, Some(Ok(_)))
     }
 
     /// Every prediction: of cases, then of the backtest.

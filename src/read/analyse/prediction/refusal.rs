@@ -58,14 +58,14 @@ pub fn level_not_measured(evidence: &Evidence, case: Case) -> Refusal {
     let (one, two) = (Case { nodes: 1, gpus_per_node: gpus }, Case { nodes: 2, gpus_per_node: gpus });
     let why = match (case.nodes, gpus > most) {
         (_, true) => format!(
-            "no host was measured with {gpus} ranks, {most} is the most: what ranks cost each other on one host does not \
-             follow from fewer"
+            "no host was measured with more than {most} ranks, and how {gpus} ranks slow each other cannot be derived \
+             from fewer"
         ),
         (1, false) => {
-            format!("no host was measured with {gpus} ranks: what ranks cost each other on one host has to be measured")
+            format!("no host was measured with {gpus} ranks, and how they slow each other is unknown")
         }
         (_, false) if several.is_empty() => {
-            "no case of several hosts was measured: what lies between hosts does not follow from one".to_owned()
+            "no multi-host case was measured, so the network between hosts is unknown".to_owned()
         }
         (_, false) => format!(
             "several hosts were measured ({}), but none with {gpus} ranks each: how many share a host's network card \

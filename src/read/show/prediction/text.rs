@@ -14,10 +14,14 @@ use crate::read::show::prediction::notes::{assumptions, warnings};
 use crate::read::show::table::Table;
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
-/// Returns the tables of every outlook, and what it rests on.
+/// Returns the tables of every outlook with an answer, and what it rests on; empty without any.
 pub fn text(outlooks: &[Outlook], is_explained: bool) -> String {
+    let outlooks: Vec<&Outlook> = outlooks.iter().filter(|outlook| outlook.has_answer()).collect();
+    if outlooks.is_empty() {
+        return String::new();
+    }
     let mut text = Vec::new();
-    for outlook in outlooks {
+    for outlook in &outlooks {
         let predicted = |predictions: &[&Prediction]| Paragraph::Table(table(&outlook.evidence, predictions));
         text.push(Paragraph::Sentences(outlook.evidence.title.clone()));
         let predictions: Vec<&Prediction> = outlook.grown().collect();
