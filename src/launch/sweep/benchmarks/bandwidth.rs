@@ -120,7 +120,7 @@ impl Benchmark for BandwidthSweep {
     }
 
     fn follow(&self, _: &JobPlan) -> Echo {
-        Echo { is_shown: !self.json.is_instead() }
+        Echo::new(!self.json.is_instead())
     }
 
     fn figures(&self, record: BandwidthRecord, _: Option<Echo>) -> Result<BandwidthRecord, String> {

@@ -1,4 +1,4 @@
-//! Shows a job's output as it comes: of benchmarks whose lines are meant for people and programs as they are.
+//! Prints a job's output as it comes, for benchmarks whose lines are meant for people and programs as they are.
 
 use std::io::{self, Write};
 
@@ -7,15 +7,33 @@ use ringmark_core::untrusted_text::printable_lines;
 
 use crate::launch::sweep::benchmark::Follower;
 
-/// Shows it, or does not.
+/// Begins the line of a rank that failed; the launcher's error has the same text, with rank and host.
+const WORKER: &[u8] = b"ringmark-worker: ";
+
+/// Prints all lines but those about a failure, which the launcher's error explains. The log has them.
 pub struct Echo {
-    /// Whether it does: something else may have the standard output.
-    pub is_shown: bool,
+    is_shown: bool,
+    /// True between the two dashed lines around a message of mpirun.
+    is_in_box: bool,
+}
+
+impl Echo {
+    /// Prints nothing unless `is_shown`: something else may have the standard output.
+    pub fn new(is_shown: bool) -> Echo {
+        Echo { is_shown, is_in_box: false }
+    }
+
+    fn is_of_failure(&mut self, line: &[u8]) -> bool {
+        let line = line.trim_ascii_end();
+        let is_edge = line.len() >= 70 && line.iter().all(|letter| *letter == b'-');
+        self.is_in_box ^= is_edge;
+        is_edge || self.is_in_box || line.starts_with(WORKER)
+    }
 }
 
 impl Follower for Echo {
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
-        if !self.is_shown {
+        if self.is_of_failure(line) || !self.is_shown {
             return Ok(());
         }
         let mut output = io::stdout().lock();
@@ -24,5 +42,19 @@ impl Follower for Echo {
             .write_all(printable_lines(&line).as_bytes())
             .and_then(|()| output.flush())
             .context("cannot write to the standard output")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_about_a_failure_are_left_to_the_launcher() {
+        let mut echo = Echo::new(true);
+        let edge = "-".repeat(74);
+        let lines = ["# header", "ringmark-worker: no", &edge, "mpirun detected", &edge, "  8  2  float", "----"];
+        let shown: Vec<&str> = lines.into_iter().filter(|line| !echo.is_of_failure(line.as_bytes())).collect();
+        assert_eq!(shown, ["# header", "  8  2  float", "----"]);
     }
 }

@@ -96,7 +96,7 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
     }
 
     fn follow(&self, _: &JobPlan) -> Echo {
-        Echo { is_shown: true }
+        Echo::new(true)
     }
 
     fn figures(&self, record: InputRecord, _: Option<Echo>) -> Result<InputRecord, String> {
