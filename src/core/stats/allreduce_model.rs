@@ -37,6 +37,8 @@
 //! grows in proportion to volume (left) or steps (right). The right side is no bound here: latency that backward hides so
 //! far, and not with more ranks, is seen in no step. It is little unless a step takes 100 us.
 
+use std::ops::{Add, Sub};
+
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::dimension::{BackendName, Bytes, Case};
@@ -164,7 +166,7 @@ impl Line {
     }
 }
 
-impl std::ops::Sub for Cost {
+impl Sub for Cost {
     type Output = Cost;
 
     fn sub(self, other: Cost) -> Cost {
@@ -201,7 +203,20 @@ pub struct Band {
     pub high: f64,
 }
 
+impl Add for Band {
+    type Output = Band;
+
+    fn add(self, other: Band) -> Band {
+        Band { low: self.low + other.low, mid: self.mid + other.mid, high: self.high + other.high }
+    }
+}
+
 impl Band {
+    /// Of a value that is known.
+    pub fn at(value: f64) -> Band {
+        Band { low: value, mid: value, high: value }
+    }
+
     /// Between two values in any order.
     pub fn between(one: f64, other: f64) -> Band {
         let (low, high) = (one.min(other), one.max(other));

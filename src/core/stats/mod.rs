@@ -6,6 +6,7 @@ pub mod comparison;
 pub mod exchange_growth;
 #[cfg(test)]
 pub(crate) mod random;
+pub mod run_values;
 pub mod scaling;
 pub mod scaling_loss;
 pub mod straggler;

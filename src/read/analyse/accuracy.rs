@@ -1,6 +1,6 @@
 //! Predictions of the images of `--validate` at the end of a case's training. Not for showing them.
 
-use ringmark_core::stats::summary::median;
+use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,11 +23,11 @@ pub struct Accuracy {
 pub fn of_case(case: &TrainedCase) -> Option<Accuracy> {
     let ends: Vec<_> = case.counted().filter_map(|run| run.figures.epochs.last()).collect();
     let predictions: Vec<_> = ends.iter().filter_map(|end| end.validation).collect();
-    let middle = |values: Vec<f64>| median(&values);
+    let median = |values: RunValues| values.median();
     Some(Accuracy {
         epochs: ends.iter().map(|end| end.epoch).max()?,
-        loss: middle(predictions.iter().filter_map(|of| of.loss).collect()),
-        top_1: middle(predictions.iter().map(|of| of.top_1).collect())?,
-        top_5: middle(predictions.iter().map(|of| of.top_5).collect())?,
+        loss: median(predictions.iter().filter_map(|of| of.loss).collect()),
+        top_1: median(predictions.iter().map(|of| of.top_1).collect())?,
+        top_5: median(predictions.iter().map(|of| of.top_5).collect())?,
     })
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use ringmark_core::benchmark::warning::{Warning, WarningKind};
 use ringmark_core::dimension::{Bytes, Case, ImagesPerSecond};
 use ringmark_core::host::RankPlace;
-use ringmark_core::stats::summary::{coefficient_of_variation, median, step_percentiles};
+use ringmark_core::stats::run_values::RunValues;
+use ringmark_core::stats::summary::step_percentiles;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +68,11 @@ impl<R: Readable, F> CaseRuns<R, F> {
         run_warnings::of_runs(&self.title, &counted)
     }
 
+    /// Why any of its figures is unreliable.
+    pub fn reliability_warnings(&self) -> impl Iterator<Item = &ReliabilityWarning> {
+        self.speed_reliability_warnings.iter().chain(&self.scaling_reliability_warnings)
+    }
+
     /// Runs that count.
     pub fn counted(&self) -> impl Iterator<Item = &Measured<R>> {
         self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
@@ -93,7 +99,7 @@ impl<R: Readable, F> CaseRuns<R, F> {
     }
 
     /// Images/s of every run that counts.
-    pub fn speeds(&self) -> Vec<f64> {
+    pub fn speeds(&self) -> RunValues {
         self.counted().map(|run| run.speed.0).collect()
     }
 
@@ -105,15 +111,14 @@ impl<R: Readable, F> CaseRuns<R, F> {
 
     /// Median of the speeds; `None` if no run counts.
     pub fn speed(&self) -> Option<ImagesPerSecond> {
-        median(&self.speeds()).map(ImagesPerSecond)
+        self.speeds().median().map(ImagesPerSecond)
     }
 
     /// Adds the warnings about its speed.
     pub fn warn_of_speed(&mut self, asked: &SweepFacts) {
         let counted = self.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
         let loads: Vec<_> = counted.map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
-        let cv = coefficient_of_variation(&self.speeds());
-        self.speed_reliability_warnings = reliability::to_speed(self.case, cv, &loads, asked);
+        self.speed_reliability_warnings = reliability::to_speed(self.case, self.speeds().cv(), &loads, asked);
     }
 }
 

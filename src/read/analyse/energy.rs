@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ringmark_core::dimension::DeviceKind;
 use ringmark_core::host::{HostUse, Quantity, Telemetry};
-use ringmark_core::stats::summary::median;
+use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,13 +28,10 @@ pub struct Energy {
 
 /// Of the runs that count; `None` where one of them has a host whose power is not known.
 pub fn of_case(case: &TrainedCase) -> Option<Energy> {
-    let runs: Option<Vec<(f64, f64)>> =
-        case.counted().map(|run| watts(run).map(|watts| (watts, watts / run.speed.0))).collect();
-    let runs = runs.filter(|runs| !runs.is_empty())?;
-    let over_runs = |figure: fn(&(f64, f64)) -> f64| median(&runs.iter().map(figure).collect::<Vec<f64>>());
-    let joules_per_image = over_runs(|run| run.1)?;
+    let over_runs = |figure: fn(&Measured) -> Option<f64>| case.counted().map(figure).collect::<Option<RunValues>>();
+    let joules_per_image = over_runs(joules_per_image)?.median()?;
     Some(Energy {
-        watts: over_runs(|run| run.0)?,
+        watts: over_runs(watts)?.median()?,
         joules_per_image,
         images_per_second_per_watt: 1.0 / joules_per_image,
         of: case.counted().flat_map(|run| &run.host_use).flat_map(parts).collect(),

@@ -9,8 +9,8 @@ use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore};
 use ringmark_core::file::run_name::RunName;
+use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling::{communication_cost, efficiency, speedup};
-use ringmark_core::stats::summary::{coefficient_of_variation, mean, median};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -183,11 +183,8 @@ impl Group {
             return self.reliability_warnings.clone();
         }
         let of_case = |case: &TrainedCase| {
-            let own = case.speed_reliability_warnings.iter().chain(&case.scaling_reliability_warnings);
-            let own = own.map(|warning| warning.to(case.case));
-            let baseline = case.baseline.iter();
-            let baseline =
-                baseline.flat_map(|it| it.speed_reliability_warnings.iter().chain(&it.scaling_reliability_warnings));
+            let own = case.reliability_warnings().map(|warning| warning.to(case.case));
+            let baseline = case.baseline.iter().flat_map(|baseline| baseline.reliability_warnings());
             // The same base speaks against both.
             let baseline = baseline.filter(|warning| !case.scaling_reliability_warnings.contains(warning));
             let baseline = baseline.map(|warning| warning.to(format!("{} without communication", case.case)));
@@ -360,12 +357,12 @@ impl Base {
     }
 }
 
-fn dlperf_speeds(case: &TrainedCase) -> Vec<f64> {
+fn dlperf_speeds(case: &TrainedCase) -> RunValues {
     case.counted().map(|run| run.figures.dlperf_speed.0).collect()
 }
 
 fn dlperf_median(case: &TrainedCase) -> Option<ImagesPerSecond> {
-    median(&dlperf_speeds(case)).map(to_hundredths).map(ImagesPerSecond)
+    dlperf_speeds(case).median().map(to_hundredths).map(ImagesPerSecond)
 }
 
 fn case_figures(case: &TrainedCase, base: Base) -> Option<Figures> {
@@ -374,7 +371,7 @@ fn case_figures(case: &TrainedCase, base: Base) -> Option<Figures> {
     Some(Figures {
         speed,
         per_rank: ImagesPerSecond(speed.0 / f64::from(ranks)),
-        cv: coefficient_of_variation(&case.speeds()),
+        cv: case.speeds().cv(),
         speedup,
         efficiency: efficiency(speedup, ranks, base.case.ranks()),
         times: times(case),
@@ -385,7 +382,7 @@ fn case_figures(case: &TrainedCase, base: Base) -> Option<Figures> {
 fn dlperf_figures(case: &TrainedCase, base: Base) -> Option<DlperfFigures> {
     let median_speed = dlperf_median(case)?;
     Some(DlperfFigures {
-        average_speed: mean(&dlperf_speeds(case)).map(to_hundredths).map(ImagesPerSecond)?,
+        average_speed: ImagesPerSecond(to_hundredths(dlperf_speeds(case).mean())),
         median_speed,
         speedup: (base.case == Case::SINGLE).then(|| to_hundredths(speedup(median_speed, base.dlperf_speed))),
     })

@@ -4,7 +4,7 @@
 
 use ringmark_core::dimension::model_facts::PASSES_OF_TRAINING;
 use ringmark_core::dimension::{ImagesPerSecond, Model, TeraflopsPerSecond};
-use ringmark_core::stats::summary::median;
+use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -38,8 +38,8 @@ impl Utilisation {
     ) -> Utilisation {
         let rate = speed.0 * model.facts().teraflops_at(image_size, passes);
         let over_runs = |of: fn(&DeviceRates) -> Option<TeraflopsPerSecond>| {
-            let rates: Option<Vec<f64>> = runs.iter().map(|run| of(run).map(|rate| rate.0)).collect();
-            rates.and_then(|rates| median(&rates)).filter(|rate| *rate > 0.0)
+            let rates: Option<RunValues> = runs.iter().map(|run| of(run).map(|rate| rate.0)).collect();
+            rates?.median().filter(|rate| *rate > 0.0)
         };
         let (product, peak) = (over_runs(|run| run.matrix_product), over_runs(|run| run.published_peak));
         Utilisation {

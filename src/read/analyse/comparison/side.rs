@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ringmark_core::dimension::Seconds;
+use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::STEP_PERCENTS;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -184,6 +185,13 @@ impl RunFigures {
             percentiles,
             joules_per_image: None,
         })
+    }
+}
+
+impl SideCase {
+    /// A figure of every run; `None` unless all of them have it.
+    pub fn values(&self, figure: &dyn Fn(&RunFigures) -> Option<f64>) -> Option<RunValues> {
+        self.runs.iter().map(figure).collect()
     }
 }
 

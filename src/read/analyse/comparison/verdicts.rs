@@ -2,7 +2,8 @@
 
 use ringmark_core::dimension::{Case, ImagesPerSecond};
 use ringmark_core::stats::comparison::{Comparison, Thresholds, Verdict, compare};
-use ringmark_core::stats::summary::{STEP_PERCENTS, median};
+use ringmark_core::stats::run_values::RunValues;
+use ringmark_core::stats::summary::STEP_PERCENTS;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
@@ -270,19 +271,16 @@ impl ComparedCase {
         thresholds: Thresholds,
         price: Option<&Price>,
     ) -> Option<ComparedCase> {
-        let figures = |figure: &dyn Fn(&RunFigures) -> Option<f64>| {
-            let of = |case: &SideCase| case.runs.iter().map(figure).collect::<Option<Vec<f64>>>();
-            Some([of(base)?, of(test)?])
-        };
+        let figures = |figure: &dyn Fn(&RunFigures) -> Option<f64>| Some([base.values(figure)?, test.values(figure)?]);
+        let compared = |[base, test]: &[RunValues; 2]| compare(base.values(), test.values(), thresholds);
         let mean = figures(&|run| Some(run.mean.0))?;
         let throughput = figures(&|run| Some(run.throughput))?;
-        let times = compare(&mean[0], &mean[1], thresholds)?;
+        let times = compared(&mean)?;
         // Bandwidths that were rounded to 0 have no ratio, and their times have.
-        let speeds = compare(&throughput[0], &throughput[1], thresholds).unwrap_or_else(|| times.reciprocal());
+        let speeds = compared(&throughput).unwrap_or_else(|| times.reciprocal());
         let row = |figure: &dyn Fn(&RunFigures) -> Option<f64>| {
             let values = figures(figure)?;
-            let comparison = compare(&values[0], &values[1], thresholds)?;
-            Row::of(values, comparison)
+            Row::of(&values, compared(&values)?)
         };
         // A case of training is named after its ranks.
         let price = price.zip(base.name.parse::<Case>().ok()).filter(|_| pair.kind == SideKind::Training);
@@ -291,7 +289,7 @@ impl ComparedCase {
         };
         // Two programs take them of different things.
         let percents = STEP_PERCENTS.into_iter().enumerate().filter(|_| !pair.is_of_two_programs());
-        let throughput = Row::of(throughput, speeds)?;
+        let throughput = Row::of(&throughput, speeds)?;
         Some(ComparedCase {
             name: base.name.clone(),
             verdict: speeds.verdict(thresholds.noise),
@@ -301,7 +299,7 @@ impl ComparedCase {
             test_is_reliable: test.reliability_warnings.is_empty(),
             note: note(base.runs.len(), test.runs.len(), &times).or_else(|| throughput.skew()),
             throughput,
-            mean_seconds: Row::of(mean, times)?,
+            mean_seconds: Row::of(&mean, times)?,
             percentiles_seconds: percents.filter_map(percentile).collect(),
             joules_per_image: row(&|run| run.joules_per_image),
             epoch_cost: price
@@ -333,8 +331,8 @@ impl Row {
         })
     }
 
-    fn of([base_runs, test_runs]: [Vec<f64>; 2], comparison: Comparison) -> Option<Row> {
-        let (base, test) = (median(&base_runs)?, median(&test_runs)?);
+    fn of([base_runs, test_runs]: &[RunValues; 2], comparison: Comparison) -> Option<Row> {
+        let (base, test) = (base_runs.median()?, test_runs.median()?);
         Some(Row {
             base,
             test,
@@ -342,8 +340,8 @@ impl Row {
             low: comparison.interval.map(|interval| interval.low - 1.0),
             high: comparison.interval.map(|interval| interval.high - 1.0),
             smallest: comparison.smallest.map(|smallest| smallest - 1.0),
-            base_runs,
-            test_runs,
+            base_runs: base_runs.values().to_vec(),
+            test_runs: test_runs.values().to_vec(),
         })
     }
 }

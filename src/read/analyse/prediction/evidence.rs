@@ -10,8 +10,8 @@ use ringmark_core::benchmark::kv_store::KvStore;
 use ringmark_core::dimension::{BackendName, Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Operation, Phase};
 use ringmark_core::options::usage::usage;
 use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
-use ringmark_core::stats::scaling_loss::RunStep;
-use ringmark_core::stats::summary::median_by_rate;
+use ringmark_core::stats::run_values::RunValues;
+use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
 
 use crate::read::analyse::conclusion;
 use crate::read::analyse::figures::{Group, TrainedCase};
@@ -87,18 +87,43 @@ pub struct Sample {
 
 impl CaseEvidence {
     fn new(case: Case, runs: Vec<RunStep>, backward: Option<f64>) -> Option<CaseEvidence> {
-        let backward = backward.or_else(|| Some(BACKWARD * step(&runs)?))?;
-        Some(CaseEvidence { case, runs, backward, is_median: false, is_of_ring: false })
+        let mut case = CaseEvidence { case, runs, backward: f64::NAN, is_median: false, is_of_ring: false };
+        case.backward = backward.or_else(|| Some(BACKWARD * case.steps().median_by_rate()?))?;
+        Some(case)
+    }
+
+    /// Step of every run, in seconds.
+    pub fn steps(&self) -> RunValues {
+        self.runs.iter().map(|run| run.step).collect()
     }
 
     /// Over runs, in seconds: that of the speed of the case.
     pub fn step(&self) -> f64 {
-        step(&self.runs).unwrap_or(f64::NAN)
+        self.steps().median_by_rate().unwrap_or(f64::NAN)
+    }
+
+    /// The same with the parts of every step; `None` unless all runs have them.
+    pub fn phases(&self) -> Option<Steps> {
+        self.runs.iter().map(|run| Some((run.step, run.times?))).collect::<Option<_>>().map(Steps)
     }
 }
 
-fn step(runs: &[RunStep]) -> Option<f64> {
-    median_by_rate(&runs.iter().map(|run| run.step).collect::<Vec<f64>>())
+/// Time of a part of a step of one run.
+pub type Part = fn(&(f64, StepTimes)) -> f64;
+
+/// Step of every run of a case in seconds, and its parts.
+pub struct Steps(Vec<(f64, StepTimes)>);
+
+impl Steps {
+    /// A part of every step.
+    pub fn values(&self, part: impl Fn(&(f64, StepTimes)) -> f64) -> RunValues {
+        self.0.iter().map(part).collect()
+    }
+
+    /// Mean of a part.
+    pub fn mean(&self, part: Part) -> f64 {
+        self.values(part).mean()
+    }
 }
 
 impl Evidence {
@@ -227,6 +252,16 @@ impl Evidence {
     /// The case's runs.
     pub fn case(&self, case: Case) -> Option<&CaseEvidence> {
         self.cases.iter().find(|measured| measured.case == case)
+    }
+
+    /// Step of what efficiency is relative to.
+    pub fn base_step(&self) -> f64 {
+        self.case(self.base).map_or(f64::NAN, CaseEvidence::step)
+    }
+
+    /// Mean of a part of that step; 0 where no record tells its parts.
+    pub fn base_mean(&self, part: Part) -> f64 {
+        self.case(self.base).and_then(CaseEvidence::phases).map_or(0.0, |base| base.mean(part))
     }
 
     /// Servers of a case; `None` where there are none, as of the single rank of `ring`.

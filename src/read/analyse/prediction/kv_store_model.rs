@@ -18,33 +18,31 @@
 use ringmark_core::dimension::{Case, Phase};
 use ringmark_core::stats::allreduce_model::{Band, expected_maximum};
 use ringmark_core::stats::exchange_growth::{BUSIEST_LINK, Growth};
+use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::StepTimes;
 
-use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
-use crate::read::analyse::prediction::parts::{
-    COMPUTE, EXPOSED, Grown, INPUT, Limit, REST, TRANSFER, WAITING, average, each, margin_of_mean, margin_of_one,
-    of_base, phases,
-};
+use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence, Part, Steps};
+use crate::read::analyse::prediction::parts::{self, COMPUTE, EXPOSED, Grown, INPUT, Limit, TRANSFER, WAITING};
 
 /// How many times as long as the weights' way back the gradients' way to their owners is at most.
 const GRADIENTS: f64 = 2.0;
 
-const OPTIMIZER: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.phases[Phase::Optimizer];
+const OPTIMIZER: Part = |(_, times)| times.phases[Phase::Optimizer];
 
 /// An exchange as it grows, and the runs of the next smaller case than the reference.
 struct Measured {
     growth: Growth,
-    smaller: Option<(Vec<(f64, StepTimes)>, Case)>,
+    smaller: Option<(Steps, Case)>,
 }
 
 impl Measured {
     /// Of a part of a step by its values in the runs of the reference and of the smaller case.
-    fn grown(&self, values: &[f64], of_smaller: impl Fn(&[(f64, StepTimes)], Case) -> Vec<f64>, hidden: f64) -> Band {
+    fn grown(&self, values: &RunValues, of_smaller: impl Fn(&Steps, Case) -> RunValues, hidden: f64) -> Band {
         let seen = self.smaller.as_ref().map(|(runs, case)| {
             let of_smaller = of_smaller(runs, *case);
-            (average(&of_smaller), margin_of_mean(values).hypot(margin_of_mean(&of_smaller)))
+            (of_smaller.mean(), values.margin_of_difference(&of_smaller))
         });
-        self.growth.of(average(values), hidden, seen)
+        self.growth.of(values.mean(), hidden, seen)
     }
 }
 
@@ -58,7 +56,7 @@ struct Updates {
 
 impl Updates {
     fn of(evidence: &Evidence, case: Case) -> Updates {
-        Updates { whole: of_base(evidence, OPTIMIZER), share: evidence.strategy.largest_share(case) }
+        Updates { whole: evidence.base_mean(OPTIMIZER), share: evidence.strategy.largest_share(case) }
     }
 
     /// Where the phase is shorter than the update should be there is no way back in it.
@@ -76,12 +74,12 @@ pub fn grown(
     evidence: &Evidence,
     case: Case,
     reference: &CaseEvidence,
-    of_reference: &[(f64, StepTimes)],
+    of_reference: &Steps,
     hosts: &[&CaseEvidence],
 ) -> Grown {
     let strategy = &evidence.strategy;
     let smaller = hosts.iter().rev().find(|other| other.case.nodes < reference.case.nodes);
-    let smaller = smaller.and_then(|other| Some((phases(other)?, other.case)));
+    let smaller = smaller.and_then(|other| Some((other.phases()?, other.case)));
     let growth = Growth {
         before: strategy.measured_laws(reference.case),
         smaller: smaller.as_ref().map(|(_, case)| strategy.measured_laws(*case)),
@@ -92,53 +90,35 @@ pub fn grown(
     let measured = Measured { growth, smaller };
 
     let owners = strategy.has_owners().then(|| (Updates::of(evidence, reference.case), Updates::of(evidence, case)));
-    let ways: Vec<f64> = match &owners {
-        Some((updates, _)) => of_reference.iter().map(|run| updates.way_back(run)).collect(),
-        None => vec![0.0; of_reference.len()],
+    let ways_back = |steps: &Steps, case: Case| match owners {
+        Some(_) => {
+            let updates = Updates::of(evidence, case);
+            steps.values(|run| updates.way_back(run))
+        }
+        None => steps.values(|_| 0.0),
     };
-    let of_smaller = |runs: &[(f64, StepTimes)], smaller: Case| match owners {
-        Some(_) => runs.iter().map(|run| Updates::of(evidence, smaller).way_back(run)).collect(),
-        None => vec![0.0; runs.len()],
-    };
-    let back = measured.grown(&ways, of_smaller, 0.0);
-    let values = each(of_reference, TRANSFER);
+    let ways = ways_back(of_reference, reference.case);
+    let back = measured.grown(&ways, ways_back, 0.0);
+    let transfer = of_reference.values(TRANSFER);
     let hidden = match &owners {
-        Some(_) => reference.backward.min((GRADIENTS * average(&ways) - average(&values)).max(0.0)),
+        Some(_) => reference.backward.min((GRADIENTS * ways.mean() - transfer.mean()).max(0.0)),
         None => reference.backward,
     };
-    let transfers = measured.grown(&values, |runs, _| each(runs, TRANSFER), hidden);
-    let waiting = average(&each(of_reference, WAITING));
+    let transfers = measured.grown(&transfer, |steps, _| steps.values(TRANSFER), hidden);
+    let waiting = of_reference.values(WAITING);
     let more_ranks = expected_maximum(case.ranks()) / expected_maximum(reference.case.ranks());
-    let waits = Band::between(waiting, waiting * more_ranks.max(longer));
+    let waits = Band::between(waiting.mean(), waiting.mean() * more_ranks.max(longer));
 
-    // Every run as if it were the reference: its spread is that of the prediction.
-    let own = |run: &(f64, StepTimes), way: f64| {
-        let updates =
-            owners.as_ref().map_or(0.0, |(before, after)| before.of_run(run) * (after.share / before.share - 1.0));
+    let own = of_reference.values(|run| {
+        let (way, updates) = owners.as_ref().map_or((0.0, 0.0), |(before, after)| {
+            (before.way_back(run), before.of_run(run) * (after.share / before.share - 1.0))
+        });
         run.0 - run.1.phases[EXPOSED] - way + updates
-    };
-    let times = |band: Band, values: &[f64]| if average(values) > 0.0 { band.mid / average(values) } else { 1.0 };
-    let of_waiting = if waiting > 0.0 { waits.mid / waiting } else { 1.0 };
-    let (of_transfer, of_way) = (times(transfers, &values), times(back, &ways));
-    let of_run = |(run, way): (&(f64, StepTimes), &f64)| {
-        own(run, *way) + TRANSFER(run) * of_transfer + WAITING(run) * of_waiting + way * of_way
-    };
-    let of_runs: Vec<f64> = of_reference.iter().zip(&ways).map(of_run).collect();
-    let own = average(&of_reference.iter().zip(&ways).map(|(run, way)| own(run, *way)).collect::<Vec<f64>>());
-    let step = Band {
-        low: own + transfers.low + waits.low + back.low,
-        mid: own + transfers.mid + waits.mid + back.mid,
-        high: own + transfers.high + waits.high + back.high,
-    };
-    let compute = average(&each(of_reference, COMPUTE));
-    let of_base = |part| of_base(evidence, part);
-    let input = average(&each(of_reference, INPUT));
-    let losses = vec![
-        (Limit::Compute, compute - of_base(COMPUTE)),
-        (Limit::Exchange, transfers.mid + back.mid - of_base(TRANSFER)),
-        (Limit::Waiting, waits.mid - of_base(WAITING)),
-        (Limit::Input, input - of_base(INPUT)),
-        (Limit::Rest, own - compute - input - of_base(REST)),
-    ];
-    Grown { step: step.widened(margin_of_one(&of_runs)), losses }
+    });
+    let rest = own.mean() - of_reference.mean(COMPUTE) - of_reference.mean(INPUT);
+    let exchange = (Limit::Exchange, transfers.mid + back.mid);
+    Grown {
+        step: parts::step(&own, &[(&transfer, transfers), (&waiting, waits), (&ways, back)], 0.0),
+        losses: parts::losses(evidence, of_reference, exchange, waits.mid, rest),
+    }
 }

@@ -30,14 +30,11 @@
 
 use ringmark_core::dimension::Case;
 use ringmark_core::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
-use ringmark_core::stats::scaling_loss::StepTimes;
+use ringmark_core::stats::run_values::RunValues;
 
-use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
+use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence, Steps};
 use crate::read::analyse::prediction::kv_store_model;
-use crate::read::analyse::prediction::parts::{
-    COMPUTE, EXPOSED, Grown, INPUT, Limit, REST, TRANSFER, WAITING, average, base_step, each, finite, margin_of_mean,
-    margin_of_one, of_base, phases,
-};
+use crate::read::analyse::prediction::parts::{self, EXPOSED, Grown, Limit, REST, TRANSFER, WAITING, finite};
 use crate::read::analyse::prediction::refusal::{Refusal, level_not_measured, refusal};
 
 /// Times the largest measured ranks beyond which a prediction is warned of.
@@ -75,16 +72,15 @@ pub fn predict(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> {
 }
 
 fn prediction(evidence: &Evidence, case: Case, step: Band) -> Prediction {
-    let base = base_step(evidence);
+    let base = evidence.base_step();
     let step = Band { low: step.low.max(step.mid.min(base)), ..step };
     let efficiency = Band { low: base / step.high, mid: base / step.mid, high: base / step.low };
     Prediction { case, step, efficiency, losses: Vec::new(), reference: None }
 }
 
 fn as_measured(evidence: &Evidence, measured: &CaseEvidence) -> Prediction {
-    let steps: Vec<f64> = measured.runs.iter().map(|run| run.step).collect();
-    let step = measured.step();
-    prediction(evidence, measured.case, Band { low: step, mid: step, high: step }.widened(margin_of_one(&steps)))
+    let step = Band::at(measured.step()).widened(measured.steps().margin_of_next_run());
+    prediction(evidence, measured.case, step)
 }
 
 /// Measured cases of several hosts with as many ranks each, by hosts.
@@ -99,7 +95,7 @@ fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> 
     let Some(reference) = below.or(hosts.first()).filter(|_| case.nodes > 1) else {
         return Err(level_not_measured(evidence, case));
     };
-    let grown = match phases(reference) {
+    let grown = match reference.phases() {
         Some(phases) if !evidence.kv_store.is_ring() => {
             kv_store_model::grown(evidence, case, reference, &phases, &hosts)
         }
@@ -114,59 +110,29 @@ fn with_records(
     evidence: &Evidence,
     case: Case,
     reference: &CaseEvidence,
-    of_reference: &[(f64, StepTimes)],
+    of_reference: &Steps,
     hosts: &[&CaseEvidence],
 ) -> Grown {
     let line = evidence.between(case.gpus_per_node);
-    let values = each(of_reference, TRANSFER);
-    let transfer = average(&values);
-    let others: Vec<(Case, Vec<f64>)> =
-        hosts.iter().filter_map(|measured| Some((measured.case, each(&phases(measured)?, TRANSFER)))).collect();
-    let transfers = grown_transfer(evidence, case, reference, &values, &others, line.as_ref());
-    let waiting = average(&each(of_reference, WAITING));
+    let transfer = of_reference.values(TRANSFER);
+    let others: Vec<(Case, RunValues)> =
+        hosts.iter().filter_map(|measured| Some((measured.case, measured.phases()?.values(TRANSFER)))).collect();
+    let transfers = grown_transfer(evidence, case, reference, &transfer, &others, line.as_ref());
+    let waiting = of_reference.values(WAITING);
     let more_ranks = expected_maximum(case.ranks()) / expected_maximum(reference.case.ranks());
-    let waits = Band::between(waiting, waiting * more_ranks);
-
-    let growth = |band: Band, from: f64| if from > 0.0 { band.mid / from } else { 1.0 };
-    let (transfer_growth, waiting_growth) = (growth(transfers, transfer), growth(waits, waiting));
-    // Every run as if it were the reference: its spread is that of the prediction.
-    let of_runs: Vec<f64> = of_reference
-        .iter()
-        .map(|run| run.0 - run.1.phases[EXPOSED] + TRANSFER(run) * transfer_growth + WAITING(run) * waiting_growth)
-        .collect();
-    let own = average(&each(of_reference, |(step, times)| step - times.phases[EXPOSED]));
-    let step = Band {
-        low: own + transfers.low + waits.low,
-        mid: own + transfers.mid + waits.mid,
-        high: own + transfers.high + waits.high,
-    };
-    let margin = margin_of_one(&of_runs) + line_margin(evidence, case, reference.case, line.as_ref());
-    Grown { step: step.widened(margin), losses: losses(evidence, case, of_reference, (transfers.mid, waits.mid), line) }
-}
-
-/// What a step loses against the base's, which has the same phases or is not told apart.
-fn losses(
-    evidence: &Evidence,
-    case: Case,
-    of_reference: &[(f64, StepTimes)],
-    (transfer, waiting): (f64, f64),
-    line: Option<Line>,
-) -> Vec<(Limit, f64)> {
-    let of_base = |part| of_base(evidence, part);
-    let lost = |part| average(&each(of_reference, part)) - of_base(part);
+    let waits = Band::between(waiting.mean(), waiting.mean() * more_ranks);
+    let own = of_reference.values(|(step, times)| step - times.phases[EXPOSED]);
+    let margin = line_margin(evidence, case, reference.case, line.as_ref());
     let cost = evidence.cost(case);
-    let transfer_by = match line {
+    let limit = match line {
         None => Limit::Transfer,
         Some(line) if line.latency * cost.steps > line.per_byte * cost.bytes => Limit::Latency,
         Some(_) => Limit::Bandwidth,
     };
-    vec![
-        (Limit::Compute, lost(COMPUTE)),
-        (transfer_by, transfer - of_base(TRANSFER)),
-        (Limit::Waiting, waiting - of_base(WAITING)),
-        (Limit::Input, lost(INPUT)),
-        (Limit::Rest, lost(REST)),
-    ]
+    Grown {
+        step: parts::step(&own, &[(&transfer, transfers), (&waiting, waits)], margin),
+        losses: parts::losses(evidence, of_reference, (limit, transfers.mid), waits.mid, of_reference.mean(REST)),
+    }
 }
 
 fn without_records(
@@ -183,28 +149,26 @@ fn without_records(
         return Err(refusal(evidence, case, why, &[one]));
     };
     let line = evidence.between(case.gpus_per_node);
-    let steps = |measured: &CaseEvidence| -> Vec<f64> { measured.runs.iter().map(|run| run.step).collect() };
-    let (host_steps, reference_steps) = (steps(host), steps(reference));
-    let host_step = average(&host_steps);
-    let added: Vec<f64> = reference_steps.iter().map(|step| step - host_step).collect();
+    let (host_steps, reference_steps) = (host.steps(), reference.steps());
+    let host_step = host_steps.mean();
+    let added: RunValues = reference_steps.values().iter().map(|step| step - host_step).collect();
     // What several hosts save, if they do, does not grow.
-    let saved = average(&added).min(0.0);
-    let growing: Vec<f64> = added.iter().map(|added| added - saved).collect();
+    let saved = added.mean().min(0.0);
+    let growing: RunValues = added.values().iter().map(|added| added - saved).collect();
     let of_other = |other: &&CaseEvidence| {
-        let added = steps(other).iter().map(|step| step - host_step - saved).collect();
+        let added = other.steps().values().iter().map(|step| step - host_step - saved).collect();
         (other.case, added)
     };
-    let others: Vec<(Case, Vec<f64>)> = hosts.iter().map(of_other).collect();
+    let others: Vec<(Case, RunValues)> = hosts.iter().map(of_other).collect();
     let grown = grown_transfer(evidence, case, reference, &growing, &others, line.as_ref());
 
-    let growth = if average(&growing) > 0.0 { grown.mid / average(&growing) } else { 1.0 };
-    let of_reference = growth * margin_of_one(&reference_steps);
-    let of_host = (growth - 1.0).abs() * finite(margin_of_mean(&host_steps));
+    let growth = parts::growth(&growing, grown);
+    let of_reference = growth * reference_steps.margin_of_next_run();
+    let of_host = (growth - 1.0).abs() * finite(host_steps.margin_of_mean());
     let margin = of_reference.hypot(of_host) + line_margin(evidence, case, reference.case, line.as_ref());
     let fixed = host_step + saved;
-    let step = Band { low: fixed + grown.low, mid: fixed + grown.mid, high: fixed + grown.high };
-    let losses = vec![(Limit::Host, fixed - base_step(evidence)), (Limit::Hosts, grown.mid)];
-    Ok(Grown { step: step.widened(margin), losses })
+    let losses = vec![(Limit::Host, fixed - evidence.base_step()), (Limit::Hosts, grown.mid)];
+    Ok(Grown { step: (Band::at(fixed) + grown).widened(margin), losses })
 }
 
 /// The exposed transfer of `case` from its values in the runs of the reference and of the other cases of several hosts,
@@ -213,31 +177,30 @@ fn grown_transfer(
     evidence: &Evidence,
     case: Case,
     reference: &CaseEvidence,
-    values: &[f64],
-    others: &[(Case, Vec<f64>)],
+    values: &RunValues,
+    others: &[(Case, RunValues)],
     line: Option<&Line>,
 ) -> Band {
     let smaller = others.iter().rev().find(|(other, _)| other.nodes < reference.case.nodes);
-    let margin = |other: &[f64]| margin_of_mean(values).hypot(margin_of_mean(other));
     let (before, after) = (evidence.cost(reference.case), evidence.cost(case));
     let smaller = smaller.map(|(other, of_other)| Smaller {
-        exposed: average(of_other),
-        margin: margin(of_other),
+        exposed: of_other.mean(),
+        margin: values.margin_of_difference(of_other),
         allreduce: evidence.cost(*other),
     });
-    let without_line = exposed_without_line(average(values), reference.backward, before, smaller, after);
+    let without_line = exposed_without_line(values.mean(), reference.backward, before, smaller, after);
     let Some(line) = line else { return without_line };
     let smaller = smaller.map(|Smaller { exposed, margin, allreduce }| Smaller {
         exposed,
         margin,
         allreduce: line.time(allreduce),
     });
-    let band = exposed(average(values), line.time(before), smaller, line.time(after));
+    let band = exposed(values.mean(), line.time(before), smaller, line.time(after));
     if evidence.shows_growth(case.gpus_per_node) || case.nodes <= reference.case.nodes {
         return band;
     }
     let crowding = (f64::from(case.nodes) / f64::from(reference.case.nodes)).sqrt();
-    let crowded = exposed(average(values), line.time(before), None, line.time(after) * crowding);
+    let crowded = exposed(values.mean(), line.time(before), None, line.time(after) * crowding);
     band.or(without_line).or(crowded)
 }
 

@@ -1,12 +1,11 @@
-//! What the models of all-reduce and of kv-stores share: the parts of measured steps, their spread, and what a step is lost to.
+//! What the models of all-reduce and of kv-stores share: the parts of measured steps, a step of grown parts, and what it is lost
+//! to.
 
 use ringmark_core::dimension::Phase;
 use ringmark_core::stats::allreduce_model::Band;
-use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
-use ringmark_core::stats::summary::{mean, standard_deviation};
-use ringmark_core::stats::welch::{self, student};
+use ringmark_core::stats::run_values::RunValues;
 
-use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
+use crate::read::analyse::prediction::evidence::{Evidence, Part, Steps};
 
 /// What costs most of the efficiency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,22 +50,6 @@ impl Limit {
     }
 }
 
-/// Of one run to come, by the spread of these; 0 where one run shows none.
-pub fn margin_of_one(values: &[f64]) -> f64 {
-    let count = values.len() as f64;
-    standard_deviation(values).map_or(0.0, |spread| student(0.975, count - 1.0) * spread * (1.0 + 1.0 / count).sqrt())
-}
-
-/// Of the mean of these; infinite where one value shows no spread.
-pub fn margin_of_mean(values: &[f64]) -> f64 {
-    welch::margin_of_mean(values).unwrap_or(f64::INFINITY)
-}
-
-/// Of every run; `None` unless all have them.
-pub fn phases(case: &CaseEvidence) -> Option<Vec<(f64, StepTimes)>> {
-    case.runs.iter().map(|run: &RunStep| Some((run.step, run.times?))).collect()
-}
-
 /// A step of the case that is asked for.
 pub struct Grown {
     /// Seconds of the step.
@@ -75,42 +58,57 @@ pub struct Grown {
     pub losses: Vec<(Limit, f64)>,
 }
 
-/// Values of one part, one a run.
-pub fn each(phases: &[(f64, StepTimes)], part: fn(&(f64, StepTimes)) -> f64) -> Vec<f64> {
-    phases.iter().map(part).collect()
+/// Step whose `fixed` part is that of the reference, and whose `growing` parts come to bands: each by its values in the runs of
+/// the reference. Wider by the 95 % margin of one run, and by `margin`.
+pub fn step(fixed: &RunValues, growing: &[(&RunValues, Band)], margin: f64) -> Band {
+    // Every run as if it were the reference: its spread is that of the prediction.
+    let run = |(run, fixed): (usize, &f64)| {
+        growing.iter().fold(*fixed, |sum, (values, band)| sum + values.values()[run] * growth(values, *band))
+    };
+    let runs: RunValues = fixed.values().iter().enumerate().map(run).collect();
+    let step = growing.iter().fold(Band::at(fixed.mean()), |sum, (_, band)| sum + *band);
+    step.widened(runs.margin_of_next_run() + margin)
 }
 
-/// Mean; not a number where there is nothing.
-pub fn average(values: &[f64]) -> f64 {
-    mean(values).unwrap_or(f64::NAN)
+/// How many times as long a part takes in the middle of the band; 1 for a part that takes no time.
+pub fn growth(values: &RunValues, band: Band) -> f64 {
+    if values.mean() > 0.0 { band.mid / values.mean() } else { 1.0 }
+}
+
+/// What a step loses against the base's, which has the same phases or is not told apart: by its exchange, its wait and the rest,
+/// and by what stays as it is in the reference.
+pub fn losses(
+    evidence: &Evidence,
+    reference: &Steps,
+    (limit, exchange): (Limit, f64),
+    waiting: f64,
+    rest: f64,
+) -> Vec<(Limit, f64)> {
+    let parts = [
+        (Limit::Compute, reference.mean(COMPUTE), COMPUTE),
+        (limit, exchange, TRANSFER),
+        (Limit::Waiting, waiting, WAITING),
+        (Limit::Input, reference.mean(INPUT), INPUT),
+        (Limit::Rest, rest, REST),
+    ];
+    parts.map(|(limit, seconds, part)| (limit, seconds - evidence.base_mean(part))).into()
 }
 
 /// What backward does not hide of an exchange.
 pub const EXPOSED: Phase = Phase::ExposedAllreduce;
 /// Of it what follows when the slowest rank is there.
-pub const TRANSFER: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.phases[EXPOSED] - times.waiting;
+pub const TRANSFER: Part = |(_, times)| times.phases[EXPOSED] - times.waiting;
 /// What comes before.
-pub const WAITING: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.waiting;
+pub const WAITING: Part = |(_, times)| times.waiting;
 /// Forward and backward.
-pub const COMPUTE: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.compute();
+pub const COMPUTE: Part = |(_, times)| times.compute();
 
 /// The wait for images.
-pub const INPUT: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.phases[Phase::Input];
+pub const INPUT: Part = |(_, times)| times.phases[Phase::Input];
 /// What is in none of these and does not grow with hosts: the update, and what no phase explains.
-pub const REST: fn(&(f64, StepTimes)) -> f64 =
-    |(step, times)| step - times.phases[EXPOSED] - times.compute() - times.phases[Phase::Input];
+pub const REST: Part = |(step, times)| step - times.phases[EXPOSED] - times.compute() - times.phases[Phase::Input];
 
 /// 0 where it is not known.
 pub fn finite(margin: f64) -> f64 {
     if margin.is_finite() { margin } else { 0.0 }
-}
-
-/// Step of what efficiency is relative to.
-pub fn base_step(evidence: &Evidence) -> f64 {
-    evidence.case(evidence.base).map_or(f64::NAN, CaseEvidence::step)
-}
-
-/// Mean over the runs of the base; 0 where no record tells its parts.
-pub fn of_base(evidence: &Evidence, part: fn(&(f64, StepTimes)) -> f64) -> f64 {
-    evidence.case(evidence.base).and_then(phases).map_or(0.0, |base| average(&each(&base, part)))
 }

@@ -8,7 +8,6 @@ use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::dimension::{Case, DeviceKind, Dtype, ImagesPerSecond, Model};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::options::keyword_enum::KeywordEnum;
-use ringmark_core::stats::summary::coefficient_of_variation;
 use serde_json::Value;
 
 use crate::read::analyse::case_runs::CaseRuns;
@@ -101,7 +100,7 @@ impl ScorePoint {
 
 fn point(key: PointKey, runs: Vec<Run<ScoreRecord>>, asked: &SweepFacts) -> ScorePoint {
     let mut point = ScorePoint::new(key.case, &key.title(), runs);
-    point.figures = point.speed().map(|speed| ScoreFigures { speed, cv: coefficient_of_variation(&point.speeds()) });
+    point.figures = point.speed().map(|speed| ScoreFigures { speed, cv: point.speeds().cv() });
     point.warn_of_speed(asked);
     point
 }
