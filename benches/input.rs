@@ -17,7 +17,7 @@ static ALLOCATOR: AllocProfiler = AllocProfiler::system();
 
 mod record_io {
     use super::*;
-    use ringmark_core::dimension::image_limits::ImageLimits;
+    use ringmark_core::dimension::ImageLimits;
     use ringmark_input::byte_source::ByteSource;
     use ringmark_input::format::record_io::{self, RecordReader, read_record, write_record};
 
@@ -67,8 +67,7 @@ mod record_io {
 mod image {
     use super::*;
     use jpeg_encoder::{ColorType, Encoder};
-    use ringmark_core::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
-    use ringmark_core::dimension::image_limits::ImageLimits;
+    use ringmark_core::dimension::{Augmentation, DecoderChoice, ImageLimits, Scaling};
     use ringmark_input::augment::{Generator, Recipe};
     use ringmark_input::image::ImagePipeline;
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`cli`] | what was typed, turned into configuration; nothing below it sees clap |
 //! | [`output`] | where a command's answer goes: a table, or JSON |
+//! | [`pack`] | packs images and prints a summary |
 //! | [`launch`] | what to run where; starts it through mpirun or srun, watches it, keeps what it wrote |
 //! | [`read`] | turns what was written into figures |
 //!
@@ -13,6 +14,7 @@
 pub mod cli;
 pub mod launch;
 pub mod output;
+pub mod pack;
 pub mod read;
 #[cfg(test)]
 #[path = "../tests/support/temporary_folder.rs"]

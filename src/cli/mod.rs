@@ -2,16 +2,14 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`diff`] | the command that compares what was written: diff |
 //! | [`generate`] | the commands made of the definitions themselves: completions, man |
 //! | [`json`] | the option that every command with a table has |
 //! | [`launch`] | the commands that start something: sweep, score, bandwidth, input, doctor |
 //! | [`pack`] | the command that makes data: pack |
 //! | [`schema`] | the JSON Schema of files and answers |
-//! | [`read`] | the commands that read what was written: extract, check, report, predict |
+//! | [`read`] | the commands that read what was written: extract, check, diff, report, predict |
 //! | [`watch`] | the command that shows what runs elsewhere: watch |
 
-pub mod diff;
 pub mod generate;
 pub mod json;
 pub mod launch;
@@ -27,7 +25,6 @@ use ringmark_core::dimension::Model;
 use ringmark_core::options::habits::{self, Habit};
 use ringmark_core::options::help;
 
-use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::bandwidth::BandwidthOptions;
 use crate::cli::launch::config_file;
@@ -36,7 +33,11 @@ use crate::cli::launch::input::InputOptions;
 use crate::cli::launch::score::ScoreOptions;
 use crate::cli::launch::sweep::SweepOptions;
 use crate::cli::pack::PackOptions;
-use crate::cli::read::{CheckOptions, ExtractOptions, ExtractRequest, PredictOptions, ReportOptions};
+use crate::cli::read::check::CheckOptions;
+use crate::cli::read::diff::DiffOptions;
+use crate::cli::read::extract::{ExtractOptions, ExtractRequest};
+use crate::cli::read::predict::PredictOptions;
+use crate::cli::read::report::ReportOptions;
 use crate::cli::schema::SchemaOptions;
 use crate::cli::watch::WatchOptions;
 use crate::launch::doctor::command as doctor;
@@ -164,7 +165,7 @@ impl Command {
             Command::Diff(options) => crate::read::diff::run(&options.into_config()),
             Command::Report(options) => crate::read::report::run(&options.into_config()),
             Command::Predict(options) => crate::read::predict::run(&options.into_config()),
-            Command::Pack(options) => options.run(),
+            Command::Pack(options) => options.into_config().and_then(|config| crate::pack::run(&config)),
             Command::Schema(options) => options.print(),
             Command::Completions(options) => options.print(&Cli::program()),
             Command::Man(options) => options.write(&Cli::program()),

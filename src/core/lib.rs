@@ -17,6 +17,7 @@
 //! | [`line`] | lines of other benchmarks, writers and parsers |
 //! | [`validity`] | what a reader should be warned of, worked out from a record alone |
 //! | [`trace`] | what went on inside an iteration: spans of all ranks on one clock, and the files that show them |
+//! | [`number_text`] | numbers in messages and tables |
 //! | [`untrusted_text`] | text of others, made fit for a terminal, a log or a page |
 //! | [`stats`] | summaries, speedup, scaling efficiency, stragglers: pure functions, each with its formula |
 
@@ -26,6 +27,7 @@ pub mod file;
 pub mod host;
 pub mod line;
 pub mod manifest;
+pub mod number_text;
 pub mod options;
 pub mod progress;
 pub mod schemas;

@@ -338,8 +338,7 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dimension::device::DeviceKind;
-    use crate::dimension::units::Bytes;
+    use crate::dimension::{Bytes, DeviceKind};
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

@@ -168,7 +168,7 @@ mod tests {
     use fast_image_resize::images::{TypedImage, TypedImageRef};
     use fast_image_resize::pixels::U8x3;
     use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
-    use ringmark_core::dimension::image_limits::ImageLimit;
+    use ringmark_core::dimension::ImageLimit;
     use zune_core::bytestream::ZCursor;
     use zune_core::colorspace::ColorSpace;
     use zune_core::options::DecoderOptions;

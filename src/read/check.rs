@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::file::run_name::MANIFEST;
@@ -12,7 +11,7 @@ use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyse::checks;
-use crate::read::extract::{self, Extracted};
+use crate::read::extract::AnyExtraction;
 use crate::read::load::folder;
 use crate::read::load::integrity::{Integrity, Outputs};
 use crate::read::load::sweep_run::SweepRun;
@@ -47,19 +46,19 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
         ))
     })?;
     let benchmark = found.benchmark(root)?;
-    let read = match benchmark {
-        BenchmarkKind::Score => SweepRun::read::<ScoreRecord>,
-        BenchmarkKind::Train | BenchmarkKind::Bandwidth | BenchmarkKind::Input => SweepRun::read::<RunRecord>,
+    let extraction = AnyExtraction::new(root, found, None)?;
+    let read = match &extraction {
+        AnyExtraction::Training(_) => SweepRun::read::<RunRecord>,
+        AnyExtraction::Scoring(_) => SweepRun::read::<ScoreRecord>,
     };
     let runs = manifest.runs.iter().filter_map(|run| read(root, run.name, &manifest.conditions.options));
     let runs: Vec<SweepRun> = runs.collect();
     let integrity = Integrity::read(root, &manifest, &folder::logs(root)?);
-    let Extracted { problems, reliability_warnings, files } = extract::extracted(root, found)?;
     let checks = vec![
-        checks::complete(&manifest, &problems, &runs),
-        checks::unedited(&integrity, &Outputs::read(root, &files)),
+        checks::complete(&manifest, extraction.problems(), &runs),
+        checks::unedited(&integrity, &Outputs::read(root, &extraction.files(root)?)),
         checks::rules(&runs),
-        checks::reliable(reliability_warnings),
+        checks::reliable(extraction.reliability_warnings()),
     ];
     Ok(CheckedResult::new(root.display().to_string(), benchmark, checks))
 }

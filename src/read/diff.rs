@@ -6,7 +6,8 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::{BenchmarkKind, Record};
 use ringmark_core::file::whole_file;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
@@ -20,9 +21,12 @@ use crate::read::analyse::cost::Price;
 use crate::read::analyse::figures;
 use crate::read::analyse::score::json::ScoreResult;
 use crate::read::analyse::{result_json, score};
-use crate::read::extract;
+use crate::read::extract::AnyExtraction;
 use crate::read::load::content::{Content, content_of, files_below};
-use crate::read::load::{folder, problem};
+use crate::read::load::folder::{self, Found};
+use crate::read::load::formats::nccl_tests::NcclTests;
+use crate::read::load::formats::pytorch_ddp::DdpFile;
+use crate::read::load::problem;
 use crate::read::show::comparison;
 use crate::read::show::text::{Medium, WIDTH};
 
@@ -42,7 +46,7 @@ pub struct DiffConfig {
     /// What else makes the exit status 1.
     pub fail_on: Vec<FailOn>,
     /// What is printed.
-    pub format: Format,
+    pub format: DiffFormat,
     /// True if the figures are explained.
     pub is_explained: bool,
     /// Where everything goes as JSON.
@@ -64,10 +68,10 @@ keyword_enum!(
 );
 
 keyword_enum!(
-    /// What is printed.
-    Format {
+    /// Format of a comparison.
+    DiffFormat {
         /// Aligned columns for a terminal.
-        ComparedTable = "table",
+        Table = "table",
         /// Markdown, to be posted to a pull request.
         Markdown = "markdown" | "md",
     }
@@ -84,10 +88,10 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
 
     if !config.json.write(&outcome)? {
         output::print(&match config.format {
-            Format::ComparedTable => {
+            DiffFormat::Table => {
                 comparison::text(&outcome, Medium::Terminal { width: WIDTH, is_explained: config.is_explained })
             }
-            Format::Markdown => comparison::text(&outcome, Medium::Markdown),
+            DiffFormat::Markdown => comparison::text(&outcome, Medium::Markdown),
         })?;
         if is_same_place(&config.base, &config.test) {
             output::print("\nBASE and TEST are the same runs: this compares them with themselves\n")?;
@@ -204,11 +208,8 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
         ))));
     }
     match (runs, files.pop_first()) {
-        (Ok(_), _) => {
-            let mut side = match benchmark {
-                Some(BenchmarkKind::Score) => read_scoring_runs(path)?,
-                _ => read_runs(path)?,
-            };
+        (Ok(found), _) => {
+            let mut side = read_runs(path, found)?;
             // What is wrong with a record is reported with its run.
             let is_other = |what: &String| !what.contains(".jsonl: ");
             side.left_out.extend(left_out.into_iter().filter(is_other));
@@ -222,23 +223,24 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
     }
 }
 
-/// Every run of training below a folder, as `ringmark extract` reads them.
-fn read_runs(folder: &Path) -> anyhow::Result<Side> {
-    let extraction = extract::read(folder, None)?;
-    let mut side = Side::new(folder, SideKind::Training);
-    training::take_rows(&mut side, result_json::rows(&extraction.groups, None))?;
-    // No speedup is shown, so nothing is missing where 1n1g is.
-    let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
-    let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));
-    side.left_out = problems.map(|problem| format!("{}/{problem}", folder.display())).collect();
-    Ok(side)
-}
-
-/// The same of runs of scoring.
-fn read_scoring_runs(folder: &Path) -> anyhow::Result<Side> {
-    let mut side = Side::new(folder, SideKind::Scoring);
-    score::side::take_result(&mut side, extract::read_scoring(folder)?)?;
-    Ok(side)
+/// Every run of a folder, as `ringmark extract` reads them.
+fn read_runs(folder: &Path, found: Found) -> anyhow::Result<Side> {
+    match AnyExtraction::new(folder, found, None)? {
+        AnyExtraction::Training(extraction) => {
+            let mut side = Side::new(folder, SideKind::Training);
+            training::take_rows(&mut side, result_json::rows(&extraction.groups, None))?;
+            // No speedup is shown, so nothing is missing where 1n1g is.
+            let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
+            let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));
+            side.left_out = problems.map(|problem| format!("{}/{problem}", folder.display())).collect();
+            Ok(side)
+        }
+        AnyExtraction::Scoring(extraction) => {
+            let mut side = Side::new(folder, SideKind::Scoring);
+            score::side::take_result(&mut side, ScoreResult::new(&extraction))?;
+            Ok(side)
+        }
+    }
 }
 
 fn counted(content: Content, files: &[PathBuf]) -> String {
@@ -266,11 +268,11 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
         let open = || Ok(BufReader::new(whole_file::open(file)?));
         let mut part = Side::new(path, kind);
         let taken = open().and_then(|input| match content {
-            Content::Result => training::take_rows(&mut part, training::read_rows(input)?),
+            Content::Result => training::take_rows(&mut part, result_json::read_rows(input)?),
             Content::ScoreResult => score::side::take_result(&mut part, ScoreResult::read(input)?),
-            Content::PytorchDdp => pytorch::take(&mut part, input),
-            Content::Bandwidth => collectives::take_record(&mut part, file, input),
-            Content::NcclTests => collectives::take_nccl_tests(&mut part, file, input),
+            Content::PytorchDdp => pytorch::take(&mut part, &DdpFile::read(input)?),
+            Content::Bandwidth => collectives::take_record(&mut part, file, &BandwidthRecord::read(input)?),
+            Content::NcclTests => collectives::take_nccl_tests(&mut part, file, &NcclTests::read(input)?),
         });
         match taken.with_context(|| file.display().to_string()) {
             // One of several that is broken takes nothing from the others.

@@ -18,7 +18,7 @@ use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::score;
 use crate::read::extract;
 use crate::read::load::problem::{self, Problem};
-use crate::read::load::{every_record, run};
+use crate::read::load::{record, run};
 use crate::read::show::export::figure::Series;
 use crate::read::show::export::mlflow::{self, Experiment, RunToExport};
 use crate::read::show::export::scoring::ScoredRun;
@@ -123,7 +123,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
         experiment.run(run).iter().try_for_each(|file| write_below(out, file))
     };
     for (run, series) in &trained {
-        match every_record::beside::<RunRecord>(folder, &run.found.log) {
+        match record::beside::<RunRecord>(folder, &run.found.log) {
             Ok(Some(record)) => write(&RunToExport {
                 log: &run.found.log,
                 period: TimeLine::of(&record).run,
@@ -140,7 +140,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
     for ScoredRun { run, point, table, series } in &scored {
         let (Some(start), Ok(measured)) = (series.started, &run.outcome) else { continue };
         let ranks = f64::from(point.case.ranks());
-        let end = Seconds(start.0 + measured.figures.iter().sum::<f64>() / ranks);
+        let end = Seconds(start.0 + measured.figures.seconds.iter().sum::<f64>() / ranks);
         write(&RunToExport {
             log: &run.found.log,
             period: Period { start, end },
@@ -170,7 +170,7 @@ fn write_mllog(result: &ResultFolder, folder: &Path, out: Option<&Path>) -> anyh
     let mut logs: Vec<(PathBuf, String)> = Vec::new();
     for run in result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| &case.runs) {
         // A run that failed is one that MLPerf calls aborted; what else keeps one out is in its problem.
-        let record = match every_record::beside::<RunRecord>(folder, &run.found.log) {
+        let record = match record::beside::<RunRecord>(folder, &run.found.log) {
             Ok(Some(record)) if run.outcome.is_ok() || record.failure().is_some() => record,
             _ => continue,
         };

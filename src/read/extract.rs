@@ -51,15 +51,15 @@ pub struct ExtractConfig {
     pub price: Option<Price>,
     /// True if columns and figures are explained.
     pub is_explained: bool,
-    /// Format to print; `None` is the table, with the files.
-    pub format: Option<Format>,
+    /// ExtractFormat to print; `None` is the table, with the files.
+    pub format: Option<ExtractFormat>,
     /// Where JSON goes besides.
     pub json: Json,
 }
 
 keyword_enum!(
-    /// Formats to print.
-    Format {
+    /// ExtractFormat of the figures of a folder.
+    ExtractFormat {
         /// Aligned columns for a terminal.
         Table = "table",
         /// Markdown.
@@ -78,8 +78,11 @@ keyword_enum!(
 );
 
 /// Files written beside the result file, by their endings; the last for training only.
-const FILES: [(&str, Format); 3] =
-    [("_result.csv", Format::Csv), ("_result.md", Format::Markdown), ("_dlperf.json", Format::Dlperf)];
+const FILES: [(&str, ExtractFormat); 3] = [
+    ("_result.csv", ExtractFormat::Csv),
+    ("_result.md", ExtractFormat::Markdown),
+    ("_dlperf.json", ExtractFormat::Dlperf),
+];
 
 /// What is shown besides the figures of a folder. Its files contain what was measured, and none of this.
 #[derive(Default)]
@@ -110,8 +113,8 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     }
     let extras =
         Extras { published: config.published, price: config.price.as_ref(), is_explained: config.is_explained };
-    if !config.json.write_text(|| extraction.render(Format::Json, &extras))? {
-        output::print(&extraction.render(config.format.unwrap_or(Format::Table), &extras)?)?;
+    if !config.json.write_text(|| extraction.render(ExtractFormat::Json, &extras))? {
+        output::print(&extraction.render(config.format.unwrap_or(ExtractFormat::Table), &extras)?)?;
     }
     let left_out = extraction.problems().iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", folder.display()), left_out);
@@ -129,7 +132,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
 }
 
 /// The figures of a folder, whatever was measured.
-enum AnyExtraction {
+pub enum AnyExtraction {
     /// Of `ringmark sweep`, or of logs.
     Training(Extraction),
     /// Of `ringmark score`.
@@ -137,7 +140,8 @@ enum AnyExtraction {
 }
 
 impl AnyExtraction {
-    fn new(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<AnyExtraction> {
+    /// Works out the figures of what was `found` in `folder`; prints and writes nothing. `warmup` is of training.
+    pub fn new(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<AnyExtraction> {
         match found.benchmark(folder)? {
             BenchmarkKind::Score if warmup.is_some() => Err(usage(anyhow!(
                 "--warmup: the scoring records in {} hold no dry passes: leave the option out",
@@ -150,14 +154,15 @@ impl AnyExtraction {
         }
     }
 
-    fn problems(&self) -> &[Problem] {
+    /// What is not in the figures, and why.
+    pub fn problems(&self) -> &[Problem] {
         match self {
             AnyExtraction::Training(extraction) => &extraction.problems,
             AnyExtraction::Scoring(extraction) => &extraction.problems,
         }
     }
 
-    fn render(&self, format: Format, extras: &Extras) -> anyhow::Result<String> {
+    fn render(&self, format: ExtractFormat, extras: &Extras) -> anyhow::Result<String> {
         match self {
             AnyExtraction::Training(extraction) => render(extraction, format, extras.price, extras.is_explained),
             AnyExtraction::Scoring(extraction) => {
@@ -167,13 +172,13 @@ impl AnyExtraction {
     }
 
     /// The files that belong into the folder, names and contents: the result file first, with the hashes of the others.
-    fn files(&self, folder: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
+    pub fn files(&self, folder: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
         let name = name_of(folder)?;
         let files = match self {
             AnyExtraction::Training(_) => &FILES[..],
             AnyExtraction::Scoring(_) => &FILES[..2],
         };
-        let file = |(ending, format): &(&str, Format)| {
+        let file = |(ending, format): &(&str, ExtractFormat)| {
             Ok((PathBuf::from(name.clone() + ending), self.render(*format, &Extras::default())?))
         };
         let others = files.iter().map(file).collect::<anyhow::Result<Vec<_>>>()?;
@@ -190,7 +195,7 @@ impl AnyExtraction {
     }
 
     /// Why figures are unreliable, each sentence once.
-    fn reliability_warnings(&self) -> Vec<String> {
+    pub fn reliability_warnings(&self) -> Vec<String> {
         let texts = |warnings: Vec<ReliabilityWarning>| reliability::sentences(&warnings);
         let of_group = |group: &Group| (group.label.clone(), texts(group.all_reliability_warnings()));
         let of_table = |table: &ScoreTable| {
@@ -245,26 +250,6 @@ pub fn read_all(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Res
     })
 }
 
-/// What extract makes of a folder, written nowhere.
-pub struct Extracted {
-    /// What is not in the figures, and why.
-    pub problems: Vec<Problem>,
-    /// Why figures are unreliable.
-    pub reliability_warnings: Vec<String>,
-    /// The files that it would write into the folder: names and contents.
-    pub files: Vec<(PathBuf, String)>,
-}
-
-/// Returns the figures of what was `found` in `folder`, whatever was measured.
-pub fn extracted(folder: &Path, found: Found) -> anyhow::Result<Extracted> {
-    let extraction = AnyExtraction::new(folder, found, None)?;
-    Ok(Extracted {
-        problems: extraction.problems().to_vec(),
-        reliability_warnings: extraction.reliability_warnings(),
-        files: extraction.files(folder)?,
-    })
-}
-
 /// Finds and reads every run of training below `folder` and works out the figures; prints and writes nothing. Refuses a
 /// folder of another benchmark.
 pub fn read(folder: &Path, warmup: Option<u32>) -> anyhow::Result<Extraction> {
@@ -277,11 +262,6 @@ fn of_training(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Resu
     Ok(figures::extract(&name_of(folder)?, runs, found.problems, &found.sweep))
 }
 
-/// Finds and reads every scoring run below `folder` and works out the figures; prints and writes nothing.
-pub fn read_scoring(folder: &Path) -> anyhow::Result<ScoreResult> {
-    Ok(ScoreResult::new(&of_scoring(folder, folder::find(folder)?)?))
-}
-
 fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<Extraction<ScoreTable>> {
     let runs = found.runs.iter().map(|found| Run::read(folder, found, None)).collect();
     Ok(score::figures::extract(&name_of(folder)?, runs, found.problems, &found.sweep))
@@ -290,7 +270,7 @@ fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<Extraction<ScoreTab
 /// The whole output of a scoring sweep in one format, with `published` rates of the same networks if asked.
 pub fn render_scoring(
     extraction: &Extraction<ScoreTable>,
-    format: Format,
+    format: ExtractFormat,
     published: bool,
     is_explained: bool,
 ) -> anyhow::Result<String> {
@@ -299,18 +279,18 @@ pub fn render_scoring(
         show::score::text::text(extraction, published, medium)
     };
     match format {
-        Format::Table => Ok(text(Medium::Terminal { width: WIDTH, is_explained })),
-        Format::Markdown => Ok(text(Medium::Markdown)),
-        Format::Json if published => {
+        ExtractFormat::Table => Ok(text(Medium::Terminal { width: WIDTH, is_explained })),
+        ExtractFormat::Markdown => Ok(text(Medium::Markdown)),
+        ExtractFormat::Json if published => {
             let published = score::published::rates(&score::figures::models(&extraction.groups));
             ScoreResult { published, ..ScoreResult::new(extraction) }.text()
         }
-        Format::Json => ScoreResult::new(extraction).text(),
+        ExtractFormat::Json => ScoreResult::new(extraction).text(),
         _ if published => Err(usage(anyhow!(
             "--published: --format {format} has no place for what others measured: choose table, markdown or json"
         ))),
-        Format::Csv => show::score::csv::csv(extraction),
-        Format::Dlperf | Format::PytorchDdp | Format::PytorchDdpLines => Err(usage(anyhow!(
+        ExtractFormat::Csv => show::score::csv::csv(extraction),
+        ExtractFormat::Dlperf | ExtractFormat::PytorchDdp | ExtractFormat::PytorchDdpLines => Err(usage(anyhow!(
             "--format {format} is of training, and {} holds a sweep of scoring: choose table, \
              markdown, json or csv",
             extraction.name
@@ -321,21 +301,21 @@ pub fn render_scoring(
 /// The whole output of training in one format, with what it costs where there is a price.
 pub fn render(
     extraction: &Extraction,
-    format: Format,
+    format: ExtractFormat,
     price: Option<&Price>,
     is_explained: bool,
 ) -> anyhow::Result<String> {
     match format {
-        Format::Table => Ok(text::text(extraction, price, Medium::Terminal { width: WIDTH, is_explained })),
-        Format::Markdown => Ok(text::text(extraction, price, Medium::Markdown)),
-        Format::Json => result_json::json(extraction, price, BTreeMap::new()),
-        Format::Csv => csv::csv(extraction, price),
+        ExtractFormat::Table => Ok(text::text(extraction, price, Medium::Terminal { width: WIDTH, is_explained })),
+        ExtractFormat::Markdown => Ok(text::text(extraction, price, Medium::Markdown)),
+        ExtractFormat::Json => result_json::json(extraction, price, BTreeMap::new()),
+        ExtractFormat::Csv => csv::csv(extraction, price),
         _ if price.is_some() => {
             Err(usage(anyhow!("--price: --format {format} has no place for it: choose table, markdown, json or csv")))
         }
-        Format::Dlperf => dlperf::json(extraction),
-        Format::PytorchDdp => Ok(serde_json::to_string(&pytorch_ddp::benchmark(extraction)?)? + "\n"),
-        Format::PytorchDdpLines => Ok(pytorch_ddp::lines(extraction)),
+        ExtractFormat::Dlperf => dlperf::json(extraction),
+        ExtractFormat::PytorchDdp => Ok(serde_json::to_string(&pytorch_ddp::benchmark(extraction)?)? + "\n"),
+        ExtractFormat::PytorchDdpLines => Ok(pytorch_ddp::lines(extraction)),
     }
 }
 

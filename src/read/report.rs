@@ -30,7 +30,7 @@ pub struct ReportConfig {
     /// Where the report goes; `None` is the standard output.
     pub out: Option<PathBuf>,
     /// Its format; `None` is what the file's name says.
-    pub format: Option<Format>,
+    pub format: Option<ReportFormat>,
     /// First iterations to leave out, instead of what records (or DLPerf) say.
     pub warmup: Option<u32>,
     /// Whether rows that others published stand beside those that were measured alike.
@@ -44,8 +44,8 @@ pub struct ReportConfig {
 }
 
 keyword_enum!(
-    /// How a report is shown.
-    Format {
+    /// Format of a report.
+    ReportFormat {
         /// One page.
         Html = "html",
         /// One picture: speed by case, or by batch size.
@@ -57,15 +57,15 @@ keyword_enum!(
     }
 );
 
-impl Format {
+impl ReportFormat {
     /// That of a file of this name; tables for a terminal where there is none. A name that says nothing is a mistake.
-    pub fn of_file(path: Option<&Path>) -> anyhow::Result<Format> {
-        let Some(path) = path else { return Ok(Format::Table) };
+    pub fn of_file(path: Option<&Path>) -> anyhow::Result<ReportFormat> {
+        let Some(path) = path else { return Ok(ReportFormat::Table) };
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("html" | "htm") => Ok(Format::Html),
-            Some("svg") => Ok(Format::Svg),
-            Some("md" | "markdown") => Ok(Format::Markdown),
-            Some("txt") => Ok(Format::Table),
+            Some("html" | "htm") => Ok(ReportFormat::Html),
+            Some("svg") => Ok(ReportFormat::Svg),
+            Some("md" | "markdown") => Ok(ReportFormat::Markdown),
+            Some("txt") => Ok(ReportFormat::Table),
             _ => bail!(usage(anyhow!(
                 "the name {} does not say what to write: let it end in .html, .svg, .md or .txt, or give --format (figures for \
                  programs are written by --json FILE)",
@@ -79,7 +79,7 @@ impl Format {
 pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     config.out.as_ref().map_or(Ok(()), |out| output::check_target("--out", out, &[]))?;
-    let format = config.format.map_or_else(|| Format::of_file(config.out.as_deref()), Ok)?;
+    let format = config.format.map_or_else(|| ReportFormat::of_file(config.out.as_deref()), Ok)?;
     let mut results = read(&config.folders, config.warmup)?;
     results.iter_mut().for_each(|result| result.price = config.price.clone());
     let is_instead = config.json.write(&json::of(&results, config.published))?;
@@ -98,12 +98,12 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
 }
 
 /// The whole report; a table is made for so many columns.
-pub fn render(document: &Document, format: Format, width: usize) -> String {
+pub fn render(document: &Document, format: ReportFormat, width: usize) -> String {
     match format {
-        Format::Html => html::html(document),
-        Format::Svg => svg::svg(document),
-        Format::Markdown => text::text(document, Medium::Markdown),
-        Format::Table => text::text(document, Medium::Terminal { width, is_explained: true }),
+        ReportFormat::Html => html::html(document),
+        ReportFormat::Svg => svg::svg(document),
+        ReportFormat::Markdown => text::text(document, Medium::Markdown),
+        ReportFormat::Table => text::text(document, Medium::Terminal { width, is_explained: true }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::bandwidth::BandwidthConfig;
 use ringmark_core::benchmark::input::InputConfig;
 use ringmark_core::benchmark::score::ScoreConfig;
@@ -156,7 +156,7 @@ struct LabelArguments {
 
 impl From<LabelArguments> for AskedLabel {
     fn from(LabelArguments { case, run, quick }: LabelArguments) -> AskedLabel {
-        AskedLabel { case, run, profile: if quick { Profile::Quick } else { Profile::Full } }
+        AskedLabel { case, run, profile: if quick { RunProfile::Quick } else { RunProfile::Full } }
     }
 }
 

@@ -21,12 +21,14 @@ use ringmark::read::analyse::prediction::outlook::Outlook;
 use ringmark::read::analyse::prediction::strategy::Strategy;
 use ringmark::read::analyse::prediction::{model, search};
 use ringmark::read::analyse::published::DLPERF;
+use ringmark::read::analyse::result_json;
 use ringmark::read::analyse::results::ResultFolder;
 use ringmark::read::analyse::score;
 use ringmark::read::analyse::score::json::ScoreResult;
-use ringmark::read::extract::{Format, render, render_scoring};
+use ringmark::read::extract::{ExtractFormat, render, render_scoring};
 use ringmark::read::load::folder::{FoundRun, SweepFacts};
-use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
+use ringmark::read::load::formats::nccl_tests::NcclTests;
+use ringmark::read::load::formats::pytorch_ddp::DdpFile;
 use ringmark::read::load::run::Run;
 use ringmark::read::report;
 use ringmark::read::show::comparison;
@@ -153,10 +155,10 @@ fn score(bytes: &[u8]) {
     let found = found(RunName { baseline: false, case: record.case, model, batch_size, dtype, kv_store, run });
     let runs = vec![Run::judge(&found, Ok(Log::default()), Ok(Some(record)), None)];
     let extraction = score::figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
-    for format in [Format::Table, Format::Markdown, Format::Csv] {
+    for format in [ExtractFormat::Table, ExtractFormat::Markdown, ExtractFormat::Csv] {
         render_scoring(&extraction, format, false, true).expect("every extraction is shown");
     }
-    let json = render_scoring(&extraction, Format::Json, false, true).expect("every extraction is shown");
+    let json = render_scoring(&extraction, ExtractFormat::Json, false, true).expect("every extraction is shown");
     compare(SideKind::Scoring, |side| score::side::take_result(side, ScoreResult::read(json.as_bytes())?))
         .expect("it reads its own JSON");
     report(ResultFolder { scoring: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
@@ -168,13 +170,13 @@ fn found(name: RunName) -> FoundRun {
 
 fn show(runs: Vec<Run>) {
     let extraction = figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
-    for format in [Format::Table, Format::Markdown, Format::Csv] {
+    for format in [ExtractFormat::Table, ExtractFormat::Markdown, ExtractFormat::Csv] {
         render(&extraction, format, None, true).expect("every extraction is shown");
     }
     let evidence = |group| Evidence::of_group(group, Strategy::of_group(group).ok()?);
     extraction.groups.iter().filter_map(evidence).for_each(foresee);
-    let json = render(&extraction, Format::Json, None, true).expect("every extraction is shown");
-    compare(SideKind::Training, |side| training::take_rows(side, training::read_rows(json.as_bytes())?))
+    let json = render(&extraction, ExtractFormat::Json, None, true).expect("every extraction is shown");
+    compare(SideKind::Training, |side| training::take_rows(side, result_json::read_rows(json.as_bytes())?))
         .expect("it reads its own JSON");
     report(ResultFolder { groups: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
 }
@@ -198,10 +200,10 @@ fn folder_of_nothing() -> ResultFolder {
 /// One script, that of the page itself, whatever names are in the files.
 fn report(folder: ResultFolder) {
     let document = content::document(&[folder], true, &[]);
-    for format in [report::Format::Markdown, report::Format::Table] {
+    for format in [report::ReportFormat::Markdown, report::ReportFormat::Table] {
         report::render(&document, format, 80);
     }
-    let html = report::render(&document, report::Format::Html, 80);
+    let html = report::render(&document, report::ReportFormat::Html, 80);
     assert_eq!(html.matches("<script").count(), 1);
 }
 
@@ -237,7 +239,7 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
 
 /// The JSON of `ringmark extract`.
 fn result(bytes: &[u8]) {
-    let _ = compare(SideKind::Training, |side| training::take_rows(side, training::read_rows(bytes)?));
+    let _ = compare(SideKind::Training, |side| training::take_rows(side, result_json::read_rows(bytes)?));
 }
 
 /// What a command says of itself while it runs, as it is drawn and served.
@@ -280,8 +282,8 @@ fn input(bytes: &[u8]) {
 }
 
 fn bandwidth(bytes: &[u8]) {
-    let _ = compare(SideKind::Collectives, |side| collectives::take_record(side, Path::new("fuzzed"), bytes));
     let Ok(record) = BandwidthRecord::read(bytes) else { return };
+    let _ = compare(SideKind::Collectives, |side| collectives::take_record(side, Path::new("fuzzed"), &record));
     let cases = [Case { nodes: 1, gpus_per_node: 8 }, Case { nodes: 2, gpus_per_node: 8 }];
     let records = cases.map(|case| (case, record.clone()));
     let _ = Evidence::of_published(&DLPERF[0]).with_bandwidth(&records).map(foresee);
@@ -304,15 +306,16 @@ fn bandwidth(bytes: &[u8]) {
 }
 
 fn nccl_tests(bytes: &[u8]) {
-    let _ = compare(SideKind::Collectives, |side| collectives::take_nccl_tests(side, Path::new("fuzzed"), bytes));
+    let Ok(file) = NcclTests::read(bytes) else { return };
+    let _ = compare(SideKind::Collectives, |side| collectives::take_nccl_tests(side, Path::new("fuzzed"), &file));
 }
 
 fn pytorch_ddp(bytes: &[u8]) {
-    let _ = compare(SideKind::PytorchDdp, |side| pytorch::take(side, bytes));
-    let Ok(file) = DdpBenchmark::read(bytes) else { return };
-    let written = serde_json::to_vec(&file).expect("memory takes it");
-    assert_eq!(DdpBenchmark::read(&written[..]).expect("what is written can be read"), file);
-    for group in file.benchmark_results.iter().flat_map(|model| &model.result) {
+    let Ok(file) = DdpFile::read(bytes) else { return };
+    let _ = compare(SideKind::PytorchDdp, |side| pytorch::take(side, &file));
+    let written = serde_json::to_vec(&file.benchmark).expect("memory takes it");
+    assert_eq!(DdpFile::read(&written[..]).expect("what is written can be read").benchmark, file.benchmark);
+    for group in file.benchmark.benchmark_results.iter().flat_map(|model| &model.result) {
         for percent in summary::STEP_PERCENTS {
             summary::percentile(&group.measurements, f64::from(percent));
         }

@@ -6,10 +6,10 @@ use std::io::BufReader;
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult};
+use ringmark::read::load::formats::pytorch_ddp::{DdpBenchmark, DdpFile, GroupResult};
 use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::benchmark::{Profile, Record};
+use ringmark_core::benchmark::{Record, RunProfile};
 use ringmark_core::dimension::{BackendName, DeviceKind, Dtype, Model, Phase, Seconds};
 use ringmark_core::file::run_name::RunName;
 use serde_json::Value;
@@ -107,7 +107,7 @@ fn extract(folder: &Path, options: &str) -> String {
 }
 
 fn benchmark(folder: &Path) -> DdpBenchmark {
-    DdpBenchmark::read(extract(folder, "--format pytorch-ddp").as_bytes()).expect("PyTorch's schema")
+    DdpFile::read(extract(folder, "--format pytorch-ddp").as_bytes()).expect("PyTorch's schema").benchmark
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn several_conditions_are_several_groups_as_far_as_the_file_has_room() {
     let folder = suite(1.0);
     let mut half = record("1n1g", 3, 0.25);
     half.header.config.dtype = Dtype::Bf16;
-    half.header.profile = Profile::Quick;
+    half.header.profile = RunProfile::Quick;
     folder.run(&half);
     let file = benchmark(&folder.path());
     let dtypes: Vec<Dtype> =
@@ -376,7 +376,7 @@ fn without_one_rank_the_first_place_is_empty_and_the_others_keep_theirs() {
     fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
     let (status, stdout, _) = run(ringmark("extract --format pytorch-ddp").arg(folder.path()));
     assert_eq!(status, Some(1), "there is no 1n1g to compare with");
-    let file = DdpBenchmark::read(stdout.as_bytes()).expect("PyTorch's schema");
+    let file = DdpFile::read(stdout.as_bytes()).expect("PyTorch's schema").benchmark;
     let groups = &file.benchmark_results[0].result;
     assert_eq!((groups[0].measurements.len(), groups[1].ranks.len(), groups.len()), (0, 2, 2));
 }

@@ -9,7 +9,7 @@ use std::thread;
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::train::record::SCHEMA;
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Phases, Seconds};
@@ -47,7 +47,7 @@ impl Sandbox {
             schema: SCHEMA,
             case: "1n1g".parse().expect("a case"),
             run: 1,
-            profile: Profile::Full,
+            profile: RunProfile::Full,
             started: Seconds(0.0),
             config: TrainConfig {
                 batch_size: 8,

@@ -4,10 +4,10 @@
 use std::fs;
 
 use expect_test::expect;
-use ringmark::read::report::{Format, read, render};
+use ringmark::read::report::{ReportFormat, read, render};
 use ringmark::read::show::page::content;
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::benchmark::{BenchmarkKind, Profile};
+use ringmark_core::benchmark::{BenchmarkKind, RunProfile};
 use ringmark_core::dimension::{Bytes, Dtype, Model, Seconds};
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{Conditions, Manifest, RunState};
@@ -141,7 +141,7 @@ fn up_to_two_batch_sizes_are_bars() {
             folder.score(&scores::record(&format!("1n1g/resnet18_b{size}_bf16"), 1, 0.02 * f64::from(*size)));
         }
         let page = page(&folder.path());
-        let svg = shown(&folder.path(), Format::Svg);
+        let svg = shown(&folder.path(), ReportFormat::Svg);
         assert_well_formed(&svg);
         // Speed and memory on the page; the picture has the speed.
         let of = |text: &str, tag: &str| drawn(text, tag);
@@ -180,7 +180,7 @@ fn a_first_look_is_grey_in_every_chart_of_speed() {
     let folder = Folder::new();
     for size in [1, 2, 4] {
         let mut first_look = scores::record(&format!("1n1g/rn50_b{size}_fp32"), 1, 0.1);
-        first_look.profile = Profile::Quick;
+        first_look.profile = RunProfile::Quick;
         folder.score(&first_look);
     }
     let page = page(&folder.path());
@@ -244,7 +244,7 @@ fn where_there_is_something_to_scale_that_comes_first() {
     let blocks: Vec<&str> = document.sections[2].blocks.iter().map(|block| block.title.as_str()).collect();
     assert_eq!(blocks, ["Images/s by batch size, 1n1g", "Images/s by batch size, 1n2g"]);
     assert_eq!(document.headlines.len(), 2, "one a batch size");
-    assert!(render(&document, Format::Svg, 100).contains("Throughput: first"));
+    assert!(render(&document, ReportFormat::Svg, 100).contains("Throughput: first"));
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn other_conditions_and_results_are_lines_of_their_own() {
     }
     assert_eq!(drawn(&page, "<path class=\"line "), 4, "two lines of speed, two of memory");
     let results = read(&[folder.path(), other.path()], None).expect("they can be read");
-    let page = render(&content::document(&results, false, &[]), Format::Html, 100);
+    let page = render(&content::document(&results, false, &[]), ReportFormat::Html, 100);
     let of = |colour: &str| drawn(&page, &format!("<path class=\"line {colour} "));
     assert_eq!((of("s0"), of("s1"), of("s2")), (4, 2, 0), "a result has one colour");
 }

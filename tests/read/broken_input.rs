@@ -15,9 +15,10 @@ use nix::unistd::mkfifo;
 use ringmark::read::analyse::comparison::side::{Side, SideKind};
 use ringmark::read::analyse::comparison::training;
 use ringmark::read::analyse::figures::Extraction;
+use ringmark::read::analyse::result_json;
 use ringmark::read::extract;
 use ringmark::read::load::formats::nccl_tests::NcclTests;
-use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
+use ringmark::read::load::formats::pytorch_ddp::DdpFile;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::score::ScoreRecord;
@@ -378,13 +379,13 @@ fn damaged_documents_are_refused_with_their_line() {
         fs::read_to_string(path).expect("a seed").trim_end().to_owned()
     };
     let result = |bytes: &[u8]| {
-        training::take_rows(&mut Side::new(Path::new("result"), SideKind::Training), training::read_rows(bytes)?)
+        training::take_rows(&mut Side::new(Path::new("result"), SideKind::Training), result_json::read_rows(bytes)?)
     };
     let readers: [(&str, Read, &str, &str); 6] = [
         ("manifest", |bytes| Manifest::read(bytes).map(drop), "under_way.json", "\"options\": {"),
         ("score", |bytes| ScoreRecord::read(bytes).map(drop), "two_ranks.json", "\"seconds\":["),
         ("bandwidth", |bytes| BandwidthRecord::read(bytes).map(drop), "two_sizes.json", "\"seconds\":["),
-        ("pytorch_ddp", |bytes| DdpBenchmark::read(bytes).map(drop), "resnet50.json", "\"measurements\": ["),
+        ("pytorch_ddp", |bytes| DdpFile::read(bytes).map(drop), "resnet50.json", "\"measurements\": ["),
         ("nccl_tests", |bytes| NcclTests::read(bytes).map(drop), "format_3.json", "\"results\":["),
         ("result", result, "small.json", "\"1n1g\": {"),
     ];

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark_core::benchmark::{BenchmarkKind, Profile};
+use ringmark_core::benchmark::{BenchmarkKind, RunProfile};
 use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use serde_json::{Value, json};
 
@@ -194,7 +194,7 @@ fn a_result_of_an_earlier_ringmark_is_read_and_its_hashes_are_unknown() {
 fn a_finding_of_several_points_is_there_once_and_names_them() {
     let folder = Folder::new();
     let mut manifest = Manifest::new(BenchmarkKind::Train, Vec::new(), Conditions::default());
-    for (batch_size, profile) in [(8, Profile::Quick), (16, Profile::Quick), (32, Profile::Full)] {
+    for (batch_size, profile) in [(8, RunProfile::Quick), (16, RunProfile::Quick), (32, RunProfile::Full)] {
         for case in ["1n1g", "1n2g"] {
             let mut record = record(case, 1, 0.5);
             (record.header.config.batch_size, record.header.profile) = (batch_size, profile);

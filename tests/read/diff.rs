@@ -10,7 +10,7 @@ use ringmark::read::extract;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, Timing};
 use ringmark_core::benchmark::exchange::{BackendChoice, NcclAlgorithm};
 use ringmark_core::benchmark::train::{Fault, RunRecord};
-use ringmark_core::benchmark::{Profile, Record};
+use ringmark_core::benchmark::{Record, RunProfile};
 use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Dtype, Model, Seconds};
 use ringmark_core::host::{Environment, RankPlace};
 use ringmark_core::stats::comparison::{Thresholds, Verdict, compare};
@@ -211,7 +211,7 @@ fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
 
 #[test]
 fn a_result_of_version_3_has_the_same_warnings_under_other_names() {
-    let quick = sweep(&["1n1g"], 0.5, |record| record.header.profile = Profile::Quick);
+    let quick = sweep(&["1n1g"], 0.5, |record| record.header.profile = RunProfile::Quick);
     let text =
         result_json::json(&extract::read(&quick.path(), None).expect("runs"), None, BTreeMap::new()).expect("numbers");
     let old = text.replace("\"reliability_warnings\"", "\"objections\"").replace("\"is_reliable\"", "\"is_quotable\"");
@@ -412,7 +412,7 @@ fn nothing_in_common_is_told_with_what_there_is() {
 
 #[test]
 fn what_is_wrong_with_the_runs_is_told() {
-    let base = sweep(&["1n1g"], 0.5, |run| run.header.profile = Profile::Quick);
+    let base = sweep(&["1n1g"], 0.5, |run| run.header.profile = RunProfile::Quick);
     let test = sweep(&["1n1g"], 0.5, |run| run.header.config.inject = Some(Fault::Slow { rank: 0, percent: 50 }));
     let words = [
         "WARNING (unreliable): BASE: 1n1g: quick profile, a first look: measure again with another profile",

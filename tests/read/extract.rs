@@ -8,7 +8,7 @@ use expect_test::expect;
 use ringmark::read::analyse::figures::TrainedCase;
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::train::{Iteration, RunRecord, TrainConfig};
-use ringmark_core::benchmark::{BenchmarkKind, Profile};
+use ringmark_core::benchmark::{BenchmarkKind, RunProfile};
 use ringmark_core::dimension::{DeviceKind, Dtype, Model, Phase, Seconds};
 use ringmark_core::host::{HostUse, RankUse};
 use ringmark_core::manifest::{Conditions, Manifest, RunState};
@@ -133,7 +133,7 @@ fn devices_profiles_and_options_are_never_mixed() {
     larger.header.config.image_size = Some(224);
     folder.run(&larger);
     let mut quick = record("1n1g", 4, 0.5);
-    quick.header.profile = Profile::Quick;
+    quick.header.profile = RunProfile::Quick;
     folder.run(&quick);
     let (status, _, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
@@ -580,7 +580,7 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
 fn a_quick_profile_is_said_to_be_one_everywhere() {
     let folder = Folder::new();
     let mut quick = record("1n1g", 1, 0.5);
-    quick.header.profile = Profile::Quick;
+    quick.header.profile = RunProfile::Quick;
     folder.run(&quick);
     assert!(folder.printed(&[]).starts_with("ResNet50-v1b, fp32, batch size 4 per rank - QUICK PROFILE"));
     assert!(folder.printed(&["--format", "markdown"]).contains("QUICK PROFILE"));

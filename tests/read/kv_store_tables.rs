@@ -5,9 +5,9 @@ use std::fs;
 
 use ringmark::read::analyse::figures::{Extraction, Group};
 use ringmark_core::benchmark::Record;
-use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
+use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::dimension::{Case, DeviceKind};
+use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 use serde_json::Value;
 
 use crate::support::golden::assert_golden;

@@ -9,8 +9,8 @@ use ringmark::read::analyse::prediction::parts::Limit;
 use ringmark::read::analyse::prediction::strategy::Strategy;
 use ringmark::read::extract;
 use ringmark_core::benchmark::compression::GradientCompression;
-use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
-use ringmark_core::dimension::{Bytes, Case, Phase};
+use ringmark_core::benchmark::kv_store::KvStoreConfig;
+use ringmark_core::dimension::{Bytes, Case, KvStore, Phase};
 use ringmark_core::stats::exchange_growth::BUSIEST_LINK;
 use serde_json::Value;
 

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use expect_test::expect;
-use ringmark::read::report::{Format, read, render};
+use ringmark::read::report::{ReportFormat, read, render};
 use ringmark::read::show::page::content;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MemoryLimit, MessageResult, Timing};
 use ringmark_core::benchmark::exchange::BackendChoice;
-use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
+use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::benchmark::{BenchmarkKind, Profile};
-use ringmark_core::dimension::{BackendName, Bytes, GigabytesPerSecond, Model, Phase, Seconds};
+use ringmark_core::benchmark::{BenchmarkKind, RunProfile};
+use ringmark_core::dimension::{BackendName, Bytes, GigabytesPerSecond, KvStore, Model, Phase, Seconds};
 use ringmark_core::host::{HostUse, RankUse};
 use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use ringmark_core::trace::clock::{ClockMethod, ClockReading, RankClock};
@@ -127,7 +127,7 @@ fn two_networks_never_stand_in_one_chart() {
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     let title = |model: &str| format!("{model}, fp32, batch size 4 per rank, 64 pixels, CPU");
     assert_eq!(titles, [&title("ResNet50-v1b"), &title("ResNet-18"), "Environment"]);
-    let svg = render(&document, Format::Svg, 100);
+    let svg = render(&document, ReportFormat::Svg, 100);
     assert_well_formed(&svg);
     assert!(svg.contains("ResNet-18, fp32") && svg.contains("ResNet50-v1b, fp32"), "{svg}");
 }
@@ -204,7 +204,7 @@ fn up_to_two_cases_are_bars_with_a_dot_a_run_and_more_are_lines() {
         assert_eq!((of("<rect class=\"bar s0\""), of("<path class=\"line s0 d0\"")), (bars, lines), "{cases:?}");
         assert_eq!(of("<circle class=\"run s0\""), if bars > 0 { 2 * bars } else { 2 * 3 * lines }, "{cases:?}");
         assert_eq!(of("class=\"ideal across s0\""), bars / 2, "the base is its own ideal: {cases:?}");
-        let svg = shown(&folder.path(), Format::Svg);
+        let svg = shown(&folder.path(), ReportFormat::Svg);
         assert_well_formed(&svg);
         assert_eq!(svg.contains("<rect class=\"bar s0\""), bars > 0, "{cases:?}");
         for text in ["1n2g, median of 2 runs", "1n2g, run 2: "] {
@@ -217,7 +217,7 @@ fn up_to_two_cases_are_bars_with_a_dot_a_run_and_more_are_lines() {
 fn results_of_two_cases_each_are_bars_side_by_side() {
     let folders = [folder_of(&["1n1g", "1n2g"]), folder_of(&["1n1g", "1n4g"])];
     let results = read(&folders.each_ref().map(Folder::path), None).expect("they can be read");
-    let page = render(&content::document(&results, false, &[]), Format::Html, 100);
+    let page = render(&content::document(&results, false, &[]), ReportFormat::Html, 100);
     let [one, other] = ["s0", "s1"].map(|colour| drawn(&page, &format!("<rect class=\"bar {colour}\"")));
     assert_eq!((one, other, drawn(&page, "<path class=\"line ")), (6, 6, 0));
     for case in ["1n1g", "1n2g", "1n4g"] {
@@ -233,7 +233,7 @@ fn what_is_not_to_be_quoted_is_grey_in_bars_and_lines_alike() {
         let folder = Folder::new();
         for case in cases {
             let mut first_look = record(case, 1, 0.5);
-            first_look.header.profile = Profile::Quick;
+            first_look.header.profile = RunProfile::Quick;
             folder.run(&first_look);
         }
         let page = page(&folder.path());
@@ -460,11 +460,7 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
     let (one, other, third) = (small_folder(), small_folder(), Folder::new());
     for (case, step) in [("1n1g", 0.1), ("1n2g", 0.11)] {
         let mut on_gpu = record(case, 1, step);
-        on_gpu
-            .header
-            .ranks
-            .iter_mut()
-            .for_each(|rank| rank.device = ringmark_core::dimension::device::DeviceKind::Cuda);
+        on_gpu.header.ranks.iter_mut().for_each(|rank| rank.device = ringmark_core::dimension::DeviceKind::Cuda);
         third.run(&on_gpu);
     }
     let folders = [&one, &other, &third].map(Folder::path);
@@ -483,7 +479,7 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
     let names: Vec<&str> = document.headlines.iter().map(|headline| headline.name.as_str()).collect();
     let parent = |folder: &Folder| path(folder.parent.path().file_name().expect("a name").as_ref()).to_owned();
     assert_eq!(names, [&one, &other, &third].map(|folder| format!("{}/first", parent(folder))));
-    let page = render(&document, Format::Html, 100);
+    let page = render(&document, ReportFormat::Html, 100);
     assert!(page.contains("<rect class=\"bar s0\"") && page.contains("<rect class=\"bar s1\""));
     for mark in ["middle-line s0", "middle-line s1", "band s1", "rank s0", "rank s1"] {
         assert!(page.contains(&format!("class=\"{mark}\"")), "{mark}: a result has one colour everywhere");
@@ -505,7 +501,7 @@ fn what_nccl_chose_stands_beside_its_version() {
     let said = ["AllReduce of 4000 bytes: Tree, LL, 1 channel", "AllReduce of 8000 bytes: Ring, Simple, 24 channels"];
     run.end.as_mut().expect("an end").nccl = said.map(str::to_owned).to_vec();
     folder.run(&run);
-    let markdown = shown(&folder.path(), Format::Markdown);
+    let markdown = shown(&folder.path(), ReportFormat::Markdown);
     let line = markdown.lines().find(|line| line.contains("NCCL chose")).expect(&markdown);
     expect!["| NCCL chose      | Ring, Simple, 24 channels / Tree, LL, 1 channel |"].assert_eq(line);
 }
@@ -622,13 +618,13 @@ fn names_from_files_are_never_markup() {
     assert!(page.chars().all(shown_by_browsers), "{:?}", page.chars().find(|letter| !shown_by_browsers(*letter)));
     // A quote within a title or a label would end it.
     assert!(!page.contains("=\"\"'>") && page.contains("&quot;'&gt;"));
-    let markdown = shown(&folder.path(), Format::Markdown);
+    let markdown = shown(&folder.path(), ReportFormat::Markdown);
     // What stands between two fences is no markup; nobody else makes a fence.
     let parts: Vec<&str> = markdown.split("```").collect();
     assert_eq!(parts.len(), 3, "{markdown}");
     assert!(parts[1].contains("<script>") && !parts[0].contains("<script") && !parts[2].contains("<script"));
     assert!(!parts[0].contains("<img") && !parts[2].contains("<img"));
-    let table = shown(&folder.path(), Format::Table);
+    let table = shown(&folder.path(), ReportFormat::Table);
     assert!(table.contains("<script>") && table.chars().all(shown_by_browsers));
 }
 
@@ -657,7 +653,7 @@ fn little_and_odd_results_have_a_page_too() {
     nothing_counts.write("1n1g/rn50_b4_fp32_1.log", "");
     let quick = Folder::new();
     let mut first_look = record("1n1g", 1, 0.5);
-    first_look.header.profile = Profile::Quick;
+    first_look.header.profile = RunProfile::Quick;
     quick.run(&first_look);
     let instant = Folder::new();
     let mut at_once = record("1n2g", 1, 0.5);
@@ -684,7 +680,7 @@ fn little_and_odd_results_have_a_page_too() {
             assert!(page.contains(word), "no {word:?} in {page}");
         }
         assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
-        for format in [Format::Markdown, Format::Table] {
+        for format in [ReportFormat::Markdown, ReportFormat::Table] {
             assert!(!shown(&folder.path(), format).contains("NaN"));
         }
     }
@@ -811,7 +807,7 @@ fn a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark() {
     let Some(browser) = Browser::find() else { return };
     let folders = ["cpu-2-cores", "same-40-times"].map(committed);
     let results = read(&folders, None).expect("they are committed");
-    let page = render(&content::document(&results, true, &[]), Format::Html, 100);
+    let page = render(&content::document(&results, true, &[]), ReportFormat::Html, 100);
     fs::write(browser.folder.path().join("page.html"), page).expect("written");
     fs::write(browser.folder.path().join("hostile.html"), self::page(&hostile_folder().path())).expect("written");
 

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::score::ScoreRecord;
-use ringmark_core::dimension::units::four_digits;
 use ringmark_core::dimension::{Bytes, DeviceKind, Dtype, GraphChoice, Model, Seconds};
 use ringmark_core::host::{HostUse, MemoryShortage};
 use ringmark_core::manifest::RunState;
+use ringmark_core::number_text::four_digits;
 use serde_json::Value;
 
 use crate::support::golden::assert_golden;
@@ -108,7 +108,7 @@ fn devices_profiles_and_options_are_never_mixed() {
     cuda.ranks[0].device = DeviceKind::Cuda;
     folder.score(&cuda);
     let mut quick = record("1n1g/rn50_b4_fp32", 2, 0.5);
-    quick.profile = Profile::Quick;
+    quick.profile = RunProfile::Quick;
     folder.score(&quick);
     let mut small = record("1n1g/rn50_b4_fp32", 3, 0.5);
     small.config.image_size = Some(64);
@@ -319,7 +319,7 @@ fn two_sweeps_are_compared_point_by_point_and_settings_come_first() {
         }
         folder
     };
-    use ringmark_core::dimension::layout::LayoutChoice::{Nchw, Nhwc};
+    use ringmark_core::dimension::LayoutChoice::{Nchw, Nhwc};
     let (base, test) = (sweep(0.5, Nhwc), sweep(0.25, Nchw));
     let (status, stdout, stderr) = diff(&base.path(), &test.path(), &["--fail-on", "slower"]);
     assert_eq!(status, Some(0), "{stderr}");

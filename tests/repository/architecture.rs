@@ -597,7 +597,7 @@ fn each_tool_stays_in_its_module() {
     absent("src", &with_environment, path_of(&["std::env"]));
     // A network has its names in one table.
     let names = ["\"rn50\"", "\"rn50_", "\"ResNet50-v1b", "\"resnet50", "\"resnet18"];
-    absent("src", &["src/core/dimension/model.rs", "src/core/dimension/model_facts.rs"], word_with(&names));
+    absent("src", &["src/core/dimension/model.rs", "src/core/dimension/facts/model.rs"], word_with(&names));
 }
 
 // --- the tests' own modules ---------------------------------------------------------------------------------------------

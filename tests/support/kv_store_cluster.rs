@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ringmark_core::benchmark::kv_store::placement::{ArrayPart, owners, place};
-use ringmark_core::benchmark::kv_store::{KeyPlacement, KvStore, KvStoreConfig, KvStoreUse, ServerUse};
+use ringmark_core::benchmark::kv_store::{KvStoreConfig, KvStoreUse, ServerUse};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
-use ringmark_core::dimension::{BackendName, Bytes, Case, Phase, Phases, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, Case, KeyPlacement, KvStore, Phase, Phases, Seconds};
 
 use crate::support::model_cluster::ModelCluster;
 use crate::support::random::Random;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use ringmark::read::report::{Format, read, render};
+use ringmark::read::report::{ReportFormat, read, render};
 use ringmark::read::show::page::content;
 
 /// `ringmark report` with these words: status, standard output, standard error.
@@ -19,10 +19,10 @@ pub fn path(path: &Path) -> &str {
 
 /// The page of a folder, made in this process.
 pub fn page(folder: &Path) -> String {
-    shown(folder, Format::Html)
+    shown(folder, ReportFormat::Html)
 }
 
-pub fn shown(folder: &Path, format: Format) -> String {
+pub fn shown(folder: &Path, format: ReportFormat) -> String {
     let results = read(&[folder.to_owned()], None).expect("it can be read");
     render(&content::document(&results, true, &[]), format, 100)
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
-use ringmark_core::benchmark::{Profile, RunLabel};
+use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::{
     BackendName, Bytes, DeviceKind, ImagesPerSecond, Phase, Phases, Seconds, TeraflopsPerSecond,
 };
@@ -137,7 +137,7 @@ pub fn long_record(case: &str, run: u32, step: f64, change: impl Fn(&mut Iterati
 
 /// A sound run on the CPU: 4 images a rank, 6 iterations of which 2 are warm-up.
 pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
-    let case: ringmark_core::dimension::case::Case = case.parse().expect("a case");
+    let case: ringmark_core::dimension::Case = case.parse().expect("a case");
     let ranks = case.ranks();
     let each = |value: f64| vec![Seconds(value); ranks as usize];
     let iteration = |iteration: u32| {
@@ -168,7 +168,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             backend: if ranks == 1 { BackendName::Solo } else { BackendName::Mpi },
             buckets: vec![Bytes(102_228_128)],
             ..RunHeader::new(
-                RunLabel { case, run, profile: Profile::Full },
+                RunLabel { case, run, profile: RunProfile::Full },
                 Seconds(1.7e9),
                 TrainConfig {
                     batch_size: 4,

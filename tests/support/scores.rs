@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
-use ringmark_core::benchmark::{BenchmarkKind, Profile, RunLabel};
+use ringmark_core::benchmark::{BenchmarkKind, RunLabel, RunProfile};
 use ringmark_core::dimension::{Bytes, DeviceKind, KvStore, Seconds, TeraflopsPerSecond};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::manifest::{Conditions, Manifest, RunState};
@@ -24,7 +24,7 @@ pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
         matrix_product: vec![TeraflopsPerSecond(0.25); ranks as usize],
         confidence: vec![0.125; ranks as usize],
         ..ScoreRecord::new(
-            RunLabel { case: name.case, run: number, profile: Profile::Full },
+            RunLabel { case: name.case, run: number, profile: RunProfile::Full },
             Seconds(1.7e9 + f64::from(number)),
             ScoreConfig {
                 model: name.model,

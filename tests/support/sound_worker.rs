@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::process::Command;
 
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
-use ringmark_core::benchmark::{Profile, RunLabel};
+use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::{BackendName, Bytes, DeviceChoice, DeviceKind, Phase, Phases, Seconds};
 use ringmark_core::host::{Environment, RankPlace};
 
@@ -96,7 +96,7 @@ fn record(ranks: u32) -> RunRecord {
             backend: BackendName::Solo,
             buckets: vec![Bytes(8)],
             ..RunHeader::new(
-                RunLabel { case: "1n1g".parse().expect("a case"), run: 1, profile: Profile::Full },
+                RunLabel { case: "1n1g".parse().expect("a case"), run: 1, profile: RunProfile::Full },
                 Seconds(0.0),
                 TrainConfig {
                     iterations: 4,

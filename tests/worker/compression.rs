@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ringmark_core::benchmark::compression::CompressionUse;
-use ringmark_core::benchmark::exchange::Wire;
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::dimension::{BackendName, Bytes};
+use ringmark_core::dimension::{BackendName, Bytes, Wire};
 
 use crate::support::safetensors::{self, Stored, Tensors};
 use crate::support::sandbox::{ringmark, run};

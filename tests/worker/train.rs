@@ -18,7 +18,7 @@ use nix::unistd::mkfifo;
 use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
 use ringmark_core::benchmark::warning::WarningKind;
-use ringmark_core::benchmark::{Profile, Record, SweepRecord};
+use ringmark_core::benchmark::{Record, RunProfile, SweepRecord};
 use ringmark_core::dimension::{BackendName, DeviceKind, Dtype, Layout, Model, Phase};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
@@ -390,7 +390,7 @@ fn a_record_tells_everything_and_no_secret() {
     let record = finished.sound();
 
     let header = &record.header;
-    assert_eq!((header.case.to_string().as_str(), header.run, header.profile), ("1n2g", 3, Profile::Quick));
+    assert_eq!((header.case.to_string().as_str(), header.run, header.profile), ("1n2g", 3, RunProfile::Quick));
     let config = &header.config;
     assert_eq!((config.batch_size, config.iterations, config.warmup, config.seed), (2, 6, 2, -4));
     assert_eq!((config.dtype, config.image_size, config.record.as_deref()), (Dtype::Bf16, Some(32), Some(&*path)));
@@ -638,7 +638,7 @@ fn scoring_prints_mxnet_s_line_and_records_every_pass() {
     let folder = tempfile::tempdir().expect("a folder");
     let (log, record) =
         score(Command::new(in_folder(&folder)), &folder, 1, "--model resnet18 --dtype bf16 --run 2 --quick");
-    assert_eq!((record.failure(), record.label().run, record.label().profile), (None, 2, Profile::Quick));
+    assert_eq!((record.failure(), record.label().run, record.label().profile), (None, 2, RunProfile::Quick));
     assert_eq!((record.config.iterations, record.config.warmup, record.config.model), (10, 5, Model::Resnet18));
     let [passes] = record.seconds.as_slice() else { panic!("{record:?}") };
     assert!(passes.len() == 10 && passes.iter().all(|pass| pass.0 > 0.0), "{record:?}");

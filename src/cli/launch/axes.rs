@@ -7,13 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
 use clap::Args;
-use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
+use ringmark_core::benchmark::{AUTO_BATCH_SIZE, BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
 use ringmark_core::manifest::Manifest;
-use ringmark_core::options::option_table::{AUTO_BATCH_SIZE, keyword, number};
+use ringmark_core::options::option_table::{Setting, keyword, number};
 use ringmark_core::options::usage::usage;
 
-use crate::cli::launch::config_file::Setting;
 use crate::cli::launch::hosts::Machine;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
@@ -161,19 +160,19 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
     let threads = sweep.threads(PlanContext { environment: &machine.environment, begun: None });
     let Axes { models, dtypes, batch_sizes, kv_stores, cases, runs, .. } = &sweep.axes;
     let mut settings = vec![
-        ("profile".to_owned(), vec![sweep.profile.to_string()]),
-        ("cases".to_owned(), texts(cases)),
-        ("runs".to_owned(), vec![runs.to_string()]),
-        ("trace-runs".to_owned(), vec![sweep.trace_runs.to_string()]),
-        ("threads".to_owned(), threads.iter().map(u32::to_string).collect()),
+        Setting::new("profile", vec![sweep.profile.to_string()]),
+        Setting::new("cases", texts(cases)),
+        Setting::new("runs", vec![runs.to_string()]),
+        Setting::new("trace-runs", vec![sweep.trace_runs.to_string()]),
+        Setting::new("threads", threads.iter().map(u32::to_string).collect()),
     ];
     settings.extend(one_or_several("model", "models", texts(models)));
     settings.extend(one_or_several("dtype", "dtypes", texts(dtypes)));
     settings.extend(one_or_several("batch-size", "batch-sizes", batch_sizes.texts()));
-    if others.iter().any(|(name, _)| name == "kv-store") {
+    if others.iter().any(|other| other.name == "kv-store") {
         settings.extend(one_or_several("kv-store", "kv-stores", texts(kv_stores)));
     }
-    let others = others.into_iter().filter(|(name, _)| settings.iter().all(|(axis, _)| axis != name));
+    let others = others.into_iter().filter(|other| settings.iter().all(|axis| axis.name != other.name));
     let others: Vec<Setting> = others.collect();
     settings.into_iter().chain(others).collect()
 }
@@ -181,7 +180,7 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
 /// An axis under the name for one value or for several; the other name is not written.
 fn one_or_several(one: &str, several: &str, values: Vec<String>) -> [Setting; 2] {
     let (used, unused) = if values.len() == 1 { (one, several) } else { (several, one) };
-    [(used.to_owned(), values), (unused.to_owned(), Vec::new())]
+    [Setting::new(used, values), Setting::new(unused, Vec::new())]
 }
 
 /// Each as it is typed.

@@ -7,8 +7,9 @@ use anyhow::bail;
 use clap::Args;
 use ringmark_core::benchmark::bandwidth::BandwidthConfig;
 use ringmark_core::benchmark::bandwidth::config::Messages;
+use ringmark_core::benchmark::kv_store;
 use ringmark_core::dimension::{Case, Operation};
-use ringmark_core::options::option_table::{self, Launched};
+use ringmark_core::options::option_table::{self, Launched, Setting};
 use ringmark_core::options::usage::usage;
 
 use crate::cli::json::JsonOption;
@@ -83,7 +84,8 @@ impl BandwidthOptions {
         if !config.kv_store.kv_store.has_servers() {
             refuse_single_ranks(&cases).map_err(usage)?;
         }
-        self.servers.check(&[config.kv_store.kv_store], &cases).map_err(usage)?;
+        let kv_stores = [config.kv_store.kv_store];
+        self.servers.check(&kv_stores).and_then(|()| kv_store::check_cases(&kv_stores, &cases)).map_err(usage)?;
         if let Messages::Gradients(model) = config.messages {
             // Of --arrays weights there are fewer, which ranks count.
             let of_case = |case: &Case| config.kv_store.for_case(*case).check_model(model);
@@ -93,15 +95,10 @@ impl BandwidthOptions {
             config.validate().map_err(usage)?;
             cases.iter().try_for_each(|case| config.validate_for(case.ranks())).map_err(usage)?;
         }
-        let lists = [("cases", texts(&cases)), ("op", texts(&operations))];
-        let filled_in =
-            lists.into_iter().map(|(name, values)| (name.to_owned(), values)).chain(option_table::filled_in(&config));
-        launch.save_config = self.config_file.into_saved(
-            "bandwidth",
-            &launch.hosts,
-            filled_in.collect(),
-            &option_table::filled_in(&BandwidthConfig::default()),
-        );
+        let mut filled_in = vec![Setting::new("cases", texts(&cases)), Setting::new("op", texts(&operations))];
+        filled_in.extend(option_table::filled_in(&config));
+        let defaults = option_table::filled_in(&BandwidthConfig::default());
+        launch.save_config = self.config_file.into_saved("bandwidth", &launch.hosts, filled_in, &defaults);
         launch.server_hosts = self.servers.server_hosts;
         let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
         let json = self.json.into_json();

@@ -12,8 +12,9 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Id};
 use ringmark_core::benchmark::score::ScoreConfig;
-use ringmark_core::benchmark::train::config::TrainConfig;
-use ringmark_core::options::{help, option_table};
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::options::help;
+use ringmark_core::options::option_table::{self, Setting};
 use toml::{Table, Value};
 
 use crate::launch::cluster::hosts::{Host, Hosts};
@@ -31,9 +32,6 @@ const NOT_SAVED: [&str; 7] = ["out", "json", "quick", "hostfile", "metrics-port"
 
 /// In a file, the command that its options are of.
 const COMMAND: &str = "command";
-
-/// An option without its dashes, and its values: none where it is not written, and `true` of a flag.
-pub(super) type Setting = (String, Vec<String>);
 
 /// `--config` and `--save-config`, with all options of the command.
 #[derive(Debug)]
@@ -73,9 +71,9 @@ impl FromArgMatches for ConfigFileOptions {
         };
         let settings = |source: ValueSource| {
             let mut settings: Vec<Setting> =
-                given(matches, &[source]).map(|id| (id.as_str().replace('_', "-"), values(id))).collect();
+                given(matches, &[source]).map(|id| Setting::new(id.as_str().replace('_', "-"), values(id))).collect();
             // A flag that is not set.
-            settings.retain(|(_, values)| *values != ["false"]);
+            settings.retain(|setting| setting.values != ["false"]);
             settings.sort();
             settings
         };
@@ -112,13 +110,13 @@ impl ConfigFileOptions {
         defaults: &[Setting],
     ) -> Option<SavedConfig> {
         let path = self.save?;
-        if self.given.iter().any(|(name, _)| ["hosts", "hostfile"].contains(&name.as_str())) {
+        if self.given.iter().any(|setting| ["hosts", "hostfile"].contains(&setting.name.as_str())) {
             let hosts: Vec<String> = hosts.all().iter().map(|Host { name, slots }| format!("{name}:{slots}")).collect();
-            filled_in.insert(0, ("hosts".to_owned(), vec![hosts.join(",")]));
+            filled_in.insert(0, Setting::new("hosts", vec![hosts.join(",")]));
         }
-        let is_saved = |(name, _): &&Setting| {
+        let is_saved = |Setting { name, .. }: &&Setting| {
             let mut others = OF_ONE_START.iter().chain(&NOT_SAVED).copied();
-            others.all(|other| other != name) && filled_in.iter().all(|(other, _)| other != name)
+            others.all(|other| other != name) && filled_in.iter().all(|other| other.name != *name)
         };
         let mut text = format!(
             "# ringmark {command} --config {}\n#\n# Command-line options take precedence over this file. Without hosts, it is for \
@@ -126,7 +124,7 @@ impl ConfigFileOptions {
             shell_words::quote(&path.display().to_string()),
             value(command)
         );
-        let line = |(name, values): &Setting| match &values[..] {
+        let line = |Setting { name, values }: &Setting| match &values[..] {
             [] => None,
             [single] => Some(format!("{name} = {}\n", value(single))),
             several => {
@@ -134,9 +132,9 @@ impl ConfigFileOptions {
                 Some(format!("{name} = {list}\n"))
             }
         };
-        let is_given = |name: &String| self.given.iter().any(|(given, _)| given == name);
+        let is_given = |name: &String| self.given.iter().any(|given| given.name == *name);
         let is_default = |setting: &&Setting| {
-            let name = &setting.0;
+            let name = &setting.name;
             defaults.contains(setting) && !is_given(name) && !help::is_common(name) && !is_set_by_profile(name)
         };
         let (defaults, chosen): (Vec<&Setting>, Vec<&Setting>) = filled_in.iter().partition(is_default);
@@ -190,9 +188,9 @@ pub fn expand(
     let typed_options: Vec<&Arg> = given(matches, &[ValueSource::CommandLine])
         .filter_map(|id| command.get_arguments().find(|option| option.get_id() == id))
         .collect();
-    let is_kept = |(name, _): &&Setting| {
+    let is_kept = |Setting { name, .. }: &&Setting| {
         let option = command.get_arguments().find(|option| has_name(option, name));
-        option.is_none_or(|option| !typed_options.iter().any(|typed| replaces(command, typed, option)))
+        option.is_none_or(|option| !typed_options.iter().any(|typed| overrides(command, typed, option)))
     };
     let of_file = options.iter().filter(is_kept).flat_map(arguments);
     // Behind the program and its command, which takes no option before it.
@@ -217,8 +215,7 @@ fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {
     // Records spell options with underscores.
     let setting = |(name, value): (String, Value)| {
         let name = name.replace('_', "-");
-        let texts = texts(&name, value)?;
-        Ok((name, texts))
+        Ok(Setting { values: texts(&name, value)?, name })
     };
     table.into_iter().map(setting).collect()
 }
@@ -241,7 +238,7 @@ fn texts(name: &str, value: Value) -> anyhow::Result<Vec<String>> {
 }
 
 /// As they are typed, one for each value.
-fn arguments((name, values): &Setting) -> impl Iterator<Item = String> {
+fn arguments(Setting { name, values }: &Setting) -> impl Iterator<Item = String> {
     values.iter().filter_map(move |value| match value.as_str() {
         "true" => Some(format!("--{name}")),
         "false" => None,
@@ -253,9 +250,9 @@ fn has_name(option: &Arg, name: &str) -> bool {
     option.get_long() == Some(name) || option.get_all_aliases().into_iter().flatten().any(|alias| alias == name)
 }
 
-/// Whether a typed option leaves no room for that of a file: it is the same, both must not stand together, or it is a
-/// profile, which the file's values were filled in from.
-fn replaces(command: &Command, typed: &Arg, option: &Arg) -> bool {
+/// Returns true if a typed option overrides that of a file: it is the same, both exclude each other, or it is a profile, from
+/// which the file's values were filled in.
+fn overrides(command: &Command, typed: &Arg, option: &Arg) -> bool {
     let conflicts = |one: &Arg, other: &Arg| command.get_arg_conflicts_with(one).contains(&other);
     let is_profile = ["profile", "quick"].map(Some).contains(&typed.get_long());
     typed.get_id() == option.get_id()

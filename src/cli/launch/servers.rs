@@ -1,9 +1,8 @@
-//! `--server-hosts`, of every command that starts servers, and what does not go with a kv-store.
+//! `--server-hosts`, of every command that starts servers.
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use clap::Args;
-use ringmark_core::benchmark::kv_store::KvStore;
-use ringmark_core::dimension::Case;
+use ringmark_core::dimension::KvStore;
 
 use crate::launch::sweep::plan::joined;
 
@@ -17,22 +16,14 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Refuses kv-stores that cannot be on these hosts.
-    pub fn check(&self, kv_stores: &[KvStore], cases: &[Case]) -> anyhow::Result<()> {
-        let with_servers = kv_stores.iter().find(|kv_store| kv_store.has_servers());
+    /// Refuses hosts of servers unless one of these kv-stores has any.
+    pub fn check(&self, kv_stores: &[KvStore]) -> anyhow::Result<()> {
         ensure!(
-            self.server_hosts.is_empty() || with_servers.is_some(),
+            self.server_hosts.is_empty() || kv_stores.iter().any(|kv_store| kv_store.has_servers()),
             "--server-hosts {} places the servers of --kv-store dist_*, and --kv-store is {}: leave --server-hosts out",
             self.server_hosts.join(","),
             joined(kv_stores, ",")
         );
-        if let Some(case) = cases.iter().find(|case| kv_stores.contains(&KvStore::Local) && case.nodes > 1) {
-            bail!(
-                "--kv-store local sums in the memory of one host, and case {case} has {}: choose --kv-store dist_sync, device \
-                 or ring, or --cases of one host",
-                case.nodes
-            );
-        }
         Ok(())
     }
 }

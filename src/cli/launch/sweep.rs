@@ -6,12 +6,12 @@ use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use ringmark_core::benchmark::image_input::{DataFiles, DataSource};
-use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
+use ringmark_core::benchmark::kv_store::{self, KvStoreConfig};
 use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
-use ringmark_core::dimension::{Case, DeviceKind};
+use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 use ringmark_core::file::run_name::{Point, RunName};
-use ringmark_core::options::option_table::{self, Launched, keyword};
+use ringmark_core::options::option_table::{self, Launched, Setting, keyword};
 use ringmark_core::options::usage::usage;
 use ringmark_input::dataset::Dataset;
 
@@ -173,7 +173,8 @@ impl SweepOptions {
             let kv_store = of_point(&train, &kv_stores, kv_store);
             TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
         }
-        self.servers.check(&kv_stores, &sweep.axes.cases).map_err(usage)?;
+        self.servers.check(&kv_stores).map_err(usage)?;
+        kv_store::check_cases(&kv_stores, &sweep.axes.cases).map_err(usage)?;
         check_kv_stores(&sweep).map_err(usage)?;
         for RunName { case, model, kv_store, .. } in sweep.axes.runs() {
             let is_searched = |other: &&KvStore| !sweep.axes.kv_stores.contains(other);
@@ -208,13 +209,9 @@ impl SweepOptions {
             ensure!(!several, usage(anyhow!("{what}, and --kv-stores has {kv_stores}: name one by --kv-store")));
         }
         let mut filled_in = axes::filled_in(&sweep, &machine, options);
-        filled_in.push(("server-hosts".to_owned(), self.servers.server_hosts.clone()));
-        sweep.launch.save_config = self.config_file.into_saved(
-            "sweep",
-            &sweep.launch.hosts,
-            filled_in,
-            &option_table::filled_in(&TrainConfig::default()),
-        );
+        filled_in.push(Setting::new("server-hosts", self.servers.server_hosts.clone()));
+        let defaults = option_table::filled_in(&TrainConfig::default());
+        sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in, &defaults);
         sweep.launch.server_hosts = self.servers.server_hosts;
         let trained = trained_images(&train)?;
         let epoch_images = epoch_images(&train, trained);

@@ -4,9 +4,8 @@
 use anyhow::{bail, ensure};
 
 use crate::benchmark::compression::GradientCompression;
-use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Wire};
-use crate::benchmark::kv_store::KvStore;
-use crate::dimension::DeviceChoice;
+use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
+use crate::dimension::{DeviceChoice, KvStore, Wire};
 
 impl GradientCompression {
     /// Refuses what does not go with a code; the message names both options.

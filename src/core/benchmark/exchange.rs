@@ -2,8 +2,7 @@
 
 use anyhow::ensure;
 
-pub use crate::dimension::wire::Wire;
-use crate::dimension::{Bytes, DeviceChoice};
+use crate::dimension::{Bytes, DeviceChoice, Wire};
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(

@@ -1,5 +1,5 @@
 //! Which images a benchmark reads and what it does to them: configuration, options, and what of that a record keeps. The
-//! names of each choice are in [`crate::dimension::image_input`], the reading itself in the package `ringmark-input`.
+//! names of each choice are in [`crate::dimension`], the reading itself in the package `ringmark-input`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::exchange::Switch;
 use crate::config_options;
 use crate::dimension::{Augmentation, BadImage, Bytes, DecoderChoice, ImageLimits, Interpolation, Scaling, Seconds};
+use crate::number_text::count;
 use crate::options::option_table::{OptionValue, settings};
 
 /// What `--data` names: nothing, where images are synthetic.
@@ -228,11 +229,11 @@ impl ImageInputUse {
         let items = items.map(|items| format!("{items} images of ")).unwrap_or_default();
         let first = ranks.first().map(|RankImageInput { decoder, threads, images, read, decode, augment, .. }| {
             let each = |time: &Seconds| 1e3 * time.0 / (*images).max(1) as f64;
-            let plural = if *threads == 1 { "" } else { "s" };
             let decoder = decoder.as_ref().map(|decoder| format!("{decoder} and ")).unwrap_or_default();
             format!(
-                "; rank 0: {images} by {decoder}{threads} thread{plural}, an image {:.2} ms read, {:.2} ms decode, {:.2} ms \
+                "; rank 0: {images} by {decoder}{}, an image {:.2} ms read, {:.2} ms decode, {:.2} ms \
                  augment",
+                count(*threads, "thread"),
                 each(read),
                 each(decode),
                 each(augment)

@@ -1,6 +1,6 @@
 //! Use of CUDA graphs.
 
-use crate::dimension::device::DeviceKind;
+use crate::dimension::DeviceKind;
 use crate::keyword_enum;
 
 keyword_enum!(

@@ -1,7 +1,6 @@
 //! Memory layouts: where an image's channels are in memory.
 
-use crate::dimension::device::DeviceKind;
-use crate::dimension::dtype::Dtype;
+use crate::dimension::{DeviceKind, Dtype};
 use crate::keyword_enum;
 
 keyword_enum!(

@@ -1,9 +1,8 @@
-//! The networks by name. [`model_facts`](crate::dimension::model_facts) has what is known of each; how it computes, the
-//! worker's folder `model` knows.
+//! The networks by name. [`ModelFacts`] has what is known of each; how it computes is in the worker's folder `model`.
 
 use anyhow::{Context, bail, ensure};
 
-use crate::dimension::model_facts::{FACTS, ImageRule, ModelFacts, Source};
+use crate::dimension::facts::{FACTS, ImageRule, ModelFacts, Source};
 use crate::keyword_enum;
 use crate::options::keyword_enum::KeywordEnum;
 
@@ -149,7 +148,7 @@ impl Default for Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dimension::units::Bytes;
+    use crate::dimension::Bytes;
 
     #[test]
     fn a_network_is_found_by_its_file_name_and_no_two_share_one() {

@@ -53,42 +53,6 @@ impl Seconds {
     }
 }
 
-/// A whole number with `separator` between its thousands, without a sign: `9,580`.
-pub fn thousands(value: f64, separator: char) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(separator);
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Formats a throughput with four significant digits: `0.317`, `14.70`, `813.3`, `9,580`.
-pub fn four_digits(value: f64) -> String {
-    significant(value, 4)
-}
-
-/// Formats a time or a rate with three significant digits: `0.057`, `5.67`, `56.7`, `9,580`.
-pub fn three_digits(value: f64) -> String {
-    significant(value, 3)
-}
-
-/// At most three decimals, thousands separated by commas, no sign before a zero.
-fn significant(value: f64, digits: usize) -> String {
-    let size = value.abs();
-    let whole_digits = if size < 1.0 { 0 } else { size.log10() as usize + 1 };
-    let decimals = digits.saturating_sub(whole_digits).min(3);
-    let text = match decimals {
-        0 => thousands(value, ','),
-        _ => format!("{size:.decimals$}"),
-    };
-    let is_zero = text.bytes().all(|digit| matches!(digit, b'0' | b'.'));
-    if value < 0.0 && !is_zero { format!("-{text}") } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,20 +70,6 @@ mod tests {
         for seconds in [-1e-9, f64::NAN, f64::INFINITY, 1e300] {
             assert!(!Seconds(seconds).is_duration(), "{seconds}");
         }
-    }
-
-    #[test]
-    fn thousands_stand_apart() {
-        assert_eq!([0.4, 999.6, -1e6].map(|value| thousands(value, ',')), ["0", "1,000", "1,000,000"]);
-    }
-
-    #[test]
-    fn figures_have_significant_digits() {
-        let values = [0.0567, 0.5674, 5.674, 14.7, 813.26, 9579.74, -32.04, -1e-9];
-        expect_test::expect![["0.057 0.567 5.674 14.70 813.3 9,580 -32.04 0.000"]]
-            .assert_eq(&values.map(four_digits).join(" "));
-        expect_test::expect![["0.057 0.567 5.67 14.7 813 9,580 -32.0 0.000"]]
-            .assert_eq(&values.map(three_digits).join(" "));
     }
 
     #[test]

@@ -21,11 +21,11 @@ macro_rules! keyword_enum {
     ($(#[$doc:meta])* $name:ident {
         $($(#[$variant_doc:meta])* $variant:ident = $keyword:literal $(| $alias:literal)*),+ $(,)?
     }) => {
-        $(#[$doc])*
         #[derive(
             Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord,
             ::serde::Serialize, ::serde::Deserialize, ::schemars::JsonSchema,
         )]
+        $(#[$doc])*
         pub enum $name { $($(#[$variant_doc])* #[serde(rename = $keyword $(, alias = $alias)*)] $variant),+ }
 
         impl $crate::options::keyword_enum::KeywordEnum for $name {

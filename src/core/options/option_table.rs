@@ -1,6 +1,5 @@
-//! One declaration an option, by [`config_options!`](crate::config_options!): field, default, name, range, help. From it come
-//! clap's definition with the default in its help, validation, the arguments that start a worker, and the settings that logs
-//! and manifests show.
+//! Declares each option once, by [`config_options!`](crate::config_options!): field, default, name, range and help. The
+//! definition for clap, the validation, the arguments of a worker and the settings in logs and manifests are derived from it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,25 +17,25 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use crate::options::keyword_enum::KeywordEnum;
 use crate::options::usage::usage;
 
-/// A value that can be typed.
+/// Value of an option on the command line.
 pub trait OptionValue: Sized {
-    /// As it is typed: empty where there is none, `yes` for a flag that is set.
+    /// Returns the value as it is typed; empty without one, `yes` for a flag that is set.
     fn text(&self) -> String;
-    /// Reads what was typed.
+    /// Parses a typed value.
     fn parse(text: &str) -> anyhow::Result<Self>;
-    /// How clap takes it.
+    /// Definition for clap.
     const SHAPE: Shape = Shape::Text;
 }
 
-/// How an option's value is typed.
+/// Form in which an option's value is typed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Shape {
-    /// Anything that parses.
+    /// Any text that parses.
     #[default]
     Text,
-    /// One of a closed set: keywords, and their aliases.
+    /// A keyword of a closed set, or an alias of one.
     Keyword(&'static [&'static str], &'static [(&'static str, &'static str)]),
-    /// No value follows.
+    /// A flag without a value.
     Flag,
 }
 
@@ -78,7 +77,7 @@ impl OptionValue for bool {
     }
 }
 
-/// Makes a type that is written and read as text the value of an option and, with serde's `try_from` and `into`, of JSON.
+/// Implements [`OptionValue`] for a type with `Display` and `FromStr`, and the conversions for serde's `try_from` and `into`.
 #[macro_export]
 macro_rules! text_value {
     ($type:ty) => {
@@ -135,16 +134,10 @@ impl<T: OptionValue> OptionValue for Option<T> {
 type Get<C> = Box<dyn Fn(&C) -> String + Send + Sync>;
 type Set<C> = Box<dyn Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync>;
 
-/// Default, in the help, of an option that each profile of a sweep gives a value.
+/// Default in the help of an option that is set by the profile of a sweep.
 const OF_PROFILE: &str = "the profile's";
 
-/// Of an option that each network gives a value of its own.
-pub const OF_NETWORK: &str = "the network's own: 224 for most";
-
-/// Typed behind `ringmark` in the place of a batch size: the largest that fits.
-pub const AUTO_BATCH_SIZE: &str = "auto";
-
-/// One option of a configuration `C`.
+/// Option of a configuration `C`.
 pub struct OptionSpec<C> {
     facts: OptionFacts,
     get: Get<C>,
@@ -241,7 +234,7 @@ macro_rules! config_options {
     };
 }
 
-/// Adds to `all` what `change` makes of each of `options`.
+/// Applies `change` to each of `options` and adds it to `all`.
 pub fn add<C>(
     all: &mut Vec<OptionSpec<C>>,
     options: impl IntoIterator<Item = OptionSpec<C>>,
@@ -257,7 +250,7 @@ pub fn in_order<C>(mut options: Vec<OptionSpec<C>>) -> Vec<OptionSpec<C>> {
 }
 
 impl<C: 'static> OptionSpec<C> {
-    /// An option of the field that `get` and `get_mut` lead to.
+    /// Creates the option of the field that `get` and `get_mut` access.
     pub fn of_field<T: OptionValue + 'static>(
         name: &'static str,
         value_name: &'static str,
@@ -272,7 +265,7 @@ impl<C: 'static> OptionSpec<C> {
         )
     }
 
-    /// An option of a value that is there only sometimes.
+    /// Creates the option of a value that may be missing.
     pub fn of_value<T: OptionValue + 'static>(
         name: &'static str,
         value_name: &'static str,
@@ -295,7 +288,7 @@ impl<C: 'static> OptionSpec<C> {
         OptionSpec::of(name, value_name, help, get, set).with(|facts| facts.shape = T::SHAPE)
     }
 
-    /// An option that no single field holds: `get` is its text, empty where it has none, and `set` reads one.
+    /// Creates an option without a field of its own: `get` returns its text, empty without a value, and `set` parses one.
     pub fn of(
         name: &'static str,
         value_name: &'static str,
@@ -312,74 +305,74 @@ impl<C: 'static> OptionSpec<C> {
         self
     }
 
-    /// Refuses a value outside `range`, NaN included; no value is in every range.
+    /// Rejects values outside `range`, including NaN; a missing value is accepted.
     pub fn range<T: OptionValue + PartialOrd + Send + Sync + 'static>(self, range: RangeInclusive<T>) -> OptionSpec<C> {
         let (low, high) = (range.start().text(), range.end().text());
         let contains = Box::new(move |text: &str| T::parse(text).is_ok_and(|value| range.contains(&value)));
         self.with(|facts| facts.range = Some(Range { low, high, contains }))
     }
 
-    /// Says what it is without a value, where that is no value.
+    /// Sets the default in the help of an option that has none.
     pub fn default_is(self, default: &'static str) -> OptionSpec<C> {
         self.with(|facts| facts.default = Some(default))
     }
 
-    /// Says what it is behind `ringmark` without a value, where that is not the worker's default.
+    /// Sets the default in the help of `ringmark` if it differs from the worker's.
     pub fn default_of_launcher(self, default: &'static str) -> OptionSpec<C> {
         self.with(|facts| facts.default_of_launcher = Some(default))
     }
 
-    /// Gets its value behind `ringmark` from the profile of a sweep, unless it is typed.
+    /// Marks an option that `ringmark` sets from the profile of a sweep unless it is typed.
     pub fn set_by_profile(self) -> OptionSpec<C> {
         self.default_of_launcher(OF_PROFILE).with(|facts| facts.is_set_by_profile = true)
     }
 
-    /// Takes, behind `ringmark`, this keyword too, for which the launcher puts a value; and what that is.
+    /// Accepts, behind `ringmark`, a keyword that the launcher replaces by a value; `meaning` is for the help.
     pub fn keyword_of_launcher(self, keyword: &'static str, meaning: &'static str) -> OptionSpec<C> {
         self.with(|facts| facts.keyword_of_launcher = Some((keyword, meaning)))
     }
 
-    /// Without dashes.
+    /// Returns the name without dashes.
     pub fn name(&self) -> &'static str {
         self.facts.name
     }
 
-    /// Has a short name as well.
+    /// Adds a short name.
     pub fn short(self, short: char) -> OptionSpec<C> {
         self.with(|facts| facts.short = Some(short))
     }
 
-    /// Is understood by these names as well.
+    /// Adds hidden aliases.
     pub fn aliases(self, aliases: &'static [&'static str]) -> OptionSpec<C> {
         self.with(|facts| facts.aliases = aliases)
     }
 
-    /// Takes a value from a flag that another program has for it, as `--fp16-allreduce` for `--wire fp16`.
+    /// Adds the flag of another program that stands for `value`, as `--fp16-allreduce` for `--wire fp16`.
     pub fn flag(self, name: &'static str, value: &'static str) -> OptionSpec<C> {
         self.with(|facts| facts.flag = Some((name, value)))
     }
 
-    /// Is not typed together with any of these.
+    /// Rejects the option together with any of these.
     pub fn conflicts_with(self, conflicts: &'static [&'static str]) -> OptionSpec<C> {
         self.with(|facts| facts.conflicts = conflicts)
     }
 
-    /// Is typed together with this one.
+    /// Rejects the option without this one.
     pub fn requires(self, option: &'static str) -> OptionSpec<C> {
         self.with(|facts| facts.requires = Some(option))
     }
 
-    /// Is the launcher's to choose: people type it only where they start a worker themselves.
+    /// Hides the option from `ringmark`, which chooses its value: only the worker accepts it.
     pub fn for_worker(self) -> OptionSpec<C> {
         self.with(|facts| facts.is_for_worker = true)
     }
 
-    /// Comes in the help behind the options of a lower order; 0 unless given.
+    /// Sets the place in the help: options of a lower order come first; the default is 0.
     pub fn order(self, order: u8) -> OptionSpec<C> {
         self.with(|facts| facts.order = order)
     }
 
-    /// The same option of a configuration that holds a `C`.
+    /// Converts it to the option of a configuration that contains a `C`.
     pub fn within<O: 'static>(self, inner: fn(&O) -> &C, inner_mut: fn(&mut O) -> &mut C) -> OptionSpec<O> {
         let OptionSpec { facts, get, set } = self;
         OptionSpec {
@@ -400,23 +393,23 @@ impl<C: 'static> OptionSpec<C> {
     }
 }
 
-/// A configuration that is made of options.
+/// Configuration that is made of options.
 pub trait Options: Default + Clone + Send + Sync + 'static {
-    /// Every option, in the order of the help.
+    /// Returns every option in the order of the help.
     fn options() -> Vec<OptionSpec<Self>>;
 }
 
-/// Returns true if each profile of a sweep gives the option of this name a value.
+/// Returns true if the profile of a sweep sets the option of this name.
 pub fn is_set_by_profile<C: Options>(name: &str) -> bool {
     C::options().iter().any(|option| option.facts.is_set_by_profile && option.name() == name)
 }
 
-/// Refuses the first value that is outside its range; the message names option, value and range.
+/// Rejects the first value outside its range; the message names option, value and range.
 pub fn check_ranges<C: Options>(config: &C) -> anyhow::Result<()> {
     C::options().iter().try_for_each(|option| option.check(config))
 }
 
-/// Every option with its value as it is typed: empty where there is none, and a flag's is `yes`.
+/// Returns every option with its value as it is typed: empty without a value, `yes` for a flag that is set.
 pub fn settings<C: Options>(config: &C) -> Vec<(&'static str, String)> {
     C::options().iter().map(|option| (option.name(), (option.get)(config))).collect()
 }
@@ -428,9 +421,25 @@ pub fn set<C: Options>(config: &mut C, name: &str, text: &str) -> anyhow::Result
     (option.set)(config, text).and_then(|()| option.check(config)).with_context(typed)
 }
 
-/// Every option that people type behind `ringmark`, with its value as a file of options holds it: none where it has no
-/// value, `true` of a flag that is set. Flags of other programs are in it, without a value: ours have it.
-pub fn filled_in<C: Options>(config: &C) -> Vec<(String, Vec<String>)> {
+/// An option in a file of options.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Setting {
+    /// Name without dashes.
+    pub name: String,
+    /// Values; none if the option is not written, `true` for a flag that is set.
+    pub values: Vec<String>,
+}
+
+impl Setting {
+    /// Creates a setting.
+    pub fn new(name: impl Into<String>, values: Vec<String>) -> Setting {
+        Setting { name: name.into(), values }
+    }
+}
+
+/// Returns every option of `ringmark` for a file of options. Flags of other programs have no value: the options that they
+/// stand for have it.
+pub fn filled_in<C: Options>(config: &C) -> Vec<Setting> {
     let mut filled_in = Vec::new();
     for option in C::options().into_iter().filter(|option| !option.facts.is_for_worker) {
         let value = match (option.get)(config) {
@@ -438,24 +447,24 @@ pub fn filled_in<C: Options>(config: &C) -> Vec<(String, Vec<String>)> {
             _ if option.facts.shape == Shape::Flag => Some("true".to_owned()),
             text => Some(text),
         };
-        filled_in.push((option.name().to_owned(), value.into_iter().collect()));
-        filled_in.extend(option.facts.flag.map(|(flag, _)| (flag.to_owned(), Vec::new())));
+        filled_in.push(Setting::new(option.name(), value.into_iter().collect()));
+        filled_in.extend(option.facts.flag.map(|(flag, _)| Setting::new(flag, Vec::new())));
     }
     filled_in
 }
 
-/// An option that has not the value that was asked for.
+/// An option whose value differs from the one that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unlike {
-    /// Its name, with dashes.
+    /// Name with dashes.
     pub name: String,
-    /// As it was asked for: one value, or a list of them.
+    /// Value that was asked for, or a list of values.
     pub asked: String,
-    /// What it has.
+    /// Actual value.
     pub value: String,
 }
 
-/// Options of `config` whose value is none of those that `asked` holds for them, by name with dashes.
+/// Returns the options of `config` whose value is none of those in `asked`, a map from names with dashes.
 pub fn unlike<C: Options>(config: &C, asked: &BTreeMap<String, String>) -> Vec<Unlike> {
     let unlike = |option: OptionSpec<C>| {
         let name = format!("--{}", option.name());
@@ -471,7 +480,7 @@ pub fn unlike<C: Options>(config: &C, asked: &BTreeMap<String, String>) -> Vec<U
     C::options().into_iter().filter_map(unlike).collect()
 }
 
-/// The arguments that start a worker with this configuration: only what differs from the default.
+/// Returns the arguments that start a worker with this configuration: only values that differ from the default.
 pub fn arguments<C: Options>(config: &C) -> Vec<String> {
     let default = C::default();
     let mut arguments = Vec::new();
@@ -488,7 +497,7 @@ pub fn arguments<C: Options>(config: &C) -> Vec<String> {
     arguments
 }
 
-/// What was typed of a configuration's options, for clap's `flatten`: those of a worker, or those of the launcher.
+/// Typed options of a configuration, for clap's `flatten`: those of a worker, or those of the launcher.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Typed<C, const IS_WORKER: bool> {
     /// Option and text, in the order of the table.
@@ -496,14 +505,14 @@ pub struct Typed<C, const IS_WORKER: bool> {
     config: PhantomData<C>,
 }
 
-/// As it is typed behind `ringmark`.
+/// Options of `ringmark`.
 pub type Launched<C> = Typed<C, false>;
 
-/// As it is typed behind `ringmark-worker`, which has a few more.
+/// Options of `ringmark-worker`, which has a few more.
 pub type Worker<C> = Typed<C, true>;
 
 impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
-    /// Lays what was typed over `config`, but for keywords of the launcher.
+    /// Replaces values of `config` by those that were typed, except for keywords of the launcher.
     pub fn apply(&self, mut config: C) -> anyhow::Result<C> {
         for option in C::options() {
             let is_keyword = |text: &str| option.facts.keyword_of_launcher.is_some_and(|(keyword, _)| keyword == text);
@@ -512,7 +521,7 @@ impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
                 (option.set)(&mut config, text).with_context(|| format!("--{name} {text}")).map_err(usage)?;
             }
         }
-        // Two options may be of one field; the later one was heard.
+        // Two options may set one field: the later one has won.
         for option in C::options() {
             let Some(text) = self.typed(option.name()) else { continue };
             let (mut again, value) = (config.clone(), (option.get)(&config));
@@ -525,7 +534,7 @@ impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
         Ok(config)
     }
 
-    /// What was typed for this option.
+    /// Returns the typed value of this option.
     pub fn typed(&self, name: &str) -> Option<&str> {
         self.values.iter().find(|(typed, _)| *typed == name).map(|(_, text)| text.as_str())
     }
@@ -553,7 +562,7 @@ impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
     }
 }
 
-/// The flag of another program, which the help leaves out.
+/// Defines the flag of another program, which is hidden in the help.
 fn flag(facts: &OptionFacts) -> Option<Arg> {
     let (flag, _) = facts.flag?;
     Some(Arg::new(flag).long(flag).action(ArgAction::SetTrue).hide(true).conflicts_with(facts.name))
@@ -608,7 +617,7 @@ impl<C: Options, const IS_WORKER: bool> FromArgMatches for Typed<C, IS_WORKER> {
     }
 }
 
-/// Parses a whole number in `range`; the error names the range.
+/// Returns a parser of whole numbers in `range`; the error names the range.
 pub fn number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
 where
     T: FromStr + PartialOrd + fmt::Display + Clone + Send + Sync + 'static,
@@ -619,13 +628,13 @@ where
     }
 }
 
-/// Parses one keyword of `T`, and lists them in the help; for options that no configuration holds.
+/// Returns a parser of the keywords of `T`, for options outside of configurations; the help lists them.
 pub fn keyword<T: KeywordEnum>() -> impl TypedValueParser<Value = T> {
     let values = PossibleValuesParser::new(possible_values(T::KEYWORDS, T::ALIASES));
     values.try_map(|keyword| keyword.parse::<T>().map_err(|error| error.to_string()))
 }
 
-/// The same of one keyword of either set.
+/// Returns a parser of the keywords of both sets.
 pub fn keyword_of_either<One: KeywordEnum, Other: KeywordEnum, T>() -> impl TypedValueParser<Value = T>
 where
     T: From<One> + From<Other> + Clone + Send + Sync + 'static,

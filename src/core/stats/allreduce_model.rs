@@ -39,6 +39,8 @@
 
 use std::ops::{Add, Sub};
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::dimension::{BackendName, Bytes, Case};
@@ -193,7 +195,7 @@ pub fn expected_maximum(count: u32) -> f64 {
 }
 
 /// A range, and its middle.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Band {
     /// Smallest.
     pub low: f64,
@@ -212,7 +214,7 @@ impl Add for Band {
 }
 
 impl Band {
-    /// Of a value that is known.
+    /// Returns the band of a known value.
     pub fn at(value: f64) -> Band {
         Band { low: value, mid: value, high: value }
     }

@@ -14,42 +14,42 @@ impl FromIterator<f64> for RunValues {
 }
 
 impl RunValues {
-    /// In the order of the runs.
+    /// Returns the values in the order of the runs.
     pub fn values(&self) -> &[f64] {
         &self.0
     }
 
-    /// The figure that every command shows; `None` without runs.
+    /// Returns the figure that every command shows; `None` without runs.
     pub fn median(&self) -> Option<f64> {
         median(&self.0)
     }
 
-    /// Of times, the time at the median of the speeds; `None` without runs.
+    /// Returns the time at the median of the speeds, for values that are times; `None` without runs.
     pub fn median_by_rate(&self) -> Option<f64> {
         median_by_rate(&self.0)
     }
 
-    /// Mean; not a number without runs.
+    /// Returns the mean; not a number without runs.
     pub fn mean(&self) -> f64 {
         mean(&self.0).unwrap_or(f64::NAN)
     }
 
-    /// Coefficient of variation; `None` for one run.
+    /// Returns the coefficient of variation; `None` for one run.
     pub fn cv(&self) -> Option<f64> {
         coefficient_of_variation(&self.0)
     }
 
-    /// 95 % margin of the mean; infinite for one run, which shows no spread.
+    /// Returns the 95 % margin of the mean; infinite for one run, which shows no spread.
     pub fn margin_of_mean(&self) -> f64 {
         welch::margin_of_mean(&self.0).unwrap_or(f64::INFINITY)
     }
 
-    /// 95 % margin of the difference between its mean and that of others.
+    /// Returns the 95 % margin of the difference between two means.
     pub fn margin_of_difference(&self, other: &RunValues) -> f64 {
         self.margin_of_mean().hypot(other.margin_of_mean())
     }
 
-    /// 95 % margin of one more run, `t(0.975, n - 1) x standard deviation x sqrt(1 + 1/n)`; 0 for one run, which shows no
+    /// Returns the 95 % margin of one more run, `t(0.975, n - 1) x standard deviation x sqrt(1 + 1/n)`; 0 for one run, which shows no
     /// spread.
     ///
     /// Of 20 and 22: `12.706 x 1.4142 x 1.2247 = 22.007`.

@@ -65,7 +65,7 @@ impl Timeline {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::dimension::units::Bytes;
+    use crate::dimension::Bytes;
     use crate::trace::clock::{ClockMethod, ClockReading, RankClock};
     use crate::trace::span::{Direction, Lane, LayerKind, LayerPass};
 

@@ -6,8 +6,9 @@ use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::DeviceKind;
 use crate::host::host_list::compact;
 use crate::host::{HostUse, RankPlace};
+use crate::number_text::{percent, plural};
 use crate::validity::observed::{Observed, RankSums};
-use crate::validity::subject::{name, percent, subjects, warning};
+use crate::validity::subject::{name, subjects, warning};
 use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, OTHER_LOAD, QUOTA, SHORTEST, STEAL};
 
 /// Threads of ranks and the cores that they share.
@@ -72,8 +73,7 @@ pub(super) fn crowds(seen: &Observed) -> Vec<Warning> {
 
 /// `host a`, or `hosts node[1-64]`.
 fn hosts_named(hosts: &[&str]) -> String {
-    let several = if hosts.len() == 1 { "" } else { "s" };
-    format!("host{several} {}", compact(hosts.iter().copied()))
+    format!("host{} {}", plural(hosts.len()), compact(hosts.iter().copied()))
 }
 
 pub(super) fn quotas(seen: &Observed) -> Vec<Warning> {

@@ -2,8 +2,9 @@
 
 use crate::benchmark::input::{InputRecord, PageCache};
 use crate::benchmark::warning::{Warning, WarningKind};
+use crate::number_text::percent;
 use crate::stats::summary::median;
-use crate::validity::subject::{percent, warning};
+use crate::validity::subject::warning;
 use crate::validity::thresholds::SLOW_INPUT;
 
 /// Each host whose best is far below the hosts' median, from the disk and from memory.

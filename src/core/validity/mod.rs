@@ -92,12 +92,8 @@ mod tests {
     use crate::benchmark::train::record::{RunEnd, RunHeader, TakenUp};
     use crate::benchmark::train::work_load::WorkDivision;
     use crate::benchmark::warning::WarningKind;
-    use crate::benchmark::{Profile, RunLabel};
-    use crate::dimension::BackendName;
-    use crate::dimension::device::DeviceKind;
-    use crate::dimension::image_input::Augmentation;
-    use crate::dimension::phase::{Phase, Phases};
-    use crate::dimension::units::{Bytes, Seconds};
+    use crate::benchmark::{RunLabel, RunProfile};
+    use crate::dimension::{Augmentation, BackendName, Bytes, DeviceKind, Phase, Phases, Seconds};
     use crate::host::environment::{Environment, RankPlace};
     use crate::host::resource_use::{GpuUse, HostUse, RankUse};
     use crate::validity::iterations::trend;
@@ -157,7 +153,7 @@ mod tests {
                 backend: BackendName::Mpi,
                 buckets: vec![Bytes(8)],
                 ..RunHeader::new(
-                    RunLabel { case: "1n2g".parse().expect("a case"), run: 1, profile: Profile::Full },
+                    RunLabel { case: "1n2g".parse().expect("a case"), run: 1, profile: RunProfile::Full },
                     Seconds(0.0),
                     TrainConfig::default(),
                     Environment::default(),

@@ -5,10 +5,11 @@ use crate::benchmark::train::Iteration;
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::host::telemetry::throttle_reasons;
 use crate::host::{Quantity, Series, Telemetry};
+use crate::number_text::percent;
 use crate::stats::summary::{mean, median};
 use crate::validity::iterations::steps;
 use crate::validity::observed::Observed;
-use crate::validity::subject::{percent, warning};
+use crate::validity::subject::warning;
 use crate::validity::thresholds::{FALLEN, FEWEST_READINGS, FEWEST_SEGMENTS, RESENT, SLOWED};
 
 /// Readings one after the other in which a clock was low, and the iterations that they are of.
@@ -114,8 +115,7 @@ pub(super) fn memory_errors(seen: &Observed) -> Vec<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dimension::phase::Phases;
-    use crate::dimension::units::Seconds;
+    use crate::dimension::{Phases, Seconds};
     use crate::host::resource_use::HostUse;
 
     /// A host with a reading every two iterations.

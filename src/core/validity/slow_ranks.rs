@@ -8,12 +8,13 @@ use crate::benchmark::train::{Iteration, RunRecord};
 use crate::benchmark::warning::{SHOWN, Warning, WarningKind};
 use crate::dimension::{DeviceKind, Phase, Seconds};
 use crate::host::RankPlace;
+use crate::number_text::{percent, spans};
 use crate::stats::straggler::{self, Kind, Straggler};
 use crate::stats::summary::mean;
 use crate::validity::hosts::is_loaded;
 use crate::validity::iterations::steps;
 use crate::validity::observed::Observed;
-use crate::validity::subject::{milliseconds, percent, subjects, warning};
+use crate::validity::subject::{milliseconds, subjects, warning};
 use crate::validity::thresholds::{LATE_FOR_INPUT, LONGER_STAGE};
 
 /// Stragglers by own compute time alone, among the ranks whose hosts are not crowded. Where the ranks exchange nothing
@@ -265,19 +266,14 @@ fn late_stage(input: &ImageInputUse, members: &[&Straggler], total: StageTimes) 
     (longer(&worst) > LONGER_STAGE * worst.elsewhere.0).then_some(worst)
 }
 
-/// `3-5, 9, 12, ...` from places in `counted`.
+/// Iterations at these places of `counted`: `3-5, 9, 12, ...`.
 fn ranges(places: &[usize], counted: &[Iteration]) -> String {
     const SHOWN: usize = 5;
-    let ranges: Vec<&[usize]> = places.chunk_by(|one, next| one + 1 == *next).collect();
-    let number = |place: usize| counted[place].iteration;
-    let text = |range: &&[usize]| match **range {
-        [first, .., last] => format!("{}-{}", number(first), number(last)),
-        [only] => number(only).to_string(),
-        [] => String::new(),
-    };
-    let mut texts: Vec<String> = ranges.iter().take(SHOWN).map(text).collect();
-    if ranges.len() > SHOWN {
-        texts.push("...".to_owned());
+    let numbers: Vec<u32> = places.iter().map(|place| counted[*place].iteration).collect();
+    let mut spans = spans(&numbers);
+    if spans.len() > SHOWN {
+        spans.truncate(SHOWN);
+        spans.push("...".to_owned());
     }
-    texts.join(", ")
+    spans.join(", ")
 }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_core::dimension::ImageLimits;
+use ringmark_core::number_text::count;
 
 use crate::byte_source::{ByteSource, read_image};
 use crate::dataset::item::{Form, Item};
@@ -94,9 +95,8 @@ impl Dataset {
     pub fn what(&self) -> String {
         match &self.kind {
             Kind::Records(files) => {
-                let plural = if files.files() == 1 { "" } else { "s" };
                 let index = if files.length().is_some() { "with" } else { "without" };
-                format!("{} RecordIO file{plural} {index} index", files.files())
+                format!("{} {index} index", count(files.files(), "RecordIO file"))
             }
             Kind::Folder(folder) => format!("a folder of {} classes", folder.classes().len()),
             Kind::Mnist(arrays) => format!("an idx array with labels in {}", arrays.labels().display()),

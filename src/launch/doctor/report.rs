@@ -282,7 +282,7 @@ mod tests {
     use std::path::Path;
 
     use expect_test::expect;
-    use ringmark_core::dimension::device::DeviceChoice;
+    use ringmark_core::dimension::DeviceChoice;
 
     use super::*;
     use crate::launch::cluster::ssh_failure::SshFailure;

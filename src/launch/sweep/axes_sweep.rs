@@ -239,7 +239,7 @@ impl AxesSweep {
                 number == run.run,
                 "is of run {number}, but its file name says otherwise: restore the original name"
             );
-            record.check(&run).map_err(|reason| anyhow!(reason))?;
+            record.check(&run)?;
             Ok(record)
         };
         read().map_err(|error| format!("its record {} cannot be used: {error:#}", path.display()))

@@ -3,8 +3,7 @@
 
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::model_facts::PASSES_OF_TRAINING;
-use ringmark_core::dimension::{BatchMemory, DeviceKind, Dtype};
+use ringmark_core::dimension::{BatchMemory, DeviceKind, Dtype, PASSES_OF_TRAINING};
 
 /// What a job will take.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -192,7 +192,7 @@ fn roughly(duration: Duration) -> String {
 mod tests {
     use expect_test::expect;
     use ringmark_core::benchmark::train::config::TrainConfig;
-    use ringmark_core::dimension::case::Case;
+    use ringmark_core::dimension::Case;
 
     use super::*;
     use crate::launch::job::request::{JobFiles, ServerRanks};

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use anyhow::anyhow;
+use ringmark_core::benchmark::AUTO_BATCH_SIZE;
 use ringmark_core::dimension::{Case, Dtype, KvStore, Model};
 use ringmark_core::file::run_name::{Point, RunName};
-use ringmark_core::options::option_table::AUTO_BATCH_SIZE;
 
 /// Options that hold an axis: a comma stands between its values.
 pub const AXIS_OPTIONS: [&str; 5] = [MODEL, DTYPE, BATCH_SIZE, BATCH_SIZES_THAT_FIT, KV_STORE];

@@ -3,17 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model};
 use serde_json::Value;
 
+use crate::read::analyse::case_runs::CaseRuns;
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::grouping::{self, Conditions};
 use crate::read::analyse::title;
 use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::load::folder::Shortage;
-use crate::read::load::run::RecordedConditions;
+use crate::read::load::run::{Readable, RecordedConditions};
 
 /// Lines of equal conditions: they differ in network, precision and case alone.
 #[derive(Debug, Clone, PartialEq)]
@@ -214,7 +215,8 @@ fn table(shared: &Conditions, groups: &[&Group]) -> BatchTable {
         let Conditions { model, dtype, batch_size, .. } = group.conditions;
         for case in &group.cases {
             let points = series.entry((model, dtype, case.case.ranks(), case.case)).or_default();
-            points.push(point(group, case, batch_size));
+            let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
+            points.push(BatchPoint::new(case, batch_size, utilisation::of_training(group, case), is_doubtful));
         }
     }
     let line = |((model, dtype, _, case), mut points): (_, Vec<BatchPoint>)| {
@@ -232,26 +234,30 @@ fn table(shared: &Conditions, groups: &[&Group]) -> BatchTable {
         devices: title::devices_text(&names, &threads, device),
         image_size: recorded.and_then(|recorded| recorded.config.image_size),
         kv_store: shared.kv_store,
-        is_quick: recorded.is_some_and(|recorded| recorded.profile == Profile::Quick),
+        is_quick: recorded.is_some_and(|recorded| recorded.profile == RunProfile::Quick),
         settings,
         series: series.into_iter().map(line).collect(),
         shortages: Vec::new(),
     }
 }
 
-fn point(group: &Group, case: &TrainedCase, batch_size: u32) -> BatchPoint {
-    let figures = case.figures.as_ref().map(|figures| BatchFigures {
-        speed: figures.speed,
-        cv: figures.cv,
-        runs: case.numbered_speeds(),
-        peak_memory: case.peak_memory(),
-        utilisation: utilisation::of_training(group, case),
-    });
-    BatchPoint {
-        batch_size,
-        outcome: figures.ok_or(Missing::NoRun),
-        is_warned: !case.warnings.is_empty(),
-        is_doubtful: group.speed_reliability_warnings(case).next().is_some(),
+impl BatchPoint {
+    /// Makes a point of the runs of a case.
+    pub fn new<R: Readable, F>(
+        case: &CaseRuns<R, F>,
+        batch_size: u32,
+        utilisation: Option<Utilisation>,
+        is_doubtful: bool,
+    ) -> BatchPoint {
+        let figures = case.speed().map(|speed| BatchFigures {
+            speed,
+            cv: case.speeds().cv(),
+            runs: case.numbered_speeds(),
+            peak_memory: case.peak_memory(),
+            utilisation,
+        });
+        let outcome = figures.ok_or(Missing::NoRun);
+        BatchPoint { batch_size, outcome, is_warned: !case.warnings.is_empty(), is_doubtful }
     }
 }
 

@@ -40,8 +40,7 @@ impl<R: Readable, F> CaseRuns<R, F> {
     /// Runs without figures; `what` names them in warnings.
     pub fn new(case: Case, what: &str, mut runs: Vec<Run<R>>) -> CaseRuns<R, F> {
         runs.sort_by_key(|run| run.found.name.run);
-        let counted = runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
-        let counted: Vec<_> = counted.map(|(run, measured)| (run, measured.warnings.as_slice())).collect();
+        let counted: Vec<_> = numbered(&runs).map(|(run, measured)| (run, measured.warnings.as_slice())).collect();
         CaseRuns {
             case,
             title: what.to_owned(),
@@ -60,8 +59,7 @@ impl<R: Readable, F> CaseRuns<R, F> {
             return self.warnings.clone();
         }
         let is_other = |warning: &&Warning| !matches!(warning.kind, WarningKind::OtherLoad | WarningKind::Steal);
-        let counted = self.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
-        let counted: Vec<(u32, Vec<Warning>)> = counted
+        let counted: Vec<(u32, Vec<Warning>)> = numbered(&self.runs)
             .map(|(run, measured)| (run, measured.warnings.iter().filter(is_other).cloned().collect()))
             .collect();
         let counted: Vec<_> = counted.iter().map(|(run, warnings)| (*run, warnings.as_slice())).collect();
@@ -105,8 +103,7 @@ impl<R: Readable, F> CaseRuns<R, F> {
 
     /// Number and images/s of every run that counts.
     pub fn numbered_speeds(&self) -> Vec<(u32, f64)> {
-        let runs = self.runs.iter();
-        runs.filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?.speed.0))).collect()
+        numbered(&self.runs).map(|(run, measured)| (run, measured.speed.0)).collect()
     }
 
     /// Median of the speeds; `None` if no run counts.
@@ -116,10 +113,14 @@ impl<R: Readable, F> CaseRuns<R, F> {
 
     /// Adds the warnings about its speed.
     pub fn warn_of_speed(&mut self, asked: &SweepFacts) {
-        let counted = self.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
-        let loads: Vec<_> = counted.map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
+        let loads: Vec<_> = numbered(&self.runs).map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
         self.speed_reliability_warnings = reliability::to_speed(self.case, self.speeds().cv(), &loads, asked);
     }
+}
+
+/// Runs that count, by their numbers.
+fn numbered<R: Readable>(runs: &[Run<R>]) -> impl Iterator<Item = (u32, &Measured<R>)> {
+    runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)))
 }
 
 /// Times of the iterations or passes of a run, over all ranks, in seconds.

@@ -1,10 +1,10 @@
 //! The last word about a group of runs: what its largest case reached, and where most of the rest is lost. Not for figures of
 //! its own.
 
-use ringmark_core::dimension::units::four_digits;
 use std::collections::HashMap;
 
 use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::number_text::{four_digits, percent};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
@@ -28,7 +28,7 @@ pub fn of_group(group: &Group) -> Option<String> {
 /// Of a case that is compared with none.
 fn speed(case: &TrainedCase, figures: &Figures) -> String {
     let runs = case.counted().count();
-    let spread = figures.cv.map(|cv| format!(", CV {:.1} % over {runs} runs", 100.0 * cv)).unwrap_or_default();
+    let spread = figures.cv.map(|cv| format!(", CV {} over {runs} runs", percent(cv))).unwrap_or_default();
     format!("{}: {} images/s{spread}", case.case, four_digits(figures.speed.0))
 }
 

@@ -190,7 +190,7 @@ fn of_bucket<'a>(spans: &[(u32, u32, &'a Span)], rank: &RankTrace, number: u32) 
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::dimension::units::Bytes;
+    use ringmark_core::dimension::Bytes;
     use ringmark_core::trace::clock::{ClockMethod, ClockReading, RankClock};
     use ringmark_core::trace::span::{Direction, LayerKind, LayerPass};
 

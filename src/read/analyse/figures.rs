@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore};
@@ -121,7 +121,7 @@ impl TrainedCase {
 impl Group {
     /// Whether its runs were a first look and not a measurement.
     pub fn is_quick(&self) -> bool {
-        self.conditions.recorded.as_ref().is_some_and(|recorded| recorded.profile == Profile::Quick)
+        self.conditions.recorded.as_ref().is_some_and(|recorded| recorded.profile == RunProfile::Quick)
     }
 
     /// Of every run, those that do not count included.

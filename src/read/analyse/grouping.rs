@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::dimension::{Dtype, KvStore, Model};
 use ringmark_core::line::other_tool::tool::Tool;
@@ -141,8 +141,8 @@ fn plain_label(conditions: &Conditions) -> String {
     let shared = format!("{}_b{batch_size}_{dtype}{kv_store}", model.facts().file_name);
     match recorded {
         None => shared,
-        Some(RecordedConditions { device, profile: Profile::Full, .. }) => format!("{shared}_{device}"),
-        Some(RecordedConditions { device, profile: Profile::Quick, .. }) => format!("{shared}_{device}_quick"),
+        Some(RecordedConditions { device, profile: RunProfile::Full, .. }) => format!("{shared}_{device}"),
+        Some(RecordedConditions { device, profile: RunProfile::Quick, .. }) => format!("{shared}_{device}_quick"),
     }
 }
 

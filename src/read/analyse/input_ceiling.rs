@@ -12,8 +12,8 @@
 //!   of its size the time is not proportional, and no size is named; nor is one below the size that the network takes.
 
 use ringmark_core::benchmark::input::{Ceiling, InputRecord, PageCache};
-use ringmark_core::dimension::units::thousands;
 use ringmark_core::dimension::{ImagesPerSecond, Scaling};
+use ringmark_core::number_text::{plural, thousands};
 
 use crate::read::analyse::input_demand::{Basis, Demand};
 
@@ -170,9 +170,8 @@ impl FromMemory {
         let needed = match self.cores_needed {
             CoresNeeded::Enough(needed) => format!("enough: {needed} of {} cores do it", self.cores),
             CoresNeeded::More { cores, stored_edge } => {
-                let plural = if cores == 1 { "" } else { "s" };
                 let smaller = stored_edge.map(|edge| format!(" or images stored at {edge} px")).unwrap_or_default();
-                format!("{} more core{plural}{smaller}", thousands(f64::from(cores), ','))
+                format!("{} more core{}{smaller}", thousands(f64::from(cores), ','), plural(cores))
             }
         };
         needed + &self.reached(demand)
@@ -243,12 +242,11 @@ impl FromDisk {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::{Expect, expect};
     use ringmark_core::benchmark::input::config::InputConfig;
     use ringmark_core::benchmark::input::pass::{HostPass, InputPass};
     use ringmark_core::benchmark::input::record::StoredImages;
-    use ringmark_core::dimension::case::Case;
-    use ringmark_core::dimension::device::DeviceKind;
-    use ringmark_core::dimension::units::{Bytes, Seconds};
+    use ringmark_core::dimension::{Bytes, Case, DeviceKind, Seconds};
     use ringmark_core::host::environment::{Environment, RankPlace};
 
     use super::*;
@@ -295,7 +293,7 @@ mod tests {
                 shorter_edge: 400.0,
                 aspect: 1.25,
             }),
-            augmentation: ringmark_core::dimension::image_input::Augmentation::Imagenet,
+            augmentation: ringmark_core::dimension::Augmentation::Imagenet,
             decoder: Some("zune-jpeg".to_owned()),
             passes: vec![
                 pass(PageCache::Cold, 14, 1210.0, 4.9),
@@ -321,45 +319,59 @@ mod tests {
         }
     }
 
+    /// Checks what is said of a record.
+    fn check(record: &InputRecord, demand: &Demand, expected: &Expect) {
+        expected.assert_eq(&lines(record, demand).join("\n"));
+    }
+
     #[test]
     fn a_host_that_is_too_slow_is_told_cores_and_size() {
         // (6150 - 2740) / 195.71 = 17.4. An image takes 5.109 ms of a core and may take 2.276: 2.833 less, of 4.9 of decoding
         // 2.067 are left, 42.2 %, of 200,000 px 84,400: sqrt(84,400 / 1.25) = 259.8.
-        assert_eq!(
-            lines(&record(), &demand(6150.0)),
-            [
-                "1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores or images stored at 256 px",
-                "1n8g: from the disk 1,210 images/s per host at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that \
-                 holds the files, or smaller files",
-            ]
+        check(
+            &record(),
+            &demand(6150.0),
+            &expect![[r#"
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores or images stored at 256 px
+            1n8g: from the disk 1,210 images/s per host at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that holds the files, or smaller files"#]],
         );
     }
 
     #[test]
     fn a_size_is_named_only_where_it_is_enough() {
-        let cores = "1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 9,000; 32 more cores";
-        // 1.556 ms may be taken, 3.55 less: 1.35 of 4.9 are left, which is 210 px, and the network takes 224.
-        assert_eq!(lines(&record(), &demand(9000.0))[0], cores);
-        // Less than nothing is left.
-        assert!(lines(&record(), &demand(90_000.0))[0].ends_with("446 more cores"));
+        let first = |record: &InputRecord, speed: f64| lines(record, &demand(speed)).remove(0);
         let mut scaled = record();
         scaled.config.images.decode_scaling = Scaling::Allowed;
-        assert!(lines(&scaled, &demand(6150.0))[0].ends_with("18 more cores"));
-        assert!(lines(&InputRecord { stored: None, ..record() }, &demand(6150.0))[0].ends_with("18 more cores"));
+        let unknown = InputRecord { stored: None, ..record() };
         // 28 threads that take turns on 14 cores: by the clock decoding is twice as long.
         let turns = InputRecord { passes: vec![pass(PageCache::Warm, 28, 2740.0, 9.8)], ..record() };
-        assert!(lines(&turns, &demand(6150.0))[0].ends_with("18 more cores or images stored at 256 px"));
+        let said = [
+            // 1.556 ms may be taken, 3.55 less: 1.35 of 4.9 are left, which is 210 px, and the network takes 224.
+            first(&record(), 9000.0),
+            // Less than nothing is left.
+            first(&record(), 90_000.0),
+            first(&scaled, 6150.0),
+            first(&unknown, 6150.0),
+            first(&turns, 6150.0),
+        ];
+        expect![[r#"
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 9,000; 32 more cores
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 90,000; 446 more cores
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores or images stored at 256 px"#]]
+        .assert_eq(&said.join("\n"));
     }
 
     #[test]
     fn enough_is_said_with_the_cores_that_do_it() {
         let one = Demand { devices: 1, kind: DeviceKind::Cpu, ..demand(1000.0) };
-        assert_eq!(
-            lines(&record(), &one),
-            [
-                "1n8g: input ceiling 2,740 images/s per host: 1 CPU rank needs 1,000; enough: 6 of 14 cores do it",
-                "1n8g: from the disk 1,210 images/s per host at 133 MB/s; enough",
-            ]
+        check(
+            &record(),
+            &one,
+            &expect![[r#"
+            1n8g: input ceiling 2,740 images/s per host: 1 CPU rank needs 1,000; enough: 6 of 14 cores do it
+            1n8g: from the disk 1,210 images/s per host at 133 MB/s; enough"#]],
         );
     }
 
@@ -367,15 +379,31 @@ mod tests {
     fn the_disk_is_blamed_where_it_is_the_limit_and_nothing_is_claimed_without_a_pass() {
         let mut record = record();
         record.passes[0] = pass(PageCache::Cold, 14, 2700.0, 4.9);
-        assert!(lines(&record, &demand(6150.0))[1].ends_with("; the cores are the limit, not the disk"));
+        check(
+            &record,
+            &demand(6150.0),
+            &expect![[r#"
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores or images stored at 256 px
+            1n8g: from the disk 2,700 images/s per host at 297 MB/s: 8 GPUs need 6,150, 676 MB/s; the cores are the limit, not the disk"#]],
+        );
         record.passes.truncate(1);
-        assert_eq!(lines(&record, &demand(6150.0)).len(), 1);
+        check(
+            &record,
+            &demand(6150.0),
+            &expect![
+                "1n8g: from the disk 2,700 images/s per host at 297 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that holds the files, or smaller files"
+            ],
+        );
         record.passes[0].hosts[0].from_disk = Some(Bytes(1));
-        assert!(lines(&record, &demand(6150.0))[0].contains("there is no ceiling"));
-        let other = Demand { image_size: 299, ..demand(1.0) };
-        assert_eq!(
-            lines(&record, &other),
-            ["1n8g: trained with images of 299 px, and these have 224: repeat with --image-size 299"]
+        check(
+            &record,
+            &demand(6150.0),
+            &expect!["1n8g: no pass was from memory or from the disk alone, so that there is no ceiling"],
+        );
+        check(
+            &record,
+            &Demand { image_size: 299, ..demand(1.0) },
+            &expect!["1n8g: trained with images of 299 px, and these have 224: repeat with --image-size 299"],
         );
     }
 
@@ -388,14 +416,12 @@ mod tests {
             let other = self::pass(pass.cache, pass.threads, speed, 4.9).hosts.remove(0);
             pass.hosts.push(other);
         }
-        let said = lines(&record, &demand(6150.0));
-        assert!(
-            said[0].starts_with("1n8g: input ceiling 2,000 images/s per host (host b, the lowest): 8 GPUs"),
-            "{said:?}"
-        );
-        assert!(
-            said[1].starts_with("1n8g: from the disk 1,210 images/s per host (host a, the lowest) at 133 MB/s"),
-            "{said:?}"
+        check(
+            &record,
+            &demand(6150.0),
+            &expect![[r#"
+            1n8g: input ceiling 2,000 images/s per host (host b, the lowest): 8 GPUs need 6,150; 30 more cores
+            1n8g: from the disk 1,210 images/s per host (host a, the lowest) at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that holds the files, or smaller files"#]],
         );
     }
 
@@ -408,30 +434,15 @@ mod tests {
             basis: Basis::OneDevice { case: Case { nodes: 1, gpus_per_node: 1 }, trained: ImagesPerSecond(trained) },
             ..demand(833.65 * f64::from(devices))
         };
-        let said = |devices: u32, trained: f64| lines(&record(), &demand(devices, trained)).remove(0);
-        assert_eq!(
-            said(1, 833.65),
-            "1n1g: input ceiling 2,740 images/s per host: 1 GPU needs 834; enough: 5 of 14 cores do it"
-        );
-        assert!(
-            said(2, 1373.55).ends_with("; enough: 9 of 14 cores do it; they trained at 1,374, not for want of images")
-        );
-        assert!(
-            said(4, 2331.91)
-                .ends_with("; they trained at 2,332, less than the input gives: something else held them too")
-        );
-        assert_eq!(
-            said(8, 2908.88),
-            "1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images \
-             stored at 248 px; they trained at \
-             2,909, which is what the input gives: it was the limit"
-        );
-        assert!(
-            said(8, 5000.0).ends_with("; they trained at 5,000, more than this: on other hosts, or with other images")
-        );
-        let why = "1n1g itself trained at 2,700 images/s a device, which is what the input gives (2,740): what a device takes is \
-                   not known; repeat 1n1g with synthetic images";
+        let cases = [(1, 833.65), (2, 1373.55), (4, 2331.91), (8, 2908.88), (8, 5000.0)];
+        let said = cases.map(|(devices, trained)| lines(&record(), &demand(devices, trained)).remove(0));
+        expect![[r#"
+            1n1g: input ceiling 2,740 images/s per host: 1 GPU needs 834; enough: 5 of 14 cores do it
+            1n2g: input ceiling 2,740 images/s per host: 2 GPUs need 1,667 (834 each, as in 1n1g); enough: 9 of 14 cores do it; they trained at 1,374, not for want of images
+            1n4g: input ceiling 2,740 images/s per host: 4 GPUs need 3,335 (834 each, as in 1n1g); 4 more cores or images stored at 360 px; they trained at 2,332, less than the input gives: something else held them too
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 2,909, which is what the input gives: it was the limit
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 5,000, more than this: on other hosts, or with other images"#]].assert_eq(&said.join("\n"));
         let starved = Demand { speed: ImagesPerSecond(21_600.0), ..demand(8, 2900.0) };
-        assert_eq!(verdict(&record(), &starved), Err(why.to_owned()));
+        expect!["1n1g itself trained at 2,700 images/s a device, which is what the input gives (2,740): what a device takes is not known; repeat 1n1g with synthetic images"].assert_eq(&verdict(&record(), &starved).expect_err("unknown"));
     }
 }

@@ -3,8 +3,8 @@
 //! Of runs with synthetic images it is what was measured. Runs that read images may have waited for them: each device is taken
 //! to need what it had where fewest trained, best alone. So it is of DLPerf's logs, whose runs read ImageNet.
 
-use ringmark_core::dimension::units::thousands;
 use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond};
+use ringmark_core::number_text::thousands;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 

@@ -1,14 +1,19 @@
-//! The result file of training: one row for each case.
+//! The result file of training: one row for each case. Writer and parser.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 
-use ringmark_core::benchmark::Profile;
+use anyhow::{Context, ensure};
+use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::warning::Warning;
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model, Phases, Seconds};
+use ringmark_core::file::schema;
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 use schemars::JsonSchema;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::read::analyse::accuracy::{self, Accuracy};
 use crate::read::analyse::case_runs::SecondsOfRun;
@@ -20,7 +25,7 @@ use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::analyse::work_load::{self, WorkCost};
-use crate::read::load::content::RESULT;
+use crate::read::load::content::{RESULT, model_of};
 use crate::read::load::environment::EnvironmentText;
 use crate::read::load::folder::Shortage;
 use crate::read::load::iteration_times::IterationTimes;
@@ -28,7 +33,7 @@ use crate::read::load::run::{self, Run};
 
 /// Version of this file format. Versions 1 and 2 had no kind: they were DLPerf's JSON, cases by name in groups by name, with
 /// our fields in each case. Version 3 called `is_reliable` `is_quotable`, and `reliability_warnings` `objections`.
-pub const SCHEMA: u32 = 4;
+const SCHEMA: u32 = 4;
 
 /// A whole result.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -79,7 +84,7 @@ pub struct JsonRow {
     #[serde(default)]
     threads_per_rank: BTreeSet<u32>,
     /// `null` where there is no record.
-    pub profile: Option<Profile>,
+    pub profile: Option<RunProfile>,
     /// Of all ranks: all images of a run over all its time, the median over runs.
     #[serde(skip_deserializing)]
     images_per_second: Option<ImagesPerSecond>,
@@ -410,4 +415,69 @@ impl From<&CaseLoss> for JsonLoss {
             compute: case.loss.compute.iter().map(of).collect(),
         }
     }
+}
+
+/// What a message calls the file.
+const NAME: &str = "result of ringmark extract";
+
+/// Versions 1 and 2: `{"rn50": {"1n1g": {..}, ..}, ..}`.
+type FirstResultFile = BTreeMap<String, BTreeMap<Case, Map<String, Value>>>;
+
+/// Reads the rows of the JSON of `ringmark extract`, of every version.
+pub fn read_rows(mut input: impl Read) -> anyhow::Result<Vec<JsonRow>> {
+    #[derive(Deserialize)]
+    struct Head {
+        kind: Option<IgnoredAny>,
+    }
+    #[derive(Deserialize)]
+    struct ResultFile {
+        rows: Vec<JsonRow>,
+    }
+    let mut text = Vec::new();
+    input.read_to_end(&mut text).context("cannot be read")?;
+    let head: Head = serde_json::from_slice(&text).with_context(|| format!("not a {NAME}"))?;
+    if head.kind.is_some() {
+        return Ok(schema::read_document::<ResultFile>(&text[..], RESULT, SCHEMA, NAME)?.rows);
+    }
+    let file: FirstResultFile = serde_json::from_slice(&text).with_context(|| format!("not a {NAME}"))?;
+    let cases = file.into_iter().flat_map(|(group, cases)| cases.into_iter().map(move |case| (group.clone(), case)));
+    cases.map(|(group, (case, fields))| first_row(group, case, fields)).collect()
+}
+
+/// A row of version 1 or 2.
+fn first_row(group: String, case: Case, mut fields: Map<String, Value>) -> anyhow::Result<JsonRow> {
+    ensure!(
+        fields.contains_key("dtype"),
+        "{case} has no single runs: this is DLPerf's own result, which holds medians alone: give the folder of its logs"
+    );
+    let schema = fields.get("schema").and_then(Value::as_u64).unwrap_or_default();
+    ensure!(
+        schema <= NEWEST_WITHOUT_KIND,
+        "result format {schema} where this ringmark reads up to {NEWEST_WITHOUT_KIND}: use the ringmark that wrote it"
+    );
+    let model = model_of(&group).with_context(|| format!("no network is called {group}"))?;
+    fields.extend([("model".to_owned(), model.keyword().into()), ("case".to_owned(), case.to_string().into())]);
+    fields.insert("group".to_owned(), group.into());
+    let row = serde_json::from_value(Value::Object(fields));
+    let mut row: JsonRow = row.with_context(|| format!("not a {NAME}"))?;
+    row.settings = renamed(row.settings);
+    row.environment = renamed(row.environment);
+    Ok(row)
+}
+
+/// What version 1 called settings and facts of the environment, with what they are called now.
+const RENAMED: [(&str, &str); 4] = [
+    ("collective", "backend"),
+    ("piece_kb", "chunk_kb"),
+    ("sums by", "all-reduce by"),
+    ("threads of a rank", "threads per rank"),
+];
+
+/// Version of the newest result without a kind.
+const NEWEST_WITHOUT_KIND: u64 = 2;
+
+/// By the names of today.
+fn renamed<T>(old: BTreeMap<String, T>) -> BTreeMap<String, T> {
+    let today = |name: String| RENAMED.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| (*new).to_owned());
+    old.into_iter().map(|(name, value)| (today(name), value)).collect()
 }

@@ -2,9 +2,9 @@
 
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::input::InputRecord;
-use ringmark_core::dimension::{Case, Seconds};
+use ringmark_core::benchmark::{Record, RecordHead};
+use ringmark_core::dimension::Case;
 use ringmark_core::file::run_name::RunName;
-use ringmark_core::host::{Environment, RankPlace};
 use ringmark_core::trace::Timeline;
 
 use crate::read::analyse::cost::Price;
@@ -12,7 +12,7 @@ use crate::read::analyse::figures::Group;
 use crate::read::analyse::score::figures::ScoreTable;
 use crate::read::load::folder::Shortage;
 use crate::read::load::problem::Problem;
-use crate::read::load::run::{Readable, Recorded};
+use crate::read::load::run::Recorded;
 
 /// One folder.
 #[derive(Debug, PartialEq)]
@@ -39,22 +39,6 @@ pub struct ResultFolder {
     pub problems: Vec<Problem>,
 }
 
-/// What every record of a folder contains.
-pub struct RecordHead<'a> {
-    /// Start of the run, seconds since 1970 UTC.
-    pub started: Seconds,
-    /// What rank 0 found.
-    pub environment: &'a Environment,
-    /// Every rank.
-    pub ranks: &'a [RankPlace],
-}
-
-impl<'a, R: Readable> From<&'a Recorded<R>> for RecordHead<'a> {
-    fn from(Recorded { started, environment, ranks, .. }: &'a Recorded<R>) -> RecordHead<'a> {
-        RecordHead { started: *started, environment, ranks }
-    }
-}
-
 impl ResultFolder {
     /// Records of all runs of training.
     pub fn trained(&self) -> impl Iterator<Item = &Recorded> {
@@ -64,15 +48,8 @@ impl ResultFolder {
 
     /// What the records of all benchmarks have in common.
     pub fn heads(&self) -> impl Iterator<Item = RecordHead<'_>> {
-        let scored = self.scoring.iter().flat_map(ScoreTable::recorded).map(RecordHead::from);
-        let bandwidth = self.bandwidth.iter().map(|(_, BandwidthRecord { started, environment, ranks, .. })| {
-            RecordHead { started: *started, environment, ranks }
-        });
-        let input = self.input.iter().map(|InputRecord { started, environment, ranks, .. }| RecordHead {
-            started: *started,
-            environment,
-            ranks,
-        });
-        self.trained().map(RecordHead::from).chain(scored).chain(bandwidth).chain(input)
+        let scored = self.scoring.iter().flat_map(ScoreTable::recorded).map(Recorded::head);
+        let bandwidth = self.bandwidth.iter().map(|(_, record)| record.head());
+        self.trained().map(Recorded::head).chain(scored).chain(bandwidth).chain(self.input.iter().map(Record::head))
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
-use ringmark_core::benchmark::kv_store::{KvStore, KvStoreConfig};
+use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::measured_and_warmup;
-use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind};
+use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind, KvStore};
 use ringmark_core::line::other_tool::tool::Tool;
+use ringmark_core::number_text::count;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::grouping::Conditions;
@@ -52,7 +53,7 @@ pub fn title(group: &Group) -> Vec<String> {
                 }
                 KvStoreConfig { kv_store, servers: None, .. } => Some(format!("kv-store {kv_store}")),
                 KvStoreConfig { kv_store, servers: Some(servers), .. } => {
-                    Some(format!("kv-store {kv_store} with {servers} server{}", if servers == 1 { "" } else { "s" }))
+                    Some(format!("kv-store {kv_store} with {}", count(servers, "server")))
                 }
             };
             let options = format!(

@@ -2,14 +2,14 @@
 //! plain matrix products in the same runs, and of the peak that its maker publishes. The last is model FLOPs utilization
 //! (MFU; PaLM, Chowdhery et al., 2022, appendix B). Pure.
 
-use ringmark_core::dimension::model_facts::PASSES_OF_TRAINING;
-use ringmark_core::dimension::{ImagesPerSecond, Model, TeraflopsPerSecond};
+use ringmark_core::dimension::{ImagesPerSecond, Model, PASSES_OF_TRAINING, TeraflopsPerSecond};
+use ringmark_core::number_text::percent;
 use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::read::analyse::figures::{Group, TrainedCase};
-use crate::read::load::every_record::DeviceRates;
+use crate::read::load::record::DeviceRates;
 
 /// Of all ranks of a case. ResNet50-v1b has 4.089 GMAC forward, 24.5 GFLOP an image trained: 100 images/s are 2.45 TFLOP/s,
 /// and where two ranks do 1.5 TFLOP/s of matrix products each, 82 % of these.
@@ -53,7 +53,7 @@ impl Utilisation {
 
     /// `38.5 % of the matrix-product rate`, or of the published peak where there is one.
     pub fn share_text(&self) -> Option<String> {
-        let text = |share: f64, of: &str| format!("{:.1} % of {of}", 100.0 * share);
+        let text = |share: f64, of: &str| format!("{} of {of}", percent(share));
         let of_peak = self.share_of_published_peak.map(|share| text(share, "the published peak"));
         of_peak.or(self.share_of_matrix_product.map(|share| text(share, "the matrix-product rate")))
     }

@@ -102,8 +102,7 @@ fn read_case(path: &Path, case: Case, operation: Operation) -> anyhow::Result<Ba
 mod tests {
     use super::*;
     use ringmark_core::benchmark::bandwidth::config::BandwidthConfig;
-    use ringmark_core::dimension::device::DeviceKind;
-    use ringmark_core::dimension::units::Seconds;
+    use ringmark_core::dimension::{DeviceKind, Seconds};
     use ringmark_core::host::environment::{Environment, RankPlace};
 
     fn write(root: &Path, case: &str, ranks: u32, failure: Option<&str>) {

@@ -6,6 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ringmark_core::dimension::{Bytes, Seconds};
 use ringmark_core::host::{Environment, RankPlace};
+use ringmark_core::number_text::gigabytes;
 
 /// Every word that was seen, by the name of what it says; a variable has its own name.
 pub type EnvironmentText = BTreeMap<String, BTreeSet<String>>;
@@ -46,7 +47,7 @@ pub fn add_environment(all: &mut EnvironmentText, environment: &Environment) {
         ("system", &environment.system),
         ("processor", &environment.processor),
         ("cores", &environment.cores.to_string()),
-        ("memory", &format!("{:.1} GB", environment.memory.0 as f64 / 1e9)),
+        ("memory", &gigabytes(environment.memory)),
         ("topology", &environment.topology.join(" | ")),
     ] {
         add(all, name, word);

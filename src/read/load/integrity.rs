@@ -74,7 +74,7 @@ impl Outputs {
                 let [old, new] = [&stored, text].map(|text| serde_json::from_str::<Value>(text).unwrap_or_default());
                 hashes = old.get(HASHES).cloned();
                 let is_same = new.is_object() && is_within(&old, &new);
-                (!is_same).then(|| "its figures are not those of these runs")
+                (!is_same).then_some("its figures are not those of these runs")
             } else {
                 let hash = hashes.as_ref().and_then(|hashes| hashes.get(&name));
                 let is_changed = hash.is_some_and(|hash| *hash != sha256::of_text(&stored));

@@ -5,7 +5,7 @@
 //! | [`content`] | which benchmark's file a file is |
 //! | [`folder`] | which files are runs, and which were taken for something else |
 //! | [`log`] | one log, line by line |
-//! | [`every_record`] | what is asked of the record of a run, whatever was measured |
+//! | [`record`] | the record beside a log, whatever was measured |
 //! | [`run`] | one run, from its log and the record beside it, and whether it counts |
 //! | [`training`] | figures of a run of training |
 //! | [`scoring`] | figures of a run of scoring |
@@ -22,7 +22,6 @@
 pub mod bandwidth;
 pub mod content;
 pub mod environment;
-pub mod every_record;
 pub mod folder;
 pub mod formats;
 pub mod input;
@@ -30,6 +29,7 @@ pub mod integrity;
 pub mod iteration_times;
 pub mod log;
 pub mod problem;
+pub mod record;
 pub mod run;
 pub mod scoring;
 pub mod sweep_run;

@@ -26,6 +26,11 @@ impl Problem {
         Problem { path: path.into(), line: None, what: what.into() }
     }
 
+    /// Why a whole file cannot be used.
+    pub fn from_error(path: impl Into<PathBuf>, error: &anyhow::Error) -> Problem {
+        Problem::in_file(path, format!("{error:#}"))
+    }
+
     /// What is said of the log at `path`.
     pub fn in_log(path: impl Into<PathBuf>, Remark { line, what }: Remark) -> Problem {
         Problem { path: path.into(), line, what }

@@ -6,17 +6,17 @@ use std::path::Path;
 
 use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
 use ringmark_core::benchmark::warning::Warning;
-use ringmark_core::benchmark::{Profile, SweepRecord};
+use ringmark_core::benchmark::{RecordHead, RunProfile, SweepRecord};
 use ringmark_core::dimension::{Bytes, DeviceKind, ImagesPerSecond, Seconds};
 use ringmark_core::host::{Environment, HostUse, RankPlace};
 use ringmark_core::line::log::Log;
 use ringmark_core::validity::ForeignLoad;
 
 use crate::read::load::environment::{self, EnvironmentText};
-use crate::read::load::every_record::{self, DeviceRates};
 use crate::read::load::folder::FoundRun;
 use crate::read::load::log;
 use crate::read::load::problem::Problem;
+use crate::read::load::record::{self, DeviceRates};
 
 /// A record whose runs have figures.
 pub trait Readable: SweepRecord<Config: Clone + Debug + PartialEq> + Clone + Debug + PartialEq {
@@ -33,9 +33,6 @@ pub trait Readable: SweepRecord<Config: Clone + Debug + PartialEq> + Clone + Deb
 
     /// Adds what only this record contains to a description.
     fn add_facts(_facts: &Self::Facts, _all: &mut EnvironmentText) {}
-
-    /// Returns when the run started, in seconds since 1970 UTC.
-    fn started(&self) -> Seconds;
 
     /// Computes the figures of a run that did not fail, or says why it does not count.
     fn measure(
@@ -80,7 +77,7 @@ pub struct RecordedConditions<C = TrainConfig> {
     /// Kind of every rank's device.
     pub device: DeviceKind,
     /// How the run was meant.
-    pub profile: Profile,
+    pub profile: RunProfile,
     /// What was asked; what may differ is at its default.
     pub config: C,
 }
@@ -108,7 +105,7 @@ pub struct Measured<R: Readable = RunRecord> {
 impl<R: Readable> Run<R> {
     /// Reads the run at `root`/`found.log`; `warmup` overrides what the record (or else DLPerf) says.
     pub fn read(root: &Path, found: &FoundRun, warmup: Option<u32>) -> Run<R> {
-        Run::judge(found, log::read(root, &found.log), every_record::beside(root, &found.log), warmup)
+        Run::judge(found, log::read(root, &found.log), record::beside(root, &found.log), warmup)
     }
 
     /// Judges a run by its log and its record; `Ok(None)` if there is no record.
@@ -135,7 +132,7 @@ impl<R: Readable> Run<R> {
 
 impl<R: Readable> Recorded<R> {
     fn new(record: &R, warmup: Option<u32>) -> Recorded<R> {
-        let (ranks, environment) = (record.ranks(), record.environment());
+        let RecordHead { started, environment, ranks } = record.head();
         Recorded {
             conditions: RecordedConditions {
                 device: ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device),
@@ -143,16 +140,21 @@ impl<R: Readable> Recorded<R> {
                 config: record.shared_config(warmup),
             },
             ranks: ranks.to_vec(),
-            software: every_record::software(environment),
+            software: record::software(environment),
             environment: environment.clone(),
-            started: record.started(),
+            started,
             facts: record.facts(),
         }
     }
 
+    /// Returns the fields that the records of all benchmarks contain.
+    pub fn head(&self) -> RecordHead<'_> {
+        RecordHead { started: self.started, environment: &self.environment, ranks: &self.ranks }
+    }
+
     /// Returns the names of the devices of all ranks.
     pub fn device_names(&self) -> BTreeSet<String> {
-        self.ranks.iter().map(|rank| rank.device_name.clone()).collect()
+        record::device_names(&self.ranks)
     }
 }
 

@@ -1,16 +1,17 @@
 //! Runs of scoring.
 
+use anyhow::Context;
 use ringmark_core::benchmark::SweepRecord;
 use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
-use ringmark_core::dimension::{DeviceChoice, Model, Seconds};
+use ringmark_core::dimension::{DeviceChoice, Model};
 use ringmark_core::line::log::Log;
 use ringmark_core::trace::TraceConfig;
 use ringmark_core::validity;
 use ringmark_core::validity::observed::Observed;
 
-use crate::read::load::every_record::{self, DeviceRates};
 use crate::read::load::folder::FoundRun;
 use crate::read::load::problem::Problem;
+use crate::read::load::record::{self, DeviceRates};
 use crate::read::load::run::{Measured, Readable, RecordedConditions};
 
 /// Conditions that the runs of one table share. The axes of a table (network, precision, batch size) are at their defaults.
@@ -23,10 +24,16 @@ impl ScoreConditions {
     }
 }
 
+/// Times of a run of scoring.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PassTimes {
+    /// All passes of all ranks, in seconds.
+    pub seconds: Vec<f64>,
+}
+
 impl Readable for ScoreRecord {
     type Facts = ();
-    /// Times of all passes of all ranks, in seconds.
-    type Figures = Vec<f64>;
+    type Figures = PassTimes;
 
     fn shared_config(&self, _: Option<u32>) -> ScoreConfig {
         let ScoreConfig { model, dtype, batch_size, seed, .. } = ScoreConfig::default();
@@ -46,10 +53,6 @@ impl Readable for ScoreRecord {
 
     fn facts(&self) {}
 
-    fn started(&self) -> Seconds {
-        self.started
-    }
-
     /// The log only tells whether the run failed: all times are in the record.
     fn measure(
         found: &FoundRun,
@@ -59,22 +62,22 @@ impl Readable for ScoreRecord {
     ) -> Result<Measured<ScoreRecord>, Problem> {
         let missing = "no record beside the log, and without one nothing counts: repeat the run";
         let record = record.ok_or_else(|| Problem::in_file(&found.log, missing))?;
-        figures(found, &record).map_err(|what| Problem::in_file(found.log.with_extension("jsonl"), what))
+        figures(found, &record).map_err(|error| Problem::from_error(found.log.with_extension("jsonl"), &error))
     }
 }
 
-fn figures(found: &FoundRun, record: &ScoreRecord) -> Result<Measured<ScoreRecord>, String> {
+fn figures(found: &FoundRun, record: &ScoreRecord) -> anyhow::Result<Measured<ScoreRecord>> {
     record.check(&found.name)?;
-    let speed = record.speed().ok_or("no timed pass, or all of them of 0 s: repeat the run")?;
-    every_record::check_speed(speed)?;
+    let speed = record.speed().context("no timed pass, or all of them of 0 s: repeat the run")?;
+    record::check_speed(speed)?;
     let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations);
     Ok(Measured {
         speed,
-        peak_memory: every_record::peak_memory(&record.peak_memory),
+        peak_memory: record::peak_memory(&record.peak_memory),
         device_rates: DeviceRates::new(&record.ranks, &record.matrix_product, record.config.dtype),
         host_use: record.host_use.clone(),
         foreign_load: validity::foreign_load(&seen),
         warnings: validity::host_warnings(&seen),
-        figures: record.seconds.iter().flatten().map(|pass| pass.0).collect(),
+        figures: PassTimes { seconds: record.seconds.iter().flatten().map(|pass| pass.0).collect() },
     })
 }

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ringmark_core::benchmark::SweepRecord;
+use ringmark_core::benchmark::{AUTO_BATCH_SIZE, SweepRecord};
 use ringmark_core::dimension::{KvStore, Seconds};
 use ringmark_core::file::run_name::{self, RunName};
 use ringmark_core::manifest::RanOn;
-use ringmark_core::options::option_table::{self, AUTO_BATCH_SIZE, Unlike};
+use ringmark_core::options::option_table::{self, Unlike};
 
-use crate::read::load::every_record;
+use crate::read::load::record;
 
 /// The options that the sweep itself sets in a baseline.
 const SET_IN_BASELINES: [&str; 6] =
@@ -50,8 +50,8 @@ pub struct SweepRun {
 impl SweepRun {
     /// The run of this name below `root`; `None` where its record says nothing. `asked` are the options of the sweep.
     pub fn read<R: SweepRecord>(root: &Path, name: RunName, asked: &BTreeMap<String, String>) -> Option<SweepRun> {
-        let record: R = every_record::beside(root, &name.log(Path::new(""))).ok().flatten()?;
-        let settings = option_table::settings(record.config());
+        let record: R = record::beside(root, &name.log(Path::new(""))).ok().flatten()?;
+        let (head, settings) = (record.head(), option_table::settings(record.config()));
         let kv_store =
             settings.iter().find(|(option, _)| *option == "kv-store").and_then(|(_, text)| text.parse().ok());
         let has_servers = kv_store.is_some_and(KvStore::has_servers);
@@ -68,7 +68,7 @@ impl SweepRun {
         Some(SweepRun {
             name,
             period: record.period(),
-            ran_on: RanOn::of(record.environment(), record.ranks()),
+            ran_on: RanOn::of(head.environment, head.ranks),
             unlike,
             attempts_before: (1..).take_while(is_kept).last().unwrap_or_default(),
         })

@@ -1,5 +1,6 @@
 //! Runs of training.
 
+use anyhow::{bail, ensure};
 use ringmark_core::benchmark::SweepRecord;
 use ringmark_core::benchmark::kv_store::KvStoreUse;
 use ringmark_core::benchmark::train::{EpochEnd, RunHeader, RunRecord, TrainConfig};
@@ -14,10 +15,10 @@ use ringmark_core::validity;
 use ringmark_core::validity::observed::Observed;
 
 use crate::read::load::environment::{self, EnvironmentText};
-use crate::read::load::every_record::{self, DeviceRates};
 use crate::read::load::folder::FoundRun;
 use crate::read::load::iteration_times::{IterationTimes, RankTimes, rank_times, steps};
 use crate::read::load::problem::Problem;
+use crate::read::load::record::{self, DeviceRates};
 use crate::read::load::run::{Measured, Readable};
 
 /// What only records of training contain.
@@ -125,112 +126,101 @@ impl Readable for RunRecord {
         environment::add_nccl(all, &facts.nccl);
     }
 
-    fn started(&self) -> Seconds {
-        self.header.started
-    }
-
+    /// Decides whether a run counts, the most important reason first, and computes its figures.
     fn measure(
         found: &FoundRun,
         log: Log,
         record: Option<RunRecord>,
         warmup: Option<u32>,
     ) -> Result<Measured<RunRecord>, Problem> {
-        measure(found, log, record, warmup)
-    }
-}
-
-/// Decides whether a run counts, the most important reason first, and computes its figures.
-fn measure(
-    found: &FoundRun,
-    log: Log,
-    record: Option<RunRecord>,
-    warmup: Option<u32>,
-) -> Result<Measured<RunRecord>, Problem> {
-    let record_path = found.log.with_extension("jsonl");
-    if let Some(record) = &record {
-        check_record(&found.name, record).map_err(|what| Problem::in_file(&record_path, what))?;
-    }
-    if let Some(remark) = log.damage {
-        return Err(Problem::in_log(&found.log, remark));
-    }
-    let timed = log.speeds.len();
-    if let Some(asked) = record.as_ref().map(|record| record.header.config.iterations)
-        && (timed != asked as usize || log.windows.is_some())
-    {
-        let lines = if log.windows.is_some() { 0 } else { timed };
-        let what = format!("{lines} iteration lines of {asked}: the log was cut off or edited, repeat the run");
-        return Err(Problem::in_file(&found.log, what));
-    }
-    let warmup = match &log.windows {
-        None => Ok(warmup_of(record.as_ref().map(|record| &record.header), warmup) as usize),
-        Some(windows) => check_windows(&found.name, windows).and_then(|()| windows_of_warmup(windows, warmup)),
-    };
-    let warmup = warmup.map_err(|what| Problem::in_file(&found.log, what))?;
-    if timed <= warmup {
-        let what = format!(
-            "{timed} {}, all of them warm-up ({warmup}): repeat the run with more, or give a smaller --warmup",
-            unit(log.windows.is_some())
-        );
-        return Err(Problem::in_file(&found.log, what));
-    }
-    let images = f64::from(found.name.batch_size) * f64::from(found.name.case.ranks());
-    let (of_rates, over_time) = (mean(&log.speeds[warmup..]), harmonic_mean(&log.speeds[warmup..]));
-    let measured = || {
-        let (ranks, steps) = match &record {
-            Some(RunRecord { header, iterations, .. }) => (
-                rank_times(&header.ranks, &header.images(), &iterations[warmup..]),
-                steps(header.ranks.len(), iterations),
-            ),
-            None if log.windows.is_some() => (Vec::new(), Vec::new()),
-            None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
+        let record_path = found.log.with_extension("jsonl");
+        if let Some(record) = &record {
+            check_record(&found.name, record).map_err(|error| Problem::from_error(&record_path, &error))?;
+        }
+        if let Some(remark) = log.damage {
+            return Err(Problem::in_log(&found.log, remark));
+        }
+        let timed = log.speeds.len();
+        if let Some(asked) = record.as_ref().map(|record| record.header.config.iterations)
+            && (timed != asked as usize || log.windows.is_some())
+        {
+            let lines = if log.windows.is_some() { 0 } else { timed };
+            let what = format!("{lines} iteration lines of {asked}: the log was cut off or edited, repeat the run");
+            return Err(Problem::in_file(&found.log, what));
+        }
+        let warmup = match &log.windows {
+            None => Ok(warmup_of(record.as_ref().map(|record| &record.header), warmup) as usize),
+            Some(windows) => check_windows(&found.name, windows).and_then(|()| windows_of_warmup(windows, warmup)),
         };
-        let times = IterationTimes::of_ranks(&ranks);
-        let end = record.as_ref().and_then(|record| record.end.as_ref());
-        Some(Measured::<RunRecord> {
-            speed: match &record {
-                Some(record) => record.speed(warmup)?,
-                None => ImagesPerSecond(over_time?),
-            },
-            peak_memory: end.and_then(|end| every_record::peak_memory(&end.peak_memory)),
-            device_rates: record.as_ref().zip(end).map_or_else(DeviceRates::default, |(record, end)| {
-                DeviceRates::new(&record.header.ranks, &end.matrix_product, found.name.dtype)
-            }),
-            host_use: end.map(|end| end.host_use.clone()).unwrap_or_default(),
-            foreign_load: record.as_ref().and_then(|record| validity::foreign_load(&Observed::of_training(record)?)),
-            warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
-            figures: TrainingFigures {
-                timed,
-                warmup,
-                windows: log.windows,
-                dlperf_speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
-                    true => alone(&ranks, &steps, warmup)?,
-                    false => of_rates?,
-                })),
-                times,
-                steps,
-                ranks,
-                last_loss: match &record {
-                    Some(record) => record.header.joined_loss(&record.iterations.last()?.loss),
-                    None => log.last_loss,
+        let warmup = warmup.map_err(|error| Problem::from_error(&found.log, &error))?;
+        if timed <= warmup {
+            let what = format!(
+                "{timed} {}, all of them warm-up ({warmup}): repeat the run with more, or give a smaller --warmup",
+                unit(log.windows.is_some())
+            );
+            return Err(Problem::in_file(&found.log, what));
+        }
+        let images = f64::from(found.name.batch_size) * f64::from(found.name.case.ranks());
+        let (of_rates, over_time) = (mean(&log.speeds[warmup..]), harmonic_mean(&log.speeds[warmup..]));
+        let measured = || {
+            let (ranks, steps) = match &record {
+                Some(RunRecord { header, iterations, .. }) => (
+                    rank_times(&header.ranks, &header.images(), &iterations[warmup..]),
+                    steps(header.ranks.len(), iterations),
+                ),
+                None if log.windows.is_some() => (Vec::new(), Vec::new()),
+                None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
+            };
+            let times = IterationTimes::of_ranks(&ranks);
+            let end = record.as_ref().and_then(|record| record.end.as_ref());
+            Some(Measured::<RunRecord> {
+                speed: match &record {
+                    Some(record) => record.speed(warmup)?,
+                    None => ImagesPerSecond(over_time?),
                 },
-                losses: match &record {
-                    Some(RunRecord { header, iterations, end: Some(end) }) if end.input.is_some() => {
-                        iterations.iter().filter_map(|iteration| header.joined_loss(&iteration.loss)).collect()
-                    }
-                    _ => Vec::new(),
+                peak_memory: end.and_then(|end| record::peak_memory(&end.peak_memory)),
+                device_rates: record.as_ref().zip(end).map_or_else(DeviceRates::default, |(record, end)| {
+                    DeviceRates::new(&record.header.ranks, &end.matrix_product, found.name.dtype)
+                }),
+                host_use: end.map(|end| end.host_use.clone()).unwrap_or_default(),
+                foreign_load: record
+                    .as_ref()
+                    .and_then(|record| validity::foreign_load(&Observed::of_training(record)?)),
+                warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
+                figures: TrainingFigures {
+                    timed,
+                    warmup,
+                    windows: log.windows,
+                    dlperf_speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
+                        true => alone(&ranks, &steps, warmup)?,
+                        false => of_rates?,
+                    })),
+                    times,
+                    steps,
+                    ranks,
+                    last_loss: match &record {
+                        Some(record) => record.header.joined_loss(&record.iterations.last()?.loss),
+                        None => log.last_loss,
+                    },
+                    losses: match &record {
+                        Some(RunRecord { header, iterations, end: Some(end) }) if end.input.is_some() => {
+                            iterations.iter().filter_map(|iteration| header.joined_loss(&iteration.loss)).collect()
+                        }
+                        _ => Vec::new(),
+                    },
+                    skipped_steps: end.map(|end| end.skipped_steps),
+                    epochs: end.map(|end| end.epochs.clone()).unwrap_or_default(),
                 },
-                skipped_steps: end.map(|end| end.skipped_steps),
-                epochs: end.map(|end| end.epochs.clone()).unwrap_or_default(),
-            },
-        })
-    };
-    let measured = measured().filter(|measured| measured.speed.0.is_finite());
-    let measured = measured
-        .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))?;
-    for speed in [measured.speed, measured.figures.dlperf_speed] {
-        every_record::check_speed(speed).map_err(|what| Problem::in_file(&found.log, what))?;
+            })
+        };
+        let measured = measured().filter(|measured| measured.speed.0.is_finite());
+        let measured = measured
+            .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))?;
+        for speed in [measured.speed, measured.figures.dlperf_speed] {
+            record::check_speed(speed).map_err(|error| Problem::from_error(&found.log, &error))?;
+        }
+        Ok(measured)
     }
-    Ok(measured)
 }
 
 /// Mean of rates of ranks that do not wait for each other: the sum of their own, where a log counts on rank 0 alone.
@@ -252,53 +242,52 @@ pub fn unit(is_windows: bool) -> &'static str {
 }
 
 /// Why rates of windows are not those of the case and batch size that the log's name says.
-fn check_windows(name: &RunName, windows: &Windows) -> Result<(), String> {
+fn check_windows(name: &RunName, windows: &Windows) -> anyhow::Result<()> {
     let Windows { tool, ranks, batch_size, .. } = *windows;
     let case = name.case;
     if let Some(own) = batch_size.filter(|own| *own != name.batch_size) {
         let named = name.batch_size;
-        return Err(format!("{}, batch size {own}, and its name says {named}: rename the log", tool.title()));
+        bail!("{}, batch size {own}, and its name says {named}: rename the log", tool.title());
     }
     match (tool, ranks) {
         (_, ranks) if ranks == case.ranks() => Ok(()),
-        (Tool::Speedometer, processes) => Err(format!(
+        (Tool::Speedometer, processes) => bail!(
             "{} prints the rate of its own process by the batch size that its script gives it, and {processes} of the {} \
              ranks of {case} printed: whether that counts the images of all ranks the log does not say, let every rank \
              print its own",
             tool.title(),
             case.ranks()
-        )),
-        _ => Err(format!("{} on {ranks} ranks, and its name says {case}: move the log", tool.title())),
+        ),
+        _ => bail!("{} on {ranks} ranks, and its name says {case}: move the log", tool.title()),
     }
 }
 
 /// First windows to leave out: those that hold an iteration of the warm-up. A tool that runs its own has none of it in them,
 /// and does not say how many iterations they have.
-fn windows_of_warmup(windows: &Windows, typed: Option<u32>) -> Result<usize, String> {
+fn windows_of_warmup(windows: &Windows, typed: Option<u32>) -> anyhow::Result<usize> {
     match (windows.iterations, typed) {
         (Some(each), typed) => Ok(warmup_of(None, typed).div_ceil(each.max(1)) as usize),
         (None, None | Some(0)) => Ok(0),
-        (None, Some(_)) => Err(format!(
+        (None, Some(_)) => bail!(
             "{} has left its own warm-up out of these rates, and they do not say of how many iterations they are: leave \
              --warmup out",
             windows.tool.title()
-        )),
+        ),
     }
 }
 
 /// Why a record's run may not be counted.
-fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
+fn check_record(name: &RunName, record: &RunRecord) -> anyhow::Result<()> {
     record.check(name)?;
     let wanted = record.header.config.iterations;
-    if record.iterations.len() != wanted as usize {
-        return Err(format!("{} iterations of {wanted}: repeat the run", record.iterations.len()));
-    }
+    let iterations = record.iterations.len();
+    ensure!(iterations == wanted as usize, "{iterations} iterations of {wanted}: repeat the run");
     for iteration in &record.iterations {
         if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
-            return Err(format!(
+            bail!(
                 "the loss of rank {rank} is not finite in iteration {}: repeat the run, with a smaller --lr if it stays so",
                 iteration.iteration
-            ));
+            );
         }
     }
     Ok(())

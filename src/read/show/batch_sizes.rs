@@ -1,8 +1,9 @@
 //! Lines by batch size as the cells of a table: a column a batch size, and for each line a row of images/s, with the spread
 //! and the memory below it. For terminals, Markdown and pages alike.
 
-use ringmark_core::dimension::units::four_digits;
 use std::collections::BTreeSet;
+
+use ringmark_core::number_text::four_digits;
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
 use crate::read::load::folder::Shortage;

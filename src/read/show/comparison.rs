@@ -1,6 +1,6 @@
 //! A comparison of two results as text.
 
-use ringmark_core::dimension::units::four_digits;
+use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::comparison::{POWER, Verdict, for_all};
 
 use crate::read::analyse::comparison::side::{ConditionDifference, SideKind};

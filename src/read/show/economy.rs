@@ -1,11 +1,12 @@
 //! Table of power, energy and cost.
 
+use ringmark_core::number_text::three_digits;
+
 use crate::read::analyse::cost::{Cost, Price};
 use crate::read::analyse::energy::{self, Energy};
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::show::numbers::{marked, percent};
 use crate::read::show::table::Table;
-use ringmark_core::dimension::units::three_digits;
 
 /// Title of the table.
 pub const TITLE: &str = "Power, and an epoch of ImageNet (1,281,167 images)";

@@ -1,7 +1,9 @@
 //! Formats of numbers and marks of unreliable ones.
 
-use ringmark_core::dimension::units::three_digits;
+pub use ringmark_core::number_text::count;
+
 use ringmark_core::dimension::{Seconds, TeraflopsPerSecond};
+use ringmark_core::number_text::three_digits;
 
 /// Follows the figure of runs with warnings.
 pub const MARK: &str = "!";
@@ -36,11 +38,6 @@ pub fn milliseconds(time: Seconds) -> String {
     three_digits(time.0 * 1e3)
 }
 
-/// `1 run`, `3 runs`.
-pub fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
 /// `a`, `a and b`, `a, b and c`.
 pub fn list(items: &[String]) -> String {
     match items {
@@ -56,7 +53,7 @@ mod tests {
 
     #[test]
     fn numbers_and_lists_read_as_a_sentence() {
-        assert_eq!([count(1, "run"), count(0, "run")], ["1 run", "0 runs"]);
+        assert_eq!([count(1_usize, "run"), count(0_usize, "run")], ["1 run", "0 runs"]);
         assert_eq!(list(&["a".to_owned(), "b".to_owned(), "c".to_owned()]), "a, b and c");
     }
 }

@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_core::dimension::{BackendName, Operation};
+use ringmark_core::benchmark::exchange::ExchangeConfig;
+use ringmark_core::dimension::{BackendName, Operation, Wire};
 use tch::Tensor;
 
 use crate::exchange::backend::{Backend, select};

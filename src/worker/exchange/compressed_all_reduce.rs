@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use anyhow::{Result, bail};
-use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_core::dimension::{BackendName, Bytes, Operation};
+use ringmark_core::benchmark::exchange::ExchangeConfig;
+use ringmark_core::dimension::{BackendName, Bytes, Operation, Wire};
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::backend::{Backend, select};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
-use ringmark_core::benchmark::exchange::Wire;
+use ringmark_core::dimension::Wire;
 use ringmark_core::host::memory;
 use tch::{Device, Tensor};
 

@@ -20,9 +20,9 @@ pub mod request;
 pub mod strategy;
 
 use anyhow::Result;
-use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_core::benchmark::exchange::ExchangeConfig;
 use ringmark_core::benchmark::kv_store::KvStoreUse;
-use ringmark_core::dimension::BackendName;
+use ringmark_core::dimension::{BackendName, Wire};
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;

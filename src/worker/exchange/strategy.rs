@@ -1,7 +1,7 @@
 //! Which strategy exchanges: what was asked for.
 
 use anyhow::Result;
-use ringmark_core::benchmark::kv_store::KvStore;
+use ringmark_core::dimension::KvStore;
 
 use crate::exchange::all_reduce::AllReduce;
 use crate::exchange::kv_store::client::ServerClient;

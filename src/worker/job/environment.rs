@@ -1,7 +1,7 @@
 //! What a record says of the ranks and of rank 0's machine: places, libraries, devices, topology and variables.
 
 use anyhow::Result;
-use ringmark_core::benchmark::{Profile, RunLabel};
+use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::DeviceKind;
 use ringmark_core::host::environment::plain_lines;
 use ringmark_core::host::{Environment, RankPlace};
@@ -64,7 +64,7 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
 pub fn title_lines(environment: &Environment, title: &str, label: RunLabel) -> Vec<String> {
     let RunLabel { case, run, profile } = label;
     let mut lines = vec![format!("ringmark {} {title} {case} run {run}", environment.ringmark_version)];
-    if profile == Profile::Quick {
+    if profile == RunProfile::Quick {
         lines.push("quick profile: a first look, not a result to quote".to_owned());
     }
     lines

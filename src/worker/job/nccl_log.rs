@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use ringmark_core::number_text::count;
+
 /// By NCCL's numbers, the same from 2.14 to 2.28; spelled as `NCCL_ALGO` and `NCCL_PROTO` take them.
 const ALGORITHMS: [&str; 7] = ["Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"];
 const PROTOCOLS: [&str; 3] = ["LL", "LL128", "Simple"];
@@ -112,7 +114,7 @@ fn interfaces(list: &str) -> impl Iterator<Item = &str> {
 impl NcclUse {
     /// For people, a fact a line; empty where nothing was logged.
     pub fn lines(&self) -> Vec<String> {
-        let counted = |number: u32| format!("{number} channel{}", if number == 1 { "" } else { "s" });
+        let counted = |number: u32| count(number, "channel");
         let choice = |Choice { collective, bytes, algorithm, protocol, channels }: &Choice| {
             let collective = collective.as_deref().unwrap_or("collective");
             let channels = channels.map(|number| format!(", {}", counted(number))).unwrap_or_default();

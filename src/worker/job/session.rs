@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ringmark_core::benchmark::exchange::NcclAlgorithm;
-use ringmark_core::benchmark::{Profile, RunLabel};
+use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::{Bytes, Case, DeviceChoice, DeviceKind};
 use ringmark_core::file::whole_file;
 use ringmark_core::host::{Environment, LauncherAddress, RankPlace};
@@ -73,7 +73,7 @@ pub struct AskedLabel {
     /// Number of the run in its case, from 1.
     pub run: u32,
     /// How it is meant.
-    pub profile: Profile,
+    pub profile: RunProfile,
 }
 
 /// One rank's environment while its benchmark runs.

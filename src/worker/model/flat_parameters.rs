@@ -92,8 +92,7 @@ mod tests {
 
     use super::*;
     use crate::data::batch::in_layout;
-    use ringmark_core::dimension::model::Model;
-    use ringmark_core::dimension::model_facts::Source;
+    use ringmark_core::dimension::{Model, Source};
 
     use crate::model::network::Network;
     use crate::model::networks;

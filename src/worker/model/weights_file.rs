@@ -131,7 +131,7 @@ fn is_pickle(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use ringmark_core::dimension::model_facts::Source;
+    use ringmark_core::dimension::Source;
 
     use super::*;
 

@@ -224,7 +224,7 @@ pub struct ArraySize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmark::exchange::Wire;
+    use crate::dimension::Wire;
 
     fn sizes(begin: u64, end: u64, growth: Growth) -> BandwidthConfig {
         let messages = Messages::Sizes { begin: Bytes(begin), end: Bytes(end), growth };

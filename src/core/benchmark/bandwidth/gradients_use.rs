@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::bandwidth::nullable;
 use crate::benchmark::compression::CompressionUse;
-use crate::benchmark::kv_store::{KvStore, KvStoreUse, ServerUse};
-use crate::dimension::Bytes;
+use crate::benchmark::kv_store::{KvStoreUse, ServerUse};
+use crate::dimension::{Bytes, KvStore};
 
 /// Of one kv-store.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]

@@ -238,7 +238,7 @@ fn scientific(value: f64, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dimension::operation::{Operation, Reduction};
+    use crate::dimension::{Operation, Reduction};
 
     fn timing(seconds: &[&[f64]], wrong: Option<u64>, error: &[f64]) -> Timing {
         let rank = |times: &&[f64]| times.iter().copied().map(Seconds).collect();

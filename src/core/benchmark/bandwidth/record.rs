@@ -6,13 +6,12 @@ use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::Record;
 use crate::benchmark::bandwidth::config::BandwidthConfig;
 use crate::benchmark::bandwidth::gradients_use::GradientsUse;
 use crate::benchmark::bandwidth::nullable;
-use crate::benchmark::exchange::Wire;
 use crate::benchmark::warning::Warning;
-use crate::dimension::{BackendName, Bytes, GigabytesPerSecond, Seconds};
+use crate::benchmark::{Record, RecordHead};
+use crate::dimension::{BackendName, Bytes, GigabytesPerSecond, Seconds, Wire};
 use crate::file::schema;
 use crate::host::{Environment, HostUse, RankPlace, RankUse};
 use crate::keyword_enum;
@@ -226,12 +225,8 @@ impl Record for BandwidthRecord {
         Ok(record)
     }
 
-    fn environment(&self) -> &Environment {
-        &self.environment
-    }
-
-    fn ranks(&self) -> &[RankPlace] {
-        &self.ranks
+    fn head(&self) -> RecordHead<'_> {
+        RecordHead { started: self.started, environment: &self.environment, ranks: &self.ranks }
     }
 
     fn failure(&self) -> Option<String> {

@@ -7,8 +7,7 @@ use anyhow::ensure;
 use crate::benchmark::bandwidth::config::{BandwidthConfig, OptimizerChoice};
 use crate::benchmark::bandwidth::messages::{Growth, MAXIMUM_SIZES, Messages};
 use crate::benchmark::exchange::BackendChoice;
-use crate::benchmark::kv_store::KvStore;
-use crate::dimension::{Bytes, Dtype, Model, Operation, Reduction};
+use crate::dimension::{Bytes, Dtype, KvStore, Model, Operation, Reduction};
 use crate::options::option_table::check_ranges;
 
 /// Message sizes in bytes.
@@ -116,29 +115,18 @@ impl BandwidthConfig {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use expect_test::expect;
 
     use super::*;
     use crate::benchmark::compression::GradientCompression;
-    use crate::benchmark::kv_store::{KeyPlacement, KvStoreConfig};
-    use crate::options::option_table::{Worker, set};
-
-    #[derive(Parser)]
-    struct Typed {
-        #[command(flatten)]
-        options: Worker<BandwidthConfig>,
-    }
-
-    fn parse(arguments: &[String]) -> BandwidthConfig {
-        let program = std::iter::once("worker".to_owned());
-        let typed = Typed::try_parse_from(program.chain(arguments.iter().cloned())).expect("valid arguments");
-        typed.options.apply(BandwidthConfig::default()).expect("valid values")
-    }
+    use crate::benchmark::kv_store::KvStoreConfig;
+    use crate::benchmark::tests::{parse, typed};
+    use crate::dimension::KeyPlacement;
+    use crate::options::option_table::set;
 
     #[test]
     fn nccl_tests_short_options_are_understood() {
-        let arguments = ["-b", "8", "-e", "1G", "-f", "4", "-n", "9", "-w", "1", "-c", "0"].map(str::to_owned);
-        let config = parse(&arguments);
+        let config: BandwidthConfig = parse("-b 8 -e 1G -f 4 -n 9 -w 1 -c 0");
         let messages = Messages::Sizes { begin: Bytes(8), end: Bytes(1 << 30), growth: Growth::Factor(4) };
         assert_eq!((config.messages, config.iterations, config.warmup, config.check), (messages, 9, 1, false));
     }
@@ -146,26 +134,26 @@ mod tests {
     #[test]
     fn measure_py_s_networks_are_understood_with_their_layers() {
         for (typed, model) in [
-            (vec!["--network", "resnet", "--num-layers", "200"], Model::MxnetResnet200),
-            (vec!["--network", "resnet"], Model::MxnetResnet152),
-            (vec!["--network", "vgg", "--num-layers", "16"], Model::Vgg16),
-            (vec!["--network", "inception-v3"], Model::MxnetInceptionV3),
-            (vec!["--model", "resnet50_v1b"], Model::Resnet50V1b),
+            ("--network resnet --num-layers 200", Model::MxnetResnet200),
+            ("--network resnet", Model::MxnetResnet152),
+            ("--network vgg --num-layers 16", Model::Vgg16),
+            ("--network inception-v3", Model::MxnetInceptionV3),
+            ("--model resnet50_v1b", Model::Resnet50V1b),
         ] {
-            let typed: Vec<String> = typed.into_iter().map(str::to_owned).collect();
-            assert_eq!(parse(&typed).messages, Messages::Gradients(model));
+            assert_eq!(parse::<BandwidthConfig>(typed).messages, Messages::Gradients(model));
         }
-        let refused = |change: fn(&mut BandwidthConfig) -> anyhow::Result<()>| {
-            format!("{:#}", change(&mut BandwidthConfig::default()).expect_err("refused"))
-        };
-        let alone = Typed::try_parse_from(["worker", "--num-layers", "50"]).err().expect("refused").to_string();
+        let alone =
+            typed::<BandwidthConfig>(["--num-layers", "50"].map(str::to_owned)).expect_err("refused").to_string();
         assert!(alone.contains("--network <NAME>"), "{alone}");
-        let unknown = refused(|config| {
-            set(config, "network", "resnet")?;
-            set(config, "num-layers", "51")
-        });
-        assert!(unknown.contains("51") && unknown.contains("50, 101, 152, 200"), "{unknown}");
-        assert!(refused(|config| set(config, "network", "googlenet")).contains("inception-bn"));
+        let refused = |options: &[(&str, &str)]| {
+            let mut config = BandwidthConfig::default();
+            let set = options.iter().try_for_each(|(name, value)| set(&mut config, name, value));
+            format!("{:#}", set.expect_err("refused"))
+        };
+        let unknown = [&[("network", "resnet"), ("num-layers", "51")][..], &[("network", "googlenet")]];
+        expect![[r#"
+            --num-layers 51: there is no mxnet-resnet-51: choose 50, 101, 152, 200
+            --network googlenet: "googlenet" is none of MXNet's resnet, vgg, resnet-50, resnet-101, resnet-152, resnet-200, alexnet, inception-bn, inception-v3, lenet, mlp"#]].assert_eq(&unknown.map(refused).join("\n"));
     }
 
     fn sizes(begin: u64, end: u64, growth: Growth) -> BandwidthConfig {
@@ -174,61 +162,73 @@ mod tests {
     }
 
     #[test]
-    fn each_range_names_its_option_and_the_value() {
-        BandwidthConfig::default().validate().expect("defaults are in range");
-        let error = |config: BandwidthConfig| config.validate().expect_err("out of range").to_string();
-        assert!(error(sizes(64, 8, Growth::Factor(2))).contains("--end 8 bytes is below --begin 64 bytes"));
-        assert!(error(sizes(8, 64, Growth::Factor(1))).contains("--factor 1"));
-        assert!(error(sizes(8, 64, Growth::Increment(Bytes(0)))).contains("--increment 0"));
-        assert!(error(BandwidthConfig { iterations: 0, ..BandwidthConfig::default() }).contains("--iters 0"));
-        assert!(error(sizes(4, 1 << 40, Growth::Increment(Bytes(4)))).contains("makes"));
-        let optimizer = BandwidthConfig { optimizer: OptimizerChoice::Sgd, ..BandwidthConfig::default() };
-        assert!(error(optimizer).contains("--model"));
-        let of = |operation, reduction, root| BandwidthConfig {
-            operation,
-            reduction,
-            root,
-            ..sizes(8, 64, Growth::Factor(2))
-        };
-        assert!(error(of(Operation::Broadcast, Reduction::Max, 0)).contains("--op broadcast only moves them"));
-        assert!(error(of(Operation::AllGather, Reduction::Sum, 1)).contains("--op all_gather has no root"));
-        of(Operation::Reduce, Reduction::Avg, 1).validate().expect("they go together");
+    fn values_that_do_not_go_together_are_refused_with_their_options() {
+        let two = Growth::Factor(2);
+        let sound = sizes(8, 64, two);
+        let of = |operation, reduction, root| BandwidthConfig { operation, reduction, root, ..sound.clone() };
+        let (none, all_reduce) = (OptimizerChoice::None, Operation::AllReduce);
         let gradients = Messages::Gradients(Model::Resnet50V1b);
-        let gathered = BandwidthConfig { messages: gradients, ..of(Operation::AllGather, Reduction::Sum, 0) };
-        assert!(error(gathered).contains("by an all-reduce that sums"));
         let by = |kv_store, messages, optimizer, operation| BandwidthConfig {
             kv_store: KvStoreConfig { kv_store, servers: None, key_placement: KeyPlacement::Balanced },
             messages,
             optimizer,
             operation,
-            ..sizes(8, 64, Growth::Factor(2))
+            ..sound.clone()
         };
-        let (none, all_reduce) = (OptimizerChoice::None, Operation::AllReduce);
-        let of_sizes = sizes(8, 64, Growth::Factor(2)).messages;
-        let alone = error(by(KvStore::Device, of_sizes, none, all_reduce));
-        assert!(alone.contains("--kv-store device exchanges the gradients of a network: give --model"), "{alone}");
-        let operation = error(by(KvStore::Device, of_sizes, none, Operation::AllGather));
-        assert!(operation.contains("--op measures one operation by sizes"), "{operation}");
-        let operation = error(by(KvStore::Local, gradients, none, Operation::AllGather));
-        assert!(operation.contains("--op all_gather measures one operation, and --kv-store local"), "{operation}");
         let coded = |kv_store, messages| BandwidthConfig {
             gradient_compression: GradientCompression::TwoBit { threshold: 0.5 },
             ..by(kv_store, messages, none, all_reduce)
         };
-        assert!(
-            error(coded(KvStore::Ring, of_sizes)).contains("2bit:0.5 codes the gradients of a network: give --model")
-        );
-        assert!(error(coded(KvStore::Device, gradients)).contains("--kv-store is device: its owners get sums"));
-        coded(KvStore::DistSync, gradients).validate().expect("servers decode");
-        let asynchronous = error(by(KvStore::DistAsync, gradients, none, all_reduce));
-        assert!(asynchronous.contains("--kv-store dist_async needs --optimizer sgd"), "{asynchronous}");
-        assert!(asynchronous.contains("MXNet: Updater needs to be set for async mode"), "{asynchronous}");
-        by(KvStore::DistAsync, gradients, OptimizerChoice::Sgd, all_reduce).validate().expect("with an optimizer");
-        let among = |config: BandwidthConfig, ranks| config.validate_for(ranks).expect_err("refused").to_string();
-        assert!(
-            among(of(Operation::Reduce, Reduction::Sum, 2), 2).contains("--root 2 is none of 2 ranks: choose 0 to 1")
-        );
-        assert!(among(of(Operation::AllGather, Reduction::Sum, 0), 8).contains("choose --end 128 or more"));
-        of(Operation::AllGather, Reduction::Sum, 0).validate_for(4).expect("16 bytes each");
+        let refused = [
+            sizes(64, 8, two),
+            sizes(8, 64, Growth::Factor(1)),
+            sizes(8, 64, Growth::Increment(Bytes(0))),
+            sizes(4, 1 << 40, Growth::Increment(Bytes(4))),
+            BandwidthConfig { iterations: 0, ..BandwidthConfig::default() },
+            BandwidthConfig { optimizer: OptimizerChoice::Sgd, ..BandwidthConfig::default() },
+            of(Operation::Broadcast, Reduction::Max, 0),
+            of(Operation::AllGather, Reduction::Sum, 1),
+            BandwidthConfig { messages: gradients, ..of(Operation::AllGather, Reduction::Sum, 0) },
+            by(KvStore::Device, sound.messages, none, all_reduce),
+            by(KvStore::Device, sound.messages, none, Operation::AllGather),
+            by(KvStore::Local, gradients, none, Operation::AllGather),
+            coded(KvStore::Ring, sound.messages),
+            coded(KvStore::Device, gradients),
+            by(KvStore::DistAsync, gradients, none, all_reduce),
+        ];
+        let error = |config: BandwidthConfig| config.validate().expect_err("refused").to_string();
+        expect![[r#"
+            --end 8 bytes is below --begin 64 bytes: give the smaller size to --begin (-b)
+            --factor 1 is out of range: choose 2 to 1099511627776
+            --increment 0 is out of range: choose 4 to 1099511627776 bytes
+            --increment 4 bytes makes 274877906943 sizes: choose a larger one, for 10000 at most
+            --iters 0 is out of range: choose 1 to 10000000
+            --optimizer sgd needs weights to update: choose --model resnet50_v1b
+            --redop max needs values that come together, --op broadcast only moves them: leave --redop out, or choose --op all_reduce, reduce or reduce_scatter
+            --root 1: --op all_gather has no root: leave --root out, or choose --op reduce or broadcast
+            --model exchanges gradients as training does, by an all-reduce that sums: leave --op and --redop out, or choose sizes (-b, -e) in the place of --model
+            --kv-store device exchanges the gradients of a network: give --model, as --model resnet50_v1b, or leave --kv-store out
+            --kv-store device exchanges the gradients of a network: give --model, as --model resnet50_v1b, or leave --kv-store out; --op measures one operation by sizes
+            --op all_gather measures one operation, and --kv-store local says which ones exchange gradients: leave one of them out
+            --gradient-compression 2bit:0.5 codes the gradients of a network: give --model, as --model resnet50_v1b, or leave --gradient-compression out
+            --gradient-compression 2bit:0.5 goes with --kv-store ring and dist_*, and --kv-store is device: its owners get sums, and codes cannot be added on the way. Choose --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
+            --kv-store dist_async needs --optimizer sgd: its servers update weights at every push, and without an optimizer there is nothing to do with one (MXNet: Updater needs to be set for async mode)"#]].assert_eq(&refused.map(error).join("\n"));
+        let accepted = [
+            BandwidthConfig::default(),
+            of(Operation::Reduce, Reduction::Avg, 1),
+            // Servers decode.
+            coded(KvStore::DistSync, gradients),
+            by(KvStore::DistAsync, gradients, OptimizerChoice::Sgd, all_reduce),
+        ];
+        accepted.iter().for_each(|config| config.validate().expect("they go together"));
+        let (rooted, gathered) =
+            (of(Operation::Reduce, Reduction::Sum, 2), of(Operation::AllGather, Reduction::Sum, 0));
+        let among =
+            |(config, ranks): (&BandwidthConfig, u32)| config.validate_for(ranks).expect_err("refused").to_string();
+        expect![[r#"
+            --root 2 is none of 2 ranks: choose 0 to 1
+            --op all_gather gives each of 8 ranks a part of a multiple of 16 bytes: choose --end 128 or more"#]]
+        .assert_eq(&[(&rooted, 2), (&gathered, 8)].map(among).join("\n"));
+        gathered.validate_for(4).expect("16 bytes each");
     }
 }

@@ -7,9 +7,10 @@ use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::OF_NETWORK;
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::dimension::Model;
-use crate::options::option_table::{OF_NETWORK, OptionSpec, OptionValue, Options};
+use crate::options::option_table::{OptionSpec, OptionValue, Options};
 use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum};
 

@@ -7,10 +7,10 @@ use anyhow::{bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::Record;
 use crate::benchmark::input::config::{InputConfig, PageCache};
 use crate::benchmark::input::pass::{HostPass, InputPass};
 use crate::benchmark::warning::Warning;
+use crate::benchmark::{Record, RecordHead};
 use crate::dimension::{Augmentation, ImagesPerSecond, Seconds};
 use crate::file::schema;
 use crate::host::{Environment, HostUse, RankPlace, RankUse};
@@ -131,12 +131,8 @@ impl Record for InputRecord {
         Ok(record)
     }
 
-    fn environment(&self) -> &Environment {
-        &self.environment
-    }
-
-    fn ranks(&self) -> &[RankPlace] {
-        &self.ranks
+    fn head(&self) -> RecordHead<'_> {
+        RecordHead { started: self.started, environment: &self.environment, ranks: &self.ranks }
     }
 
     fn failure(&self) -> Option<String> {
@@ -147,7 +143,7 @@ impl Record for InputRecord {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::dimension::units::Bytes;
+    use crate::dimension::Bytes;
 
     /// One batch of 128 images of 100 kB at this rate, from the disk or from memory.
     pub(crate) fn host_pass(speed: f64, from_disk: bool) -> HostPass {

@@ -33,21 +33,29 @@ impl InputConfig {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::benchmark::image_input::DataFiles;
-    use crate::dimension::model::Model;
+    use crate::dimension::Model;
 
     #[test]
     fn what_cannot_be_measured_is_refused_in_words() {
-        let error = |config: InputConfig| config.validate().expect_err("refused").to_string();
-        assert!(error(InputConfig::default()).starts_with("--data is missing: name .rec files"));
         let config =
             || InputConfig { data: Some("a.rec".to_owned()).into(), model: Model::Resnet18, ..InputConfig::default() };
         config().validate().expect("in range");
-        let batch = InputConfig { data: Some("a.safetensors".to_owned()).into(), ..config() };
-        assert!(error(batch).starts_with("--data a.safetensors is one batch, of which nothing is read"));
-        assert!(error(InputConfig { image_size: Some(8), ..config() }).contains("--image-size 8 is not for resnet18"));
-        assert!(error(InputConfig { batch_size: 0, ..config() }).starts_with("--batch-size 0 is out of range"));
+        let refused = [
+            InputConfig::default(),
+            InputConfig { data: Some("a.safetensors".to_owned()).into(), ..config() },
+            InputConfig { image_size: Some(8), ..config() },
+            InputConfig { batch_size: 0, ..config() },
+        ];
+        let error = |config: InputConfig| config.validate().expect_err("refused").to_string();
+        expect![[r#"
+            --data is missing: name .rec files, a folder of them or of classes, or MNIST's arrays
+            --data a.safetensors is one batch, of which nothing is read or decoded while training runs: name .rec files or a folder
+            --image-size 8 is not for resnet18, which takes images of at least 32 pixels: choose --image-size 32 or more
+            --batch-size 0 is out of range: choose 1 to 65536"#]].assert_eq(&refused.map(error).join("\n"));
         assert_eq!(DataFiles::default(), InputConfig::default().data);
     }
 }

@@ -8,16 +8,27 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::compression::GradientCompression;
-use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Wire};
+use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use crate::config_options;
-pub use crate::dimension::kv_store::{KeyPlacement, KvStore};
-use crate::dimension::{Bytes, Case, Dtype, Model};
+use crate::dimension::{Bytes, Case, Dtype, KeyPlacement, KvStore, Model, Wire};
 
 /// Memory of servers that hold so many weights together, at least, where the workers' pushes of them take `pushes`: weights,
 /// momenta, sums and the copy that goes to the workers, all fp32.
 pub fn server_memory(weights: u64, pushes: Bytes) -> Bytes {
     const ARRAYS: u64 = 4;
     Bytes(ARRAYS * Wire::Fp32.bytes() * weights + pushes.0)
+}
+
+/// Refuses cases of several hosts if one of the kv-stores is limited to one.
+pub fn check_cases(kv_stores: &[KvStore], cases: &[Case]) -> anyhow::Result<()> {
+    if let Some(case) = cases.iter().find(|case| kv_stores.contains(&KvStore::Local) && case.nodes > 1) {
+        bail!(
+            "--kv-store local sums in the memory of one host, and case {case} has {}: choose --kv-store dist_sync, device \
+             or ring, or --cases of one host",
+            case.nodes
+        );
+    }
+    Ok(())
 }
 
 config_options! {
@@ -250,6 +261,8 @@ pub struct LostRank {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::benchmark::exchange::Switch;
 
@@ -308,21 +321,31 @@ mod tests {
 
     #[test]
     fn what_does_not_go_together_is_refused_in_words() {
-        let refused = |change: fn(&mut KvStoreConfig, &mut ExchangeConfig, &mut Dtype)| {
+        type Change = fn(&mut KvStoreConfig, &mut ExchangeConfig, &mut Dtype);
+        let changes: [Change; 5] = [
+            |kv, _, _| kv.servers = Some(2),
+            |kv, _, _| kv.key_placement = KeyPlacement::Hash,
+            |kv, exchange, _| (kv.kv_store, exchange.backend) = (KvStore::Device, BackendChoice::None),
+            |kv, _, dtype| (kv.kv_store, *dtype) = (KvStore::DistSync, Dtype::Fp16),
+            |kv, exchange, _| (kv.kv_store, exchange.hierarchical) = (KvStore::DistSync, Some(Switch::Off)),
+        ];
+        let refused = |change: Change| {
             let (mut kv, mut exchange, mut dtype) = (KvStoreConfig::default(), ExchangeConfig::default(), Dtype::Fp32);
             change(&mut kv, &mut exchange, &mut dtype);
             kv.check(&exchange, dtype, false).expect_err("refused").to_string()
         };
-        assert!(refused(|kv, _, _| kv.servers = Some(2)).starts_with("--servers 2 goes with --kv-store dist_sync"));
-        assert!(refused(|kv, _, _| kv.key_placement = KeyPlacement::Hash).starts_with("--key-placement hash places"));
-        let none = refused(|kv, exchange, _| (kv.kv_store, exchange.backend) = (KvStore::Device, BackendChoice::None));
-        assert!(none.starts_with("--backend none exchanges nothing, and --kv-store device says how to"), "{none}");
-        let half = refused(|kv, _, dtype| (kv.kv_store, *dtype) = (KvStore::DistSync, Dtype::Fp16));
-        assert!(half.contains("choose --dtype bf16, or --kv-store ring"), "{half}");
-        let flat = refused(|kv, exchange, _| {
-            (kv.kv_store, exchange.hierarchical) = (KvStore::DistSync, Some(Switch::Off));
-        });
-        assert!(flat.starts_with("--hierarchical off says how ranks add up") && flat.contains("dist_sync"), "{flat}");
+        expect![[r#"
+            --servers 2 goes with --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async, and --kv-store is ring: leave --servers out, or choose one of these
+            --key-placement hash places arrays on servers, and --kv-store ring has none: leave it out, or choose --kv-store dist_sync
+            --backend none exchanges nothing, and --kv-store device says how to: leave one of them out
+            --dtype fp16 skips an update where any gradient overflows, which no part of the weights can know alone with --kv-store dist_sync: choose --dtype bf16, or --kv-store ring
+            --hierarchical off says how ranks add up among themselves, and with --kv-store dist_sync servers do: leave --hierarchical out (dist_sync and dist_device_* add up on each host before they push)"#]].assert_eq(&changes.map(refused).join("\n"));
+        let cases = ["1n4g", "2n4g"].map(|case| case.parse().expect("a case"));
+        let several = check_cases(&[KvStore::Ring, KvStore::Local], &cases).expect_err("two hosts").to_string();
+        expect!["--kv-store local sums in the memory of one host, and case 2n4g has 2: choose --kv-store dist_sync, device or ring, or --cases of one host"].assert_eq(&several);
+        check_cases(&[KvStore::Local], &cases[..1])
+            .and_then(|()| check_cases(&[KvStore::Ring], &cases))
+            .expect("they can");
         KvStoreConfig::default().check(&ExchangeConfig::default(), Dtype::Fp16, true).expect("ring takes all");
     }
 }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use crate::benchmark::exchange::Switch;
-use crate::benchmark::{SweepProfile, cores};
+use crate::benchmark::{AUTO_BATCH_SIZE, OF_NETWORK, SweepProfile, cores};
 use crate::config_options;
 use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, LayoutChoice, Model};
-use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, check_ranges};
+use crate::options::option_table::check_ranges;
 use crate::trace::TraceConfig;
 
 config_options! {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::score::config::ScoreConfig;
 use crate::benchmark::warning::Warning;
-use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
+use crate::benchmark::{Record, RecordHead, RunLabel, RunProfile, SweepRecord};
 use crate::dimension::{Bytes, Case, ImagesPerSecond, KvStore, Seconds, TeraflopsPerSecond};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
@@ -30,7 +30,7 @@ pub struct ScoreRecord {
     /// Number of the run in its case, from 1.
     pub run: u32,
     /// How it was meant.
-    pub profile: Profile,
+    pub profile: RunProfile,
     /// Start, seconds since 1970 UTC.
     pub started: Seconds,
     /// What was asked.
@@ -149,12 +149,8 @@ impl Record for ScoreRecord {
         Ok(record)
     }
 
-    fn environment(&self) -> &Environment {
-        &self.environment
-    }
-
-    fn ranks(&self) -> &[RankPlace] {
-        &self.ranks
+    fn head(&self) -> RecordHead<'_> {
+        RecordHead { started: self.started, environment: &self.environment, ranks: &self.ranks }
     }
 
     fn failure(&self) -> Option<String> {
@@ -182,15 +178,12 @@ impl SweepRecord for ScoreRecord {
         Point { model, batch_size, dtype, kv_store: KvStore::Ring }
     }
 
-    fn check_place(&self, name: &RunName) -> Result<(), String> {
-        match name.baseline {
-            true => {
-                Err("scoring exchanges nothing, and its folder is that of training without communication: move it \
-                         back"
-                    .to_owned())
-            }
-            false => Ok(()),
-        }
+    fn check_place(&self, name: &RunName) -> anyhow::Result<()> {
+        ensure!(
+            !name.baseline,
+            "scoring exchanges nothing, and its folder is that of training without communication: move it back"
+        );
+        Ok(())
     }
 
     fn warnings(&self) -> &[Warning] {
@@ -207,7 +200,7 @@ mod tests {
             seconds: vec![vec![Seconds(0.5); 2], vec![Seconds(0.25); 2]],
             peak_memory: vec![Bytes(1); 2],
             ..ScoreRecord::new(
-                RunLabel { case: Case { nodes: 1, gpus_per_node: 2 }, run: 1, profile: Profile::Full },
+                RunLabel { case: Case { nodes: 1, gpus_per_node: 2 }, run: 1, profile: RunProfile::Full },
                 Seconds(1.5),
                 ScoreConfig { batch_size: 4, iterations: 2, ..ScoreConfig::default() },
                 Environment::default(),

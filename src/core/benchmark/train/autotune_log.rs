@@ -87,8 +87,8 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmark::kv_store::{KvStore, KvStoreConfig};
-    use crate::dimension::device::DeviceKind;
+    use crate::benchmark::kv_store::KvStoreConfig;
+    use crate::dimension::{DeviceKind, KvStore};
 
     #[test]
     fn the_columns_are_horovod_s_and_the_last_row_repeats_the_best() {

@@ -14,9 +14,9 @@ use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
-use crate::benchmark::{SweepProfile, cores};
+use crate::benchmark::{AUTO_BATCH_SIZE, OF_NETWORK, SweepProfile, cores};
 use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, KernelsChoice, LayoutChoice, Model};
-use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, OptionSpec};
+use crate::options::option_table::OptionSpec;
 use crate::trace::TraceConfig;
 use crate::{config_options, text_value};
 

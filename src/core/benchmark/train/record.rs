@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::compression::CompressionUse;
-use crate::benchmark::exchange::{BackendChoice, Wire};
+use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::image_input::ImageInputUse;
 use crate::benchmark::kv_store::KvStoreUse;
 use crate::benchmark::train::config::TrainConfig;
@@ -17,8 +17,8 @@ use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::learning::EpochEnd;
 use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::Warning;
-use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
-use crate::dimension::{BackendName, Bytes, Case, ImagesPerSecond, Seconds, TeraflopsPerSecond};
+use crate::benchmark::{Record, RecordHead, RunLabel, RunProfile, SweepRecord};
+use crate::dimension::{BackendName, Bytes, Case, ImagesPerSecond, Seconds, TeraflopsPerSecond, Wire};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::{Environment, HostUse, RankPlace, RankUse};
@@ -38,7 +38,7 @@ pub struct RunHeader {
     /// Number of the run in its case, from 1.
     pub run: u32,
     /// How it was meant.
-    pub profile: Profile,
+    pub profile: RunProfile,
     /// Start, seconds since 1970 UTC; of the first part where the run was taken up.
     pub started: Seconds,
     /// What was asked.
@@ -348,12 +348,9 @@ impl Record for RunRecord {
         Ok(RunRecord { header, iterations, end })
     }
 
-    fn environment(&self) -> &Environment {
-        &self.header.environment
-    }
-
-    fn ranks(&self) -> &[RankPlace] {
-        &self.header.ranks
+    fn head(&self) -> RecordHead<'_> {
+        let RunHeader { started, environment, ranks, .. } = &self.header;
+        RecordHead { started: *started, environment, ranks }
     }
 
     fn failure(&self) -> Option<String> {
@@ -387,14 +384,13 @@ impl SweepRecord for RunRecord {
         Point { model, batch_size, dtype, kv_store: kv_store.kv_store }
     }
 
-    fn check_place(&self, name: &RunName) -> Result<(), String> {
-        let backend = &self.header.backend;
-        match name.baseline && self.header.exchanges() {
-            true => {
-                Err(format!("is of a run with communication ({backend}), and its folder says otherwise: move it back"))
-            }
-            false => Ok(()),
-        }
+    fn check_place(&self, name: &RunName) -> anyhow::Result<()> {
+        ensure!(
+            !(name.baseline && self.header.exchanges()),
+            "is of a run with communication ({}), and its folder says otherwise: move it back",
+            self.header.backend
+        );
+        Ok(())
     }
 
     fn warnings(&self) -> &[Warning] {
@@ -428,7 +424,7 @@ fn in_line(error: &anyhow::Error) -> anyhow::Error {
 mod tests {
     use super::*;
     use crate::benchmark::warning::WarningKind;
-    use crate::dimension::phase::{Phase, Phases};
+    use crate::dimension::{Phase, Phases};
 
     fn record() -> RunRecord {
         let iteration = |iteration, loss| Iteration {
@@ -458,7 +454,7 @@ mod tests {
                     chosen: 0,
                 }),
                 ..RunHeader::new(
-                    RunLabel { case: "1n2g".parse().expect("a case"), run: 1, profile: Profile::Full },
+                    RunLabel { case: "1n2g".parse().expect("a case"), run: 1, profile: RunProfile::Full },
                     Seconds(1.7e9),
                     TrainConfig::default(),
                     Environment::default(),

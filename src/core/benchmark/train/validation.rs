@@ -5,9 +5,8 @@ use std::path::Path;
 use anyhow::{bail, ensure};
 
 use crate::benchmark::exchange::BackendChoice;
-use crate::benchmark::kv_store::KvStore;
 use crate::benchmark::train::config::{Fault, TrainConfig};
-use crate::dimension::Dtype;
+use crate::dimension::{Dtype, KvStore};
 use crate::options::option_table::check_ranges;
 
 impl TrainConfig {
@@ -107,52 +106,43 @@ fn check_compression(config: &TrainConfig) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use expect_test::expect;
 
     use super::*;
     use crate::benchmark::SweepProfile;
     use crate::benchmark::compression::GradientCompression;
-    use crate::benchmark::exchange::{ExchangeConfig, Wire};
+    use crate::benchmark::exchange::ExchangeConfig;
     use crate::benchmark::kv_store::KvStoreConfig;
-    use crate::dimension::device::{DeviceChoice, DeviceKind};
+    use crate::benchmark::tests::{parse, typed};
+    use crate::dimension::{DeviceChoice, DeviceKind, Wire};
     use crate::options::keyword_enum::KeywordEnum;
-    use crate::options::option_table::Worker;
-
-    #[derive(Parser)]
-    struct Typed {
-        #[command(flatten)]
-        options: Worker<TrainConfig>,
-    }
-
-    fn parse(arguments: &[String]) -> TrainConfig {
-        let program = std::iter::once("worker".to_owned());
-        let typed = Typed::try_parse_from(program.chain(arguments.iter().cloned())).expect("valid arguments");
-        typed.options.apply(TrainConfig::default()).expect("valid values")
-    }
 
     #[test]
     fn two_options_that_contradict_each_other_are_refused_whichever_comes_first() {
         let refused = |text: &str| {
-            let typed =
-                Typed::try_parse_from(std::iter::once("worker").chain(text.split(' '))).expect("valid arguments");
-            let applied = typed.options.apply(TrainConfig::default());
+            let applied =
+                typed(text.split(' ').map(str::to_owned)).expect("valid arguments").apply(TrainConfig::default());
             format!("{:#}", applied.and_then(|config| config.validate()).expect_err(text))
         };
-        for text in ["--gradient-compression fp16 --wire fp32", "--wire fp32 --gradient-compression fp16"] {
-            let expected =
-                "--wire fp32 and another option contradict each other, which makes it fp16: give one of them";
-            assert_eq!(refused(text), expected);
-        }
-        let error = refused("--wire fp16 --gradient-compression bf16");
-        assert_eq!(error, "--gradient-compression bf16: contradicts --wire fp16: give one of them");
-        assert!(refused("--wire fp16 --gradient-compression 2bit").contains("2bit:0.5 and --wire fp16 contradict"));
-        assert!(refused("--backend none --gradient-compression topk:0.1").contains("--backend none exchanges nothing"));
-        assert_eq!(parse(&["--gradient-compression".to_owned(), "bf16".to_owned()]).exchange.wire, Wire::Bf16);
+        let contradictions = [
+            "--gradient-compression fp16 --wire fp32",
+            "--wire fp32 --gradient-compression fp16",
+            "--wire fp16 --gradient-compression bf16",
+            "--wire fp16 --gradient-compression 2bit",
+            "--backend none --gradient-compression topk:0.1",
+        ];
+        expect![[r#"
+            --wire fp32 and another option contradict each other, which makes it fp16: give one of them
+            --wire fp32 and another option contradict each other, which makes it fp16: give one of them
+            --gradient-compression bf16: contradicts --wire fp16: give one of them
+            --gradient-compression 2bit:0.5 and --wire fp16 contradict each other: a code has a form of its own, leave --wire out
+            --gradient-compression topk:0.1 codes what is exchanged, and --backend none exchanges nothing: leave one of them out"#]].assert_eq(&contradictions.map(refused).join("\n"));
+        assert_eq!(parse::<TrainConfig>("--gradient-compression bf16").exchange.wire, Wire::Bf16);
     }
 
     #[test]
     fn an_unknown_keyword_lists_the_known_ones() {
-        let error = Typed::try_parse_from(["worker", "--dtype", "fp8"]).err().expect("refused").to_string();
+        let error = typed::<TrainConfig>(["--dtype", "fp8"].map(str::to_owned)).expect_err("refused").to_string();
         assert!(error.contains("fp32, tf32, fp16, bf16"), "{error}");
     }
 
@@ -174,40 +164,52 @@ mod tests {
             ..TrainConfig::default()
         };
         let refused = |text: &str| {
-            let typed =
-                Typed::try_parse_from(std::iter::once("worker").chain(text.split(' '))).expect("valid arguments");
-            let config = typed.options.apply(read.clone()).expect("valid values");
+            let typed = typed::<TrainConfig>(text.split(' ').map(str::to_owned)).expect("valid arguments");
+            let config = typed.apply(read.clone()).expect("valid values");
             config.validate().expect_err(text).to_string()
         };
-        let error = refused("--validate b.rec --backend none");
-        assert!(error.starts_with("--validate is of ranks that have the same weights after every step"), "{error}");
-        assert!(refused("--validate b.rec --kv-store dist_async --servers 1").starts_with("--validate is of ranks"));
-        assert!(
-            refused("--from-checkpoint b --kv-store device").starts_with("--from-checkpoint with --kv-store device")
-        );
-        assert!(refused("--lr-factor 0.5").starts_with("--lr-factor 0.5 is of epochs: add --lr-step-epochs"));
+        let of_one_model = [
+            "--validate b.rec --backend none",
+            "--validate b.rec --kv-store dist_async --servers 1",
+            "--from-checkpoint b --kv-store device",
+            "--lr-factor 0.5",
+        ];
+        expect![[r#"
+            --validate is of ranks that have the same weights after every step, which --kv-store ring with --backend none does not give: leave one out
+            --validate is of ranks that have the same weights after every step, which --kv-store dist_async with --backend auto does not give: leave one out
+            --from-checkpoint with --kv-store device and --gradient-compression none: values are kept on servers, owners or every rank there, and not in the checkpoint: leave one out
+            --lr-factor 0.5 is of epochs: add --lr-step-epochs"#]].assert_eq(&of_one_model.map(refused).join("\n"));
     }
 
     #[test]
     fn each_range_names_its_option_and_the_value() {
         type Change = fn(&mut TrainConfig);
-        let cases: [(&str, &str, Change); 9] = [
-            ("--batch-size", "0", |config| config.batch_size = 0),
-            ("--iters", "0", |config| config.iterations = 0),
-            ("--warmup", "120", |config| config.warmup = 120),
-            ("--image-size", "31", |config| config.image_size = Some(31)),
-            ("--bucket-mb", "NaN", |config| config.exchange.bucket_mb = f64::NAN),
-            ("--threads", "0", |config| config.threads = Some(0)),
-            ("--lr", "inf", |config| config.learning_rate = f64::INFINITY),
-            ("--momentum", "2", |config| config.momentum = 2.0),
-            ("--inject", "121", |config| config.inject = Some(Fault::Overflow { iteration: 121 })),
+        let changes: [Change; 9] = [
+            |config| config.batch_size = 0,
+            |config| config.iterations = 0,
+            |config| config.warmup = 120,
+            |config| config.image_size = Some(31),
+            |config| config.exchange.bucket_mb = f64::NAN,
+            |config| config.threads = Some(0),
+            |config| config.learning_rate = f64::INFINITY,
+            |config| config.momentum = 2.0,
+            |config| config.inject = Some(Fault::Overflow { iteration: 121 }),
         ];
-        for (option, value, change) in cases {
+        let error = |change: Change| {
             let mut config = TrainConfig::default();
             change(&mut config);
-            let error = config.validate().expect_err(option).to_string();
-            assert!(error.contains(option) && error.contains(value), "{error}");
-        }
+            config.validate().expect_err("out of range").to_string()
+        };
+        expect![[r#"
+            --batch-size 0 is out of range: choose 1 to 65536
+            --iters 0 is out of range: choose 1 to 10000000
+            --warmup 120 leaves none of --iters 120 to measure: choose a smaller --warmup
+            --image-size 31 is not for resnet50_v1b, which takes images of at least 32 pixels: choose --image-size 32 or more
+            --bucket-mb NaN is out of range: choose 0 to 100000
+            --threads 0 is out of range: choose 1 to 4096
+            --lr inf is out of range: choose 0 to 1000000
+            --momentum 2 is out of range: choose 0 to 1
+            --inject iteration 121 is out of range: choose 1 to 120"#]].assert_eq(&changes.map(error).join("\n"));
     }
 
     #[test]
@@ -234,33 +236,51 @@ mod tests {
         assert_eq!((half.gradient_compression.shown(), half.wire_text()), (String::new(), "fp16".to_owned()));
         assert_eq!(with(Wire::Bf16, auto, "bf16").expect("said twice").exchange.wire, Wire::Bf16);
         assert_eq!(with(Wire::Fp32, auto, "2bit").expect("a code").wire_text(), "2bit:0.5");
-        let refused = |wire, backend, text| with(wire, backend, text).expect_err(text).to_string();
-        assert_eq!(refused(Wire::Bf16, auto, "fp16"), "contradicts --wire bf16: give one of them");
-        assert_eq!(refused(Wire::Fp16, auto, "none"), "contradicts --wire fp16: give one of them");
-        assert!(refused(Wire::Fp16, auto, "2bit").contains("2bit:0.5 and --wire fp16 contradict each other"));
-        for text in ["2bit", "topk:0.1", "fp16"] {
-            let error = refused(Wire::Fp32, BackendChoice::None, text);
-            assert!(error.contains("--backend none exchanges nothing"), "{error}");
-        }
+        let none = BackendChoice::None;
+        let contradictions = [
+            (Wire::Bf16, auto, "fp16"),
+            (Wire::Fp16, auto, "none"),
+            (Wire::Fp16, auto, "2bit"),
+            (Wire::Fp32, none, "2bit"),
+            (Wire::Fp32, none, "topk:0.1"),
+            (Wire::Fp32, none, "fp16"),
+        ];
+        let refused = |(wire, backend, text)| with(wire, backend, text).expect_err(text).to_string();
+        expect![[r#"
+            contradicts --wire bf16: give one of them
+            contradicts --wire fp16: give one of them
+            --gradient-compression 2bit:0.5 and --wire fp16 contradict each other: a code has a form of its own, leave --wire out
+            --gradient-compression 2bit:0.5 codes what is exchanged, and --backend none exchanges nothing: leave one of them out
+            --gradient-compression topk:0.1 codes what is exchanged, and --backend none exchanges nothing: leave one of them out
+            compresses what is exchanged, and --backend none exchanges nothing: leave one of them out"#]].assert_eq(&contradictions.map(refused).join("\n"));
         let coded = TrainConfig {
             gradient_compression: GradientCompression::TwoBit { threshold: 1.0 },
             ..TrainConfig::default()
         };
-        let check = |config: TrainConfig| check_compression(&config).expect_err("refused").to_string();
-        assert!(check(TrainConfig { dtype: Dtype::Fp16, ..coded.clone() }).contains("--dtype fp16"));
-        assert!(check(TrainConfig { autotune: true, ..coded.clone() }).contains("--autotune"));
         let with = |kv_store: KvStore| {
             let kv_store = KvStoreConfig { kv_store, ..KvStoreConfig::default() };
             TrainConfig { kv_store, ..coded.clone() }
         };
-        assert!(check(with(KvStore::Device)).contains("--kv-store is device: its owners get sums"));
-        assert!(check(with(KvStore::Local)).contains("--kv-store is local: MXNet's ignores the code"));
-        assert!(check(with(KvStore::Nccl)).contains("--kv-store is nccl: MXNet's refuses codes too"));
+        let on_gpu = |config: TrainConfig| TrainConfig { device: DeviceChoice::Cuda, ..config };
+        let not_coded = [
+            TrainConfig { dtype: Dtype::Fp16, ..coded.clone() },
+            TrainConfig { autotune: true, ..coded.clone() },
+            with(KvStore::Device),
+            with(KvStore::Local),
+            with(KvStore::Nccl),
+            on_gpu(coded.clone()),
+        ];
+        let check = |config: TrainConfig| check_compression(&config).expect_err("refused").to_string();
+        expect![[r#"
+            --gradient-compression 2bit:1 needs finite gradients, and --dtype fp16 finds its loss scale by gradients that are not: choose --dtype bf16 or fp32
+            --gradient-compression 2bit:1 and --autotune do not go together: trial steps would leave their residual in the training that follows. Choose --bucket-mb by hand
+            --gradient-compression 2bit:1 goes with --kv-store ring and dist_*, and --kv-store is device: its owners get sums, and codes cannot be added on the way. Choose --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
+            --gradient-compression 2bit:1 goes with --kv-store ring and dist_*, and --kv-store is local: MXNet's ignores the code and sends values. Choose --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
+            --gradient-compression 2bit:1 goes with --kv-store ring and dist_*, and --kv-store is nccl: MXNet's refuses codes too, which NCCL cannot add. Choose --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
+            --gradient-compression 2bit:1 is coded in host memory: with --device cuda choose --kv-store dist_sync or dist_async, whose gradients go there, or --gradient-compression fp16 or bf16"#]].assert_eq(&not_coded.map(check).join("\n"));
         for kv_store in [KvStore::DistSync, KvStore::DistDeviceSync, KvStore::DistAsync, KvStore::DistDeviceAsync] {
             check_compression(&with(kv_store)).expect("servers decode");
         }
-        let on_gpu = |config: TrainConfig| TrainConfig { device: DeviceChoice::Cuda, ..config };
         check_compression(&on_gpu(with(KvStore::DistSync))).expect("gradients go to host memory");
-        assert!(check(on_gpu(coded)).contains("with --device cuda choose --kv-store dist_sync"));
     }
 }

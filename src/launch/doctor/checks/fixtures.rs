@@ -5,10 +5,10 @@ pub use std::net::Ipv4Addr;
 pub use std::path::Path;
 
 pub use ipnet::Ipv4Net;
-pub use ringmark_core::dimension::device::DeviceChoice;
-pub use ringmark_core::dimension::units::Bytes;
-pub use ringmark_core::dimension::units::GigabytesPerSecond;
-pub use ringmark_core::dimension::units::Seconds;
+pub use ringmark_core::dimension::Bytes;
+pub use ringmark_core::dimension::DeviceChoice;
+pub use ringmark_core::dimension::GigabytesPerSecond;
+pub use ringmark_core::dimension::Seconds;
 pub use ringmark_core::host::inspection;
 pub use ringmark_core::host::inspection::Inspection;
 pub use ringmark_core::host::inspection::Library;

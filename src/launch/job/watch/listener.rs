@@ -387,7 +387,7 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::thread;
 
-    use ringmark_core::dimension::units::Bytes;
+    use ringmark_core::dimension::Bytes;
     use ringmark_core::host::heartbeat::Stage;
 
     use super::*;

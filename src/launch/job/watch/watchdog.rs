@@ -341,7 +341,7 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use ringmark_core::dimension::units::{Bytes, Seconds};
+    use ringmark_core::dimension::{Bytes, Seconds};
     use ringmark_core::host::heartbeat::Heartbeat;
 
     use super::*;

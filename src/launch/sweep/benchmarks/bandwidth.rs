@@ -297,8 +297,7 @@ mod tests {
 
     use expect_test::expect;
     use ringmark_core::benchmark::bandwidth::record::{FailureKind, MessageResult, Timing};
-    use ringmark_core::dimension::device::DeviceChoice;
-    use ringmark_core::dimension::units::{Bytes, Seconds};
+    use ringmark_core::dimension::{Bytes, DeviceChoice, Seconds};
     use ringmark_core::host::environment::Environment;
     use ringmark_core::host::resource_use::HostUse;
 

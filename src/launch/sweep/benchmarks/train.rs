@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ringmark_core::benchmark::kv_store::KvStore;
 use ringmark_core::benchmark::train::config::GRAPH_WARMUP;
 use ringmark_core::benchmark::train::{LearningConfig, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
-use ringmark_core::dimension::DeviceKind;
+use ringmark_core::dimension::{DeviceKind, KvStore};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::options::option_table;
 use ringmark_core::trace::TraceConfig;

@@ -1,9 +1,9 @@
 //! A command on its way as lines of a terminal: which run, how fast, the slowest rank, where the ranks of each host are. Pure.
 
-use ringmark_core::dimension::units::{four_digits, three_digits};
 use std::collections::{BTreeMap, HashMap};
 
 use ringmark_core::dimension::{ImagesPerSecond, Seconds};
+use ringmark_core::number_text::{four_digits, three_digits};
 use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
 use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
@@ -231,7 +231,7 @@ fn clock(Seconds(seconds): Seconds) -> String {
 pub(super) mod tests {
     use expect_test::expect;
     use ringmark_core::benchmark::BenchmarkKind;
-    use ringmark_core::dimension::units::{Bytes, ImagesPerSecond};
+    use ringmark_core::dimension::{Bytes, ImagesPerSecond};
     use ringmark_core::progress::{CommandEnd, JobCounts};
 
     use super::*;

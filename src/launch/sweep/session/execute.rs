@@ -185,7 +185,8 @@ pub fn at_batch(job: &JobPlan, memory: MemoryShortage) -> String {
 }
 
 pub fn ran_on(record: &impl Record) -> RanOn {
-    RanOn::of(record.environment(), record.ranks())
+    let head = record.head();
+    RanOn::of(head.environment, head.ranks)
 }
 
 /// Returns true if all that [`failure_of`] finds is that the figures miss a minimum.

@@ -5,10 +5,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, ensure};
-use ringmark_core::benchmark::kv_store::KvStore;
 use ringmark_core::benchmark::train::{AutotuneLog, Fault, Row, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepRecord};
-use ringmark_core::dimension::{Bytes, Case, Seconds};
+use ringmark_core::dimension::{Bytes, Case, KvStore, Seconds};
 use ringmark_core::file::run_name::{RunName, STRATEGY_TRIALS};
 use ringmark_core::file::whole_file;
 use ringmark_core::options::usage::usage;

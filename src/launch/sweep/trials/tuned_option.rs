@@ -5,9 +5,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::compression::GradientCompression;
-use ringmark_core::benchmark::exchange::Wire;
-use ringmark_core::benchmark::kv_store::KvStore;
 use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::dimension::{KvStore, Wire};
 use ringmark_core::options::option_table;
 
 const KV_STORE: &str = "kv-store";

@@ -2,11 +2,9 @@
 //! message in it. They measure the same in the same way, so that one may be compared with the other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::{BufReader, Read};
 use std::path::Path;
 
-use anyhow::{Context, bail};
-use ringmark_core::benchmark::Record;
+use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice, Timing};
 use ringmark_core::benchmark::warning;
@@ -16,8 +14,7 @@ use ringmark_core::stats::busbw::{Bus, algbw, busbw};
 use ringmark_core::stats::summary::{mean, step_percentiles};
 use serde_json::Value;
 
-use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
-use crate::read::analyse::comparison::training::word;
+use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable, word};
 use crate::read::analyse::reliability::{self, ReliabilityWarning};
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::formats::nccl_tests::{self, Message, NcclTests, VERSIONS};
@@ -32,8 +29,7 @@ const RATE_TOLERANCE: f64 = 0.02;
 const PLACES: [&str; 2] = ["out", "in"];
 
 /// Takes in one record of `ringmark bandwidth`.
-pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Result<()> {
-    let record = BandwidthRecord::read(BufReader::new(input))?;
+pub fn take_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> anyhow::Result<()> {
     if let Some(failure) = &record.failure {
         bail!("the run failed: {failure}: repeat it");
     }
@@ -64,7 +60,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     settings.insert(PROGRAM.to_owned(), "ringmark bandwidth".to_owned());
     settings.extend(nccl_variables(&record.environment.variables));
     let warnings: Vec<String> = warning::texts(&record.warnings);
-    let reliability_warnings = reliability::to_bandwidth(case_of(ranks, hosts.len()), &record);
+    let reliability_warnings = reliability::to_bandwidth(case_of(ranks, hosts.len()), record);
     let gradients = match record.config.messages {
         Messages::Sizes { .. } => String::new(),
         Messages::Gradients(model) => format!(" of {model}"),
@@ -116,7 +112,7 @@ fn take_message(
     set: SideTable,
     file: &Path,
     (message, places): (&str, [&str; 2]),
-    figures: [Option<Result<RunFigures, String>>; 2],
+    figures: [Option<anyhow::Result<RunFigures>>; 2],
     seen: Seen,
 ) {
     let set = side.set(set);
@@ -138,18 +134,17 @@ fn take_message(
     side.left_out.extend(left_out);
 }
 
-fn of_record(result: &MessageResult, timing: &Timing, bus: Bus) -> Result<RunFigures, String> {
+fn of_record(result: &MessageResult, timing: &Timing, bus: Bus) -> anyhow::Result<RunFigures> {
     check_wrong(timing.wrong)?;
     let time = timing.mean().unwrap_or_default();
     // One rank has nothing to send, and no bus bandwidth.
     let rate = if bus.ranks > 1 { busbw(result.bytes, time, bus) } else { algbw(result.bytes, time) };
     RunFigures::of(rate.0, time, step_percentiles(timing.pooled()))
-        .ok_or_else(|| format!("a time that is none (their mean is {time})"))
+        .with_context(|| format!("a time that is none (their mean is {time})"))
 }
 
 /// Takes in one file of nccl-tests.
-pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Result<()> {
-    let read = NcclTests::read(input)?;
+pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow::Result<()> {
     let mut notes = Vec::new();
     if !VERSIONS.contains(&read.version) {
         let (version, last) = (read.version, VERSIONS.end());
@@ -223,18 +218,16 @@ fn of_nccl_tests<'a>(
     cycles: &[&nccl_tests::Timing],
     iterations: impl Iterator<Item = &'a nccl_tests::Iterations>,
     counted: Option<[f64; 2]>,
-) -> Result<RunFigures, String> {
+) -> anyhow::Result<RunFigures> {
     let all = |figure: fn(&nccl_tests::Timing) -> Option<f64>| {
         cycles.iter().map(|timing| figure(timing)).collect::<Option<Vec<f64>>>().and_then(|figures| mean(&figures))
     };
     cycles.iter().filter_map(|timing| timing.nwrong).try_for_each(|wrong| match wrong {
         number if number.is_finite() && number >= 0.0 => check_wrong(Some(number.ceil() as u64)),
-        none => {
-            Err(format!("{none} wrong elements, which is no number of them: whether it is summed right is not known"))
-        }
+        none => bail!("{none} wrong elements, which is no number of them: whether it is summed right is not known"),
     })?;
-    let time = all(|timing| timing.time).ok_or("no time (-C has the processor's written instead: leave it out)")?;
-    let written = all(|timing| timing.bus_bw).ok_or("no bus bandwidth")?;
+    let time = all(|timing| timing.time).context("no time (-C has the processor's written instead: leave it out)")?;
+    let written = all(|timing| timing.bus_bw).context("no bus bandwidth")?;
     cycles.iter().try_for_each(|timing| counted.map_or(Ok(()), |counted| check_rates(timing, counted)))?;
     // Of the time, as the verdict is; the file's own is rounded to kB/s, and one rank has no bus bandwidth.
     let rate = match counted {
@@ -247,11 +240,11 @@ fn of_nccl_tests<'a>(
         .map(|microseconds| microseconds * 1e-6)
         .collect();
     RunFigures::of(rate, Seconds(time * 1e-6), step_percentiles(times))
-        .ok_or_else(|| format!("a time that is none (their mean is {time} us)"))
+        .with_context(|| format!("a time that is none (their mean is {time} us)"))
 }
 
 /// The file says one speed three times: where its time and its rates disagree, none of them can be trusted.
-fn check_rates(timing: &nccl_tests::Timing, counted: [f64; 2]) -> Result<(), String> {
+fn check_rates(timing: &nccl_tests::Timing, counted: [f64; 2]) -> anyhow::Result<()> {
     let time = timing.time.unwrap_or(f64::NAN);
     for ((name, rate), bytes) in [("alg_bw", timing.alg_bw), ("bus_bw", timing.bus_bw)].into_iter().zip(counted) {
         let expected = bytes / time * 1e-3;
@@ -259,9 +252,7 @@ fn check_rates(timing: &nccl_tests::Timing, counted: [f64; 2]) -> Result<(), Str
         let differs =
             |rate: &f64| time > 0.0 && (rate.is_nan() || (rate - expected).abs() > RATE_TOLERANCE * expected + 1e-6);
         if let Some(rate) = rate.filter(differs) {
-            return Err(format!(
-                "{name} is {rate} GB/s where its time of {time} us makes {expected:.6}: one of them is wrong"
-            ));
+            bail!("{name} is {rate} GB/s where its time of {time} us makes {expected:.6}: one of them is wrong");
         }
     }
     Ok(())
@@ -282,11 +273,10 @@ fn same_message(results: Vec<&Message>) -> Vec<Vec<&Message>> {
     messages
 }
 
-fn check_wrong(wrong: Option<u64>) -> Result<(), String> {
-    match wrong {
-        None | Some(0) => Ok(()),
-        Some(wrong) => Err(format!("{wrong} wrong elements: what is not summed right has no speed")),
-    }
+fn check_wrong(wrong: Option<u64>) -> anyhow::Result<()> {
+    let wrong = wrong.unwrap_or_default();
+    ensure!(wrong == 0, "{wrong} wrong elements: what is not summed right has no speed");
+    Ok(())
 }
 
 fn of_root(root: &str) -> String {

@@ -2,29 +2,22 @@
 //! it.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 
 use anyhow::ensure;
 use ringmark_core::dimension::{DeviceKind, Seconds};
+use ringmark_core::number_text::count;
 use ringmark_core::stats::summary::{mean, step_percentiles};
-use serde_json::Value;
 
-use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
-use crate::read::analyse::comparison::training::word;
+use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable, word};
 use crate::read::analyse::reliability::{self, ReliabilityWarning};
-use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult};
+use crate::read::load::formats::pytorch_ddp::{DdpFile, GroupResult, ModelResult};
 
 /// Keys of a file that are compared as conditions or results, not as settings.
 const TOLD_ELSEWHERE: [&str; 7] =
     ["benchmark_results", "precision", "image_size", "model", "batch_size", "dtype", "bucket_mb"];
 
 /// Takes in one file.
-pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
-    let mut text = Vec::new();
-    input.read_to_end(&mut text)?;
-    let file = DdpBenchmark::read(&text[..])?;
-    // What diff.py shows side by side: every field but the results.
-    let fields: BTreeMap<String, Value> = serde_json::from_slice(&text)?;
+pub fn take(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> anyhow::Result<()> {
     let mut settings: BTreeMap<String, String> =
         fields.iter().map(|(name, value)| (name.clone(), word(value))).collect();
     for told_elsewhere in TOLD_ELSEWHERE {
@@ -93,7 +86,7 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
 fn named(model: &ModelResult) -> Vec<(String, &GroupResult)> {
     let name = |group: &GroupResult, others: &[GroupResult]| {
         let ranks = group.ranks.len();
-        let ranks_text = if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") };
+        let ranks_text = count(ranks, "rank");
         let alike = others.iter().filter(|other| other.ranks.len() == ranks).count();
         group.case.filter(|_| alike > 1).map_or(ranks_text.clone(), |case| format!("{ranks_text}, {case}"))
     };

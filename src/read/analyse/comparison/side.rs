@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ringmark_core::dimension::Seconds;
+use ringmark_core::benchmark::RunProfile;
+use ringmark_core::dimension::{DeviceKind, Dtype, Model, Seconds};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::STEP_PERCENTS;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
+use crate::read::analyse::grouping::AXES;
 use crate::read::analyse::reliability::ReliabilityWarning;
 use crate::read::load::environment::EnvironmentText;
 
@@ -196,6 +199,34 @@ impl SideCase {
 }
 
 impl SideTable {
+    /// The table of runs of ringmark, without cases. Runs without records have conditions that are not known: they are not
+    /// compared with known ones unless that is forced.
+    pub fn of_runs(
+        (model, dtype): (Model, Dtype),
+        batch_size: Option<u32>,
+        device: Option<DeviceKind>,
+        profile: Option<RunProfile>,
+        settings: &BTreeMap<String, Value>,
+    ) -> SideTable {
+        let mut settings: BTreeMap<String, String> =
+            settings.iter().map(|(name, value)| (name.clone(), word(value))).collect();
+        AXES.iter().for_each(|axis| drop(settings.remove(*axis)));
+        let image_size = settings.remove("image_size");
+        settings.extend(profile.map(|profile| ("profile".to_owned(), profile.to_string())));
+        let not_known = || NOT_KNOWN.to_owned();
+        SideTable {
+            must: vec![
+                ("model", Some(model.facts().title.to_owned())),
+                ("precision", Some(dtype.to_string())),
+                ("batch size", batch_size.map(|batch_size| batch_size.to_string())),
+                ("image size", Some(image_size.unwrap_or_else(not_known))),
+                ("device", Some(device.map_or_else(not_known, |device| device.to_string()))),
+            ],
+            settings,
+            ..SideTable::default()
+        }
+    }
+
     /// Name and conditions, as a heading.
     pub fn title(&self) -> String {
         let values = self.must.iter().filter_map(|(what, value)| {
@@ -216,5 +247,14 @@ impl SideTable {
             self.cases.len() - 1
         });
         &mut self.cases[place]
+    }
+}
+
+/// A value without quotes; 25 and 25.0 are the same.
+pub fn word(value: &Value) -> String {
+    match value {
+        Value::String(word) => word.clone(),
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
+        other => other.to_string(),
     }
 }

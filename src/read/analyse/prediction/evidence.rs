@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice};
-use ringmark_core::benchmark::exchange::Wire;
-use ringmark_core::benchmark::kv_store::KvStore;
-use ringmark_core::dimension::{BackendName, Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Operation, Phase};
+use ringmark_core::dimension::{
+    BackendName, Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model, Operation, Phase, Wire,
+};
 use ringmark_core::options::usage::usage;
 use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
 use ringmark_core::stats::run_values::RunValues;
@@ -92,7 +92,7 @@ impl CaseEvidence {
         Some(case)
     }
 
-    /// Step of every run, in seconds.
+    /// Returns the step of every run, in seconds.
     pub fn steps(&self) -> RunValues {
         self.runs.iter().map(|run| run.step).collect()
     }
@@ -102,7 +102,7 @@ impl CaseEvidence {
         self.steps().median_by_rate().unwrap_or(f64::NAN)
     }
 
-    /// The same with the parts of every step; `None` unless all runs have them.
+    /// Returns the same with the parts of every step; `None` unless all runs have them.
     pub fn phases(&self) -> Option<Steps> {
         self.runs.iter().map(|run| Some((run.step, run.times?))).collect::<Option<_>>().map(Steps)
     }
@@ -115,12 +115,12 @@ pub type Part = fn(&(f64, StepTimes)) -> f64;
 pub struct Steps(Vec<(f64, StepTimes)>);
 
 impl Steps {
-    /// A part of every step.
+    /// Returns a part of every step.
     pub fn values(&self, part: impl Fn(&(f64, StepTimes)) -> f64) -> RunValues {
         self.0.iter().map(part).collect()
     }
 
-    /// Mean of a part.
+    /// Returns the mean of a part.
     pub fn mean(&self, part: Part) -> f64 {
         self.values(part).mean()
     }
@@ -254,12 +254,12 @@ impl Evidence {
         self.cases.iter().find(|measured| measured.case == case)
     }
 
-    /// Step of what efficiency is relative to.
+    /// Returns the step of the base.
     pub fn base_step(&self) -> f64 {
         self.case(self.base).map_or(f64::NAN, CaseEvidence::step)
     }
 
-    /// Mean of a part of that step; 0 where no record tells its parts.
+    /// Returns the mean of a part of that step; 0 without records.
     pub fn base_mean(&self, part: Part) -> f64 {
         self.case(self.base).and_then(CaseEvidence::phases).map_or(0.0, |base| base.mean(part))
     }

@@ -1,5 +1,4 @@
-//! What the models of all-reduce and of kv-stores share: the parts of measured steps, a step of grown parts, and what it is lost
-//! to.
+//! Shared by the models of all-reduce and of kv-stores: the parts of measured steps, a step of grown parts, and its losses.
 
 use ringmark_core::dimension::Phase;
 use ringmark_core::stats::allreduce_model::Band;
@@ -58,8 +57,8 @@ pub struct Grown {
     pub losses: Vec<(Limit, f64)>,
 }
 
-/// Step whose `fixed` part is that of the reference, and whose `growing` parts come to bands: each by its values in the runs of
-/// the reference. Wider by the 95 % margin of one run, and by `margin`.
+/// Returns a step of the `fixed` part of the reference and of `growing` parts, each with its values in the runs of the reference
+/// and its band. Wider by the 95 % margin of one run, and by `margin`.
 pub fn step(fixed: &RunValues, growing: &[(&RunValues, Band)], margin: f64) -> Band {
     // Every run as if it were the reference: its spread is that of the prediction.
     let run = |(run, fixed): (usize, &f64)| {
@@ -70,13 +69,13 @@ pub fn step(fixed: &RunValues, growing: &[(&RunValues, Band)], margin: f64) -> B
     step.widened(runs.margin_of_next_run() + margin)
 }
 
-/// How many times as long a part takes in the middle of the band; 1 for a part that takes no time.
+/// Returns the growth of a part up to the middle of its band; 1 for a part that takes no time.
 pub fn growth(values: &RunValues, band: Band) -> f64 {
     if values.mean() > 0.0 { band.mid / values.mean() } else { 1.0 }
 }
 
-/// What a step loses against the base's, which has the same phases or is not told apart: by its exchange, its wait and the rest,
-/// and by what stays as it is in the reference.
+/// Returns the losses of a step against the base's, by its exchange, its wait, the rest, and the parts that stay as they are in
+/// the reference. A base without records counts with 0.
 pub fn losses(
     evidence: &Evidence,
     reference: &Steps,

@@ -1,16 +1,19 @@
 //! Why a case cannot be predicted, and the command that measures what is missing.
 
 use ringmark_core::dimension::{Case, Model};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::strategy::Strategy;
 
 /// Why there is none.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Refusal {
     /// The case.
     pub case: Case,
     /// What was never measured.
+    #[serde(rename = "reason")]
     pub why: String,
     /// What to measure.
     pub command: String,

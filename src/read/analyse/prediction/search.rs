@@ -3,6 +3,8 @@
 
 use ringmark_core::dimension::Case;
 use ringmark_core::stats::allreduce_model::Band;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::model::{Prediction, predict};
@@ -12,19 +14,22 @@ use crate::read::analyse::prediction::refusal::{Refusal, refusal};
 pub const SEARCH_LIMIT: u32 = 4096;
 
 /// Where the efficiency falls under a value.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Under {
     /// The value.
     pub efficiency: f64,
     /// First case under it in the middle of the band; `None` up to the last case.
+    #[serde(rename = "case")]
     pub mid: Option<Case>,
     /// First that is under it at the low end of the band.
     pub earliest: Option<Case>,
     /// First that is under it at the high end of the band.
     pub latest: Option<Case>,
     /// Last case that was tried.
+    #[serde(rename = "searched_up_to")]
     pub last: Case,
     /// Efficiency there.
+    #[serde(skip)]
     pub at_last: Band,
 }
 

@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::compression::{GradientCompression, sums_a_word};
-use ringmark_core::benchmark::exchange::Wire;
+use ringmark_core::benchmark::kv_store::ServerUse;
 use ringmark_core::benchmark::kv_store::placement::{bytes_by_server, check_servers, owners, place};
-use ringmark_core::benchmark::kv_store::{KeyPlacement, KvStore, ServerUse};
-use ringmark_core::dimension::{Bytes, Case, DeviceKind};
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, KeyPlacement, KvStore, Wire};
 use ringmark_core::stats::exchange_growth::{self, Laws, Servers};
 
 use crate::read::analyse::figures::{Group, TrainedCase};

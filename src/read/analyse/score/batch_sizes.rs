@@ -2,7 +2,7 @@
 
 use ringmark_core::dimension::KvStore;
 
-use crate::read::analyse::batch_sizes::{self, BatchFigures, BatchPoint, BatchSeries, BatchTable, Missing};
+use crate::read::analyse::batch_sizes::{self, BatchPoint, BatchSeries, BatchTable};
 use crate::read::analyse::grouping;
 use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
 use crate::read::analyse::title::devices_text;
@@ -18,11 +18,14 @@ pub fn tables(tables: &[ScoreTable], shortages: &[Shortage]) -> Vec<BatchTable> 
 /// All points of a table.
 pub fn table(table: &ScoreTable) -> BatchTable {
     let lines = table.points.chunk_by(|one, other| one.key().shares_row(&other.key()));
+    let point = |point: &ScorePoint| {
+        BatchPoint::new(point, point.key().batch_size, table.utilisation(point), table.is_doubtful(point))
+    };
     let line = |points: &[ScorePoint]| BatchSeries {
         model: points[0].key().model,
         dtype: points[0].key().dtype,
         case: points[0].key().case,
-        points: points.iter().map(|point| self::point(table, point)).collect(),
+        points: points.iter().map(point).collect(),
     };
     let conditions = table.conditions.as_ref();
     let mut settings = conditions.map(|conditions| grouping::fields(&conditions.config)).unwrap_or_default();
@@ -36,21 +39,5 @@ pub fn table(table: &ScoreTable) -> BatchTable {
         settings,
         series: lines.map(line).collect(),
         shortages: Vec::new(),
-    }
-}
-
-fn point(table: &ScoreTable, point: &ScorePoint) -> BatchPoint {
-    let figures = point.figures.map(|figures| BatchFigures {
-        speed: figures.speed,
-        cv: figures.cv,
-        runs: point.numbered_speeds(),
-        peak_memory: point.peak_memory(),
-        utilisation: table.utilisation(point),
-    });
-    BatchPoint {
-        batch_size: point.key().batch_size,
-        outcome: figures.ok_or(Missing::NoRun),
-        is_warned: !point.warnings.is_empty(),
-        is_doubtful: table.is_doubtful(point),
     }
 }

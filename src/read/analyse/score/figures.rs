@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::dimension::{Case, DeviceKind, Dtype, ImagesPerSecond, Model};
 use ringmark_core::file::run_name::RunName;
@@ -16,9 +16,9 @@ use crate::read::analyse::grouping;
 use crate::read::analyse::reliability::{self, ReliabilityWarning};
 use crate::read::analyse::run_warnings;
 use crate::read::analyse::utilisation::Utilisation;
-use crate::read::load::every_record::DeviceRates;
 use crate::read::load::folder::SweepFacts;
 use crate::read::load::problem::Problem;
+use crate::read::load::record::{self, DeviceRates};
 use crate::read::load::run::{Recorded, Run};
 use crate::read::load::scoring::ScoreConditions;
 
@@ -94,7 +94,7 @@ impl ScorePoint {
 
     /// Names of the devices of its ranks.
     pub fn device_names(&self) -> BTreeSet<String> {
-        self.ranks().map(|rank| rank.device_name.clone()).collect()
+        record::device_names(self.ranks())
     }
 }
 
@@ -167,7 +167,7 @@ impl ScoreTable {
 
     /// Whether its runs were a first look and not a measurement.
     pub fn is_quick(&self) -> bool {
-        self.conditions.as_ref().is_some_and(|conditions| conditions.profile == Profile::Quick)
+        self.conditions.as_ref().is_some_and(|conditions| conditions.profile == RunProfile::Quick)
     }
 }
 

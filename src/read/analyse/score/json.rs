@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::benchmark::warning::Warning;
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Seconds};
@@ -69,7 +69,7 @@ pub struct ScoreRow {
     /// CPU threads of the ranks of the counted runs.
     pub threads_per_rank: BTreeSet<u32>,
     /// `null` where no record says it.
-    pub profile: Option<Profile>,
+    pub profile: Option<RunProfile>,
     /// Of all ranks, median over runs; `null` where no run counts.
     pub images_per_second: Option<ImagesPerSecond>,
     /// Sample standard deviation of the runs' images/s over their mean; `null` for one run.
@@ -198,7 +198,7 @@ fn row_run(run: &Run<ScoreRecord>) -> ScoreRowRun {
         left_out: run.outcome.as_ref().err().map(ToString::to_string),
         started_unix_seconds: run.recorded.as_ref().map(|recorded| recorded.started),
         images_per_second: measured.map(|measured| measured.speed),
-        pass_seconds: measured.and_then(|measured| SecondsOfRun::new(run, measured.figures.as_slice())),
+        pass_seconds: measured.and_then(|measured| SecondsOfRun::new(run, measured.figures.seconds.as_slice())),
         warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
     }
 }

@@ -1,14 +1,11 @@
 //! Scoring runs as a side of a comparison: the JSON that `ringmark extract` makes of them. A table a network and precision;
 //! a case and a batch size together are what is compared with its namesake.
 
-use std::collections::BTreeMap;
-
 use anyhow::Context;
 use ringmark_core::dimension::{ImagesPerSecond, Seconds};
 
-use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Side, SideTable};
-use crate::read::analyse::comparison::training::word;
-use crate::read::analyse::score::json::{ScoreResult, ScoreRow, ScoreRowRun};
+use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
+use crate::read::analyse::score::json::{ScoreResult, ScoreRowRun};
 use crate::read::load::environment::moment;
 
 /// Takes in the rows of a result.
@@ -26,7 +23,8 @@ pub fn take_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
             continue;
         }
         side.started.extend(counted.filter_map(|run| moment(run.started_unix_seconds?)));
-        let case = side.set(table(&row)).case(&name);
+        let table = SideTable::of_runs((row.model, row.dtype), None, row.device, row.profile, &row.settings);
+        let case = side.set(table).case(&name);
         (case.runs, case.environment) = (runs, row.environment);
         (case.warnings, case.reliability_warnings) = (row.warnings, row.reliability_warnings);
     }
@@ -38,23 +36,4 @@ fn of_run(run: &ScoreRowRun) -> Option<RunFigures> {
     let ImagesPerSecond(speed) = run.images_per_second.filter(|speed| speed.0 > 0.0)?;
     let times = run.pass_seconds?;
     RunFigures::of(speed, Seconds(times.mean), Some(times.percentiles()))
-}
-
-/// The table that a row belongs into, without cases.
-fn table(row: &ScoreRow) -> SideTable {
-    let mut settings: BTreeMap<String, String> =
-        row.settings.iter().map(|(name, value)| (name.clone(), word(value))).collect();
-    let not_known = || NOT_KNOWN.to_owned();
-    let image_size = settings.remove("image_size");
-    settings.extend(row.profile.map(|profile| ("profile".to_owned(), profile.to_string())));
-    SideTable {
-        must: vec![
-            ("model", Some(row.model.facts().title.to_owned())),
-            ("precision", Some(row.dtype.to_string())),
-            ("image size", Some(image_size.unwrap_or_else(not_known))),
-            ("device", Some(row.device.map_or_else(not_known, |device| device.to_string()))),
-        ],
-        settings,
-        ..SideTable::default()
-    }
 }

@@ -8,7 +8,7 @@ use ringmark_core::dimension::{Case, Dtype, Seconds};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A whole file. `diff.py` shows every field but the results side by side.
+/// A whole file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DdpBenchmark {
     /// `torch.__version__`.
@@ -79,13 +79,22 @@ pub struct OurResult {
     pub without_communication: Vec<GroupResult>,
 }
 
-impl DdpBenchmark {
+/// A file as it was read.
+#[derive(Debug)]
+pub struct DdpFile {
+    /// Its results.
+    pub benchmark: DdpBenchmark,
+    /// Every field by its name; `diff.py` shows all but the results side by side.
+    pub fields: BTreeMap<String, Value>,
+}
+
+impl DdpFile {
     /// Reads a file; an error names the field, and the line where the JSON itself is broken.
-    pub fn read(mut input: impl Read) -> anyhow::Result<DdpBenchmark> {
+    pub fn read(mut input: impl Read) -> anyhow::Result<DdpFile> {
         let mut text = Vec::new();
         input.read_to_end(&mut text).context("cannot be read")?;
-        let file: DdpBenchmark = serde_json::from_slice(&text).context("not a file of PyTorch's DDP benchmark")?;
-        for model in &file.benchmark_results {
+        let benchmark: DdpBenchmark = serde_json::from_slice(&text).context("not a file of PyTorch's DDP benchmark")?;
+        for model in &benchmark.benchmark_results {
             let silent = model.ringmark.iter().flat_map(|ours| &ours.without_communication);
             for group in model.result.iter().chain(silent) {
                 let is_time = |time: &f64| *time > 0.0 && Seconds(*time).is_duration();
@@ -98,7 +107,7 @@ impl DdpBenchmark {
                 }
             }
         }
-        Ok(file)
+        Ok(DdpFile { fields: serde_json::from_slice(&text)?, benchmark })
     }
 }
 
@@ -112,13 +121,13 @@ mod tests {
 
     #[test]
     fn python_s_own_file_is_read() {
-        let file = DdpBenchmark::read(FILE.as_bytes()).expect("sound");
-        assert_eq!(file.benchmark_results[0].result[1].measurements, [0.1, 0.101]);
+        let file = DdpFile::read(FILE.as_bytes()).expect("sound");
+        assert_eq!(file.benchmark.benchmark_results[0].result[1].measurements, [0.1, 0.101]);
     }
 
     #[test]
     fn other_content_is_refused_by_name() {
-        let error = |text: &str| format!("{:#}", DdpBenchmark::read(text.as_bytes()).expect_err("refused"));
+        let error = |text: &str| format!("{:#}", DdpFile::read(text.as_bytes()).expect_err("refused"));
         assert!(error("{}").contains("pytorch_version"));
         assert!(error(&FILE.replace("0.101", "-0.101")).contains("resnet50 with 2 ranks has an iteration of -0.101 s"));
         for no_time in ["NaN", "1e999"] {

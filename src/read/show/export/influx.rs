@@ -73,7 +73,7 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::dimension::units::Seconds;
+    use ringmark_core::dimension::Seconds;
 
     use super::*;
     use crate::read::show::export::figure::{IMAGES_PER_SECOND, PHASE, RANKS, RELIABLE};

@@ -12,7 +12,7 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::read::load::every_record;
+use crate::read::load::record;
 use crate::read::show::export::time_line::{EpochTimes, TimeLine, milliseconds};
 
 /// Images that MLPerf's ResNet trains with and predicts: ImageNet-1k's.
@@ -113,7 +113,7 @@ fn benchmark(record: &RunRecord) -> &'static str {
 
 /// `2n8g of NVIDIA H100 80GB HBM3`.
 fn platform(record: &RunRecord) -> String {
-    let names = every_record::device_names(&record.header.ranks);
+    let names = record::device_names(&record.header.ranks);
     format!("{} of {}", record.header.case, names.into_iter().collect::<Vec<_>>().join(", "))
 }
 

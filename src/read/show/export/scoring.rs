@@ -94,7 +94,7 @@ fn of_run(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint, run: 
     series.add_times(
         &figure::PASS,
         run.mean_iteration().map(|mean| mean.0),
-        step_percentiles(measured.figures.as_slice()),
+        step_percentiles(measured.figures.seconds.as_slice()),
     );
     series.add(&figure::PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
     series.add(&figure::FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::units::four_digits;
 use ringmark_core::dimension::{Case, Phase, Seconds};
+use ringmark_core::number_text::four_digits;
 
 use crate::read::analyse::figures::{Figures, Group, TrainedCase};
 use crate::read::analyse::title::common_base;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
-use ringmark_core::benchmark::Profile;
+use ringmark_core::benchmark::RunProfile;
 use ringmark_core::dimension::{Case, DeviceKind};
 use ringmark_core::line::pytorch_ddp;
 
@@ -56,7 +56,9 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
             image_size: join(conditions.iter().map(|each| each.config.image_size().to_string())),
             device: join(groups.iter().flat_map(|group| group.device_names.clone())),
             profile: join(
-                conditions.iter().map(|each| if each.profile == Profile::Quick { "quick" } else { "full" }.to_owned()),
+                conditions
+                    .iter()
+                    .map(|each| if each.profile == RunProfile::Quick { "quick" } else { "full" }.to_owned()),
             ),
         }),
         benchmark_results: groups.into_iter().map(model).collect(),

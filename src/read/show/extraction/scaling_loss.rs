@@ -1,8 +1,8 @@
 //! The table of the scaling loss: what each case loses against the base, by parts. The formulas are in
 //! [`crate::read::analyse::scaling_loss`]; the waterfall is the report's.
 
-use ringmark_core::dimension::units::three_digits;
 use ringmark_core::dimension::{Case, Seconds};
+use ringmark_core::number_text::three_digits;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::read::analyse::figures::Group;

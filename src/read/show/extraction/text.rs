@@ -1,7 +1,7 @@
 //! Figures of training as text.
 
-use ringmark_core::dimension::units::four_digits;
 use ringmark_core::dimension::{Case, ImagesPerSecond, Phase, Seconds};
+use ringmark_core::number_text::four_digits;
 
 use crate::read::analyse::accuracy::{self, Accuracy};
 use crate::read::analyse::batch_sizes::{self, BatchTable};

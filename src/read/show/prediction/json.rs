@@ -45,8 +45,8 @@ struct JsonOutlook {
     straggler: Option<String>,
     /// The same cases as if nobody had waited for it.
     predictions_without_straggler: Vec<JsonPrediction>,
-    not_predicted: Vec<JsonRefusal>,
-    efficiency_below: Option<JsonUnder>,
+    not_predicted: Vec<Refusal>,
+    efficiency_below: Option<Under>,
     backtest: Option<JsonBacktest>,
     assumptions: Vec<String>,
     warnings: Vec<String>,
@@ -68,13 +68,6 @@ struct JsonLine {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct JsonBand<T> {
-    low: T,
-    mid: T,
-    high: T,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
 struct JsonPrediction {
     case: Case,
     ranks: u32,
@@ -83,9 +76,9 @@ struct JsonPrediction {
     measured: bool,
     /// Case that it grows from.
     reference: Option<Case>,
-    images_per_second: JsonBand<ImagesPerSecond>,
-    seconds_per_iteration: JsonBand<Seconds>,
-    efficiency: JsonBand<f64>,
+    images_per_second: Band,
+    seconds_per_iteration: Band,
+    efficiency: Band,
     limited_by: Option<&'static str>,
     /// In the middle of the band, against the base.
     lost_seconds: Vec<JsonLost>,
@@ -95,22 +88,6 @@ struct JsonPrediction {
 struct JsonLost {
     part: &'static str,
     seconds: Seconds,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct JsonRefusal {
-    case: Case,
-    reason: String,
-    command: String,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct JsonUnder {
-    efficiency: f64,
-    case: Option<Case>,
-    earliest: Option<Case>,
-    latest: Option<Case>,
-    searched_up_to: Case,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -158,8 +135,8 @@ fn json_outlook(outlook: &Outlook) -> JsonOutlook {
             .iter()
             .map(|prediction| json_prediction(evidence, prediction))
             .collect(),
-        not_predicted: refused.map(json_refusal).collect(),
-        efficiency_below: outlook.under.iter().flatten().next().map(json_under),
+        not_predicted: refused.cloned().collect(),
+        efficiency_below: outlook.under.iter().flatten().next().cloned(),
         backtest: outlook.backtest.iter().flatten().next().map(|backtest| json_backtest(evidence, backtest)),
         assumptions: assumptions(outlook),
         warnings: warnings(outlook),
@@ -176,6 +153,7 @@ fn json_line(line: &Line) -> JsonLine {
 
 fn json_prediction(evidence: &Evidence, prediction: &Prediction) -> JsonPrediction {
     let Prediction { case, step, efficiency, .. } = prediction;
+    let speed = |step| evidence.speed(*case, step).0;
     let lost = |(limit, seconds): &(Limit, f64)| JsonLost { part: limit.text(), seconds: Seconds(*seconds) };
     JsonPrediction {
         case: *case,
@@ -183,33 +161,11 @@ fn json_prediction(evidence: &Evidence, prediction: &Prediction) -> JsonPredicti
         servers: evidence.servers(*case),
         measured: prediction.reference.is_none(),
         reference: prediction.reference,
-        images_per_second: JsonBand {
-            low: evidence.speed(*case, step.high),
-            mid: evidence.speed(*case, step.mid),
-            high: evidence.speed(*case, step.low),
-        },
-        seconds_per_iteration: JsonBand { low: Seconds(step.low), mid: Seconds(step.mid), high: Seconds(step.high) },
-        efficiency: of_band(*efficiency),
+        images_per_second: Band { low: speed(step.high), mid: speed(step.mid), high: speed(step.low) },
+        seconds_per_iteration: *step,
+        efficiency: *efficiency,
         limited_by: prediction.limit().map(Limit::text),
         lost_seconds: prediction.losses.iter().map(lost).collect(),
-    }
-}
-
-fn of_band(band: Band) -> JsonBand<f64> {
-    JsonBand { low: band.low, mid: band.mid, high: band.high }
-}
-
-fn json_refusal(refusal: &Refusal) -> JsonRefusal {
-    JsonRefusal { case: refusal.case, reason: refusal.why.clone(), command: refusal.command.clone() }
-}
-
-fn json_under(under: &Under) -> JsonUnder {
-    JsonUnder {
-        efficiency: under.efficiency,
-        case: under.mid,
-        earliest: under.earliest,
-        latest: under.latest,
-        searched_up_to: under.last,
     }
 }
 

@@ -1,7 +1,7 @@
 //! A prediction for people: tables, with what they rest on below them.
 
-use ringmark_core::dimension::units::four_digits;
 use ringmark_core::dimension::{Case, ImagesPerSecond};
+use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::allreduce_model::Band;
 
 use crate::read::analyse::prediction::evidence::Evidence;

@@ -74,8 +74,7 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::dimension::operation::Reduction;
-    use ringmark_core::dimension::units::Bytes;
+    use ringmark_core::dimension::{Bytes, Reduction};
 
     use super::*;
 

@@ -264,7 +264,7 @@ pub fn reseed(session: &Session, config: &TrainConfig, iteration: u32) {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::dimension::phase::Phases;
+    use ringmark_core::dimension::Phases;
 
     use super::*;
 

@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use ringmark_core::benchmark::image_input::ImageInputUse;
-use ringmark_core::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
+use ringmark_core::benchmark::kv_store::{KvStoreUse, LostRank, ServerUse, Staleness};
 use ringmark_core::benchmark::measured_and_warmup;
 use ringmark_core::benchmark::train::{EpochEnd, Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::benchmark::warning;
-use ringmark_core::dimension::{Bytes, Phase, Phases, Seconds, TeraflopsPerSecond};
+use ringmark_core::dimension::{Bytes, KvStore, Phase, Phases, Seconds, TeraflopsPerSecond};
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::summary;
 use ringmark_core::trace::LayerProfile;

@@ -9,8 +9,7 @@ pub mod shared_memory;
 use std::ops::Range;
 
 use anyhow::Result;
-use ringmark_core::benchmark::exchange::Wire;
-use ringmark_core::dimension::{BackendName, Reduction};
+use ringmark_core::dimension::{BackendName, Reduction, Wire};
 
 use crate::exchange::collective::Collective;
 use crate::exchange::memory::Memory;

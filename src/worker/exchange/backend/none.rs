@@ -1,8 +1,7 @@
 //! No exchange: one rank alone, or the baseline of what communication costs.
 
 use anyhow::Result;
-use ringmark_core::benchmark::exchange::Wire;
-use ringmark_core::dimension::{BackendName, Reduction};
+use ringmark_core::dimension::{BackendName, Reduction, Wire};
 
 use crate::exchange::backend::Backend;
 use crate::exchange::collective::{Collective, Target};

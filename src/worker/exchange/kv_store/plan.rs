@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use anyhow::Result;
 use ringmark_core::benchmark::compression::GradientCompression;
-use ringmark_core::benchmark::kv_store::KeyPlacement;
 use ringmark_core::benchmark::kv_store::placement::{self, ArrayPart};
+use ringmark_core::dimension::KeyPlacement;
 
 use crate::exchange::request::ExchangeRequest;
 

@@ -11,10 +11,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, ensure};
-use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_core::benchmark::exchange::ExchangeConfig;
+use ringmark_core::benchmark::kv_store::KvStoreUse;
 use ringmark_core::benchmark::kv_store::placement;
-use ringmark_core::benchmark::kv_store::{KvStore, KvStoreUse};
-use ringmark_core::dimension::{Bytes, Operation};
+use ringmark_core::dimension::{Bytes, KvStore, Operation, Wire};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 

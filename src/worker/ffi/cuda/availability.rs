@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::Library;
 use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::number_text::count;
 
 use crate::ffi::cuda::driver::{self, ComputeCapability, CudaVersion, DeviceFacts, DriverFacts};
 use crate::ffi::cuda::kernels::CompilerLibrary;
@@ -145,7 +146,7 @@ fn described(driver: &DriverFacts) -> String {
         format!(" ({name}, compute capability {compute_capability})")
     });
     let release = driver::release().map(|release| format!(" ({release})")).unwrap_or_default();
-    let count = if devices.len() == 1 { "1 GPU".to_owned() } else { format!("{} GPUs", devices.len()) };
+    let count = count(devices.len(), "GPU");
     format!("{count}{first} with a driver for CUDA {cuda}{release}")
 }
 

@@ -291,7 +291,7 @@ impl ConvolutionNorm {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::dimension::model_facts::Source;
+    use ringmark_core::dimension::Source;
 
     use super::*;
     use crate::testing::seeded;

@@ -69,7 +69,7 @@ impl Linear {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::dimension::model_facts::Source;
+    use ringmark_core::dimension::Source;
     use tch::{Device, Kind};
 
     use super::*;

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
-use ringmark_core::benchmark::kv_store::KvStore;
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, Operands, Seconds};
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, KvStore, Operands, Seconds};
 use ringmark_core::stats::busbw::{Bus, busbw};
 use ringmark_core::stats::summary::percentile;
 

@@ -2,7 +2,7 @@
 //! figures is in the table alone.
 
 use ringmark_core::dimension::DeviceKind;
-use ringmark_core::dimension::units::four_digits;
+use ringmark_core::number_text::four_digits;
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, batch_sizes};
 use crate::read::show::numbers::count;

@@ -1,10 +1,10 @@
 //! The first screen: how fast, how efficient, what is lost. Whether to believe it, `trust` says.
 
-use ringmark_core::dimension::units::{four_digits, three_digits};
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
 use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model};
+use ringmark_core::number_text::{four_digits, three_digits};
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};

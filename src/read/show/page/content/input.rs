@@ -1,12 +1,11 @@
 //! Reading and decoding alone, and what devices take: images/s by decode threads with a line for what the devices of a host
 //! need, of every case of training in the report.
 
-use ringmark_core::dimension::units::four_digits;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::input::lines::{COLUMNS, ceilings, rows};
 use ringmark_core::benchmark::input::{InputPass, InputRecord, PageCache};
-use ringmark_core::dimension::units::thousands;
+use ringmark_core::number_text::{four_digits, thousands};
 
 use crate::read::analyse::input_ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
 use crate::read::analyse::input_demand::{Demand, demands};

@@ -1,9 +1,9 @@
 //! What MXNet's performance page published of inference, beside what was measured of the same networks.
 
-use ringmark_core::dimension::units::four_digits;
 use std::collections::BTreeSet;
 
 use ringmark_core::dimension::Model;
+use ringmark_core::number_text::four_digits;
 
 use crate::read::analyse::batch_sizes::BatchSeries;
 use crate::read::analyse::score::published::{self, BATCH_SIZES, PublishedRow, SOURCE};

@@ -250,7 +250,7 @@ fn table(series: &Series, cases: &[CaseRanks]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::dimension::device::DeviceKind;
+    use ringmark_core::dimension::DeviceKind;
 
     use super::*;
 

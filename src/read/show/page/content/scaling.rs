@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::units::four_digits;
+use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::read::analyse::figures::{Figures, Group, TrainedCase};
@@ -120,7 +120,7 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
             let ranks = case.case.ranks();
             let speedup = speedup(case.median, base.median);
             let [low, high] = extent(case.runs.iter().copied())
-                .map_or(["-".to_owned(), "-".to_owned()], |ends| ends.map(|end| four_digits(end)));
+                .map_or(["-".to_owned(), "-".to_owned()], |ends| ends.map(four_digits));
             let cells = vec![
                 format!("{} (published)", row.name),
                 case.case.to_string(),

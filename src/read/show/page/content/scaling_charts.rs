@@ -1,10 +1,10 @@
 //! Charts of throughput, speedup and efficiency: lines over ranks, or bars where no result has more than two cases. A single
 //! case has nothing to scale: there the speed of each run is shown besides, in the order of the runs.
 
-use ringmark_core::dimension::units::four_digits;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::dimension::{Case, ImagesPerSecond};
+use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::read::analyse::figures::TrainedCase;

@@ -202,7 +202,7 @@ fn table(traced: &[Traced]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::dimension::kv_store::KvStore;
+    use ringmark_core::dimension::KvStore;
     use ringmark_core::trace::clock::{ClockMethod, ClockReading, RankClock};
 
     use super::*;

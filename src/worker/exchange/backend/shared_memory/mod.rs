@@ -20,8 +20,8 @@ use std::ops::Range;
 use std::thread;
 
 use anyhow::{Result, ensure};
-use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_core::dimension::{BackendName, Reduction};
+use ringmark_core::benchmark::exchange::ExchangeConfig;
+use ringmark_core::dimension::{BackendName, Reduction, Wire};
 use ringmark_core::trace::Lane;
 
 use crate::exchange::backend::Backend;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use ringmark_core::benchmark::exchange::Wire;
+use ringmark_core::dimension::Wire;
 
 use crate::exchange::backend::shared_memory::join;
 use crate::exchange::memory::MemoryShape;

@@ -50,7 +50,7 @@ impl LocalUpdate {
 #[cfg(test)]
 mod tests {
     use ringmark_core::benchmark::train::config::TrainConfig;
-    use ringmark_core::dimension::dtype::Dtype;
+    use ringmark_core::dimension::Dtype;
     use tch::Tensor;
 
     use super::*;

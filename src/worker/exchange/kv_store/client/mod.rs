@@ -15,9 +15,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
-use ringmark_core::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_core::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
-use ringmark_core::dimension::{BackendName, Bytes};
+use ringmark_core::benchmark::exchange::ExchangeConfig;
+use ringmark_core::benchmark::kv_store::{KvStoreUse, LostRank, ServerUse, Staleness};
+use ringmark_core::dimension::{BackendName, Bytes, KvStore, Wire};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 

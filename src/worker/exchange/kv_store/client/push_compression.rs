@@ -76,7 +76,7 @@ fn taken(residual: &Mutex<Vec<f32>>) -> MutexGuard<'_, Vec<f32>> {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::benchmark::kv_store::KeyPlacement;
+    use ringmark_core::dimension::KeyPlacement;
 
     use super::*;
     use crate::exchange::compression::two_bit::TwoBit;

@@ -356,8 +356,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use expect_test::expect;
-    use ringmark_core::benchmark::kv_store::KvStore;
     use ringmark_core::benchmark::train::config::TrainConfig;
+    use ringmark_core::dimension::KvStore;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! What is known of every network without building it: whose it is, its images, how large it is.
 
-use crate::dimension::rank_memory::RankMemory;
-use crate::dimension::units::Bytes;
+use crate::dimension::Bytes;
+use crate::dimension::facts::rank_memory::RankMemory;
 
 /// Whose network it is: whose names its tensors have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl ModelFacts {
     }
 }
 
-/// In the order of [`Model`](crate::dimension::model::Model).
+/// In the order of [`Model`](crate::dimension::Model).
 pub static FACTS: [ModelFacts; 23] = [
     ModelFacts {
         title: "ResNet50-v1b",

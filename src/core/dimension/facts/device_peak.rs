@@ -1,7 +1,6 @@
 //! What NVIDIA publishes of its GPUs: floating-point operations a second, by precision.
 
-use crate::dimension::dtype::Dtype;
-use crate::dimension::units::TeraflopsPerSecond;
+use crate::dimension::{Dtype, TeraflopsPerSecond};
 
 /// Peak rates of one GPU in 1e12 operations a second, at its boost clock, without sparsity; `None` where its tensor cores
 /// do not have the precision. Where a data sheet gives rates with sparsity alone, half of them.

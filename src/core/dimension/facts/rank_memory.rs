@@ -1,8 +1,6 @@
 //! The memory that a rank takes on the CPU, by network and batch.
 
-use crate::dimension::dtype::Dtype;
-use crate::dimension::layout::Layout;
-use crate::dimension::units::Bytes;
+use crate::dimension::{Bytes, Dtype, Layout};
 
 /// Memory of a rank on the CPU at its peak, for images of the network's own size in nhwc: a line above what was measured,
 /// and within half of it, for batch sizes 8, 16 and 32. Measured is `peak_memory` in the record of `ringmark-worker train

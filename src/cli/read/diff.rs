@@ -7,8 +7,9 @@ use ringmark_core::options::option_table::keyword;
 use ringmark_core::stats::comparison::Thresholds;
 
 use crate::cli::json::JsonOption;
+use crate::cli::read::percent;
 use crate::read::analyse::cost::Price;
-use crate::read::diff::{DiffConfig, FailOn, Format};
+use crate::read::diff::{DiffConfig, DiffFormat, FailOn};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,8 +61,8 @@ pub struct DiffOptions {
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
     /// What to print
-    #[arg(long, default_value = "table", value_parser = keyword::<Format>())]
-    format: Format,
+    #[arg(long, default_value = "table", value_parser = keyword::<DiffFormat>())]
+    format: DiffFormat,
     /// Explain the columns and verdicts
     #[arg(long)]
     explain: bool,
@@ -95,9 +96,4 @@ fn noise(text: &str) -> Result<f64, String> {
 fn significance(text: &str) -> Result<f64, String> {
     let chosen = percent(text).filter(|significance| (1e-6..=0.5).contains(significance));
     chosen.ok_or_else(|| "choose 0.0001% to 50%, as 1%".to_owned())
-}
-
-/// A share; only with its sign, since 0.01 could mean either.
-fn percent(text: &str) -> Option<f64> {
-    Some(text.strip_suffix('%')?.trim().parse::<f64>().ok()? / 100.0)
 }

@@ -1,9 +1,10 @@
-//! What is common to the records of all benchmarks: how the one beside a log is read, what is a speed, and the devices and software that it names. Not for what was measured.
+//! The record beside a log, whatever was measured: reading it, and what it says of speeds, devices and software.
 
 use std::collections::BTreeSet;
 use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
+use anyhow::{Context, ensure};
 use ringmark_core::benchmark::Record;
 use ringmark_core::dimension::{Bytes, Dtype, ImagesPerSecond, TeraflopsPerSecond, device_peak};
 use ringmark_core::file::whole_file;
@@ -18,7 +19,8 @@ pub fn beside<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> 
     match whole_file::open(&root.join(&path)) {
         Ok(file) => R::read(BufReader::with_capacity(log::BLOCK, file))
             .map(Some)
-            .map_err(|error| Problem::in_file(&path, format!("the record cannot be used: {error:#}"))),
+            .context("the record cannot be used")
+            .map_err(|error| Problem::from_error(&path, &error)),
         // A link that leads nowhere is a record that is missing, not none.
         Err(error) if error.kind() == ErrorKind::NotFound && !root.join(&path).is_symlink() => Ok(None),
         Err(error) => Err(Problem::in_file(&path, format!("the record cannot be read: {error}"))),
@@ -26,16 +28,18 @@ pub fn beside<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> 
 }
 
 /// Refuses what is no speed. What is 0 after rounding can be divided by no more, and no hardware is as fast as the limit.
-pub fn check_speed(speed: ImagesPerSecond) -> Result<(), String> {
-    match (0.005..1e15).contains(&speed.0) {
-        true => Ok(()),
-        false => Err(format!("a speed of {:.2e} images/s is none: the clock of the run is broken", speed.0)),
-    }
+pub fn check_speed(speed: ImagesPerSecond) -> anyhow::Result<()> {
+    ensure!(
+        (0.005..1e15).contains(&speed.0),
+        "a speed of {:.2e} images/s is none: the clock of the run is broken",
+        speed.0
+    );
+    Ok(())
 }
 
-/// Names of the devices of all ranks.
-pub fn device_names(ranks: &[RankPlace]) -> BTreeSet<String> {
-    ranks.iter().map(|rank| rank.device_name.clone()).collect()
+/// Names of the devices of these ranks.
+pub fn device_names<'a>(ranks: impl IntoIterator<Item = &'a RankPlace>) -> BTreeSet<String> {
+    ranks.into_iter().map(|rank| rank.device_name.clone()).collect()
 }
 
 /// Memory of the rank that held most; `None` where the record says nothing of it.

@@ -1,0 +1,36 @@
+//! Options of `ringmark check`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::json::JsonOption;
+use crate::read::check::CheckConfig;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringmark check results/rack7
+      is this result complete, unedited, within its own rules, reliable?
+  ringmark check results/rack7 --json check.json
+      the same for CI
+
+Exit status 1: a check failed or is unknown.";
+
+/// Options of `ringmark check`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CheckOptions {
+    /// Folder that `ringmark sweep` or `ringmark score` wrote
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+impl CheckOptions {
+    /// Takes what was typed as it is.
+    pub fn into_config(self) -> CheckConfig {
+        CheckConfig { folder: self.folder, json: self.json.into_json() }
+    }
+}

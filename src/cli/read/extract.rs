@@ -1,0 +1,118 @@
+//! Options of `ringmark extract`.
+
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::Args;
+use ringmark_core::options::option_table::{keyword_of_either, number};
+use ringmark_core::options::usage::usage;
+
+use crate::cli::json::JsonOption;
+use crate::read::analyse::cost::Price;
+use crate::read::export::ExportConfig;
+use crate::read::extract::{ExtractConfig, ExtractFormat};
+use crate::read::show::export::ExportFormat;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringmark extract results/first
+      the table, and results/first/first_result.json, .csv, .md and first_dlperf.json
+  ringmark extract logs/ngc/mxnet/resnet50 --out result
+      DLPerf's own logs
+  ringmark extract results/first --format csv > first.csv
+  ringmark extract results/rack7 --price 2.49/gpu-hour
+      what 90 epochs of ImageNet cost on each case
+  ringmark extract results/first --format pytorch-ddp > first.json
+      for diff.py of PyTorch's DDP benchmark; --format pytorch-ddp-lines prints its lines
+  ringmark extract results/first --format prometheus -o /var/lib/prometheus/node-exporter/first.prom
+      for node_exporter's textfile collector; --format influx for InfluxDB
+  ringmark extract results/first --format mlflow --out mlruns
+      as runs of MLflow; --format mllog as MLPerf's log lines
+
+Exit status 1 says that figures are not complete: what is not in them, and why, is on the standard error.";
+
+/// Options of `ringmark extract`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ExtractOptions {
+    /// Folder that holds CASE/MODEL_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) beside each
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Folder for NAME_result.json, .csv, .md and NAME_dlperf.json, NAME being the last part of FOLDER [default: FOLDER of a sweep;
+    /// none with --format or --json]; with --format prometheus and influx a file, with mlflow and mllog a folder, for that alone
+    #[arg(short, long, value_name = "PATH")]
+    out: Option<PathBuf>,
+    /// First iterations of a run to leave out [default: as its record says, 20 without one]
+    #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
+    warmup: Option<u32>,
+    /// Print what MXNet's performance page published of the same networks below a scoring result, or in its JSON
+    #[arg(long)]
+    published: bool,
+    /// Print what an epoch of ImageNet and 90 of them cost at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour, as
+    /// '$2.49/gpu-hour'
+    #[arg(long, value_name = "PRICE")]
+    price: Option<Price>,
+    /// Explain the columns and figures
+    #[arg(long)]
+    explain: bool,
+    /// ExtractFormat to print, instead of the table and the files
+    #[arg(long, conflicts_with = "json", value_parser = keyword_of_either::<ExtractFormat, ExportFormat, FormatOption>())]
+    format: Option<FormatOption>,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+/// What `--format` says.
+#[derive(Debug, Clone, Copy)]
+enum FormatOption {
+    Figures(ExtractFormat),
+    Export(ExportFormat),
+}
+
+impl From<ExtractFormat> for FormatOption {
+    fn from(format: ExtractFormat) -> FormatOption {
+        FormatOption::Figures(format)
+    }
+}
+
+impl From<ExportFormat> for FormatOption {
+    fn from(format: ExportFormat) -> FormatOption {
+        FormatOption::Export(format)
+    }
+}
+
+/// What is to be done.
+pub enum ExtractRequest {
+    /// Print the figures and write ringmark's files.
+    Figures(ExtractConfig),
+    /// Print or write another program's.
+    Export(ExportConfig),
+}
+
+impl ExtractOptions {
+    /// Takes what was typed as it is; whether the folder is there is found out by reading it.
+    pub fn into_request(self) -> anyhow::Result<ExtractRequest> {
+        let ExtractOptions { folder, out, warmup, published, price, explain, format, json } = self;
+        let (format, export) = match format {
+            None => (None, None),
+            Some(FormatOption::Figures(format)) => (Some(format), None),
+            Some(FormatOption::Export(format)) => (None, Some(format)),
+        };
+        match export {
+            None => {
+                let json = json.into_json();
+                let is_explained = explain;
+                let config = ExtractConfig { folder, out, warmup, published, price, is_explained, format, json };
+                Ok(ExtractRequest::Figures(config))
+            }
+            Some(format) if published => Err(usage(anyhow!(
+                "--published: --format {format} has no place for what others measured: leave it out"
+            ))),
+            Some(format) if price.is_some() => {
+                Err(usage(anyhow!("--price: --format {format} exports what was measured: leave it out")))
+            }
+            Some(format) => Ok(ExtractRequest::Export(ExportConfig { folder, out, warmup, format })),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Options of `ringmark predict`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ringmark_core::dimension::{Case, KvStore};
+use ringmark_core::options::option_table::{keyword, number};
+
+use crate::cli::json::JsonOption;
+use crate::cli::read::percent;
+use crate::read::predict::PredictConfig;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringmark predict results/rack7 --bandwidth results/rack7_bandwidth --cases 8n8g,16n8g
+      throughput and efficiency of larger cases, each as a band
+  ringmark predict results/stores --kv-store dist_sync --servers 4
+      runs of a kv-store with servers, as if four of them served every case
+  ringmark predict results/rack7 --efficiency-below 80%
+      the case where the efficiency falls under 80 %
+  ringmark predict results/rack7 --backtest
+      the largest measured case from the others, and how far that is off
+  ringmark predict --backtest
+      the same for the rows that DLPerf published
+
+Exit status 1 says that something was asked for which a measurement is missing, and which; 2 a usage error.";
+
+/// Options of `ringmark predict`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PredictOptions {
+    /// Folder of a sweep, or of DLPerf's logs
+    #[arg(value_name = "SWEEP", required_unless_present = "backtest")]
+    sweep: Option<PathBuf>,
+    /// Folder of ringmark bandwidth on the same hosts, with two or more hosts: narrows the band of kv-store ring
+    #[arg(long, value_name = "FOLDER", requires = "sweep")]
+    bandwidth: Option<PathBuf>,
+    /// Cases to predict [default: 2, 4 and 8 times the hosts of the largest measured case]
+    #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "sweep")]
+    cases: Option<Vec<Case>>,
+    /// Of a sweep over several kv-stores this one alone [default: all that can be predicted]
+    #[arg(long, value_name = "NAME", requires = "sweep", value_parser = keyword::<KvStore>())]
+    kv_store: Option<KvStore>,
+    /// Servers of the predicted clusters, of runs of --kv-store dist_sync or dist_device_sync [default: as measured, one for each
+    /// host or always the same number]
+    #[arg(long, value_name = "N", requires = "sweep", conflicts_with = "backtest", value_parser = number(1..=65_536_u32))]
+    servers: Option<u32>,
+    /// Look for the case where the efficiency falls under this, as 80% (or 0.8)
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    efficiency_below: Option<f64>,
+    /// Predict the largest measured case from the others and compare; without SWEEP for DLPerf's published rows
+    #[arg(long)]
+    backtest: bool,
+    /// First iterations of a run to leave out [default: as its record says, 20 without one]
+    #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
+    warmup: Option<u32>,
+    /// Say what the predictions rest on
+    #[arg(long)]
+    explain: bool,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = percent(text).or_else(|| text.parse().ok());
+    share.filter(|share| *share > 0.0 && *share < 1.0).ok_or_else(|| "choose 1% to 99%, as 80%".to_owned())
+}
+
+impl PredictOptions {
+    /// Takes what was typed as it is; what can be predicted is found out by reading.
+    pub fn into_config(self) -> PredictConfig {
+        let PredictOptions { sweep, bandwidth, cases, kv_store, servers, efficiency_below, backtest, warmup, .. } =
+            self;
+        let (is_explained, json) = (self.explain, self.json.into_json());
+        PredictConfig {
+            sweep,
+            bandwidth,
+            cases,
+            kv_store,
+            servers,
+            efficiency_below,
+            backtest,
+            warmup,
+            is_explained,
+            json,
+        }
+    }
+}

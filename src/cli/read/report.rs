@@ -1,0 +1,90 @@
+//! Options of `ringmark report`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ringmark_core::options::option_table::{keyword, number};
+
+use crate::cli::json::JsonOption;
+use crate::read::analyse::cost::Price;
+use crate::read::report::{ReportConfig, ReportFormat};
+use crate::read::show::page::document::Link;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringmark report results/rack7 -o report.html
+      one page that needs no network: charts, tables, warnings, what it ran on
+  ringmark report results/rack7 -o scaling.svg
+      speed by case against the ideal as one picture, for a README
+  ringmark report results/rack7 results/rack9 --published -o report.html
+      two results side by side, with DLPerf's published row where it was measured alike
+  ringmark report results/rack7 --link 'job log=https://cluster/job/7' -o report.html
+      with a link under the title
+  ringmark report results/rack7
+      the same in tables with bars, for a terminal; --format markdown for a wiki
+  ringmark report results/rack7 results/rack7_bandwidth -o report.html --json report.json
+      sweep and bandwidth on one page, and the figures for a program
+  ringmark report results/rack7_score --published -o report.html
+      inference by network and batch size, beside what MXNet published
+
+Exit status 1 says that figures are not complete: what is not in them, and why, is in the report and on the standard error.";
+
+/// Options of `ringmark report`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ReportOptions {
+    /// Folders that `ringmark sweep`, `score`, `bandwidth` or `input` wrote, or of DLPerf's logs
+    #[arg(value_name = "FOLDER", required = true)]
+    folders: Vec<PathBuf>,
+    /// File for the report [default: the standard output]
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// How it is shown [default: what FILE ends in, .html, .svg, .md or .txt; table without one]
+    #[arg(long, value_parser = keyword::<ReportFormat>())]
+    format: Option<ReportFormat>,
+    /// Add published figures: of training, DLPerf's of the same network, precision and batch size on GPUs; of scoring, MXNet's of
+    /// the same networks
+    #[arg(long)]
+    published: bool,
+    /// What an hour costs, AMOUNT/gpu-hour or AMOUNT/host-hour, as '$2.49/gpu-hour': adds what an epoch of ImageNet and 90 of them
+    /// cost
+    #[arg(long, value_name = "PRICE")]
+    price: Option<Price>,
+    /// A link under the title: `--link "job log=https://.."`, or to a file beside the page; may be repeated
+    #[arg(long, value_name = "TEXT=URL", value_parser = link)]
+    link: Vec<Link>,
+    /// First iterations of a run to leave out [default: as its record says, 20 without one]
+    #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
+    warmup: Option<u32>,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+/// A page runs no script, and neither does a link in it.
+fn link(text: &str) -> Result<Link, String> {
+    let (text, address) = text.split_once('=').ok_or("give it as TEXT=URL, as \"job log=https://..\"")?;
+    let scheme = address.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let is_plain =
+        scheme.as_deref().is_none_or(|scheme| ["http", "https", "mailto"].contains(&scheme) || scheme.contains('/'));
+    if text.is_empty() || address.is_empty() || !is_plain {
+        return Err("choose a text, and an address of http, https or mailto, or a path beside the page".to_owned());
+    }
+    Ok(Link { text: text.to_owned(), address: address.to_owned() })
+}
+
+impl ReportOptions {
+    /// What is to be done.
+    pub fn into_config(self) -> ReportConfig {
+        ReportConfig {
+            format: self.format,
+            folders: self.folders,
+            out: self.out,
+            warmup: self.warmup,
+            published: self.published,
+            price: self.price,
+            links: self.link,
+            json: self.json.into_json(),
+        }
+    }
+}

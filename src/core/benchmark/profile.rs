@@ -1,0 +1,45 @@
+//! Profiles of sweeps and of runs.
+
+use crate::keyword_enum;
+
+keyword_enum!(
+    /// Preset for the options of a sweep that are not given.
+    SweepProfile {
+        /// DLPerf's protocol: 120 iterations of 128 images.
+        Dlperf = "dlperf",
+        /// A measurement that a CPU makes in minutes.
+        Cpu = "cpu",
+        /// A first look: too short to be quoted.
+        Quick = "quick",
+    }
+);
+
+impl SweepProfile {
+    /// Returns the number of runs of each point.
+    pub fn runs(self) -> u32 {
+        match self {
+            SweepProfile::Dlperf => 5,
+            SweepProfile::Cpu => 3,
+            SweepProfile::Quick => 2,
+        }
+    }
+
+    /// Returns the profile in the records of its runs.
+    pub fn of_runs(self) -> RunProfile {
+        match self {
+            SweepProfile::Quick => RunProfile::Quick,
+            SweepProfile::Dlperf | SweepProfile::Cpu => RunProfile::Full,
+        }
+    }
+}
+
+keyword_enum!(
+    /// How a run was meant.
+    #[schemars(rename = "Profile")]
+    RunProfile {
+        /// A measurement: of any profile but the quick one.
+        Full = "full",
+        /// A first look: too short to be quoted.
+        Quick = "quick",
+    }
+);

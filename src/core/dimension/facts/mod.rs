@@ -1,0 +1,14 @@
+//! Facts of networks and devices, known without building or asking them.
+//!
+//! | module | facts |
+//! |---|---|
+//! | [`model`] | each network: source, images, size |
+//! | [`rank_memory`] | the memory that a network takes |
+//! | [`device_peak`] | the published speed of devices |
+
+pub mod device_peak;
+mod model;
+mod rank_memory;
+
+pub use model::{FACTS, ImageRule, ModelFacts, PASSES_OF_TRAINING, Source};
+pub use rank_memory::{BatchMemory, RankMemory};

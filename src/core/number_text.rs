@@ -1,0 +1,97 @@
+//! Numbers in messages and tables, each form by one function.
+
+use std::fmt::Display;
+
+use crate::dimension::Bytes;
+
+/// `1 run`, `3 runs`.
+pub fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    format!("{number} {noun}{}", plural(number))
+}
+
+/// Ending of a regular noun: none for one, `s` otherwise.
+pub fn plural<N: PartialEq + From<u8>>(number: N) -> &'static str {
+    if number == N::from(1) { "" } else { "s" }
+}
+
+/// `92.0 %` of a share of 0.92.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// `102.2 GB`.
+pub fn gigabytes(bytes: Bytes) -> String {
+    format!("{:.1} GB", bytes.0 as f64 / 1e9)
+}
+
+/// A whole number with `separator` between its thousands, without a sign: `9,580`.
+pub fn thousands(value: f64, separator: char) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(separator);
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Formats a throughput with four significant digits: `0.317`, `14.70`, `813.3`, `9,580`.
+pub fn four_digits(value: f64) -> String {
+    significant(value, 4)
+}
+
+/// Formats a time or a rate with three significant digits: `0.057`, `5.67`, `56.7`, `9,580`.
+pub fn three_digits(value: f64) -> String {
+    significant(value, 3)
+}
+
+/// At most three decimals, thousands separated by commas, no sign before a zero.
+fn significant(value: f64, digits: usize) -> String {
+    let size = value.abs();
+    let whole_digits = if size < 1.0 { 0 } else { size.log10() as usize + 1 };
+    let decimals = digits.saturating_sub(whole_digits).min(3);
+    let text = match decimals {
+        0 => thousands(value, ','),
+        _ => format!("{size:.decimals$}"),
+    };
+    let is_zero = text.bytes().all(|digit| matches!(digit, b'0' | b'.'));
+    if value < 0.0 && !is_zero { format!("-{text}") } else { text }
+}
+
+/// Spans of consecutive numbers: `3-5`, `9`.
+pub fn spans(numbers: &[u32]) -> Vec<String> {
+    let span = |span: &[u32]| match *span {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => span.iter().map(u32::to_string).collect(),
+    };
+    numbers.chunk_by(|one, next| one + 1 == *next).map(span).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!([0.4, 999.6, -1e6].map(|value| thousands(value, ',')), ["0", "1,000", "1,000,000"]);
+    }
+
+    #[test]
+    fn figures_have_significant_digits() {
+        let values = [0.0567, 0.5674, 5.674, 14.7, 813.26, 9579.74, -32.04, -1e-9];
+        expect![["0.057 0.567 5.674 14.70 813.3 9,580 -32.04 0.000"]].assert_eq(&values.map(four_digits).join(" "));
+        expect![["0.057 0.567 5.67 14.7 813 9,580 -32.0 0.000"]].assert_eq(&values.map(three_digits).join(" "));
+    }
+
+    #[test]
+    fn spans_and_counts_are_short() {
+        assert_eq!(spans(&[0, 2, 3, 4, 9]), ["0", "2-4", "9"]);
+        assert_eq!(spans(&[]), [""; 0]);
+        assert_eq!([count(1_u32, "run"), count(0_usize, "run")], ["1 run", "0 runs"]);
+        assert_eq!((percent(0.92), gigabytes(Bytes(1_260_000_000))), ("92.0 %".to_owned(), "1.3 GB".to_owned()));
+    }
+}
