@@ -195,7 +195,7 @@ fn a_finding_of_several_points_is_there_once_and_names_them() {
     let folder = Folder::new();
     let mut manifest = Manifest::new(BenchmarkKind::Train, Vec::new(), Conditions::default());
     for (batch_size, profile) in [(8, RunProfile::Quick), (16, RunProfile::Quick), (32, RunProfile::Full)] {
-        for case in ["1n1g", "1n2g"] {
+        for case in ["1n1g", "1n2g", "2n1g"] {
             let mut record = record(case, 1, 0.5);
             (record.header.config.batch_size, record.header.profile) = (batch_size, profile);
             folder.run(&record);

@@ -135,8 +135,6 @@ pub const COMMANDS: &[Habit] = habits![
 const VALUES: &[(&str, &[&str], &str)] = &[
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
     ("--backend", &["gloo", "ucc"], "CPUs use shared-memory or mpi"),
-    ("--model", &["resnet18_v1", "resnet18_v1b"], "`--model resnet18`"),
-    ("--model", &["bert", "gpt2", "llama"], "the networks are of images: `ringmark sweep --help` lists them"),
     ("--dtype", &["fp8", "int8", "fp64", "float64"], "there are fp32, tf32, fp16 and bf16"),
 ];
 

@@ -109,7 +109,7 @@ pub fn backtest(evidence: &Evidence) -> Result<Backtest, Refusal> {
     match predict(&rest, largest.case) {
         Ok(predicted) => Ok(Backtest { predicted, measured: largest.step(), from }),
         Err(refused) => {
-            let why = format!("without {} the rest cannot say: {}", largest.case, refused.why);
+            let why = format!("without {}: {}", largest.case, refused.why);
             Err(Refusal { why, ..refused })
         }
     }
