@@ -6,14 +6,12 @@
 //! | [`environment`] | what this process was started with and in |
 //! | [`interrupt`] | Ctrl-C, SIGTERM or a closed terminal |
 //! | [`child`] | the one way to start, await and end a child process |
-//! | [`acceptor`] | a listening socket whose strangers cost no more than a few descriptors |
 //! | [`disk`] | what helps where a disk takes no more |
 //! | [`out`] | the folder of results: its name and path |
 //! | [`worker`] | where the worker is |
 //! | [`print`] | lines on the standard output and the standard error |
 //! | [`side_by_side`] | the same work for many hosts, some of them at a time |
 
-pub mod acceptor;
 pub mod child;
 pub mod disk;
 pub mod environment;

@@ -86,10 +86,9 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     let parts: Result<_> = plan.iter().enumerate().filter_map(held).collect();
     let parts = Arc::new(Parts(rendezvous::ready(parts.map_err(|error| memory.named(error)), world)?));
 
-    let connections = rendezvous::accept(&listener, token, pushers.len())?;
+    let connections = rendezvous::accept(listener, token, pushers.len())?;
     let timeout = rendezvous::read_timeout()?;
     connections.iter().try_for_each(|connection| connection.set_read_timeout(Some(timeout)))?;
-    drop(listener);
     let (sender, heard) = mpsc::channel();
     thread::scope(|scope| {
         let workers = connections.iter().enumerate().map(|(index, connection)| {
