@@ -291,7 +291,7 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::launch::sweep::benchmark::{Failure, FailureCause};
+    use std::collections::BTreeMap;
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
@@ -308,7 +308,7 @@ mod tests {
     use crate::launch::job::request::StarterOptions;
     use crate::launch::job::starter::Starter;
     use crate::launch::local::environment::LaunchEnvironment;
-    use crate::launch::sweep::benchmark::JobOutcome;
+    use crate::launch::sweep::benchmark::{Failure, FailureCause, JobOutcome};
     use crate::launch::sweep::session::{failure_of, is_miss};
 
     const CASE: Case = Case { nodes: 1, gpus_per_node: 2 };
@@ -339,6 +339,7 @@ mod tests {
             operations: vec![Operation::AllReduce],
             launch: LaunchConfig {
                 hosts: Hosts::this_machine(2),
+                processors: BTreeMap::new(),
                 server_hosts: Vec::new(),
                 timeout: None,
                 stall_timeout: None,
