@@ -11,11 +11,11 @@ use ringmark_core::dimension::{DeviceChoice, DeviceKind};
 use ringmark_core::options::option_table::number;
 use ringmark_core::options::usage::usage;
 
-use crate::launch::cluster::host_list::HostList;
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::cluster::slots::{Processors, ProcessorsRequest};
 use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::cluster::typed_hosts::TypedHosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::StarterOptions;
 use crate::launch::job::starter::{self, Starter};
@@ -33,8 +33,8 @@ pub struct HostOptions {
     /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
     /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs; with
     /// --launcher gridengine the job's hosts, each with as many ranks as it has slots there]
-    #[arg(short = 'H', long, alias = "host", value_name = "HOST:SLOTS,..", value_parser = HostList::parse)]
-    hosts: Option<HostList>,
+    #[arg(short = 'H', long, alias = "host", value_name = "HOST:SLOTS,..", value_parser = TypedHosts::parse)]
+    hosts: Option<TypedHosts>,
     /// File with a line `host slots=8` for each host, or `node[01-64] slots=8` for many, instead of --hosts
     #[arg(long, alias = "machinefile", value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
@@ -62,7 +62,7 @@ impl HostOptions {
     /// they take are asked where `asks_hosts`, and otherwise take one.
     pub(super) fn into_config(self, machine: &Machine, asks_hosts: bool) -> anyhow::Result<LaunchConfig> {
         let list = match (self.hosts, &self.hostfile) {
-            (None, Some(file)) => Some(HostList::read_file(file).map_err(usage)?),
+            (None, Some(file)) => Some(TypedHosts::read_file(file).map_err(usage)?),
             (hosts, _) => hosts,
         };
         let arguments = starter::split_arguments(&self.launcher_args)?;

@@ -195,7 +195,7 @@ enum Misfit {
 impl Hosts {
     /// Those of the list `a:8,b:8`.
     pub fn parse_list(text: &str) -> anyhow::Result<Hosts> {
-        crate::launch::cluster::host_list::HostList::parse(text)?.into_hosts_with_slots()
+        crate::launch::cluster::typed_hosts::TypedHosts::parse(text)?.into_hosts_with_slots()
     }
 }
 

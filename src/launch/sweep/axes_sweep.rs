@@ -19,7 +19,7 @@ use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;
-use crate::launch::local::out::{absolute_out, default_out};
+use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext, Report, SessionRules};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
@@ -67,7 +67,7 @@ pub struct AxesSweep {
 pub fn default_folder(kind: BenchmarkKind, axes: &Axes, now: SystemTime) -> PathBuf {
     let point = axes.short_name();
     let name = if kind == BenchmarkKind::Train { point } else { format!("{kind}_{point}") };
-    default_out(&name, now)
+    results_folder::named(&name, now)
 }
 
 /// The figures of a run.
@@ -149,7 +149,7 @@ impl AxesSweep {
     /// What is traced of `run`, where it leaves a trace beside its record, or one of `asked` anyway.
     pub fn traced(&self, run: RunName, asked: &TraceConfig) -> anyhow::Result<TraceConfig> {
         let is_traced = run.run <= self.trace_runs;
-        let file = is_traced.then(|| absolute_out(&self.out).map(|out| run.trace(&out))).transpose()?;
+        let file = is_traced.then(|| results_folder::absolute(&self.out).map(|out| run.trace(&out))).transpose()?;
         Ok(TraceConfig { file, ..asked.clone() })
     }
 
@@ -254,7 +254,7 @@ impl AxesSweep {
 
 /// What `run` leaves in the folder `out`.
 pub fn files_in(out: &Path, run: RunName) -> anyhow::Result<JobFiles> {
-    Ok(JobFiles { log: run.log(out), record: run.record(&absolute_out(out)?) })
+    Ok(JobFiles { log: run.log(out), record: run.record(&results_folder::absolute(out)?) })
 }
 
 /// A path as a shell takes it.

@@ -1,8 +1,8 @@
-//! What helps where a disk takes no more.
+//! Fixes for errors of a disk.
 
 use std::io::{self, ErrorKind};
 
-/// What helps against this error of a disk; `None` where that is not known.
+/// Returns the fix for an error of a disk, if one is known.
 pub fn fix(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("make room there, or choose another --out"),
