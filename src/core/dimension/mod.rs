@@ -45,7 +45,7 @@ pub use case::Case;
 pub use device::{DeviceChoice, DeviceKind};
 pub use dtype::Dtype;
 pub use graphs::GraphChoice;
-pub use image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
+pub use image_input::{Augmentation, BadImage, DecoderChoice, ImageFormat, Interpolation, Scaling};
 pub use image_limits::{ImageLimit, ImageLimits, OverLimit};
 pub use kernels::KernelsChoice;
 pub use kv_store::{KeyPlacement, KvStore};

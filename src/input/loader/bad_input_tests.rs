@@ -35,8 +35,8 @@ fn outcome(path: &Path, classes: u32) -> Result<Vec<i64>> {
             (Loader::start(dataset, order, config, 0)?, items)
         }
         None => {
-            let turn = Turn::of(&dataset, Part::WHOLE, 1)?;
-            (Loader::start_in_turn(&dataset, turn, config, 0)?, turn.steps())
+            let order = SequentialOrder::new(&dataset, Part::WHOLE, 1)?;
+            (Loader::start_sequential(&dataset, order, config, 0)?, order.steps())
         }
     };
     let next = |_| {

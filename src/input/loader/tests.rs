@@ -118,8 +118,8 @@ fn a_record_beyond_the_limit_is_skipped_alone() {
     let by_number = Loader::start(Arc::new(open()), in_order, skipping, 0).expect("it starts");
     fs::remove_file(path.with_extension("idx")).expect("removed");
     let dataset = open();
-    let turn = Turn::of(&dataset, Part::new(0, 1).expect("a part"), 3).expect("records");
-    let in_turn = Loader::start_in_turn(&dataset, turn, skipping, 0).expect("it starts");
+    let order = SequentialOrder::new(&dataset, Part::new(0, 1).expect("a part"), 3).expect("records");
+    let in_turn = Loader::start_sequential(&dataset, order, skipping, 0).expect("it starts");
     for mut loader in [by_number, in_turn] {
         let batch = loader.next_batch().expect("two are sound");
         assert_eq!(batch.labels, [0, 2, 2]);
