@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
-
 use ringmark_core::dimension::{Case, KvStore};
 use ringmark_core::options::option_table::{keyword, keyword_of_either, number};
 use ringmark_core::options::usage::usage;
+use ringmark_core::text::parse_percent;
 
 use crate::cli::json::JsonOption;
 use crate::read::analyse::cost::Price;
@@ -283,11 +283,8 @@ pub struct PredictOptions {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let share = match text.strip_suffix('%') {
-        Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
-        None => text.parse(),
-    };
-    share.ok().filter(|share| *share > 0.0 && *share < 1.0).ok_or_else(|| "choose 1% to 99%, as 80%".to_owned())
+    let share = parse_percent(text).or_else(|| text.parse().ok());
+    share.filter(|share| *share > 0.0 && *share < 1.0).ok_or_else(|| "choose 1% to 99%, as 80%".to_owned())
 }
 
 impl PredictOptions {

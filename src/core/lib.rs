@@ -18,6 +18,7 @@
 //! | [`line`] | lines of other benchmarks, writers and parsers |
 //! | [`validity`] | what a reader should be warned of, worked out from a record alone |
 //! | [`trace`] | what went on inside an iteration: spans of all ranks on one clock, and the files that show them |
+//! | [`text`] | short texts that messages and tables share: counts, shares, ranges |
 //! | [`untrusted_text`] | text of others, made fit for a terminal, a log or a page |
 //! | [`stats`] | summaries, speedup, scaling efficiency, stragglers: pure functions, each with its formula |
 
@@ -32,6 +33,7 @@ pub mod options;
 pub mod progress;
 pub mod schemas;
 pub mod stats;
+pub mod text;
 pub mod trace;
 pub mod untrusted_text;
 pub mod validity;

@@ -11,6 +11,7 @@ use crate::benchmark::exchange::Switch;
 use crate::config_options;
 use crate::dimension::{Augmentation, BadImage, Bytes, DecoderChoice, ImageLimits, Interpolation, Scaling, Seconds};
 use crate::options::option_table::{OptionValue, settings};
+use crate::text::count;
 
 /// What `--data` names: nothing, where images are synthetic.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -228,10 +229,10 @@ impl ImageInputUse {
         let items = items.map(|items| format!("{items} images of ")).unwrap_or_default();
         let first = ranks.first().map(|RankImageInput { decoder, threads, images, read, decode, augment, .. }| {
             let each = |time: &Seconds| 1e3 * time.0 / (*images).max(1) as f64;
-            let plural = if *threads == 1 { "" } else { "s" };
+            let threads = count(*threads, "thread");
             let decoder = decoder.as_ref().map(|decoder| format!("{decoder} and ")).unwrap_or_default();
             format!(
-                "; rank 0: {images} by {decoder}{threads} thread{plural}, an image {:.2} ms read, {:.2} ms decode, {:.2} ms \
+                "; rank 0: {images} by {decoder}{threads}, an image {:.2} ms read, {:.2} ms decode, {:.2} ms \
                  augment",
                 each(read),
                 each(decode),

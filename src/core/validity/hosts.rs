@@ -6,8 +6,9 @@ use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::DeviceKind;
 use crate::host::host_list::compact;
 use crate::host::{HostUse, RankPlace};
+use crate::text::percent;
 use crate::validity::observed::{Observed, RankSums};
-use crate::validity::subject::{name, percent, subjects, warning};
+use crate::validity::subject::{name, subjects, warning};
 use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, OTHER_LOAD, QUOTA, SHORTEST, STEAL};
 
 /// Threads of ranks and the cores that they share.

@@ -3,7 +3,8 @@
 use crate::benchmark::input::{InputRecord, PageCache};
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::stats::summary::median;
-use crate::validity::subject::{percent, warning};
+use crate::text::percent;
+use crate::validity::subject::warning;
 use crate::validity::thresholds::SLOW_INPUT;
 
 /// Each host whose best is far below the hosts' median, from the disk and from memory.

@@ -6,7 +6,8 @@ use crate::dimension::{Phase, Seconds};
 use crate::host::HostUse;
 use crate::stats::straggler::deviation;
 use crate::stats::summary::{mean, median};
-use crate::validity::subject::{RUN, milliseconds, percent, warning};
+use crate::text::percent;
+use crate::validity::subject::{RUN, milliseconds, warning};
 use crate::validity::thresholds::{
     CLOCK, DRIFT, DRIFT_ERRORS, INPUT, OUTLIER, OUTLIER_DEVIATIONS, OUTLIER_LOSS, QUARTER, SKIPPED, WALL_CLOCK,
 };

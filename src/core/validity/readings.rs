@@ -6,9 +6,10 @@ use crate::benchmark::warning::{Warning, WarningKind};
 use crate::host::telemetry::throttle_reasons;
 use crate::host::{Quantity, Series, Telemetry};
 use crate::stats::summary::{mean, median};
+use crate::text::percent;
 use crate::validity::iterations::steps;
 use crate::validity::observed::Observed;
-use crate::validity::subject::{percent, warning};
+use crate::validity::subject::warning;
 use crate::validity::thresholds::{FALLEN, FEWEST_READINGS, FEWEST_SEGMENTS, RESENT, SLOWED};
 
 /// Readings one after the other in which a clock was low, and the iterations that they are of.

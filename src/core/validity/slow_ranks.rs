@@ -10,10 +10,11 @@ use crate::dimension::{DeviceKind, Phase, Seconds};
 use crate::host::RankPlace;
 use crate::stats::straggler::{self, Kind, Straggler};
 use crate::stats::summary::mean;
+use crate::text::{percent, ranges};
 use crate::validity::hosts::is_loaded;
 use crate::validity::iterations::steps;
 use crate::validity::observed::Observed;
-use crate::validity::subject::{milliseconds, percent, subjects, warning};
+use crate::validity::subject::{milliseconds, subjects, warning};
 use crate::validity::thresholds::{LATE_FOR_INPUT, LONGER_STAGE};
 
 /// Stragglers by own compute time alone, among the ranks whose hosts are not crowded. Where the ranks exchange nothing
@@ -153,7 +154,7 @@ fn slow(
             format!(" (ranks {})", numbers.join(", "))
         }
     };
-    let iterations = members.first().map(|first| ranges(&first.iterations, counted)).unwrap_or_default();
+    let iterations = members.first().map(|first| iteration_ranges(&first.iterations, counted)).unwrap_or_default();
     let times = format!("{factor:.2} times the others' {whose}");
     let waited = |who: &str, wait: Seconds| match exchanges {
         true => format!("; {who} waited {} for it", milliseconds(wait)),
@@ -266,18 +267,12 @@ fn late_stage(input: &ImageInputUse, members: &[&Straggler], total: StageTimes) 
 }
 
 /// `3-5, 9, 12, ...` from places in `counted`.
-fn ranges(places: &[usize], counted: &[Iteration]) -> String {
+fn iteration_ranges(places: &[usize], counted: &[Iteration]) -> String {
     const SHOWN: usize = 5;
-    let ranges: Vec<&[usize]> = places.chunk_by(|one, next| one + 1 == *next).collect();
-    let number = |place: usize| counted[place].iteration;
-    let text = |range: &&[usize]| match **range {
-        [first, .., last] => format!("{}-{}", number(first), number(last)),
-        [only] => number(only).to_string(),
-        [] => String::new(),
-    };
-    let mut texts: Vec<String> = ranges.iter().take(SHOWN).map(text).collect();
+    let mut ranges = ranges(places.iter().map(|place| counted[*place].iteration));
     if ranges.len() > SHOWN {
-        texts.push("...".to_owned());
+        ranges.truncate(SHOWN);
+        ranges.push("...".to_owned());
     }
-    texts.join(", ")
+    ranges.join(", ")
 }

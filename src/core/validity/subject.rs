@@ -46,10 +46,6 @@ fn by_host(ranks: &[RankPlace]) -> Vec<(&str, Vec<usize>)> {
     hosts
 }
 
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
 pub(super) fn milliseconds(time: Seconds) -> String {
     format!("{:.1} ms", time.0 * 1e3)
 }

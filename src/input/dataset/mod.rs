@@ -7,6 +7,7 @@ pub mod item;
 mod mnist;
 pub(crate) mod record_files;
 
+use ringmark_core::text::count;
 use std::ffi::OsStr;
 use std::fs;
 use std::ops::Range;
@@ -94,9 +95,8 @@ impl Dataset {
     pub fn what(&self) -> String {
         match &self.kind {
             Kind::Records(files) => {
-                let plural = if files.files() == 1 { "" } else { "s" };
                 let index = if files.length().is_some() { "with" } else { "without" };
-                format!("{} RecordIO file{plural} {index} index", files.files())
+                format!("{} {index} index", count(files.files(), "RecordIO file"))
             }
             Kind::Folder(folder) => format!("a folder of {} classes", folder.classes().len()),
             Kind::Mnist(arrays) => format!("an idx array with labels in {}", arrays.labels().display()),

@@ -5,6 +5,7 @@
 //! A copy lies as the original does: the program in the folder, libtorch and NVIDIA's libraries below it in the folders of
 //! their packages. There the program looks first (`src/worker/build.rs`), and libtorch looks for the others beside itself.
 
+use ringmark_core::text::count;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
@@ -162,8 +163,7 @@ impl Sync {
             Some((0, _)) => "equal".to_owned(),
             Some((files, bytes)) => {
                 let seconds = answer.took.as_secs_f64();
-                let plural = if files == 1 { "" } else { "s" };
-                format!("{files} file{plural}, {:.1} MB in {seconds:.1} s", bytes as f64 / 1e6)
+                format!("{}, {:.1} MB in {seconds:.1} s", count(files, "file"), bytes as f64 / 1e6)
             }
             None => "done".to_owned(),
         })

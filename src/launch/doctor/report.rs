@@ -1,5 +1,6 @@
 //! What the doctor found, for people: a table with a line for each host, then every finding with its fix. Pure.
 
+use ringmark_core::text::count;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -264,14 +265,13 @@ fn grouped<K: Clone + Eq + Hash, V>(items: impl Iterator<Item = (K, V)>) -> Vec<
 
 /// `4 hosts: 1 error, 2 warnings`.
 pub fn summary(examination: &Examination) -> String {
-    let count = |severity| examination.findings.iter().filter(|finding| finding.severity == severity).count();
+    let found = |severity| examination.findings.iter().filter(|finding| finding.severity == severity).count();
     let busy = usize::from(busy_hosts(&examination.hosts).is_some());
-    let number = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     format!(
         "{}: {}, {}, {:.1} s",
-        number(examination.hosts.len(), "host"),
-        number(count(Severity::Error), "error"),
-        number(count(Severity::Warning) + busy, "warning"),
+        count(examination.hosts.len(), "host"),
+        count(found(Severity::Error), "error"),
+        count(found(Severity::Warning) + busy, "warning"),
         examination.took.0
     )
 }

@@ -1,6 +1,7 @@
 //! What benchmarks have in common that run every point of some axes several times and keep a manifest: where and how, a
 //! rank's part of the cores, the conditions of a resume, the line of each run. Not for what a run is asked to do.
 
+use ringmark_core::text::count;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -186,14 +187,14 @@ impl AxesSweep {
     /// the first line.
     pub fn describe_axes(&self) -> String {
         let Axes { models, dtypes, batch_sizes, kv_stores, cases, runs } = &self.axes;
-        let runs_each = if *runs == 1 { "run" } else { "runs" };
         let (cases, batch_sizes, dtypes) = (joined(cases, " "), batch_sizes.texts().join(" "), joined(dtypes, " "));
         let titles: Vec<&str> = models.iter().map(|model| model.facts().title).collect();
         let kv_stores = match kv_stores[..] {
             [KvStore::Ring] => String::new(),
             _ => format!(", kv-store {}", joined(kv_stores, " ")),
         };
-        format!("{}, {cases}, {runs} {runs_each} each: batch {batch_sizes}, {dtypes}{kv_stores}", titles.join(" "))
+        let runs = count(*runs, "run");
+        format!("{}, {cases}, {runs} each: batch {batch_sizes}, {dtypes}{kv_stores}", titles.join(" "))
     }
 
     /// Without memory for a batch smaller ones run as well.

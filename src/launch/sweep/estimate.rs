@@ -2,6 +2,7 @@
 //! memory for. Pure. Not for what is measured while they run: that is
 //! [`session_progress`](crate::launch::sweep::live::session_progress)'s.
 
+use ringmark_core::text::count;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -107,11 +108,11 @@ pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a JobPlan>, machine: &ThisM
     }
     let ranks = job.case.gpus_per_node;
     let what = format!(
-        "{} with --batch-size {} needs about {} for the {ranks} rank{} on this machine, which has {} available",
+        "{} with --batch-size {} needs about {} for the {} on this machine, which has {} available",
         job.case,
         cost.batch_size,
         gigabytes(needed),
-        if ranks == 1 { "" } else { "s" },
+        count(ranks, "rank"),
         gigabytes(available)
     );
     match cost.memory.largest_batch(Bytes(available.0 / u64::from(ranks))) {
@@ -176,7 +177,7 @@ fn time<'a>(
 
 /// `12.2 GB`.
 fn gigabytes(bytes: Bytes) -> String {
-    format!("{:.1} GB", bytes.0 as f64 / 1e9)
+    format!("{:.1} GB", bytes.gigabytes())
 }
 
 /// `50 s`, `12 min`, `3.5 h`.

@@ -6,6 +6,7 @@ use std::path::Path;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::keyword_enum;
 use ringmark_core::manifest::{Manifest, RanOn, RunState};
+use ringmark_core::text::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -158,9 +159,4 @@ pub fn reliable(reliability_warnings: Vec<String>) -> Check {
 
 fn or_none(value: &str) -> &str {
     if value.is_empty() { "not set" } else { value }
-}
-
-/// `1 run`, `2 runs`.
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

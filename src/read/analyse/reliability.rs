@@ -5,6 +5,7 @@ use std::fmt;
 
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::dimension::Case;
+use ringmark_core::text::percent;
 use ringmark_core::validity::observed::Observed;
 use ringmark_core::validity::thresholds::{HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY, WILD_SPREAD};
 use ringmark_core::validity::{self, ForeignLoad};
@@ -283,10 +284,6 @@ pub fn to_fault(fault: impl fmt::Display) -> ReliabilityWarning {
         format!("a fault was put in on purpose, {fault}"),
         "sweep again without --inject".to_owned(),
     )
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use ringmark_core::dimension::units::three_digits;
 use ringmark_core::dimension::{Seconds, TeraflopsPerSecond};
+pub use ringmark_core::text::count;
 
 /// Follows the figure of runs with warnings.
 pub const MARK: &str = "!";
@@ -34,11 +35,6 @@ pub fn teraflops(rate: TeraflopsPerSecond) -> String {
 /// In milliseconds.
 pub fn milliseconds(time: Seconds) -> String {
     three_digits(time.0 * 1e3)
-}
-
-/// `1 run`, `3 runs`.
-pub fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// `a`, `a and b`, `a, b and c`.

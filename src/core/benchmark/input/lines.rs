@@ -6,6 +6,7 @@ use crate::benchmark::input::pass::{HostPass, InputPass};
 use crate::benchmark::input::record::{Ceiling, InputRecord};
 use crate::dimension::ImagesPerSecond;
 use crate::dimension::units::thousands;
+use crate::text::count;
 
 /// The lines of train_imagenet.py (example/image-classification/common/fit.py) with `--test-io 1`, through Python's logging:
 /// the last batch of every `display`, from 0, and images a second over them. One line of all batches where they are fewer.
@@ -108,8 +109,7 @@ pub fn ceilings(record: &InputRecord) -> Vec<String> {
     for (rank, place) in record.ranks.iter().enumerate() {
         let cores = record.cores.get(rank).copied().unwrap_or(1);
         let with = |Ceiling { threads, speed, .. }: Ceiling| {
-            let plural = if threads == 1 { "" } else { "s" };
-            format!("{} images/s with {threads} thread{plural}", thousands(speed.0, ','))
+            format!("{} images/s with {}", thousands(speed.0, ','), count(threads, "thread"))
         };
         let warm = record.ceiling(rank, PageCache::Warm).map(|warm| format!("from memory {}", with(warm)));
         let of_a_core = record.busiest(rank).map(|(busiest, ImagesPerSecond(speed))| {
@@ -126,8 +126,7 @@ pub fn ceilings(record: &InputRecord) -> Vec<String> {
         lines.extend(unlike(record, rank).map(|why| format!("host {}: {why}", place.host)));
         let most = record.passes.iter().map(|pass| pass.threads).max().unwrap_or_default();
         if most > cores {
-            let plural = if cores == 1 { "core" } else { "cores" };
-            lines.push(format!("host {}: {most} threads take turns on its {cores} {plural}", place.host));
+            lines.push(format!("host {}: {most} threads take turns on its {}", place.host, count(cores, "core")));
         }
     }
     lines

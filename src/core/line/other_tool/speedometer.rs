@@ -9,6 +9,7 @@
 use crate::line::dlperf::speed;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows, out_of_order};
 use crate::line::remark::Remark;
+use crate::text::count;
 
 /// What was read so far.
 #[derive(Debug, Default)]
@@ -53,8 +54,8 @@ impl ToolReader for Speedometer {
     fn finish(&self) -> Result<(Vec<f64>, Windows), Remark> {
         let first = self.windows.first().ok_or_else(|| Remark::of_log("no rate of MXNet's Speedometer in the log"))?;
         if let Some(other) = self.windows.iter().find(|other| other.processes != first.processes) {
-            let [one, other_one] =
-                [first, other].map(|window| format!("Batch [{}] has {}", window.last_batch, lines(window.processes)));
+            let [one, other_one] = [first, other]
+                .map(|window| format!("Batch [{}] has {}", window.last_batch, count(window.processes, "line")));
             return Err(Remark::in_line(other.line, format!("{other_one} where {one}: cut off, repeat the run")));
         }
         let windows = Windows {
@@ -106,10 +107,6 @@ impl Speedometer {
 }
 
 const BROKEN: &str = "lines are missing, or two outputs are in one log: repeat the run";
-
-fn lines(count: u32) -> String {
-    if count == 1 { "1 line".to_owned() } else { format!("{count} lines") }
-}
 
 /// Epoch, number of the window's last batch, and what follows. DLPerf's `Batch[` has no blank.
 fn split(line: &str) -> Option<(u64, u64, &str)> {

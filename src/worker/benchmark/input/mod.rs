@@ -13,6 +13,7 @@ use ringmark_core::benchmark::input::{HostPass, InputConfig, InputPass, InputRec
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{BackendName, DeviceChoice};
 use ringmark_core::host::{LauncherAddress, Stage};
+use ringmark_core::text::count;
 use ringmark_core::validity;
 
 use crate::benchmark::input::pass::Limits;
@@ -52,8 +53,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     for cache in config.cache.caches() {
         for &threads in &record.config.decode_threads.0 {
             let own = pass_of(*cache, threads, &record.config, &source, session, tracer.as_mut())?;
-            let plural = if threads == 1 { "" } else { "s" };
-            session.print(&[format!("# {}, {threads} thread{plural}", announced(*cache))]);
+            session.print(&[format!("# {}, {}", announced(*cache), count(threads, "thread"))]);
             session.print(&lines::test_io(&own, config.batch_size, config.display));
             record.passes.push(InputPass { cache: *cache, threads, hosts: world.gather_values(&own)? });
         }

@@ -4,6 +4,7 @@
 //! libtorch asks once, at its first question about CUDA, whether its CUDA half is there, and keeps the answer: [`load`]
 //! must run before any other libtorch call.
 
+use ringmark_core::text::count;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -145,8 +146,7 @@ fn described(driver: &DriverFacts) -> String {
         format!(" ({name}, compute capability {compute_capability})")
     });
     let release = driver::release().map(|release| format!(" ({release})")).unwrap_or_default();
-    let count = if devices.len() == 1 { "1 GPU".to_owned() } else { format!("{} GPUs", devices.len()) };
-    format!("{count}{first} with a driver for CUDA {cuda}{release}")
+    format!("{}{first} with a driver for CUDA {cuda}{release}", count(devices.len(), "GPU"))
 }
 
 /// The compiler that cuDNN makes kernels with. It and its builtins lie in a folder that no search path of theirs names:
