@@ -7,7 +7,6 @@ pub mod item;
 mod mnist;
 pub(crate) mod record_files;
 
-use ringmark_core::text::count;
 use std::ffi::OsStr;
 use std::fs;
 use std::ops::Range;
@@ -15,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_core::dimension::ImageLimits;
+use ringmark_core::text::count;
 
 use crate::byte_source::{ByteSource, read_image};
 use crate::dataset::item::{Form, Item};

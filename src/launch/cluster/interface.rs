@@ -268,6 +268,8 @@ pub fn described(interfaces: &[inspection::Interface]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     fn interface(name: &str, addresses: &[&str]) -> inspection::Interface {
@@ -315,13 +317,20 @@ mod tests {
         assert_eq!(parse("ib0").expect("a name"), InterfaceChoice::Name("ib0".to_owned()));
         let network = parse("10.77.0.9/24").expect("a network");
         assert_eq!(network.to_string(), "10.77.0.0/24");
-        for text in ["", "ib0,ib1", "=ib0", "^docker0", "an interface", "a-name-of-16-let"] {
-            let error = parse(text).expect_err(text).to_string();
-            assert!(error.ends_with("is no interface: write one name such as ib0, or a network such as 10.77.0.0/24"));
-        }
-        for text in ["10.77.0.0/33", "eth0/24", "fe80::1/64"] {
-            assert!(parse(text).expect_err(text).to_string().ends_with("is no network: write it as 10.77.0.0/24"));
-        }
+        let names = ["", "ib0,ib1", "=ib0", "^docker0", "an interface", "a-name-of-16-let"];
+        let networks = ["10.77.0.0/33", "eth0/24", "fe80::1/64"];
+        let errors = names.into_iter().chain(networks).map(|text| parse(text).expect_err(text).to_string());
+        expect![[r#"
+            "" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "ib0,ib1" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "=ib0" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "^docker0" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "an interface" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "a-name-of-16-let" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "10.77.0.0/33" is no network: write it as 10.77.0.0/24
+            "eth0/24" is no network: write it as 10.77.0.0/24
+            "fe80::1/64" is no network: write it as 10.77.0.0/24"#]]
+        .assert_eq(&errors.collect::<Vec<_>>().join("\n"));
     }
 
     #[test]

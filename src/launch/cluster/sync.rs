@@ -5,7 +5,6 @@
 //! A copy lies as the original does: the program in the folder, libtorch and NVIDIA's libraries below it in the folders of
 //! their packages. There the program looks first (`src/worker/build.rs`), and libtorch looks for the others beside itself.
 
-use ringmark_core::text::count;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
@@ -16,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::options::usage::usage;
+use ringmark_core::text::count;
 
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::remote::Remote;
@@ -374,10 +374,12 @@ mod tests {
     #[test]
     fn a_folder_must_be_one_that_every_shell_takes_for_the_same() {
         check_folder(Path::new("/tmp/ringmark-1.0")).expect("fine");
-        for (folder, words) in [("bin", "must be absolute"), ("/a b", "letters, digits"), ("/", "of its own")] {
-            let error = check_folder(Path::new(folder)).expect_err(folder).to_string();
-            assert!(error.contains(words), "{error}");
-        }
+        let errors = ["bin", "/a b", "/"].map(|folder| check_folder(Path::new(folder)).expect_err(folder).to_string());
+        expect![[r#"
+            --sync bin must be absolute: every host has its own working folder
+            --sync /a b may hold letters, digits and ._-+@ alone: hosts take it apart in their shells
+            --sync / must be a folder of its own, such as /tmp/ringmark"#]]
+        .assert_eq(&errors.join("\n"));
     }
 
     #[test]

@@ -15,12 +15,17 @@ pub fn fix(error: &io::Error) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
     fn a_full_disk_and_a_forbidden_one_have_their_fixes() {
-        assert!(fix(&io::Error::from_raw_os_error(28)).is_some_and(|fix| fix.starts_with("make room")));
-        assert!(fix(&io::Error::from_raw_os_error(30)).is_some_and(|fix| fix.starts_with("make it writable")));
+        let fixes = [28, 30].map(|code| fix(&io::Error::from_raw_os_error(code)).expect("a fix"));
+        expect![[r#"
+            make room there, or choose another --out
+            make it writable, or choose another --out"#]]
+        .assert_eq(&fixes.join("\n"));
         assert_eq!(fix(&io::Error::from_raw_os_error(5)), None);
     }
 }

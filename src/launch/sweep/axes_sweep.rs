@@ -1,7 +1,6 @@
 //! What benchmarks have in common that run every point of some axes several times and keep a manifest: where and how, a
 //! rank's part of the cores, the conditions of a resume, the line of each run. Not for what a run is asked to do.
 
-use ringmark_core::text::count;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use ringmark_core::file::whole_file;
 use ringmark_core::line::dlperf::{self, Line};
 use ringmark_core::progress::FinishedRun;
 use ringmark_core::stats::summary;
+use ringmark_core::text::count;
 use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::launcher::LaunchConfig;

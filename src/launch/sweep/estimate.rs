@@ -2,12 +2,12 @@
 //! memory for. Pure. Not for what is measured while they run: that is
 //! [`session_progress`](crate::launch::sweep::live::session_progress)'s.
 
-use ringmark_core::text::count;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
 use ringmark_core::dimension::{Bytes, Dtype};
+use ringmark_core::text::count;
 
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::request::{NeededMemory, hosts_of_all};

@@ -5,8 +5,9 @@
 //! since 2.23 with the collective's name, since 2.24 by names and with channels. Up to 2.19 there are none, and none
 //! ever of a single rank. Symmetric kernels over registered windows, which have a form of their own, are passed over.
 
-use ringmark_core::text::count;
 use std::collections::BTreeSet;
+
+use ringmark_core::text::count;
 
 /// By NCCL's numbers, the same from 2.14 to 2.28; spelled as `NCCL_ALGO` and `NCCL_PROTO` take them.
 const ALGORITHMS: [&str; 7] = ["Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"];

@@ -1,10 +1,10 @@
 //! A job in which nobody makes progress: who hangs, and who waits for them. Reads no clock: it is given the time.
 
-use ringmark_core::text::ranges;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ringmark_core::host::host_list::compact;
+use ringmark_core::text::ranges;
 
 use crate::launch::job::watch::rank::Rank;
 

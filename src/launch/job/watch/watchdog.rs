@@ -340,6 +340,8 @@ impl Watchdog {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use expect_test::expect;
     use ringmark_core::dimension::units::{Bytes, Seconds};
     use ringmark_core::host::heartbeat::Heartbeat;
@@ -477,9 +479,6 @@ mod tests {
         story.pass(62, &[(0, 3, BUCKET, 0.0), (1, 3, early, 0.0), (2, 3, BUCKET, 0.0)]);
         let verdict = story.verdict().expect("it hangs");
         // It may be a victim of the network like the others: all of them wait.
-        let words = "all 3 ranks wait for each other in iteration 3, all-reduce of bucket 0, rank 1 of 3 on host b \
-                     furthest behind: ";
-        assert!(verdict.contains(words) && verdict.contains("the network between a, b, c"), "{verdict}");
         expect!["no progress for 61 s: all 3 ranks wait for each other in iteration 3, all-reduce of bucket 0, rank 1 of 3 on host b furthest behind: what they send does not arrive: look first at that rank's device and link (dmesg on b), then: look at the network between a, b, c (ringmark doctor measures it), or choose another by --interface; ranks 0, 2 wait for it in iteration 3, all-reduce of bucket 2 (if it is only slow, raise --stall-timeout)"].assert_eq(&verdict);
     }
 
@@ -657,17 +656,18 @@ mod tests {
         };
         let plenty = 8_000_000_000;
         let in_group = killed(plenty, Some("/proc/vmstat:oom_kill 5\n/g:oom_kill 2\n"));
-        let words = "the kernel ended it because the memory of 3000 MB of its control group on host a was used up, ";
-        assert!(in_group.starts_with(words), "{in_group}");
+        expect!["the kernel ended it because the memory of 3000 MB of its control group on host a was used up, choose a smaller --batch-size or fewer ranks on it, or raise the limit"].assert_eq(&in_group);
         let on_host = killed(plenty, Some("/proc/vmstat:oom_kill 5\n/g:oom_kill 1\n"));
         expect!["the kernel ended processes because the memory of host a was used up, choose a smaller --batch-size or fewer ranks on it"].assert_eq(&on_host);
         // Nothing was counted, or nothing could be asked.
-        for counted in [None, Some(""), Some("/proc/vmstat:oom_kill 4\n/g:oom_kill 1\n")] {
-            let unknown = killed(plenty, counted);
-            assert!(unknown.starts_with("by a person, a limit of the job, or the kernel"), "{unknown}");
-            let scarce = killed(120_000_000, counted);
-            assert!(scarce.starts_with("host a had 120 MB of memory left, choose a smaller --batch-size"), "{scarce}");
-        }
+        let counts = [None, Some(""), Some("/proc/vmstat:oom_kill 4\n/g:oom_kill 1\n")];
+        let explanations =
+            counts.into_iter().flat_map(|counted| [plenty, 120_000_000].map(|available| killed(available, counted)));
+        let explanations: BTreeSet<String> = explanations.collect();
+        expect![[r#"
+            by a person, a limit of the job, or the kernel for want of memory (dmesg on a says)
+            host a had 120 MB of memory left, choose a smaller --batch-size or fewer ranks on it"#]]
+        .assert_eq(&Vec::from_iter(explanations).join("\n"));
 
         let mut story = Story::new(&["a"]);
         story.pass(1, &[(0, 2, Stage::Forward, 1.0)]);

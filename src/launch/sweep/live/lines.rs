@@ -6,6 +6,7 @@ use ringmark_core::dimension::units::{four_digits, three_digits};
 use ringmark_core::text::percent;
 use ringmark_core::dimension::{ImagesPerSecond, Seconds};
 use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
+use ringmark_core::text::percent;
 use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::output::strip_control_characters;
