@@ -195,8 +195,17 @@ fn shared_address(places: &[HostAddress]) -> Option<(usize, usize)> {
     places.iter().enumerate().find_map(|(second, place)| Some((known.insert(place.address, second)?, second)))
 }
 
+/// A fault of a host's network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkFault {
+    /// Place of the host in the list that was examined.
+    pub host: usize,
+    /// The fault, and what the host has.
+    pub what: String,
+}
+
 /// The network that the user named, or for every host that is not in it why, with what there is to choose from.
-pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<CommonNetwork, Vec<(usize, String)>> {
+pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<CommonNetwork, Vec<NetworkFault>> {
     let place = |host: &HostNetworks| {
         let matches = |found: &&inspection::Interface| match interface {
             InterfaceChoice::Name(name) => found.name == *name,
@@ -232,7 +241,7 @@ pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<Comm
     for (index, host) in hosts.iter().enumerate() {
         match place(host) {
             Ok(place) => places.push(place),
-            Err(fault) => faults.push((index, fault)),
+            Err(what) => faults.push(NetworkFault { host: index, what }),
         }
     }
     if !faults.is_empty() {
@@ -241,11 +250,11 @@ pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<Comm
     if let Some((first, second)) = shared_address(&places) {
         let HostAddress { interface, address } = &places[second];
         let (first, interfaces) = (hosts[first].host, described(hosts[second].interfaces));
-        let fault = format!(
+        let what = format!(
             "its address on {interface}, {address}, is that of host {first} too, so {interface} leads into each \
              host and not out of it; it has {interfaces}"
         );
-        return Err(vec![(second, fault)]);
+        return Err(vec![NetworkFault { host: second, what }]);
     }
     let network = match interface {
         InterfaceChoice::Network(network) => Some(*network),
@@ -391,7 +400,8 @@ mod tests {
     }
 
     fn refused(interface: &str, given: &[Given]) -> Vec<(usize, String)> {
-        with(given, |hosts| named(&interface.parse().expect("an interface"), hosts).expect_err("refused"))
+        let faults = with(given, |hosts| named(&interface.parse().expect("an interface"), hosts).expect_err("refused"));
+        faults.into_iter().map(|fault| (fault.host, fault.what)).collect()
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::launch::job::request::ServerRanks;
 use crate::launch::job::watch::hang::{Hang, NAMED, name};
 use crate::launch::job::watch::listener::{Event, Joined};
 use crate::launch::job::watch::rank::{Rank, RankEnd};
-use crate::launch::job::watch::starter_output::{Cause, StarterOutput};
+use crate::launch::job::watch::starter_output::{Cause, Death, StarterOutput};
 
 /// What mpirun or srun gets to say of a rank's end, and to end the others, before we do.
 const GRACE: Duration = Duration::from_secs(5);
@@ -44,8 +44,8 @@ pub struct Watchdog {
     last_line: Instant,
     has_printed: bool,
     starter_output: StarterOutput,
-    /// The first end of a rank that mpirun or srun reported.
-    first_end: Option<(u32, Cause)>,
+    /// The first death of a rank that mpirun or srun reported.
+    first_death: Option<Death>,
     /// What the kernel of that rank's host has counted since the rank began.
     out_of_memory: Option<OutOfMemory>,
 }
@@ -64,7 +64,7 @@ impl Watchdog {
             last_line: now,
             has_printed: false,
             starter_output: StarterOutput::default(),
-            first_end: None,
+            first_death: None,
             out_of_memory: None,
         }
     }
@@ -81,8 +81,8 @@ impl Watchdog {
         Watchdog { servers: number, may_lose_ranks, interval, ..Watchdog::new(ranks + number, limit, now) }
     }
 
-    /// Forgets how long nothing was heard: nobody listened.
-    pub fn excuse(&mut self, now: Instant) {
+    /// Restarts all silences: nothing was read meanwhile.
+    pub fn restart_silences(&mut self, now: Instant) {
         (self.started, self.last_line) = (now, now);
         for rank in self.known.values_mut() {
             (rank.heard, rank.moved) = (now, now);
@@ -115,23 +115,22 @@ impl Watchdog {
     pub fn output(&mut self, line: &str, now: Instant) {
         (self.last_line, self.has_printed) = (now, true);
         if let Some(death) = self.starter_output.death_in(line) {
-            self.first_end.get_or_insert(death);
+            self.first_death.get_or_insert(death);
         }
     }
 
     /// A rank that was killed, and the files in which its host's kernel may have counted that; until
     /// [`counted`](Watchdog::counted).
     pub fn killed_rank(&self) -> Option<(u32, Vec<String>)> {
-        let (number, cause) = self.first_end.as_ref()?;
-        let Cause::Signal(signal) = cause else { return None };
-        let OutOfMemory { host, group, .. } = &self.known.get(number)?.out_of_memory;
+        let Some(Death { rank, cause: Cause::Signal(signal) }) = &self.first_death else { return None };
+        let OutOfMemory { host, group, .. } = &self.known.get(rank)?.out_of_memory;
         let files: Vec<String> = [host, group].into_iter().flatten().map(|count| count.file.clone()).collect();
-        (signal.starts_with(KILL) && self.out_of_memory.is_none() && !files.is_empty()).then_some((*number, files))
+        (signal.starts_with(KILL) && self.out_of_memory.is_none() && !files.is_empty()).then_some((*rank, files))
     }
 
     /// Takes what those files say now, in lines `FILE:oom_kill N`.
     pub fn counted(&mut self, text: &str) {
-        let Some(rank) = self.first_end.as_ref().and_then(|(number, _)| self.known.get(number)) else { return };
+        let Some(rank) = self.first_death.as_ref().and_then(|death| self.known.get(&death.rank)) else { return };
         let more = |before: &Option<OutOfMemoryCount>| {
             let OutOfMemoryCount { file, kills } = before.clone()?;
             let line = text.lines().find_map(|line| line.strip_prefix(&file)?.strip_prefix(":oom_kill "));
@@ -176,8 +175,10 @@ impl Watchdog {
 
     /// Of what `rank` died, where mpirun or srun said that it was the first.
     pub fn death_of(&self, rank: u32) -> Option<String> {
-        match &self.first_end {
-            Some((number, Cause::Signal(signal))) if *number == rank => Some(self.killed(rank, signal)),
+        match &self.first_death {
+            Some(Death { rank: first, cause: Cause::Signal(signal) }) if *first == rank => {
+                Some(self.killed(rank, signal))
+            }
             _ => None,
         }
     }
@@ -192,10 +193,12 @@ impl Watchdog {
             (Some((time, RankEnd::Left)), Some(((failed, _), _))) => time <= failed,
             (_, failed) => failed.is_none(),
         };
-        match (&self.first_end, failed) {
-            (Some((number, Cause::Signal(signal))), _) if is_first(number) => Some(self.killed(*number, signal)),
-            (Some((number, Cause::OutOfMemory)), _) if is_first(number) => {
-                let (name, place) = (self.name(*number), self.last_place(*number));
+        match (&self.first_death, failed) {
+            (Some(Death { rank, cause: Cause::Signal(signal) }), _) if is_first(rank) => {
+                Some(self.killed(*rank, signal))
+            }
+            (Some(Death { rank, cause: Cause::OutOfMemory }), _) if is_first(rank) => {
+                let (name, place) = (self.name(*rank), self.last_place(*rank));
                 Some(format!(
                     "{name} was killed by signal 9 (SIGKILL){place}: it went beyond the memory of its Slurm job, choose a \
                      smaller --batch-size or fewer ranks on a host, or ask for more (--mem)"
@@ -206,8 +209,10 @@ impl Watchdog {
                 Some(format!("{}: {}{silent}", self.name(number), failure.reason))
             }
             // Of a run that does not count all ranks are done, and the record says why.
-            (Some((number, Cause::Exit(status))), _) if !matches!(ended(number), Some((_, RankEnd::Done))) => {
-                Some(format!("{} ended with exit status {status}{}", self.name(*number), self.last_place(*number)))
+            (Some(Death { rank, cause: Cause::Exit(status) }), _)
+                if !matches!(ended(rank), Some((_, RankEnd::Done))) =>
+            {
+                Some(format!("{} ended with exit status {status}{}", self.name(*rank), self.last_place(*rank)))
             }
             _ => {
                 let Some(number) = self.first_lost() else { return self.starter_output.session_failure() };
@@ -218,7 +223,7 @@ impl Watchdog {
 
     /// Returns true if a rank reported why it failed, or was killed.
     pub fn has_reason(&self) -> bool {
-        let is_killed = matches!(self.first_end, Some((_, Cause::Signal(_) | Cause::OutOfMemory)));
+        let is_killed = matches!(&self.first_death, Some(Death { cause: Cause::Signal(_) | Cause::OutOfMemory, .. }));
         is_killed || self.first(|end| matches!(end, RankEnd::Failed(_))).is_some()
     }
 
@@ -720,7 +725,7 @@ mod tests {
         let mut story = Story::new(&["a", "b"]);
         story.pass(5, &[(0, 2, BUCKET, 0.0), (1, 2, Stage::Forward, 1.0)]);
         story.second += 500;
-        story.watchdog.excuse(story.now());
+        story.watchdog.restart_silences(story.now());
         assert_eq!(story.verdict(), None);
     }
 
