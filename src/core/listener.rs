@@ -2,8 +2,6 @@
 //! cost neither threads nor memory, and only a few descriptors. Not for what is sent on a connection.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
-use std::fmt;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read};
 use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
@@ -14,7 +12,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 /// Pause in accepting after a burst, and after an accept that failed, for example for lack of a descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections that are served at one turn.
+/// Most connections served in one turn.
 const READY_CONNECTIONS: usize = 1024;
 
 /// Bytes of one read.
@@ -84,14 +82,6 @@ pub struct Connection<T> {
 /// The thread is to end.
 #[derive(Debug)]
 pub struct Closed;
-
-impl fmt::Display for Closed {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        formatter.write_str("the listener is closed")
-    }
-}
-
-impl Error for Closed {}
 
 impl<T: Default> Listener<T> {
     /// Accepts connections at `socket` in [`turn`](Listener::turn).

@@ -179,9 +179,13 @@ impl Run {
         let stderr = self.refused(status);
         let host = unistd::gethostname().expect("a name").into_string().expect("UTF-8");
         let text = without_folder(&stderr).replace(&format!("host {host}"), "host HOST");
+        let text = text.replace(&format!("{host}=1"), "HOST=1");
         let of_rank = |line: &str| Some(line.strip_prefix("rank ")?.split_once(" on host HOST: ")?.1.to_owned());
         let of_ranks: BTreeSet<String> = text.lines().filter_map(of_rank).collect();
-        if of_ranks.is_empty() { text } else { Vec::from_iter(of_ranks).join("\n") }
+        match of_ranks.is_empty() {
+            true => text.split("-----").next().unwrap_or_default().to_owned(),
+            false => Vec::from_iter(of_ranks).join("\n"),
+        }
     }
 }
 

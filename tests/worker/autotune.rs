@@ -148,7 +148,13 @@ fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("2 of 2 runs are finished") && !stdout.contains("trial"), "{stdout}");
     let error = refused(&mut sweep(&sandbox, "tuned", "1n1g,1n2g", "--resume"), 2);
-    expect![[""]].assert_eq(&without_folder(&error));
+    expect![[r#"
+        ringmark: --resume: the sweep in DIR/tuned was begun with other values, new runs could not be compared with its own:
+        --autotune-over: kv-store=ring,device,dist_sync hierarchical=on,off gradient-compression=none,2bit:0.001 then, not set now
+        --kv-store: device then, ring now
+        chosen by --autotune-over: kv-store=device gradient-compression=none then, not set now
+        ask for the same again, or choose another --out
+    "#]].assert_eq(&without_folder(&error));
 
     // Trials are no runs.
     let (status, stdout, stderr) = run(ringmark("extract").arg(sandbox.path("tuned")));
@@ -208,7 +214,10 @@ fn a_search_that_cannot_be_is_refused_before_anything_starts() {
         ringmark: --autotune-log a.csv is of one search, and in a sweep with --autotune every run has its own, in its record: add --autotune-over, or write the log of one run by ringmark-worker train --autotune --autotune-log FILE
     "#]].assert_eq(&errors.concat());
     let error = Run::alone("--iters 1 --autotune-log a.csv").refusal(2);
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        ringmark-worker: --autotune-log a.csv is of a search: add --autotune
+    "#]]
+    .assert_eq(&error);
 }
 
 #[test]

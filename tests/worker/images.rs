@@ -292,13 +292,19 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     let resumed = four().file("--from-checkpoint", &before).finish().sound();
     assert_eq!((&resumed.iterations, checksum(&resumed)), (&whole.iterations, checksum(&whole)));
     let error = mlp(1, &data, "--iters 4 --checkpoint-every 2").refusal(2);
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        ringmark-worker: --checkpoint-every 2: say where to: add --checkpoint FILE
+    "#]]
+    .assert_eq(&error);
     let refused = |ranks: u32, options: &str| {
         run(ranks, &format!("--batch-size 1 {options}")).file("--from-checkpoint", &checkpoint).refusal(1)
     };
-    expect![[""]].assert_eq(&refused(1, ""));
+    expect![[r#"
+        ringmark-worker: --from-checkpoint DIR/checkpoint.safetensors: 2 ranks wrote it, and these are 1: start as many
+    "#]]
+    .assert_eq(&refused(1, ""));
     let error = refused(2, "--momentum 0.5 --checkpoint-every 4 --checkpoint no.safetensors");
-    expect![[""]].assert_eq(&error);
+    expect!["--from-checkpoint DIR/checkpoint.safetensors: --momentum was 0.875 and is 0.5: go on with the options of the run that wrote it"].assert_eq(&error);
     let error =
         run(2, "--batch-size 1 --checkpoint-every 4 --kv-store local").file("--checkpoint", &checkpoint).refused(2);
     assert!(
@@ -308,11 +314,14 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     let weights = folder.path().join("weights.safetensors");
     safetensors::write(&weights, &mlp(1, &data, "--iters 1").save().finish().weights());
     let error = run(1, "").file("--from-checkpoint", &weights).refusal(1);
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        ringmark-worker: DIR/weights.safetensors holds weights alone, and no place in their training: give it to --init
+    "#]]
+    .assert_eq(&error);
     // As many steps an epoch, of other images.
     digits(&data, 9);
     let other = run(2, two).file("--checkpoint", &weights).file("--from-checkpoint", &checkpoint).refusal(1);
-    expect![[""]].assert_eq(&other);
+    expect!["--from-checkpoint DIR/checkpoint.safetensors: it read 10 images, and --data has 9 images: go on with the same images"].assert_eq(&other);
 }
 
 /// Every record once an epoch, whatever the number of ranks: what they predict is the same.
@@ -408,8 +417,12 @@ fn an_image_beyond_the_limits_is_named_by_printable_text() {
         assert!(error.chars().all(|letter| letter == '\n' || !is_unprintable(letter)), "{error:?}");
         error
     };
-    expect![[""]].assert_eq(&refused(""));
-    expect![[""]].assert_eq(&refused("--image-limits aspect=2000000"));
+    expect![[r#"
+        ringmark-worker: DIR/�[31mcat/�gnp.png: not a PNG that can be decoded: its header names 2000000 x 1 pixels, an aspect ratio of 2000000; the limit is 100: raise it with --image-limits aspect=2000000
+    "#]].assert_eq(&refused(""));
+    expect![[r#"
+        ringmark-worker: DIR/�[31mcat/�gnp.png: resizing 2000000 x 1 pixels to 64000000 x 32 makes 2048000000 pixels; the limit is 50000000: raise it with --image-limits pixels=2048000000
+    "#]].assert_eq(&refused("--image-limits aspect=2000000"));
 }
 
 #[test]
@@ -419,7 +432,9 @@ fn an_image_that_is_none_ends_the_run_or_is_counted() {
     fs::write(data.join("dog/broken.jpg"), "no image").expect("written");
     let options = "--iters 3 --batch-size 6 --decode-threads 1";
     let error = resnet(1, &data, options).refusal(1);
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        ringmark-worker: DIR/photographs/dog/broken.jpg: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 8 bytes begin with 6e 6f 20 69 6d 61 67 65
+    "#]].assert_eq(&error);
     let record = resnet(2, &data, "--iters 3 --batch-size 3 --decode-threads 1 --on-bad-image skip").finish().sound();
     let skipped: u64 = of_ranks(&record).iter().map(|rank| rank.skipped).sum();
     assert_eq!(skipped, 3);
@@ -456,9 +471,18 @@ fn data_that_do_not_suit_are_refused_in_words() {
         mlp(1, &folder.path().join("nothing"), ""),
     ]
     .map(|run| run.refusal(1));
-    expect![[""]].assert_eq(&errors.concat());
+    expect![[r#"
+        ringmark-worker: DIR/train-images-idx3-ubyte, byte 800: 28 x 28 pixels of 1 channel, and the network takes 32 x 32 of 3: choose another --image-size or network
+        ringmark-worker: --data has an idx array with labels in DIR/train-labels-idx1-ubyte, which are taken as they are: leave out --augmentation and --resize, or give image files
+        ringmark-worker: DIR/photographs/cat/rgb.jpg: image files become RGB, and the network takes 1 channel: choose another network, or data of MNIST
+        ringmark-worker: --resize 64 comes before a crop of so many pixels, and --augmentation imagenet cuts a part of the image as it is stored: leave --resize out, or choose another --augmentation
+        ringmark-worker: --data: DIR/nothing cannot be opened: No such file or directory (os error 2)
+    "#]].assert_eq(&errors.concat());
     let error = Run::alone("--augmentation crop").refusal(2);
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        ringmark-worker: --augmentation crop is of images that are read: add --data FILE, or leave it out
+    "#]]
+    .assert_eq(&error);
 }
 
 /// One of two ranks has a disk that takes 30 ms for every image, and is named for it; the other waits, and is not.

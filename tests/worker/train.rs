@@ -109,36 +109,59 @@ fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
     let path = folder.path().join("bad.safetensors");
     let refused = || Run::alone("--iters 1").file("--init", &path).refusal(1);
 
-    expect![[""]].assert_eq(&refused());
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: No such file or directory (os error 2)
+    "#]]
+    .assert_eq(&refused());
     // The pipe has no writer, and the device has no end.
     mkfifo(&path, Mode::S_IRWXU).expect("made");
     let errors =
         ["--init", "--from-checkpoint", "--data"].map(|option| Run::alone("--iters 1").file(option, &path).refusal(1));
-    expect![[""]].assert_eq(&errors.concat());
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
+    "#]]
+    .assert_eq(&errors.concat());
     fs::remove_file(&path).expect("there");
     symlink("/dev/zero", &path).expect("linked");
-    expect![[""]].assert_eq(&refused());
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
+    "#]]
+    .assert_eq(&refused());
     fs::remove_file(&path).expect("there");
     // torch.save's, and how it wrote before PyTorch 1.6.
     let errors = [&b"PK\x03\x04\x00\x00"[..], b"\x80\x02\x8a\x0al"].map(|head| {
         fs::write(&path, head).expect("written");
         refused()
     });
-    expect![[""]].assert_eq(&errors.concat());
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python by safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"), of a checkpoint the state_dict in it alone (often torch.load(..)["model"] or ["state_dict"])
+        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python by safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"), of a checkpoint the state_dict in it alone (often torch.load(..)["model"] or ["state_dict"])
+    "#]].assert_eq(&errors.concat());
 
     let conv1 = |shape: [usize; 4]| Stored::floats(&shape, (0..shape.iter().product::<usize>()).map(|_| 0.5));
     let mut tensors = Tensors::from([("conv1.weight".to_owned(), conv1([64, 3, 7, 7]))]);
     safetensors::write(&path, &tensors);
-    expect![[""]].assert_eq(&refused());
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors has no tensor bn1.weight: it must hold torchvision's resnet50
+    "#]]
+    .assert_eq(&refused());
 
     tensors.insert("conv1.weight".to_owned(), conv1([64, 3, 3, 3]));
     safetensors::write(&path, &tensors);
-    expect![[""]].assert_eq(&refused());
+    expect![[r#"
+        ringmark-worker: conv1.weight has shape [64, 3, 3, 3] in DIR/bad.safetensors, the model's is [64, 3, 7, 7]
+    "#]]
+    .assert_eq(&refused());
 
     let mut tensors = safetensors::read(init());
     tensors.insert("layer5.conv1.weight".to_owned(), conv1([1, 1, 1, 1]));
     safetensors::write(&path, &tensors);
-    expect![[""]].assert_eq(&refused());
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors holds layer5.conv1.weight, which resnet50 does not have
+    "#]]
+    .assert_eq(&refused());
 }
 
 // --- several ranks ------------------------------------------------------------------------------------------------------
@@ -265,7 +288,8 @@ fn an_overflow_of_fp16_skips_exactly_one_step() {
     let finished = Run::alone(&options).finish();
     assert_eq!(finished.status, Some(1), "{}", finished.stderr);
     let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
-    expect![[""]].assert_eq(&failure);
+    expect!["every update of 1 was skipped for a gradient that was not finite: lower --loss-scale, or train longer"]
+        .assert_eq(&failure);
 }
 
 /// Threads share every sum of a step: in the same way in each run.
@@ -308,7 +332,10 @@ fn an_overflow_without_a_loss_scaler_fails_the_run() {
         assert!(finished.stderr.contains(&message), "{}", finished.stderr);
         failure
     });
-    expect![[""]].assert_eq(&failures.join("\n"));
+    expect![[r#"
+        the loss of rank 0 is NaN in iteration 3: lower --lr or --loss-scale
+        the loss of rank 0 is NaN in iteration 3: lower --lr or --loss-scale"#]]
+    .assert_eq(&failures.join("\n"));
 }
 
 // --- a rank that fails --------------------------------------------------------------------------------------------------
@@ -582,7 +609,10 @@ fn another_network_trains_and_is_named_in_log_and_record() {
     checksum(&record);
     // Weights of another network are refused by the first tensor that differs.
     let error = Run::alone("--iters 1 --model resnet18").file("--init", init()).refusal(1);
-    expect![[""]].assert_eq(&error.replace(&init().display().to_string(), "INIT"));
+    expect![[r#"
+        ringmark-worker: layer1.0.conv1.weight has shape [64, 64, 1, 1] in INIT, the model's is [64, 64, 3, 3]
+    "#]]
+    .assert_eq(&error.replace(&init().display().to_string(), "INIT"));
 }
 
 /// Runs `score` and reads its record; `program` starts so many ranks of the worker.
@@ -668,7 +698,19 @@ fn what_cannot_be_is_refused_with_its_reason() {
         ("--case 1n2g", 1),
     ]
     .map(|(options, status)| Run::alone(options).refusal(status));
-    expect![[""]].assert_eq(&errors.concat());
+    expect![[r#"
+        ringmark-worker: --batch-size 0 is out of range: choose 1 to 65536
+        ringmark-worker: --warmup 3 leaves none of --iters 3 to measure: choose a smaller --warmup
+        ringmark-worker: --backend nccl needs a GPU, --device is cpu: choose --backend shared-memory, mpi or auto
+        error: invalid value 'fp8' for '--dtype <TYPE>'
+          [possible values: fp32, tf32, fp16, bf16]
+          tip: there are fp32, tf32, fp16 and bf16
+        error: invalid value 'fail:9' for '--inject <FAULT>': "fail:9" is none of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT
+
+        For more information, try '--help'.
+        ringmark-worker: --dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank computes on the CPU: choose fp32 or bf16
+        ringmark-worker: case 1n2g has 2 ranks and MPI shows 1: start it by the mpirun of the MPI library that ringmark-worker has (ldd shows it), or by an srun with its PMIx
+    "#]].assert_eq(&errors.concat());
 }
 
 #[test]
@@ -683,7 +725,10 @@ fn cuda_where_it_is_not_is_refused_with_what_is_missing() {
         "{error}"
     );
     let error = Run::alone("--device auto --backend nccl").refusal(1);
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        ringmark-worker: --backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto
+    "#]]
+    .assert_eq(&error);
     let record = Run::alone("--device auto --model resnet18 --iters 1").sound();
     let missing = record.header.environment.cuda_missing.expect("a reason");
     assert!(missing.starts_with("no NVIDIA driver"), "{missing}");
@@ -698,16 +743,27 @@ fn a_batch_that_does_not_fit_is_refused() {
         Run::alone(&format!("--model resnet18 {options}")).file("--data", &path).refusal(1)
     };
     let error = refused(&batch(1), "--batch-size 2");
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        ringmark-worker: DIR/batch.safetensors has 1 images, rank 0 needs 0 to 1: choose a smaller --batch-size
+    "#]]
+    .assert_eq(&error);
     let error = refused(&batch(2), "--image-size 64");
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        ringmark-worker: DIR/batch.safetensors: images [2, 3, 32, 32] and labels [2] are not (n, 3, 64, 64) and (n): choose --image-size to fit
+    "#]].assert_eq(&error);
     let mut tensors = batch(2);
     tensors.insert("labels".to_owned(), Stored::integers(&[2], &[5, 1000]));
     let error = refused(&tensors, "");
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        ringmark-worker: labels 5 to 1000 are not all in 0 to 999
+    "#]]
+    .assert_eq(&error);
     tensors.remove("labels");
     let error = refused(&tensors, "");
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        ringmark-worker: DIR/batch.safetensors has no tensor "labels"
+    "#]]
+    .assert_eq(&error);
 }
 
 #[test]

@@ -267,10 +267,21 @@ fn what_does_not_go_together_is_refused() {
         "--kv-store distributed",
     ]
     .map(|options| Run::alone(options).refusal(2));
-    expect![[""]].assert_eq(&errors.concat());
+    expect![[r#"
+        ringmark-worker: --servers 1 goes with --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async, and --kv-store is ring: leave --servers out, or choose one of these
+        ringmark-worker: --kv-store dist_sync needs --servers N: of the processes that mpirun starts the last N are servers, and the others ranks
+        ringmark-worker: --backend none exchanges nothing, and --kv-store device says how to: leave one of them out
+        ringmark-worker: --dtype fp16 skips an update where any gradient overflows, which no part of the weights can know alone with --kv-store nccl: choose --dtype bf16, or --kv-store ring
+        error: invalid value 'distributed' for '--kv-store <NAME>'
+          [possible values: ring, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
+
+        For more information, try '--help'.
+    "#]].assert_eq(&errors.concat());
     let error = Run::processes(1, "", "--kv-store dist_sync --servers 1").refusal(1);
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        ringmark-worker: --servers 1 leaves no rank to train: mpirun started 1 processes, start 1 more than there are to be ranks
+    "#]].assert_eq(&error);
     // The perceptron has 6 arrays.
     let error = Run::ranks(8, "--model mlp --image-size 28 --kv-store dist_sync --servers 7").refusal(1);
-    expect![[""]].assert_eq(&error);
+    expect!["--servers 7: the network has 6 arrays to share out, choose at most as many servers"].assert_eq(&error);
 }

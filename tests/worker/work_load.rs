@@ -133,9 +133,17 @@ fn auto_gives_the_slower_rank_less() {
 fn a_work_load_that_cannot_be_is_refused_in_words() {
     let refused = |options: &str| Run::ranks(2, &format!("--model mxnet-mlp --image-size 28 {options}")).refusal(1);
     let errors = ["--batch-size 4 --work-load 100,1", "--work-load 3", "--work-load elsewhere=3"].map(refused);
-    expect![[""]].assert_eq(&errors.join("\n"));
+    expect![[r#"
+        the weights 100, 1 leave rank 1 on host HOST nothing of 8 images (4 a rank): choose a larger --batch-size, a larger weight for it in --work-load, or leave it out
+        --work-load 3 has 1 weights for 2 ranks: give one for each rank, or one for each host (a=3,b=1), or auto
+        --work-load elsewhere=3 has no weight for host HOST, where rank 0 is: add HOST=1"#]].assert_eq(&errors.join("\n"));
     let error = Run::alone("--work-load 3,zero").refusal(2);
-    expect![[""]].assert_eq(&error);
+    expect![[r#"
+        error: invalid value '3,zero' for '--work-load <WEIGHTS>': "zero" is no weight: give numbers above 0
+
+        For more information, try '--help'.
+    "#]]
+    .assert_eq(&error);
     // A sweep says it before anything starts.
     let errors = [
         "--cases 1n1g,1n2g --work-load 3",
@@ -148,7 +156,11 @@ fn a_work_load_that_cannot_be_is_refused_in_words() {
         assert_eq!(status, Some(2), "{stderr}");
         stderr
     });
-    expect![[""]].assert_eq(&errors.concat());
+    expect![[r#"
+        ringmark: --work-load 3 has 1 weights for 2 ranks: give one for each rank, or one for each host (a=3,b=1), or auto
+        ringmark: the weights 100, 1 leave rank 1 nothing of 8 images (4 a rank): choose a larger --batch-size, a larger weight for it in --work-load, or leave it out
+        ringmark: --suite ddp is PyTorch's, whose ranks all have the same work: leave --work-load out
+    "#]].assert_eq(&errors.concat());
 }
 
 /// 6 and 2 images on ranks of which the second takes four times as long for an image.

@@ -21,17 +21,17 @@ const SCRIPT: &str = "nvidia-smi -L 2>/dev/null; echo \"cores=$(nproc)\"";
 /// ssh's own limit, and some for nvidia-smi.
 const LIMIT: Duration = Duration::from_secs(14);
 
-/// Processors of a host.
+/// Number of processors of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processors {
-    /// Its GPUs.
+    /// GPUs, as `nvidia-smi -L` lists them.
     pub gpus: u32,
-    /// Its cores.
+    /// Cores, as `nproc` counts them.
     pub cores: u32,
 }
 
 impl Processors {
-    /// Those of this machine; its GPUs only if `device` allows one.
+    /// Counts the processors of this machine; GPUs only if `device` allows one.
     pub fn of_this_machine(device: DeviceChoice, environment: &LaunchEnvironment) -> Processors {
         let gpus = match device {
             DeviceChoice::Cpu => 0,
@@ -52,14 +52,14 @@ impl Processors {
     }
 }
 
-/// How hosts are asked for their processors.
+/// Question to hosts about their processors.
 #[derive(Debug)]
 pub struct ProcessorsRequest<'a> {
-    /// Those of this machine.
+    /// Answer for this machine, which is not asked.
     pub here: Processors,
-    /// How others are reached.
+    /// Way to the other hosts.
     pub ssh: &'a SshOptions,
-    /// Where this program runs.
+    /// Environment of this program.
     pub environment: &'a LaunchEnvironment,
 }
 

@@ -25,13 +25,13 @@ const CUT_OFF: &str = "ringmark was ended in the middle of it";
 /// A sweep as this command asks for it.
 #[derive(Debug)]
 pub struct RequestedSweep<'a> {
-    /// Its benchmark.
+    /// Benchmark to run.
     pub benchmark: BenchmarkKind,
     /// Folder of its results.
     pub out: &'a Path,
     /// The command that continues it.
     pub command: Vec<String>,
-    /// What its figures depend on.
+    /// Conditions that its figures depend on.
     pub conditions: Conditions,
 }
 

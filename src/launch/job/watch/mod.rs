@@ -93,7 +93,7 @@ impl<'a> Watch<'a> {
         });
         let listener = Listener::open(ranks + servers.number, addresses, patience)?;
         let interval = listener.address().interval;
-        let watchdog = Watchdog::with_servers(ranks, servers, stall_timeout, interval, now);
+        let watchdog = Watchdog::new(ranks, servers, stall_timeout, interval, now);
         Ok(Watch { ask, listener, watchdog, looked: now, judged: None, lost: None, lack })
     }
 

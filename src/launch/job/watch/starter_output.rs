@@ -16,9 +16,9 @@ pub enum Cause {
 /// End of a rank that was reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Death {
-    /// The rank.
+    /// Number of the rank.
     pub rank: u32,
-    /// How it ended.
+    /// Cause of its end.
     pub cause: Cause,
 }
 

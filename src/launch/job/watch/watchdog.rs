@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ringmark_core::dimension::Seconds;
-use ringmark_core::host::heartbeat::INTERVAL;
 use ringmark_core::host::{MemoryShortage, OutOfMemory, OutOfMemoryCount, Stage};
 use ringmark_core::progress::RankProgress;
 
@@ -51,14 +50,21 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Of `ranks` ranks that are being started; `limit` is the time without progress after which they hang.
-    pub fn new(ranks: u32, limit: Option<Duration>, now: Instant) -> Watchdog {
+    /// Watches `ranks` ranks and the servers that follow them, which are being started and report every `interval`. Without
+    /// progress for longer than `limit` they hang.
+    pub fn new(
+        ranks: u32,
+        servers: &ServerRanks,
+        limit: Option<Duration>,
+        interval: Seconds,
+        now: Instant,
+    ) -> Watchdog {
         Watchdog {
-            ranks,
-            servers: 0,
-            may_lose_ranks: false,
+            ranks: ranks + servers.number,
+            servers: servers.number,
+            may_lose_ranks: servers.may_lose_ranks,
             limit,
-            interval: INTERVAL,
+            interval,
             started: now,
             known: BTreeMap::new(),
             last_line: now,
@@ -67,18 +73,6 @@ impl Watchdog {
             first_death: None,
             out_of_memory: None,
         }
-    }
-
-    /// The same of ranks and of the servers that follow them, each of which reports every `interval`.
-    pub fn with_servers(
-        ranks: u32,
-        servers: &ServerRanks,
-        limit: Option<Duration>,
-        interval: Seconds,
-        now: Instant,
-    ) -> Watchdog {
-        let ServerRanks { number, may_lose_ranks, .. } = *servers;
-        Watchdog { servers: number, may_lose_ranks, interval, ..Watchdog::new(ranks + number, limit, now) }
     }
 
     /// Restarts all silences: nothing was read meanwhile.
@@ -349,7 +343,7 @@ mod tests {
 
     use expect_test::expect;
     use ringmark_core::dimension::units::{Bytes, Seconds};
-    use ringmark_core::host::heartbeat::Heartbeat;
+    use ringmark_core::host::heartbeat::{Heartbeat, INTERVAL};
 
     use super::*;
     use crate::launch::job::watch::listener::RankFailure;
@@ -376,7 +370,13 @@ mod tests {
     impl Story {
         fn new(hosts: &[&str]) -> Story {
             let start = Instant::now();
-            let watchdog = Watchdog::new(hosts.len() as u32, Some(Duration::from_secs(60)), start);
+            let watchdog = Watchdog::new(
+                hosts.len() as u32,
+                &ServerRanks::default(),
+                Some(Duration::from_secs(60)),
+                INTERVAL,
+                start,
+            );
             let mut story = Story { watchdog, start, second: 0 };
             for (rank, host) in hosts.iter().enumerate() {
                 story.say(rank as u32, joined(0, host));
@@ -608,7 +608,7 @@ mod tests {
         let story_of = |may_lose_ranks| {
             let mut story = Story::new(&["a", "b", "c"]);
             let servers = ServerRanks { number: 1, may_lose_ranks, ..ServerRanks::default() };
-            story.watchdog = Watchdog::with_servers(2, &servers, Some(Duration::from_secs(60)), INTERVAL, story.now());
+            story.watchdog = Watchdog::new(2, &servers, Some(Duration::from_secs(60)), INTERVAL, story.now());
             for (rank, host) in [(0, "a"), (1, "b"), (2, "c")] {
                 story.say(rank, joined(0, host));
             }

@@ -32,7 +32,8 @@ pub fn accept_workers(listener: TcpListener, token: u64, pushers: usize, patienc
                 Err(_) => None,
             })
         });
-        failure?.map_or(Ok(()), Err).context("workers cannot connect")?;
+        // No thread is there to be ended.
+        failure.ok().flatten().map_or(Ok(()), Err).context("workers cannot connect")?;
     }
     Ok(workers.into_iter().flatten().collect())
 }
