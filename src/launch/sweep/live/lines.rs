@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ringmark_core::dimension::units::{four_digits, three_digits};
-use ringmark_core::text::percent;
 use ringmark_core::dimension::{ImagesPerSecond, Seconds};
 use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
 use ringmark_core::text::percent;
