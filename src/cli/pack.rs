@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::thread;
 
-use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
-use ringmark_core::dimension::ImageLimits;
-use ringmark_core::options::option_table::number;
+use ringmark_core::dimension::{ImageFormat, ImageLimits};
+use ringmark_core::options::option_table::{keyword, number};
 use ringmark_core::options::usage::usage;
 use ringmark_input::convert::{Conversion, Encoding};
 use ringmark_input::pack::{PackConfig, SEED};
@@ -60,8 +59,8 @@ pub struct PackOptions {
     #[arg(long, value_name = "Q", value_parser = number(0..=100_u8))]
     quality: Option<u8>,
     /// Encode images as JPEG or PNG files; .jpg by default
-    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(Encoding::NAMES))]
-    encoding: Option<String>,
+    #[arg(long, value_name = "FORMAT", value_parser = keyword::<ImageFormat>())]
+    encoding: Option<ImageFormat>,
     /// Refuse an image beyond these limits: pixels, aspect (longer edge to shorter), scans of a JPEG, and bytes
     #[arg(long, value_name = "LIMITS", default_value_t)]
     image_limits: ImageLimits,
@@ -90,7 +89,7 @@ impl PackOptions {
         if resize.is_none() && !center_crop && quality.is_none() && encoding.is_none() {
             return Ok(None);
         }
-        let encoding = Encoding::new(encoding.as_deref().unwrap_or(Encoding::NAMES[0]), *quality)?;
+        let encoding = Encoding::new(encoding.unwrap_or(ImageFormat::Jpeg), *quality)?;
         Ok(Some(Conversion { is_cropped: *center_crop, shorter_edge: *resize, encoding }))
     }
 }

@@ -14,6 +14,7 @@
 //! | [`progress`] | where a command is while it runs |
 //! | [`schemas`] | the JSON Schema of each file |
 //! | [`host`] | what a host and its ranks say of themselves: environment, inspection, heartbeats, resource use |
+//! | [`listener`] | a listening socket with limits, for launcher and worker |
 //! | [`line`] | lines of other benchmarks, writers and parsers |
 //! | [`validity`] | what a reader should be warned of, worked out from a record alone |
 //! | [`trace`] | what went on inside an iteration: spans of all ranks on one clock, and the files that show them |
@@ -26,6 +27,7 @@ pub mod dimension;
 pub mod file;
 pub mod host;
 pub mod line;
+pub mod listener;
 pub mod manifest;
 pub mod number_text;
 pub mod options;

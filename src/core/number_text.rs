@@ -60,13 +60,22 @@ fn significant(value: f64, digits: usize) -> String {
     if value < 0.0 && !is_zero { format!("-{text}") } else { text }
 }
 
-/// Spans of consecutive numbers: `3-5`, `9`.
-pub fn spans(numbers: &[u32]) -> Vec<String> {
-    let span = |span: &[u32]| match *span {
-        [first, .., last] => format!("{first}-{last}"),
-        _ => span.iter().map(u32::to_string).collect(),
-    };
-    numbers.chunk_by(|one, next| one + 1 == *next).map(span).collect()
+/// Parses `92%`, with the sign, as 0.92.
+pub fn parse_percent(text: &str) -> Option<f64> {
+    Some(text.strip_suffix('%')?.trim().parse::<f64>().ok()? / 100.0)
+}
+
+/// Joins rising numbers that follow each other: 0, 2, 3 and 4 are `0` and `2-4`.
+pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let text = |(first, last): (u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.into_iter().map(text).collect()
 }
 
 #[cfg(test)]
@@ -74,6 +83,11 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
+
+    #[test]
+    fn percentages_are_read_as_they_are_written() {
+        assert_eq!(["92 %", "0.5%", "92", "%", "x%"].map(parse_percent), [Some(0.92), Some(0.005), None, None, None]);
+    }
 
     #[test]
     fn thousands_stand_apart() {
@@ -89,8 +103,8 @@ mod tests {
 
     #[test]
     fn spans_and_counts_are_short() {
-        assert_eq!(spans(&[0, 2, 3, 4, 9]), ["0", "2-4", "9"]);
-        assert_eq!(spans(&[]), [""; 0]);
+        assert_eq!(ranges([0, 2, 3, 4, 9]), ["0", "2-4", "9"]);
+        assert_eq!(ranges([]), [""; 0]);
         assert_eq!([count(1_u32, "run"), count(0_usize, "run")], ["1 run", "0 runs"]);
         assert_eq!((percent(0.92), gigabytes(Bytes(1_260_000_000))), ("92.0 %".to_owned(), "1.3 GB".to_owned()));
     }

@@ -12,10 +12,10 @@
 //! What else was in the file is left out. Orientation in Exif is not applied: an image is trained on as it lies in the file,
 //! whether it was packed as it is or not. (im2rec.py turns it only where it makes it anew.)
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, SamplingFactor};
 use png::{BitDepth, DeflateCompression, Filter};
-use ringmark_core::dimension::{DecoderChoice, ImageLimits, Interpolation, Scaling};
+use ringmark_core::dimension::{DecoderChoice, ImageFormat, ImageLimits, Interpolation, Scaling};
 
 use crate::decode::{self, Decoder, ImageViewMut, Pixels, Size};
 use crate::resize::{self, Region, Resizer};
@@ -30,22 +30,18 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// What they are called, JPEG first: im2rec.py's `--encoding`.
-    pub const NAMES: [&str; 2] = [".jpg", ".png"];
-
-    /// By its name, with the quality or level that im2rec.py has where none is asked for.
+    /// Returns the encoding of a format, with im2rec.py's quality or level by default.
     ///
     /// # Errors
     ///
-    /// For another name, and a quality that it does not have.
-    pub fn new(name: &str, quality: Option<u8>) -> Result<Encoding> {
-        let (encoding, most) = match name {
-            ".jpg" => (Encoding::Jpeg(quality.unwrap_or(95)), 100),
-            ".png" => (Encoding::Png(quality.unwrap_or(9)), 9),
-            other => bail!("images are encoded as {}, not as {other:?}", Encoding::NAMES.join(" or ")),
+    /// Fails for a quality that the format does not have.
+    pub fn new(format: ImageFormat, quality: Option<u8>) -> Result<Encoding> {
+        let (encoding, most) = match format {
+            ImageFormat::Jpeg => (Encoding::Jpeg(quality.unwrap_or(95)), 100),
+            ImageFormat::Png => (Encoding::Png(quality.unwrap_or(9)), 9),
         };
         if let Some(quality) = quality {
-            ensure!(quality <= most, "quality {quality} of {name} images: choose one of 0 to {most}");
+            ensure!(quality <= most, "quality {quality} of {format} images: choose one of 0 to {most}");
         }
         Ok(encoding)
     }
@@ -354,14 +350,11 @@ mod tests {
             "an edge of 90000 pixels, and a JPEG has 65535 at most: out of range integral type conversion attempted"
         ]
         .assert_eq(&long);
-        for (name, quality, reason) in [
-            (".jpg", Some(101), "quality 101 of .jpg images: choose one of 0 to 100"),
-            (".png", Some(10), "quality 10 of .png images: choose one of 0 to 9"),
-            (".webp", None, "images are encoded as .jpg or .png, not as \".webp\""),
-        ] {
-            assert_eq!(Encoding::new(name, quality).expect_err(reason).to_string(), reason);
-        }
-        let defaults = Encoding::NAMES.map(|name| Encoding::new(name, None).expect("a name"));
+        let error = |format, quality| Encoding::new(format, Some(quality)).expect_err("beyond").to_string();
+        expect!["quality 101 of .jpg images: choose one of 0 to 100"].assert_eq(&error(ImageFormat::Jpeg, 101));
+        expect!["quality 10 of .png images: choose one of 0 to 9"].assert_eq(&error(ImageFormat::Png, 10));
+        let defaults =
+            [ImageFormat::Jpeg, ImageFormat::Png].map(|format| Encoding::new(format, None).expect("a default"));
         assert_eq!(defaults, [Encoding::Jpeg(95), Encoding::Png(9)]);
     }
 }

@@ -26,6 +26,9 @@ mod model;
 #[path = "../core/stats/random.rs"]
 mod random;
 #[cfg(test)]
+#[path = "../../tests/support/temporary_folder.rs"]
+mod temporary_folder;
+#[cfg(test)]
 mod testing;
 
 /// Functions that run thousands of times per step, for `benches/worker.rs`.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use ringmark::launch::cluster::host_list::HostList;
+use ringmark::launch::cluster::typed_hosts::TypedHosts;
 use ringmark::launch::doctor::probe::Probe;
 use ringmark::launch::job::gridengine;
 use ringmark::launch::sweep::live::lines::lines as lines_of_progress;
@@ -340,7 +340,7 @@ fn words(bytes: &[u8]) {
     if let Ok(message) = Message::parse(text) {
         Message::parse(&message.line()).expect("what is written can be read");
     }
-    if let Ok(hosts) = HostList::parse(text).and_then(HostList::into_hosts_with_slots) {
+    if let Ok(hosts) = TypedHosts::parse(text).and_then(TypedHosts::into_hosts_with_slots) {
         assert!(hosts.whole().ranks() > 0);
     }
     if let Ok(hosts) = gridengine::parse(text) {

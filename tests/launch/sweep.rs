@@ -494,6 +494,26 @@ fn every_host_of_a_case_gets_its_part_of_the_ranks() {
 }
 
 #[test]
+fn a_host_without_slots_is_asked_once_for_its_cores_and_gpus() {
+    let sandbox = Sandbox::new("exit 1");
+    // In the place of ssh: skips our words of options, notes the host and the question, and answers without GPUs.
+    let agent = "while [ \"$1\" != first ]; do shift; done; echo \"$*\" >>\"$0.log\"; \
+                 case \"$*\" in *nvidia-smi*) echo cores=2 ;; *) exit 1 ;; esac";
+    let agent = sandbox.write_program("agent", &format!("#!/bin/sh\n{agent}\n"));
+    for hosts in ["first", "first:2"] {
+        let mut sweep = ringmark("sweep --no-doctor --cases 1n1g --runs 1 --hosts");
+        sweep.arg(hosts).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        sweep.arg("--mpirun-args").arg(format!("-mca plm_rsh_agent {}", agent.display()));
+        let _ = fs::remove_file(sandbox.path("agent.log"));
+        let (status, _, stderr) = run(&mut sweep);
+        assert_eq!(status, Some(1), "{stderr}");
+        let _ = fs::remove_dir_all(sandbox.path("out"));
+        let asked = fs::read_to_string(sandbox.path("agent.log")).expect("it was asked");
+        assert_eq!(asked.matches("nvidia-smi").count(), 1, "{hosts}: {asked}");
+    }
+}
+
+#[test]
 fn a_session_folder_that_mpirun_cannot_create_is_named_with_the_fix() {
     let sandbox = Sandbox::sound();
     // Not even root makes a folder there.

@@ -1,5 +1,6 @@
 //! Runs of the real worker: `ringmark-worker train` under real mpirun at sizes that take seconds, and what they leave.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -10,13 +11,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{self, Pid};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::RunRecord;
 use tempfile::TempDir;
 
 use crate::support::safetensors::{self, Stored, Tensors};
 use crate::support::sandbox::{wait_until, words};
+use crate::support::temporary_folder::without_folder;
 use crate::support::turn::turn_of;
 use crate::support::{processes_of, worker};
 
@@ -163,12 +165,27 @@ impl Run {
         self.finish().sound()
     }
 
-    /// What a run says that must fail with exit status `status` and write no record.
+    /// Standard error of a run that must fail with exit status `status` and write no record.
     pub fn refused(self, status: i32) -> String {
         let Finished { status: actual, stdout, stderr, record, .. } = self.finish();
         assert_eq!(actual, Some(status), "{stdout}{stderr}");
         assert_eq!(record, None, "{stderr}");
         stderr
+    }
+
+    /// Message of a run that must be [`refused`](Run::refused) by one rank or by all: without MPI's own lines, the host's name
+    /// and the folder.
+    pub fn refusal(self, status: i32) -> String {
+        let stderr = self.refused(status);
+        let host = unistd::gethostname().expect("a name").into_string().expect("UTF-8");
+        let text = without_folder(&stderr).replace(&format!("host {host}"), "host HOST");
+        let text = text.replace(&format!("{host}=1"), "HOST=1");
+        let of_rank = |line: &str| Some(line.strip_prefix("rank ")?.split_once(" on host HOST: ")?.1.to_owned());
+        let of_ranks: BTreeSet<String> = text.lines().filter_map(of_rank).collect();
+        match of_ranks.is_empty() {
+            true => text.split("-----").next().unwrap_or_default().to_owned(),
+            false => Vec::from_iter(of_ranks).join("\n"),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::Path;
 
+use expect_test::expect;
 use ringmark_core::benchmark::image_input::RankImageInput;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
@@ -290,18 +291,20 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     let whole = four().finish().sound();
     let resumed = four().file("--from-checkpoint", &before).finish().sound();
     assert_eq!((&resumed.iterations, checksum(&resumed)), (&whole.iterations, checksum(&whole)));
-    let error = mlp(1, &data, "--iters 4 --checkpoint-every 2").refused(2);
-    assert!(error.contains("--checkpoint-every 2: say where to: add --checkpoint FILE"), "{error}");
+    let error = mlp(1, &data, "--iters 4 --checkpoint-every 2").refusal(2);
+    expect![[r#"
+        ringmark-worker: --checkpoint-every 2: say where to: add --checkpoint FILE
+    "#]]
+    .assert_eq(&error);
     let refused = |ranks: u32, options: &str| {
-        run(ranks, &format!("--batch-size 1 {options}")).file("--from-checkpoint", &checkpoint).refused(1)
+        run(ranks, &format!("--batch-size 1 {options}")).file("--from-checkpoint", &checkpoint).refusal(1)
     };
-    let error = refused(1, "");
-    assert!(error.contains("2 ranks wrote it, and these are 1: start as many"), "{error}");
+    expect![[r#"
+        ringmark-worker: --from-checkpoint DIR/checkpoint.safetensors: 2 ranks wrote it, and these are 1: start as many
+    "#]]
+    .assert_eq(&refused(1, ""));
     let error = refused(2, "--momentum 0.5 --checkpoint-every 4 --checkpoint no.safetensors");
-    assert!(
-        error.contains("--momentum was 0.875 and is 0.5: go on with the options of the run that wrote it"),
-        "{error}"
-    );
+    expect!["--from-checkpoint DIR/checkpoint.safetensors: --momentum was 0.875 and is 0.5: go on with the options of the run that wrote it"].assert_eq(&error);
     let error =
         run(2, "--batch-size 1 --checkpoint-every 4 --kv-store local").file("--checkpoint", &checkpoint).refused(2);
     assert!(
@@ -310,12 +313,15 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     );
     let weights = folder.path().join("weights.safetensors");
     safetensors::write(&weights, &mlp(1, &data, "--iters 1").save().finish().weights());
-    let error = run(1, "").file("--from-checkpoint", &weights).refused(1);
-    assert!(error.contains("holds weights alone, and no place in their training: give it to --init"), "{error}");
+    let error = run(1, "").file("--from-checkpoint", &weights).refusal(1);
+    expect![[r#"
+        ringmark-worker: DIR/weights.safetensors holds weights alone, and no place in their training: give it to --init
+    "#]]
+    .assert_eq(&error);
     // As many steps an epoch, of other images.
     digits(&data, 9);
-    let other = run(2, two).file("--checkpoint", &weights).file("--from-checkpoint", &checkpoint).refused(1);
-    assert!(other.contains("it read 10 images, and --data has 9 images: go on with the same images"), "{other}");
+    let other = run(2, two).file("--checkpoint", &weights).file("--from-checkpoint", &checkpoint).refusal(1);
+    expect!["--from-checkpoint DIR/checkpoint.safetensors: it read 10 images, and --data has 9 images: go on with the same images"].assert_eq(&other);
 }
 
 /// Every record once an epoch, whatever the number of ranks: what they predict is the same.
@@ -407,18 +413,16 @@ fn an_image_beyond_the_limits_is_named_by_printable_text() {
     let refused = |options: &str| {
         let options =
             format!("--iters 1 --batch-size 1 --freeze-batch-norm --decode-threads 1 --augmentation mxnet-3 {options}");
-        let error = resnet(1, folder.path(), &options).refused(1);
-        assert!(error.contains("\u{fffd}[31mcat/\u{fffd}gnp.png: "), "{error}");
+        let error = resnet(1, folder.path(), &options).refusal(1);
         assert!(error.chars().all(|letter| letter == '\n' || !is_unprintable(letter)), "{error:?}");
         error
     };
-    let aspect = "its header names 2000000 x 1 pixels, an aspect ratio of 2000000; the limit is 100: raise it with \
-                  --image-limits aspect=2000000";
-    assert!(refused("").contains(aspect), "{}", refused(""));
-    let error = refused("--image-limits aspect=2000000");
-    let resized =
-        "resizing 2000000 x 1 pixels to 64000000 x 32 makes 2048000000 pixels; the limit is 50000000: raise it";
-    assert!(error.contains(resized), "{error}");
+    expect![[r#"
+        ringmark-worker: DIR/�[31mcat/�gnp.png: not a PNG that can be decoded: its header names 2000000 x 1 pixels, an aspect ratio of 2000000; the limit is 100: raise it with --image-limits aspect=2000000
+    "#]].assert_eq(&refused(""));
+    expect![[r#"
+        ringmark-worker: DIR/�[31mcat/�gnp.png: resizing 2000000 x 1 pixels to 64000000 x 32 makes 2048000000 pixels; the limit is 50000000: raise it with --image-limits pixels=2048000000
+    "#]].assert_eq(&refused("--image-limits aspect=2000000"));
 }
 
 #[test]
@@ -427,8 +431,10 @@ fn an_image_that_is_none_ends_the_run_or_is_counted() {
     let data = photographs(folder.path());
     fs::write(data.join("dog/broken.jpg"), "no image").expect("written");
     let options = "--iters 3 --batch-size 6 --decode-threads 1";
-    let error = resnet(1, &data, options).refused(1);
-    assert!(error.contains("dog/broken.jpg"), "{error}");
+    let error = resnet(1, &data, options).refusal(1);
+    expect![[r#"
+        ringmark-worker: DIR/photographs/dog/broken.jpg: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 8 bytes begin with 6e 6f 20 69 6d 61 67 65
+    "#]].assert_eq(&error);
     let record = resnet(2, &data, "--iters 3 --batch-size 3 --decode-threads 1 --on-bad-image skip").finish().sound();
     let skipped: u64 = of_ranks(&record).iter().map(|rank| rank.skipped).sum();
     assert_eq!(skipped, 3);
@@ -457,27 +463,26 @@ fn data_that_do_not_suit_are_refused_in_words() {
     digits(folder.path(), 4);
     let data = photographs(folder.path());
     let of_digits = folder.path().join("train-images-idx3-ubyte");
-    for (run, message) in [
-        (resnet(1, &of_digits, ""), "28 x 28 pixels of 1 channel, and the network takes 32 x 32 of 3"),
-        (
-            mlp(1, &of_digits, "--augmentation crop"),
-            "which are taken as they are: leave out --augmentation and --resize",
-        ),
-        (mlp(1, &data, ""), "image files become RGB, and the network takes 1 channel"),
-        (
-            resnet(1, &data, "--resize 64"),
-            "--resize 64 comes before a crop of so many pixels, and --augmentation imagenet",
-        ),
-        (mlp(1, &folder.path().join("nothing"), ""), "nothing"),
-    ] {
-        let error = run.refused(1);
-        assert!(error.contains(message), "{error}");
-    }
-    let error = Run::alone("--augmentation crop").refused(2);
-    assert!(
-        error.contains("--augmentation crop is of images that are read: add --data FILE, or leave it out"),
-        "{error}"
-    );
+    let errors = [
+        resnet(1, &of_digits, ""),
+        mlp(1, &of_digits, "--augmentation crop"),
+        mlp(1, &data, ""),
+        resnet(1, &data, "--resize 64"),
+        mlp(1, &folder.path().join("nothing"), ""),
+    ]
+    .map(|run| run.refusal(1));
+    expect![[r#"
+        ringmark-worker: DIR/train-images-idx3-ubyte, byte 800: 28 x 28 pixels of 1 channel, and the network takes 32 x 32 of 3: choose another --image-size or network
+        ringmark-worker: --data has an idx array with labels in DIR/train-labels-idx1-ubyte, which are taken as they are: leave out --augmentation and --resize, or give image files
+        ringmark-worker: DIR/photographs/cat/rgb.jpg: image files become RGB, and the network takes 1 channel: choose another network, or data of MNIST
+        ringmark-worker: --resize 64 comes before a crop of so many pixels, and --augmentation imagenet cuts a part of the image as it is stored: leave --resize out, or choose another --augmentation
+        ringmark-worker: --data: DIR/nothing cannot be opened: No such file or directory (os error 2)
+    "#]].assert_eq(&errors.concat());
+    let error = Run::alone("--augmentation crop").refusal(2);
+    expect![[r#"
+        ringmark-worker: --augmentation crop is of images that are read: add --data FILE, or leave it out
+    "#]]
+    .assert_eq(&error);
 }
 
 /// One of two ranks has a disk that takes 30 ms for every image, and is named for it; the other waits, and is not.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use expect_test::expect;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::dimension::Seconds;
@@ -199,11 +200,22 @@ fn gpus_are_read_by_nvml_with_all_their_links() {
 #[test]
 fn what_is_no_price_is_refused() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/suite-2-cores");
-    for command in ["extract", "report", "diff"] {
+    let errors = ["extract", "report", "diff"].map(|command| {
         let mut refused = ringmark(&format!("{command} --price 2.49"));
         refused.arg(&folder).args((command == "diff").then_some(&folder));
         let (status, _, error) = run(&mut refused);
         assert_eq!(status, Some(2), "{error}");
-        assert!(error.contains("\"2.49\" is no price") && error.contains("2.49/gpu-hour"), "{error}");
-    }
+        error
+    });
+    expect![[r#"
+        error: invalid value '2.49' for '--price <PRICE>': "2.49" is no price: write a number above 0 and gpu-hour or host-hour, as 2.49/gpu-hour or $98.32/host-hour
+
+        For more information, try '--help'.
+        error: invalid value '2.49' for '--price <PRICE>': "2.49" is no price: write a number above 0 and gpu-hour or host-hour, as 2.49/gpu-hour or $98.32/host-hour
+
+        For more information, try '--help'.
+        error: invalid value '2.49' for '--price <PRICE>': "2.49" is no price: write a number above 0 and gpu-hour or host-hour, as 2.49/gpu-hour or $98.32/host-hour
+
+        For more information, try '--help'.
+    "#]].assert_eq(&errors.concat());
 }

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -106,49 +107,61 @@ fn weights_survive_the_way_through_a_file_under_torchvision_s_names() {
 fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("bad.safetensors");
-    let refused = || Run::alone("--iters 1").file("--init", &path).refused(1);
+    let refused = || Run::alone("--iters 1").file("--init", &path).refusal(1);
 
-    let error = refused();
-    assert!(error.contains("bad.safetensors cannot be read as safetensors"), "{error}");
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: No such file or directory (os error 2)
+    "#]]
+    .assert_eq(&refused());
     // The pipe has no writer, and the device has no end.
     mkfifo(&path, Mode::S_IRWXU).expect("made");
-    let no_file = "bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file";
-    let error = refused();
-    assert!(error.contains(no_file), "{error}");
-    for option in ["--from-checkpoint", "--data"] {
-        let error = Run::alone("--iters 1").file(option, &path).refused(1);
-        assert!(error.contains(no_file), "{option}: {error}");
-    }
+    let errors =
+        ["--init", "--from-checkpoint", "--data"].map(|option| Run::alone("--iters 1").file(option, &path).refusal(1));
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
+    "#]]
+    .assert_eq(&errors.concat());
     fs::remove_file(&path).expect("there");
     symlink("/dev/zero", &path).expect("linked");
-    let error = refused();
-    assert!(error.contains(no_file), "{error}");
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
+    "#]]
+    .assert_eq(&refused());
     fs::remove_file(&path).expect("there");
     // torch.save's, and how it wrote before PyTorch 1.6.
-    for head in [&b"PK\x03\x04\x00\x00"[..], b"\x80\x02\x8a\x0al"] {
+    let errors = [&b"PK\x03\x04\x00\x00"[..], b"\x80\x02\x8a\x0al"].map(|head| {
         fs::write(&path, head).expect("written");
-        let error = refused();
-        assert!(error.contains("bad.safetensors is a PyTorch pickle, not safetensors: convert it"), "{error}");
-    }
+        refused()
+    });
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python by safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"), of a checkpoint the state_dict in it alone (often torch.load(..)["model"] or ["state_dict"])
+        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python by safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"), of a checkpoint the state_dict in it alone (often torch.load(..)["model"] or ["state_dict"])
+    "#]].assert_eq(&errors.concat());
 
     let conv1 = |shape: [usize; 4]| Stored::floats(&shape, (0..shape.iter().product::<usize>()).map(|_| 0.5));
     let mut tensors = Tensors::from([("conv1.weight".to_owned(), conv1([64, 3, 7, 7]))]);
     safetensors::write(&path, &tensors);
-    let error = refused();
-    let message = "bad.safetensors has no tensor bn1.weight: it must hold torchvision's resnet50";
-    assert!(error.contains(message), "{error}");
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors has no tensor bn1.weight: it must hold torchvision's resnet50
+    "#]]
+    .assert_eq(&refused());
 
     tensors.insert("conv1.weight".to_owned(), conv1([64, 3, 3, 3]));
     safetensors::write(&path, &tensors);
-    let error = refused();
-    assert!(error.contains("conv1.weight has shape [64, 3, 3, 3] in /"), "{error}");
-    assert!(error.contains("the model's is [64, 3, 7, 7]"), "{error}");
+    expect![[r#"
+        ringmark-worker: conv1.weight has shape [64, 3, 3, 3] in DIR/bad.safetensors, the model's is [64, 3, 7, 7]
+    "#]]
+    .assert_eq(&refused());
 
     let mut tensors = safetensors::read(init());
     tensors.insert("layer5.conv1.weight".to_owned(), conv1([1, 1, 1, 1]));
     safetensors::write(&path, &tensors);
-    let error = refused();
-    assert!(error.contains("bad.safetensors holds layer5.conv1.weight, which resnet50 does not have"), "{error}");
+    expect![[r#"
+        ringmark-worker: DIR/bad.safetensors holds layer5.conv1.weight, which resnet50 does not have
+    "#]]
+    .assert_eq(&refused());
 }
 
 // --- several ranks ------------------------------------------------------------------------------------------------------
@@ -275,7 +288,8 @@ fn an_overflow_of_fp16_skips_exactly_one_step() {
     let finished = Run::alone(&options).finish();
     assert_eq!(finished.status, Some(1), "{}", finished.stderr);
     let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
-    assert!(failure.starts_with("every update of 1 was skipped for a gradient that was not finite"), "{failure}");
+    expect!["every update of 1 was skipped for a gradient that was not finite: lower --loss-scale, or train longer"]
+        .assert_eq(&failure);
 }
 
 /// Threads share every sum of a step: in the same way in each run.
@@ -310,17 +324,18 @@ fn half_precision_follows_fp32() {
 
 #[test]
 fn an_overflow_without_a_loss_scaler_fails_the_run() {
-    for ranks in [1, 2] {
+    let failures = [1, 2].map(|ranks| {
         let finished = Run::ranks(ranks, "--model resnet18 --iters 3 --inject overflow:2").finish();
         assert_eq!(finished.status, Some(1), "{}", finished.stderr);
         let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
-        assert!(failure.starts_with("the loss of rank 0 is NaN in iteration 3: lower --lr"), "{failure}");
-        assert!(
-            finished.stderr.contains(&format!("ringmark-worker: the run failed: {failure}\n")),
-            "{}",
-            finished.stderr
-        );
-    }
+        let message = format!("ringmark-worker: the run failed: {failure}\n");
+        assert!(finished.stderr.contains(&message), "{}", finished.stderr);
+        failure
+    });
+    expect![[r#"
+        the loss of rank 0 is NaN in iteration 3: lower --lr or --loss-scale
+        the loss of rank 0 is NaN in iteration 3: lower --lr or --loss-scale"#]]
+    .assert_eq(&failures.join("\n"));
 }
 
 // --- a rank that fails --------------------------------------------------------------------------------------------------
@@ -593,8 +608,11 @@ fn another_network_trains_and_is_named_in_log_and_record() {
     assert_eq!(record.header.buckets.iter().map(|bucket| bucket.0).sum::<u64>(), 4 * 11_689_512);
     checksum(&record);
     // Weights of another network are refused by the first tensor that differs.
-    let error = Run::alone("--iters 1 --model resnet18").file("--init", init()).refused(1);
-    assert!(error.contains("layer1.0.conv1.weight has shape [64, 64, 1, 1] in /"), "{error}");
+    let error = Run::alone("--iters 1 --model resnet18").file("--init", init()).refusal(1);
+    expect![[r#"
+        ringmark-worker: layer1.0.conv1.weight has shape [64, 64, 1, 1] in INIT, the model's is [64, 64, 3, 3]
+    "#]]
+    .assert_eq(&error.replace(&init().display().to_string(), "INIT"));
 }
 
 /// Runs `score` and reads its record; `program` starts so many ranks of the worker.
@@ -669,27 +687,30 @@ fn ranks_score_beside_each_other() {
 
 #[test]
 fn what_cannot_be_is_refused_with_its_reason() {
-    for (options, status, message) in [
-        ("--batch-size 0", 2, "--batch-size 0 is out of range: choose 1 to 65536"),
-        ("--iters 3 --warmup 3", 2, "--warmup 3 leaves none of --iters 3 to measure"),
-        (
-            "--backend nccl",
-            2,
-            "--backend nccl needs a GPU, --device is cpu: choose --backend shared-memory, mpi or auto",
-        ),
-        ("--dtype fp8", 2, "[possible values: fp32, tf32, fp16, bf16]"),
-        ("--inject fail:9", 2, "\"fail:9\" is none of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT"),
-        (
-            "--dtype tf32",
-            1,
-            "--dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank computes on the CPU",
-        ),
+    let errors = [
+        ("--batch-size 0", 2),
+        ("--iters 3 --warmup 3", 2),
+        ("--backend nccl", 2),
+        ("--dtype fp8", 2),
+        ("--inject fail:9", 2),
+        ("--dtype tf32", 1),
         // As ranks find themselves whom another MPI's mpirun has started.
-        ("--case 1n2g", 1, "case 1n2g has 2 ranks and MPI shows 1: start it by the mpirun of the MPI library"),
-    ] {
-        let error = Run::alone(options).refused(status);
-        assert!(error.contains(message), "{options}: {error}");
-    }
+        ("--case 1n2g", 1),
+    ]
+    .map(|(options, status)| Run::alone(options).refusal(status));
+    expect![[r#"
+        ringmark-worker: --batch-size 0 is out of range: choose 1 to 65536
+        ringmark-worker: --warmup 3 leaves none of --iters 3 to measure: choose a smaller --warmup
+        ringmark-worker: --backend nccl needs a GPU, --device is cpu: choose --backend shared-memory, mpi or auto
+        error: invalid value 'fp8' for '--dtype <TYPE>'
+          [possible values: fp32, tf32, fp16, bf16]
+          tip: there are fp32, tf32, fp16 and bf16
+        error: invalid value 'fail:9' for '--inject <FAULT>': "fail:9" is none of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT
+
+        For more information, try '--help'.
+        ringmark-worker: --dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank computes on the CPU: choose fp32 or bf16
+        ringmark-worker: case 1n2g has 2 ranks and MPI shows 1: start it by the mpirun of the MPI library that ringmark-worker has (ldd shows it), or by an srun with its PMIx
+    "#]].assert_eq(&errors.concat());
 }
 
 #[test]
@@ -703,11 +724,11 @@ fn cuda_where_it_is_not_is_refused_with_what_is_missing() {
         error.starts_with("ringmark-worker: --device cuda cannot be met: no NVIDIA driver (libcuda.so.1"),
         "{error}"
     );
-    let error = Run::alone("--device auto --backend nccl").refused(1);
-    assert!(
-        error.contains("--backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto"),
-        "{error}"
-    );
+    let error = Run::alone("--device auto --backend nccl").refusal(1);
+    expect![[r#"
+        ringmark-worker: --backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto
+    "#]]
+    .assert_eq(&error);
     let record = Run::alone("--device auto --model resnet18 --iters 1").sound();
     let missing = record.header.environment.cuda_missing.expect("a reason");
     assert!(missing.starts_with("no NVIDIA driver"), "{missing}");
@@ -719,19 +740,30 @@ fn a_batch_that_does_not_fit_is_refused() {
     let path = folder.path().join("batch.safetensors");
     let refused = |tensors: &Tensors, options: &str| {
         safetensors::write(&path, tensors);
-        Run::alone(&format!("--model resnet18 {options}")).file("--data", &path).refused(1)
+        Run::alone(&format!("--model resnet18 {options}")).file("--data", &path).refusal(1)
     };
     let error = refused(&batch(1), "--batch-size 2");
-    assert!(error.contains("has 1 images, rank 0 needs 0 to 1: choose a smaller --batch-size"), "{error}");
+    expect![[r#"
+        ringmark-worker: DIR/batch.safetensors has 1 images, rank 0 needs 0 to 1: choose a smaller --batch-size
+    "#]]
+    .assert_eq(&error);
     let error = refused(&batch(2), "--image-size 64");
-    assert!(error.contains("images [2, 3, 32, 32] and labels [2] are not (n, 3, 64, 64) and (n)"), "{error}");
+    expect![[r#"
+        ringmark-worker: DIR/batch.safetensors: images [2, 3, 32, 32] and labels [2] are not (n, 3, 64, 64) and (n): choose --image-size to fit
+    "#]].assert_eq(&error);
     let mut tensors = batch(2);
     tensors.insert("labels".to_owned(), Stored::integers(&[2], &[5, 1000]));
     let error = refused(&tensors, "");
-    assert!(error.contains("labels 5 to 1000 are not all in 0 to 999"), "{error}");
+    expect![[r#"
+        ringmark-worker: labels 5 to 1000 are not all in 0 to 999
+    "#]]
+    .assert_eq(&error);
     tensors.remove("labels");
     let error = refused(&tensors, "");
-    assert!(error.contains("batch.safetensors has no tensor \"labels\""), "{error}");
+    expect![[r#"
+        ringmark-worker: DIR/batch.safetensors has no tensor "labels"
+    "#]]
+    .assert_eq(&error);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
+use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -257,29 +258,30 @@ fn a_synchronous_job_ends_when_a_worker_or_a_server_is_killed() {
 
 #[test]
 fn what_does_not_go_together_is_refused() {
-    for (options, message) in [
-        (
-            "--servers 1",
-            "--servers 1 goes with --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async",
-        ),
-        (
-            "--kv-store dist_sync",
-            "--kv-store dist_sync needs --servers N: of the processes that mpirun starts the last N",
-        ),
-        ("--kv-store device --backend none", "--backend none exchanges nothing, and --kv-store device says how to"),
-        ("--kv-store nccl --dtype fp16", "--dtype fp16 skips an update where any gradient overflows"),
-        ("--kv-store distributed", "[possible values: ring, local, device, nccl, dist_sync"),
-    ] {
-        // Before MPI shows how many processes there are.
-        let error = Run::alone(options).refused(2);
-        assert!(error.contains(message), "{options}: {error}");
-    }
-    let error = Run::processes(1, "", "--kv-store dist_sync --servers 1").refused(1);
-    assert!(error.contains("--servers 1 leaves no rank to train: mpirun started 1 processes"), "{error}");
+    // Before MPI shows how many processes there are.
+    let errors = [
+        "--servers 1",
+        "--kv-store dist_sync",
+        "--kv-store device --backend none",
+        "--kv-store nccl --dtype fp16",
+        "--kv-store distributed",
+    ]
+    .map(|options| Run::alone(options).refusal(2));
+    expect![[r#"
+        ringmark-worker: --servers 1 goes with --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async, and --kv-store is ring: leave --servers out, or choose one of these
+        ringmark-worker: --kv-store dist_sync needs --servers N: of the processes that mpirun starts the last N are servers, and the others ranks
+        ringmark-worker: --backend none exchanges nothing, and --kv-store device says how to: leave one of them out
+        ringmark-worker: --dtype fp16 skips an update where any gradient overflows, which no part of the weights can know alone with --kv-store nccl: choose --dtype bf16, or --kv-store ring
+        error: invalid value 'distributed' for '--kv-store <NAME>'
+          [possible values: ring, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
+
+        For more information, try '--help'.
+    "#]].assert_eq(&errors.concat());
+    let error = Run::processes(1, "", "--kv-store dist_sync --servers 1").refusal(1);
+    expect![[r#"
+        ringmark-worker: --servers 1 leaves no rank to train: mpirun started 1 processes, start 1 more than there are to be ranks
+    "#]].assert_eq(&error);
     // The perceptron has 6 arrays.
-    let error = Run::ranks(8, "--model mlp --image-size 28 --kv-store dist_sync --servers 7").refused(1);
-    assert!(
-        error.contains("--servers 7: the network has 6 arrays to share out, choose at most as many servers"),
-        "{error}"
-    );
+    let error = Run::ranks(8, "--model mlp --image-size 28 --kv-store dist_sync --servers 7").refusal(1);
+    expect!["--servers 7: the network has 6 arrays to share out, choose at most as many servers"].assert_eq(&error);
 }

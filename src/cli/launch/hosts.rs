@@ -1,5 +1,6 @@
 //! Where and how jobs are launched, the same in every command that launches.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,11 +11,11 @@ use ringmark_core::dimension::{DeviceChoice, DeviceKind};
 use ringmark_core::options::option_table::number;
 use ringmark_core::options::usage::usage;
 
-use crate::launch::cluster::host_list::HostList;
-use crate::launch::cluster::hosts::{self, Hosts};
+use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::cluster::interface::InterfaceChoice;
-use crate::launch::cluster::slots::SlotsRequest;
+use crate::launch::cluster::slots::{Processors, ProcessorsRequest};
 use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::cluster::typed_hosts::TypedHosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::StarterOptions;
 use crate::launch::job::starter::{self, Starter};
@@ -32,8 +33,8 @@ pub struct HostOptions {
     /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
     /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs; with
     /// --launcher gridengine the job's hosts, each with as many ranks as it has slots there]
-    #[arg(short = 'H', long, alias = "host", value_name = "HOST:SLOTS,..", value_parser = HostList::parse)]
-    hosts: Option<HostList>,
+    #[arg(short = 'H', long, alias = "host", value_name = "HOST:SLOTS,..", value_parser = TypedHosts::parse)]
+    hosts: Option<TypedHosts>,
     /// File with a line `host slots=8` for each host, or `node[01-64] slots=8` for many, instead of --hosts
     #[arg(long, alias = "machinefile", value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
@@ -61,23 +62,28 @@ impl HostOptions {
     /// they take are asked where `asks_hosts`, and otherwise take one.
     pub(super) fn into_config(self, machine: &Machine, asks_hosts: bool) -> anyhow::Result<LaunchConfig> {
         let list = match (self.hosts, &self.hostfile) {
-            (None, Some(file)) => Some(HostList::read_file(file).map_err(usage)?),
+            (None, Some(file)) => Some(TypedHosts::read_file(file).map_err(usage)?),
             (hosts, _) => hosts,
         };
         let arguments = starter::split_arguments(&self.launcher_args)?;
         let ssh = SshOptions::new(self.ssh_port, &arguments, &machine.environment);
         // A scheduler says itself how many ranks its hosts take, and ssh may not lead there.
+        let mut processors = BTreeMap::new();
         let found = match &list {
             Some(list) if !asks_hosts => vec![1; list.without_slots().len()],
             Some(list) if self.launcher == starter::MPIRUN => {
-                machine.slots_request(&ssh).ask(&list.without_slots()).map_err(usage)?
+                let names = list.without_slots();
+                let found = machine.request(&ssh).ask(&names).map_err(usage)?;
+                processors = names.into_iter().map(str::to_owned).zip(found.iter().copied()).collect();
+                found.into_iter().map(|found| found.slots(machine.device)).collect()
             }
             _ => Vec::new(),
         };
         let given = list.map(|list| list.into_hosts(found)).transpose().map_err(usage)?;
         let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.environment)?;
         Ok(LaunchConfig {
-            hosts: hosts.unwrap_or_else(|| Hosts::this_machine(machine.slots())),
+            hosts: hosts.unwrap_or_else(|| Hosts::this_machine(machine.processors.slots(machine.device))),
+            processors,
             server_hosts: Vec::new(),
             timeout: None,
             stall_timeout: None,
@@ -162,34 +168,46 @@ fn stall_timeout(text: &str) -> Result<u64, String> {
 pub(super) struct Machine {
     pub(super) environment: LaunchEnvironment,
     pub(super) device: DeviceChoice,
-    pub(super) gpus: u32,
-    /// GPUs of the first host, if it is another machine and was asked.
-    first_host_gpus: Option<u32>,
+    processors: Processors,
 }
 
 impl Machine {
     /// Looks; for GPUs only where `device` allows one.
     pub(super) fn read(device: DeviceChoice) -> Machine {
         let environment = LaunchEnvironment::read();
-        let gpus = match device {
-            DeviceChoice::Cpu => 0,
-            _ => hosts::gpus(environment.visible_devices.as_deref()),
-        };
-        Machine { environment, device, gpus, first_host_gpus: None }
+        let processors = Processors::of_this_machine(device, &environment);
+        Machine { environment, device, processors }
     }
 
-    /// Asks the first host for its GPUs, if mpirun will start ranks there and the user chose no device. A host that does not answer
-    /// is left to the doctor.
-    pub(super) fn ask_first_host(&mut self, launch: &LaunchConfig) {
-        let first = launch.hosts.all().first().filter(|host| !self.environment.is_here(&host.name));
-        if launch.device == DeviceChoice::Auto && launch.starter == Starter::Mpirun && !launch.dry_run {
-            self.first_host_gpus = first.and_then(|host| self.slots_request(&launch.ssh).gpus_of(&host.name));
+    /// Asks the first host for its GPUs, if mpirun will start ranks there, the user chose no device, and it was not asked for
+    /// its slots. A host that does not answer is left to the doctor.
+    pub(super) fn ask_first_host(&self, launch: &mut LaunchConfig) {
+        let is_asked = launch.device == DeviceChoice::Auto && launch.starter == Starter::Mpirun && !launch.dry_run;
+        if let Some(first) = self.other_first_host(launch).map(|host| host.name.clone())
+            && is_asked
+            && !launch.processors.contains_key(&first)
+            && let Ok(processors) = self.request(&launch.ssh).ask_one(&first)
+        {
+            launch.processors.insert(first, processors);
         }
+    }
+
+    /// Returns the first host, if it is another machine.
+    fn other_first_host<'a>(&self, launch: &'a LaunchConfig) -> Option<&'a Host> {
+        launch.hosts.all().first().filter(|host| !self.environment.is_here(&host.name))
+    }
+
+    /// Returns the processors of the first host, if it is another machine and has answered.
+    fn first_host<'a>(&self, launch: &'a LaunchConfig) -> Option<&'a Processors> {
+        launch.processors.get(&self.other_first_host(launch)?.name)
     }
 
     /// What ranks will use, as far as this machine knows.
     pub(super) fn kind(&self, launch: &LaunchConfig) -> DeviceKind {
-        let has_gpus = self.first_host_gpus.map_or(self.gpus > 0 || launch.starter.asks_for_gpus(), |gpus| gpus > 0);
+        let has_gpus = match self.first_host(launch) {
+            Some(processors) => processors.gpus > 0,
+            None => self.processors.gpus > 0 || launch.starter.asks_for_gpus(),
+        };
         match launch.device {
             DeviceChoice::Cuda => DeviceKind::Cuda,
             DeviceChoice::Auto if has_gpus => DeviceKind::Cuda,
@@ -201,17 +219,12 @@ impl Machine {
     /// host said that it has none.
     pub(super) fn knows_cpu(&self, launch: &LaunchConfig) -> bool {
         let is_here = launch.hosts.all().iter().all(|host| self.environment.is_here(&host.name));
-        let is_known = is_here || self.first_host_gpus.is_some();
+        let is_known = is_here || self.first_host(launch).is_some();
         launch.device == DeviceChoice::Cpu || (is_known && self.kind(launch) == DeviceKind::Cpu)
     }
 
-    /// How hosts are asked how many ranks they take.
-    fn slots_request<'a>(&'a self, ssh: &'a SshOptions) -> SlotsRequest<'a> {
-        SlotsRequest { device: self.device, here: self.slots(), ssh, environment: &self.environment }
-    }
-
-    /// One rank a GPU, or a core where there is none.
-    pub(super) fn slots(&self) -> u32 {
-        if self.gpus > 0 { self.gpus } else { self.environment.cores }
+    /// How hosts are asked for their processors.
+    fn request<'a>(&'a self, ssh: &'a SshOptions) -> ProcessorsRequest<'a> {
+        ProcessorsRequest { here: self.processors, ssh, environment: &self.environment }
     }
 }

@@ -52,9 +52,9 @@ pub struct ScoreOptions {
 impl ScoreOptions {
     /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
     pub fn into_config(self) -> anyhow::Result<ScoreSweep> {
-        let mut machine = Machine::read(self.score.apply(ScoreConfig::default())?.device);
-        let launch = self.launch.into_config(&machine)?;
-        machine.ask_first_host(&launch);
+        let machine = Machine::read(self.score.apply(ScoreConfig::default())?.device);
+        let mut launch = self.launch.into_config(&machine)?;
+        machine.ask_first_host(&mut launch);
         let profile = self.axes.profile(&machine, &launch);
         let score = self.score.apply(ScoreConfig::of_profile(profile))?;
         let score = ScoreConfig { init: score.init.map(path::absolute).transpose()?, ..score };

@@ -131,9 +131,9 @@ fn autotune_over_help() -> String {
 impl SweepOptions {
     /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
     pub fn into_config(self) -> anyhow::Result<TrainSweep> {
-        let mut machine = Machine::read(self.train.apply(TrainConfig::default())?.device);
-        let launch = self.launch.into_config(&machine)?;
-        machine.ask_first_host(&launch);
+        let machine = Machine::read(self.train.apply(TrainConfig::default())?.device);
+        let mut launch = self.launch.into_config(&machine)?;
+        machine.ask_first_host(&mut launch);
         let device = machine.kind(&launch);
         let ddp_suite = self.suite.is_some();
         let profile = self.axes.profile(&machine, &launch);

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use ringmark_core::number_text::parse_percent;
 use ringmark_core::options::option_table::keyword;
 use ringmark_core::stats::comparison::Thresholds;
 
 use crate::cli::json::JsonOption;
-use crate::cli::read::percent;
 use crate::read::analyse::cost::Price;
 use crate::read::diff::{DiffConfig, DiffFormat, FailOn};
 
@@ -90,10 +90,12 @@ impl DiffOptions {
 }
 
 fn noise(text: &str) -> Result<f64, String> {
-    percent(text).filter(|noise| (0.0..=1.0).contains(noise)).ok_or_else(|| "choose 0% to 100%, as 1.5%".to_owned())
+    parse_percent(text)
+        .filter(|noise| (0.0..=1.0).contains(noise))
+        .ok_or_else(|| "choose 0% to 100%, as 1.5%".to_owned())
 }
 
 fn significance(text: &str) -> Result<f64, String> {
-    let chosen = percent(text).filter(|significance| (1e-6..=0.5).contains(significance));
+    let chosen = parse_percent(text).filter(|significance| (1e-6..=0.5).contains(significance));
     chosen.ok_or_else(|| "choose 0.0001% to 50%, as 1%".to_owned())
 }

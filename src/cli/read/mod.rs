@@ -13,8 +13,3 @@ pub mod diff;
 pub mod extract;
 pub mod predict;
 pub mod report;
-
-/// Parses `1.5%` as a share; `None` without the sign, since 0.01 could mean either.
-fn percent(text: &str) -> Option<f64> {
-    Some(text.strip_suffix('%')?.trim().parse::<f64>().ok()? / 100.0)
-}

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use ringmark_core::dimension::{Case, KvStore};
+use ringmark_core::number_text::parse_percent;
 use ringmark_core::options::option_table::{keyword, number};
 
 use crate::cli::json::JsonOption;
-use crate::cli::read::percent;
 use crate::read::predict::PredictConfig;
 
 const EXAMPLES: &str = "\
@@ -63,7 +63,7 @@ pub struct PredictOptions {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let share = percent(text).or_else(|| text.parse().ok());
+    let share = parse_percent(text).or_else(|| text.parse().ok());
     share.filter(|share| *share > 0.0 && *share < 1.0).ok_or_else(|| "choose 1% to 99%, as 80%".to_owned())
 }
 

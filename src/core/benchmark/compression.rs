@@ -130,12 +130,11 @@ impl CompressionUse {
 
     /// `a step receives 0.86 MB of codes instead of 1.72 MB in fp32 (50.0 % less); norm of the residual 0.25 to 0.31`.
     pub fn text(&self) -> String {
-        let megabytes = |bytes: Bytes| bytes.0 as f64 / 1e6;
         let low = self.residual_norm.iter().copied().fold(f64::INFINITY, f64::min);
         let high = self.residual_norm.iter().copied().fold(0.0, f64::max);
         let norm = format!("norm of the residual {low:.4} to {high:.4}");
         if let Some(fp32) = self.sent_fp32 {
-            let (code, fp32, received) = (megabytes(self.code), megabytes(fp32), megabytes(self.received));
+            let (code, fp32, received) = (self.code.megabytes(), fp32.megabytes(), self.received.megabytes());
             let (share, word) = (100.0 * (code / fp32 - 1.0).abs(), if code > fp32 { "more" } else { "less" });
             let what = if self.received == self.received_fp32 { "weights in fp32" } else { "packed sums" };
             return format!(
@@ -143,7 +142,7 @@ impl CompressionUse {
                  {received:.3} MB of {what}; {norm}"
             );
         }
-        let (received, fp32) = (megabytes(self.received), megabytes(self.received_fp32));
+        let (received, fp32) = (self.received.megabytes(), self.received_fp32.megabytes());
         let (share, word) = (100.0 * (received / fp32 - 1.0).abs(), if received > fp32 { "more" } else { "less" });
         format!(
             "a rank receives {received:.3} MB of codes a step, of fp32 in a ring {fp32:.3} MB ({share:.1} % {word}); {norm}"

@@ -49,6 +49,6 @@ pub use layout::{Layout, LayoutChoice};
 pub use model::Model;
 pub use operation::{Operands, Operation, Reduction};
 pub use phase::{Phase, Phases};
-pub use preprocessing::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
+pub use preprocessing::{Augmentation, BadImage, DecoderChoice, ImageFormat, Interpolation, Scaling};
 pub use units::{Bytes, GigabytesPerSecond, ImagesPerSecond, Seconds, TeraflopsPerSecond};
 pub use wire::Wire;

@@ -35,6 +35,16 @@ keyword_enum!(
 );
 
 keyword_enum!(
+    /// Format of an image file, by its ending.
+    ImageFormat {
+        /// JPEG.
+        Jpeg = ".jpg",
+        /// PNG.
+        Png = ".png",
+    }
+);
+
+keyword_enum!(
     /// What is done to a training image before the network sees it.
     Augmentation {
         /// Resized so that the shorter edge fits, and the centre of it.

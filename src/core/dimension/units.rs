@@ -45,6 +45,18 @@ quantity!(
     TeraflopsPerSecond, f64, "TFLOP/s"
 );
 
+impl Bytes {
+    /// Number of megabytes, 1e6 bytes each.
+    pub fn megabytes(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// Number of gigabytes, 1e9 bytes each.
+    pub fn gigabytes(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
 impl Seconds {
     /// Whether a part of a run can have taken this: not negative, and less than 31 years. Times beyond are damage, and sums
     /// of them would have no end.

@@ -25,8 +25,7 @@ impl MemoryShortage {
 
 impl fmt::Display for MemoryShortage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gigabytes = |bytes: Bytes| bytes.0 as f64 / 1e9;
-        write!(formatter, "{:.1} of {:.1} GB", gigabytes(self.taken), gigabytes(self.total))
+        write!(formatter, "{:.1} of {:.1} GB", self.taken.gigabytes(), self.total.gigabytes())
     }
 }
 

@@ -8,7 +8,7 @@ use crate::benchmark::train::{Iteration, RunRecord};
 use crate::benchmark::warning::{SHOWN, Warning, WarningKind};
 use crate::dimension::{DeviceKind, Phase, Seconds};
 use crate::host::RankPlace;
-use crate::number_text::{percent, spans};
+use crate::number_text::{percent, ranges};
 use crate::stats::straggler::{self, Kind, Straggler};
 use crate::stats::summary::mean;
 use crate::validity::hosts::is_loaded;
@@ -154,7 +154,7 @@ fn slow(
             format!(" (ranks {})", numbers.join(", "))
         }
     };
-    let iterations = members.first().map(|first| ranges(&first.iterations, counted)).unwrap_or_default();
+    let iterations = members.first().map(|first| iteration_ranges(&first.iterations, counted)).unwrap_or_default();
     let times = format!("{factor:.2} times the others' {whose}");
     let waited = |who: &str, wait: Seconds| match exchanges {
         true => format!("; {who} waited {} for it", milliseconds(wait)),
@@ -267,13 +267,12 @@ fn late_stage(input: &ImageInputUse, members: &[&Straggler], total: StageTimes) 
 }
 
 /// Iterations at these places of `counted`: `3-5, 9, 12, ...`.
-fn ranges(places: &[usize], counted: &[Iteration]) -> String {
+fn iteration_ranges(places: &[usize], counted: &[Iteration]) -> String {
     const SHOWN: usize = 5;
-    let numbers: Vec<u32> = places.iter().map(|place| counted[*place].iteration).collect();
-    let mut spans = spans(&numbers);
-    if spans.len() > SHOWN {
-        spans.truncate(SHOWN);
-        spans.push("...".to_owned());
+    let mut ranges = ranges(places.iter().map(|place| counted[*place].iteration));
+    if ranges.len() > SHOWN {
+        ranges.truncate(SHOWN);
+        ranges.push("...".to_owned());
     }
-    spans.join(", ")
+    ranges.join(", ")
 }

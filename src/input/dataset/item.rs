@@ -67,6 +67,8 @@ impl Item {
 mod tests {
     use std::path::Path;
 
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
@@ -77,16 +79,14 @@ mod tests {
             ..Item::default()
         };
         assert_eq!(item(&[9.0]).class(10).expect("a class"), 9);
-        for (labels, reason) in [
-            (&[10.0][..], "label 10 is none of the classes 0 to 9"),
-            (&[-1.0], "label -1 is none of"),
-            (&[0.5], "label 0.5 is no whole number"),
-            (&[f32::NAN], "label NaN is no whole number"),
-            (&[f32::INFINITY], "label inf is no"),
-            (&[1.0, 2.0], "2 labels, where a class is one"),
-        ] {
-            let error = item(labels).class(10).expect_err(reason).to_string();
-            assert!(error.starts_with(&format!("a.rec, byte 16: {reason}")), "{error}");
-        }
+        let errors = [&[10.0][..], &[-1.0], &[0.5], &[f32::NAN], &[f32::INFINITY], &[1.0, 2.0]]
+            .map(|labels| item(labels).class(10).expect_err("no class").to_string());
+        expect![[r#"
+            a.rec, byte 16: label 10 is none of the classes 0 to 9: choose a network with more classes, or mend the label
+            a.rec, byte 16: label -1 is none of the classes 0 to 9: choose a network with more classes, or mend the label
+            a.rec, byte 16: label 0.5 is no whole number, so no class: choose other data
+            a.rec, byte 16: label NaN is no whole number, so no class: choose other data
+            a.rec, byte 16: label inf is no whole number, so no class: choose other data
+            a.rec, byte 16: 2 labels, where a class is one: choose data with one label"#]].assert_eq(&errors.join("\n"));
     }
 }

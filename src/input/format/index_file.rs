@@ -113,18 +113,25 @@ mod tests {
 
     #[test]
     fn each_fault_is_said_with_its_line() {
-        for (text, reason) in [
-            ("0\t0\n1\n", "a.idx, line 2: \"1\" is not key, tab, byte offset"),
-            ("0\t0\t1\n", "a.idx, line 1: \"0\\t0\\t1\" is not key, tab, byte offset"),
-            ("0\t0\nx\t16\n", "a.idx, line 2: the key \"x\" is no whole number"),
-            ("0\t-4\n", "a.idx, line 1: the byte offset \"-4\" is no whole number"),
-            ("0\t0\n1\t100\n", "a.idx, line 2: offset 100 lies beyond the .rec file, which has 100 bytes"),
-            ("0\t0\n1\t18\n", "a.idx, line 2: offset 18 is no multiple of 4"),
-            ("0\t0\n1\t16\n2\t0\n", "a.idx: keys 0 and 2 have the same offset 0"),
-            ("\n", "a.idx has no line"),
-        ] {
-            let error = format!("{:#}", parsed(text).expect_err(text));
-            assert!(error.starts_with(reason), "{error}");
-        }
+        let errors = [
+            "0\t0\n1\n",
+            "0\t0\t1\n",
+            "0\t0\nx\t16\n",
+            "0\t-4\n",
+            "0\t0\n1\t100\n",
+            "0\t0\n1\t18\n",
+            "0\t0\n1\t16\n2\t0\n",
+            "\n",
+        ]
+        .map(|text| format!("{:#}", parsed(text).expect_err(text)));
+        expect![[r#"
+            a.idx, line 2: "1" is not key, tab, byte offset: make the .idx anew
+            a.idx, line 1: "0\t0\t1" is not key, tab, byte offset: make the .idx anew
+            a.idx, line 2: the key "x" is no whole number from 0 on
+            a.idx, line 1: the byte offset "-4" is no whole number from 0 on
+            a.idx, line 2: offset 100 lies beyond the .rec file, which has 100 bytes: it is the index of another file, or the .rec was cut off; make both anew
+            a.idx, line 2: offset 18 is no multiple of 4, so that no record begins there: make the .idx anew
+            a.idx: keys 0 and 2 have the same offset 0, so that a record would come twice: make it anew
+            a.idx has no line: it was not written to its end; make it anew"#]].assert_eq(&errors.join("\n"));
     }
 }

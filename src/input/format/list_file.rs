@@ -86,6 +86,8 @@ pub fn write(images: &[ListedImage], output: &mut impl Write) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
@@ -102,26 +104,37 @@ mod tests {
 
     #[test]
     fn each_fault_is_said_with_its_line() {
-        for (text, reason) in [
-            ("0\t1\ta.jpg\n1\tb.jpg\n", "a.lst, line 2: \"1\\tb.jpg\" has 2 of at least 3 fields"),
-            ("0 1 a.jpg\n", "a.lst, line 1: \"0 1 a.jpg\" has 1 of at least 3 fields"),
-            ("a\t1\ta.jpg\n", "a.lst, line 1: the id \"a\" is no whole number"),
-            ("0\tcat\ta.jpg\n", "a.lst, line 1: the label \"cat\" is no number"),
-            ("0\tnan\ta.jpg\n", "a.lst, line 1: the label \"nan\" is no number"),
-            ("0\t1\ta.jpg\n\n0\t1\tb.jpg\n", "a.lst, line 3: id 0 is that of line 1 too"),
-            ("\n", "a.lst has no line"),
-        ] {
-            let error = format!("{:#}", parse(text.as_bytes(), Path::new("a.lst")).expect_err(text));
-            assert!(error.starts_with(reason), "{error}");
-        }
+        let errors = [
+            "0\t1\ta.jpg\n1\tb.jpg\n",
+            "0 1 a.jpg\n",
+            "a\t1\ta.jpg\n",
+            "0\tcat\ta.jpg\n",
+            "0\tnan\ta.jpg\n",
+            "0\t1\ta.jpg\n\n0\t1\tb.jpg\n",
+            "\n",
+        ]
+        .map(|text| format!("{:#}", parse(text.as_bytes(), Path::new("a.lst")).expect_err(text)));
+        expect![[r#"
+            a.lst, line 2: "1\tb.jpg" has 2 of at least 3 fields with tabs between them: id, label, path
+            a.lst, line 1: "0 1 a.jpg" has 1 of at least 3 fields with tabs between them: id, label, path
+            a.lst, line 1: the id "a" is no whole number from 0 on
+            a.lst, line 1: the label "cat" is no number
+            a.lst, line 1: the label "nan" is no number
+            a.lst, line 3: id 0 is that of line 1 too: give every image its own
+            a.lst has no line: name a list of images"#]]
+        .assert_eq(&errors.join("\n"));
     }
 
     #[test]
     fn a_name_that_a_list_cannot_hold_is_refused() {
-        for path in ["a\tb.jpg", "a\nb.jpg", "a.jpg "] {
+        let errors = ["a\tb.jpg", "a\nb.jpg", "a.jpg "].map(|path| {
             let image = ListedImage { id: 0, labels: vec![0.0], path: path.into() };
-            let error = write(&[image], &mut Vec::new()).expect_err(path).to_string();
-            assert!(error.contains("give it another name"), "{error}");
-        }
+            write(&[image], &mut Vec::new()).expect_err(path).to_string()
+        });
+        expect![[r#"
+            "a\tb.jpg" holds a tab, a line break, or a blank at its end, which a .lst cannot: give it another name
+            "a\nb.jpg" holds a tab, a line break, or a blank at its end, which a .lst cannot: give it another name
+            "a.jpg " holds a tab, a line break, or a blank at its end, which a .lst cannot: give it another name"#]]
+        .assert_eq(&errors.join("\n"));
     }
 }

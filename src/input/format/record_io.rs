@@ -431,5 +431,4 @@ pub fn open(path: &std::path::Path) -> Result<ByteSource> {
 }
 
 #[cfg(test)]
-#[path = "record_io_tests.rs"]
 mod tests;

@@ -35,8 +35,8 @@ fn outcome(path: &Path, classes: u32) -> Result<Vec<i64>> {
             (Loader::start(dataset, order, config, 0)?, items)
         }
         None => {
-            let turn = Turn::of(&dataset, Part::WHOLE, 1)?;
-            (Loader::start_in_turn(&dataset, turn, config, 0)?, turn.steps())
+            let order = SequentialOrder::new(&dataset, Part::WHOLE, 1)?;
+            (Loader::start_sequential(&dataset, order, config, 0)?, order.steps())
         }
     };
     let next = |_| {
@@ -87,49 +87,67 @@ fn every_kind_that_is_decoded_is_had() {
 #[test]
 fn an_image_that_is_none_is_said_with_its_file_and_byte() {
     let cut = |name: &str, length: usize| golden(name)[..length].to_vec();
-    for (image, reason) in [
-        (
-            b"Once upon a time".to_vec(),
-            "neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 16 bytes begin with 4f 6e 63",
-        ),
-        (Vec::new(), "no image: the file is empty"),
-        (cut("baseline.jpg", 900), "not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900"),
-        (cut("progressive.jpg", 900), "not a JPEG that can be decoded: JPEG ends "),
-        (cut("source.png", 700), "PNG cannot be decoded: PNG of 700 bytes is damaged or was cut"),
-        (inks_without_adobe(), "not a JPEG that can be decoded: JPEG has four components without Adobe's marker"),
-    ] {
-        for with_index in [true, false] {
+    let images = [
+        b"Once upon a time".to_vec(),
+        Vec::new(),
+        cut("baseline.jpg", 900),
+        cut("progressive.jpg", 900),
+        cut("source.png", 700),
+        inks_without_adobe(),
+    ];
+    let errors = images.map(|image| {
+        let errors = [true, false].map(|with_index| {
             let folder = tempfile::tempdir().expect("a folder");
             let (path, offsets) = records(folder.path(), [good(), image.clone(), good()], with_index);
-            let error = refused(&path, 3);
-            let begin = format!("{}, byte {}: {reason}", path.display(), offsets[1]);
-            assert!(error.starts_with(&begin), "{error}, and not {begin}");
-        }
-    }
+            without_folder(&refused(&path, 3)).replacen(&offsets[1].to_string(), "BYTE", 1)
+        });
+        errors.join("\n")
+    });
+    expect![[r#"
+        DIR/a.rec, byte BYTE: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 16 bytes begin with 4f 6e 63 65 20 75 70 6f
+        DIR/a.rec, byte BYTE: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 16 bytes begin with 4f 6e 63 65 20 75 70 6f
+        DIR/a.rec, byte BYTE: no image: the file is empty
+        DIR/a.rec, byte BYTE: no image: the file is empty
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900: it was cut
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900: it was cut
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends at byte 900, inside its segment ffda of 8 bytes: it was cut
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends at byte 900, inside its segment ffda of 8 bytes: it was cut
+        DIR/a.rec, byte BYTE: PNG cannot be decoded: PNG of 700 bytes is damaged or was cut: unexpected end of file
+        DIR/a.rec, byte BYTE: PNG cannot be decoded: PNG of 700 bytes is damaged or was cut: unexpected end of file
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG has four components without Adobe's marker: whether its inks are inverted is not said; save it as RGB
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG has four components without Adobe's marker: whether its inks are inverted is not said; save it as RGB"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
 fn a_damaged_record_is_said_with_its_file_and_byte() {
     type Damage = fn(&mut Vec<u8>, usize);
-    let cases: [(Damage, &str); 4] = [
-        (|file, at| file.truncate(at + 40), "the record here has at least"),
-        (|file, at| file[at + 1] = b'!', "0a21d7ce stands where a record begins with 0a23d7ce"),
+    let damages: [Damage; 4] = [
+        |file, at| file.truncate(at + 40),
+        |file, at| file[at + 1] = b'!',
         // Its first part is said to be one of several, and the next record follows.
-        (|file, at| file[at + 7] |= 0x20, "a part of "),
-        (|file, at| file[at + 7] |= 0x60, "the middle of a record (flag 3), and its beginning is not before it"),
+        |file, at| file[at + 7] |= 0x20,
+        |file, at| file[at + 7] |= 0x60,
     ];
-    for (damage, reason) in cases {
-        for with_index in [true, false] {
+    let errors = damages.map(|damage| {
+        let errors = [true, false].map(|with_index| {
             let folder = tempfile::tempdir().expect("a folder");
             let (path, offsets) = records(folder.path(), [good(), good(), good()], with_index);
             let mut bytes = fs::read(&path).expect("records");
             damage(&mut bytes, offsets[2] as usize);
             fs::write(&path, bytes).expect("written");
-            let error = refused(&path, 3);
-            let place = format!("{}, byte {}: {reason}", path.display(), offsets[2]);
-            assert!(error.contains(&place), "{error}, and not {place}");
-        }
-    }
+            without_folder(&refused(&path, 3))
+        });
+        errors.join("\n")
+    });
+    expect![[r#"
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: the record here has at least 1108 bytes, and the file ends after 40: it was cut off, or the record lacks its end; make it or copy it anew
+        DIR/a.rec, byte 2216: the record here has at least 1108 bytes, and the file ends after 40: it was cut off, or the record lacks its end; make it or copy it anew
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: 0a21d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; make it anew
+        DIR/a.rec, byte 2216: 0a21d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; make it anew
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last, and no multiple of 4: the file is damaged; make it anew
+        DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last, and no multiple of 4: the file is damaged; make it anew
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them anew
+        DIR/a.rec, byte 2216: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them anew"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
@@ -143,31 +161,34 @@ fn a_split_record_without_its_end_is_said_with_its_file_and_byte() {
     let first_part = bytes[8..].windows(4).position(|word| word == MAGIC).expect("a second part") + 8;
     let whole = bytes.clone();
     bytes.truncate(first_part);
-    for (rest, place, reason) in [
-        (Vec::new(), 0, "the record here has at least"),
-        (whole, first_part, "another record begins (flag 1) where that of byte 0 should go on"),
-    ] {
-        for index in [None, Some("0\t0\n")] {
+    let errors = [Vec::new(), whole].map(|rest| {
+        let errors = [None, Some("0\t0\n")].map(|index| {
             fs::write(&path, [&bytes[..], &rest].concat()).expect("written");
             match index {
                 Some(text) => fs::write(path.with_extension("idx"), text).expect("written"),
                 None => drop(fs::remove_file(path.with_extension("idx"))),
             }
-            let error = refused(&path, 3);
-            let place = format!("{}, byte {place}: {reason}", path.display());
-            assert!(error.contains(&place), "{error}, and not {place}");
-        }
-    }
+            without_folder(&refused(&path, 3))
+        });
+        errors.join("\n")
+    });
+    expect![[r#"
+        DIR/a.rec, byte 0: the record here has at least 104 bytes, and the file ends after 96: it was cut off, or the record lacks its end; make it or copy it anew
+        key 0 of DIR/a.idx: DIR/a.rec, byte 0: the record here has at least 104 bytes, and the file ends after 96: it was cut off, or the record lacks its end; make it or copy it anew
+        DIR/a.rec, byte 96: another record begins (flag 1) where that of byte 0 should go on: the file is damaged; make it anew
+        key 0 of DIR/a.idx: DIR/a.rec, byte 96: another record begins (flag 1) where that of byte 0 should go on: the file is damaged; make it anew"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
 fn a_label_that_is_no_class_is_said_with_its_file_and_byte() {
-    for with_index in [true, false] {
+    let errors = [true, false].map(|with_index| {
         let folder = tempfile::tempdir().expect("a folder");
-        let (path, offsets) = records(folder.path(), [good(), good(), good()], with_index);
-        let begin = format!("{}, byte {}: label 2 is none of the classes 0 to 1", path.display(), offsets[2]);
-        assert!(refused(&path, 2).starts_with(&begin), "{}", refused(&path, 2));
-    }
+        let (path, _) = records(folder.path(), [good(), good(), good()], with_index);
+        without_folder(&refused(&path, 2))
+    });
+    expect![[r#"
+        DIR/a.rec, byte 2216: label 2 is none of the classes 0 to 1: choose a network with more classes, or mend the label
+        DIR/a.rec, byte 2216: label 2 is none of the classes 0 to 1: choose a network with more classes, or mend the label"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
@@ -182,21 +203,21 @@ fn a_bad_file_among_those_of_a_folder_is_named() {
     file("a/1.jpg", &good());
     let bad = file("b/1.jpg", &good());
     assert_eq!(outcome(folder.path(), 2).expect("sound"), [0, 1]);
-    for (bytes, reason) in [
-        (&b"text"[..], ": neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 4 bytes begin with 74 65 78 74"),
-        (&good()[..500], ": not a JPEG that can be decoded: JPEG ends "),
-        (b"", ": no image: the file is empty"),
-    ] {
+    let errors = [&b"text"[..], &good()[..500], b""].map(|bytes| {
         fs::write(&bad, bytes).expect("written");
-        let error = refused(folder.path(), 2);
-        assert!(error.starts_with(&format!("{}{reason}", bad.display())), "{error}");
-    }
+        without_folder(&refused(folder.path(), 2))
+    });
+    expect![[r#"
+        DIR/b/1.jpg: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 4 bytes begin with 74 65 78 74
+        DIR/b/1.jpg: not a JPEG that can be decoded: JPEG ends at byte 500, inside its segment ffc4 of 181 bytes: it was cut
+        DIR/b/1.jpg: no image: the file is empty"#]].assert_eq(&errors.join("\n"));
     fs::write(&bad, good()).expect("written");
-    let begin = format!("{}: label 1 is none of the classes 0 to 0", bad.display());
-    assert!(refused(folder.path(), 1).starts_with(&begin), "{}", refused(folder.path(), 1));
+    expect![
+        "DIR/b/1.jpg: label 1 is none of the classes 0 to 0: choose a network with more classes, or mend the label"
+    ]
+    .assert_eq(&without_folder(&refused(folder.path(), 1)));
     fs::remove_file(&bad).expect("removed");
-    let begin = format!("no images of {}: ", bad.parent().expect("a folder").display());
-    assert!(refused(folder.path(), 2).starts_with(&begin), "{}", refused(folder.path(), 2));
+    expect!["no images of DIR/b: an image ends with .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp; put some there, or take the folder away"].assert_eq(&without_folder(&refused(folder.path(), 2)));
 }
 
 /// What is no image is skipped; what cannot be read, or is no class, is told although images of the batch are sound.

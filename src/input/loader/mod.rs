@@ -5,13 +5,14 @@
 //! Memory is that of the batches which are ahead, and what each thread needs for one image.
 //!
 //! Items that can be read by number come in an [`Order`]. Records that can only be read in turn come as they are stored, of
-//! a rank's own part ([`Turn`]): threads take place and record together, one after the other, and decode side by side.
+//! a rank's own part ([`SequentialOrder`]): threads take place and record together, one after the other, and decode side by side.
 
 mod config;
-pub mod growing;
+mod image_fault;
 pub mod order;
+pub mod partial_batch;
+pub mod sequential_order;
 pub mod stage;
-pub mod turn;
 mod worker;
 
 use std::collections::VecDeque;
@@ -25,10 +26,11 @@ use bytes::BytesMut;
 use crate::dataset::Dataset;
 use crate::dataset::record_files::RecordStream;
 pub use crate::loader::config::LoaderConfig;
-use crate::loader::growing::{Growing, ImageBatch, ImageFault, StageTimes};
+use crate::loader::image_fault::ImageFault;
 use crate::loader::order::{Draw, Order};
-use crate::loader::stage::Observer;
-use crate::loader::turn::Turn;
+use crate::loader::partial_batch::{ImageBatch, PartialBatch};
+use crate::loader::sequential_order::SequentialOrder;
+use crate::loader::stage::{Observer, StageTimes};
 use crate::loader::worker::Worker;
 
 /// Makes the batches of one rank.
@@ -53,7 +55,7 @@ struct Shared {
 /// Where images come from.
 enum Source {
     ByNumber(Arc<Dataset>, Order),
-    InTurn(Turn, Mutex<RecordStream>),
+    Sequential(SequentialOrder, Mutex<RecordStream>),
 }
 
 impl Source {
@@ -61,14 +63,14 @@ impl Source {
     fn images_of(&self, step: u64) -> u64 {
         match self {
             Source::ByNumber(_, order) => order.images_of(step),
-            Source::InTurn(turn, _) => turn.images_of(step),
+            Source::Sequential(order, _) => order.images_of(step),
         }
     }
 }
 
 struct State {
     /// Batches that are begun, in the order of their steps; only the last may have images that nobody took.
-    growing: VecDeque<Growing>,
+    partial: VecDeque<PartialBatch>,
     /// Memory of batches that were used.
     free: Vec<BytesMut>,
     next_step: u64,
@@ -77,10 +79,10 @@ struct State {
 }
 
 /// An image that a thread is to make.
-struct Ticket {
+struct ImageTask {
     step: u64,
     slot: u64,
-    place: BytesMut,
+    pixels: BytesMut,
 }
 
 impl Loader {
@@ -90,26 +92,31 @@ impl Loader {
     ///
     /// Where turbojpeg is asked for and missing, or threads or batches are none.
     pub fn start(dataset: Arc<Dataset>, order: Order, config: LoaderConfig, first_step: u64) -> Result<Loader> {
-        Loader::of(Source::ByNumber(dataset, order), config, first_step)
+        Loader::with_source(Source::ByNumber(dataset, order), config, first_step)
     }
 
     /// Of records that can only be read in turn.
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start); where `turn` is another data set's, or has another number of images.
-    pub fn start_in_turn(dataset: &Dataset, turn: Turn, config: LoaderConfig, first_step: u64) -> Result<Loader> {
+    /// As [`start`](Self::start); where `order` is another data set's, or has another number of images.
+    pub fn start_sequential(
+        dataset: &Dataset,
+        order: SequentialOrder,
+        config: LoaderConfig,
+        first_step: u64,
+    ) -> Result<Loader> {
         ensure!(
-            turn.images() == config.images,
+            order.images() == config.images,
             "turns of {} images for batches of {}: make them for the same",
-            turn.images(),
+            order.images(),
             config.images
         );
-        let stream = turn.stream(dataset, first_step)?;
-        Loader::of(Source::InTurn(turn, Mutex::new(stream)), config, first_step)
+        let stream = order.stream(dataset, first_step)?;
+        Loader::with_source(Source::Sequential(order, Mutex::new(stream)), config, first_step)
     }
 
-    fn of(source: Source, config: LoaderConfig, first_step: u64) -> Result<Loader> {
+    fn with_source(source: Source, config: LoaderConfig, first_step: u64) -> Result<Loader> {
         ensure!(config.threads > 0, "--decode-threads 0: there must be one");
         ensure!(config.ahead > 0, "no batch may be made ahead: there must be one");
         let workers: Vec<Worker> = (0..config.threads).map(|_| Worker::new(config)).collect::<Result<_>>()?;
@@ -118,7 +125,7 @@ impl Loader {
         // One more is with the step that uses it.
         let free = (0..=config.ahead).map(|_| BytesMut::zeroed(bytes)).collect();
         let state = State {
-            growing: VecDeque::new(),
+            partial: VecDeque::new(),
             free,
             next_step: first_step,
             times: StageTimes::default(),
@@ -161,14 +168,15 @@ impl Loader {
     /// Where one of its images cannot be read or does not suit the network, or is none and is not to be skipped; where none of
     /// them is one.
     pub fn next_batch(&mut self) -> Result<ImageBatch> {
-        let is_growing = |state: &mut State| !state.growing.front().is_some_and(Growing::is_whole) && !state.is_over;
-        let state = self.shared.is_whole.wait_while(self.shared.state(), is_growing);
+        let is_partial =
+            |state: &mut State| !state.partial.front().is_some_and(PartialBatch::is_whole) && !state.is_over;
+        let state = self.shared.is_whole.wait_while(self.shared.state(), is_partial);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
-        let whole = state.growing.pop_front_if(|growing| growing.is_whole());
+        let whole = state.partial.pop_front_if(|partial| partial.is_whole());
         drop(state);
-        let growing = whole.context("a thread that decodes has panicked")?;
+        let partial = whole.context("a thread that decodes has panicked")?;
         let started = Instant::now();
-        let batch = growing.finish(self.shared.config.image_bytes(), self.shared.config.on_bad_image);
+        let batch = partial.finish(self.shared.config.image_bytes(), self.shared.config.on_bad_image);
         self.shared.state().times.collate += started.elapsed();
         batch
     }
@@ -202,15 +210,15 @@ impl Shared {
     /// The life of thread `number`.
     fn make(&self, number: u32, worker: &mut Worker) {
         let _end = EndOfThread(self);
-        while let Some((mut ticket, read)) = self.read(worker) {
-            let made = read.map_err(ImageFault::of_read).and_then(|draw| worker.make(draw, &mut ticket.place));
+        while let Some((mut task, read)) = self.read(worker) {
+            let made = read.map_err(ImageFault::from_read).and_then(|draw| worker.make(draw, &mut task.pixels));
             if let Some(observer) = self.observer.get() {
                 observer(number, worker.stages());
             }
             let mut state = self.state();
             state.times += worker.times();
-            let growing = state.growing.iter_mut().find(|growing| growing.step == ticket.step);
-            let is_whole = growing.is_some_and(|growing| growing.put(ticket.slot, ticket.place, made));
+            let partial = state.partial.iter_mut().find(|partial| partial.step == task.step);
+            let is_whole = partial.is_some_and(|partial| partial.put(task.slot, task.pixels, made));
             drop(state);
             if is_whole {
                 self.is_whole.notify_all();
@@ -219,42 +227,42 @@ impl Shared {
     }
 
     /// The next image, and what its bytes are, or why they cannot be read. `None` when the loader goes.
-    fn read(&self, worker: &mut Worker) -> Option<(Ticket, Result<Draw>)> {
+    fn read(&self, worker: &mut Worker) -> Option<(ImageTask, Result<Draw>)> {
         match &self.source {
             Source::ByNumber(dataset, order) => {
-                let ticket = self.take()?;
-                let draw = order.draw(ticket.step, ticket.slot);
+                let task = self.take()?;
+                let draw = order.draw(task.step, task.slot);
                 let read = worker.read(|item| dataset.read(draw.item, item).map(|()| draw));
-                Some((ticket, read))
+                Some((task, read))
             }
-            Source::InTurn(turn, stream) => {
+            Source::Sequential(order, stream) => {
                 // Who waits for memory here keeps the others waiting, who would wait for it too.
                 let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-                let ticket = self.take()?;
-                let read = worker.read(|item| turn.read(&mut stream, ticket.step, ticket.slot, item));
-                Some((ticket, read))
+                let task = self.take()?;
+                let read = worker.read(|item| order.read(&mut stream, task.step, task.slot, item));
+                Some((task, read))
             }
         }
     }
 
     /// The next image; waits for memory of a batch. `None` when the loader goes.
-    fn take(&self) -> Option<Ticket> {
+    fn take(&self) -> Option<ImageTask> {
         let mut state = self.state();
         loop {
             if state.is_over {
                 return None;
             }
-            if let Some(growing) = state.growing.back_mut()
-                && let Some((slot, place)) = growing.take(self.config.image_bytes())
+            if let Some(partial) = state.partial.back_mut()
+                && let Some((slot, pixels)) = partial.take(self.config.image_bytes())
             {
-                return Some(Ticket { step: growing.step, slot, place });
+                return Some(ImageTask { step: partial.step, slot, pixels });
             }
             match state.free.pop() {
                 Some(memory) => {
                     let step = state.next_step;
                     state.next_step += 1;
-                    let growing = Growing::new(step, self.source.images_of(step), self.config.images, memory);
-                    state.growing.push_back(growing);
+                    let partial = PartialBatch::new(step, self.source.images_of(step), self.config.images, memory);
+                    state.partial.push_back(partial);
                 }
                 None => state = self.may_begin.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
@@ -278,6 +286,6 @@ impl Drop for EndOfThread<'_> {
 #[cfg(test)]
 mod bad_input_tests;
 #[cfg(test)]
-mod tests;
+mod sequential_order_tests;
 #[cfg(test)]
-mod turn_tests;
+mod tests;

@@ -8,9 +8,9 @@ use crate::augment::Generator;
 use crate::dataset::item::{Form, Item};
 use crate::image::ImagePipeline;
 use crate::loader::config::LoaderConfig;
-use crate::loader::growing::{ImageFault, StageTimes};
+use crate::loader::image_fault::ImageFault;
 use crate::loader::order::Draw;
-use crate::loader::stage::{ImageStage, StageSpan};
+use crate::loader::stage::{ImageStage, StageSpan, StageTimes};
 
 /// One thread's memory.
 pub(super) struct Worker {

@@ -1,7 +1,6 @@
 //! The machines of a sweep and how many ranks each takes. Not for reaching them: that is mpirun's business.
 
 use std::collections::{HashMap, HashSet};
-use std::process::Command;
 
 use anyhow::{bail, ensure};
 use ringmark_core::dimension::Case;
@@ -192,29 +191,11 @@ enum Misfit {
     Slots,
 }
 
-/// GPUs that a program started here can see: those of `nvidia-smi -L`, less what CUDA_VISIBLE_DEVICES
-/// (`visible_devices`) hides. 0 where there is no driver.
-pub fn gpus(visible_devices: Option<&str>) -> u32 {
-    match Command::new("nvidia-smi").arg("-L").output() {
-        Ok(output) if output.status.success() => count_gpus(&String::from_utf8_lossy(&output.stdout), visible_devices),
-        _ => 0,
-    }
-}
-
-/// GPUs in `listing`, which is that of `nvidia-smi -L`.
-pub fn count_gpus(listing: &str, visible_devices: Option<&str>) -> u32 {
-    let present = listing.lines().filter(|line| line.starts_with("GPU ")).count();
-    // CUDA stops at the first entry that names no device.
-    let visible = visible_devices
-        .map_or(present, |list| list.split(',').take_while(|entry| !matches!(entry.trim(), "" | "-1")).count());
-    u32::try_from(present.min(visible)).unwrap_or(u32::MAX)
-}
-
 #[cfg(test)]
 impl Hosts {
     /// Those of the list `a:8,b:8`.
     pub fn parse_list(text: &str) -> anyhow::Result<Hosts> {
-        crate::launch::cluster::host_list::HostList::parse(text)?.into_hosts_with_slots()
+        crate::launch::cluster::typed_hosts::TypedHosts::parse(text)?.into_hosts_with_slots()
     }
 }
 
@@ -282,13 +263,5 @@ mod tests {
             case 2n8g needs 2 hosts, the default (this machine) has 1: give --hosts localhost:8,HOST2:8"]]
         .assert_eq(&error);
         hosts.check(&cases("1n1g,1n8g")).expect("they fit");
-    }
-
-    #[test]
-    fn gpus_are_those_that_cuda_shows() {
-        let listing = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n  MIG 1g.10gb Device 0\nGPU 1: NVIDIA H100\n";
-        for (visible, count) in [(None, 2), (Some("0,1,2"), 2), (Some("1"), 1), (Some(""), 0), (Some("0,-1,1"), 1)] {
-            assert_eq!(count_gpus(listing, visible), count, "{visible:?}");
-        }
     }
 }

@@ -195,8 +195,17 @@ fn shared_address(places: &[HostAddress]) -> Option<(usize, usize)> {
     places.iter().enumerate().find_map(|(second, place)| Some((known.insert(place.address, second)?, second)))
 }
 
+/// A fault of a host's network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkFault {
+    /// Place of the host in the list that was examined.
+    pub host: usize,
+    /// The fault, and what the host has.
+    pub what: String,
+}
+
 /// The network that the user named, or for every host that is not in it why, with what there is to choose from.
-pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<CommonNetwork, Vec<(usize, String)>> {
+pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<CommonNetwork, Vec<NetworkFault>> {
     let place = |host: &HostNetworks| {
         let matches = |found: &&inspection::Interface| match interface {
             InterfaceChoice::Name(name) => found.name == *name,
@@ -232,7 +241,7 @@ pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<Comm
     for (index, host) in hosts.iter().enumerate() {
         match place(host) {
             Ok(place) => places.push(place),
-            Err(fault) => faults.push((index, fault)),
+            Err(what) => faults.push(NetworkFault { host: index, what }),
         }
     }
     if !faults.is_empty() {
@@ -241,11 +250,11 @@ pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<Comm
     if let Some((first, second)) = shared_address(&places) {
         let HostAddress { interface, address } = &places[second];
         let (first, interfaces) = (hosts[first].host, described(hosts[second].interfaces));
-        let fault = format!(
+        let what = format!(
             "its address on {interface}, {address}, is that of host {first} too, so {interface} leads into each \
              host and not out of it; it has {interfaces}"
         );
-        return Err(vec![(second, fault)]);
+        return Err(vec![NetworkFault { host: second, what }]);
     }
     let network = match interface {
         InterfaceChoice::Network(network) => Some(*network),
@@ -268,6 +277,8 @@ pub fn described(interfaces: &[inspection::Interface]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     fn interface(name: &str, addresses: &[&str]) -> inspection::Interface {
@@ -315,13 +326,20 @@ mod tests {
         assert_eq!(parse("ib0").expect("a name"), InterfaceChoice::Name("ib0".to_owned()));
         let network = parse("10.77.0.9/24").expect("a network");
         assert_eq!(network.to_string(), "10.77.0.0/24");
-        for text in ["", "ib0,ib1", "=ib0", "^docker0", "an interface", "a-name-of-16-let"] {
-            let error = parse(text).expect_err(text).to_string();
-            assert!(error.ends_with("is no interface: write one name such as ib0, or a network such as 10.77.0.0/24"));
-        }
-        for text in ["10.77.0.0/33", "eth0/24", "fe80::1/64"] {
-            assert!(parse(text).expect_err(text).to_string().ends_with("is no network: write it as 10.77.0.0/24"));
-        }
+        let names = ["", "ib0,ib1", "=ib0", "^docker0", "an interface", "a-name-of-16-let"];
+        let networks = ["10.77.0.0/33", "eth0/24", "fe80::1/64"];
+        let errors = names.into_iter().chain(networks).map(|text| parse(text).expect_err(text).to_string());
+        expect![[r#"
+            "" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "ib0,ib1" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "=ib0" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "^docker0" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "an interface" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "a-name-of-16-let" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "10.77.0.0/33" is no network: write it as 10.77.0.0/24
+            "eth0/24" is no network: write it as 10.77.0.0/24
+            "fe80::1/64" is no network: write it as 10.77.0.0/24"#]]
+        .assert_eq(&errors.collect::<Vec<_>>().join("\n"));
     }
 
     #[test]
@@ -382,7 +400,8 @@ mod tests {
     }
 
     fn refused(interface: &str, given: &[Given]) -> Vec<(usize, String)> {
-        with(given, |hosts| named(&interface.parse().expect("an interface"), hosts).expect_err("refused"))
+        let faults = with(given, |hosts| named(&interface.parse().expect("an interface"), hosts).expect_err("refused"));
+        faults.into_iter().map(|fault| (fault.host, fault.what)).collect()
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`host_list`] | hosts as they are typed |
+//! | [`typed_hosts`] | hosts as they are typed |
 //! | [`slots`] | asks a host how many ranks it takes |
 //! | [`hosts`] | the machines and how many ranks each takes |
 //! | [`interface`] | which network the hosts use among themselves |
@@ -11,7 +11,6 @@
 //! | [`ssh_failure`] | why ssh did not come through |
 //! | [`sync`] | copies the program and its libraries to the hosts |
 
-pub mod host_list;
 pub mod hosts;
 pub mod interface;
 pub mod remote;
@@ -19,3 +18,4 @@ pub mod slots;
 pub mod ssh;
 pub mod ssh_failure;
 pub mod sync;
+pub mod typed_hosts;

@@ -1,12 +1,13 @@
 //! How many ranks a host takes where nobody said it: one a GPU, or one a core where there is none, as on this machine. A
 //! host is asked by the ssh that the doctor and mpirun use.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use ringmark_core::dimension::DeviceChoice;
 
-use crate::launch::cluster::hosts::{Host, count_gpus};
+use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::ssh_failure;
@@ -20,22 +21,51 @@ const SCRIPT: &str = "nvidia-smi -L 2>/dev/null; echo \"cores=$(nproc)\"";
 /// ssh's own limit, and some for nvidia-smi.
 const LIMIT: Duration = Duration::from_secs(14);
 
-/// Whom to ask, and how.
+/// Number of processors of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Processors {
+    /// GPUs, as `nvidia-smi -L` lists them.
+    pub gpus: u32,
+    /// Cores, as `nproc` counts them.
+    pub cores: u32,
+}
+
+impl Processors {
+    /// Counts the processors of this machine; GPUs only if `device` allows one.
+    pub fn of_this_machine(device: DeviceChoice, environment: &LaunchEnvironment) -> Processors {
+        let gpus = match device {
+            DeviceChoice::Cpu => 0,
+            _ => gpus(environment.visible_devices.as_deref()),
+        };
+        Processors { gpus, cores: environment.cores }
+    }
+
+    /// Reads the output of [`SCRIPT`]; a shell may have greeted before it.
+    fn parse(output: &str) -> Option<Processors> {
+        let cores = output.lines().find_map(|line| line.strip_prefix("cores="))?.parse().ok();
+        Some(Processors { gpus: count_gpus(output, None), cores: cores.filter(|cores| *cores > 0)? })
+    }
+
+    /// Returns how many ranks take them: one a GPU, or one a core if there is none or `device` is the CPU.
+    pub fn slots(self, device: DeviceChoice) -> u32 {
+        if self.gpus > 0 && device != DeviceChoice::Cpu { self.gpus } else { self.cores }
+    }
+}
+
+/// Question to hosts about their processors.
 #[derive(Debug)]
-pub struct SlotsRequest<'a> {
-    /// What the ranks are to use; without GPUs where it is the CPU.
-    pub device: DeviceChoice,
-    /// What this machine takes.
-    pub here: u32,
-    /// How others are reached.
+pub struct ProcessorsRequest<'a> {
+    /// Answer for this machine, which is not asked.
+    pub here: Processors,
+    /// Way to the other hosts.
     pub ssh: &'a SshOptions,
-    /// Where this program runs.
+    /// Environment of this program.
     pub environment: &'a LaunchEnvironment,
 }
 
-impl SlotsRequest<'_> {
-    /// Asks many hosts at a time for their number of ranks. An error names every host without an answer.
-    pub fn ask(&self, names: &[&str]) -> anyhow::Result<Vec<u32>> {
+impl ProcessorsRequest<'_> {
+    /// Asks many hosts at a time. An error names every host without an answer.
+    pub fn ask(&self, names: &[&str]) -> anyhow::Result<Vec<Processors>> {
         let answers = side_by_side(PROGRAMS, names, |name| self.ask_one(name));
         let (found, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
         let failed: Vec<String> =
@@ -44,24 +74,15 @@ impl SlotsRequest<'_> {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Number of GPUs of a host that is not this machine; `None` if it does not answer.
-    pub fn gpus_of(&self, name: &str) -> Option<u32> {
-        let answer = self.remote(name).run(&["sh", "-c", SCRIPT], b"", LIMIT, &Interrupt::never()).ok()?;
-        slots_in(&answer.stdout, self.device).map(|_| count_gpus(&answer.stdout, None))
-    }
-
-    fn remote(&self, name: &str) -> Remote {
-        Remote::new(&Host { name: name.to_owned(), slots: 1 }, self.ssh, self.environment)
-    }
-
-    fn ask_one(&self, name: &str) -> anyhow::Result<u32> {
-        let remote = self.remote(name);
+    /// Asks one host.
+    pub fn ask_one(&self, name: &str) -> anyhow::Result<Processors> {
+        let remote = Remote::new(&Host { name: name.to_owned(), slots: 1 }, self.ssh, self.environment);
         if remote.is_here() {
             return Ok(self.here);
         }
         let answer = remote.run(&["sh", "-c", SCRIPT], b"", LIMIT, &Interrupt::never())?;
-        if let Some(slots) = slots_in(&answer.stdout, self.device) {
-            return Ok(slots);
+        if let Some(processors) = Processors::parse(&answer.stdout) {
+            return Ok(processors);
         }
         if answer.status.is_some_and(|status| status.success()) {
             bail!("host {name:?} has no number of slots, and does not say how many cores it has: write {name}:8");
@@ -71,13 +92,22 @@ impl SlotsRequest<'_> {
     }
 }
 
-/// Of the script's output; a shell may have greeted before it.
-fn slots_in(output: &str, device: DeviceChoice) -> Option<u32> {
-    let cores = output.lines().find_map(|line| line.strip_prefix("cores="))?.parse().ok().filter(|cores| *cores > 0)?;
-    match count_gpus(output, None) {
-        gpus if gpus > 0 && device != DeviceChoice::Cpu => Some(gpus),
-        _ => Some(cores),
+/// GPUs that a program started here can see: those of `nvidia-smi -L`, less what CUDA_VISIBLE_DEVICES
+/// (`visible_devices`) hides. 0 where there is no driver.
+fn gpus(visible_devices: Option<&str>) -> u32 {
+    match Command::new("nvidia-smi").arg("-L").output() {
+        Ok(output) if output.status.success() => count_gpus(&String::from_utf8_lossy(&output.stdout), visible_devices),
+        _ => 0,
     }
+}
+
+/// GPUs in `listing`, which is that of `nvidia-smi -L`.
+fn count_gpus(listing: &str, visible_devices: Option<&str>) -> u32 {
+    let present = listing.lines().filter(|line| line.starts_with("GPU ")).count();
+    // CUDA stops at the first entry that names no device.
+    let visible = visible_devices
+        .map_or(present, |list| list.split(',').take_while(|entry| !matches!(entry.trim(), "" | "-1")).count());
+    u32::try_from(present.min(visible)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -96,7 +126,7 @@ mod tests {
             ("cores=\n", DeviceChoice::Auto, None),
             ("", DeviceChoice::Auto, None),
         ] {
-            assert_eq!(slots_in(output, device), slots, "{output}");
+            assert_eq!(Processors::parse(output).map(|found| found.slots(device)), slots, "{output}");
         }
     }
 
@@ -106,9 +136,18 @@ mod tests {
         // In the place of ssh, which would look for the host.
         let arguments = ["plm_rsh_agent", "/bin/false"].map(str::to_owned);
         let ssh = SshOptions::new(22, &arguments, &environment);
-        let request = SlotsRequest { device: DeviceChoice::Cpu, here: 6, ssh: &ssh, environment: &environment };
-        assert_eq!(request.ask(&["localhost", "a"]).expect("known"), [6, 6]);
+        let here = Processors { gpus: 0, cores: 6 };
+        let request = ProcessorsRequest { here, ssh: &ssh, environment: &environment };
+        assert_eq!(request.ask(&["localhost", "a"]).expect("known"), [here; 2]);
         let error = request.ask(&["localhost", "192.0.2.8"]).expect_err("nobody there").to_string();
         expect![[r#"host "192.0.2.8" has no number of slots, and cannot be asked: a command cannot be run there (exit status: 1): see that `ssh -p 22 192.0.2.8 sh -c true` works: it needs a shell, or write 192.0.2.8:8"#]].assert_eq(&error);
+    }
+
+    #[test]
+    fn gpus_are_those_that_cuda_shows() {
+        let listing = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n  MIG 1g.10gb Device 0\nGPU 1: NVIDIA H100\n";
+        for (visible, count) in [(None, 2), (Some("0,1,2"), 2), (Some("1"), 1), (Some(""), 0), (Some("0,-1,1"), 1)] {
+            assert_eq!(count_gpus(listing, visible), count, "{visible:?}");
+        }
     }
 }

@@ -117,25 +117,29 @@ mod tests {
 
     #[test]
     fn each_of_ssh_s_failures_has_its_meaning_and_fix() {
-        for (words, what, fix) in [
-            ("ssh: Could not resolve hostname node7: Name or service not known", "its name is unknown", "/etc/hosts"),
-            ("ssh: connect to host node7 port 2222: Connection refused", "no sshd listens on port 2222", "--ssh-port"),
-            (
-                "ssh: connect to host node7 port 2222: Connection timed out",
-                "it cannot be reached",
-                "getent hosts node7",
-            ),
-            ("ssh: connect to host node7 port 2222: No route to host", "it cannot be reached", "no firewall drops"),
-            ("root@node7: Permission denied (publickey).", "does not take our key", "ssh-copy-id -p 2222 node7"),
-            ("Host key verification failed.", "is not the one that we know", "ssh-keygen -R node7"),
-            ("kex_exchange_identification: read: Connection reset by peer", "closes the connection", "MaxStartups"),
-            ("Connection timed out during banner exchange", "takes the connection and does not answer", "sshd hangs"),
-        ] {
-            let failure = failed(&format!("Warning: Permanently added node7\n{words}\n"));
-            assert!(failure.what.contains(what) && failure.fix.contains(fix), "{failure:?}");
-            let last = words.lines().last().expect("a line");
-            assert!(failure.what.ends_with(&format!(" ({last})")), "{failure:?}");
-        }
+        let failures = [
+            "ssh: Could not resolve hostname node7: Name or service not known",
+            "ssh: connect to host node7 port 2222: Connection refused",
+            "ssh: connect to host node7 port 2222: Connection timed out",
+            "ssh: connect to host node7 port 2222: No route to host",
+            "root@node7: Permission denied (publickey).",
+            "Host key verification failed.",
+            "kex_exchange_identification: read: Connection reset by peer",
+            "Connection timed out during banner exchange",
+        ]
+        .map(|words| {
+            let SshFailure { what, fix } = failed(&format!("Warning: Permanently added node7\n{words}\n"));
+            format!("{what}: {fix}")
+        });
+        expect![[r#"
+            its name is unknown here (ssh: Could not resolve hostname node7: Name or service not known): correct the name in --hosts, or add it to DNS or /etc/hosts
+            it is there, but no sshd listens on port 2222 (ssh: connect to host node7 port 2222: Connection refused): start sshd there, or give its port with --ssh-port
+            it cannot be reached (ssh: connect to host node7 port 2222: Connection timed out): see that it is on and cabled, that its address is right (getent hosts node7) and no firewall drops port 2222
+            it cannot be reached (ssh: connect to host node7 port 2222: No route to host): see that it is on and cabled, that its address is right (getent hosts node7) and no firewall drops port 2222
+            sshd does not take our key (root@node7: Permission denied (publickey).): put your public key there (ssh-copy-id -p 2222 node7), then see that `ssh -p 2222 node7 true` asks for nothing
+            its host key is not the one that we know (Host key verification failed.): if the host was installed anew, forget the old key: ssh-keygen -R node7
+            its sshd closes the connection (kex_exchange_identification: read: Connection reset by peer): read its log (journalctl -u ssh): MaxStartups, AllowUsers and hosts.deny do that, and a full process table
+            it takes the connection and does not answer (Connection timed out during banner exchange): its sshd hangs, or something between drops its packets: log in at its console"#]].assert_eq(&failures.join("\n"));
     }
 
     #[test]

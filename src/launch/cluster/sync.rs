@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::Host;
@@ -162,8 +163,7 @@ impl Sync {
             Some((0, _)) => "equal".to_owned(),
             Some((files, bytes)) => {
                 let seconds = answer.took.as_secs_f64();
-                let plural = if files == 1 { "" } else { "s" };
-                format!("{files} file{plural}, {:.1} MB in {seconds:.1} s", bytes as f64 / 1e6)
+                format!("{}, {:.1} MB in {seconds:.1} s", count(files, "file"), bytes as f64 / 1e6)
             }
             None => "done".to_owned(),
         })
@@ -374,10 +374,12 @@ mod tests {
     #[test]
     fn a_folder_must_be_one_that_every_shell_takes_for_the_same() {
         check_folder(Path::new("/tmp/ringmark-1.0")).expect("fine");
-        for (folder, words) in [("bin", "must be absolute"), ("/a b", "letters, digits"), ("/", "of its own")] {
-            let error = check_folder(Path::new(folder)).expect_err(folder).to_string();
-            assert!(error.contains(words), "{error}");
-        }
+        let errors = ["bin", "/a b", "/"].map(|folder| check_folder(Path::new(folder)).expect_err(folder).to_string());
+        expect![[r#"
+            --sync bin must be absolute: every host has its own working folder
+            --sync /a b may hold letters, digits and ._-+@ alone: hosts take it apart in their shells
+            --sync / must be a folder of its own, such as /tmp/ringmark"#]]
+        .assert_eq(&errors.join("\n"));
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::launch::doctor::report;
 use crate::launch::job::request::StarterOptions;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{coloured, print_error, print_line};
+use crate::launch::local::results_folder;
 use crate::launch::local::worker::find_worker;
 use crate::output::{self, Json};
 
@@ -54,7 +54,7 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     let environment = LaunchEnvironment::read();
     let worker = find_worker(config.worker.as_deref(), &environment)?;
-    let results = config.out.as_deref().map(absolute_out).transpose()?;
+    let results = config.out.as_deref().map(results_folder::absolute).transpose()?;
     let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
     let interrupt = Interrupt::install()?;
     if let Some(sync) = &sync {

@@ -24,9 +24,11 @@ use crate::launch::local::side_by_side::{PROGRAMS, side_by_side};
 /// The script's limit: ssh's own, and that of nvidia-smi in it.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(14);
 
-/// What the agent may take to speak: libtorch's CPU half, or its CUDA half too, which is gigabytes on a disk that may
-/// be far away.
-const AGENT_LIMIT: (Duration, Duration) = (Duration::from_secs(12), Duration::from_secs(40));
+/// Time for the agent's first reply when it loads libtorch's CPU half.
+const AGENT_LIMIT_ON_CPU: Duration = Duration::from_secs(12);
+
+/// The same when it loads the CUDA half too: gigabytes on a disk that may be far away.
+const AGENT_LIMIT_ON_GPU: Duration = Duration::from_secs(40);
 
 /// What it may take longer, at most, where other processes wait for cores: a second for each.
 const AGENT_LIMIT_OF_LOAD: f64 = 30.0;
@@ -124,11 +126,11 @@ impl Visit<'_> {
         // A driver that hangs would hold the agent up as well.
         let (device, patience) = match (&probe.gpus, self.device) {
             // Servers use none.
-            _ if !facts.has_ranks() => (DeviceChoice::Cpu, AGENT_LIMIT.0),
+            _ if !facts.has_ranks() => (DeviceChoice::Cpu, AGENT_LIMIT_ON_CPU),
             (Gpus::None, DeviceChoice::Auto) | (_, DeviceChoice::Cpu) | (Gpus::Hang | Gpus::Unknown, _) => {
-                (DeviceChoice::Cpu, AGENT_LIMIT.0)
+                (DeviceChoice::Cpu, AGENT_LIMIT_ON_CPU)
             }
-            _ => (self.device, AGENT_LIMIT.1),
+            _ => (self.device, AGENT_LIMIT_ON_GPU),
         };
         let load = probe.load.unwrap_or_default().clamp(0.0, AGENT_LIMIT_OF_LOAD);
         let patience = patience + Duration::from_secs_f64(load);

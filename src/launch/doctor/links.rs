@@ -12,7 +12,7 @@ use ringmark_core::stats::summary;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::launch::cluster::interface::CommonNetwork;
+use crate::launch::cluster::interface::{CommonNetwork, NetworkFault};
 use crate::launch::doctor::agent::Agent;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{AGENTS, side_by_side};
@@ -115,17 +115,17 @@ impl<'a> LinkMeter<'a> {
         agents: &'a [Mutex<Agent>],
         network: &'a CommonNetwork,
         interrupt: &'a Interrupt,
-    ) -> Result<LinkMeter<'a>, Vec<(usize, String)>> {
+    ) -> Result<LinkMeter<'a>, Vec<NetworkFault>> {
         let numbers: Vec<usize> = (0..agents.len()).collect();
         let answers = side_by_side(AGENTS, &numbers, |number| {
             let order = Order::Listen(network.places[*number].address);
             match lock(&agents[*number]).ask(&order, Duration::ZERO) {
                 Ok(Reply::Listening(port)) => Ok(port),
-                Ok(other) => Err((*number, format!("its agent answers {other:?}"))),
-                Err(reason) => Err((*number, reason)),
+                Ok(other) => Err(NetworkFault { host: *number, what: format!("its agent answers {other:?}") }),
+                Err(what) => Err(NetworkFault { host: *number, what }),
             }
         });
-        let faults: Vec<(usize, String)> = answers.iter().filter_map(|answer| answer.clone().err()).collect();
+        let faults: Vec<NetworkFault> = answers.iter().filter_map(|answer| answer.clone().err()).collect();
         if !faults.is_empty() {
             return Err(faults);
         }

@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::launch::cluster::interface::{self, CommonNetwork, HostAddress, HostNetworks, InterfaceChoice};
+use crate::launch::cluster::interface::{
+    self, CommonNetwork, HostAddress, HostNetworks, InterfaceChoice, NetworkFault,
+};
 use crate::launch::doctor::agent::Agent;
 use crate::launch::doctor::checks::finding::Finding;
 use crate::launch::doctor::checks::network as checks;
@@ -78,8 +80,8 @@ pub fn find(
     if hosts.len() < facts.len().min(2) {
         return (NetworkFacts::default(), Vec::new());
     }
-    let wrong = |faults: Vec<(usize, String)>| -> Vec<Finding> {
-        let finding = |(index, what): (usize, String)| checks::wrong_interface(facts, present[index], what);
+    let wrong = |faults: Vec<NetworkFault>| -> Vec<Finding> {
+        let finding = |fault: NetworkFault| checks::wrong_interface(facts, present[fault.host], fault.what);
         faults.into_iter().map(finding).collect()
     };
     let choice = match choose(visit, &hosts, facts) {
@@ -150,7 +152,7 @@ impl Choice {
 
 /// What the user named, or what there is to choose from. `Err` names hosts that are not in it, by their place in
 /// `hosts`. `facts` are of all hosts, those included that did not answer.
-fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<Choice, Vec<(usize, String)>> {
+fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<Choice, Vec<NetworkFault>> {
     const VARIABLE: &str = "OMPI_MCA_btl_tcp_if_include";
     let is_one = |text: &&String| visit.several && text.parse::<InterfaceChoice>().is_ok();
     let from_variable = visit.environment.tcp_interface.as_ref().filter(is_one).and_then(|text| text.parse().ok());
@@ -164,8 +166,9 @@ fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<
     }
     let candidates = interface::candidates(hosts);
     if candidates.is_empty() {
-        let fault = |(index, host): (usize, &HostNetworks)| {
-            (index, format!("no network joins all hosts; it has {}", interface::described(host.interfaces)))
+        let fault = |(number, host): (usize, &HostNetworks)| {
+            let what = format!("no network joins all hosts; it has {}", interface::described(host.interfaces));
+            NetworkFault { host: number, what }
         };
         return Err(hosts.iter().enumerate().map(fault).collect());
     }
@@ -198,7 +201,7 @@ fn measure(
     network: &CommonNetwork,
     depth: Depth,
     interrupt: &Interrupt,
-) -> (Vec<Link>, Vec<(usize, String)>) {
+) -> (Vec<Link>, Vec<NetworkFault>) {
     if agents.len() < 2 {
         return (Vec::new(), Vec::new());
     }

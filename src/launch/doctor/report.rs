@@ -7,6 +7,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use ringmark_core::dimension::Seconds;
 use ringmark_core::host::host_list::compact;
+use ringmark_core::number_text::count;
 
 use crate::launch::doctor::checks::finding::{Check, Finding, Severity, megabytes};
 use crate::launch::doctor::examination::Examination;
@@ -264,14 +265,13 @@ fn grouped<K: Clone + Eq + Hash, V>(items: impl Iterator<Item = (K, V)>) -> Vec<
 
 /// `4 hosts: 1 error, 2 warnings`.
 pub fn summary(examination: &Examination) -> String {
-    let count = |severity| examination.findings.iter().filter(|finding| finding.severity == severity).count();
+    let found = |severity| examination.findings.iter().filter(|finding| finding.severity == severity).count();
     let busy = usize::from(busy_hosts(&examination.hosts).is_some());
-    let number = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     format!(
         "{}: {}, {}, {:.1} s",
-        number(examination.hosts.len(), "host"),
-        number(count(Severity::Error), "error"),
-        number(count(Severity::Warning) + busy, "warning"),
+        count(examination.hosts.len(), "host"),
+        count(found(Severity::Error), "error"),
+        count(found(Severity::Warning) + busy, "warning"),
         examination.took.0
     )
 }
@@ -362,11 +362,15 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
         assert_eq!(busy_hosts(&hosts), None);
         probe(&mut hosts, 1).load = Some(7.0);
         let line = busy_hosts(&hosts).expect("seven threads on two cores");
-        assert!(line.starts_with("WARNING: other programs run on b (load 7.0 on 2 cores): "), "{line}");
+        expect!["WARNING: other programs run on b (load 7.0 on 2 cores): figures will be unreliable until they end"]
+            .assert_eq(&line);
         probe(&mut hosts, 0).load = Some(13.0);
         assert!(summary(&examination(hosts.clone())).contains(" 1 warning, "));
         let line = busy_hosts(&hosts).expect("both are busy");
-        assert!(line.contains(" on a,b (load up to 13.0 on 2 cores): "), "{line}");
+        expect![
+            "WARNING: other programs run on a,b (load up to 13.0 on 2 cores): figures will be unreliable until they end"
+        ]
+        .assert_eq(&line);
         // What ran a minute ago has ended.
         for number in [0, 1] {
             probe(&mut hosts, number).runnable = Some(1);

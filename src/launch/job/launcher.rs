@@ -1,6 +1,7 @@
 //! Plans jobs: finds the programs, knows the hosts of all cases, and makes each job's command line. Not for which jobs
 //! there are, nor for running them.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use ringmark_core::options::usage::usage;
 use crate::launch::cluster::hosts::{self, Host, Hosts};
 use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::cluster::remote::Remote;
+use crate::launch::cluster::slots::Processors;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
 use crate::launch::job::request::{Job, JobFiles, ServerRanks, StarterOptions};
@@ -29,6 +31,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 pub struct LaunchConfig {
     /// Where to run.
     pub hosts: Hosts,
+    /// Processors of the hosts that were asked, by name.
+    pub processors: BTreeMap<String, Processors>,
     /// Where servers run, in turn; on the ranks' hosts where there are none.
     pub server_hosts: Vec<String>,
     /// Longest time of a job; one that takes longer has failed.

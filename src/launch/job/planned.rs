@@ -16,7 +16,7 @@ use crate::launch::job::process::{self, Ended, Heard};
 use crate::launch::job::request::Job;
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::{Ask, Watch};
-use crate::launch::local::disk;
+use crate::launch::local::disk_error;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_error;
 
@@ -157,7 +157,7 @@ impl Job<'_> {
     }
 
     fn log_not_written(&self, error: io::Error) -> anyhow::Error {
-        let fix = disk::fix(&error).map_or(String::new(), |fix| format!(": {fix}"));
+        let fix = disk_error::fix(&error).map_or(String::new(), |fix| format!(": {fix}"));
         anyhow!("log {} cannot be written: {error}{fix}", self.log().display())
     }
 }

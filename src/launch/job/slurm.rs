@@ -449,8 +449,11 @@ mod tests {
     #[test]
     fn a_list_that_is_not_slurm_s_is_an_error() {
         assert_eq!(numbers("2(x3),1").expect("a list"), [2, 2, 2, 1]);
-        assert!(numbers("2(x)").expect_err("no times").to_string().contains("2(x)"));
-        assert!(numbers("many").expect_err("no number").to_string().contains("many"));
+        let errors = ["2(x)", "many"].map(|text| numbers(text).expect_err(text).to_string());
+        expect![[r#"
+            "2(x)" is no number of nodes
+            "many" is no number of a node"#]]
+        .assert_eq(&errors.join("\n"));
     }
 
     #[test]

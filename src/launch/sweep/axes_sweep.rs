@@ -13,13 +13,14 @@ use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond, KvStore, Secon
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::file::whole_file;
 use ringmark_core::line::dlperf::{self, Line};
+use ringmark_core::number_text::count;
 use ringmark_core::progress::FinishedRun;
 use ringmark_core::stats::summary;
 use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;
-use crate::launch::local::out::{absolute_out, default_out};
+use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext, Report, SessionRules};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
@@ -67,7 +68,7 @@ pub struct AxesSweep {
 pub fn default_folder(kind: BenchmarkKind, axes: &Axes, now: SystemTime) -> PathBuf {
     let point = axes.short_name();
     let name = if kind == BenchmarkKind::Train { point } else { format!("{kind}_{point}") };
-    default_out(&name, now)
+    results_folder::named(&name, now)
 }
 
 /// The figures of a run.
@@ -149,7 +150,7 @@ impl AxesSweep {
     /// What is traced of `run`, where it leaves a trace beside its record, or one of `asked` anyway.
     pub fn traced(&self, run: RunName, asked: &TraceConfig) -> anyhow::Result<TraceConfig> {
         let is_traced = run.run <= self.trace_runs;
-        let file = is_traced.then(|| absolute_out(&self.out).map(|out| run.trace(&out))).transpose()?;
+        let file = is_traced.then(|| results_folder::absolute(&self.out).map(|out| run.trace(&out))).transpose()?;
         Ok(TraceConfig { file, ..asked.clone() })
     }
 
@@ -186,14 +187,14 @@ impl AxesSweep {
     /// the first line.
     pub fn describe_axes(&self) -> String {
         let Axes { models, dtypes, batch_sizes, kv_stores, cases, runs } = &self.axes;
-        let runs_each = if *runs == 1 { "run" } else { "runs" };
         let (cases, batch_sizes, dtypes) = (joined(cases, " "), batch_sizes.texts().join(" "), joined(dtypes, " "));
         let titles: Vec<&str> = models.iter().map(|model| model.facts().title).collect();
         let kv_stores = match kv_stores[..] {
             [KvStore::Ring] => String::new(),
             _ => format!(", kv-store {}", joined(kv_stores, " ")),
         };
-        format!("{}, {cases}, {runs} {runs_each} each: batch {batch_sizes}, {dtypes}{kv_stores}", titles.join(" "))
+        let runs = count(*runs, "run");
+        format!("{}, {cases}, {runs} each: batch {batch_sizes}, {dtypes}{kv_stores}", titles.join(" "))
     }
 
     /// Without memory for a batch smaller ones run as well.
@@ -254,7 +255,7 @@ impl AxesSweep {
 
 /// What `run` leaves in the folder `out`.
 pub fn files_in(out: &Path, run: RunName) -> anyhow::Result<JobFiles> {
-    Ok(JobFiles { log: run.log(out), record: run.record(&absolute_out(out)?) })
+    Ok(JobFiles { log: run.log(out), record: run.record(&results_folder::absolute(out)?) })
 }
 
 /// A path as a shell takes it.

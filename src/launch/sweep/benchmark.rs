@@ -109,24 +109,24 @@ pub trait Follower {
     }
 }
 
-/// Why a job does not count.
+/// Why a job does not count, as a sentence for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// Sentence for the user.
-    pub reason: String,
-    /// What the user is shown besides.
-    pub cause: FailureCause,
+pub enum Failure {
+    /// The user interrupted the job: nothing else is shown.
+    Interrupted(String),
+    /// The path of the log is shown too.
+    Explained(String),
+    /// No rank gave a reason: the end of the log is shown too.
+    Unexplained(String),
 }
 
-/// What the user is shown of a failure besides its reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureCause {
-    /// Nothing: the user interrupted the job.
-    Interrupted,
-    /// The path of the log.
-    Explained,
-    /// The end of the log: no rank gave a reason.
-    Unexplained,
+impl Failure {
+    /// The sentence.
+    pub fn reason(&self) -> &str {
+        match self {
+            Failure::Interrupted(reason) | Failure::Explained(reason) | Failure::Unexplained(reason) => reason,
+        }
+    }
 }
 
 /// What came of a job.
@@ -155,7 +155,8 @@ impl<F> JobOutcome<F> {
     pub fn failure(&self) -> Option<&str> {
         match self {
             JobOutcome::Sound(_) | JobOutcome::OutOfMemory(_) => None,
-            JobOutcome::Missed(_, reason) | JobOutcome::Failed(Failure { reason, .. }) => Some(reason),
+            JobOutcome::Missed(_, reason) => Some(reason),
+            JobOutcome::Failed(failure) => Some(failure.reason()),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use ringmark_core::dimension::{Bytes, Dtype};
+use ringmark_core::number_text::count;
 
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::request::{NeededMemory, hosts_of_all};
@@ -107,11 +108,11 @@ pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a JobPlan>, machine: &ThisM
     }
     let ranks = job.case.gpus_per_node;
     let what = format!(
-        "{} with --batch-size {} needs about {} for the {ranks} rank{} on this machine, which has {} available",
+        "{} with --batch-size {} needs about {} for the {} on this machine, which has {} available",
         job.case,
         cost.batch_size,
         gigabytes(needed),
-        if ranks == 1 { "" } else { "s" },
+        count(ranks, "rank"),
         gigabytes(available)
     );
     match cost.memory.largest_batch(Bytes(available.0 / u64::from(ranks))) {
@@ -176,7 +177,7 @@ fn time<'a>(
 
 /// `12.2 GB`.
 fn gigabytes(bytes: Bytes) -> String {
-    format!("{:.1} GB", bytes.0 as f64 / 1e9)
+    format!("{:.1} GB", bytes.gigabytes())
 }
 
 /// `50 s`, `12 min`, `3.5 h`.

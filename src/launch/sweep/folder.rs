@@ -15,7 +15,7 @@ use ringmark_core::file::run_name::{self, LOCK};
 use ringmark_core::file::whole_file;
 use ringmark_core::options::usage::usage;
 
-use crate::launch::local::disk;
+use crate::launch::local::disk_error;
 use crate::launch::local::print::print_error;
 
 /// The right to write into a folder. It ends with the value, or when this process and the mpirun that it started have
@@ -53,7 +53,7 @@ impl FolderLock {
             format!("folder {} cannot be made: choose an --out that can be written", folder.display())
         })?;
         let not_written = |error: io::Error| {
-            let fix = disk::fix(&error).unwrap_or("choose an --out that can be written");
+            let fix = disk_error::fix(&error).unwrap_or("choose an --out that can be written");
             anyhow!("folder {} cannot be written: {error}: {fix}", folder.display())
         };
         let path = folder.join(LOCK);

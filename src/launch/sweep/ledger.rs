@@ -14,13 +14,26 @@ use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{Conditions, FileHashes, Manifest, RanOn, RunState};
 use ringmark_core::options::usage::usage;
 
-use crate::launch::local::disk;
+use crate::launch::local::disk_error;
 use crate::launch::sweep::conditions::SERVER_HOSTS;
 use crate::launch::sweep::folder;
 use crate::launch::sweep::plan::{AXIS_OPTIONS, KV_STORE, joined};
 
 /// Why a run does not count that was under way when ringmark was killed.
 const CUT_OFF: &str = "ringmark was ended in the middle of it";
+
+/// A sweep as this command asks for it.
+#[derive(Debug)]
+pub struct RequestedSweep<'a> {
+    /// Benchmark to run.
+    pub benchmark: BenchmarkKind,
+    /// Folder of its results.
+    pub out: &'a Path,
+    /// The command that continues it.
+    pub command: Vec<String>,
+    /// Conditions that its figures depend on.
+    pub conditions: Conditions,
+}
 
 /// The manifest of one folder, written anew at every change.
 #[derive(Debug)]
@@ -30,13 +43,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Of a sweep into a folder that holds none yet, with the command that goes on with it; writes nothing.
-    pub fn begin(
-        benchmark: BenchmarkKind,
-        out: &Path,
-        command: Vec<String>,
-        conditions: Conditions,
-    ) -> anyhow::Result<Ledger> {
+    /// Of a sweep into a folder that holds none yet; writes nothing.
+    pub fn begin(sweep: RequestedSweep) -> anyhow::Result<Ledger> {
+        let RequestedSweep { benchmark, out, command, conditions } = sweep;
         refuse_used_folder(out)?;
         Ok(Ledger { out: out.to_owned(), manifest: Manifest::new(benchmark, command, conditions) })
     }
@@ -45,14 +54,12 @@ impl Ledger {
     /// With it comes a line for every run that was begun and does not count: it is missing again. `check` says what a
     /// finished run ran on, or what is wrong with its files. Finished runs in `repeat` are missing again too.
     pub fn resume(
-        benchmark: BenchmarkKind,
-        out: &Path,
+        sweep: RequestedSweep,
         mut manifest: Manifest,
-        command: Vec<String>,
-        conditions: Conditions,
         repeat: &[RunName],
         check: impl Fn(RunName) -> Result<RanOn, String>,
     ) -> anyhow::Result<(Ledger, Vec<String>)> {
+        let RequestedSweep { benchmark, out, command, conditions } = sweep;
         if manifest.benchmark != benchmark {
             return Err(usage(anyhow!(
                 "--resume: {} holds a sweep of {}, this is {benchmark}: choose another --out",
@@ -128,7 +135,7 @@ impl Ledger {
             self.manifest.run(run);
         }
         self.manifest.write(&self.out).map_err(|error| {
-            let fix = error.chain().find_map(|cause| disk::fix(cause.downcast_ref()?));
+            let fix = error.chain().find_map(|cause| disk_error::fix(cause.downcast_ref()?));
             match fix {
                 Some(fix) => anyhow!("{error:#}: {fix}"),
                 None => error,

@@ -5,7 +5,7 @@ use ringmark_core::benchmark::image_input::{DataSource, ImageInputConfig};
 use ringmark_core::dimension::{Layout, Model};
 use tch::Tensor;
 
-use crate::data::deal::Deal;
+use crate::data::assignment::Assignment;
 
 /// What a batch is to be, whatever benchmark wants it.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ pub struct BatchRequest<'a> {
 #[derive(Debug, Clone)]
 pub struct ImageRequest {
     /// What is read.
-    pub deal: Deal,
+    pub assignment: Assignment,
     /// What was asked.
     pub config: ImageInputConfig,
     /// Threads that decode.

@@ -58,22 +58,22 @@ impl Images {
     ///
     /// Where the data do not suit the network.
     pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
-        let &ImageRequest { ref deal, threads, is_validation, .. } = images;
+        let &ImageRequest { ref assignment, threads, is_validation, .. } = images;
         let of = if is_validation { validation_recipe } else { training_recipe };
-        let recipe = of(&images.config, &deal.dataset, request.image_size)?;
+        let recipe = of(&images.config, &assignment.dataset, request.image_size)?;
         let share = Share { joined: images.joined, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
         let shuffle = images.config.shuffle_seed(seed).filter(|_| !is_validation);
         let batches = BatchSpec { model: request.model, images: request.images, seed, threads };
         let config = loader_config(&images.config, recipe, batches);
-        let loader = deal.start(share, shuffle, config, images.steps_before)?;
+        let loader = assignment.start(share, shuffle, config, images.steps_before)?;
         let [size, images, channels] = [request.image_size, request.images, config.channels].map(i64::from);
         let Normalization { mean, standard_deviation } = recipe.normalization;
         let of_channels = |values: [f32; 3]| -> Result<Tensor> {
             Ok(Tensor::from_slice(&values[..channels as usize]).f_to_device(device)?)
         };
         Ok(Images {
-            dataset: deal.dataset.clone(),
+            dataset: assignment.dataset.clone(),
             loader,
             augmentation: recipe.augmentation,
             threads,

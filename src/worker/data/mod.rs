@@ -2,8 +2,8 @@
 //! used in every iteration, so that no input pipeline stands between the devices and the figure; or [`images`] are read,
 //! decoded and augmented while the steps go on.
 
+pub mod assignment;
 pub mod batch;
-pub mod deal;
 mod device_copy;
 mod file;
 pub mod images;

@@ -31,8 +31,11 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// What is handed to the kernel at a time.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Bytes there and back whose median is the latency, and those before them that do not count.
-const PINGS: (usize, usize) = (100, 10);
+/// Round trips of a byte whose median is the latency.
+const PINGS: usize = 100;
+
+/// Round trips before them that do not count.
+const WARM_UP_PINGS: usize = 10;
 
 /// What opens a connection's second part: from here on the bytes are counted and not answered.
 const SEND: u8 = b's';
@@ -162,16 +165,15 @@ fn measure(to: SocketAddrV4, send: Option<Seconds>) -> Result<Reply> {
 
 /// Half the median time of a byte there and back.
 fn latency(stream: &mut TcpStream) -> io::Result<Seconds> {
-    let (counted, first) = PINGS;
     let mut times = Vec::new();
-    for _ in 0..first + counted {
+    for _ in 0..WARM_UP_PINGS + PINGS {
         let start = Instant::now();
         let mut byte = [PING];
         stream.write_all(&byte)?;
         stream.read_exact(&mut byte)?;
         times.push(start.elapsed().as_secs_f64());
     }
-    let counted = &mut times[first..];
+    let counted = &mut times[WARM_UP_PINGS..];
     counted.sort_by(f64::total_cmp);
     Ok(Seconds(counted[counted.len() / 2] / 2.0))
 }

@@ -85,7 +85,7 @@ pub fn lines(environment: &Environment, ranks: &[RankPlace]) -> Vec<String> {
         environment.system,
         environment.processor,
         environment.cores,
-        environment.memory.0 as f64 / 1e9
+        environment.memory.gigabytes()
     ));
     for place in ranks {
         lines.push(format!(

@@ -114,16 +114,15 @@ fn interfaces(list: &str) -> impl Iterator<Item = &str> {
 impl NcclUse {
     /// For people, a fact a line; empty where nothing was logged.
     pub fn lines(&self) -> Vec<String> {
-        let counted = |number: u32| count(number, "channel");
         let choice = |Choice { collective, bytes, algorithm, protocol, channels }: &Choice| {
             let collective = collective.as_deref().unwrap_or("collective");
-            let channels = channels.map(|number| format!(", {}", counted(number))).unwrap_or_default();
+            let channels = channels.map(|number| format!(", {}", count(number, "channel"))).unwrap_or_default();
             format!("{collective} of {bytes} bytes: {algorithm}, {protocol}{channels}")
         };
         let over = if self.interfaces.is_empty() { "" } else { " over " };
         let network = self.network.iter().map(|name| format!("network: {name}{over}{}", self.interfaces.join(", ")));
         let transports = self.transports.iter().map(|name| format!("transport: {name}"));
-        let most = self.channels.map(|number| format!("at most: {}", counted(number)));
+        let most = self.channels.map(|number| format!("at most: {}", count(number, "channel")));
         self.choices.iter().map(choice).chain(most).chain(transports).chain(network).collect()
     }
 }

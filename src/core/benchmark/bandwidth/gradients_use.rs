@@ -35,7 +35,7 @@ pub struct GradientsUse {
 impl GradientsUse {
     /// What the log says of it, each line marked.
     pub fn lines(&self, store: KvStore) -> Vec<String> {
-        let megabytes = |bytes: &Bytes| format!("{:.6}", bytes.0 as f64 / 1e6);
+        let megabytes = |bytes: &Bytes| format!("{:.6}", bytes.megabytes());
         let each = |all: &[Bytes]| all.iter().map(megabytes).collect::<Vec<_>>().join(", ");
         let mut lines = Vec::new();
         if !self.asked_out_by_rank.is_empty() {

@@ -103,7 +103,7 @@ fn columns(times: [&str; 5]) -> String {
 
 /// measure.py's first line: how many arrays are exchanged, and their size together.
 pub fn arrays(count: usize, size: Bytes) -> String {
-    format!("num of arrays = {count}, total size = {:.6} MB", megabytes(size))
+    format!("num of arrays = {count}, total size = {:.6} MB", size.megabytes())
 }
 
 /// What training exchanges of the same network.
@@ -112,7 +112,7 @@ pub fn trained_arrays(count: u32, size: Bytes, exchanged: Arrays) -> String {
         Arrays::Weights => ", normalization included: --arrays all",
         Arrays::All => "",
     };
-    format!("# training exchanges {count} arrays, {:.6} MB{choice}", megabytes(size))
+    format!("# training exchanges {count} arrays, {:.6} MB{choice}", size.megabytes())
 }
 
 /// measure.py's line of an iteration, from 1: `time` is the mean over ranks, `error` the worst rank's; `None`, not
@@ -191,10 +191,6 @@ pub fn below_minimum(results: &[MessageResult], bus: Bus, minimum: GigabytesPerS
             minimum.0
         )
     })
-}
-
-fn megabytes(size: Bytes) -> f64 {
-    size.0 as f64 / 1e6
 }
 
 /// As many decimals as `width` characters can hold, two at most; an exponent where there is no room even

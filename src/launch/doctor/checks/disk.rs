@@ -6,8 +6,11 @@ use ringmark_core::dimension::Bytes;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, Severity, megabytes};
 
-/// Disk for results below which there is a warning, and an error: records are megabytes.
-const RESULTS_SPACE: (Bytes, Bytes) = (Bytes(1_000_000_000), Bytes(20_000_000));
+/// Free space for results below which there is a warning: records are megabytes.
+const LITTLE_SPACE: Bytes = Bytes(1_000_000_000);
+
+/// Free space for results below which there is an error.
+const NO_SPACE: Bytes = Bytes(20_000_000);
 
 /// Disk for Open MPI's session.
 const TEMPORARY_SPACE: Bytes = Bytes(50_000_000);
@@ -34,8 +37,8 @@ pub fn check_disk(findings: &mut Findings, results: Option<&ResultsFolder>) {
         // Rank 0 writes the record; it runs on the first host. The logs are written here.
         let (Some(results), true) = (results, number == 0 || host.is_here) else { continue };
         let folder = results.path.display();
-        if let Some(space) = probe.results.filter(|space| space.free.0 < RESULTS_SPACE.0.0) {
-            let severity = if space.free.0 < RESULTS_SPACE.1.0 { Severity::Error } else { Severity::Warning };
+        if let Some(space) = probe.results.filter(|space| space.free.0 < LITTLE_SPACE.0) {
+            let severity = if space.free.0 < NO_SPACE.0 { Severity::Error } else { Severity::Warning };
             let what = format!("{} are free for the results in {folder}", megabytes(space.free));
             findings.add(number, Check::Disk, severity, what, "make room, or choose another --out");
         }

@@ -176,7 +176,7 @@ pub fn odd_ones<T: Clone + Eq + Hash>(values: &[(usize, T)]) -> Vec<OddOne<T>> {
 
 /// `65 MB`, `8 GB`.
 pub fn megabytes(bytes: Bytes) -> String {
-    match bytes.0 as f64 / 1e6 {
+    match bytes.megabytes() {
         small if small < 1e4 => format!("{small:.0} MB"),
         large => format!("{:.0} GB", large / 1e3),
     }

@@ -180,7 +180,7 @@ pub fn check_processors(findings: &mut Findings, device: DeviceChoice) {
 }
 
 fn gigabytes(bytes: Bytes) -> String {
-    format!("{:.1} GB", bytes.0 as f64 / 1e9)
+    format!("{:.1} GB", bytes.gigabytes())
 }
 
 #[cfg(test)]

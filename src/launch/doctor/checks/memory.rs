@@ -8,8 +8,11 @@ use crate::launch::doctor::checks::finding::{Check, Findings, megabytes};
 use crate::launch::doctor::probe::Port;
 use crate::launch::job::request::NeededMemory;
 
-/// /dev/shm for each rank: NCCL's buffers on a GPU, Open MPI's queues without.
-const SHARED_MEMORY: (Bytes, Bytes) = (Bytes(64 << 20), Bytes(16 << 20));
+/// /dev/shm for each rank on a GPU: NCCL's buffers.
+const SHARED_MEMORY_ON_GPU: Bytes = Bytes(64 << 20);
+
+/// /dev/shm for each rank on the CPU: Open MPI's queues.
+const SHARED_MEMORY_ON_CPU: Bytes = Bytes(16 << 20);
 
 /// Whether each host has what is `needed` there by its ranks and servers of the job that needs most.
 pub fn check_needed_memory(findings: &mut Findings, needed: &BTreeMap<String, NeededMemory>) {
@@ -43,7 +46,7 @@ pub fn check_memory(findings: &mut Findings) {
                         in a container: --ulimit memlock=-1 or --cap-add=IPC_LOCK";
             findings.warning(number, Check::Memlock, what, fix);
         }
-        let a_rank = if probe.gpus.list().is_empty() { SHARED_MEMORY.1 } else { SHARED_MEMORY.0 };
+        let a_rank = if probe.gpus.list().is_empty() { SHARED_MEMORY_ON_CPU } else { SHARED_MEMORY_ON_GPU };
         let needed = Bytes(a_rank.0 * u64::from(host.slots));
         if let Some(space) = probe.shared_memory.filter(|space| space.free.0 < needed.0) {
             let what = format!(
@@ -85,20 +88,13 @@ mod tests {
         for enough in [&[("b", 1_000_000_000, 0)][..], &[("a", 3_000_000_000, 0)], &[]] {
             assert_eq!(found(&hosts, enough), Vec::new());
         }
-        for (ranks, servers, who, fix) in [
-            (0, 3_000_000_000, "servers", "choose more --servers, other --server-hosts, or end"),
-            (
-                1_500_000_000,
-                1_500_000_000,
-                "ranks and servers",
-                "choose a smaller --batch-size, --cases of fewer ranks",
-            ),
-        ] {
+        let found = [(0, 3_000_000_000), (1_500_000_000, 1_500_000_000)].map(|(ranks, servers)| {
             let all = found(&hosts, &[("b", ranks, servers)]);
-            let what = format!("the {who} there will need about 3000 MB of memory, 2000 MB are available");
-            assert_eq!(all[0].what, what);
-            assert!(all[0].fix.starts_with(fix), "{}", all[0].fix);
-        }
+            format!("{}: {}", all[0].what, all[0].fix)
+        });
+        expect![[r#"
+            the servers there will need about 3000 MB of memory, 2000 MB are available: choose more --servers, other --server-hosts, or end what else uses its memory
+            the ranks and servers there will need about 3000 MB of memory, 2000 MB are available: choose a smaller --batch-size, --cases of fewer ranks on a host, more --servers, other --server-hosts, or end what else uses its memory"#]].assert_eq(&found.join("\n"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ringmark_core::host::host_list::compact;
+use ringmark_core::number_text::ranges;
 
 use crate::launch::job::watch::rank::Rank;
 
@@ -182,17 +183,7 @@ pub fn name(number: u32, of: u32, servers: u32, rank: Option<&Rank>) -> String {
 
 /// `rank 3`, `ranks 0, 2-5`.
 fn list(what: &str, numbers: &[u32]) -> String {
-    let mut spans: Vec<(u32, u32)> = Vec::new();
-    for number in numbers {
-        match spans.last_mut() {
-            Some((_, last)) if *last + 1 == *number => *last = *number,
-            _ => spans.push((*number, *number)),
-        }
-    }
-    let spans: Vec<String> = spans
-        .into_iter()
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
-        .collect();
+    let spans = ranges(numbers.iter().copied());
     let more = spans.len().saturating_sub(SPANS);
     let spans = spans[..spans.len() - more].join(", ");
     let more = if more > 0 { format!(" and {more} more ranges") } else { String::new() };

@@ -1,26 +1,20 @@
 //! The ranks' connections, all of them on one thread.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
-use std::iter;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
-use nix::poll::PollFlags;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{Backlog, listen};
 use ringmark_core::dimension::Seconds;
 use ringmark_core::host::heartbeat::{self, WELCOME};
 use ringmark_core::host::{Heartbeat, LauncherAddress, MemoryShortage, Message, OutOfMemory};
-
-use crate::launch::local::acceptor::{Accepted, Acceptor, AcceptorThread, Closed};
+use ringmark_core::listener::{self, Closed, Limits, ListenerThread};
 
 /// Longest line that a rank sends, in bytes: a reason for its failure is the longest.
 const LONGEST_LINE: usize = 1 << 16;
@@ -28,21 +22,12 @@ const LONGEST_LINE: usize = 1 << 16;
 /// Longest first line: token, rank, the name of a host, and process.
 const LONGEST_HELLO: usize = 1 << 12;
 
-/// For a new connection to say who it is, however slowly its bytes come.
+/// Time for the hello of a new connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections that may be there besides one for each rank before they have said anything; of more, the oldest closes.
-/// A rank speaks at once.
+/// Connections without a report that may be there besides one for each rank; of more, the oldest is closed. A rank reports
+/// at once.
 const STRANGERS: usize = 64;
-
-/// Connections that are read at one turn.
-const READY_CONNECTIONS: usize = 1024;
-
-/// Number of connections above which there is a rest after each turn.
-const MANY_CONNECTIONS: usize = 1024;
-
-/// Length of the rest.
-const REST: Duration = Duration::from_millis(10);
 
 /// Descriptors that this program needs besides one for each rank.
 const OTHER_DESCRIPTORS: u64 = 256;
@@ -92,7 +77,7 @@ pub struct Listener {
     address: LauncherAddress,
     /// `None` while it closes.
     events: Option<Receiver<(u32, Event)>>,
-    _thread: AcceptorThread,
+    _thread: ListenerThread,
 }
 
 impl Listener {
@@ -115,24 +100,11 @@ impl Listener {
         let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
         let interval = heartbeat::interval(ranks, patience);
         let address = LauncherAddress { token: token()?, patience, interval, addresses };
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("no epoll for the ranks' connections")?;
         let (sender, events) = mpsc::sync_channel(WAITING_EVENTS);
-        let token = address.token.clone();
-        let serve = move |acceptor: Acceptor| {
-            let server = Server {
-                ranks,
-                token,
-                acceptor,
-                events: sender,
-                epoll,
-                accepted: 0,
-                connections: BTreeMap::new(),
-                silent: BTreeSet::new(),
-                speakers: BTreeMap::new(),
-            };
-            server.run();
-        };
-        let thread = AcceptorThread::start(socket, serve).context("no thread to hear the ranks' reports")?;
+        let mut ranks = Ranks { count: ranks, token: address.token.clone(), events: sender, speakers: BTreeMap::new() };
+        let limits = Limits { pending: STRANGERS + ranks.count as usize, patience: PATIENCE, burst: usize::MAX };
+        let serve = move |listener: &mut _, connection| ranks.read(listener, connection);
+        let thread = ListenerThread::start(socket, limits, serve).context("no thread to hear the ranks' reports")?;
         Ok(Listener { address, events: Some(events), _thread: thread })
     }
 
@@ -183,169 +155,72 @@ struct Speaker {
     out_of_memory: OutOfMemory,
 }
 
-/// One accepted connection.
-struct Connection {
-    /// From 0, in the order of arrival.
-    number: u64,
-    stream: TcpStream,
-    since: Instant,
-    /// What came after the last whole line.
-    rest: Vec<u8>,
-    /// There once it has said who it is, and has the token.
-    speaker: Option<Arc<Speaker>>,
-    /// Whether it has said more than that. A rank that found the welcome too late speaks on another connection, and never
-    /// on this one.
-    has_joined: bool,
-}
+/// A connection, and for whom it speaks once it has sent a hello with the token. A rank that found the welcome too late
+/// speaks on another connection, and never on this one: it is pending.
+type Connection = listener::Connection<Option<Arc<Speaker>>>;
+type Listening = listener::Listener<Option<Arc<Speaker>>>;
 
-/// What the thread has.
-struct Server {
-    ranks: u32,
+/// The ranks' side of all connections.
+struct Ranks {
+    count: u32,
     token: String,
-    acceptor: Acceptor,
     events: SyncSender<(u32, Event)>,
-    /// Set of all connections: the cost of a wait depends on the ready ones alone.
-    epoll: Epoll,
-    /// Connections so far.
-    accepted: u64,
-    /// Connections by number, oldest first.
-    connections: BTreeMap<u64, Connection>,
-    /// Numbers of those that have not joined.
-    silent: BTreeSet<u64>,
     /// Who spoke for a rank first speaks for it to the end; on which connection at the moment.
     speakers: BTreeMap<u32, (Arc<Speaker>, u64)>,
 }
 
-impl Server {
-    fn run(mut self) {
-        while self.turn().is_ok() {}
-    }
-
-    /// Waits until there is something to do, and does it.
-    fn turn(&mut self) -> Result<(), Closed> {
-        let wake = self.strangers().next().map(|stranger| stranger.since + PATIENCE);
-        let ready = self.acceptor.wait(iter::once((self.epoll.0.as_fd(), PollFlags::POLLIN)), wake)?;
-        if ready.connections[0] {
-            let mut events = [EpollEvent::empty(); READY_CONNECTIONS];
-            // Interrupted: they are ready at the next turn.
-            let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
-            for event in &events[..count] {
-                let Some(connection) = self.connections.remove(&event.data()) else { continue };
-                match self.read(connection)? {
-                    Some(connection) => drop(self.connections.insert(connection.number, connection)),
-                    None => drop(self.silent.remove(&event.data())),
-                }
-            }
-        }
-        let overdue = self.strangers().take_while(|stranger| stranger.since.elapsed() >= PATIENCE);
-        for number in overdue.map(|stranger| stranger.number).collect::<Vec<_>>() {
-            self.close(number);
-        }
-        if ready.may_accept {
-            self.accept();
-        }
-        if self.connections.len() > MANY_CONNECTIONS {
-            // Many small reports at once cost less than a wake for each.
-            thread::sleep(REST);
-        }
-        Ok(())
-    }
-
-    /// Connections without a hello, oldest first.
-    fn strangers(&self) -> impl Iterator<Item = &Connection> {
-        let silent = self.silent.iter().filter_map(|number| self.connections.get(number));
-        silent.filter(|connection| connection.speaker.is_none())
-    }
-
-    fn close(&mut self, number: u64) {
-        self.connections.remove(&number);
-        self.silent.remove(&number);
-    }
-
-    /// Takes all who connect.
-    fn accept(&mut self) {
-        loop {
-            match self.acceptor.accept() {
-                Accepted::Stream(stream) => {
-                    let number = self.accepted;
-                    self.accepted += 1;
-                    let (since, rest) = (Instant::now(), Vec::new());
-                    // Where the kernel has no memory for it, it is closed.
-                    if self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, number)).is_err() {
-                        continue;
-                    }
-                    let new = Connection { number, stream, since, rest, speaker: None, has_joined: false };
-                    self.connections.insert(number, new);
-                    self.silent.insert(number);
-                    if self.silent.len() > STRANGERS + self.ranks as usize {
-                        self.close_oldest_stranger();
-                    }
-                }
-                Accepted::Nobody => return,
-                // A stranger's may serve.
-                Accepted::NoDescriptor => {
-                    self.close_oldest_stranger();
-                    return;
-                }
-            }
-        }
-    }
-
-    fn close_oldest_stranger(&mut self) {
-        if let Some(oldest) = self.silent.pop_first() {
-            self.close(oldest);
-        }
-    }
-
+impl Ranks {
     /// Hands out what a connection says; gives it back where it goes on.
-    fn read(&mut self, mut connection: Connection) -> Result<Option<Connection>, Closed> {
-        let goes_on = self.read_on(&mut connection)?;
-        if goes_on {
+    fn read(&mut self, listener: &mut Listening, mut connection: Connection) -> Result<Option<Connection>, Closed> {
+        if self.read_on(listener, &mut connection)? {
             return Ok(Some(connection));
         }
-        if let (Some(speaker), true) = (&connection.speaker, connection.has_joined) {
+        if let (Some(speaker), false) = (&connection.state, connection.is_pending) {
             self.send(speaker.rank, Event::Left(connection.number))?;
         }
         Ok(None)
     }
 
-    /// Whether the connection goes on. One read a turn, so that nobody is heard at the cost of the others.
-    fn read_on(&mut self, connection: &mut Connection) -> Result<bool, Closed> {
-        let mut bytes = [0; LONGEST_HELLO];
-        match connection.stream.read(&mut bytes) {
-            Ok(0) => return Ok(false),
-            Ok(count) => connection.rest.extend_from_slice(&bytes[..count]),
-            Err(error) => return Ok(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)),
+    /// Whether the connection goes on.
+    fn read_on(&mut self, listener: &mut Listening, connection: &mut Connection) -> Result<bool, Closed> {
+        if !connection.receive() {
+            return Ok(false);
         }
-        while let Some(end) = connection.rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = connection.rest.drain(..=end).collect();
+        while let Some(end) = connection.received.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = connection.received.drain(..=end).collect();
             let message = std::str::from_utf8(&line).ok().and_then(|line| Message::parse(line).ok());
             let goes_on = match message {
-                Some(message) => self.take(connection, message)?,
+                Some(message) => self.take(listener, connection, message)?,
                 None => false,
             };
             if !goes_on {
                 return Ok(false);
             }
         }
-        if connection.rest.is_empty() {
+        if connection.received.is_empty() {
             // Of many connections what a long line took would stay for ever.
-            connection.rest = Vec::new();
+            connection.received = Vec::new();
         }
-        let longest = if connection.speaker.is_some() { LONGEST_LINE } else { LONGEST_HELLO };
-        Ok(connection.rest.len() < longest)
+        let longest = if connection.state.is_some() { LONGEST_LINE } else { LONGEST_HELLO };
+        Ok(connection.received.len() < longest)
     }
 
     /// Whether the connection goes on after this message.
-    fn take(&mut self, connection: &mut Connection, message: Message) -> Result<bool, Closed> {
-        let Some(speaker) = connection.speaker.clone() else {
+    fn take(
+        &mut self,
+        listener: &mut Listening,
+        connection: &mut Connection,
+        message: Message,
+    ) -> Result<bool, Closed> {
+        let Some(speaker) = connection.state.clone() else {
             let Message::Hello { token, rank, host, process, out_of_memory } = message else { return Ok(false) };
             let speaker = Speaker { rank, host, process, out_of_memory };
             // Whoever is no rank of this job is left alone.
             if token != self.token || !self.may_speak(&speaker) {
                 return Ok(false);
             }
-            connection.speaker = Some(Arc::new(speaker));
+            connection.state = Some(Arc::new(speaker));
+            connection.deadline = None;
             return Ok(connection.stream.write_all(format!("{WELCOME}\n").as_bytes()).is_ok());
         };
         let event = match message {
@@ -355,17 +230,16 @@ impl Server {
             Message::Hello { .. } => return Ok(false),
         };
         let rank = speaker.rank;
-        if !connection.has_joined {
+        if connection.is_pending {
             if !self.may_speak(&speaker) {
                 return Ok(false);
             }
-            connection.has_joined = true;
-            self.silent.remove(&connection.number);
+            connection.is_pending = false;
             let Speaker { host, process, out_of_memory, .. } = Speaker::clone(&speaker);
             self.send(rank, Event::Joined(Joined { connection: connection.number, host, process, out_of_memory }))?;
             if let Some((_, lost)) = self.speakers.insert(rank, (speaker, connection.number)) {
                 // The network has lost it.
-                self.close(lost);
+                listener.close(lost);
             }
         }
         self.send(rank, event)?;
@@ -374,7 +248,7 @@ impl Server {
 
     /// A rank of this job, and nobody else spoke for it before.
     fn may_speak(&self, speaker: &Speaker) -> bool {
-        speaker.rank < self.ranks && self.speakers.get(&speaker.rank).is_none_or(|(known, _)| **known == *speaker)
+        speaker.rank < self.count && self.speakers.get(&speaker.rank).is_none_or(|(known, _)| **known == *speaker)
     }
 
     fn send(&self, rank: u32, event: Event) -> Result<(), Closed> {
@@ -384,8 +258,10 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, ErrorKind};
+    use std::net::TcpStream;
     use std::thread;
+    use std::time::Instant;
 
     use ringmark_core::dimension::Bytes;
     use ringmark_core::host::heartbeat::Stage;

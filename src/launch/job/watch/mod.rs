@@ -93,7 +93,7 @@ impl<'a> Watch<'a> {
         });
         let listener = Listener::open(ranks + servers.number, addresses, patience)?;
         let interval = listener.address().interval;
-        let watchdog = Watchdog::with_servers(ranks, servers, stall_timeout, interval, now);
+        let watchdog = Watchdog::new(ranks, servers, stall_timeout, interval, now);
         Ok(Watch { ask, listener, watchdog, looked: now, judged: None, lost: None, lack })
     }
 
@@ -122,8 +122,8 @@ impl<'a> Watch<'a> {
     pub fn verdict(&mut self) -> Option<String> {
         let now = Instant::now();
         if now - self.looked > ABSENCE {
-            // This program was stopped: what was said meanwhile is not heard yet.
-            self.watchdog.excuse(now);
+            // This program was stopped: reports that came meanwhile are not read yet.
+            self.watchdog.restart_silences(now);
         }
         self.looked = now;
         self.hear();
@@ -133,7 +133,7 @@ impl<'a> Watch<'a> {
         }
         self.judged = Some(now);
         self.watchdog.verdict(now)?;
-        self.look_for_want_of_memory();
+        self.check_out_of_memory();
         self.lost = self.watchdog.first_lost();
         self.watchdog.verdict(now)
     }
@@ -142,14 +142,14 @@ impl<'a> Watch<'a> {
     /// while it ends the others.
     pub fn last_word(&mut self, verdict: String) -> String {
         let Some(lost) = self.lost else { return verdict };
-        self.look_for_want_of_memory();
+        self.check_out_of_memory();
         self.watchdog.death_of(lost).unwrap_or(verdict)
     }
 
     /// Which rank failed first and why, of a job that failed by itself; `None` where no rank said and none was seen.
     pub fn explanation(&mut self) -> Option<String> {
         self.hear();
-        self.look_for_want_of_memory();
+        self.check_out_of_memory();
         self.watchdog.explanation(Instant::now())
     }
 
@@ -163,8 +163,8 @@ impl<'a> Watch<'a> {
         self.watchdog.shortage()
     }
 
-    /// A rank that the kernel ends cannot say so, and mpirun knows no more than the signal.
-    fn look_for_want_of_memory(&mut self) {
+    /// Asks the host of a killed rank for the kernel's counts: mpirun reports no more than the signal.
+    fn check_out_of_memory(&mut self) {
         if let Some((rank, files)) = self.watchdog.killed_rank() {
             let mut line = vec!["grep", "-sH", "^oom_kill "];
             line.extend(files.iter().map(String::as_str));

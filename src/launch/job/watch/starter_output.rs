@@ -13,6 +13,15 @@ pub enum Cause {
     OutOfMemory,
 }
 
+/// End of a rank that was reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Death {
+    /// Number of the rank.
+    pub rank: u32,
+    /// Cause of its end.
+    pub cause: Cause,
+}
+
 /// What was printed so far, as far as the next line may go on with it.
 #[derive(Debug, Default)]
 pub struct StarterOutput {
@@ -27,13 +36,14 @@ impl StarterOutput {
     /// `mpirun noticed that process rank 1 with PID 77 on node b exited on signal 9 (Killed).`, and two for an exit,
     /// `Process name: [[61218,1],3]` and `Exit code:    7`; or of Slurm's srun: `srun: error: b: task 1: Killed`,
     /// `srun: error: b: tasks 1-2: Exited with exit code 3`.
-    pub fn death_in(&mut self, line: &str) -> Option<(u32, Cause)> {
+    pub fn death_in(&mut self, line: &str) -> Option<Death> {
         if let Some((_, name)) = line.split_once("Process name: [[") {
             self.process = name.split_once("],").and_then(|(_, rank)| leading_number(rank));
             return None;
         }
         if let Some(code) = line.trim_start().strip_prefix("Exit code:") {
-            return Some((self.process.take()?, Cause::Exit(leading_number(code.trim_start())?)));
+            let rank = self.process.take()?;
+            return Some(Death { rank, cause: Cause::Exit(leading_number(code.trim_start())?) });
         }
         self.find_session(line.trim());
         in_one_line(line)
@@ -63,26 +73,26 @@ impl StarterOutput {
     }
 }
 
-fn in_one_line(line: &str) -> Option<(u32, Cause)> {
+fn in_one_line(line: &str) -> Option<Death> {
     if let Some((_, rest)) = line.split_once(" noticed that process rank ") {
         let rank = leading_number(rest)?;
         let (_, signal) = rest.split_once(" exited on signal ")?;
-        return Some((rank, signal_number(leading_number(signal)?)));
+        return Some(Death { rank, cause: signal_number(leading_number(signal)?) });
     }
     let (_, rest) = line.strip_prefix("srun: error: ")?.split_once(": task")?;
     let (is_one, rest) = rest.strip_prefix('s').map_or((true, rest), |rest| (false, rest));
     let (ranks, cause) = rest.trim_start().split_once(": ")?;
     let rank = leading_number(ranks)?;
     if let Some((_, code)) = cause.split_once("exit code ") {
-        return Some((rank, Cause::Exit(leading_number(code)?)));
+        return Some(Death { rank, cause: Cause::Exit(leading_number(code)?) });
     }
     if cause.starts_with("Out Of Memory") {
-        return Some((leading_number(ranks)?, Cause::OutOfMemory));
+        return Some(Death { rank, cause: Cause::OutOfMemory });
     }
     let signal = signal_by_name(cause)?;
     // Several that were killed alike were killed by Slurm, because of another; it crashes nobody.
     let may_be_slurm_s = matches!(signal, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT);
-    (is_one || !may_be_slurm_s).then_some((rank, signal_number(signal as i32)))
+    (is_one || !may_be_slurm_s).then(|| Death { rank, cause: signal_number(signal as i32) })
 }
 
 fn leading_number<T: std::str::FromStr>(text: &str) -> Option<T> {
@@ -114,6 +124,10 @@ fn signal_by_name(text: &str) -> Option<Signal> {
 mod tests {
     use super::*;
 
+    fn death(rank: u32, cause: Cause) -> Option<Death> {
+        Some(Death { rank, cause })
+    }
+
     #[test]
     fn a_signal_is_read_from_either_starter() {
         let killed = Cause::Signal("9 (SIGKILL)".to_owned());
@@ -121,14 +135,14 @@ mod tests {
             "mpirun noticed that process rank 1 with PID 4711 on node b exited on signal 9 (Killed).",
             "srun: error: b: task 1: Killed",
         ] {
-            assert_eq!(in_one_line(line), Some((1, killed.clone())), "{line}");
+            assert_eq!(in_one_line(line), death(1, killed.clone()), "{line}");
         }
-        assert_eq!(in_one_line("srun: error: b: task 1: Out Of Memory"), Some((1, Cause::OutOfMemory)));
-        let crashed = Some((12, Cause::Signal("11 (SIGSEGV)".to_owned())));
+        assert_eq!(in_one_line("srun: error: b: task 1: Out Of Memory"), death(1, Cause::OutOfMemory));
+        let crashed = death(12, Cause::Signal("11 (SIGSEGV)".to_owned()));
         assert_eq!(in_one_line("srun: error: node7: task 12: Segmentation fault (core dumped)"), crashed);
-        let both = Some((0, Cause::Signal("11 (SIGSEGV)".to_owned())));
+        let both = death(0, Cause::Signal("11 (SIGSEGV)".to_owned()));
         assert_eq!(in_one_line("srun: error: b: tasks 0-1: Segmentation fault"), both);
-        assert_eq!(in_one_line("srun: error: b: task 3: Exited with exit code 2"), Some((3, Cause::Exit(2))));
+        assert_eq!(in_one_line("srun: error: b: task 3: Exited with exit code 2"), death(3, Cause::Exit(2)));
     }
 
     #[test]
@@ -136,10 +150,10 @@ mod tests {
         let mut output = StarterOutput::default();
         assert_eq!(output.death_in("  Exit code:    7"), None);
         assert_eq!(output.death_in("  Process name: [[61218,1],3]"), None);
-        assert_eq!(output.death_in("  Exit code:    7"), Some((3, Cause::Exit(7))));
+        assert_eq!(output.death_in("  Exit code:    7"), death(3, Cause::Exit(7)));
         let killed =
             output.death_in("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).");
-        assert_eq!(killed, Some((1, Cause::Signal("9 (SIGKILL)".to_owned()))));
+        assert_eq!(killed, death(1, Cause::Signal("9 (SIGKILL)".to_owned())));
     }
 
     #[test]

@@ -24,8 +24,8 @@ use serde::Serialize;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;
-use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
+use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionRules};
 use crate::launch::sweep::benchmarks::echo::Echo;
 use crate::launch::sweep::live::Live;
@@ -53,7 +53,7 @@ pub struct BandwidthSweep {
 
 /// `results/<UTC date>T<time>Z_bandwidth`, for a command that is given no folder.
 pub fn default_folder(now: SystemTime) -> PathBuf {
-    default_out("bandwidth", now)
+    results_folder::named("bandwidth", now)
 }
 
 /// DLPerf's cases of several ranks that fit, and all slots of several hosts; all slots of one where there is no such case.
@@ -92,7 +92,7 @@ impl Benchmark for BandwidthSweep {
     }
 
     fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
-        let out_of_record = absolute_out(&self.out)?;
+        let out_of_record = results_folder::absolute(&self.out)?;
         let job = |case: Case, bandwidth: &BandwidthConfig| {
             let of = |out: &Path, name: &str| out.join(case.to_string()).join(name);
             let [log, record] = bandwidth_files(bandwidth.operation);
@@ -291,7 +291,7 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::launch::sweep::benchmark::{Failure, FailureCause};
+    use std::collections::BTreeMap;
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
@@ -307,7 +307,7 @@ mod tests {
     use crate::launch::job::request::StarterOptions;
     use crate::launch::job::starter::Starter;
     use crate::launch::local::environment::LaunchEnvironment;
-    use crate::launch::sweep::benchmark::JobOutcome;
+    use crate::launch::sweep::benchmark::{Failure, JobOutcome};
     use crate::launch::sweep::session::{failure_of, is_miss};
 
     const CASE: Case = Case { nodes: 1, gpus_per_node: 2 };
@@ -338,6 +338,7 @@ mod tests {
             operations: vec![Operation::AllReduce],
             launch: LaunchConfig {
                 hosts: Hosts::this_machine(2),
+                processors: BTreeMap::new(),
                 server_hosts: Vec::new(),
                 timeout: None,
                 stall_timeout: None,
@@ -409,13 +410,7 @@ mod tests {
             ("1n2g", JobOutcome::Sound(record(None))),
             ("1n8g", JobOutcome::Sound(disturbed)),
             ("2n8g", JobOutcome::Missed(record(None), "too slow".to_owned())),
-            (
-                "4n8g",
-                JobOutcome::Failed(Failure {
-                    reason: "mpirun ended with exit status 7".to_owned(),
-                    cause: FailureCause::Explained,
-                }),
-            ),
+            ("4n8g", JobOutcome::Failed(Failure::Explained("mpirun ended with exit status 7".to_owned()))),
         ];
         let ended = outcomes.map(|(case, outcome)| {
             let job = job(case.parse().expect("a case"));

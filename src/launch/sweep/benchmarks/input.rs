@@ -13,8 +13,8 @@ use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;
-use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
+use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionRules};
 use crate::launch::sweep::benchmarks::echo::Echo;
 use crate::launch::sweep::live::Live;
@@ -37,7 +37,7 @@ pub struct InputRun {
 
 /// `results/<UTC date>T<time>Z_input`, for a command that is given no folder.
 pub fn default_folder(now: SystemTime) -> PathBuf {
-    default_out("input", now)
+    results_folder::named("input", now)
 }
 
 /// Refuses what cannot work before anything starts, then measures. `judge` makes sentences of a result of training, which it
@@ -86,7 +86,7 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
 
     fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
         let InputRun { out, is_traced, input, .. } = self.run;
-        let files = JobFiles { log: out.join(INPUT_LOG), record: absolute_out(out)?.join(INPUT_RECORD) };
+        let files = JobFiles { log: out.join(INPUT_LOG), record: results_folder::absolute(out)?.join(INPUT_RECORD) };
         let mut worker = vec![self.kind().to_string()];
         let trace = TraceConfig { file: is_traced.then(|| files.trace()), ..input.trace.clone() };
         worker.extend(arguments(&InputConfig { record: Some(files.record.clone()), trace, ..input.clone() }));

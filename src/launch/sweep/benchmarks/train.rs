@@ -13,7 +13,7 @@ use ringmark_core::options::option_table;
 use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::request::{JobFiles, ServerRanks};
-use crate::launch::local::out::absolute_out;
+use crate::launch::local::results_folder;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{
     Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext, Report, Resumable, SessionRules,
@@ -103,7 +103,7 @@ impl TrainSweep {
         if self.train.learning.checkpoint_every.is_none() {
             return Ok(None);
         }
-        let file = run.checkpoint(&absolute_out(out)?);
+        let file = run.checkpoint(&results_folder::absolute(out)?);
         let is_taken_up = context.begun.is_some() && !repeat.contains(&run.case) && file.exists();
         Ok(Some(JobCheckpoint { file, is_taken_up }))
     }

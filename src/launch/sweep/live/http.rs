@@ -2,18 +2,13 @@
 //! request and a short time for each: whoever comes slowly, says much or comes often costs the job beside it next to
 //! nothing. Not for what the metrics are.
 
-use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::mem;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::io::{ErrorKind, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::time::Duration;
 
 use anyhow::anyhow;
-use nix::poll::PollFlags;
+use ringmark_core::listener::{self, Connection, Limits, ListenerThread};
 use ringmark_core::options::usage::usage;
-
-use crate::launch::local::acceptor::{Accepted, Acceptor, AcceptorThread, Closed};
 
 /// What is served.
 const PATH: &str = "/metrics";
@@ -27,24 +22,20 @@ const WORDS: &str = "text/plain; charset=utf-8";
 /// For a whole connection, however slowly its bytes come or go. A scrape takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections at a time; of more, the oldest closes.
+/// Connections at a time; of more, the oldest closes. After as many that came at once there is a pause.
 const MOST: usize = 16;
-
-/// After so many that came at once nobody is accepted for so long.
-const BURST: usize = MOST;
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Longest head of a request, in bytes. Prometheus' has some 300.
 const LONGEST_REQUEST: usize = 1 << 13;
 
-/// What is still read of a client that has its answer, in bytes, so that the end of the connection does not take it back.
+/// Bytes that are still read of a client that has its answer.
 const LONGEST_REST: usize = 1 << 16;
 
 /// Serves until it is dropped.
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
-    _thread: AcceptorThread,
+    _thread: ListenerThread,
 }
 
 impl MetricsServer {
@@ -53,8 +44,9 @@ impl MetricsServer {
         let open = || {
             let socket = TcpListener::bind(address)?;
             let address = socket.local_addr()?;
-            let serve = move |acceptor| Server { acceptor, metrics, clients: VecDeque::new() }.run();
-            Ok(MetricsServer { address, _thread: AcceptorThread::start(socket, serve)? })
+            let limits = Limits { pending: MOST, patience: PATIENCE, burst: MOST };
+            let serve = move |_: &mut _, client| Ok(serve(client, &metrics));
+            Ok(MetricsServer { address, _thread: ListenerThread::start(socket, limits, serve)? })
         };
         open().map_err(|error: std::io::Error| {
             let fix = match error.kind() {
@@ -75,115 +67,54 @@ impl MetricsServer {
     }
 }
 
-/// What the thread has.
-struct Server<F> {
-    acceptor: Acceptor,
-    metrics: F,
-    /// Oldest first.
-    clients: VecDeque<Client>,
-}
-
-/// One accepted connection.
-struct Client {
-    stream: TcpStream,
-    since: Instant,
-    state: State,
-}
-
+/// State of a request.
+#[derive(Default)]
 enum State {
-    /// What has come of the head.
-    Asking(Vec<u8>),
+    /// The head of the request is being received.
+    #[default]
+    Asking,
     /// The answer, and how much of it is sent.
     Answering(Vec<u8>, usize),
-    /// How much has come since.
-    Leaving(usize),
+    /// The answer is sent; more bytes are received, so that the end of the connection does not take it back.
+    Leaving,
 }
 
-impl<F: Fn() -> String> Server<F> {
-    fn run(mut self) {
-        while self.turn().is_ok() {}
-    }
-
-    /// Waits until there is something to do, and does it.
-    fn turn(&mut self) -> Result<(), Closed> {
-        let wake = self.clients.front().map(|oldest| oldest.since + PATIENCE);
-        let waiting = self.clients.iter().map(|client| (client.stream.as_fd(), client.waits_for()));
-        let ready = self.acceptor.wait(waiting, wake)?;
-        for (mut client, is_ready) in mem::take(&mut self.clients).into_iter().zip(ready.connections) {
-            let goes_on = !is_ready || client.turn(&self.metrics);
-            if goes_on && client.since.elapsed() < PATIENCE {
-                self.clients.push_back(client);
-            }
-        }
-        if ready.may_accept {
-            self.accept();
-        }
-        Ok(())
-    }
-
-    fn accept(&mut self) {
-        for _ in 0..BURST {
-            match self.acceptor.accept() {
-                Accepted::Stream(stream) => {
-                    let (since, state) = (Instant::now(), State::Asking(Vec::new()));
-                    self.clients.push_back(Client { stream, since, state });
-                    if self.clients.len() > MOST {
-                        self.clients.pop_front();
-                    }
-                }
-                Accepted::Nobody => return,
-                Accepted::NoDescriptor => {
-                    self.clients.pop_front();
-                    return;
-                }
-            }
-        }
-        self.acceptor.pause(PAUSE);
-    }
-}
-
-impl Client {
-    fn waits_for(&self) -> PollFlags {
-        match self.state {
-            State::Answering(..) => PollFlags::POLLOUT,
-            State::Asking(_) | State::Leaving(_) => PollFlags::POLLIN,
-        }
-    }
-
-    /// Whether it goes on. One read or one write, so that nobody is served at the cost of the others.
-    fn turn(&mut self, metrics: &impl Fn() -> String) -> bool {
-        let mut bytes = [0; LONGEST_REQUEST];
-        let moved = match &mut self.state {
-            State::Asking(_) | State::Leaving(_) => self.stream.read(&mut bytes),
-            State::Answering(answer, sent) => self.stream.write(&answer[*sent..]),
-        };
-        let count = match moved {
-            Ok(0) => return false,
-            Ok(count) => count,
-            Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
-        };
-        match &mut self.state {
-            State::Asking(head) => {
-                head.extend_from_slice(&bytes[..count]);
-                if let Some(answer) = answer(head, metrics) {
-                    self.state = State::Answering(answer, 0);
-                }
-                true
-            }
-            State::Answering(answer, sent) => {
-                *sent += count;
-                if *sent == answer.len() {
-                    self.state = State::Leaving(0);
-                    return self.stream.shutdown(Shutdown::Write).is_ok();
-                }
-                true
-            }
-            State::Leaving(rest) => {
-                *rest += count;
-                *rest < LONGEST_REST
+/// Serves a client that is ready: one read or one write. Returns it unless its connection is over.
+fn serve(mut client: Connection<State>, metrics: &impl Fn() -> String) -> Option<Connection<State>> {
+    match &mut client.state {
+        State::Answering(answer, sent) => match client.stream.write(&answer[*sent..]) {
+            Ok(0) => return None,
+            Ok(count) => *sent += count,
+            Err(error) => return listener::is_passing(&error).then_some(client),
+        },
+        State::Asking | State::Leaving => {
+            if !client.receive() {
+                return None;
             }
         }
     }
+    match &client.state {
+        State::Asking => {
+            if let Some(answer) = answer(&client.received, metrics) {
+                client.state = State::Answering(answer, 0);
+                client.is_sending = true;
+            }
+        }
+        State::Answering(answer, sent) => {
+            if *sent == answer.len() {
+                client.stream.shutdown(Shutdown::Write).ok()?;
+                client.received.clear();
+                client.state = State::Leaving;
+                client.is_sending = false;
+            }
+        }
+        State::Leaving => {
+            if client.received.len() >= LONGEST_REST {
+                return None;
+            }
+        }
+    }
+    Some(client)
 }
 
 /// What answers a request, once all of its head is there, or too much of it.
@@ -222,8 +153,12 @@ fn response(status: &str, content: &str, body: &str, has_body: bool) -> Vec<u8> 
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::io::Read;
+    use std::net::{Ipv4Addr, TcpStream};
     use std::thread;
+    use std::time::Instant;
+
+    use expect_test::expect;
 
     use super::*;
 
@@ -273,19 +208,12 @@ mod tests {
     fn a_port_that_is_taken_is_named() {
         let server = server("");
         let error = MetricsServer::open(server.address, String::new).expect_err("it is taken");
-        let (text, port) = (format!("{error:#}"), server.address.port());
-        assert!(
-            text.starts_with(&format!("--metrics-port {port}: 127.0.0.1:{port} cannot be listened at: ")),
-            "{text}"
-        );
-        assert!(
-            text.ends_with("another program listens there: choose another port, or 0 for any that is free"),
-            "{text}"
-        );
+        let text = format!("{error:#}").replace(&server.address.port().to_string(), "PORT");
+        expect!["--metrics-port PORT: 127.0.0.1:PORT cannot be listened at: Address already in use (os error 98): another program listens there: choose another port, or 0 for any that is free"].assert_eq(&text);
         // No machine has this one: it is kept for documents.
         let error =
             MetricsServer::open("192.0.2.1:0".parse().expect("an address"), String::new).expect_err("elsewhere");
-        assert!(format!("{error:#}").contains("choose an address of this machine by --metrics-bind"), "{error:#}");
+        expect!["--metrics-port 0: 192.0.2.1:0 cannot be listened at: Cannot assign requested address (os error 99): choose an address of this machine by --metrics-bind: 0.0.0.0 or [::] for all of them"].assert_eq(&format!("{error:#}"));
         let address = server.address;
         drop(server);
         MetricsServer::open(address, String::new).expect("it is free again");
@@ -302,7 +230,7 @@ mod tests {
         let since = Instant::now();
         while slow.write_all(b"G").is_ok() {
             assert!(since.elapsed() < 12 * PATIENCE, "it is still there");
-            thread::sleep(PAUSE);
+            thread::sleep(PATIENCE / 50);
         }
     }
 
@@ -320,7 +248,7 @@ mod tests {
         let since = Instant::now();
         while deaf.write_all(b"x").is_ok() {
             assert!(since.elapsed() < 12 * PATIENCE, "it is still there");
-            thread::sleep(PAUSE);
+            thread::sleep(PATIENCE / 50);
         }
         let mut read = Vec::new();
         // Cut off, or at its end.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ringmark_core::dimension::{ImagesPerSecond, Seconds};
-use ringmark_core::number_text::{four_digits, three_digits};
+use ringmark_core::number_text::{four_digits, percent, three_digits};
 use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
 use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
@@ -58,14 +58,14 @@ pub fn table_head(first: &FinishedRun, width: usize) -> String {
 
 /// `1n2g run 1 of 2       20.50     1.71      85.4 %      12  ok`; efficiencies that no run can have are in parentheses.
 pub fn table_row(run: &FinishedRun, width: usize) -> String {
-    let percent = |efficiency: f64| match efficiency > IMPOSSIBLE_EFFICIENCY {
-        true => format!("({:.1} %)", 100.0 * efficiency),
-        false => format!("{:.1} %", 100.0 * efficiency),
+    let marked = |efficiency: f64| match efficiency > IMPOSSIBLE_EFFICIENCY {
+        true => format!("({})", percent(efficiency)),
+        false => percent(efficiency),
     };
     let none = || "-".to_owned();
     let speedup = run.speedup.map_or_else(none, |speedup| format!("{speedup:.2}"));
-    let efficiency = run.efficiency.map_or_else(none, percent);
-    let top_1 = run.top_1.map(|share| format!("  {:>6}", format!("{:.1} %", 100.0 * share))).unwrap_or_default();
+    let efficiency = run.efficiency.map_or_else(none, marked);
+    let top_1 = run.top_1.map(|share| format!("  {:>6}", percent(share))).unwrap_or_default();
     let took = run.took.map_or_else(none, |took| format!("{:.0}", took.0));
     let verdict = match run.warnings {
         0 => "ok".to_owned(),
@@ -77,7 +77,7 @@ pub fn table_row(run: &FinishedRun, width: usize) -> String {
 
 /// The same as a line of its own: `1n2g run 1 of 2: 20.50 images/s, 12 s`.
 pub fn table_line(run: &FinishedRun) -> String {
-    let top_1 = run.top_1.map(|share| format!(", top-1 {:.1} %", 100.0 * share)).unwrap_or_default();
+    let top_1 = run.top_1.map(|share| format!(", top-1 {}", percent(share))).unwrap_or_default();
     let took = run.took.map_or_else(|| "finished before".to_owned(), |took| format!("{:.0} s", took.0));
     format!("{}: {}{top_1}, {took}", run.title, images_per_second(run.images_per_second))
 }

@@ -15,9 +15,7 @@ use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::WatchedRanks;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{Printer, print_error, print_line};
-use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Failure, FailureCause, Follower, JobCheckpoint, JobOutcome, JobPlan,
-};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Failure, Follower, JobCheckpoint, JobOutcome, JobPlan};
 use crate::launch::sweep::ledger::Ledger;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::display::Display;
@@ -119,20 +117,18 @@ impl<B: Benchmark> JobRunner<'_, B> {
         let record = match record {
             Ok(record) => record,
             Err(missing) => {
-                let cause = match end {
-                    Ended::Interrupted => FailureCause::Interrupted,
-                    end if end.is_unexplained() => FailureCause::Unexplained,
-                    _ => FailureCause::Explained,
-                };
-                return JobOutcome::Failed(Failure { reason: failure.unwrap_or(missing), cause });
+                let reason = failure.unwrap_or(missing);
+                return JobOutcome::Failed(match end {
+                    Ended::Interrupted => Failure::Interrupted(reason),
+                    end if end.is_unexplained() => Failure::Unexplained(reason),
+                    _ => Failure::Explained(reason),
+                });
             }
         };
         let admit = |ledger: &mut Ledger| ledger.admit(ran_on(&record)).err();
         let failure = failure.or_else(|| ledger.and_then(admit));
         match (failure, is_miss(end, &record)) {
-            (Some(reason), false) if *end == Ended::Interrupted => {
-                JobOutcome::Failed(Failure { reason, cause: FailureCause::Interrupted })
-            }
+            (Some(reason), false) if *end == Ended::Interrupted => JobOutcome::Failed(Failure::Interrupted(reason)),
             (Some(reason), false) => failed(reason),
             (failure, _) => match (self.benchmark.figures(record, Some(follower)), failure) {
                 (Ok(figures), None) => JobOutcome::Sound(figures),
@@ -166,7 +162,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         if let Some(Err(error)) = ledger.map(|(ledger, run)| ledger.end(run, state)) {
             print_error(&format!("ringmark: {error:#}"));
         }
-        let is_unexplained = matches!(outcome, JobOutcome::Failed(Failure { cause: FailureCause::Unexplained, .. }));
+        let is_unexplained = matches!(outcome, JobOutcome::Failed(Failure::Unexplained(_)));
         if is_unexplained && !self.benchmark.rules().shows_output {
             let tail = launch.tail().unwrap_or_else(|error| format!("    {error:#}"));
             print_error(&format!("{}: the last lines of {}:\n{tail}", job.title, launch.log_now().display()));
@@ -176,7 +172,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
 }
 
 fn failed<F>(reason: String) -> JobOutcome<F> {
-    JobOutcome::Failed(Failure { reason, cause: FailureCause::Explained })
+    JobOutcome::Failed(Failure::Explained(reason))
 }
 
 /// `out of memory at batch 64: 15.1 of 16.0 GB`.

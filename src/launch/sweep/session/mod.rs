@@ -24,16 +24,16 @@ use crate::launch::doctor::host::Visit;
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig};
 use crate::launch::job::request::{JobFiles, NeededMemory};
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{Printer, print_line};
+use crate::launch::local::results_folder;
 use crate::launch::sweep::agenda::Agenda;
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Failure, FailureCause, JobCheckpoint, JobOutcome, JobPlan, PlanContext, Resumable,
+    Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, JobPlan, PlanContext, Resumable,
 };
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
 use crate::launch::sweep::folder::{self, FolderLock};
-use crate::launch::sweep::ledger::{self, Ledger};
+use crate::launch::sweep::ledger::{self, Ledger, RequestedSweep};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::session_progress::SessionProgress;
 use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
@@ -174,9 +174,10 @@ impl<B: Benchmark> Session<'_, B> {
         header.extend(benchmark.warning().map(str::to_owned));
         let conditions = conditions(benchmark.conditions(context), launch, cooldown, &self.launcher)?;
         let command = resume_command(environment, out);
+        let sweep = RequestedSweep { benchmark: self.benchmark.kind(), out, command, conditions };
         let figures = RefCell::new(BTreeMap::new());
         let (ledger, notes) = match begun {
-            None => (Ledger::begin(self.benchmark.kind(), out, command, conditions)?, Vec::new()),
+            None => (Ledger::begin(sweep)?, Vec::new()),
             Some(manifest) => {
                 let asked_again = |run: &RunName| repeat.contains(&run.case);
                 let repeat: Vec<RunName> = plan.iter().filter_map(|job| job.run).filter(asked_again).collect();
@@ -186,7 +187,7 @@ impl<B: Benchmark> Session<'_, B> {
                     figures.borrow_mut().insert(run, self.benchmark.figures(record, None)?);
                     Ok(ran_on)
                 };
-                Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, &repeat, check)?
+                Ledger::resume(sweep, manifest, &repeat, check)?
             }
         };
         let mut agenda = Agenda { plan, ledger: Some(ledger), header, estimate: Vec::new(), notes };
@@ -212,7 +213,7 @@ impl<B: Benchmark> Session<'_, B> {
         if !launch.doctor {
             return Ok(());
         }
-        let results = absolute_out(out)?;
+        let results = results_folder::absolute(out)?;
         let hosts = self.launcher.hosts();
         let visit = Visit {
             worker: self.launcher.program(),
@@ -301,14 +302,14 @@ impl<B: Benchmark> Session<'_, B> {
                     };
                     self.printer.line(&format!("{}: {}{left_out}", job.title, at_batch(job, *memory)));
                 }
-                JobOutcome::Failed(Failure { cause: FailureCause::Interrupted, .. }) => {
+                JobOutcome::Failed(Failure::Interrupted(_)) => {
                     lock.check_place()?;
                     bail!("{}", self.interrupted("in", job, agenda));
                 }
-                JobOutcome::Failed(Failure { reason, .. }) => {
+                JobOutcome::Failed(failure) => {
                     lock.check_place()?;
                     let log = self.runner().launch_of(job).log_now();
-                    bail!("{} failed: {reason}\nlog: {}", job.title, log.display());
+                    bail!("{} failed: {}\nlog: {}", job.title, failure.reason(), log.display());
                 }
             }
         }

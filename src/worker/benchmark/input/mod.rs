@@ -108,7 +108,7 @@ fn empty_record(config: &InputConfig, source: &Source, session: &Session) -> Res
         ranks: session.places(),
         cores,
         what: source.dataset().what_and_left_out(),
-        items: source.deal.items(),
+        items: source.assignment.items(),
         stored: source.stored()?,
         augmentation: source.loader.recipe.augmentation,
         decoder: source.decoder()?,

@@ -15,7 +15,7 @@ use ringmark_input::loader::order::{Order, Share};
 use ringmark_input::loader::{Loader, LoaderConfig};
 use ringmark_input::shard::Part;
 
-use crate::data::deal::{Deal, Receiver, Way};
+use crate::data::assignment::{Access, Assignment, Receiver};
 use crate::data::images::{BatchSpec, loader_config, training_recipe};
 use crate::job::heartbeat;
 
@@ -31,7 +31,7 @@ const WARM_PART: u64 = 4;
 /// What is read, and how.
 pub struct Source {
     /// All of it, as one rank has it.
-    pub deal: Deal,
+    pub assignment: Assignment,
     /// How batches are made; a pass has its own number of threads.
     pub loader: LoaderConfig,
     shuffle: Option<u64>,
@@ -53,8 +53,8 @@ impl Source {
         let batches = BatchSpec { model: config.model, images: config.batch_size, seed, threads: 1 };
         let loader = loader_config(&config.images, recipe, batches);
         let alone = Receiver { rank: 0, ranks: 1, images: config.batch_size };
-        let deal = Deal::new(dataset, alone, |steps| steps)?;
-        let mut source = Source { deal, loader, shuffle: config.images.shuffle_seed(seed), warm_batches: 1 };
+        let assignment = Assignment::new(dataset, alone, |steps| steps)?;
+        let mut source = Source { assignment, loader, shuffle: config.images.shuffle_seed(seed), warm_batches: 1 };
         let bytes_of_batch = source.mean_bytes()? * source.loader.images as f64;
         let most = WARM_BYTES.min(memory::available().0 / WARM_PART) as f64 / bytes_of_batch.max(1.0);
         source.warm_batches = (most as u64).clamp(1, source.whole_batches());
@@ -63,12 +63,12 @@ impl Source {
 
     /// All of it.
     pub fn dataset(&self) -> &Arc<Dataset> {
-        &self.deal.dataset
+        &self.assignment.dataset
     }
 
     /// Batches of different images alone; one where there are not enough for one.
     pub fn whole_batches(&self) -> u64 {
-        (self.deal.items() / self.loader.images).max(1)
+        (self.assignment.items() / self.loader.images).max(1)
     }
 
     fn share(&self) -> Share {
@@ -79,10 +79,10 @@ impl Source {
     /// again and again.
     pub fn loader(&self, threads: u32, cache: PageCache) -> Result<Loader> {
         let config = LoaderConfig { threads: threads as usize, ..self.loader };
-        let start = |deal: &Deal| deal.start(self.share(), self.shuffle, config, 0);
+        let start = |assignment: &Assignment| assignment.start(self.share(), self.shuffle, config, 0);
         match cache {
-            PageCache::Cold => start(&self.deal),
-            PageCache::Warm => start(&self.deal.repeating(self.warm_batches)),
+            PageCache::Cold => start(&self.assignment),
+            PageCache::Warm => start(&self.assignment.repeating(self.warm_batches)),
         }
     }
 
@@ -105,14 +105,14 @@ impl Source {
     /// pass itself.
     pub fn read_once(&self, threads: u32) -> Result<()> {
         let images = self.warm_batches * self.loader.images;
-        match self.deal.way {
-            Way::ByNumber { items } => {
+        match self.assignment.access {
+            Access::ByNumber { items } => {
                 let order = Order::new(items, self.shuffle, self.share())?;
                 self.read_by_number(threads, images, |number| {
                     order.draw(number / self.loader.images, number % self.loader.images).item
                 })
             }
-            Way::InTurn(_) => {
+            Access::Sequential(_) => {
                 let (mut records, mut item) = (self.dataset().records(Part::WHOLE)?, Item::default());
                 for _ in 0..images {
                     if !matches!(records.next(&mut item), Ok(Some(_))) {
@@ -148,12 +148,12 @@ impl Source {
 
     /// Gives images evenly apart, by number or by byte, to `look`; those that cannot be read are the pass's to name, or to skip.
     fn look_at_some(&self, mut look: impl FnMut(&Item)) -> Result<()> {
-        let (items, mut item) = (self.deal.items(), Item::default());
+        let (items, mut item) = (self.assignment.items(), Item::default());
         let count = items.min(LOOKED_AT);
         for number in 0..count {
-            let is_read = match self.deal.way {
-                Way::ByNumber { .. } => self.dataset().read(number * items / count, &mut item).is_ok(),
-                Way::InTurn(_) => {
+            let is_read = match self.assignment.access {
+                Access::ByNumber { .. } => self.dataset().read(number * items / count, &mut item).is_ok(),
+                Access::Sequential(_) => {
                     let mut part = self.dataset().records(Part::new(number as u32, count as u32)?)?;
                     matches!(part.next(&mut item), Ok(Some(_)))
                 }

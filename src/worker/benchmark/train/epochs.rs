@@ -13,8 +13,8 @@ use ringmark_input::dataset::Dataset;
 use tch::{Kind, Reduction, Tensor};
 
 use crate::benchmark::train::{agreement, work_load};
+use crate::data::assignment::{Assignment, Receiver};
 use crate::data::batch::ImageRequest;
-use crate::data::deal::{Deal, Receiver};
 use crate::data::images::Images;
 use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
@@ -29,7 +29,7 @@ const TOP: i64 = 5;
 pub struct Epochs {
     /// Iterations of one; `None` where nothing is read.
     iterations: Option<u32>,
-    validation: Option<Deal>,
+    validation: Option<Assignment>,
     /// Completed epochs.
     pub ends: Vec<EpochEnd>,
 }
@@ -38,12 +38,12 @@ impl Epochs {
     /// Creates the epochs of a run that continues after `ends`.
     pub fn new(config: &TrainConfig, session: &Session, ends: Vec<EpochEnd>) -> Result<Epochs> {
         let validation = match config.learning.validate.source() {
-            DataSource::Images(files) => Some(deal(files, config, session).context("--validate")?),
+            DataSource::Images(files) => Some(assignment(files, config, session).context("--validate")?),
             DataSource::Synthetic => None,
             DataSource::Batch(file) => bail!("--validate {}: name image files, not one batch", file.display()),
         };
         // Data that do not suit are better refused now than at the end of an epoch.
-        let try_out = |deal: &Deal| start(deal.clone(), config, session).map(drop);
+        let try_out = |assignment: &Assignment| start(assignment.clone(), config, session).map(drop);
         validation.as_ref().map(try_out).transpose().context("--validate")?;
         // Ranks that do not wait for each other have no end of an epoch in common.
         let meet = !config.kv_store.kv_store.is_asynchronous();
@@ -68,7 +68,8 @@ impl Epochs {
         let joined = |iteration: &Iteration| header.joined_loss(&iteration.loss).unwrap_or(f64::NAN);
         let loss = mean(&own.iter().map(joined).collect::<Vec<f64>>()).filter(|loss| loss.is_finite());
         let validation = self.validation.clone();
-        let validation = validation.map(|deal| validate(session, &header.config, model, deal)).transpose()?;
+        let validation =
+            validation.map(|assignment| validate(session, &header.config, model, assignment)).transpose()?;
         let iteration = iterations.len() as u32;
         Ok(self.ends.push_mut(EpochEnd { epoch: iteration / epoch, iteration, loss, validation }))
     }
@@ -79,7 +80,7 @@ impl Epochs {
 /// # Errors
 ///
 /// Where they cannot be read, or are not those of rank 0.
-pub fn deal(files: &[PathBuf], config: &TrainConfig, session: &Session) -> Result<Deal> {
+pub fn assignment(files: &[PathBuf], config: &TrainConfig, session: &Session) -> Result<Assignment> {
     let world = session.world;
     let dataset = Dataset::open_within(files, config.input.limits())?;
     let items = dataset.length().map_or_else(|| "records in turn".to_owned(), |items| format!("{items} images"));
@@ -94,11 +95,11 @@ pub fn deal(files: &[PathBuf], config: &TrainConfig, session: &Session) -> Resul
     );
     let receiver = Receiver { rank: world.rank(), ranks: world.ranks(), images: config.batch_size };
     let longest = |steps: u64| world.gather(&[steps as f64]).concat().into_iter().fold(0.0, f64::max) as u64;
-    Deal::new(dataset, receiver, longest)
+    Assignment::new(dataset, receiver, longest)
 }
 
-/// Returns the request of this rank for the images of `deal`, from the first one on.
-pub fn images(deal: Deal, config: &TrainConfig, session: &Session) -> ImageRequest {
+/// Returns the request of this rank for the images of `assignment`, from the first one on.
+pub fn images(assignment: Assignment, config: &TrainConfig, session: &Session) -> ImageRequest {
     let part_of_cores = AskedThreads { number: None, cores_divided_by: config.cores_divided_by };
     let own_threads = match session.own.kind {
         DeviceKind::Cpu => session.own.threads,
@@ -106,7 +107,7 @@ pub fn images(deal: Deal, config: &TrainConfig, session: &Session) -> ImageReque
         DeviceKind::Cuda => part_of_cores.of_rank(session.world),
     };
     ImageRequest {
-        deal,
+        assignment,
         config: config.input,
         threads: config.input.decode_threads.unwrap_or(own_threads),
         joined: config.joined_batch(session.world.ranks()),
@@ -116,23 +117,28 @@ pub fn images(deal: Deal, config: &TrainConfig, session: &Session) -> ImageReque
 }
 
 /// Begins to read the images that this rank predicts.
-fn start(deal: Deal, config: &TrainConfig, session: &Session) -> Result<Images> {
+fn start(assignment: Assignment, config: &TrainConfig, session: &Session) -> Result<Images> {
     let world = session.world;
     let layout = config.layout.of(config.dtype, session.own.kind);
     let share = work_load::share(config, None, world.rank());
     let request = work_load::request(config, config.learning.validate.source(), layout, share);
-    let images = ImageRequest { is_validation: true, ..images(deal, config, session) };
+    let images = ImageRequest { is_validation: true, ..images(assignment, config, session) };
     Images::start(&request, &images, session.device())
 }
 
 /// Predicts all images once, each rank its part; running statistics are rank 0's.
-fn validate(session: &Session, config: &TrainConfig, model: &PreparedModel, deal: Deal) -> Result<Validation> {
+fn validate(
+    session: &Session,
+    config: &TrainConfig,
+    model: &PreparedModel,
+    assignment: Assignment,
+) -> Result<Validation> {
     heartbeat::enter(Stage::Data);
     let started = Instant::now();
     let (world, device) = (session.world, session.device());
     agreement::take_those_of_rank_0(model.statistics(), world)?;
-    let steps = deal.steps();
-    let mut images = start(deal, config, session)?;
+    let steps = assignment.steps();
+    let mut images = start(assignment, config, session)?;
     let mut predicted = 0;
     let sums = Tensor::f_zeros([3], (Kind::Double, device))?;
     let _no_gradient = tch::no_grad_guard();

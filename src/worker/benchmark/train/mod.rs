@@ -28,8 +28,8 @@ use crate::benchmark::train::header::Prepared;
 use crate::benchmark::train::step::Step;
 use crate::benchmark::train::timed_loop::TimedLoop;
 use crate::data::Batches;
+use crate::data::assignment::Assignment;
 use crate::data::batch::ImageRequest;
-use crate::data::deal::Deal;
 use crate::exchange::kv_store::server;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
@@ -83,21 +83,21 @@ fn train_in_stream(
     label: AskedLabel,
     session: &Session,
 ) -> Result<Option<String>> {
-    let deal = match config.data.source() {
-        DataSource::Images(files) => Some(epochs::deal(files, config, session).context("--data")?),
+    let assignment = match config.data.source() {
+        DataSource::Images(files) => Some(epochs::assignment(files, config, session).context("--data")?),
         DataSource::Synthetic | DataSource::Batch(_) => None,
     };
-    if let (Some(deal), Some(_)) = (&deal, &config.work_load) {
-        deal.check_joined("--work-load")?;
+    if let (Some(assignment), Some(_)) = (&assignment, &config.work_load) {
+        assignment.check_joined("--work-load")?;
     }
     let config = config.on(session.own.kind);
-    let config = &deal.as_ref().map(|deal| config.with_epochs(deal.steps())).unwrap_or(config);
+    let config = &assignment.as_ref().map(|assignment| config.with_epochs(assignment.steps())).unwrap_or(config);
     config.check_warmup()?;
     config.trace.check(config.iterations)?;
     let layout = config.layout.of(config.dtype, session.own.kind);
     let pending = kernels::start(config.kernels, config.dtype, layout, session)?;
     let use_kernels = || kernels::finish(pending, config.kernels, session);
-    let (mut step, division, progress, kernels) = prepare(config, deal, session, use_kernels)?;
+    let (mut step, division, progress, kernels) = prepare(config, assignment, session, use_kernels)?;
     let config = &TrainConfig { kernels: kernels.choice, ..config.clone() };
     let tuning = tune(config, session, &mut step)?;
     let header = header::header(
@@ -128,7 +128,7 @@ fn train_in_stream(
 /// up, where it is.
 fn prepare(
     config: &TrainConfig,
-    deal: Option<Deal>,
+    assignment: Option<Assignment>,
     session: &Session,
     use_kernels: impl FnOnce() -> Result<ChosenKernels>,
 ) -> Result<(Step, Option<WorkDivision>, Option<SavedProgress>, ChosenKernels)> {
@@ -149,7 +149,7 @@ fn prepare(
         layout,
     };
     let mut model = PreparedModel::new(&request, device)?;
-    let items = deal.as_ref().and_then(|deal| deal.dataset.length());
+    let items = assignment.as_ref().and_then(|assignment| assignment.dataset.length());
     let read = |path: &Path| SavedProgress::of_rank_0(path, &model.beside.of_training, config, items, world);
     let progress = from_checkpoint.map(read).transpose()?;
 
@@ -170,9 +170,9 @@ fn prepare(
     heartbeat::enter(Stage::Data);
     let share = work_load::share(config, division.as_ref(), world.rank());
     let request = work_load::request(config, config.data.source(), layout, share);
-    let images = deal.map(|deal| ImageRequest {
+    let images = assignment.map(|assignment| ImageRequest {
         steps_before: progress.as_ref().map_or(0, SavedProgress::iteration).into(),
-        ..epochs::images(deal, config, session)
+        ..epochs::images(assignment, config, session)
     });
     let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
     let saved = std::mem::take(&mut model.beside.of_training);

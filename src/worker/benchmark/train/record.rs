@@ -279,7 +279,7 @@ fn rates(record: &RunRecord) -> String {
 
 /// What each server and rank held and moved, and how old weights were.
 fn kv_store_lines(store: KvStore, used: &KvStoreUse) -> Vec<String> {
-    let megabytes = |bytes: &Bytes| format!("{:.2} MB", bytes.0 as f64 / 1e6);
+    let megabytes = |bytes: &Bytes| format!("{:.2} MB", bytes.megabytes());
     let each = |all: &[Bytes]| all.iter().map(megabytes).collect::<Vec<_>>().join(", ");
     let mut lines = Vec::new();
     for (number, server) in used.servers.iter().enumerate() {

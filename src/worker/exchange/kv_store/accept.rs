@@ -1,15 +1,10 @@
-//! Accepts the connections of all workers at a server's port. One thread polls all connections, so that strangers at the port
-//! exclude no worker and cost neither threads nor memory.
+//! Accepts the connections of all workers at a server's port.
 
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use ringmark_core::listener::{Connection, Limits, Listener};
 
 use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, Hello, LONGEST_GREETING};
 
@@ -17,129 +12,67 @@ use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header,
 /// once.
 const MOST_PENDING: usize = 64;
 
-/// Between two checks of the clock, in milliseconds.
-const POLL_MILLISECONDS: u16 = 200;
-
-/// Pause after an accept that failed for lack of a descriptor.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// A connection before its hello.
-struct PendingConnection {
-    stream: TcpStream,
-    since: Instant,
-    /// Bytes of header and hello so far.
-    said: Vec<u8>,
-}
-
 /// Accepts one connection of each of `pushers` workers at `listener` and returns them in worker order. A connection must send
 /// its hello within `patience`. Strangers, and workers that gave this address up, are closed.
-pub fn accept_workers(
-    listener: &TcpListener,
-    token: u64,
-    pushers: usize,
-    patience: Duration,
-) -> Result<Vec<TcpStream>> {
-    listener.set_nonblocking(true).context("the port for workers blocks")?;
+pub fn accept_workers(listener: TcpListener, token: u64, pushers: usize, patience: Duration) -> Result<Vec<TcpStream>> {
+    let limits = Limits { pending: MOST_PENDING + pushers, patience, burst: usize::MAX };
+    let mut listener: Listener<()> = Listener::new(listener, limits).context("workers cannot connect")?;
     let mut workers: Vec<Option<TcpStream>> = (0..pushers).map(|_| None).collect();
-    let mut pending: VecDeque<PendingConnection> = VecDeque::new();
     while workers.iter().any(Option::is_none) {
-        wait_for_any(listener, &pending).context("workers cannot connect")?;
-        accept_pending(listener, &mut pending, MOST_PENDING + pushers).context("workers cannot connect")?;
-        for mut connection in std::mem::take(&mut pending) {
-            match connection.read_hello(token, pushers) {
+        let failure = listener.turn(|listener, mut connection| {
+            Ok(match read_hello(&mut connection, token, pushers) {
                 Ok(Some(pusher)) => {
                     // It may have disconnected.
-                    if welcome(&connection.stream).is_ok() {
-                        workers[pusher] = Some(connection.stream);
+                    if let Ok(stream) = listener.release(connection).map_err(anyhow::Error::from).and_then(welcome) {
+                        workers[pusher] = Some(stream);
                     }
+                    None
                 }
-                Ok(None) if connection.since.elapsed() < patience => pending.push_back(connection),
-                Ok(None) | Err(_) => {}
-            }
-        }
+                Ok(None) => Some(connection),
+                Err(_) => None,
+            })
+        });
+        // No thread is there to be ended.
+        failure.ok().flatten().map_or(Ok(()), Err).context("workers cannot connect")?;
     }
     Ok(workers.into_iter().flatten().collect())
 }
 
-/// Waits for a new connection or bytes, at most one interval.
-fn wait_for_any(listener: &TcpListener, pending: &VecDeque<PendingConnection>) -> Result<()> {
-    let sockets = pending.iter().map(|connection| connection.stream.as_fd());
-    let mut waiting: Vec<PollFd> =
-        [listener.as_fd()].into_iter().chain(sockets).map(|socket| PollFd::new(socket, PollFlags::POLLIN)).collect();
-    match poll(&mut waiting, PollTimeout::from(POLL_MILLISECONDS)) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(error) => Err(error.into()),
+/// Reads pending bytes. Returns the worker's number after its hello, `None` before.
+///
+/// # Errors
+///
+/// Fails if the connection is a stranger's.
+fn read_hello(connection: &mut Connection<()>, token: u64, pushers: usize) -> Result<Option<usize>> {
+    ensure!(connection.receive(), "it disconnected");
+    ensure!(connection.received.len() <= HEADER_BYTES + LONGEST_GREETING as usize, "a hello has an end");
+    if connection.received.len() < HEADER_BYTES {
+        return Ok(None);
     }
+    let (mut header, mut text) = connection.received.split_at(HEADER_BYTES);
+    let header = Header::read(&mut header)?;
+    ensure!(header.kind == FrameKind::Hello && header.bytes <= LONGEST_GREETING, "no hello");
+    if (text.len() as u64) < header.bytes {
+        return Ok(None);
+    }
+    let hello: Hello = protocol::read_message(&header, &mut text, LONGEST_GREETING)?;
+    // A worker sends nothing more before the welcome.
+    ensure!(text.is_empty() && hello.token == token && hello.pusher < pushers, "a stranger");
+    Ok(Some(hello.pusher))
 }
 
-/// Accepts pending connections; closes the oldest beyond `most`.
-fn accept_pending(listener: &TcpListener, pending: &mut VecDeque<PendingConnection>, most: usize) -> io::Result<()> {
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(true)?;
-                pending.push_back(PendingConnection { stream, since: Instant::now(), said: Vec::new() });
-                if pending.len() > most {
-                    pending.pop_front();
-                }
-            }
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock => return Ok(()),
-                // The peer has disconnected.
-                ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
-                // For example out of descriptors: close the oldest stranger; without one, fail.
-                _ => {
-                    pending.pop_front().ok_or(error)?;
-                    std::thread::sleep(PAUSE);
-                    return Ok(());
-                }
-            },
-        }
-    }
-}
-
-impl PendingConnection {
-    /// Reads pending bytes. Returns the worker's number after its hello, `None` before.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the connection is a stranger's.
-    fn read_hello(&mut self, token: u64, pushers: usize) -> Result<Option<usize>> {
-        let mut bytes = [0; HEADER_BYTES + LONGEST_GREETING as usize];
-        match self.stream.read(&mut bytes) {
-            Ok(0) => anyhow::bail!("it disconnected"),
-            Ok(count) => self.said.extend_from_slice(&bytes[..count]),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-        ensure!(self.said.len() <= bytes.len(), "a hello has an end");
-        if self.said.len() < HEADER_BYTES {
-            return Ok(None);
-        }
-        let (mut header, mut text) = self.said.split_at(HEADER_BYTES);
-        let header = Header::read(&mut header)?;
-        ensure!(header.kind == FrameKind::Hello && header.bytes <= LONGEST_GREETING, "no hello");
-        if (text.len() as u64) < header.bytes {
-            return Ok(None);
-        }
-        let hello: Hello = protocol::read_message(&header, &mut text, LONGEST_GREETING)?;
-        // A worker sends nothing more before the welcome.
-        ensure!(text.is_empty() && hello.token == token && hello.pusher < pushers, "a stranger");
-        Ok(Some(hello.pusher))
-    }
-}
-
-fn welcome(mut stream: &TcpStream) -> Result<()> {
-    stream.set_nonblocking(false)?;
+fn welcome(mut stream: TcpStream) -> Result<TcpStream> {
     stream.set_nodelay(true)?;
-    protocol::send_message(&mut stream, FrameKind::Welcome, &())
+    protocol::send_message(&mut stream, FrameKind::Welcome, &())?;
+    Ok(stream)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::{Ipv4Addr, SocketAddr};
     use std::thread::{self, JoinHandle};
+    use std::time::Instant;
 
     use super::*;
 
@@ -148,7 +81,7 @@ mod tests {
     fn server(pushers: usize, patience: Duration) -> (SocketAddr, JoinHandle<Result<Vec<TcpStream>>>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("bound");
-        (address, thread::spawn(move || accept_workers(&listener, 5, pushers, patience)))
+        (address, thread::spawn(move || accept_workers(listener, 5, pushers, patience)))
     }
 
     fn connection(address: SocketAddr) -> TcpStream {

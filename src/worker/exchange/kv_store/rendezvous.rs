@@ -128,7 +128,7 @@ fn addresses(interfaces: &[Interface], chosen: Option<&str>) -> Vec<IpAddr> {
 }
 
 /// Accepts the workers that push and returns their connections in order.
-pub fn accept(listener: &TcpListener, token: u64, pushers: usize) -> Result<Vec<TcpStream>> {
+pub fn accept(listener: TcpListener, token: u64, pushers: usize) -> Result<Vec<TcpStream>> {
     let _waiting = heartbeat::wait();
     accept::accept_workers(listener, token, pushers, HELLO_PATIENCE)
 }
@@ -206,7 +206,7 @@ mod tests {
     fn workers_are_told_from_strangers() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("bound");
-        let server = thread::spawn(move || accept(&listener, 5, 2));
+        let server = thread::spawn(move || accept(listener, 5, 2));
         drop(TcpStream::connect(address).expect("listens"));
         assert!(greet(&address, &Hello { token: 4, pusher: 0 }).is_err(), "another job's token");
         let facts = ServerFacts { host: facts::host_name(), token: 5, addresses: vec![address] };

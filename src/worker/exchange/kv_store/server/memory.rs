@@ -95,7 +95,7 @@ impl ServerMemory {
     }
 
     fn message(&self) -> String {
-        let gigabytes = |bytes: Bytes| format!("{:.2} GB", bytes.0 as f64 / 1e9);
+        let gigabytes = |bytes: Bytes| format!("{:.2} GB", bytes.gigabytes());
         let workers = if self.pushers == 1 { "a worker's".to_owned() } else { format!("{} workers'", self.pushers) };
         format!(
             "{} {} of memory for {} and {workers} pushes, {} are available: choose more --servers, or hosts with more memory \

@@ -31,17 +31,17 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// What a step has of one rank: labels and pixels of all images, and how many are counted.
 type Step = (Vec<i64>, Vec<Vec<u8>>, u64);
 
-/// The turns of all ranks, with the steps of the longest.
-fn turns(dataset: &Dataset, ranks: u32, images: u64) -> Vec<Turn> {
-    let turn = |rank| Turn::of(dataset, Part::new(rank, ranks).expect("a part"), images).expect("records");
-    let turns: Vec<Turn> = (0..ranks).map(turn).collect();
-    let steps = turns.iter().map(Turn::steps).max().expect("a rank");
-    turns.into_iter().map(|turn| turn.with_steps(steps).expect("the most")).collect()
+/// The orders of all ranks, with the steps of the longest.
+fn orders(dataset: &Dataset, ranks: u32, images: u64) -> Vec<SequentialOrder> {
+    let order = |rank| SequentialOrder::new(dataset, Part::new(rank, ranks).expect("a part"), images).expect("records");
+    let orders: Vec<SequentialOrder> = (0..ranks).map(order).collect();
+    let steps = orders.iter().map(SequentialOrder::steps).max().expect("a rank");
+    orders.into_iter().map(|order| order.with_steps(steps).expect("the most")).collect()
 }
 
-fn batches(dataset: &Dataset, turn: Turn, threads: usize, first: u64, end: u64) -> Vec<Step> {
-    let config = config(Augmentation::Imagenet, turn.images(), threads);
-    let mut loader = Loader::start_in_turn(dataset, turn, config, first).expect("it starts");
+fn batches(dataset: &Dataset, order: SequentialOrder, threads: usize, first: u64, end: u64) -> Vec<Step> {
+    let config = config(Augmentation::Imagenet, order.images(), threads);
+    let mut loader = Loader::start_sequential(dataset, order, config, first).expect("it starts");
     let next = |step| {
         let batch = loader.next_batch().expect("sound images");
         assert_eq!((batch.step, batch.skipped.len()), (step, 0));
@@ -59,13 +59,13 @@ fn every_record_comes_exactly_once_an_epoch_over_all_ranks() {
     let dataset = Dataset::open(&files(folder.path())).expect("records");
     let mut alone: Option<Vec<BTreeMap<i64, Vec<u8>>>> = None;
     for ranks in [1, 3, 4] {
-        let turns = turns(&dataset, ranks, 5);
-        let steps = turns[0].steps();
-        assert!(turns.iter().all(|turn| turn.steps() == steps));
+        let orders = orders(&dataset, ranks, 5);
+        let steps = orders[0].steps();
+        assert!(orders.iter().all(|order| order.steps() == steps));
         // By label, in each of three epochs.
         let mut epochs = vec![BTreeMap::new(); 3];
-        for turn in &turns {
-            for (step, (labels, pixels, counted)) in (0..).zip(batches(&dataset, *turn, 3, 0, 3 * steps)) {
+        for order in &orders {
+            for (step, (labels, pixels, counted)) in (0..).zip(batches(&dataset, *order, 3, 0, 3 * steps)) {
                 assert_eq!(labels.len(), 5);
                 for (label, pixels) in labels.into_iter().zip(pixels).take(counted as usize) {
                     let before = epochs[(step / steps) as usize].insert(label, pixels);
@@ -84,12 +84,12 @@ fn every_record_comes_exactly_once_an_epoch_over_all_ranks() {
 fn records_come_as_they_are_stored_and_a_short_part_goes_on_from_its_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset = Dataset::open(&files(folder.path())).expect("records");
-    let turns = turns(&dataset, 4, 5);
-    let steps = turns[0].steps();
+    let orders = orders(&dataset, 4, 5);
+    let steps = orders[0].steps();
     let mut first = 0;
-    for turn in &turns {
-        let made = batches(&dataset, *turn, 2, 0, 2 * steps);
-        let records = turn.records();
+    for order in &orders {
+        let made = batches(&dataset, *order, 2, 0, 2 * steps);
+        let records = order.records();
         for epoch in made.chunks(steps as usize) {
             let labels: Vec<i64> = epoch.iter().flat_map(|(labels, ..)| labels).copied().collect();
             let expected = (0..5 * steps).map(|place| (first + place % records) as i64);
@@ -99,21 +99,21 @@ fn records_come_as_they_are_stored_and_a_short_part_goes_on_from_its_start() {
         first += records;
     }
     assert_eq!(first, 61);
-    assert!(turns.iter().any(|turn| turn.records() < 5 * steps), "one is filled up");
+    assert!(orders.iter().any(|order| order.records() < 5 * steps), "one is filled up");
 }
 
 #[test]
 fn the_number_of_threads_and_where_it_begins_change_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset = Dataset::open(&files(folder.path())).expect("records");
-    let turn = turns(&dataset, 3, 4)[1];
-    let end = 2 * turn.steps() + 3;
-    let alone = batches(&dataset, turn, 1, 0, end);
+    let order = orders(&dataset, 3, 4)[1];
+    let end = 2 * order.steps() + 3;
+    let alone = batches(&dataset, order, 1, 0, end);
     for threads in [2, 6] {
-        assert!(batches(&dataset, turn, threads, 0, end) == alone, "{threads} threads");
+        assert!(batches(&dataset, order, threads, 0, end) == alone, "{threads} threads");
     }
     for first in 1..end {
-        assert!(batches(&dataset, turn, 3, first, end) == alone[first as usize..], "from step {first}");
+        assert!(batches(&dataset, order, 3, first, end) == alone[first as usize..], "from step {first}");
     }
 }
 
@@ -124,27 +124,27 @@ fn a_bad_image_is_skipped_and_a_damaged_file_is_said_before_the_first_step() {
     let images = [golden("baseline.jpg"), b"text".to_vec(), golden("full.jpg")];
     let offsets = testing::write_records(&path, (0..6).map(|id| (id, images[id as usize % 3].clone())), false);
     let dataset = Dataset::open(std::slice::from_ref(&path)).expect("records");
-    let turn = Turn::of(&dataset, Part::WHOLE, 3).expect("records");
-    let mut loader = Loader::start_in_turn(&dataset, turn, config(Augmentation::None, 3, 2), 0).expect("it starts");
+    let order = SequentialOrder::new(&dataset, Part::WHOLE, 3).expect("records");
+    let mut loader = Loader::start_sequential(&dataset, order, config(Augmentation::None, 3, 2), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("record 1 is text"));
     let begin = format!("{}, byte {}: neither JPEG", path.display(), offsets[1]);
     assert!(error.starts_with(&begin), "{error}");
     let skipping = LoaderConfig { on_bad_image: BadImage::Skip, ..config(Augmentation::None, 3, 2) };
-    let mut loader = Loader::start_in_turn(&dataset, turn, skipping, 0).expect("it starts");
+    let mut loader = Loader::start_sequential(&dataset, order, skipping, 0).expect("it starts");
     for labels in [[0, 2, 2], [3, 5, 5], [0, 2, 2]] {
         let batch = loader.next_batch().expect("the others are sound");
         assert_eq!((batch.labels.as_slice(), batch.skipped.len()), (&labels[..], 1));
         loader.give_back(batch);
     }
     let wrong = LoaderConfig { images: 4, ..skipping };
-    let error = Loader::start_in_turn(&dataset, turn, wrong, 0).err().expect("another number").to_string();
+    let error = Loader::start_sequential(&dataset, order, wrong, 0).err().expect("another number").to_string();
     expect!["turns of 3 images for batches of 4: make them for the same"].assert_eq(&error);
 
     let mut bytes = fs::read(&path).expect("records");
     bytes[offsets[4] as usize] = b'!';
     fs::write(&path, bytes).expect("written");
     let dataset = Dataset::open(std::slice::from_ref(&path)).expect("its first bytes are sound");
-    let error = format!("{:#}", Turn::of(&dataset, Part::WHOLE, 3).expect_err("damaged"));
+    let error = format!("{:#}", SequentialOrder::new(&dataset, Part::WHOLE, 3).expect_err("damaged"));
     let begin = format!("{}, byte {}: 2123d7ce stands where a record begins", path.display(), offsets[4]);
     assert!(error.starts_with(&begin), "{error}");
 }
@@ -158,9 +158,9 @@ fn a_file_that_shrinks_ends_the_run_even_where_bad_images_are_skipped() {
     let image = [golden("baseline.jpg"), noise].concat();
     let offsets = testing::write_records(&path, (0..20).map(|id| (id, image.clone())), false);
     let dataset = Dataset::open(std::slice::from_ref(&path)).expect("records");
-    let turn = Turn::of(&dataset, Part::WHOLE, 4).expect("records");
+    let order = SequentialOrder::new(&dataset, Part::WHOLE, 4).expect("records");
     let skipping = LoaderConfig { on_bad_image: BadImage::Skip, ..config(Augmentation::None, 4, 2) };
-    let mut loader = Loader::start_in_turn(&dataset, turn, skipping, 0).expect("it starts");
+    let mut loader = Loader::start_sequential(&dataset, order, skipping, 0).expect("it starts");
     let first = loader.next_batch().expect("sound");
     fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(offsets[15] + 5000).expect("cut");
     loader.give_back(first);
@@ -173,8 +173,8 @@ fn a_file_that_shrinks_ends_the_run_even_where_bad_images_are_skipped() {
 fn a_loader_that_is_not_asked_any_more_goes() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset = Dataset::open(&files(folder.path())).expect("records");
-    let turn = turns(&dataset, 1, 5)[0];
-    let mut loader = Loader::start_in_turn(&dataset, turn, config(Augmentation::None, 5, 4), 0).expect("it starts");
+    let order = orders(&dataset, 1, 5)[0];
+    let mut loader = Loader::start_sequential(&dataset, order, config(Augmentation::None, 5, 4), 0).expect("it starts");
     let first = loader.next_batch().expect("sound");
     // One is here and two are ahead: all threads wait, for memory or for who waits for it.
     while loader.times().images < 15 {

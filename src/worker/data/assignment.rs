@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use ringmark_input::dataset::Dataset;
 use ringmark_input::loader::order::{Order, Share};
-use ringmark_input::loader::turn::Turn;
+use ringmark_input::loader::sequential_order::SequentialOrder;
 use ringmark_input::loader::{Loader, LoaderConfig};
 use ringmark_input::shard::Part;
 
@@ -14,11 +14,11 @@ use crate::measure::trace::recorder;
 
 /// A data set, dealt out to the ranks.
 #[derive(Debug, Clone)]
-pub struct Deal {
+pub struct Assignment {
     /// What is read.
     pub dataset: Arc<Dataset>,
     /// Which rank has which images.
-    pub way: Way,
+    pub access: Access,
     steps: u64,
     /// Steps that come again and again; `None` are all.
     repeated: Option<u64>,
@@ -26,14 +26,14 @@ pub struct Deal {
 
 /// How images come to ranks.
 #[derive(Debug, Clone, Copy)]
-pub enum Way {
+pub enum Access {
     /// Every step's joined batch, a share of it to each rank.
     ByNumber {
         /// Of the data set.
         items: u64,
     },
     /// Each rank reads a part of its own.
-    InTurn(Turn),
+    Sequential(SequentialOrder),
 }
 
 /// A rank among those that images are dealt out to.
@@ -47,35 +47,35 @@ pub struct Receiver {
     pub images: u32,
 }
 
-impl Deal {
+impl Assignment {
     /// Of a data set that all ranks have; `longest` makes of this rank's steps the most of all ranks.
     ///
     /// # Errors
     ///
     /// Where a rank would have nothing.
-    pub fn new(dataset: Dataset, receiver: Receiver, longest: impl FnOnce(u64) -> u64) -> Result<Deal> {
+    pub fn new(dataset: Dataset, receiver: Receiver, longest: impl FnOnce(u64) -> u64) -> Result<Assignment> {
         let Receiver { rank, ranks, images } = receiver;
-        let (way, steps) = match dataset.length() {
-            Some(items) => (Way::ByNumber { items }, items.div_ceil(u64::from(images) * u64::from(ranks))),
+        let (access, steps) = match dataset.length() {
+            Some(items) => (Access::ByNumber { items }, items.div_ceil(u64::from(images) * u64::from(ranks))),
             None => {
-                let turn = Turn::of(&dataset, Part::new(rank, ranks)?, images.into())?;
-                let steps = longest(turn.steps());
-                (Way::InTurn(turn.with_steps(steps)?), steps)
+                let order = SequentialOrder::new(&dataset, Part::new(rank, ranks)?, images.into())?;
+                let steps = longest(order.steps());
+                (Access::Sequential(order.with_steps(steps)?), steps)
             }
         };
-        Ok(Deal { dataset: Arc::new(dataset), way, steps, repeated: None })
+        Ok(Assignment { dataset: Arc::new(dataset), access, steps, repeated: None })
     }
 
     /// The first `steps` again and again, the very same images.
-    pub fn repeating(&self, steps: u64) -> Deal {
-        Deal { repeated: Some(steps), ..self.clone() }
+    pub fn repeating(&self, steps: u64) -> Assignment {
+        Assignment { repeated: Some(steps), ..self.clone() }
     }
 
     /// Of the data set, or of this rank's part of it.
     pub fn items(&self) -> u64 {
-        match self.way {
-            Way::ByNumber { items } => items,
-            Way::InTurn(turn) => turn.records(),
+        match self.access {
+            Access::ByNumber { items } => items,
+            Access::Sequential(order) => order.records(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Deal {
     /// Where each rank reads a part of its own.
     pub fn check_joined(&self, option: &str) -> Result<()> {
         ensure!(
-            matches!(self.way, Way::ByNumber { .. }),
+            matches!(self.access, Access::ByNumber { .. }),
             "{option} with {}: each rank reads a part of its own there, of the same size: make the .idx by `ringmark pack`",
             self.dataset.what()
         );
@@ -101,8 +101,8 @@ impl Deal {
     /// Begins to make batches of a rank's `share` of the joined batch, from step `first` on, shuffled by a seed where they can
     /// be.
     pub fn start(&self, share: Share, shuffle: Option<u64>, config: LoaderConfig, first: u64) -> Result<Loader> {
-        let loader = match self.way {
-            Way::ByNumber { items } => {
+        let loader = match self.access {
+            Access::ByNumber { items } => {
                 let order = Order::new(items, shuffle, share)?;
                 let order = match self.repeated {
                     Some(steps) => order.repeating(steps),
@@ -110,9 +110,9 @@ impl Deal {
                 };
                 Loader::start(self.dataset.clone(), order, config, first)?
             }
-            Way::InTurn(turn) => {
-                let turn = self.repeated.map_or(turn, |steps| turn.repeating(steps));
-                Loader::start_in_turn(&self.dataset, turn, config, first)?
+            Access::Sequential(order) => {
+                let order = self.repeated.map_or(order, |steps| order.repeating(steps));
+                Loader::start_sequential(&self.dataset, order, config, first)?
             }
         };
         loader.observe(recorder::take_image);

@@ -11,7 +11,7 @@ use crate::launch::cluster::hosts::{HOSTFILE, Host, Hosts};
 
 /// Hosts in the order in which they were typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostList {
+pub struct TypedHosts {
     /// As error messages call it: `--hosts` or `the hostfile nodes.txt`.
     source: String,
     hosts: Vec<TypedHost>,
@@ -24,18 +24,18 @@ struct TypedHost {
     slots: Option<u32>,
 }
 
-impl HostList {
+impl TypedHosts {
     /// Reads the list `a:8,b:8`, or `a,b`; `node[01-64]:8` is 64 hosts.
-    pub fn parse(text: &str) -> anyhow::Result<HostList> {
+    pub fn parse(text: &str) -> anyhow::Result<TypedHosts> {
         ensure!(!Path::new(text).is_file(), "{text} is a file: --hostfile {text}");
         let hosts = host_list::items(text).map(|host| parse_host(host.trim())).collect::<anyhow::Result<Vec<_>>>()?;
-        Ok(HostList { source: "--hosts".to_owned(), hosts: hosts.concat() })
+        Ok(TypedHosts { source: "--hosts".to_owned(), hosts: hosts.concat() })
     }
 
     /// Reads a hostfile: `host slots=8` as Open MPI has it, `host:8`, or `host`, one a line; `#` begins a comment.
     ///
     /// Errors name the file, the line from 1 and what stands there.
-    pub fn read_file(path: &Path) -> anyhow::Result<HostList> {
+    pub fn read_file(path: &Path) -> anyhow::Result<TypedHosts> {
         let source = format!("{HOSTFILE} {}", path.display());
         let text = fs::read_to_string(path).with_context(|| format!("{source} cannot be read"))?;
         let mut hosts = Vec::new();
@@ -46,7 +46,7 @@ impl HostList {
             }
         }
         ensure!(!hosts.is_empty(), "{source} names no host: write a line such as `a slots=8` for each");
-        Ok(HostList { source, hosts })
+        Ok(TypedHosts { source, hosts })
     }
 
     /// Names of those whose slots nobody said.
@@ -127,7 +127,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("nodes");
         fs::write(&path, text).expect("written");
-        HostList::read_file(&path)?.into_hosts_with_slots()
+        TypedHosts::read_file(&path)?.into_hosts_with_slots()
     }
 
     fn list_error(text: &str) -> String {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_was_found_fills_the_places_of_what_nobody_said() {
-        let list = HostList::parse("a,b:4,c").expect("a list");
+        let list = TypedHosts::parse("a,b:4,c").expect("a list");
         assert_eq!(list.without_slots(), ["a", "c"]);
         let slots: Vec<u32> = list.into_hosts([8, 2]).expect("hosts").all().iter().map(|host| host.slots).collect();
         assert_eq!(slots, [8, 4, 2]);

@@ -1,11 +1,10 @@
 //! A batch while its images are made, and when it is whole.
 
-use std::ops::AddAssign;
-use std::time::Duration;
-
 use anyhow::{Context, Error, Result};
 use bytes::BytesMut;
-use ringmark_core::dimension::{BadImage, OverLimit};
+use ringmark_core::dimension::BadImage;
+
+use crate::loader::image_fault::ImageFault;
 
 /// Pixels and labels of one step.
 #[derive(Debug)]
@@ -22,51 +21,8 @@ pub struct ImageBatch {
     pub skipped: Vec<Error>,
 }
 
-/// What threads did, summed over them, and whoever takes the batches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct StageTimes {
-    /// Bytes from files.
-    pub read: Duration,
-    /// Pixels from bytes.
-    pub decode: Duration,
-    /// Crop, size and colours, into the batch.
-    pub augment: Duration,
-    /// Images put together as a batch, by whoever takes it.
-    pub collate: Duration,
-    /// Images that were read.
-    pub images: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-}
-
-impl AddAssign for StageTimes {
-    fn add_assign(&mut self, other: StageTimes) {
-        self.read += other.read;
-        self.decode += other.decode;
-        self.augment += other.augment;
-        self.collate += other.collate;
-        self.images += other.images;
-        self.bytes += other.bytes;
-    }
-}
-
-/// Why there is no image.
-pub(super) enum ImageFault {
-    /// Its bytes are none: the others are not concerned.
-    Image(Error),
-    /// It cannot be read, or does not suit the network: so it may be with any other.
-    Data(Error),
-}
-
-impl ImageFault {
-    /// Classifies a failed read: an item beyond the limits does not concern the others.
-    pub(super) fn of_read(error: Error) -> ImageFault {
-        if error.is::<OverLimit>() { ImageFault::Image(error) } else { ImageFault::Data(error) }
-    }
-}
-
 /// A batch whose images are made, or are still to be.
-pub(super) struct Growing {
+pub(super) struct PartialBatch {
     pub(super) step: u64,
     counted: u64,
     /// What nobody took yet, from the first such image on.
@@ -76,10 +32,10 @@ pub(super) struct Growing {
     missing: u64,
 }
 
-impl Growing {
-    pub(super) fn new(step: u64, counted: u64, images: u64, memory: BytesMut) -> Growing {
+impl PartialBatch {
+    pub(super) fn new(step: u64, counted: u64, images: u64, memory: BytesMut) -> PartialBatch {
         let made = (0..images).map(|_| None).collect();
-        Growing { step, counted, rest: memory, taken: 0, made, missing: images }
+        PartialBatch { step, counted, rest: memory, taken: 0, made, missing: images }
     }
 
     /// The number and the place of the next image, of so many bytes; `None` where all are taken.
@@ -104,7 +60,7 @@ impl Growing {
     /// Puts the images together, which lie side by side: nothing is copied but what stands in for a bad one, the next good
     /// image of the batch.
     pub(super) fn finish(self, bytes: usize, on_bad_image: BadImage) -> Result<ImageBatch> {
-        let Growing { step, counted, made, .. } = self;
+        let PartialBatch { step, counted, made, .. } = self;
         let (mut pixels, mut labels, mut skipped) = (BytesMut::new(), Vec::with_capacity(made.len()), Vec::new());
         for (place, label) in made.into_iter().flatten() {
             pixels.unsplit(place);

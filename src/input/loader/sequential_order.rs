@@ -14,14 +14,14 @@ use crate::shard::Part;
 
 /// A rank's part, and how its records come in steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
+pub struct SequentialOrder {
     part: Part,
     records: u64,
     images: u64,
     steps: u64,
 }
 
-impl Turn {
+impl SequentialOrder {
     /// Counts the records of `part`, of which a step has `images`. An epoch has as many steps as this part needs, until
     /// [`with_steps`](Self::with_steps) says those of all.
     ///
@@ -29,7 +29,7 @@ impl Turn {
     ///
     /// Where a record's head is damaged or the last one lacks its end, with file and byte; where the part has no record; for
     /// data that can be read by number.
-    pub fn of(dataset: &Dataset, part: Part, images: u64) -> Result<Turn> {
+    pub fn new(dataset: &Dataset, part: Part, images: u64) -> Result<SequentialOrder> {
         ensure!(images > 0, "a step without images reads nothing");
         let records = dataset.records(part)?.count()?;
         ensure!(
@@ -38,7 +38,7 @@ impl Turn {
              singly",
             dataset.what()
         );
-        Ok(Turn { part, records, images, steps: records.div_ceil(images) })
+        Ok(SequentialOrder { part, records, images, steps: records.div_ceil(images) })
     }
 
     /// With the steps that the longest part needs, which all ranks take.
@@ -46,7 +46,7 @@ impl Turn {
     /// # Errors
     ///
     /// Where they are fewer than this part needs.
-    pub fn with_steps(self, steps: u64) -> Result<Turn> {
+    pub fn with_steps(self, steps: u64) -> Result<SequentialOrder> {
         ensure!(
             steps >= self.steps,
             "{steps} steps an epoch, and {} needs {} for its {} records: take the most of all ranks",
@@ -54,13 +54,13 @@ impl Turn {
             self.steps,
             self.records
         );
-        Ok(Turn { steps, ..self })
+        Ok(SequentialOrder { steps, ..self })
     }
 
     /// The first `steps` of it again and again, the very same records: data of which a part is in memory.
-    pub fn repeating(self, steps: u64) -> Turn {
+    pub fn repeating(self, steps: u64) -> SequentialOrder {
         let steps = steps.clamp(1, self.steps);
-        Turn { steps, records: self.records.min(steps * self.images), ..self }
+        SequentialOrder { steps, records: self.records.min(steps * self.images), ..self }
     }
 
     /// Steps of an epoch.
@@ -124,28 +124,29 @@ mod tests {
         let path = folder.path().join("a.rec");
         testing::write_records(&path, (0..7).map(|id| (id, vec![7; 100])), false);
         let dataset = Dataset::open(std::slice::from_ref(&path)).expect("opened");
-        let turns =
-            [0, 1, 2].map(|index| Turn::of(&dataset, Part::new(index, 3).expect("a part"), 2).expect("records"));
-        assert_eq!(turns.map(|turn| (turn.records(), turn.steps())), [(3, 2), (2, 1), (2, 1)]);
-        let steps = turns.iter().map(Turn::steps).max().expect("three");
-        let counted = turns.map(|turn| {
-            let turn = turn.with_steps(steps).expect("as many as the most");
-            [0, 1, 2, 3].map(|step| turn.images_of(step))
+        let orders = [0, 1, 2]
+            .map(|index| SequentialOrder::new(&dataset, Part::new(index, 3).expect("a part"), 2).expect("records"));
+        assert_eq!(orders.map(|order| (order.records(), order.steps())), [(3, 2), (2, 1), (2, 1)]);
+        let steps = orders.iter().map(SequentialOrder::steps).max().expect("three");
+        let counted = orders.map(|order| {
+            let order = order.with_steps(steps).expect("as many as the most");
+            [0, 1, 2, 3].map(|step| order.images_of(step))
         });
         assert_eq!(counted, [[2, 1, 2, 1], [2, 0, 2, 0], [2, 0, 2, 0]]);
         // Records 0 and 1, 2 and 0 again; of one step alone 0 and 1.
-        let places = |turn: &Turn| -> Vec<u64> { (0..6).map(|image| turn.record(image / 2, image % 2)).collect() };
-        assert_eq!(places(&turns[0]), [0, 1, 2, 0, 0, 1]);
-        assert_eq!(places(&turns[0].repeating(1)), [0, 1, 0, 1, 0, 1]);
-        assert_eq!(turns[0].repeating(5), turns[0]);
-        let error = turns[0].with_steps(1).expect_err("too few").to_string();
+        let places =
+            |order: &SequentialOrder| -> Vec<u64> { (0..6).map(|image| order.record(image / 2, image % 2)).collect() };
+        assert_eq!(places(&orders[0]), [0, 1, 2, 0, 0, 1]);
+        assert_eq!(places(&orders[0].repeating(1)), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(orders[0].repeating(5), orders[0]);
+        let error = orders[0].with_steps(1).expect_err("too few").to_string();
         expect!["1 steps an epoch, and part 0 of 3 needs 2 for its 3 records: take the most of all ranks"]
             .assert_eq(&error);
-        let error = Turn::of(&dataset, Part::new(8, 9).expect("a part"), 2).expect_err("none").to_string();
+        let error = SequentialOrder::new(&dataset, Part::new(8, 9).expect("a part"), 2).expect_err("none").to_string();
         expect!["part 8 of 9 of 1 RecordIO file without index has no record: start fewer ranks, or make an index for each file, by which records are dealt out singly"].assert_eq(&error);
         std::fs::write(path.with_extension("idx"), "0\t0\n").expect("written");
         let dataset = Dataset::open(&[path]).expect("opened");
-        let error = Turn::of(&dataset, Part::WHOLE, 2).expect_err("by number").to_string();
+        let error = SequentialOrder::new(&dataset, Part::WHOLE, 2).expect_err("by number").to_string();
         expect!["1 RecordIO file with index can be read by number: take its items in an order of training"]
             .assert_eq(&error);
     }

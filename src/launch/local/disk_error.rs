@@ -1,8 +1,8 @@
-//! What helps where a disk takes no more.
+//! Fixes for errors of a disk.
 
 use std::io::{self, ErrorKind};
 
-/// What helps against this error of a disk; `None` where that is not known.
+/// Returns the fix for an error of a disk, if one is known.
 pub fn fix(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("make room there, or choose another --out"),
@@ -15,12 +15,17 @@ pub fn fix(error: &io::Error) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
     fn a_full_disk_and_a_forbidden_one_have_their_fixes() {
-        assert!(fix(&io::Error::from_raw_os_error(28)).is_some_and(|fix| fix.starts_with("make room")));
-        assert!(fix(&io::Error::from_raw_os_error(30)).is_some_and(|fix| fix.starts_with("make it writable")));
+        let fixes = [28, 30].map(|code| fix(&io::Error::from_raw_os_error(code)).expect("a fix"));
+        expect![[r#"
+            make room there, or choose another --out
+            make it writable, or choose another --out"#]]
+        .assert_eq(&fixes.join("\n"));
         assert_eq!(fix(&io::Error::from_raw_os_error(5)), None);
     }
 }
