@@ -10,30 +10,27 @@ use crate::launch::sweep::benchmark::Follower;
 /// Begins the line of a rank that failed; the launcher's error has the same text, with rank and host.
 const WORKER: &[u8] = b"ringmark-worker: ";
 
-/// Prints all lines but those about a failure, which the launcher's error explains. The log has them.
+/// Prints all lines up to the failure of a rank, which the launcher's error explains. The log has the others.
 pub struct Echo {
     is_shown: bool,
-    /// True between the two dashed lines around a message of mpirun.
-    is_in_box: bool,
 }
 
 impl Echo {
     /// Prints nothing unless `is_shown`: something else may have the standard output.
     pub fn new(is_shown: bool) -> Echo {
-        Echo { is_shown, is_in_box: false }
+        Echo { is_shown }
     }
 
-    fn is_of_failure(&mut self, line: &[u8]) -> bool {
-        let line = line.trim_ascii_end();
-        let is_edge = line.len() >= 70 && line.iter().all(|letter| *letter == b'-');
-        self.is_in_box ^= is_edge;
-        is_edge || self.is_in_box || line.starts_with(WORKER)
+    /// Returns true unless a rank has failed: the lines after that are mpirun's.
+    fn is_printed(&mut self, line: &[u8]) -> bool {
+        self.is_shown &= !line.starts_with(WORKER);
+        self.is_shown
     }
 }
 
 impl Follower for Echo {
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
-        if self.is_of_failure(line) || !self.is_shown {
+        if !self.is_printed(line) {
             return Ok(());
         }
         let mut output = io::stdout().lock();
@@ -52,9 +49,9 @@ mod tests {
     #[test]
     fn messages_about_a_failure_are_left_to_the_launcher() {
         let mut echo = Echo::new(true);
-        let edge = "-".repeat(74);
-        let lines = ["# header", "ringmark-worker: no", &edge, "mpirun detected", &edge, "  8  2  float", "----"];
-        let shown: Vec<&str> = lines.into_iter().filter(|line| !echo.is_of_failure(line.as_bytes())).collect();
-        assert_eq!(shown, ["# header", "  8  2  float", "----"]);
+        let lines =
+            ["# header", "-------", "  8  2  float", "ringmark-worker: no memory", "-------", "mpirun detected"];
+        let shown: Vec<&str> = lines.into_iter().filter(|line| echo.is_printed(line.as_bytes())).collect();
+        assert_eq!(shown, ["# header", "-------", "  8  2  float"]);
     }
 }
