@@ -1,4 +1,4 @@
-//! One pass: batches of a loader, taken as fast as they come and given back at once.
+//! One pass over a loader: batches are taken as fast as they arrive and returned at once.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,20 @@ use crate::job::heartbeat;
 use crate::measure::trace::Tracer;
 use crate::measure::trace::recorder::{self, OpenSpan};
 
-/// When a pass begins to count, and when it ends.
+/// Start and end conditions of the measured part of a pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Batches that do not count.
+    /// Number of warm-up batches, not measured.
     warmup: u64,
-    /// It ends with so many that do.
+    /// Measured batches after which the pass ends.
     batches: u64,
-    /// Or after so long.
+    /// Measured time after which the pass ends.
     time: Duration,
 }
 
 impl Limits {
-    /// Of a pass over `source`: a cold one has every image at most once, for the second time it is in memory.
+    /// Returns the limits of a pass over `source`. A cold pass reads every image at most once, because the second read
+    /// would come from memory.
     pub fn of(cache: PageCache, config: &InputConfig, source: &Source) -> Limits {
         let once = match cache {
             PageCache::Cold => source.whole_batches(),
@@ -39,17 +40,17 @@ impl Limits {
         Limits { warmup, batches: asked.min(once - warmup), time }
     }
 
-    /// Whether more is to be measured; at least one batch is.
+    /// Returns true if another batch is to be measured; at least one is.
     fn goes_on(&self, batches: usize, elapsed: Duration) -> bool {
         batches == 0 || ((batches as u64) < self.batches && elapsed < self.time)
     }
 }
 
-/// Takes batches of a loader, which `start` begins.
+/// Measures the batches of the loader that `start` creates.
 ///
 /// # Errors
 ///
-/// Where an image is none and that ends the run.
+/// Fails if an undecodable image ends the run.
 pub fn measure(
     start: impl FnOnce() -> Result<Loader>,
     limits: Limits,

@@ -1,5 +1,5 @@
-//! CUDA graphs of a training step: one of forward, one of backward with the exchange in it. The update, whose learning rate is
-//! the host's, stays a few launches. Not for how work is captured.
+//! CUDA graphs of a training step: one of forward, one of backward including the exchange. The update takes only a few
+//! launches and its learning rate comes from the host, so it is not captured.
 
 use anyhow::{Result, bail};
 use ringmark_core::benchmark::exchange::BackendChoice;
@@ -63,7 +63,7 @@ impl GraphUse {
     }
 }
 
-/// Returns why this run cannot use graphs.
+/// Returns the reason why this run cannot use graphs.
 fn exclusion(config: &TrainConfig, device: DeviceKind) -> Option<String> {
     let TrainConfig { trace, inject, kv_store, exchange, warmup, .. } = config;
     if device == DeviceKind::Cpu {
@@ -104,13 +104,13 @@ pub struct CapturedStep {
 }
 
 impl CapturedStep {
-    /// Graphs that read `batch` and leave the loss in `loss`.
+    /// Creates a step from graphs that read `batch` and write the loss to `loss`.
     pub fn new(batch: Batch, loss: &Tensor, forward: Graph, backward: Graph) -> CapturedStep {
-        // The nodes of backward are not needed any more.
+        // Detached, because the autograd nodes of backward are no longer needed.
         CapturedStep { batch, loss: loss.detach(), forward, backward }
     }
 
-    /// Copies `batch` to the memory that forward reads, unless it is there.
+    /// Copies `batch` to the memory that forward reads, unless it is already there.
     pub fn load(&self, batch: &Batch) -> Result<()> {
         for (to, from) in [(&self.batch.images, &batch.images), (&self.batch.labels, &batch.labels)] {
             if to.data_ptr() != from.data_ptr() {
@@ -132,7 +132,7 @@ impl CapturedStep {
     }
 }
 
-/// Returns a batch whose memory no other step's batch uses: `batch` itself if it is every step's.
+/// Returns a batch in memory that no other step uses: `batch` itself if every step uses the same one.
 pub fn static_batch(batch: &Batch, is_fixed: bool) -> Result<Batch> {
     let own = |tensor: &Tensor| -> Result<Tensor> {
         if is_fixed {

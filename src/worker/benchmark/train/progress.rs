@@ -14,7 +14,7 @@ use crate::job::environment;
 use crate::job::world::World;
 use crate::measure::step_timer::Sample;
 
-/// Prints on rank 0 and nowhere else.
+/// Output of rank 0; the other ranks print nothing.
 pub struct Progress {
     speaks: bool,
     images: f64,
@@ -25,7 +25,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Prints the environment, then the iterations `before` a run was taken up, so that its log is whole.
+    /// Prints the environment, then the iterations `before` a run was resumed, so that the log is complete.
     pub fn new(world: &World, header: &RunHeader, before: &[Iteration]) -> Progress {
         let speaks = world.rank() == 0;
         let images = f64::from(header.config.batch_size) * f64::from(world.ranks());
@@ -46,7 +46,7 @@ impl Progress {
             println!("{}", dlperf::write_taken_up(*behind));
             changes.iter().for_each(|change| println!("# {}", printable_lines(change)));
         }
-        // mpirun gives ranks a terminal of its own for standard output, and none for errors.
+        // mpirun gives ranks a pseudo-terminal for standard output, but not for standard error.
         let bar = (stdout().is_terminal() && stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{bar:32} iteration {pos} of {len}, {eta} left")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -72,7 +72,7 @@ impl Progress {
         }
     }
 
-    /// Prints what is no iteration.
+    /// Prints a line that is not an iteration, as a comment.
     pub fn print(&self, remark: &str) {
         if self.speaks {
             self.line(&format!("# {remark}"));
@@ -87,7 +87,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the progress bar.
     pub fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
