@@ -1,5 +1,5 @@
-//! Keeps what goes on in the traced iterations. Hooks of autograd, layers and backends tell it, on whatever thread they run;
-//! where nothing is traced each asks one atomic and goes on.
+//! Recorder of the traced iterations. Hooks of autograd, layers and backends call it on their threads; outside of
+//! traced iterations each call reads one atomic and returns.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,45 +17,42 @@ use tch::Device;
 use crate::ffi::torch::nodes::NodeObserver;
 use crate::measure::mark::Mark;
 
-/// Whether the iteration that goes on is traced.
+/// True if the current iteration is traced.
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 
-/// What is kept, its times still marks.
+/// Recorded marks and the state of the current iteration.
 pub struct Recorder {
     device: Device,
     traced: RangeInclusive<u32>,
-    /// That goes on.
+    /// Current iteration.
     iteration: u32,
-    /// Layers that its forward pass has come to.
+    /// Number of layers that forward has passed in this iteration.
     layers_passed: u32,
-    /// Whose exchange is being started, if one's is.
+    /// Bucket whose exchange is being started.
     bucket: Option<u32>,
-    /// Where this iteration's messages between hosts are kept, which are one span in each lane.
+    /// Index of the span of this iteration's messages between hosts, by lane.
     messages: BTreeMap<Lane, usize>,
-    /// Nodes of backward that have begun and not ended: one runs inside another where hooks call back.
+    /// Nodes of backward that have started and not ended; they nest if hooks call back.
     open_nodes: Vec<(u64, Mark)>,
-    /// A mark that could not be set.
     failure: Option<anyhow::Error>,
-    /// What was kept.
     pub kept: Kept,
 }
 
-/// What was kept.
+/// Recorded marks.
 #[derive(Default)]
 pub struct Kept {
     pub spans: Vec<MarkedSpan>,
     pub layers: Vec<MarkedLayer>,
     pub nodes: Vec<MarkedNode>,
-    /// Iteration, number of the gradient, when it was ready.
+    /// Iteration, index of the gradient, and mark of its completion.
     pub gradients: Vec<(u32, u32, Mark)>,
-    /// Iteration, bucket, when it was filled.
+    /// Iteration, bucket, and mark of its completion.
     pub filled: Vec<(u32, u32, Mark)>,
     pub phases: Vec<MarkedPhases>,
 }
 
-/// A span.
 pub struct MarkedSpan {
     pub lane: Lane,
     pub name: Cow<'static, str>,
@@ -67,17 +64,17 @@ pub struct MarkedSpan {
 
 /// A layer's forward pass.
 pub struct MarkedLayer {
-    /// Its place in the forward pass.
+    /// Index in the forward pass.
     pub number: u32,
     pub name: String,
     pub kind: LayerKind,
     pub iteration: u32,
-    /// Numbers of the nodes that it made for backward.
+    /// Numbers of the autograd nodes that it created.
     pub nodes: std::ops::Range<u64>,
     pub multiply_adds: u64,
     pub forward_bytes: Bytes,
     pub backward_bytes: Bytes,
-    /// Whether backward also makes the gradient of its input.
+    /// True if backward also computes the gradient of its input.
     pub has_input_gradient: bool,
     pub begin: Mark,
     pub end: Mark,
@@ -91,14 +88,14 @@ pub struct MarkedNode {
     pub end: Mark,
 }
 
-/// An iteration's phases, each from the end of the one before.
+/// Phases of an iteration; each starts at the end of the previous one.
 pub struct MarkedPhases {
     pub iteration: u32,
     pub start: Mark,
     pub ends: Phases<Option<Mark>>,
 }
 
-/// A span that has begun: of the iteration that goes on then, however late it ends.
+/// A span that has started. It belongs to the iteration of its start, even if it ends later.
 pub struct OpenSpan {
     lane: Lane,
     name: Cow<'static, str>,
@@ -107,7 +104,7 @@ pub struct OpenSpan {
     begin: Mark,
 }
 
-/// From now on these iterations are traced.
+/// Starts the recorder for the iterations `traced`.
 pub fn start(device: Device, traced: RangeInclusive<u32>) {
     *recorder() = Some(Recorder {
         device,
@@ -122,7 +119,7 @@ pub fn start(device: Device, traced: RangeInclusive<u32>) {
     });
 }
 
-/// Iteration `iteration` begins. Whether it is traced.
+/// Begins iteration `iteration`; returns true if it is traced.
 pub fn begin_iteration(iteration: u32) -> bool {
     let mut recorder = recorder();
     let Some(recorder) = &mut *recorder else { return false };
@@ -133,12 +130,12 @@ pub fn begin_iteration(iteration: u32) -> bool {
     is_traced
 }
 
-/// The iteration is over: what follows until the next one is none of it.
+/// Ends the iteration: later events until the next one are not recorded.
 pub fn end_iteration() {
     IS_ON.store(false, Ordering::Relaxed);
 }
 
-/// Nothing is traced any more. What was kept; fails with the first mark that could not be set.
+/// Stops the recorder and returns its marks. Fails with the first mark that could not be set.
 pub fn stop() -> Result<Kept> {
     end_iteration();
     match recorder().take() {
@@ -148,12 +145,12 @@ pub fn stop() -> Result<Kept> {
     }
 }
 
-/// Whether the iteration that goes on is traced.
+/// Returns true if the current iteration is traced.
 pub fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Begins a span of the stream that this thread computes in; `None` where nothing is traced.
+/// Begins a span on this thread's current stream; `None` outside of traced iterations.
 pub fn begin(lane: Lane, name: impl Into<Cow<'static, str>>, bucket: Option<u32>) -> Option<OpenSpan> {
     if !is_on() {
         return None;
@@ -164,7 +161,7 @@ pub fn begin(lane: Lane, name: impl Into<Cow<'static, str>>, bucket: Option<u32>
     Some(OpenSpan { lane, name: name.into(), iteration: recorder.iteration, bucket, begin })
 }
 
-/// The same of what this thread does on the host.
+/// Begins a span of host time; `None` outside of traced iterations.
 pub fn begin_on_host(lane: Lane, name: &'static str, bucket: Option<u32>) -> Option<OpenSpan> {
     if !is_on() {
         return None;
@@ -174,7 +171,7 @@ pub fn begin_on_host(lane: Lane, name: &'static str, bucket: Option<u32>) -> Opt
 }
 
 impl OpenSpan {
-    /// Ends it where it began: in the stream, or on the host.
+    /// Ends the span with a mark of the same kind as its start: on the stream or on the host.
     pub fn end(self) {
         let OpenSpan { lane, name, iteration, bucket, begin } = self;
         let now = Instant::now();
@@ -189,7 +186,7 @@ impl OpenSpan {
     }
 }
 
-/// `body`, which starts the exchange of bucket `number`: what a backend tells of meanwhile is of that.
+/// Runs `body`, which starts the exchange of bucket `number`: spans that a backend records meanwhile belong to it.
 pub fn of_bucket<Value>(number: u32, body: impl FnOnce() -> Value) -> Value {
     let set = |bucket| {
         with(|recorder| {
@@ -203,12 +200,12 @@ pub fn of_bucket<Value>(number: u32, body: impl FnOnce() -> Value) -> Value {
     value
 }
 
-/// Whose exchange is being started; `None` where it is no bucket's, and where nothing is traced.
+/// Returns the bucket whose exchange is being started; `None` if there is none, and outside of traced iterations.
 pub fn bucket() -> Option<u32> {
     if is_on() { recorder().as_ref()?.bucket } else { None }
 }
 
-/// What a backend did in a stream of its own.
+/// Records an operation on a backend's own stream.
 pub fn take_exchange(name: &'static str, begin: Mark, end: Mark) {
     with(|recorder| {
         let (iteration, bucket) = (recorder.iteration, recorder.bucket);
@@ -218,8 +215,8 @@ pub fn take_exchange(name: &'static str, begin: Mark, end: Mark) {
     });
 }
 
-/// A message of this bucket, or of none, that left at `begin` and has come now. Those of one iteration are under way side by
-/// side: from the first to the last they are one span.
+/// Records a message of `bucket`, if any, that was sent at `begin` and has arrived now. Messages of one iteration
+/// overlap, so they form one span from the first to the last.
 pub fn take_message(bucket: Option<u32>, begin: Instant) {
     let (lane, begin, end) =
         (bucket.map_or(Lane::BetweenHosts, Lane::Bucket), Mark::Host(begin), Mark::Host(Instant::now()));
@@ -242,7 +239,7 @@ pub fn take_message(bucket: Option<u32>, begin: Instant) {
     });
 }
 
-/// What decode thread `thread` did to an image.
+/// Records the stages of an image on decode thread `thread`.
 pub fn take_image(thread: u32, stages: &[StageSpan]) {
     for StageSpan { stage, begin, end } in stages {
         let name = match stage {
@@ -258,7 +255,7 @@ pub fn take_image(thread: u32, stages: &[StageSpan]) {
     }
 }
 
-/// The gradient of array `array` is ready.
+/// Records that the gradient of array `array` is complete.
 pub fn gradient_ready(array: u32) {
     with(|recorder| {
         let mark = recorder.mark()?;
@@ -267,7 +264,7 @@ pub fn gradient_ready(array: u32) {
     });
 }
 
-/// The last gradient of bucket `bucket` is ready.
+/// Records that the last gradient of bucket `bucket` is complete.
 pub fn bucket_filled(bucket: u32) {
     with(|recorder| {
         let mark = recorder.mark()?;
@@ -276,7 +273,7 @@ pub fn bucket_filled(bucket: u32) {
     });
 }
 
-/// The phases of an iteration that is over.
+/// Records the phases of a completed iteration.
 pub fn take_phases(iteration: u32, start: Mark, ends: Phases<Option<Mark>>) {
     let mut recorder = recorder();
     if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.traced.contains(&iteration)) {
@@ -284,12 +281,12 @@ pub fn take_phases(iteration: u32, start: Mark, ends: Phases<Option<Mark>>) {
     }
 }
 
-/// A mark behind what this thread has given to the device; `None` where nothing is traced.
+/// Records a mark on this thread's current stream; `None` outside of traced iterations.
 pub fn mark() -> Option<Mark> {
     if is_on() { recorder().as_mut()?.mark() } else { None }
 }
 
-/// A layer of the forward pass, in turn; its number is filled in.
+/// Records the next layer of the forward pass and sets its number.
 pub fn take_layer(layer: MarkedLayer) {
     with(|recorder| {
         let (iteration, number) = (recorder.iteration, recorder.layers_passed);
@@ -299,7 +296,7 @@ pub fn take_layer(layer: MarkedLayer) {
     });
 }
 
-/// Hears of the nodes of backward.
+/// Records the nodes of backward.
 pub struct Nodes;
 
 impl NodeObserver for Nodes {
@@ -333,7 +330,7 @@ impl Recorder {
     }
 }
 
-/// What `body` does with the recorder, where something is traced.
+/// Calls `body` with the recorder in a traced iteration.
 fn with(body: impl FnOnce(&mut Recorder) -> Option<()>) {
     if is_on() {
         recorder().as_mut().and_then(body);
@@ -348,12 +345,12 @@ fn recorder() -> MutexGuard<'static, Option<Recorder>> {
 mod tests {
     use super::*;
 
-    /// One test: there is one recorder in a process.
+    /// A single test, because a process has only one recorder.
     #[test]
     fn spans_are_of_the_iteration_that_they_began_in() {
         start(Device::Cpu, 1..=2);
         let message = |bucket| take_message(bucket, Instant::now());
-        // Two sizes of a benchmark, which both count their iterations from 1.
+        // Two message sizes of a benchmark, each counting iterations from 1.
         for _ in 0..2 {
             assert!(begin_iteration(1));
             let late = begin_on_host(Lane::Push(0), "push", Some(3)).expect("it is traced");

@@ -1,4 +1,4 @@
-//! What the marks of the traced iterations say: spans in lanes, by the host's clock.
+//! Conversion of the marks of traced iterations to spans in lanes, in the host's clock.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::measure::mark::Mark;
 use crate::measure::trace::clock::SpanClock;
 use crate::measure::trace::recorder::{Kept, MarkedLayer, MarkedNode, MarkedPhases, MarkedSpan};
 
-/// Number of every node that hands a finished gradient on.
+/// Number of all nodes that accumulate a finished gradient.
 const LEAF: u64 = u64::MAX;
 
-/// Of what was kept on this rank; its device is past all of it.
+/// Converts the marks of this rank. The device must have passed all of them.
 pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady>)> {
     let mut spans = Vec::new();
     for phases in &kept.phases {
@@ -61,7 +61,7 @@ fn span(lane: Lane, name: &str, iteration: u32, [begin, end]: [&Mark; 2], clock:
     Ok(Span { lane, name: name.to_owned(), iteration, begin_ns, length_ns, layer: None, bucket: None })
 }
 
-/// Each phase, from the end of the one before.
+/// Returns a span for each phase; it starts at the end of the previous one.
 fn steps(MarkedPhases { iteration, start, ends }: &MarkedPhases, clock: &SpanClock) -> Result<Vec<Span>> {
     let (mut begin, mut spans) = (start, Vec::new());
     for (phase, end) in ends.iter() {
@@ -84,9 +84,9 @@ fn forward(layer: &MarkedLayer) -> LayerPass {
     }
 }
 
-/// Layers by the nodes that they made.
+/// Layers by their autograd nodes.
 struct Layers<'a> {
-    /// By iteration and first node.
+    /// Key: iteration and first node.
     by_node: BTreeMap<(u32, u64), &'a MarkedLayer>,
 }
 
@@ -96,7 +96,8 @@ impl<'a> Layers<'a> {
         Layers { by_node: with_nodes.map(|layer| ((layer.iteration, layer.nodes.start), layer)).collect() }
     }
 
-    /// A node of a layer, or of what lies between layers; the exchange tells of its own work at the leaves.
+    /// Returns the span of a node in a layer or between layers; `None` at the leaves, where the exchange records its
+    /// own work.
     fn backward(&self, node: &MarkedNode, clock: &SpanClock) -> Result<Option<Span>> {
         let MarkedNode { iteration, number, begin, end } = node;
         if *number == LEAF {
@@ -106,7 +107,7 @@ impl<'a> Layers<'a> {
         let layer = before.map(|(_, layer)| *layer).filter(|layer| layer.nodes.contains(number));
         let name = layer.map_or("between layers", |layer| layer.name.as_str());
         let span = span(Lane::Layers, name, *iteration, [begin, end], clock)?;
-        // Gradients of weight and input are as much work each as the output.
+        // The gradient of the weight and that of the input each take as much work as the output.
         let pass = |layer: &MarkedLayer| LayerPass {
             direction: Direction::Backward,
             multiply_adds: layer.multiply_adds * if layer.has_input_gradient { 2 } else { 1 },

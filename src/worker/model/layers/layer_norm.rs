@@ -16,13 +16,13 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Of `width` features, under `name`.
+    /// Adds a normalization of `width` features, named `name`.
     pub fn new(tensors: &mut NamedTensors, name: &str, width: i64, epsilon: f64) -> LayerNorm {
         let (weight, bias) = tensors.scale_and_offset(name, width);
         LayerNorm { weight, bias, epsilon, label: LayerLabel::new(LayerKind::Norm, name) }
     }
 
-    /// Of features `[.., width]`.
+    /// Normalizes features `[.., width]`.
     pub fn forward(&self, features: &Tensor) -> Result<Tensor> {
         let width = self.weight.size();
         layers::pass(&self.label, LayerWork::without_product(features), || {

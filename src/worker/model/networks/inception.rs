@@ -4,33 +4,33 @@
 use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Layer, Linear, Pool, Sequence};
 use crate::model::named_tensors::{Draw, Draws, NamedTensors};
 
-/// What differs between the two: names, and little else.
+/// Differences between the two variants, mostly names.
 struct Form {
-    /// Of the five convolutions before the blocks.
+    /// Names of the five convolutions before the blocks.
     stem: [&'static str; 5],
-    /// Of the eleven blocks.
+    /// Names of the eleven blocks.
     blocks: [&'static str; 11],
-    /// Of the convolutions of each kind of block.
+    /// Names of the convolutions in each kind of block.
     a: [&'static str; 7],
     b: [&'static str; 4],
     c: [&'static str; 10],
     d: [&'static str; 6],
     e: [&'static str; 9],
-    /// Between a block's name and its convolution's.
+    /// Separator between the names of a block and its convolution.
     separator: char,
-    /// Behind both: of a convolution, of its normalization.
+    /// Suffixes of a convolution and of its normalization.
     suffixes: [&'static str; 2],
     classifier: &'static str,
     convolution: Draws,
     linear: Draws,
     norm: BatchNormKind,
-    /// How the last block pools.
+    /// Pooling in the last block.
     last_pool: fn(Pool) -> Layer,
-    /// What is before the classifier: the probability of dropout.
+    /// Probability of the dropout before the classifier, if there is one.
     dropout: Option<f64>,
 }
 
-/// torchvision's. Makes its tensors.
+/// Builds torchvision's network and adds its tensors to `tensors`.
 pub fn inception_v3(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequence {
     let form = Form {
         stem: ["Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "Conv2d_3b_1x1", "Conv2d_4a_3x3"],
@@ -84,7 +84,7 @@ pub fn inception_v3(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> S
     form.network(tensors, classes)
 }
 
-/// MXNet's. Makes its tensors.
+/// Builds MXNet's network and adds its tensors to `tensors`.
 pub fn mxnet_inception_v3(tensors: &mut NamedTensors, classes: i64) -> Sequence {
     let form = Form {
         stem: ["conv", "conv_1", "conv_2", "conv_3", "conv_4"],
@@ -130,7 +130,7 @@ pub fn mxnet_inception_v3(tensors: &mut NamedTensors, classes: i64) -> Sequence 
     form.network(tensors, classes)
 }
 
-/// A block that is being made: its convolutions take its names in turn.
+/// Builder of a block: its convolutions take the block's names in order.
 struct Block<'a> {
     form: &'a Form,
     tensors: &'a mut NamedTensors,
@@ -139,7 +139,7 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// The next convolution, with normalization and ReLU.
+    /// Adds the next convolution, with normalization and ReLU.
     fn unit(&mut self, shape: ConvolutionShape) -> Layer {
         let convolution = self.convolutions.next().expect("a name for every convolution of the block");
         let name = format!("{}{}{convolution}", self.name, self.form.separator);
@@ -150,17 +150,17 @@ impl Block<'_> {
         self.unit(ConvolutionShape::square(input, output, kernel))
     }
 
-    /// 3x3 that halves the size, unpadded.
+    /// Adds an unpadded 3x3 convolution that halves the size.
     fn halving(&mut self, input: i64, output: i64) -> Layer {
         self.unit(ConvolutionShape::square(input, output, 3).stride(2).padding(0))
     }
 
-    /// `1 x width`.
+    /// Adds a `1 x width` convolution.
     fn row(&mut self, input: i64, output: i64, width: i64) -> Layer {
         self.unit(ConvolutionShape::new(input, output, [1, width]))
     }
 
-    /// `height x 1`.
+    /// Adds a `height x 1` convolution.
     fn column(&mut self, input: i64, output: i64, height: i64) -> Layer {
         self.unit(ConvolutionShape::new(input, output, [height, 1]))
     }
@@ -172,7 +172,7 @@ fn branches<const COUNT: usize>(branches: [Vec<Layer>; COUNT]) -> Layer {
 
 /// Pooling that keeps the size.
 const SAME: Pool = Pool::new(3, 1).padding(1);
-/// Pooling that halves it.
+/// Pooling that halves the size.
 const HALF: Pool = Pool::new(3, 2);
 
 impl Form {
@@ -225,7 +225,7 @@ impl Form {
     }
 }
 
-/// 35x35 pixels.
+/// Adds a block at 35x35 pixels.
 fn block_a(block: &mut Block, input: i64, pooled: i64) -> Layer {
     branches([
         vec![block.square(input, 64, 1)],
@@ -235,7 +235,7 @@ fn block_a(block: &mut Block, input: i64, pooled: i64) -> Layer {
     ])
 }
 
-/// From 35x35 to 17x17 pixels.
+/// Adds a block that reduces 35x35 to 17x17 pixels.
 fn block_b(block: &mut Block) -> Layer {
     branches([
         vec![block.halving(288, 384)],
@@ -244,7 +244,7 @@ fn block_b(block: &mut Block) -> Layer {
     ])
 }
 
-/// 17x17 pixels.
+/// Adds a block at 17x17 pixels.
 fn block_c(block: &mut Block, inner: i64) -> Layer {
     branches([
         vec![block.square(768, 192, 1)],
@@ -260,7 +260,7 @@ fn block_c(block: &mut Block, inner: i64) -> Layer {
     ])
 }
 
-/// From 17x17 to 8x8 pixels.
+/// Adds a block that reduces 17x17 to 8x8 pixels.
 fn block_d(block: &mut Block) -> Layer {
     branches([
         vec![block.square(768, 192, 1), block.halving(192, 320)],
@@ -269,7 +269,7 @@ fn block_d(block: &mut Block) -> Layer {
     ])
 }
 
-/// 8x8 pixels.
+/// Adds a block at 8x8 pixels.
 fn block_e(block: &mut Block, input: i64, pool: fn(Pool) -> Layer) -> Layer {
     let split = |block: &mut Block| branches([vec![block.row(384, 384, 3)], vec![block.column(384, 384, 3)]]);
     branches([

@@ -1,5 +1,6 @@
-//! Every network against its source: names, shapes, and one step. The numbers in `tests/golden/networks.json` were made by
-//! `networks.py` beside it, with torchvision's networks and with definitions of MXNet's that share nothing with ours.
+//! Comparison of every network with its source: names, shapes, and one step. The numbers in
+//! `tests/golden/networks.json` were computed by `networks.py` in the same folder, with torchvision's networks and with
+//! independent definitions of MXNet's.
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -13,16 +14,16 @@ use crate::model::network::Mode;
 use crate::model::networks;
 use crate::testing::seeded;
 
-/// How near numbers are, relatively.
+/// Maximum relative deviations.
 #[derive(Debug, Clone, Copy)]
 struct Tolerance {
-    /// Of scores, loss and running statistics.
+    /// Deviation of scores, loss and running statistics.
     forward: f64,
-    /// Of gradients, to the norm of each.
+    /// Deviation of gradients, relative to the norm of each.
     gradient: f64,
 }
 
-/// What is known of a network.
+/// Expected properties of a network.
 #[derive(Debug, Deserialize)]
 struct Reference {
     /// Channels and size of the step's images.
@@ -30,25 +31,25 @@ struct Reference {
     classes: u32,
     /// Arrays and values that measure.py counts.
     counted: [usize; 2],
-    /// At the network's own size, in 1e9.
+    /// 1e9 multiply-adds at the network's own image size.
     gmacs: f64,
     parameters: Vec<Drawn>,
     buffers: Vec<Drawn>,
     step: Step,
 }
 
-/// Name and shape of a tensor, and the deviation and mean of its values.
+/// Name and shape of a tensor, and the standard deviation and mean of its values.
 #[derive(Debug, Deserialize)]
 struct Drawn(String, Vec<i64>, f64, f64);
 
-/// One step from those values.
+/// Results of one step from those values.
 #[derive(Debug, Deserialize)]
 struct Step {
     loss: f64,
     scores: Vec<Vec<f64>>,
-    /// Scores by the running statistics that the step left.
+    /// Scores with the running statistics after the step.
     evaluated: Vec<Vec<f64>>,
-    /// Norm of each gradient, and its part in one direction.
+    /// Norm of each gradient, and its projection on one direction.
     gradients: Vec<[f64; 2]>,
     /// Norms of the buffers after the step.
     running: Vec<f64>,
@@ -66,22 +67,22 @@ impl Reference {
         if self.classes == 10 { [3, 7] } else { [3, 977] }
     }
 
-    /// The direction of gradients' projections, cos(0), cos(1), .., as long as the longest of them.
+    /// Returns the direction of the projections, cos(0), cos(1), .., as long as the largest gradient.
     fn wave(&self) -> Tensor {
         let longest = self.parameters.iter().map(|Drawn(_, shape, ..)| shape.iter().product()).max();
         Tensor::arange::<i64>(longest.expect("parameters"), (Kind::Double, Device::Cpu)).cos()
     }
 
-    /// Classes that scores were kept of.
+    /// Returns the classes whose scores are in the file.
     fn kept(&self) -> [i64; 5] {
         if self.classes == 10 { [0, 3, 5, 7, 9] } else { [0, 3, 500, 977, 999] }
     }
 }
 
-/// In fp64 to the digits of the file. In fp32, as it is trained and by the fastest path, a ReLU whose input is near 0 may
-/// be on the other side: gradients are less near.
+/// Checks `model` in fp64, to the precision of the file, and in fp32 on the fastest training path. In fp32 a ReLU with
+/// an input near 0 may be on the other side, so gradients deviate more.
 fn check(model: Model) {
-    // VGG takes 5 GB in fp64: as many at once as there are locks, whatever the number of test threads.
+    // VGG needs 5 GB in fp64: the number of locks limits how many run at once, whatever the number of test threads.
     static ROOM: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
     let _room = ROOM[model as usize % ROOM.len()].lock().unwrap_or_else(PoisonError::into_inner);
     let reference = Reference::of(model);
@@ -126,7 +127,7 @@ fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, re
     }
     let [channels, size] = reference.image;
     let images = in_layout(drawn(&[2, channels, size, size]));
-    // Nothing is drawn any more: the others need not wait.
+    // All values are drawn: other tests need not wait.
     drop(generator);
     let near = |what: &str, actual: f64, expected: f64| {
         let difference = (actual - expected).abs() / expected.abs();
@@ -159,7 +160,7 @@ fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, re
     }
 }
 
-/// A gradient that is 0 but for rounding is held against the norm of the one before it.
+/// Compares gradients. One that is 0 except for rounding is compared relative to the norm of the previous one.
 fn check_gradients(model: Model, tensors: &NamedTensors, gradients: &[[f64; 2]], wave: &Tensor, tolerance: f64) {
     let mut scale = 1.0;
     for (named, [norm, projection]) in tensors.parameters.iter().zip(gradients) {

@@ -1,5 +1,5 @@
-//! The Vision Transformer, leaf to whole: An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale
-//! (Dosovitskiy et al., 2020), with torchvision's names. Features are `[batch, tokens, width]`.
+//! Vision Transformer: An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale (Dosovitskiy et al.,
+//! 2020), with torchvision's names. Features are `[batch, tokens, width]`.
 
 use anyhow::Result;
 use ringmark_core::trace::LayerKind;
@@ -15,7 +15,7 @@ const EPSILON: f64 = 1e-6;
 const MLP: Draws = Draws { weight: Draw::XavierUniform, bias: Some(Draw::Normal(1e-6)) };
 const ZERO: Draws = Draws { weight: Draw::Constant(0.0), bias: Some(Draw::Constant(0.0)) };
 
-/// Sizes of a network.
+/// Dimensions of a Vision Transformer.
 #[derive(Debug, Clone, Copy)]
 pub struct TransformerShape {
     image: i64,
@@ -31,7 +31,7 @@ impl TransformerShape {
         TransformerShape { image: 224, patch: 16, layers: 12, heads: 12, width: 768, mlp: 3072 };
 }
 
-/// Every token looks at all tokens of its image.
+/// Self-attention over the tokens of an image.
 struct Attention {
     into: Linear,
     out: Linear,
@@ -57,20 +57,20 @@ impl Attention {
         }
     }
 
-    /// With what comes after it.
+    /// Applies attention and the fused operation `after`.
     fn forward(&self, features: &Tensor, after: After, mode: Mode) -> Result<Tensor> {
         let (batch, tokens, width) = features.size3()?;
         let into = self.into.forward(features, mode)?;
         // Queries, keys and values, each `[batch, heads, tokens, width of a head]`.
         let parts = into.f_view([batch, tokens, 3, self.heads, width / self.heads])?.f_permute([2, 0, 3, 1, 4])?;
-        // A number of the output is a sum over all tokens, each by its score: a product with a key of as many numbers as the
-        // head's value has.
+        // An output value is a sum over all tokens, weighted by scores; each score is a product over the width of a
+        // head.
         let work = LayerWork { multiply_adds_a_value: 2 * tokens as u64, ..LayerWork::without_product(&parts) };
         let seen = layers::pass(&self.label, work, || Attention::seen(&parts))?;
         self.out.followed(&seen.f_transpose(1, 2)?.f_reshape([batch, tokens, width])?, after, mode)
     }
 
-    /// The values that each token sees, by queries, keys and values in `parts`.
+    /// Returns the attention-weighted values for the queries, keys and values in `parts`.
     fn seen(parts: &Tensor) -> Result<Tensor> {
         if parts.device() == Device::Cpu && parts.kind() == Kind::BFloat16 {
             return by_products(parts);
@@ -81,8 +81,9 @@ impl Attention {
     }
 }
 
-/// Attention with all scores in memory, `[batch, heads, tokens, tokens]`: libtorch's fused attention, which needs less
-/// memory, spends twice the time in MKL's bf16 products on processors without AMX (AMD EPYC, 197 tokens).
+/// Computes attention with all scores in memory, `[batch, heads, tokens, tokens]`. libtorch's fused attention needs
+/// less memory, but in bf16 on processors without AMX it spends twice the time in MKL's products (AMD EPYC, 197
+/// tokens).
 fn by_products(parts: &Tensor) -> Result<Tensor> {
     let &[_, batch, heads, tokens, width] = parts.size().as_slice() else { unreachable!("queries, keys and values") };
     let [queries, keys, values] = three(&parts.f_contiguous()?.f_view([3, batch * heads, tokens, width])?)?;
@@ -98,7 +99,7 @@ fn three(parts: &Tensor) -> Result<[Tensor; 3]> {
     Ok(parts.try_into().expect("unbind of three gives three"))
 }
 
-/// Attention and a perceptron of two layers, each normalized before and added to what went in.
+/// Attention and a perceptron with two layers, each with a preceding normalization and a residual connection.
 struct Block {
     first_norm: LayerNorm,
     attention: Attention,
@@ -129,7 +130,7 @@ impl Block {
         self.add(features, mode, |after| self.narrow.followed(&wide, after, mode))
     }
 
-    /// What `layer` gives, with dropout, and `features`.
+    /// Adds the output of `layer`, with dropout, to `features`.
     fn add(&self, features: &Tensor, mode: Mode, layer: impl FnOnce(After) -> Result<Tensor>) -> Result<Tensor> {
         if self.dropout == 0.0 || !mode.drops() {
             return layer(After::Add(features));
@@ -138,7 +139,6 @@ impl Block {
     }
 }
 
-/// The whole network.
 pub struct VisionTransformer {
     class_token: Tensor,
     patches: Convolution,
@@ -150,7 +150,7 @@ pub struct VisionTransformer {
 }
 
 impl VisionTransformer {
-    /// Makes its tensors.
+    /// Builds the network and adds its tensors to `tensors`.
     pub fn new(tensors: &mut NamedTensors, shape: TransformerShape, classes: i64, dropout: f64) -> VisionTransformer {
         const PATCHES: Draws = Draws { weight: Draw::FanInNormal(1.0), bias: Some(Draw::Constant(0.0)) };
         let TransformerShape { image, patch, layers, width, .. } = shape;
@@ -179,7 +179,7 @@ impl Network for VisionTransformer {
         for block in &self.blocks {
             features = block.forward(&features, mode)?;
         }
-        // The class token alone is looked at, and normalization knows no other.
+        // Only the class token is used, and normalization is separate for each token.
         let class_token = self.norm.forward(&features.f_select(1, 0)?)?;
         self.head.forward(&class_token, mode)
     }
