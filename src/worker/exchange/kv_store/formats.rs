@@ -1,4 +1,4 @@
-//! Formats of what workers push and servers answer.
+//! Formats of workers' pushes and servers' answers.
 
 use anyhow::Result;
 use ringmark_core::benchmark::compression::GradientCompression;
@@ -29,7 +29,7 @@ impl PushFormat {
         }
     }
 
-    /// Allocates a push of `gradients` values.
+    /// Allocates the buffer of a push of `gradients` values.
     pub fn allocate(&self, gradients: usize) -> Result<HostArray> {
         match self {
             PushFormat::Values(wire) => HostArray::zeros(gradients, *wire),
@@ -37,7 +37,7 @@ impl PushFormat {
         }
     }
 
-    /// Returns the bytes of a push of `gradients` values.
+    /// Returns the size of a push of `gradients` values in bytes.
     pub fn bytes(&self, gradients: usize) -> usize {
         match self {
             PushFormat::Values(wire) => gradients * wire.elt_size_in_bytes(),
@@ -71,7 +71,7 @@ impl AnswerFormat {
         matches!(self, AnswerFormat::Weights)
     }
 
-    /// Returns the bytes of an answer of `values` values.
+    /// Returns the size of an answer of `values` values in bytes.
     pub fn bytes(&self, values: usize) -> usize {
         match self {
             AnswerFormat::Weights => values * size_of::<f32>(),
@@ -80,12 +80,10 @@ impl AnswerFormat {
     }
 }
 
-/// Formats in both directions, and the state that they require on servers.
+/// Formats in both directions, and the state that servers need for them.
 #[derive(Debug, Clone, Copy)]
 pub struct Formats {
-    /// Format of pushes.
     pub push: PushFormat,
-    /// Format of answers.
     pub answer: AnswerFormat,
     /// True if servers keep momenta.
     pub has_momenta: bool,
@@ -99,7 +97,7 @@ impl Formats {
         Formats { push: PushFormat::new(request, answer), answer, has_momenta }
     }
 
-    /// Names the arrays that a server keeps beside the pushes.
+    /// Returns the names of the arrays that a server holds in addition to the pushes.
     pub fn state_names(&self) -> &'static str {
         match (self.answer, self.has_momenta) {
             (AnswerFormat::Weights, true) => "weights, momenta, sums",

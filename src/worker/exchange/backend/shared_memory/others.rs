@@ -1,9 +1,10 @@
-//! What else than an all-reduce goes through the window. Everything is made of pieces: one that is reduced is summed by its
-//! worker and written to its owner, one that is moved is read by every rank from its owner.
+//! Collectives other than all-reduce through the window. They consist of pieces: a reduced piece is summed by its
+//! worker and written to its owner, a moved piece is read from its owner by every rank.
 //!
-//! With several hosts a piece's workers are the ranks of one number on every host. The sums that they have of it go by MPI
-//! to the worker on the owner's host, who writes them to the owner; or the worker there sends the owner's elements to the
-//! workers on the others, from which the ranks of their hosts read them. Single messages go from rank to rank by MPI.
+//! With several hosts, a piece's workers are the ranks with the same local rank on every host. A reduced piece goes by
+//! MPI from each worker to the worker on the owner's host, which writes it to the owner. A moved piece goes by MPI from
+//! the worker on the owner's host to the other workers, from which the ranks of their hosts read it. Point-to-point
+//! messages go directly from rank to rank by MPI.
 
 use std::ops::Range;
 
@@ -30,7 +31,7 @@ impl SharedMemory {
         Ok(self.seats[rank as usize])
     }
 
-    /// What is no all-reduce.
+    /// Starts a collective other than the bucketed all-reduce.
     pub(super) fn start_other(&mut self, collective: &Collective) -> Result<()> {
         self.is_shared = true;
         match collective {
@@ -62,7 +63,7 @@ impl SharedMemory {
         self.advance(false)
     }
 
-    /// This rank is there; what follows waits for the others of its host.
+    /// Marks this rank as arrived and queues `work` until the other ranks of the host have arrived.
     fn meet(&mut self, counter: usize, work: Work) {
         self.arrive(counter);
         self.pending.push_back(PendingRange { counter, work });
@@ -72,7 +73,7 @@ impl SharedMemory {
         let (from, output) = match target {
             Target::Memory => (self.input(), None),
             Target::Tensor(tensor) => {
-                // The other ranks reach the window alone.
+                // Other ranks can only access the window.
                 let own = pieces.iter().filter(|piece| piece.owner == self.own_seat());
                 own.into_iter().try_for_each(|piece| self.window.write(tensor, piece.elements.clone(), Array::Sums))?;
                 (Array::Sums, Some(tensor.shallow_clone()))
@@ -134,7 +135,7 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// To another host.
+    /// Starts to send to a rank on another host.
     fn send(&mut self, counter: usize, rank: u32, elements: Range<usize>) -> Result<()> {
         let chunks = self.chunks(elements);
         let Some(between) = &mut self.between_hosts else { return Ok(()) };
@@ -145,7 +146,7 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// From another host.
+    /// Starts to receive from a rank on another host.
     fn receive(&mut self, counter: usize, rank: u32, elements: Range<usize>) -> Result<()> {
         let chunks = self.chunks(elements);
         let Some(between) = &mut self.between_hosts else { return Ok(()) };
@@ -156,7 +157,7 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// All ranks of the host are there.
+    /// Performs `work`; all ranks of the host have arrived.
     pub(super) fn work(&mut self, counter: usize, work: Work) -> Result<()> {
         match work {
             Work::Sum { elements, small } => self.sum(counter, &elements, small),
@@ -176,7 +177,7 @@ impl SharedMemory {
         }
     }
 
-    /// Those that this rank works on.
+    /// Returns the pieces that this rank works on.
     fn own(&self, mut pieces: Vec<Piece>) -> Vec<Piece> {
         pieces.retain(|piece| piece.worker == self.rank);
         pieces

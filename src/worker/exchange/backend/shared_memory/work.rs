@@ -8,7 +8,7 @@ use crate::exchange::backend::shared_memory::piece::Piece;
 use crate::exchange::collective::Route;
 use crate::ffi::memory::shared_window::Array;
 
-/// Work on a range once all ranks have reached its counter.
+/// Work on a range that starts once all ranks of the host have reached its counter.
 pub struct PendingRange {
     pub counter: usize,
     pub work: Work,
@@ -20,11 +20,11 @@ pub enum Work {
     Sum { elements: Range<usize>, small: Option<usize> },
     /// This rank's pieces of a reduction.
     Reduce { pieces: Vec<Piece>, route: Route },
-    /// This rank's pieces go to the other hosts or come from there; it is counted at `received` when they have.
+    /// Exchanges this rank's pieces with the other hosts; `received` is the counter of their arrival.
     Send { pieces: Vec<Piece>, from: Array, received: usize },
-    /// Every piece is read; `None` is the sums.
+    /// Reads every piece to `output`; `None` leaves the elements in the sums.
     Read { pieces: Vec<Piece>, from: Array, output: Option<Tensor> },
-    /// Elements of other ranks of this host are copied.
+    /// Copies elements of other ranks of this host.
     Fetch { from: Vec<Fetch> },
 }
 
@@ -37,7 +37,7 @@ pub struct Fetch {
 }
 
 impl Work {
-    /// As a trace calls it.
+    /// Returns the name in a trace.
     pub fn name(&self) -> &'static str {
         match self {
             Work::Sum { .. } | Work::Reduce { .. } => "sum",

@@ -1,4 +1,4 @@
-//! The server's end of a worker's connection: one thread reads pushes, another sends answers.
+//! Server side of a worker's connection: one thread reads pushes, another sends answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Read, Write};
@@ -28,7 +28,6 @@ pub struct Outgoing {
     pub payload: Payload,
 }
 
-/// Payload of a frame.
 pub enum Payload {
     None,
     Array(Arc<HostArray>),
@@ -46,7 +45,7 @@ pub enum WorkerEvent {
     End,
     /// The worker disconnects.
     Farewell,
-    /// The connection broke, for this reason.
+    /// The connection broke for this reason.
     Lost(String),
     /// The worker sent an incomplete or unexpected frame.
     Faulty(String),
@@ -54,7 +53,7 @@ pub enum WorkerEvent {
     Failed,
 }
 
-/// Frames so far of one worker, which determine what may follow.
+/// Frames of one worker so far, which determine the permitted next ones.
 struct FrameOrder<'a> {
     pusher: usize,
     parts: &'a Parts,
@@ -65,8 +64,8 @@ struct FrameOrder<'a> {
     has_ended: bool,
 }
 
-/// Reads frames of a worker until its connection ends. `sends_initial` is true for the worker that sends the initial weights.
-/// Read timeouts of the connection end a frame that has begun.
+/// Reads frames of a worker until its connection ends. `sends_initial` is true for the worker that sends the initial
+/// weights. Read timeouts of the connection end a frame that has started.
 pub fn read(
     connection: &TcpStream,
     pusher: usize,
@@ -103,7 +102,7 @@ impl FrameOrder<'_> {
         })
     }
 
-    /// Rejects an unexpected frame before its payload is read.
+    /// Returns an error for an unexpected frame, before its payload is read.
     fn check_due(&mut self, Header { kind, part, .. }: &Header) -> Result<()> {
         match kind {
             FrameKind::Initial => ensure!(
@@ -153,7 +152,7 @@ impl FrameOrder<'_> {
     }
 }
 
-/// Sends all that is meant for a worker, until nothing more will be.
+/// Sends the outgoing frames of a worker until the channel is closed.
 pub fn write(mut connection: &TcpStream, incoming: Receiver<Outgoing>) {
     for Outgoing { header, payload } in incoming {
         let sent = match payload {
@@ -166,7 +165,7 @@ pub fn write(mut connection: &TcpStream, incoming: Receiver<Outgoing>) {
                 .map_err(Error::from),
         };
         if sent.is_err() {
-            // The reader learns of it too, and says so.
+            // The reader detects the broken connection too, and reports it.
             return;
         }
     }
@@ -184,7 +183,7 @@ mod tests {
     use crate::exchange::kv_store::formats::{AnswerFormat, Formats, PushFormat};
     use crate::exchange::kv_store::protocol::HEADER_BYTES;
 
-    /// Reads `sent` as a server of two parts of two weights, from a worker that then stays silent.
+    /// Returns the events of a server with two parts of two weights after a worker has sent `sent` and stays silent.
     fn events(sends_initial: bool, sent: &[u8]) -> Vec<String> {
         let formats =
             Formats { push: PushFormat::Values(Kind::Float), answer: AnswerFormat::Weights, has_momenta: false };
@@ -194,7 +193,7 @@ mod tests {
         let mut worker = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         worker.write_all(sent).expect("the kernel takes it");
         let (connection, _) = listener.accept().expect("a connection");
-        // Whatever is sent is there: a longer time-out changes nothing.
+        // All bytes have been sent by now: a longer timeout would change nothing.
         connection.set_read_timeout(Some(Duration::from_millis(10))).expect("a time-out");
         let (sender, heard) = mpsc::channel();
         read(&connection, 0, sends_initial, &parts, &sender);

@@ -1,5 +1,5 @@
-//! A shard of the weights on a server: weights, momenta, the workers' pushes and the number of updates. Weights and momenta are
-//! empty if workers do the update.
+//! A shard of the weights on a server: weights, momenta, the workers' pushes and the number of updates. Weights and
+//! momenta are empty if workers run the update.
 
 use std::io::Read;
 use std::ops::Range;
@@ -20,30 +20,31 @@ use crate::ffi::torch::host_values::{bytes, bytes_mut, floats, floats_mut};
 use crate::ffi::torch::shim::SgdStep;
 use crate::host::facts;
 
-/// Shared by the readers, each of which writes its own worker's push, and the threads that schedule and update.
+/// A shard of the weights. Shared by the readers, each of which writes its own worker's push, and the threads that
+/// schedule and update.
 pub struct ParameterShard {
     length: usize,
     formats: Formats,
     /// Empty if answers are sums.
     weights: HostArray,
-    /// Of each worker.
+    /// One array for each worker.
     pushes: Vec<HostArray>,
-    /// Taken by one thread for a whole update.
+    /// Locked by one thread for a whole update.
     own: Mutex<Own>,
 }
 
 struct Own {
     momenta: HostArray,
     sum: HostArray,
-    /// Workers whose push of this round is there.
+    /// True for each worker that has pushed in this round.
     is_there: Vec<bool>,
-    /// Updates so far, and when each worker got the weights.
+    /// Number of updates, and its value when each worker last received the weights.
     updates: u64,
     pulled: Vec<u64>,
 }
 
 impl ParameterShard {
-    /// Of `length` weights, for so many workers.
+    /// Allocates a shard of `length` weights for `pushers` workers.
     pub fn new(length: usize, formats: Formats, pushers: usize) -> Result<ParameterShard> {
         let held = if formats.answer.holds_weights() { length } else { 0 };
         let zeros = |length| HostArray::zeros(length, Kind::Float);
@@ -62,7 +63,7 @@ impl ParameterShard {
         })
     }
 
-    /// Memory in bytes that one takes, at least.
+    /// Returns the minimum memory of a shard in bytes.
     pub fn needed_bytes(length: usize, Formats { push, answer, has_momenta }: Formats, pushers: usize) -> u64 {
         let pushes = Bytes((pushers * push.bytes(length)) as u64);
         let array = (length * size_of::<f32>()) as u64;
@@ -73,22 +74,22 @@ impl ParameterShard {
         }
     }
 
-    /// Bytes of an answer.
+    /// Returns the size of an answer in bytes.
     pub fn answer_bytes(&self) -> usize {
         self.formats.answer.bytes(self.length)
     }
 
-    /// Bytes of a push.
+    /// Returns the size of a push in bytes.
     pub fn pushed_bytes(&self) -> usize {
         self.pushes.first().map_or(0, |push| push.bytes_of(push.tensor().numel()))
     }
 
-    /// Reads its first values, before anything else is done with it.
+    /// Reads the initial weights, before any other use of the shard.
     pub fn receive_weights(&self, input: &mut impl Read) -> Result<()> {
         Ok(self.weights.receive(0..self.length, input)?)
     }
 
-    /// Reads a push. The worker sends no other to this shard before the answer.
+    /// Reads a push. The worker sends no other push to this shard before the answer.
     pub fn receive_push(&self, pusher: usize, input: &mut impl Read) -> Result<()> {
         let push = &self.pushes[pusher];
         Ok(push.receive(0..push.tensor().numel(), input)?)
@@ -106,8 +107,9 @@ impl ParameterShard {
         own.is_there.iter().filter(|is_there| **is_there).count()
     }
 
-    /// Sums the pushes of `pushers` in their order, updates by the sum and begins the next round. Returns the answer and the
-    /// number of updates by others since the oldest answer to one of them. Without a step the weights become the sum.
+    /// Sums the pushes of `pushers` in their order, applies the update and begins the next round. Returns the answer
+    /// and its staleness: the number of updates by other workers since the oldest answer to one of `pushers`. Without a
+    /// step the weights become the sum.
     pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<(HostArray, u64)> {
         let own = &mut *self.own();
         let answer = self.updated(own, pushers.clone(), step)?;
@@ -155,7 +157,6 @@ impl ParameterShard {
         Ok(answer)
     }
 
-    /// Returns a copy of the weights.
     pub fn snapshot(&self) -> Result<HostArray> {
         let mut copy = self.weights.tensor().f_empty_like()?;
         copy.f_copy_(self.weights.tensor())?;
@@ -167,11 +168,11 @@ impl ParameterShard {
     }
 }
 
-/// Values that one core updates. The shards of an asynchronous server are whole arrays.
+/// Values of one core in an update. The shards of an asynchronous server are whole arrays.
 const SHARE: usize = 1 << 20;
 
-/// Calls `body` with all values, on several cores if there are many. Shares are whole vectors, because the end of a range is
-/// rounded differently.
+/// Calls `body` with all values, on several cores if there are many. Shares are multiples of a vector register, because
+/// the end of a range is rounded differently.
 fn on_cores(length: usize, body: impl Fn(Range<usize>) -> Result<()> + Sync) -> Result<()> {
     // Most shards are short, and counting the cores reads files.
     if length < 2 * SHARE {
@@ -201,7 +202,6 @@ mod tests {
     use crate::exchange::compression::two_bit::TwoBit;
     use crate::ffi::torch::shim;
 
-    /// Without momentum.
     fn formats(push: PushFormat, answer: AnswerFormat) -> Formats {
         Formats { push, answer, has_momenta: false }
     }
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 68), "a word for 16 values");
         assert_eq!(ParameterShard::needed_bytes(17, formats, 3), 3 * 68 + 3 * 8);
         assert_eq!(ParameterShard::needed_bytes(17, Formats { has_momenta: true, ..formats }, 3), 4 * 68 + 3 * 8);
-        // The sum of what three workers' codes say; the last value has a word of its own.
+        // The sum of three workers' codes; the last value is in a separate word.
         for (pusher, [first, last]) in [[0.5, -0.25], [0.25, -1.0], [-0.25, 0.125]].into_iter().enumerate() {
             let (mut gradient, mut code) = ([0.0; 17], [0; 8]);
             (gradient[0], gradient[16]) = (first, last);
@@ -274,7 +274,7 @@ mod tests {
         let weights = values(part.update(0..3, STEP).expect("an update").0);
         assert_eq!((weights[0], weights[16]), (-0.5 * 0.25, 0.5 * 0.5));
         assert!(weights[1..16].iter().all(|weight| *weight == 0.0), "{weights:?}");
-        // The next sum begins at zero.
+        // The next sum starts from zero.
         let weights = values(part.update(2..3, STEP).expect("an update").0);
         assert_eq!((weights[0], weights[16]), (0.0, 0.25));
     }
