@@ -1,4 +1,4 @@
-//! Arguments that the collectives of MPI, NCCL and shared memory have in common.
+//! Arguments shared by the collectives of MPI, NCCL and shared memory.
 
 use tch::Tensor;
 
@@ -10,7 +10,7 @@ pub struct Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
-    /// One tensor for both.
+    /// Uses `tensor` as input and output.
     pub fn in_place(tensor: &'a Tensor) -> Buffers<'a> {
         Buffers { input: tensor, output: tensor }
     }

@@ -53,10 +53,10 @@ impl Graph {
         // SAFETY: the pointer is to a live variable.
         check(unsafe { ringmark_begin_capture(pool.first, pool.second, &raw mut graph) })?;
         let result = body();
-        // SAFETY: a graph whose capture has begun, and ends once.
+        // SAFETY: the capture of this graph has started and ends once.
         let ended = check(unsafe { ringmark_end_capture(graph) });
-        // The error of `body` comes first because it caused the other. If the capture did not end, the graph is leaked: see
-        // `graph.cpp`.
+        // The error of `body` has priority because it caused the other. If the capture did not end, the graph is
+        // leaked: see `graph.cpp`.
         match (result, ended) {
             (Ok(result), Ok(())) => Ok((Graph(graph), result)),
             (Err(error), Ok(())) => {
@@ -67,7 +67,7 @@ impl Graph {
         }
     }
 
-    /// Launches the graph in the current stream.
+    /// Launches the graph on the current stream.
     pub fn replay(&self) -> Result<()> {
         // SAFETY: a captured graph; its memory is in its pool or outlives it.
         check(unsafe { ringmark_replay(self.0) })
@@ -76,7 +76,7 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: made by the shim, and destroyed once.
+        // SAFETY: created by the shim and destroyed once.
         unsafe { ringmark_destroy_graph(self.0) };
     }
 }
