@@ -1,6 +1,7 @@
 //! Inference benchmark, like MXNet's benchmark_score.py: warm-up passes, then timed ones, waiting for the outputs of
 //! each pass. Normalization uses running statistics, there are no gradients, softmax is the last layer, and one
 //! synthetic batch stays on the device. Nothing is exchanged: each rank of a case computes its own batch.
+//!
 //! On GPUs a timed pass replays a CUDA graph, because launching each kernel takes longer than running it at small batch
 //! sizes.
 
@@ -74,7 +75,6 @@ fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<O
     Ok(record.failure)
 }
 
-/// A network and its batch.
 struct Inference {
     model: PreparedModel,
     images: Tensor,
@@ -83,7 +83,6 @@ struct Inference {
     captured: Option<CapturedPass>,
 }
 
-/// A captured pass and its output tensor.
 struct CapturedPass {
     probabilities: Tensor,
     graph: Graph,

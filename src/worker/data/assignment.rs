@@ -11,7 +11,6 @@ use ringmark_input::shard::Part;
 
 use crate::measure::trace::recorder;
 
-/// A data set and its assignment to the ranks.
 #[derive(Debug, Clone)]
 pub struct Assignment {
     pub dataset: Arc<Dataset>,
@@ -21,7 +20,6 @@ pub struct Assignment {
     repeated: Option<u64>,
 }
 
-/// Distribution of images to ranks.
 #[derive(Debug, Clone, Copy)]
 pub enum Access {
     /// Each rank takes its share of the joined batch of every step.
@@ -33,11 +31,9 @@ pub enum Access {
     Sequential(SequentialOrder),
 }
 
-/// A rank that receives images.
 #[derive(Debug, Clone, Copy)]
 pub struct Receiver {
     pub rank: u32,
-    /// Number of ranks.
     pub ranks: u32,
     /// Images of one rank in a step, the same for each rank.
     pub images: u32,
@@ -76,12 +72,11 @@ impl Assignment {
         }
     }
 
-    /// Returns the number of steps of an epoch.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Fails if there is no joined batch of all ranks.
+    /// Checks that the images form a joined batch of all ranks, which `option` requires.
     ///
     /// # Errors
     ///
@@ -112,7 +107,7 @@ impl Assignment {
                 Loader::start_sequential(&self.dataset, order, config, first)?
             }
         };
-        loader.observe(recorder::take_image);
+        loader.observe(recorder::record_image);
         Ok(loader)
     }
 }

@@ -16,24 +16,20 @@ use crate::ffi::torch::shim::{self, Event, Stream};
 /// Interval between polls of a copy, which is nearly always complete.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Copies batches to one device.
 pub enum DeviceCopy {
     /// No copy: the device is the CPU.
     Host,
-    /// Copies through pinned memory.
     Cuda(Box<CudaCopy>),
 }
 
-/// Stream and buffers for copies to a CUDA device.
 pub struct CudaCopy {
     index: usize,
     stream: Stream,
     /// Filled alternately.
     buffers: [Option<Buffer>; 2],
-    turn: usize,
+    current: usize,
 }
 
-/// Buffers of one batch, on the host and on the device.
 struct Buffer {
     /// Pinned; u8 and int64.
     pixels: HostArray,
@@ -53,7 +49,6 @@ pub struct BatchOnDevice {
     pub labels: Tensor,
 }
 
-/// Pixels and labels of a batch in host memory.
 #[derive(Clone, Copy)]
 pub struct HostBatch<'a> {
     pub pixels: &'a [u8],
@@ -66,7 +61,7 @@ impl DeviceCopy {
             return Ok(DeviceCopy::Host);
         };
         let (stream, _) = Stream::new(index)?;
-        Ok(DeviceCopy::Cuda(Box::new(CudaCopy { index, stream, buffers: [None, None], turn: 0 })))
+        Ok(DeviceCopy::Cuda(Box::new(CudaCopy { index, stream, buffers: [None, None], current: 0 })))
     }
 
     /// Copies a batch with pixels of `shape` to the device and calls `read`, which enqueues the work that uses it. Its
@@ -84,7 +79,7 @@ impl DeviceCopy {
             }),
             DeviceCopy::Cuda(copy) => {
                 let steps = Stream::current(copy.index)?;
-                let buffer = copy.bring(batch, shape)?;
+                let buffer = copy.copy(batch, shape)?;
                 let result = read(&buffer.on_device)?;
                 buffer.used.record(steps)?;
                 Ok(result)
@@ -95,9 +90,9 @@ impl DeviceCopy {
 
 impl CudaCopy {
     /// Copies a batch to the device; work enqueued afterwards on the stream of the steps sees it.
-    fn bring(&mut self, HostBatch { pixels, labels }: HostBatch, shape: [i64; 4]) -> Result<&mut Buffer> {
-        self.turn = 1 - self.turn;
-        let buffer = match &mut self.buffers[self.turn] {
+    fn copy(&mut self, HostBatch { pixels, labels }: HostBatch, shape: [i64; 4]) -> Result<&mut Buffer> {
+        self.current = 1 - self.current;
+        let buffer = match &mut self.buffers[self.current] {
             Some(buffer) => buffer,
             none => none.insert(Buffer::new(self.index, shape)?),
         };

@@ -7,7 +7,6 @@ use ringmark_core::dimension::Bytes;
 /// Consecutive parameters, in backward order, whose gradients are reduced together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
-    /// Indices of the parameters.
     pub parameters: Range<usize>,
     /// Range in the flat gradients, in elements.
     pub elements: Range<usize>,
@@ -16,7 +15,6 @@ pub struct Bucket {
 /// Buckets of a model; every parameter is in exactly one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketPlan {
-    /// Buckets in the order of reduction.
     pub buckets: Vec<Bucket>,
 }
 

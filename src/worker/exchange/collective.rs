@@ -113,7 +113,6 @@ impl Collective<'_> {
         [out * of_element, into * of_element]
     }
 
-    /// Returns the range from the first to the last element.
     pub fn span(&self) -> Range<usize> {
         match self {
             Collective::AllReduce { elements }

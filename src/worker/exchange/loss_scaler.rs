@@ -20,7 +20,6 @@ pub struct LossScaler {
 }
 
 impl LossScaler {
-    /// Creates a scaler with the scale `first`.
     pub fn new(first: f64, device: Device) -> Result<LossScaler> {
         Ok(LossScaler {
             scale: Tensor::f_full([] as [i64; 0], first, (Kind::Float, device))?,
@@ -41,7 +40,6 @@ impl LossScaler {
         [("loss_scale", self.scale.shallow_clone()), ("growth_tracker", self.growth_tracker.shallow_clone())]
     }
 
-    /// Adjusts the scale for the next step.
     pub fn update(&mut self) -> Result<()> {
         let LossScaler { scale, found_inf, growth_tracker } = self;
         let _ = scale.f_internal_amp_update_scale_(growth_tracker, found_inf, GROWTH, BACKOFF, GROWTH_INTERVAL)?;

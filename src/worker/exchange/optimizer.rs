@@ -27,12 +27,10 @@ pub struct Optimizer {
     momenta: Tensor,
     /// Copy of the weights in a lower precision, updated with the weights if possible.
     rounded: Option<Tensor>,
-    /// Present only for fp16.
     loss_scaler: Option<LossScaler>,
 }
 
 impl Optimizer {
-    /// Creates the update of `weights` by `gradients`.
     pub fn new(rule: &UpdateRule, ranks: RankCounts, weights: Tensor, gradients: Tensor) -> Result<Optimizer> {
         let (length, wanted) = (gradients.numel(), weights.numel());
         ensure!(length == wanted, "{length} gradients for {wanted} parameters");

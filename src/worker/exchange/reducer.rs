@@ -25,7 +25,6 @@ use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// Destination of complete buckets, which sums them over the ranks.
 pub trait GradientSink: Send {
-    /// Returns the constant properties of the sink.
     fn facts(&self) -> SinkFacts;
 
     /// Returns the flat tensor that receives the gradients, one parameter after the other.
@@ -66,7 +65,6 @@ pub struct SinkFacts {
 }
 
 impl SinkFacts {
-    /// Returns the properties of a sink that runs `operation` on `backend`.
     pub fn of_backend(backend: &dyn Backend, operation: Operation) -> SinkFacts {
         SinkFacts {
             operation: Some(operation),
@@ -85,7 +83,6 @@ pub enum ReadyFrom {
     Caller,
 }
 
-/// Parameters whose gradients are reduced.
 pub struct GradientSource {
     pub parameters: Vec<Tensor>,
     pub ready_from: ReadyFrom,
@@ -113,11 +110,9 @@ struct State {
     is_capturing: bool,
     /// True if the current step is a replay, whose completed buckets are unknown.
     is_replayed: bool,
-    /// Number of gradients that each bucket still waits for.
     missing: Vec<usize>,
     /// Number of buckets whose gradients are on the wire.
     filled: usize,
-    /// Effect of the sums on backward in this step.
     in_backward: InBackward,
     /// Error inside backward, which cannot return it.
     failure: Option<anyhow::Error>,
@@ -132,7 +127,7 @@ impl GradientReducer {
         GradientSource { parameters, ready_from }: GradientSource,
         mut sink: Box<dyn GradientSink>,
     ) -> Result<&'static GradientReducer> {
-        let destinations = places(&parameters, &sink.wire())?;
+        let destinations = views(&parameters, &sink.wire())?;
         let state = State {
             missing: Vec::new(),
             filled: 0,
@@ -264,12 +259,11 @@ fn start(sink: &mut dyn GradientSink, facts: SinkFacts, number: usize, elements:
     let span = (!facts.is_asynchronous)
         .then(|| recorder::begin(Lane::Exchange, EXCHANGE_OF_CALLER, Some(number as u32)))
         .flatten();
-    recorder::of_bucket(number as u32, || sink.start(elements))?;
+    recorder::with_bucket(number as u32, || sink.start(elements))?;
     span.into_iter().for_each(OpenSpan::end);
     Ok(())
 }
 
-/// Returns the buckets of these parameters.
 pub fn plan(parameters: &[Tensor], sizes: &ExchangeConfig) -> BucketPlan {
     let lengths: Vec<usize> = parameters.iter().map(Tensor::numel).collect();
     BucketPlan::new(&lengths, sizes.bucket(), sizes.tail())
@@ -277,7 +271,7 @@ pub fn plan(parameters: &[Tensor], sizes: &ExchangeConfig) -> BucketPlan {
 
 /// Returns a view of each parameter's range of `flat`, shaped and strided like the parameter. The ranges are
 /// consecutive.
-fn places(parameters: &[Tensor], flat: &Tensor) -> Result<Vec<Tensor>> {
+fn views(parameters: &[Tensor], flat: &Tensor) -> Result<Vec<Tensor>> {
     let mut offset = 0;
     let place = |parameter: &Tensor| {
         let length = parameter.numel() as i64;
@@ -352,7 +346,7 @@ impl State {
         if is_asynchronous {
             self.in_backward.first_sum = Some(before);
         } else {
-            self.in_backward.held_up.push((before, Mark::set(device)?));
+            self.in_backward.blocking_sums.push((before, Mark::set(device)?));
         }
         Ok(())
     }
@@ -370,7 +364,7 @@ mod tests {
         let nhwc = Tensor::zeros([4, 3, 3, 2], floats).permute([0, 3, 1, 2]);
         let parameters = [Tensor::zeros([5], floats), nhwc, Tensor::zeros([2, 7], floats)];
         let flat = Tensor::arange(5 + 72 + 14, floats);
-        let places = places(&parameters, &flat).expect("they fit");
+        let places = views(&parameters, &flat).expect("they fit");
         let mut first = 0.0;
         for (place, parameter) in places.iter().zip(&parameters) {
             assert_eq!((place.size(), place.stride()), (parameter.size(), parameter.stride()));

@@ -15,13 +15,10 @@ pub struct ExchangeRequest {
     pub exchange: ExchangeConfig,
     /// Location of the sums and of the update.
     pub kv_store: KvStoreConfig,
-    /// Start of the exchange before the last gradient is ready, on or off.
     pub overlap: Switch,
-    /// Compression code of the gradients.
     pub compression: GradientCompression,
     /// Initial iterations that are not measured.
     pub warmup: u32,
-    /// Use of the sums.
     pub rule: UpdateRule,
     /// True if the ranks wait for each other in every iteration, even with an asynchronous kv-store: a failed rank then
     /// ends the job.
@@ -42,14 +39,14 @@ impl From<&TrainConfig> for ExchangeRequest {
     }
 }
 
-/// Use of a sum of gradients.
 #[derive(Debug, Clone)]
 pub enum UpdateRule {
-    /// Training's update of the weights.
     Training(Box<TrainConfig>),
     /// `w -= rate x sum`: MXNet's `sgd` as in its measure.py, without momentum, weight decay and division by the batch
     /// size.
-    Sgd { learning_rate: f64 },
+    Sgd {
+        learning_rate: f64,
+    },
     /// The weights become the sum, as in MXNet's kv-stores without an optimizer.
     Assign,
 }

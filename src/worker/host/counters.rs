@@ -23,7 +23,6 @@ pub struct HostCounters {
 }
 
 impl HostCounters {
-    /// Reads the current counters.
     pub fn read() -> HostCounters {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let stat = text("/proc/stat");
@@ -32,7 +31,7 @@ impl HostCounters {
             cores: stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count() as u32,
             busy: times[..3].iter().sum(),
             steal: times[7],
-            pages_from_swap: number_behind(&text("/proc/vmstat"), "pswpin").unwrap_or(0),
+            pages_from_swap: number_after(&text("/proc/vmstat"), "pswpin").unwrap_or(0),
             heat_events: heat_events(),
             clock_mhz: clock_mhz(),
         }
@@ -102,7 +101,6 @@ pub struct RankCounters {
 }
 
 impl RankCounters {
-    /// Reads the current counters.
     pub fn read() -> RankCounters {
         let (core_time, major_faults) =
             process_counters(&fs::read_to_string("/proc/self/stat").unwrap_or_default()).unwrap_or_default();
@@ -138,8 +136,8 @@ fn process_counters(stat: &str) -> Option<(f64, u64)> {
 
 /// Returns the seconds of throttling in a group's cpu.stat: nanoseconds in version 1, microseconds in version 2.
 fn throttled(stat: &str) -> Option<f64> {
-    let nanoseconds = number_behind(stat, "throttled_time").map(|time| time as f64 / 1e9);
-    nanoseconds.or_else(|| Some(number_behind(stat, "throttled_usec")? as f64 / 1e6))
+    let nanoseconds = number_after(stat, "throttled_time").map(|time| time as f64 / 1e9);
+    nanoseconds.or_else(|| Some(number_after(stat, "throttled_usec")? as f64 / 1e6))
 }
 
 pub fn number_in(path: &Path) -> Option<u64> {
@@ -147,7 +145,7 @@ pub fn number_in(path: &Path) -> Option<u64> {
 }
 
 /// Returns the number in the line `name number` of a table.
-fn number_behind(table: &str, name: &str) -> Option<u64> {
+fn number_after(table: &str, name: &str) -> Option<u64> {
     table.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
@@ -192,7 +190,6 @@ mod tests {
         assert_eq!(throttled(&counters(&[])), None);
     }
 
-    /// Measures this process and its host.
     #[test]
     fn work_of_this_process_is_counted_to_it_and_to_the_host() {
         let (host, rank, start) = (HostCounters::read(), RankCounters::read(), Instant::now());

@@ -16,19 +16,13 @@ use crate::job::world::World;
 #[derive(Debug, Clone)]
 pub struct DeviceOfRank {
     pub device: Device,
-    /// Kind of device in the record.
     pub kind: DeviceKind,
-    /// Name of the GPU or processor.
     pub name: String,
-    /// CPU threads of this rank.
     pub threads: u32,
-    /// Reason why CUDA is not used.
     pub cuda_missing: Option<String>,
-    /// Reasons why CUDA is slower than it could be.
     pub cuda_remarks: Vec<String>,
     /// PCI address of the GPU, in nvidia-smi's format.
     pub bus_id: Option<String>,
-    /// Compute capability of the GPU.
     pub compute_capability: Option<ComputeCapability>,
 }
 
@@ -58,7 +52,7 @@ impl DeviceOfRank {
                 compute_capability: None,
             },
         };
-        agree(world, &own)?;
+        check_same_device(world, &own)?;
         let threads = threads.of_rank(world);
         tch::set_num_threads(threads as i32);
         world.agree_on_cores(cores::has_cores_for(threads, world));
@@ -81,7 +75,6 @@ impl DeviceOfRank {
         }
     }
 
-    /// Returns an error if this device does not support `dtype`.
     pub fn check_dtype(&self, dtype: Dtype) -> Result<()> {
         match (dtype, self.compute_capability) {
             // Older GPUs emulate bf16 in fp32, which is slower than fp32 itself.
@@ -107,7 +100,7 @@ fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
     );
     let facts = &cuda.devices[index];
     shim::set_device(index)?;
-    computes(index).with_context(|| {
+    run_first_kernel(index).with_context(|| {
         format!(
             "GPU {index} of host {}, {} of compute capability {}, does not compute: look at nvidia-smi and \
              dmesg, or choose --device cpu",
@@ -131,7 +124,7 @@ fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
 
 /// Runs a first kernel, which fails here, rather than deep in the model, if the GPU is in an error state, is used
 /// exclusively by another process, or has no kernels in libtorch.
-fn computes(index: usize) -> Result<()> {
+fn run_first_kernel(index: usize) -> Result<()> {
     let one = Tensor::f_ones([1], (Kind::Float, Device::Cuda(index)))?;
     let two = one.f_add(&one)?.f_double_value(&[0])?;
     ensure!(two == 2.0, "1 + 1 is {two}");
@@ -140,7 +133,7 @@ fn computes(index: usize) -> Result<()> {
 
 /// Verifies that all ranks use the same kind of device: otherwise they would wait for each other in different
 /// libraries.
-fn agree(world: &World, own: &DeviceOfRank) -> Result<()> {
+fn check_same_device(world: &World, own: &DeviceOfRank) -> Result<()> {
     let own_choice = match &own.cuda_missing {
         None => format!("{} {}", env!("CARGO_PKG_VERSION"), own.kind),
         Some(missing) => format!("{} {}: {missing}", env!("CARGO_PKG_VERSION"), own.kind),

@@ -41,19 +41,16 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Time that the parent daemon gets to end its ranks before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Current iteration and stage.
 static POSITION: Mutex<(u32, Stage)> = Mutex::new((0, Stage::Starting));
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
 /// Number of live [`Waiting`] guards.
 static WAITS: AtomicU32 = AtomicU32::new(0);
 static LAST: Mutex<LastIteration> = Mutex::new(LastIteration { step: None, before_allreduce: None });
 
-/// Connection to the launcher, if there is one.
 static LAUNCHER: Mutex<Option<TcpStream>> = Mutex::new(None);
 /// True once this rank has sent its last message; later connection errors are irrelevant.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Times of the last completed iteration.
 #[derive(Clone, Copy)]
 struct LastIteration {
     step: Option<Seconds>,
@@ -76,7 +73,6 @@ pub fn enter_and_tell(stage: Stage) {
     }
 }
 
-/// Sets the iteration and its stage.
 pub fn enter_in(iteration: u32, stage: Stage) {
     *position() = (iteration, stage);
 }
@@ -173,9 +169,9 @@ pub fn begin(launcher: Option<LauncherAddress>) {
         }
         while let Some(connection) = stream {
             stream = match report(connection) {
-                Lost::Over => return,
-                Lost::Closed => None,
-                Lost::Silent => find_again(&launcher, &hello),
+                ConnectionEnd::Over => return,
+                ConnectionEnd::Closed => None,
+                ConnectionEnd::Silent => find_again(&launcher, &hello),
             };
             if stream.is_none() && !IS_OVER.load(Ordering::Relaxed) {
                 standard_error::emit(&format!("{name} has lost the launcher and ends"));
@@ -185,8 +181,7 @@ pub fn begin(launcher: Option<LauncherAddress>) {
     });
 }
 
-/// The reason why a connection ended.
-enum Lost {
+enum ConnectionEnd {
     /// This rank has sent its last message.
     Over,
     /// The launcher has closed the connection or has failed.
@@ -195,7 +190,6 @@ enum Lost {
     Silent,
 }
 
-/// Sends this rank's last message.
 pub fn end(message: &Message) {
     IS_OVER.store(true, Ordering::Relaxed);
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -205,8 +199,8 @@ pub fn end(message: &Message) {
     }
 }
 
-/// Sends the message that this rank has failed. If the launcher does not answer, MPI_Abort does not reach mpirun either:
-/// ends this process and its daemon then.
+/// Sends the message that this rank has failed. If the launcher does not answer, MPI_Abort does not reach mpirun
+/// either: then ends this process and its daemon.
 pub fn end_with_failure(reason: String, shortage: Option<MemoryShortage>) {
     end(&Message::Failed { reason, shortage });
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -260,8 +254,7 @@ fn connect(address: SocketAddr, launcher: &LauncherAddress, hello: &Message) -> 
     (answer.strip_suffix(b"\n") == Some(WELCOME.as_bytes())).then_some(stream)
 }
 
-/// Sends reports until the connection ends.
-fn report(mut stream: TcpStream) -> Lost {
+fn report(mut stream: TcpStream) -> ConnectionEnd {
     *LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner) = stream.try_clone().ok();
     let mut nothing = [0; 64];
     loop {
@@ -269,7 +262,7 @@ fn report(mut stream: TcpStream) -> Lost {
         let sent = {
             let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
             if IS_OVER.load(Ordering::Relaxed) {
-                return Lost::Over;
+                return ConnectionEnd::Over;
             }
             launcher.as_ref().map_or(Ok(()), |mut launcher| launcher.write_all(line.as_bytes()))
         };
@@ -278,9 +271,9 @@ fn report(mut stream: TcpStream) -> Lost {
         match answer.map_err(|error| error.kind()) {
             Ok(1..) | Err(ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
-                return Lost::Silent;
+                return ConnectionEnd::Silent;
             }
-            _ => return Lost::Closed,
+            _ => return ConnectionEnd::Closed,
         }
     }
 }

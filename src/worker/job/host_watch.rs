@@ -79,7 +79,6 @@ fn gpu_state(own: &DeviceOfRank) -> Option<GpuState> {
     own.bus_id.as_deref().and_then(GpuState::read)
 }
 
-/// Counters that a rank sends to the others.
 #[derive(Serialize, Deserialize)]
 struct CountersOfRank {
     /// Set on the first rank of every host.

@@ -15,14 +15,12 @@ use crate::ffi::memory::element::Element;
 use crate::host::facts;
 use crate::job::session::Session;
 
-/// Kernels that are being compiled.
 pub struct PendingKernels {
     element: Element,
     /// One thread per set compiles it or reads it from the cache.
     images: Vec<(KernelSet, JoinHandle<Result<CachedImage>>)>,
 }
 
-/// Machine code and its file in the cache.
 struct CachedImage {
     bytes: Vec<u8>,
     path: Option<PathBuf>,

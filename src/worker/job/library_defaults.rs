@@ -25,7 +25,7 @@ pub fn set_defaults(interface: Option<&str>, cores: u32) {
         set_default(YIELDS[0], "1");
     }
     let yields = YIELDS.iter().find_map(|name| std::env::var(name).ok());
-    waiting::sleep_instead_of_yielding(yields.is_some_and(|value| is_yes(&value)));
+    waiting::sleep_instead_of_yielding(yields.is_some_and(|value| is_enabled(&value)));
     // Longer messages wait for the receiver's answer, which over TCP is queued behind this rank's own data: two hosts
     // then send alternately, at half the speed of the link (measured: results/README.md).
     set_default("OMPI_MCA_btl_tcp_eager_limit", "4194304");
@@ -36,7 +36,7 @@ pub fn set_defaults(interface: Option<&str>, cores: u32) {
 }
 
 /// Parses a switch like Open MPI: a number other than 0, or one of these words.
-fn is_yes(value: &str) -> bool {
+fn is_enabled(value: &str) -> bool {
     let value = value.trim().to_lowercase();
     value.parse::<i64>().map_or(["true", "t", "enabled", "yes", "y"].contains(&value.as_str()), |number| number != 0)
 }
@@ -70,7 +70,6 @@ pub fn capture_without_others(device: DeviceChoice) {
     }
 }
 
-/// Log file of NCCL.
 pub struct NcclLog {
     /// `None` if no log was requested.
     path: Option<PathBuf>,
@@ -106,7 +105,7 @@ mod tests {
 
     #[test]
     fn switches_are_read_as_open_mpi_reads_them() {
-        assert!(["1", "true", " Yes", "2", "t"].into_iter().all(is_yes));
-        assert!(!["0", "false", "no", "", "f", "off"].into_iter().any(is_yes));
+        assert!(["1", "true", " Yes", "2", "t"].into_iter().all(is_enabled));
+        assert!(!["0", "false", "no", "", "f", "off"].into_iter().any(is_enabled));
     }
 }

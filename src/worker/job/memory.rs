@@ -19,7 +19,7 @@ const MESSAGES: [&str; 4] = [
 ];
 
 /// Messages of oneDNN, and of a thread that cannot start, with several possible causes, including a lack of memory.
-const UNNAMED: [&str; 5] = [
+const AMBIGUOUS_MESSAGES: [&str; 5] = [
     "Resource temporarily unavailable",
     "could not create a primitive",
     "could not execute a primitive",
@@ -28,15 +28,14 @@ const UNNAMED: [&str; 5] = [
 ];
 
 /// Remaining memory below which a process counts as being at a limit: later allocations are small.
-const AT_THE_LIMIT: Bytes = Bytes(64 << 20);
+const NEAR_LIMIT: Bytes = Bytes(64 << 20);
 
 /// Memory needed to report the error.
-const TO_EXPLAIN: Bytes = Bytes(32 << 20);
+const REPORT_RESERVE: Bytes = Bytes(32 << 20);
 
 /// Error of a rank that requested more memory than its device has left.
 #[derive(Debug)]
 pub struct NoMemoryLeft {
-    /// Memory of the device.
     pub shortage: MemoryShortage,
     /// Requested size if known, such as `1.5 GB`.
     asked: Option<String>,
@@ -74,15 +73,14 @@ pub fn left_by_limits() -> Option<Bytes> {
     all.into_iter().flatten().min().map(Bytes)
 }
 
-/// Returns true if `error` is caused by a lack of memory.
 pub fn is_shortage(error: &anyhow::Error) -> bool {
     message_in(&format!("{error:#}"), left_by_limits()).is_some()
 }
 
 /// Returns the out-of-memory message in `text`, if there is one. `left` is the memory left by limits.
 fn message_in(text: &str, left: Option<Bytes>) -> Option<&'static str> {
-    let is_at_limit = left.is_some_and(|left| left < AT_THE_LIMIT);
-    let unnamed = UNNAMED.iter().filter(|_| is_at_limit);
+    let is_at_limit = left.is_some_and(|left| left < NEAR_LIMIT);
+    let unnamed = AMBIGUOUS_MESSAGES.iter().filter(|_| is_at_limit);
     MESSAGES.iter().chain(unnamed).find(|message| text.contains(**message)).copied()
 }
 
@@ -112,9 +110,9 @@ fn host_shortage() -> Option<MemoryShortage> {
 /// `anyhow::Error` would take the lock of Rust's backtraces, which the crashed thread may hold.)
 pub fn shortage_behind_crash() -> Option<NoMemoryLeft> {
     let (limit, hard) = getrlimit(Resource::RLIMIT_DATA).ok()?;
-    setrlimit(Resource::RLIMIT_DATA, limit.saturating_add(TO_EXPLAIN.0).min(hard), hard).ok()?;
+    setrlimit(Resource::RLIMIT_DATA, limit.saturating_add(REPORT_RESERVE.0).min(hard), hard).ok()?;
     let taken = memory::private();
-    let is_at_limit = limit.saturating_sub(taken.0) < AT_THE_LIMIT.0;
+    let is_at_limit = limit.saturating_sub(taken.0) < NEAR_LIMIT.0;
     let shortage = MemoryShortage { taken, total: Bytes(limit) };
     is_at_limit.then_some(NoMemoryLeft { shortage, asked: None })
 }

@@ -12,7 +12,6 @@ use anyhow::{Context, Result};
 
 use crate::job::world::{self, World};
 
-/// Interval between checks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Another rank, identified by its file in /proc.

@@ -35,12 +35,10 @@ pub enum Role {
     Server,
 }
 
-/// Location of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
     /// Index of its host, in the order of the hosts' first ranks.
     pub host: usize,
-    /// Rank among those of its host.
     pub local_rank: usize,
 }
 
@@ -57,7 +55,7 @@ pub struct World {
     all: SimpleCommunicator,
     host: String,
     /// True if some ranks have failed and the others continue without them.
-    has_lost_some: Cell<bool>,
+    has_lost_ranks: Cell<bool>,
     /// True if every rank has cores of its own; empty until the ranks have agreed.
     has_own_cores: OnceLock<bool>,
     /// Dropped last: finalizes MPI, which waits for the others.
@@ -67,7 +65,7 @@ pub struct World {
 impl World {
     /// Joins the job that mpirun started, or starts one with a single rank. The last `servers` processes are servers.
     fn join(servers: u32) -> Result<World> {
-        exit::leave_crashes_to_mpi();
+        exit::restore_crash_signals();
         // One thread at a time calls MPI, but not always the same one.
         let (universe, threading) =
             mpi::initialize_with_threading(Threading::Serialized).context("MPI is initialized already")?;
@@ -93,7 +91,7 @@ impl World {
             node,
             all,
             host,
-            has_lost_some: Cell::new(false),
+            has_lost_ranks: Cell::new(false),
             has_own_cores: OnceLock::new(),
             _universe: universe,
         };
@@ -116,8 +114,8 @@ impl World {
             Ok(_) => heartbeat::end(&Message::Done),
             Err(error) => report_failure(error),
         }
-        if let (true, Ok(failure)) = (world.has_lost_some.get(), &ended) {
-            world.leave_at_once(failure.as_deref());
+        if let (true, Ok(failure)) = (world.has_lost_ranks.get(), &ended) {
+            world.exit_without_finalize(failure.as_deref());
         }
         match ended {
             Ok(None) => Ok(()),
@@ -139,7 +137,7 @@ impl World {
     }
 
     /// Ends this process without MPI_Finalize, which may wait for failed ranks forever.
-    fn leave_at_once(&self, failure: Option<&str>) -> ! {
+    fn exit_without_finalize(&self, failure: Option<&str>) -> ! {
         if let (Some(failure), 0, Role::Worker) = (failure, self.communicator.borrow().rank(), self.role) {
             standard_error::emit(&format!("ringmark-worker: the run failed: {failure}"));
         }
@@ -162,14 +160,13 @@ impl World {
         self.ranks
     }
 
-    /// Returns true if some ranks have failed.
-    pub fn has_lost_some(&self) -> bool {
-        self.has_lost_some.get()
+    pub fn has_lost_ranks(&self) -> bool {
+        self.has_lost_ranks.get()
     }
 
     /// Records that some ranks have failed, so that the end does not wait for them.
     pub fn note_loss(&self) {
-        self.has_lost_some.set(true);
+        self.has_lost_ranks.set(true);
     }
 
     /// Continues without the failed ranks `lost`: later calls do not wait for them, and gathered values exclude them.
@@ -186,12 +183,10 @@ impl World {
         Ok(())
     }
 
-    /// Returns the rank among those of this host, from 0.
     pub fn local_rank(&self) -> u32 {
         self.node.rank() as u32
     }
 
-    /// Returns the number of ranks on this host.
     pub fn local_ranks(&self) -> u32 {
         self.node.size() as u32
     }
@@ -216,7 +211,7 @@ impl World {
         format!("{role} {} of {} on host {}", self.rank, self.ranks, self.host)
     }
 
-    /// Determines whether all ranks `has_own_cores`. All ranks call this together, once.
+    /// Gathers [`has_own_cores`](World::has_own_cores) of all ranks. All ranks call this together, once.
     pub fn agree_on_cores(&self, has_own_cores: bool) {
         let all = self.gather(&[f64::from(u8::from(has_own_cores))]).concat();
         self.has_own_cores.get_or_init(|| all.iter().all(|own| *own == 1.0));
@@ -292,10 +287,10 @@ impl World {
     /// Returns the values of every rank, in rank order. All ranks pass the same number of values.
     pub fn gather(&self, values: &[f64]) -> Vec<Vec<f64>> {
         if values.is_empty() {
-            return vec![Vec::new(); self.left()];
+            return vec![Vec::new(); self.live_ranks()];
         }
         let _waiting = heartbeat::wait();
-        let mut all = vec![0.0; values.len() * self.left()];
+        let mut all = vec![0.0; values.len() * self.live_ranks()];
         self.communicator.borrow().all_gather_into(values, &mut all[..]);
         all.chunks(values.len()).map(<[f64]>::to_vec).collect()
     }
@@ -314,7 +309,6 @@ impl World {
         all
     }
 
-    /// Returns the text of rank 0 on every rank.
     pub fn text_of_rank_0(&self, text: String) -> String {
         let mut bytes = text.into_bytes();
         let mut length = [bytes.len() as u64];
@@ -354,8 +348,7 @@ impl World {
         texts(&self.all, text)
     }
 
-    /// Returns the number of live processes of this role.
-    fn left(&self) -> usize {
+    fn live_ranks(&self) -> usize {
         self.communicator.borrow().size() as usize
     }
 

@@ -24,7 +24,6 @@ impl Mark {
         Ok(Mark::Device(event))
     }
 
-    /// Returns true if host or device has reached the mark.
     pub fn is_done(&self) -> Result<bool> {
         match self {
             Mark::Host(_) => Ok(true),

@@ -26,7 +26,7 @@ const VALUES: usize = 3;
 #[derive(Default)]
 pub struct InBackward {
     /// Start and end of each sum that blocked backward.
-    pub held_up: Vec<(Mark, Mark)>,
+    pub blocking_sums: Vec<(Mark, Mark)>,
     /// Mark before the first sum that ran concurrently with backward.
     pub first_sum: Option<Mark>,
     /// True if backward was replayed together with the sums, so that no marks separate them.
@@ -36,12 +36,12 @@ pub struct InBackward {
 impl InBackward {
     /// Returns the mark before the first sum; no wait for another rank precedes it.
     fn first_sum(&self) -> Option<&Mark> {
-        self.first_sum.as_ref().or(self.held_up.first().map(|(before, _)| before))
+        self.first_sum.as_ref().or(self.blocking_sums.first().map(|(before, _)| before))
     }
 
     /// Returns the time inside backward that belongs to the all-reduce.
-    fn held_up(&self) -> Result<f64> {
-        self.held_up.iter().map(|(before, after)| after.seconds_since(before)).sum()
+    fn blocked_time(&self) -> Result<f64> {
+        self.blocking_sums.iter().map(|(before, after)| after.seconds_since(before)).sum()
     }
 }
 
@@ -108,9 +108,9 @@ impl StepMarks {
             times[phase] = end.seconds_since(begin)?;
             begin = end;
         }
-        let held_up = self.in_backward.held_up()?;
-        times[Phase::Backward] = (times[Phase::Backward] - held_up).max(0.0);
-        times[Phase::ExposedAllreduce] += held_up;
+        let blocked = self.in_backward.blocked_time()?;
+        times[Phase::Backward] = (times[Phase::Backward] - blocked).max(0.0);
+        times[Phase::ExposedAllreduce] += blocked;
         Ok(times)
     }
 }
@@ -148,9 +148,7 @@ pub struct Sample {
     /// Time from the start to the next start.
     pub step: f64,
     pub phases: Phases<f64>,
-    /// Time from the start to the first all-reduce.
     pub before_allreduce: f64,
-    /// Mean loss over the rank's batch.
     pub loss: f64,
     pub loss_scale: f64,
     /// True if the update was skipped.
@@ -226,7 +224,7 @@ impl StepTimer {
             });
             self.over += 1;
             if let Some(StepMarks { start, ends, values, .. }) = self.pending.pop_front() {
-                recorder::take_phases(self.over, start, ends);
+                recorder::record_phases(self.over, start, ends);
                 self.pinned.extend(Some(values).filter(|_| self.device.is_cuda()));
             }
         }

@@ -8,7 +8,6 @@ use tch::Device;
 use crate::job::world::World;
 use crate::measure::mark::Mark;
 
-/// A running measurement.
 pub struct Timed<'a> {
     device: Device,
     world: &'a World,

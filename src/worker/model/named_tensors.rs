@@ -6,17 +6,11 @@ use tch::{Device, Kind, Tensor};
 /// Role of a tensor in its layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Weight of a convolution or a linear layer.
     Weight,
-    /// Bias of a convolution or a linear layer.
     Bias,
-    /// Factor of a normalization.
     Scale,
-    /// Offset of a normalization.
     Offset,
-    /// Running mean of batch normalization.
     Mean,
-    /// Running variance of batch normalization.
     Variance,
     /// Trained tensor of a transformer outside of its layers.
     Embedding,
@@ -57,7 +51,6 @@ pub enum Draw {
     XavierUniform,
     /// Normal with this standard deviation.
     Normal(f64),
-    /// A single value.
     Constant(f64),
 }
 
@@ -92,7 +85,6 @@ impl Draws {
     /// MXNet's `Xavier(rnd_type="gaussian", factor_type="in", magnitude=2)`.
     pub const MXNET: Draws = Draws { weight: Draw::FanInNormal(2.0), bias: Some(Draw::Constant(0.0)) };
 
-    /// Returns the distributions for a layer without a bias.
     pub const fn unbiased(self) -> Draws {
         Draws { bias: None, ..self }
     }
@@ -129,12 +121,10 @@ impl NamedTensors {
         NamedTensors { is_drawn: false, ..NamedTensors::new(source, Device::Cpu) }
     }
 
-    /// Returns the device of new tensors.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Returns the number of trained values.
     pub fn elements(&self) -> usize {
         self.parameters.iter().map(|named| named.tensor.numel()).sum()
     }
@@ -145,7 +135,6 @@ impl NamedTensors {
         self.weight_and_bias_as([&names[0], &names[1]], shape, draws)
     }
 
-    /// Adds a weight and a bias under these names.
     pub fn weight_and_bias_as(&mut self, names: [&str; 2], shape: &[i64], draws: Draws) -> (Tensor, Option<Tensor>) {
         let weight = self.parameter(names[0], Role::Weight, shape, shape, draws.weight);
         let bias = draws.bias.map(|draw| self.parameter(names[1], Role::Bias, &shape[..1], shape, draw));

@@ -24,13 +24,12 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns true if batch normalization uses the batch's statistics.
     pub fn has_batch_statistics(self) -> bool {
         self == Mode::Training
     }
 
     /// Returns true if dropout is active.
-    pub fn drops(self) -> bool {
+    pub fn has_dropout(self) -> bool {
         matches!(self, Mode::Training | Mode::FrozenStatistics)
     }
 }

@@ -9,14 +9,12 @@ use tch::{Device, Kind, Tensor};
 use crate::ffi::memory::element::Element;
 use crate::ffi::torch::shim;
 
-/// Precision of a run.
 pub struct Precision {
     autocast: Option<Element>,
     is_cuda: bool,
 }
 
 impl Precision {
-    /// Configures the process for `dtype`.
     pub fn new(dtype: Dtype, device: Device) -> Result<Precision> {
         let is_cuda = device.is_cuda();
         ensure!(
@@ -33,7 +31,6 @@ impl Precision {
         self.autocast.map(Element::kind)
     }
 
-    /// Runs a forward pass under the autocast of this precision.
     pub fn forward(&self, body: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
         shim::with_autocast(self.is_cuda, self.autocast, body)
     }

@@ -16,12 +16,10 @@ use crate::model::networks;
 use crate::model::precision::Precision;
 use crate::model::weights_file::{self, Beside};
 
-/// Parameters of a network.
 pub struct ModelRequest<'a> {
     pub model: Model,
     /// Probability of dropout; `None` is the network's own.
     pub dropout: Option<f64>,
-    /// Seed of the weights.
     pub seed: i64,
     /// File with initial weights (safetensors), instead of random ones.
     pub init: Option<&'a Path>,
@@ -29,7 +27,6 @@ pub struct ModelRequest<'a> {
     pub layout: Layout,
 }
 
-/// A network and its tensors.
 pub struct PreparedModel {
     network: Box<dyn Network>,
     pub tensors: NamedTensors,
@@ -40,7 +37,6 @@ pub struct PreparedModel {
 }
 
 impl PreparedModel {
-    /// Builds the network on `device`.
     pub fn new(request: &ModelRequest, device: Device) -> Result<PreparedModel> {
         tch::manual_seed(request.seed);
         let mut tensors = NamedTensors::new(request.model.facts().source, device);
@@ -56,7 +52,6 @@ impl PreparedModel {
         self.tensors.device()
     }
 
-    /// Returns the running statistics.
     pub fn statistics(&self) -> impl Iterator<Item = &Tensor> {
         self.tensors.buffers.iter().map(|named| &named.tensor)
     }

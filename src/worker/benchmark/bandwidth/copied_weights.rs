@@ -4,7 +4,7 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::benchmark::bandwidth::values::{Compared, Values, periods};
+use crate::benchmark::bandwidth::values::{Comparison, Values, periods};
 use crate::exchange::memory::narrow;
 
 /// One period of the weights.
@@ -21,7 +21,6 @@ impl CopiedWeights {
         Ok(CopiedWeights { copy: values.period(0)?.f_zeros_like()?, learning_rate, ranks, steps: 0 })
     }
 
-    /// Takes the step of `iteration`.
     pub fn step(&mut self, values: &Values, iteration: usize) -> Result<()> {
         let step = values.period(iteration)? * self.learning_rate;
         let _ = self.copy.f_sub_(&step)?;
@@ -30,13 +29,13 @@ impl CopiedWeights {
     }
 
     /// Compares `weights` that have taken the same number of steps.
-    pub fn check(&self, values: &Values, weights: &Tensor) -> Result<Compared> {
+    pub fn check(&self, values: &Values, weights: &Tensor) -> Result<Comparison> {
         let (steps, ranks) = (f64::from(self.steps), f64::from(self.ranks));
         // Each step adds the error of its sum. Servers that do not wait for every rank also round the weights, at most
         // `rate x ranks x steps` by then, once for each rank.
         let rounded = 2f64.powi(-24) * ranks * ranks * (steps + 2.0);
         let tolerance = steps * self.learning_rate * (values.tolerance() + rounded);
-        let mut compared = Compared::default();
+        let mut compared = Comparison::default();
         for (place, part) in periods(0..weights.numel(), 0) {
             compared.add(&narrow(weights, &place)?, &narrow(&self.copy, &part)?, tolerance)?;
         }

@@ -30,7 +30,6 @@ use crate::model::networks;
 /// measure.py's learning rate: the default of MXNet's `sgd`.
 const LEARNING_RATE: f64 = 0.01;
 
-/// Returns the exchange request for ranks and servers.
 pub fn request(config: &BandwidthConfig) -> ExchangeRequest {
     ExchangeRequest {
         exchange: config.exchange,
@@ -47,7 +46,6 @@ pub fn request(config: &BandwidthConfig) -> ExchangeRequest {
     }
 }
 
-/// A gradient exchange with its input and the expected results.
 pub struct GradientBench<'a> {
     config: &'a BandwidthConfig,
     session: &'a Session<'a>,
@@ -167,7 +165,6 @@ impl<'a> GradientBench<'a> {
         Ok((self.result(wire.kind(), timing, in_place), used))
     }
 
-    /// Returns the deviation of the sums, or of the weights with an optimizer.
     fn deviation(&self, result: &Tensor, iteration: usize) -> Result<Deviation> {
         let compared = match &self.copy {
             Some(copy) => copy.check(&self.values, result)?,

@@ -12,7 +12,7 @@ use tch::Device;
 use crate::benchmark::bandwidth::moved::Moved;
 use crate::benchmark::bandwidth::task::{Comes, Task};
 use crate::benchmark::bandwidth::timing::{self, element, rank_among};
-use crate::benchmark::bandwidth::values::{self, Compared, Values};
+use crate::benchmark::bandwidth::values::{self, Comparison, Values};
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::memory::{Memory, MemoryShape, narrow};
 use crate::ffi::group::GroupRank;
@@ -28,17 +28,14 @@ pub struct Bench<'a> {
     config: &'a BandwidthConfig,
     device: Device,
     backend: Box<dyn Backend>,
-    content: Content,
+    expected: Expected,
     /// This rank in its group. If nothing is exchanged, each rank is a group of one.
     rank: GroupRank,
     tracer: Option<Tracer<'a>>,
 }
 
-/// Values to exchange and their expected results.
-enum Content {
-    /// Values that are reduced.
+enum Expected {
     Reduced(Values),
-    /// Values that are only moved between ranks.
     Moved(Moved),
 }
 
@@ -51,15 +48,15 @@ impl<'a> Bench<'a> {
         let shape = MemoryShape::array(largest as usize, config.exchange.wire);
         let mut backend = select::new(&config.exchange, shape, session)?;
         backend.set_reduction(config.reduction);
-        let content = match config.operation.reduces() {
+        let expected = match config.operation.reduces() {
             true => {
                 let (elements, wire) = (shape.elements, shape.wire.kind());
-                Content::Reduced(Values::whole(elements, rank, wire, config.reduction, device, config.check)?)
+                Expected::Reduced(Values::whole(elements, rank, wire, config.reduction, device, config.check)?)
             }
-            false => Content::Moved(Moved::new(shape.wire.kind(), device)?),
+            false => Expected::Moved(Moved::new(shape.wire.kind(), device)?),
         };
         let tracer = timing::tracer(config, session)?;
-        Ok(Bench { config, device, backend, content, rank, tracer })
+        Ok(Bench { config, device, backend, expected, rank, tracer })
     }
 
     pub fn backend(&self) -> &dyn Backend {
@@ -81,7 +78,6 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Returns the sizes to measure, in order.
     pub fn sizes(&self) -> Vec<ArraySize> {
         self.config.arrays_among(self.rank.ranks)
     }
@@ -169,17 +165,17 @@ impl<'a> Bench<'a> {
         let memory = self.backend.memory();
         let input = if copies { &memory.sums } else { memory.input() };
         values::poison(&memory.sums, task.elements)?;
-        match &self.content {
-            Content::Reduced(values) => values.fill(input, task.elements, iteration),
-            Content::Moved(moved) => moved.fill(input, task.own.clone(), self.rank.rank, iteration),
+        match &self.expected {
+            Expected::Reduced(values) => values.fill(input, task.elements, iteration),
+            Expected::Moved(moved) => moved.fill(input, task.own.clone(), self.rank.rank, iteration),
         }
     }
 
-    fn check(&mut self, task: &Task, iteration: usize) -> Result<Compared> {
+    fn check(&mut self, task: &Task, iteration: usize) -> Result<Comparison> {
         let sums = &self.backend.memory().sums;
-        match (&self.content, &task.comes) {
-            (Content::Reduced(values), Comes::Reduced(elements)) => values.check(sums, elements.clone(), iteration),
-            (Content::Moved(moved), Comes::Moved(origins)) => moved.check(sums, origins, iteration),
+        match (&self.expected, &task.comes) {
+            (Expected::Reduced(values), Comes::Reduced(elements)) => values.check(sums, elements.clone(), iteration),
+            (Expected::Moved(moved), Comes::Moved(origins)) => moved.check(sums, origins, iteration),
             _ => bail!("values that are summed and values that are moved are not checked alike"),
         }
     }

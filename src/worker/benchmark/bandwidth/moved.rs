@@ -7,7 +7,7 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::benchmark::bandwidth::values::{Compared, SHIFTS, mixed};
+use crate::benchmark::bandwidth::values::{Comparison, SHIFTS, mixed};
 use crate::exchange::memory::narrow;
 
 /// A prime near 2^20.
@@ -30,7 +30,6 @@ pub struct Origin {
     pub first: usize,
 }
 
-/// The values of all ranks, derived from one period.
 pub struct Moved {
     /// One period, of the wire's type.
     values: Tensor,
@@ -42,7 +41,6 @@ impl Moved {
         Ok(Moved { values: Tensor::from_slice(&values).f_to_kind(wire)?.f_to_device(device)? })
     }
 
-    /// Writes the values of `rank` in `iteration` to `range` of `array`.
     pub fn fill(&self, array: &Tensor, range: Range<usize>, rank: u32, iteration: usize) -> Result<()> {
         let origin = Origin { first: range.start, place: range, rank };
         for (place, part) in periods(&origin, iteration) {
@@ -52,8 +50,8 @@ impl Moved {
     }
 
     /// Compares received elements with the values at their origins.
-    pub fn check(&self, array: &Tensor, origins: &[Origin], iteration: usize) -> Result<Compared> {
-        let mut compared = Compared::default();
+    pub fn check(&self, array: &Tensor, origins: &[Origin], iteration: usize) -> Result<Comparison> {
+        let mut compared = Comparison::default();
         for (place, part) in origins.iter().flat_map(|origin| periods(origin, iteration)) {
             compared.add(&narrow(array, &place)?, &narrow(&self.values, &part)?, 0.0)?;
         }

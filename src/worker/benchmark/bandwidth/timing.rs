@@ -51,7 +51,6 @@ pub fn element(kind: Kind) -> &'static str {
     }
 }
 
-/// Gathers the samples of all ranks.
 pub fn timing(times: &[Seconds], deviations: &[Deviation], is_checked: bool, world: &World) -> Timing {
     let own: Vec<f64> = times.iter().map(|time| time.0).collect();
     let seconds = world.gather(&own).into_iter().map(|rank| rank.into_iter().map(Seconds).collect()).collect();

@@ -29,7 +29,6 @@ pub struct Values {
     tolerance: f64,
 }
 
-/// Deviation of the results from the expected values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Deviation {
     /// Elements that differ by more than rounding explains.
@@ -86,7 +85,6 @@ impl Values {
         })
     }
 
-    /// Writes this rank's values of `iteration` to the first `elements` of `array`.
     pub fn fill(&self, array: &Tensor, elements: usize, iteration: usize) -> Result<()> {
         for (place, part) in periods(0..elements, iteration) {
             narrow(array, &place)?.f_copy_(&narrow(&self.own, &part)?)?;
@@ -105,8 +103,8 @@ impl Values {
     }
 
     /// Compares these elements of `sums` with those of `iteration`.
-    pub fn check(&self, sums: &Tensor, elements: Range<usize>, iteration: usize) -> Result<Compared> {
-        let mut compared = Compared::default();
+    pub fn check(&self, sums: &Tensor, elements: Range<usize>, iteration: usize) -> Result<Comparison> {
+        let mut compared = Comparison::default();
         for (place, part) in periods(elements, iteration) {
             compared.add(&narrow(sums, &place)?, &narrow(&self.expected, &part)?, self.tolerance)?;
         }
@@ -114,9 +112,8 @@ impl Values {
     }
 }
 
-/// Accumulated result of a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Compared {
+pub struct Comparison {
     /// Elements that are out of tolerance.
     pub wrong: u64,
     /// `sum |got - expected|`.
@@ -125,8 +122,7 @@ pub struct Compared {
     whole: f64,
 }
 
-impl Compared {
-    /// Adds the comparison of two arrays of the same length.
+impl Comparison {
     pub fn add(&mut self, got: &Tensor, expected: &Tensor, tolerance: f64) -> Result<()> {
         let expected = expected.f_to_kind(Kind::Float)?;
         let apart = (got.f_to_kind(Kind::Float)? - &expected).f_abs()?;
@@ -139,7 +135,7 @@ impl Compared {
     }
 
     pub fn deviation(self) -> Deviation {
-        let Compared { wrong, distance, whole } = self;
+        let Comparison { wrong, distance, whole } = self;
         Deviation { wrong, error: if whole == 0.0 { distance } else { distance / whole } }
     }
 }

@@ -41,7 +41,7 @@ impl Limits {
     }
 
     /// Returns true if another batch is to be measured; at least one is.
-    fn goes_on(&self, batches: usize, elapsed: Duration) -> bool {
+    fn is_unfinished(&self, batches: usize, elapsed: Duration) -> bool {
         batches == 0 || ((batches as u64) < self.batches && elapsed < self.time)
     }
 }
@@ -74,7 +74,7 @@ pub fn measure(
     let before = loader.times();
     let start = Instant::now();
     let (mut last, mut batches, mut skipped) = (start, Vec::new(), 0);
-    while limits.goes_on(batches.len(), last - start) {
+    while limits.is_unfinished(batches.len(), last - start) {
         if let Some(tracer) = &mut tracer {
             tracer.begin_iteration(batches.len() as u32 + 1)?;
         }
@@ -112,9 +112,9 @@ mod tests {
     #[test]
     fn a_pass_ends_with_its_batches_or_its_time_and_has_one() {
         let limits = Limits { warmup: 0, batches: 3, time: Duration::from_secs(10) };
-        assert!(limits.goes_on(0, Duration::from_secs(99)));
-        assert!(limits.goes_on(2, Duration::from_secs(9)));
-        assert!(!limits.goes_on(3, Duration::ZERO));
-        assert!(!limits.goes_on(1, Duration::from_secs(10)));
+        assert!(limits.is_unfinished(0, Duration::from_secs(99)));
+        assert!(limits.is_unfinished(2, Duration::from_secs(9)));
+        assert!(!limits.is_unfinished(3, Duration::ZERO));
+        assert!(!limits.is_unfinished(1, Duration::from_secs(10)));
     }
 }

@@ -27,8 +27,8 @@ const STEPS: usize = 3;
 const NOISE: f64 = 0.01;
 
 /// Tries bucket sizes, then tail or chunk sizes, whichever matter, with the best bucket size, and configures the
-/// exchange with the best of all. `asked` is the requested configuration. All ranks call this together and choose
-/// alike.
+/// exchange with the best of all. `asked` is the requested configuration. All ranks call this together and
+/// make the same choice.
 pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tuning> {
     let statistics = step.model.copy_of_statistics();
     // The first attempt warms up caches and clocks, so its times are too long.

@@ -26,7 +26,7 @@ pub struct GraphUse {
 }
 
 impl GraphUse {
-    /// Returns the choice for this run before its first step. All ranks decide alike.
+    /// Returns the choice for this run before its first step. All ranks make the same decision.
     ///
     /// # Errors
     ///
@@ -55,8 +55,8 @@ impl GraphUse {
         Ok(GraphUse { choice: GraphChoice::Off, no_graph: Some(reason) })
     }
 
-    /// Returns the iteration before which the step is captured in a run that continues after `before` iterations and has
-    /// rehearsed its warm-up again; `None` if it is not captured.
+    /// Returns the iteration before which the step is captured, in a run that continues after `before` iterations and
+    /// has rehearsed its warm-up again; `None` if it is not captured.
     pub fn capture_before(&self, config: &TrainConfig, before: u32) -> Option<u32> {
         let rehearsed = config.warmup.min(before);
         (!self.choice.is_off()).then(|| before + EAGER_STEPS.saturating_sub(rehearsed) + 1)
@@ -87,7 +87,7 @@ fn exclusion(config: &TrainConfig, device: DeviceKind) -> Option<String> {
     None
 }
 
-/// Returns the reason of the first rank whose capture failed, the same on all ranks; all call this together.
+/// Returns the error of the first rank whose capture failed, the same on all ranks. All ranks call this together.
 pub fn first_failure<R>(own: &Result<R>, world: &World) -> Option<String> {
     let own = own.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
     let reasons = world.gather_text(&own);
@@ -95,7 +95,6 @@ pub fn first_failure<R>(own: &Result<R>, world: &World) -> Option<String> {
     Some(format!("rank {rank} cannot capture a CUDA graph: {}", reason.lines().next().unwrap_or_default()))
 }
 
-/// A captured step.
 pub struct CapturedStep {
     batch: Batch,
     loss: Tensor,
@@ -104,7 +103,6 @@ pub struct CapturedStep {
 }
 
 impl CapturedStep {
-    /// Creates a step from graphs that read `batch` and write the loss to `loss`.
     pub fn new(batch: Batch, loss: &Tensor, forward: Graph, backward: Graph) -> CapturedStep {
         // Detached, because the autograd nodes of backward are no longer needed.
         CapturedStep { batch, loss: loss.detach(), forward, backward }
@@ -126,7 +124,6 @@ impl CapturedStep {
         Ok(self.loss.shallow_clone())
     }
 
-    /// Replays backward and the exchange of its gradients.
     pub fn backward(&self) -> Result<()> {
         self.backward.replay()
     }

@@ -16,7 +16,7 @@ use crate::measure::step_timer::Sample;
 
 /// Output of rank 0; the other ranks print nothing.
 pub struct Progress {
-    speaks: bool,
+    is_printing: bool,
     images: f64,
     iterations_before: u32,
     /// Iterations of an epoch, if lines count epochs (`--epochs`).
@@ -27,13 +27,13 @@ pub struct Progress {
 impl Progress {
     /// Prints the environment, then the iterations `before` a run was resumed, so that the log is complete.
     pub fn new(world: &World, header: &RunHeader, before: &[Iteration]) -> Progress {
-        let speaks = world.rank() == 0;
+        let is_printing = world.rank() == 0;
         let images = f64::from(header.config.batch_size) * f64::from(world.ranks());
         let iterations_before = header.iterations_before();
         let learning = &header.config.learning;
         let epoch_iterations = learning.epochs.and(learning.epoch_iterations);
-        if !speaks {
-            return Progress { speaks, images, iterations_before, epoch_iterations, bar: None };
+        if !is_printing {
+            return Progress { is_printing, images, iterations_before, epoch_iterations, bar: None };
         }
         for line in environment_lines(header) {
             println!("# {}", printable_lines(&line));
@@ -54,7 +54,7 @@ impl Progress {
                 .with_position(iterations_before.into())
                 .with_style(style)
         });
-        Progress { speaks, images, iterations_before, epoch_iterations, bar }
+        Progress { is_printing, images, iterations_before, epoch_iterations, bar }
     }
 
     /// Prints finished iterations and adds them to `samples`. Speed is all ranks' images over this rank's time: the
@@ -62,7 +62,7 @@ impl Progress {
     pub fn show(&mut self, finished: Vec<Sample>, samples: &mut Vec<Sample>) {
         for sample in finished {
             samples.push(sample);
-            if !self.speaks {
+            if !self.is_printing {
                 continue;
             }
             let iteration = self.iterations_before + samples.len() as u32;
@@ -73,9 +73,9 @@ impl Progress {
     }
 
     /// Prints a line that is not an iteration, as a comment.
-    pub fn print(&self, remark: &str) {
-        if self.speaks {
-            self.line(&format!("# {remark}"));
+    pub fn print(&self, comment: &str) {
+        if self.is_printing {
+            self.line(&format!("# {comment}"));
         }
     }
 
@@ -87,7 +87,6 @@ impl Progress {
         }
     }
 
-    /// Removes the progress bar.
     pub fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

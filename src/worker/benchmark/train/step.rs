@@ -39,7 +39,6 @@ pub struct Step {
 
 /// Faults of `--inject` that apply to this rank.
 pub struct Faults {
-    /// Iteration whose gradient overflows.
     overflow: Option<u32>,
     /// Extra time of forward, as a fraction of its duration.
     slower: Option<f64>,
@@ -69,7 +68,7 @@ impl Step {
             batches,
             mode: mode(config),
             label_smoothing: config.learning.label_smoothing,
-            faults: Faults::of(rank, config.inject),
+            faults: Faults::for_rank(rank, config.inject),
             captured: None,
         })
     }
@@ -151,7 +150,6 @@ impl Step {
         self.model.beside.batches + i64::from(own)
     }
 
-    /// Returns true if steps replay graphs.
     pub fn is_captured(&self) -> bool {
         self.captured.is_some()
     }
@@ -226,7 +224,7 @@ pub fn backward(loss: &Tensor, scale: Option<&Tensor>, weight: Option<&Tensor>) 
 }
 
 impl Faults {
-    pub fn of(rank: u32, inject: Option<Fault>) -> Faults {
+    pub fn for_rank(rank: u32, inject: Option<Fault>) -> Faults {
         let (mut overflow, mut slower) = (None, None);
         match inject {
             Some(Fault::Overflow { iteration }) if rank == 0 => overflow = Some(iteration),

@@ -97,7 +97,6 @@ impl<'a> TimedLoop<'a> {
         self.header.iterations_before() + 1..=self.header.config.iterations
     }
 
-    /// Performs the work that is due before `iteration`.
     pub fn before(&mut self, iteration: u32) -> Result<()> {
         let (config, before) = (&self.header.config, self.header.iterations_before());
         if let Some(Fault::Fail { rank, iteration: failing }) = config.inject
@@ -115,7 +114,6 @@ impl<'a> TimedLoop<'a> {
         self.trace(iteration)
     }
 
-    /// Runs `iteration` and prints those that have finished.
     pub fn run(&mut self, iteration: u32) -> Result<()> {
         self.step.run(iteration, &mut self.timer)?;
         let finished = self.timer.finished(None, || self.step.exchange.reducer().check())?;
@@ -204,7 +202,7 @@ impl<'a> TimedLoop<'a> {
     /// Starts or ends the trace if that is due before `iteration`.
     fn trace(&mut self, iteration: u32) -> Result<()> {
         let Some(tracer) = &mut self.tracer else { return Ok(()) };
-        if !tracer.turns_at(iteration) {
+        if !tracer.is_boundary(iteration) {
             return tracer.begin_iteration(iteration);
         }
         let are_in_step = !self.header.config.kv_store.kv_store.is_asynchronous();
@@ -240,7 +238,6 @@ fn traced_iterations(config: &TrainConfig, before: u32, session: &Session) -> Op
     Some(left)
 }
 
-/// Returns the description of the run for its timeline.
 fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
     let TrainConfig { model, batch_size, dtype, .. } = &header.config;
     let (mut elements, mut bucket) = (0, 0);

@@ -47,7 +47,6 @@ pub struct ImageShare {
     pub first: u32,
 }
 
-/// Returns the share of `rank`.
 pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -> ImageShare {
     match division {
         None => ImageShare { images: config.batch_size, first: rank * config.batch_size },
@@ -65,7 +64,7 @@ fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -
     let layout = config.layout.of(config.dtype, session.own.kind);
     let request = request(config, DataSource::Synthetic, layout, share);
     let batch = data::batch(&request, world.rank(), device)?;
-    let (mode, faults) = (mode(config), Faults::of(world.rank(), config.inject));
+    let (mode, faults) = (mode(config), Faults::for_rank(world.rank(), config.inject));
     let statistics = model.copy_of_statistics();
     let dropped: Vec<Tensor> = model.flat.parameters.iter().map(Tensor::f_empty_like).collect::<Result<_, _>>()?;
     let mut times = Vec::new();
@@ -85,7 +84,6 @@ fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -
     Ok(f64::from(share.images) / summary::median(&times).unwrap_or(f64::INFINITY))
 }
 
-/// Returns the request for a share of the images of `source`.
 pub fn request<'a>(
     config: &TrainConfig,
     source: DataSource<'a>,

@@ -24,7 +24,6 @@ use crate::job::world::{self, World};
 use crate::measure::mark::Mark;
 use crate::measure::trace::recorder;
 
-/// NCCL backend with one communicator over all ranks.
 pub struct NcclRing {
     communicator: Communicator,
     device: usize,
@@ -146,7 +145,7 @@ impl Backend for NcclRing {
         }
         self.has_sums |= collective.operation().reduces();
         if let (Some(begin), Some(end)) = (begin, self.traced_mark()?) {
-            recorder::take_exchange(collective.operation().text(), begin, end);
+            recorder::record_exchange(collective.operation().text(), begin, end);
         }
         if !self.is_capturing {
             self.under_way.push_back(self.communicator.stream().record_event()?);

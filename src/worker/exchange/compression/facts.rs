@@ -10,7 +10,6 @@ use crate::job::world::World;
 pub struct CompressionFacts {
     /// Euclidean norm of the residual.
     pub residual_norm: f64,
-    /// Size of the codes of one step.
     pub code: Bytes,
     /// Size of the servers' answers; `None` without servers.
     pub received: Option<Bytes>,

@@ -26,7 +26,6 @@ pub fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
 
-/// Returns the first value that is not finite.
 pub fn first_not_finite(residual: &[f32]) -> NotFinite {
     NotFinite { index: residual.iter().position(|value| !value.is_finite()).unwrap_or_default() }
 }

@@ -22,12 +22,9 @@ use crate::exchange::compression::finite::NotFinite;
 use crate::exchange::compression::top_k::TopK;
 use crate::exchange::compression::two_bit::TwoBit;
 
-/// A compression code.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Codec {
-    /// Two bits for each value.
     TwoBit(TwoBit),
-    /// The largest values with their indices.
     TopK(TopK),
 }
 

@@ -12,7 +12,7 @@ use ringmark_core::benchmark::compression::sums_a_word;
 /// Words processed at once; they fit in registers and the L1 cache.
 const BLOCK: usize = 128;
 
-/// Packing of the sums of several workers.
+/// Format of packed sums for a threshold and a number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PackedSums {
     /// Number of workers: sums range from `-workers` to `workers` thresholds.
@@ -23,7 +23,7 @@ pub struct PackedSums {
 }
 
 impl PackedSums {
-    /// Creates the packing of codes with `threshold`.
+    /// Creates the format for codes with `threshold`.
     pub fn new(threshold: f32, workers: u32) -> PackedSums {
         PackedSums { workers, base: 2 * workers + 1, digits: sums_a_word(workers) as usize, threshold }
     }
@@ -58,7 +58,7 @@ impl PackedSums {
         }
     }
 
-    /// Unpacks the sums.
+    /// Unpacks to multiples of the threshold.
     pub fn unpack(&self, packed: &[u8], sums: &mut [f32]) {
         assert_eq!(packed.len(), self.bytes(sums.len()), "packed sums have one length");
         let (words, zero) = (self.words(sums.len()), self.workers as i32);

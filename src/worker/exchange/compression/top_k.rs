@@ -10,7 +10,6 @@ pub struct TopK {
     pub ratio: f64,
 }
 
-/// Size of an index and its value.
 const PAIR: usize = 8;
 
 /// Shift to the 16 highest of the 31 magnitude bits, by which values are counted.
@@ -54,7 +53,6 @@ impl TopK {
         Ok(())
     }
 
-    /// Implements [`Codec::decode_and_add`](super::Codec::decode_and_add).
     pub fn decode_and_add(code: &[u8], sum: &mut [f32]) {
         for [a, b, c, d, value @ ..] in code.as_chunks::<PAIR>().0 {
             let place = u32::from_le_bytes([*a, *b, *c, *d]) as usize;

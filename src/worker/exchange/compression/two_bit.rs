@@ -8,6 +8,7 @@
 
 use crate::exchange::compression::finite::{INFINITE, NotFinite, first_not_finite, magnitude};
 
+/// Parameters of the 2-bit code.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TwoBit {
     /// Greater than 0.

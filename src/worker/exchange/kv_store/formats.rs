@@ -10,7 +10,6 @@ use crate::exchange::request::ExchangeRequest;
 use crate::ffi::memory::element::Element;
 use crate::ffi::torch::host_array::HostArray;
 
-/// Format of the gradients that workers push.
 #[derive(Debug, Clone, Copy)]
 pub enum PushFormat {
     /// All values, in this type.
@@ -20,7 +19,8 @@ pub enum PushFormat {
 }
 
 impl PushFormat {
-    /// Returns the format that `request` asks for. Codes whose sums are the answer count thresholds, without their value.
+    /// Returns the format for `request`. Codes whose sums are the answer count thresholds, regardless of the
+    /// threshold's value.
     pub fn new(request: &ExchangeRequest, answer: AnswerFormat) -> PushFormat {
         match (Codec::new(request.compression), answer) {
             (None, _) => PushFormat::Values(Element::from(request.exchange.wire).kind()),
@@ -29,7 +29,6 @@ impl PushFormat {
         }
     }
 
-    /// Allocates the buffer of a push of `gradients` values.
     pub fn allocate(&self, gradients: usize) -> Result<HostArray> {
         match self {
             PushFormat::Values(wire) => HostArray::zeros(gradients, *wire),
@@ -37,7 +36,6 @@ impl PushFormat {
         }
     }
 
-    /// Returns the size of a push of `gradients` values in bytes.
     pub fn bytes(&self, gradients: usize) -> usize {
         match self {
             PushFormat::Values(wire) => gradients * wire.elt_size_in_bytes(),
@@ -46,17 +44,15 @@ impl PushFormat {
     }
 }
 
-/// Format of the answers to workers.
 #[derive(Debug, Clone, Copy)]
 pub enum AnswerFormat {
     /// The weights after the update, fp32.
     Weights,
-    /// The packed sum of the codes; every worker does the update.
+    /// The packed sum of the codes; every worker runs the update.
     Sums(PackedSums),
 }
 
 impl AnswerFormat {
-    /// Returns the format for `request` with `pushers` workers that push.
     pub fn new(request: &ExchangeRequest, pushers: usize) -> AnswerFormat {
         match request.compression {
             GradientCompression::TwoBit { threshold } if request.kv_store.sends_sums(request.compression) => {
@@ -66,7 +62,6 @@ impl AnswerFormat {
         }
     }
 
-    /// Returns true if servers hold and update the weights.
     pub fn holds_weights(&self) -> bool {
         matches!(self, AnswerFormat::Weights)
     }
@@ -85,12 +80,10 @@ impl AnswerFormat {
 pub struct Formats {
     pub push: PushFormat,
     pub answer: AnswerFormat,
-    /// True if servers keep momenta.
     pub has_momenta: bool,
 }
 
 impl Formats {
-    /// Returns the formats for `request` with `pushers` workers that push.
     pub fn new(request: &ExchangeRequest, pushers: usize) -> Formats {
         let answer = AnswerFormat::new(request, pushers);
         let has_momenta = answer.holds_weights() && request.rule.has_momentum();

@@ -7,7 +7,7 @@
 //! | [`sharded`] | kv-stores without servers: the owner of a part sums, updates and sends the weights |
 //! | [`rendezvous`] | exchange of addresses and connections; [`accept`] rejects connections that are not workers' |
 //! | [`protocol`] | frames on the wire; [`formats`] of the arrays in them |
-//! | [`plan`] | which server holds which values; pure |
+//! | [`plan`] | assignment of values to servers; pure |
 //!
 //! Workers and servers communicate by TCP, like MXNet's ps-lite, and not by MPI: Open MPI ends every process that is
 //! connected to a failed one, and serves one thread at a time. With TCP the other workers continue when one fails, and

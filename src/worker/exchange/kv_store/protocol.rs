@@ -47,7 +47,6 @@ const KINDS: [FrameKind; 10] = [
     FrameKind::WorkerLost,
 ];
 
-/// Header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub kind: FrameKind,
@@ -173,7 +172,6 @@ impl<Input: Read> Read for FrameReader<Input> {
     }
 }
 
-/// Identity of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Secret of this job.
@@ -182,7 +180,6 @@ pub struct Hello {
     pub pusher: usize,
 }
 
-/// Report of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerReport {
     /// Bytes received in pushes, headers included.

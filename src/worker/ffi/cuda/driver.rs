@@ -38,7 +38,7 @@ pub struct CudaVersion {
 
 impl CudaVersion {
     /// Converts CUDA's number, such as 13010 for 13.1.
-    fn of_number(number: c_int) -> CudaVersion {
+    fn from_number(number: c_int) -> CudaVersion {
         let number = number.max(0) as u32;
         CudaVersion { major: number / 1000, minor: number % 1000 / 10 }
     }
@@ -50,7 +50,6 @@ impl fmt::Display for CudaVersion {
     }
 }
 
-/// Compute capability of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComputeCapability {
     pub major: i32,
@@ -69,7 +68,6 @@ impl fmt::Display for ComputeCapability {
     }
 }
 
-/// Properties of a GPU according to the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// Name such as `NVIDIA H100 80GB HBM3`.
@@ -80,7 +78,6 @@ pub struct DeviceFacts {
     pub bus_id: String,
 }
 
-/// Properties of the driver and its GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriverFacts {
     /// Newest supported version of CUDA.
@@ -110,7 +107,7 @@ pub fn version_by(library: &Library, function: &str) -> Option<CudaVersion> {
     let mut number = 0;
     // SAFETY: both functions have this type in CUDA's headers and need no initialization; the pointer is to a live int.
     let status = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> Status>(function).ok()?(&mut number) };
-    (status == SUCCESS && number > 0).then(|| CudaVersion::of_number(number))
+    (status == SUCCESS && number > 0).then(|| CudaVersion::from_number(number))
 }
 
 /// Returns the release of the driver's kernel module, such as `550.54.15`.
@@ -214,9 +211,9 @@ mod tests {
 
     #[test]
     fn versions_are_ordered_and_written_as_people_do() {
-        let version = CudaVersion::of_number(13_010);
+        let version = CudaVersion::from_number(13_010);
         assert_eq!((version.to_string(), version), ("13.1".to_owned(), CudaVersion { major: 13, minor: 1 }));
-        assert!(CudaVersion::of_number(12_090) < CudaVersion::of_number(13_000));
+        assert!(CudaVersion::from_number(12_090) < CudaVersion::from_number(13_000));
     }
 
     #[test]

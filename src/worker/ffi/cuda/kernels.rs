@@ -12,7 +12,6 @@ use crate::ffi::memory::element::Element;
 use crate::ffi::process::libraries::open;
 use crate::ffi::torch::shim::check;
 
-/// Declarations that all kernels share.
 const PRELUDE: &str = include_str!("../../kernels/prelude.cuh");
 
 /// Kernels that are compiled and loaded together.
@@ -52,7 +51,6 @@ fn definition(element: Element) -> &'static str {
     }
 }
 
-/// The loaded NVRTC library.
 pub type CompilerLibrary = &'static Library;
 
 pub struct Compilation {
@@ -167,7 +165,7 @@ impl Compiler {
     }
 
     /// # Safety
-    /// `size` and `bytes` are a pair of NVRTC's functions for the same text of `program`.
+    /// `size` and `bytes` must be a pair of NVRTC's functions for the same text of `program`.
     unsafe fn fill(&self, program: Program, size: GetSize, bytes: GetBytes, call: &str) -> Result<Vec<u8>> {
         let mut length = 0;
         // SAFETY: the pointer is to a live usize.
@@ -192,7 +190,7 @@ impl LoadedKernels {
     pub fn new(image: &[u8], set: KernelSet, element: Element, device: usize) -> Result<LoadedKernels> {
         /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` of cuda.h.
         const MULTIPROCESSORS: c_int = 16;
-        let driver = Driver::of_device(device)?;
+        let driver = Driver::for_device(device)?;
         let mut module = null_mut();
         // SAFETY: the image is complete machine code, which the driver checks and copies.
         driver.check(unsafe { (driver.load)(&raw mut module, image.as_ptr().cast()) }, "cuModuleLoadData")?;
@@ -264,7 +262,6 @@ struct Driver {
     retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
     get_attribute: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int,
     error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
-    /// `CUdevice` of this process's GPU.
     device: c_int,
 }
 
@@ -275,7 +272,7 @@ fn driver() -> Result<&'static Driver> {
 }
 
 impl Driver {
-    fn of_device(index: usize) -> Result<&'static Driver> {
+    fn for_device(index: usize) -> Result<&'static Driver> {
         if let Some(driver) = DRIVER.get() {
             return Ok(driver);
         }
@@ -333,7 +330,7 @@ extern "C" fn kernel_by_name(module: *mut c_void, name: *const c_char, shared_by
     }
 }
 
-/// Makes the primary context of the process's GPU current in a thread that has no context.
+/// Makes the primary context of the process's GPU current on a thread without a context.
 extern "C" fn make_current() -> c_int {
     let Some(driver) = DRIVER.get() else { return -1 };
     let mut context = null_mut();

@@ -3,6 +3,7 @@
 use ringmark_core::dimension::{Dtype, Wire};
 use tch::Kind;
 
+/// Floating-point type of array elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Element {
     /// IEEE single precision.
@@ -14,7 +15,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Returns the size of one element.
+    /// Returns the size of an element in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Element::Float => 4,
@@ -22,7 +23,7 @@ impl Element {
         }
     }
 
-    /// Returns libtorch's name of the type.
+    /// Returns libtorch's type.
     pub fn kind(self) -> Kind {
         match self {
             Element::Float => Kind::Float,

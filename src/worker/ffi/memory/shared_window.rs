@@ -51,14 +51,10 @@ struct Control {
     counters: [Counter; COUNTERS],
 }
 
-/// Layout of the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowLayout {
-    /// Number of ranks on this host.
     pub ranks: usize,
-    /// Number of elements of each rank's wire and sums.
     pub elements: usize,
-    /// Type of the values to sum.
     pub wire: Element,
     pub sums: Element,
     /// True if there is no separate wire: the values to sum are in the array of the sums.
@@ -75,7 +71,7 @@ impl WindowLayout {
         self.wire_offset() + wire.next_multiple_of(PAGE)
     }
 
-    /// Returns the size of one rank's part.
+    /// Returns the size of one rank's part in bytes.
     fn part(&self) -> usize {
         self.sums_offset() + (self.elements * self.sums.bytes()).next_multiple_of(PAGE)
     }
@@ -84,13 +80,11 @@ impl WindowLayout {
         size_of::<Control>().next_multiple_of(PAGE) + rank * self.part()
     }
 
-    /// Returns the size of the window.
     pub fn bytes(&self) -> usize {
         self.part_offset(self.ranks)
     }
 }
 
-/// One of a rank's two arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Array {
     /// Values to sum.
@@ -105,7 +99,6 @@ pub struct Transfer {
     pub to: Array,
 }
 
-/// An array of a rank of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankArray {
     pub rank: usize,
@@ -119,7 +112,6 @@ pub struct SharedFile {
     pub descriptor: i32,
 }
 
-/// The window, as mapped by one rank.
 pub struct Window {
     layout: WindowLayout,
     own: usize,
@@ -189,13 +181,13 @@ impl Window {
         // SAFETY: advice on a mapping that was just created; failure is harmless.
         unsafe { libc::madvise(base.as_ptr().cast(), layout.bytes(), libc::MADV_HUGEPAGE) };
         let window = Window { layout, own, base, may_watch, file };
-        window.take_memory()?;
+        window.allocate()?;
         Ok(window)
     }
 
     /// Allocates this rank's memory now: on the NUMA node where this rank runs, and with an error if it does not fit,
     /// instead of a SIGBUS on first touch.
-    fn take_memory(&self) -> Result<()> {
+    fn allocate(&self) -> Result<()> {
         let offset = if self.own == 0 { 0 } else { self.layout.part_offset(self.own) };
         let length = self.layout.part_offset(self.own + 1) - offset;
         loop {
@@ -240,12 +232,10 @@ impl Window {
         }
     }
 
-    /// Returns true if `counter` has reached `target`.
     pub fn has_reached(&self, counter: usize, target: u32) -> bool {
         is_reached(self.control().counters[counter].count.load(Ordering::SeqCst), target)
     }
 
-    /// Waits until `counter` has reached `target`.
     pub fn wait(&self, counter: usize, target: u32) {
         if self.has_reached(counter, target) {
             return;

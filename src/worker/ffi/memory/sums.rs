@@ -20,7 +20,7 @@ pub struct Combination {
 }
 
 impl Combination {
-    /// The sum.
+    /// Sum without a factor.
     pub const SUM: Combination = Combination { is_largest: false, factor: 1.0 };
 
     /// Returns the combination without its factor, for intermediate steps.
@@ -139,7 +139,6 @@ macro_rules! vectorized {
 }
 
 vectorized! {
-    /// Writes `first + second` to `values`.
     unsafe fn add_two(values: &mut [f32], first: *const f32, second: *const f32) {
         for (index, value) in values.iter_mut().enumerate() {
             // SAFETY: guaranteed by the caller.

@@ -8,7 +8,6 @@ use mpi::ffi;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::Communicator;
 
-/// Operands of one MPI call.
 #[derive(Clone, Copy)]
 pub(super) struct Message {
     pub position: *mut c_void,

@@ -17,7 +17,6 @@ use crate::ffi::mpi::calls::{Group, count, in_place, start};
 /// Destination of a reduction.
 #[derive(Debug, Clone, Copy)]
 pub struct Root {
-    /// Rank in the group.
     pub rank: c_int,
     /// True if the root adds all values itself; otherwise every rank adds a part and sends it to the root.
     pub straight: bool,

@@ -14,7 +14,6 @@ use crate::ffi::nccl::communicator::Communicator;
 /// Every tensor is contiguous on the communicator's device; input and output have the same type, fp32, fp16 or bf16.
 /// They may be the same tensor unless stated otherwise. Every rank makes the same calls.
 impl Communicator {
-    /// Sets the reduction of later calls.
     pub fn set_reduction(&mut self, reduction: Reduction) {
         self.operation = match reduction {
             Reduction::Sum => ncclRedOp_t::ncclSum,

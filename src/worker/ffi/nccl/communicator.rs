@@ -75,7 +75,7 @@ impl Nccl {
 }
 
 /// # Safety
-/// `string` is null or NUL-terminated.
+/// `string` must be null or NUL-terminated.
 unsafe fn text(string: *const c_char) -> String {
     if string.is_null() {
         return String::new();
@@ -123,7 +123,6 @@ impl Communicator {
         self.stream
     }
 
-    /// Returns the type and the address of `elements`.
     pub(super) fn position(&self, tensor: &Tensor, elements: &Range<usize>) -> Result<(ncclDataType_t, *mut c_void)> {
         ensure!(tensor.is_contiguous(), "only contiguous memory is exchanged");
         ensure!(elements.start <= elements.end && elements.end <= tensor.numel(), "{elements:?} of {}", tensor.numel());

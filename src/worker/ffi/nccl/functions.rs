@@ -39,7 +39,6 @@ type Broadcast =
 type Send = unsafe extern "C" fn(*const c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
 type Receive = unsafe extern "C" fn(*mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
 
-/// Collective functions of NCCL (nccl.h).
 pub struct Collectives {
     pub all_reduce: Reduce,
     pub reduce: ReduceToRoot,

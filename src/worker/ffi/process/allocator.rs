@@ -31,7 +31,7 @@ const NEVER: c_long = -1;
 
 /// Size of the memory of libtorch's operators, rounded down so that all of it is used. mimalloc requires multiples of
 /// 32 MiB.
-const OF_OPERATORS: usize = 64 << 20;
+const OPERATOR_BYTES: usize = 64 << 20;
 
 /// Size of a transparent huge page on x86-64, and on ARM with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
@@ -63,7 +63,7 @@ extern "C" fn prepare() {
     }
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping that overlaps with nothing.
-    let start = unsafe { libc::mmap(ptr::null_mut(), OF_OPERATORS + HUGE_PAGE, protection, flags, -1, 0) };
+    let start = unsafe { libc::mmap(ptr::null_mut(), OPERATOR_BYTES + HUGE_PAGE, protection, flags, -1, 0) };
     // If a limit is lower, the operators get their memory from the kernel page by page.
     if start == libc::MAP_FAILED {
         return;
@@ -73,9 +73,9 @@ extern "C" fn prepare() {
         let before = start.align_offset(HUGE_PAGE);
         let (first, start) = (start, start.add(before));
         libc::munmap(first, before);
-        libc::munmap(start.add(OF_OPERATORS), HUGE_PAGE - before);
-        libc::madvise(start, OF_OPERATORS, libc::MADV_HUGEPAGE);
-        let _is_taken = mi_manage_os_memory(start, OF_OPERATORS, true, false, true, -1);
+        libc::munmap(start.add(OPERATOR_BYTES), HUGE_PAGE - before);
+        libc::madvise(start, OPERATOR_BYTES, libc::MADV_HUGEPAGE);
+        let _is_taken = mi_manage_os_memory(start, OPERATOR_BYTES, true, false, true, -1);
         #[cfg(test)]
         tests::START.store(if _is_taken { start.addr() } else { 0 }, Ordering::Relaxed);
     }
@@ -88,7 +88,6 @@ mod tests {
 
     use super::*;
 
-    /// Start address of the operators' memory.
     pub static START: AtomicUsize = AtomicUsize::new(0);
 
     unsafe extern "C" {
@@ -119,11 +118,11 @@ mod tests {
         assert!(start > 0);
         // SAFETY: takes a plain number.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("a size");
-        let mut resident = vec![0u8; OF_OPERATORS / page];
+        let mut resident = vec![0u8; OPERATOR_BYTES / page];
         // SAFETY: the range is mapped until the process ends, and the vector has a byte for each page.
-        let status = unsafe { libc::mincore(start as *mut c_void, OF_OPERATORS, resident.as_mut_ptr()) };
+        let status = unsafe { libc::mincore(start as *mut c_void, OPERATOR_BYTES, resident.as_mut_ptr()) };
         assert_eq!(status, 0);
         let resident = resident.iter().filter(|page| **page & 1 == 1).count() * page;
-        assert!(resident > OF_OPERATORS * 3 / 4, "{resident} bytes of {OF_OPERATORS}");
+        assert!(resident > OPERATOR_BYTES * 3 / 4, "{resident} bytes of {OPERATOR_BYTES}");
     }
 }

@@ -27,7 +27,7 @@ pub fn in_good_order() -> ! {
 /// Restores the default action of crash signals so that MPI prints the stack of a crash. MPI takes over only signals
 /// without a handler, and Rust handles these two for its message about stack overflows. Call this before MPI is
 /// initialized.
-pub fn leave_crashes_to_mpi() {
+pub fn restore_crash_signals() {
     for crash in [Signal::SIGSEGV, Signal::SIGBUS] {
         // SAFETY: the default action runs no code of this program.
         let taken = unsafe { signal(crash, SigHandler::SigDfl) };

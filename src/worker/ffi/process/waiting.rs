@@ -13,7 +13,7 @@ pub const PATIENCE: Duration = Duration::from_micros(50);
 
 static SLEEPS: AtomicBool = AtomicBool::new(false);
 
-/// Makes `sched_yield` sleep instead.
+/// Sets whether `sched_yield` sleeps instead of yielding.
 pub fn sleep_instead_of_yielding(sleeps: bool) {
     SLEEPS.store(sleeps, Ordering::Relaxed);
 }

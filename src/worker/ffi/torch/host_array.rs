@@ -35,7 +35,6 @@ impl HostArray {
         Ok(HostArray { tensor, base, elements, size })
     }
 
-    /// Allocates an array of zeros.
     pub fn zeros(elements: usize, kind: Kind) -> Result<HostArray> {
         HostArray::of(Tensor::f_zeros([elements as i64], (kind, Device::Cpu))?)
     }
@@ -52,7 +51,6 @@ impl HostArray {
         &self.tensor
     }
 
-    /// Returns the size of `elements` elements in bytes.
     pub fn bytes_of(&self, elements: usize) -> usize {
         elements * self.size
     }

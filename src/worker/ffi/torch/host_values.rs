@@ -7,7 +7,6 @@ use std::ops::Range;
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-/// Returns `elements` of `tensor` as a slice.
 pub fn floats<'a>(tensor: &'a Tensor, elements: &Range<usize>) -> Result<&'a [f32]> {
     let start = place(tensor, elements)?;
     // SAFETY: `place` checked type and bounds; the tensor outlives the slice, and the caller excludes concurrent
@@ -15,21 +14,18 @@ pub fn floats<'a>(tensor: &'a Tensor, elements: &Range<usize>) -> Result<&'a [f3
     Ok(unsafe { std::slice::from_raw_parts(start, elements.len()) })
 }
 
-/// Returns `elements` of `tensor` as a mutable slice.
 pub fn floats_mut<'a>(tensor: &'a mut Tensor, elements: &Range<usize>) -> Result<&'a mut [f32]> {
     let start = place(tensor, elements)?;
     // SAFETY: as in `floats`, and the caller excludes concurrent readers.
     Ok(unsafe { std::slice::from_raw_parts_mut(start, elements.len()) })
 }
 
-/// Returns the bytes of `elements`.
 pub fn bytes<'a>(tensor: &'a Tensor, elements: &Range<usize>) -> Result<&'a [u8]> {
     let floats = floats(tensor, elements)?;
     // SAFETY: u8 is valid for any bits.
     Ok(unsafe { std::slice::from_raw_parts(floats.as_ptr().cast(), size_of_val(floats)) })
 }
 
-/// Returns the bytes of `elements`, mutable.
 pub fn bytes_mut<'a>(tensor: &'a mut Tensor, elements: &Range<usize>) -> Result<&'a mut [u8]> {
     let floats = floats_mut(tensor, elements)?;
     // SAFETY: u8 and f32 are valid for any bits.

@@ -52,7 +52,7 @@ unsafe extern "C" {
 }
 
 /// Returns true if oneDNN has bf16 kernels for this processor. They need AVX-512 or AVX-NE-CONVERT.
-pub fn computes_bf16() -> Result<bool> {
+pub fn has_bf16_kernels() -> Result<bool> {
     let mut result = 0;
     // SAFETY: the pointer is to a live int.
     shim::check(unsafe { ringmark_computes_bf16(&raw mut result) })?;

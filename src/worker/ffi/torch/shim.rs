@@ -163,7 +163,6 @@ fn raw_list(tensors: &[Tensor]) -> Vec<RawTensor> {
     tensors.iter().map(raw).collect()
 }
 
-/// Observer of the gradients that backward completes.
 pub trait GradientObserver: Sync {
     /// Called when the gradient of parameter `parameter` is complete. Must not panic: libtorch's frames are below.
     ///
@@ -206,7 +205,6 @@ pub fn drop_gradients(parameters: &[Tensor]) -> Result<()> {
     check(unsafe { ringmark_drop_gradients(parameters.as_ptr(), parameters.len()) })
 }
 
-/// Constants of one stochastic gradient descent step.
 #[derive(Debug, Clone, Copy)]
 pub struct SgdStep {
     pub learning_rate: f64,
@@ -248,7 +246,6 @@ pub struct FlatUpdate<'a> {
 }
 
 impl FlatUpdate<'_> {
-    /// Returns true if a kernel for these tensors is active.
     pub fn has_kernel(&self) -> bool {
         let rounded = self.rounded.map_or(null_mut(), raw);
         // SAFETY: all tensors are alive; null means no copy.
@@ -284,13 +281,9 @@ pub fn unscale(gradients: &Tensor, found_inf: &Tensor, inverse_scale: &Tensor) -
 
 /// Vectors of one batch normalization, fp32, one value per channel, and its constants.
 pub struct BatchNormVectors<'a> {
-    /// Trained scale.
     pub weight: &'a Tensor,
-    /// Trained offset.
     pub bias: &'a Tensor,
-    /// Running mean, updated with the batch's.
     pub running_mean: &'a Tensor,
-    /// Running variance, updated with the batch's.
     pub running_variance: &'a Tensor,
     /// Weight of the batch's statistics in the update.
     pub momentum: f64,
@@ -447,7 +440,6 @@ pub fn copy_without_waiting(destination: &Tensor, source: &Tensor) -> Result<()>
 pub struct InferenceMode(*mut c_void);
 
 impl InferenceMode {
-    /// Enters inference mode.
     pub fn begin() -> InferenceMode {
         // SAFETY: saves and changes this thread's state; the pointer keeps the guard on this thread.
         InferenceMode(unsafe { ringmark_begin_inference() })
@@ -523,7 +515,6 @@ pub fn device_memory(device: usize) -> Result<DeviceMemory> {
     Ok(DeviceMemory { free, total })
 }
 
-/// A CUDA stream of libtorch.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
     device: i64,
@@ -554,7 +545,6 @@ impl Stream {
         Ok((stream, handle))
     }
 
-    /// Runs `body` with this stream as the current one.
     pub fn run<R>(self, body: impl FnOnce() -> Result<R>) -> Result<R> {
         let switch = |to: i64| {
             let mut before = 0;
@@ -593,7 +583,6 @@ impl Stream {
     }
 }
 
-/// A CUDA event.
 #[derive(Debug)]
 pub struct Event {
     handle: *mut c_void,
@@ -610,7 +599,6 @@ impl Event {
         Event { handle: null_mut(), device: device as i64, timing: false }
     }
 
-    /// Creates an event with timing.
     pub fn with_timing(device: usize) -> Event {
         Event { timing: true, ..Event::new(device) }
     }
@@ -621,7 +609,6 @@ impl Event {
         check(unsafe { ringmark_core_event(&mut self.handle, stream.id, self.device, self.timing.into()) })
     }
 
-    /// Returns true if the device has reached the event.
     pub fn is_done(&self) -> Result<bool> {
         let mut done = 0;
         // SAFETY: a recorded event or null; the pointer is to a live int.

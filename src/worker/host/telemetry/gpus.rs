@@ -26,7 +26,6 @@ pub fn load() -> Result<Nvml, String> {
     Nvml::builder().lib_path(OsStr::new(LIBRARY)).init().map_err(|error| format!("GPUs: {LIBRARY}: {error}"))
 }
 
-/// GPUs that ranks of this host use.
 pub struct Gpus<'nvml> {
     gpus: Vec<Gpu<'nvml>>,
 }

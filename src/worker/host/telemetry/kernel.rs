@@ -23,7 +23,6 @@ struct Card {
 }
 
 impl Kernel {
-    /// Finds the network cards.
     pub fn new() -> Kernel {
         let sys = Path::new("/sys/class");
         let cards = ethernet(&sys.join("net")).into_iter().chain(infiniband(&sys.join("infiniband")));

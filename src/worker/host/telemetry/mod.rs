@@ -38,7 +38,6 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Longest delay of the start and the end of a run by a driver that does not reply.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reading thread and its recording.
 pub struct Readings {
     /// Dropped to stop the thread.
     stop: Sender<()>,
@@ -52,24 +51,24 @@ impl Readings {
     /// of this host use, and `iteration` returns the current iteration of the host's first rank.
     pub fn start(gpus: Vec<String>, iteration: fn() -> u32) -> Result<Readings> {
         let (stop, stopped) = mpsc::channel::<()>();
-        let (says, taken) = mpsc::channel();
+        let (notify, taken) = mpsc::channel();
         let recording = Arc::new(Mutex::new(Recording::default()));
-        let kept = Arc::clone(&recording);
+        let shared = Arc::clone(&recording);
         let read = move || {
             let (mut kernel, (mut sensors, without_sensors)) = (Kernel::new(), Sensors::find(Path::new("/sys/class")));
             // Loaded once, because the devices borrow from the library.
             let nvml = (!gpus.is_empty()).then(gpus::load);
             let (mut gpus, without_gpus) = Gpus::find(nvml.as_ref(), &gpus);
-            locked(&kept).missing = without_sensors.into_iter().chain(without_gpus).collect();
+            locked(&shared).missing = without_sensors.into_iter().chain(without_gpus).collect();
             let mut sources: [&mut dyn Source; 3] = [&mut kernel, &mut sensors, &mut gpus];
             let started = Instant::now();
             let mut is_last = false;
             loop {
                 let mut readings = Vec::new();
                 sources.iter_mut().for_each(|source| source.read(&mut readings));
-                let interval = locked(&kept).add(Seconds(started.elapsed().as_secs_f64()), iteration(), readings);
-                locked(&kept).processor_time = processor_time();
-                let _ = says.send(());
+                let interval = locked(&shared).add(Seconds(started.elapsed().as_secs_f64()), iteration(), readings);
+                locked(&shared).processor_time = processor_time();
+                let _ = notify.send(());
                 if is_last {
                     break;
                 }
@@ -82,7 +81,6 @@ impl Readings {
         Ok(Readings { stop, taken, recording })
     }
 
-    /// Takes the last reading and returns all of them.
     pub fn end(self) -> Telemetry {
         let Readings { stop, taken, recording } = self;
         drop(stop);

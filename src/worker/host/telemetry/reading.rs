@@ -2,7 +2,6 @@
 
 use ringmark_core::host::Quantity;
 
-/// One value at one time.
 pub struct Reading {
     pub quantity: Quantity,
     /// Name of the component.
@@ -10,7 +9,6 @@ pub struct Reading {
     pub value: Value,
 }
 
-/// Meaning of a reading's number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
     /// Current value of the quantity.
@@ -25,7 +23,6 @@ pub enum Value {
     Share { part: f64, whole: f64 },
 }
 
-/// Source of repeated readings.
 pub trait Source {
     /// Appends the current readings.
     fn read(&mut self, readings: &mut Vec<Reading>);

@@ -16,7 +16,6 @@ type Key = (Quantity, String);
 pub struct Recording {
     /// Reasons why some quantities cannot be read.
     pub missing: Vec<String>,
-    /// CPU time of the reading thread.
     pub processor_time: Seconds,
     at: Vec<Seconds>,
     iteration: Vec<u32>,
@@ -75,11 +74,11 @@ impl Recording {
     /// Returns all series, except those of network cards and errors that never changed.
     pub fn telemetry(&self) -> Telemetry {
         use Quantity::{CorrectedErrors, Received, Sent, UncorrectedErrors};
-        let says_something = |quantity: Quantity, values: &[Option<f64>]| {
+        let is_shown = |quantity: Quantity, values: &[Option<f64>]| {
             let is_of_events = matches!(quantity, Sent | Received | CorrectedErrors | UncorrectedErrors);
             !is_of_events || values.iter().flatten().any(|value| *value != 0.0)
         };
-        let shown = self.series.iter().filter(|((quantity, _), values)| says_something(*quantity, values));
+        let shown = self.series.iter().filter(|((quantity, _), values)| is_shown(*quantity, values));
         let series = shown.map(|((quantity, of), values)| Series {
             quantity: *quantity,
             of: of.clone(),

@@ -30,7 +30,6 @@ pub struct SpanClock {
     anchors: Vec<Anchor>,
 }
 
-/// A mark of the device with its host time.
 struct Anchor {
     mark: Mark,
     at_ns: i64,

@@ -9,7 +9,6 @@ use crate::ffi::torch::nodes;
 use crate::ffi::torch::shim::Fork;
 use crate::measure::trace::recorder::{self, MarkedLayer};
 
-/// Name and kind of a layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerLabel {
     /// Prefix of its tensors' names, or its operation if it has none.
@@ -23,28 +22,24 @@ impl LayerLabel {
     }
 }
 
-/// Operands of a layer, from which its work is computed.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerWork<'a> {
     pub input: &'a Tensor,
-    /// Weight of the product, if there is one.
     pub weight: Option<&'a Tensor>,
     /// Tensor added to the output in the same pass.
     pub added: Option<&'a Tensor>,
     /// Multiply-add operations for each value of the output.
-    pub multiply_adds_a_value: u64,
+    pub multiply_adds_per_value: u64,
 }
 
 impl<'a> LayerWork<'a> {
-    /// Describes a layer without a matrix product.
     pub fn without_product(input: &'a Tensor) -> LayerWork<'a> {
-        LayerWork { input, weight: None, added: None, multiply_adds_a_value: 0 }
+        LayerWork { input, weight: None, added: None, multiply_adds_per_value: 0 }
     }
 
-    /// Describes a layer with a product of `multiply_adds_a_value` multiply-adds for each value of the output.
-    pub fn product(input: &'a Tensor, weight: &'a Tensor, multiply_adds_a_value: i64) -> LayerWork<'a> {
-        let multiply_adds_a_value = multiply_adds_a_value as u64;
-        LayerWork { input, weight: Some(weight), added: None, multiply_adds_a_value }
+    pub fn product(input: &'a Tensor, weight: &'a Tensor, multiply_adds_per_value: i64) -> LayerWork<'a> {
+        let multiply_adds_per_value = multiply_adds_per_value as u64;
+        LayerWork { input, weight: Some(weight), added: None, multiply_adds_per_value }
     }
 
     /// Adds the tensor that is added to the output.
@@ -69,13 +64,13 @@ pub fn pass(label: &LayerLabel, work: LayerWork, body: impl FnOnce() -> Result<T
     let output = body()?;
     let Some(end) = recorder::mark() else { return Ok(output) };
     let (forward_bytes, backward_bytes) = work.bytes(&output);
-    recorder::take_layer(MarkedLayer {
+    recorder::record_layer(MarkedLayer {
         number: 0,
         name: label.name.clone(),
         kind: label.kind,
         iteration: 0,
         nodes: first..nodes::next_node(),
-        multiply_adds: output.numel() as u64 * work.multiply_adds_a_value,
+        multiply_adds: output.numel() as u64 * work.multiply_adds_per_value,
         forward_bytes,
         backward_bytes,
         has_input_gradient: work.input.requires_grad(),

@@ -30,7 +30,6 @@ use crate::job::session::Session;
 use crate::measure::trace::clock::SpanClock;
 use crate::measure::trace::recorder::Nodes;
 
-/// Tracer of some iterations of a run on one rank.
 pub struct Tracer<'a> {
     session: &'a Session<'a>,
     config: &'a TraceConfig,
@@ -43,7 +42,6 @@ pub struct Tracer<'a> {
     observation: Option<Observation>,
 }
 
-/// Description of a run in its timeline.
 pub struct TracedRun {
     pub title: String,
     /// Kv-store; `None` if there is none.
@@ -76,7 +74,7 @@ impl<'a> Tracer<'a> {
 
     /// Returns true if iteration `iteration` is the first traced one or the first after them: the best time to compare
     /// clocks is right before it.
-    pub fn turns_at(&self, iteration: u32) -> bool {
+    pub fn is_boundary(&self, iteration: u32) -> bool {
         iteration == *self.traced.start() || Some(iteration) == self.traced.end().checked_add(1)
     }
 
@@ -91,7 +89,7 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// Begins iteration `iteration`. Waits for the device if tracing [starts or ends](Tracer::turns_at) with it.
+    /// Begins iteration `iteration`. Waits for the device if tracing [starts or ends](Tracer::is_boundary) with it.
     pub fn begin_iteration(&mut self, iteration: u32) -> Result<()> {
         let is_traced = recorder::begin_iteration(iteration);
         if is_traced != self.observation.is_some() {
@@ -112,11 +110,11 @@ impl<'a> Tracer<'a> {
         let last = match last {
             Some(last) => last,
             // Failed ranks do not answer.
-            None if world.has_lost_some() => first,
+            None if world.has_lost_ranks() => first,
             None => clock::read(world)?.1,
         };
         let [first, last] = [first, last].map(|reading| reading.and_residual(clock.residual_ns()));
-        let (spans, gradients) = spans::of(recorder::stop()?, &clock)?;
+        let (spans, gradients) = spans::convert(recorder::stop()?, &clock)?;
         let own = RankTrace {
             rank: world.rank(),
             host: world.host().to_owned(),

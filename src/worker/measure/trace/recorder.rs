@@ -17,7 +17,6 @@ use tch::Device;
 use crate::ffi::torch::nodes::NodeObserver;
 use crate::measure::mark::Mark;
 
-/// True if the current iteration is traced.
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
@@ -26,7 +25,6 @@ static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 pub struct Recorder {
     device: Device,
     traced: RangeInclusive<u32>,
-    /// Current iteration.
     iteration: u32,
     /// Number of layers that forward has passed in this iteration.
     layers_passed: u32,
@@ -37,12 +35,11 @@ pub struct Recorder {
     /// Nodes of backward that have started and not ended; they nest if hooks call back.
     open_nodes: Vec<(u64, Mark)>,
     failure: Option<anyhow::Error>,
-    pub kept: Kept,
+    pub marks: RecordedMarks,
 }
 
-/// Recorded marks.
 #[derive(Default)]
-pub struct Kept {
+pub struct RecordedMarks {
     pub spans: Vec<MarkedSpan>,
     pub layers: Vec<MarkedLayer>,
     pub nodes: Vec<MarkedNode>,
@@ -62,7 +59,6 @@ pub struct MarkedSpan {
     pub end: Mark,
 }
 
-/// A layer's forward pass.
 pub struct MarkedLayer {
     /// Index in the forward pass.
     pub number: u32,
@@ -80,7 +76,6 @@ pub struct MarkedLayer {
     pub end: Mark,
 }
 
-/// A node of backward.
 pub struct MarkedNode {
     pub iteration: u32,
     pub number: u64,
@@ -104,7 +99,7 @@ pub struct OpenSpan {
     begin: Mark,
 }
 
-/// Starts the recorder for the iterations `traced`.
+/// Starts the recorder; it records the iterations `traced`.
 pub fn start(device: Device, traced: RangeInclusive<u32>) {
     *recorder() = Some(Recorder {
         device,
@@ -115,7 +110,7 @@ pub fn start(device: Device, traced: RangeInclusive<u32>) {
         messages: BTreeMap::new(),
         open_nodes: Vec::new(),
         failure: None,
-        kept: Kept::default(),
+        marks: RecordedMarks::default(),
     });
 }
 
@@ -136,12 +131,12 @@ pub fn end_iteration() {
 }
 
 /// Stops the recorder and returns its marks. Fails with the first mark that could not be set.
-pub fn stop() -> Result<Kept> {
+pub fn stop() -> Result<RecordedMarks> {
     end_iteration();
     match recorder().take() {
         Some(Recorder { failure: Some(failure), .. }) => Err(failure),
-        Some(Recorder { kept, .. }) => Ok(kept),
-        None => Ok(Kept::default()),
+        Some(Recorder { marks, .. }) => Ok(marks),
+        None => Ok(RecordedMarks::default()),
     }
 }
 
@@ -181,13 +176,13 @@ impl OpenSpan {
                 Mark::Device(_) => recorder.mark(),
             };
             let span = |end| MarkedSpan { lane, name, iteration, bucket, begin, end };
-            recorder.kept.spans.extend(end.map(span));
+            recorder.marks.spans.extend(end.map(span));
         }
     }
 }
 
 /// Runs `body`, which starts the exchange of bucket `number`: spans that a backend records meanwhile belong to it.
-pub fn of_bucket<Value>(number: u32, body: impl FnOnce() -> Value) -> Value {
+pub fn with_bucket<Value>(number: u32, body: impl FnOnce() -> Value) -> Value {
     let set = |bucket| {
         with(|recorder| {
             recorder.bucket = bucket;
@@ -206,21 +201,21 @@ pub fn bucket() -> Option<u32> {
 }
 
 /// Records an operation on a backend's own stream.
-pub fn take_exchange(name: &'static str, begin: Mark, end: Mark) {
+pub fn record_exchange(name: &'static str, begin: Mark, end: Mark) {
     with(|recorder| {
         let (iteration, bucket) = (recorder.iteration, recorder.bucket);
         let (lane, name) = (Lane::Exchange, name.into());
-        recorder.kept.spans.push(MarkedSpan { lane, name, iteration, bucket, begin, end });
+        recorder.marks.spans.push(MarkedSpan { lane, name, iteration, bucket, begin, end });
         Some(())
     });
 }
 
 /// Records a message of `bucket`, if any, that was sent at `begin` and has arrived now. Messages of one iteration
 /// overlap, so they form one span from the first to the last.
-pub fn take_message(bucket: Option<u32>, begin: Instant) {
+pub fn record_message(bucket: Option<u32>, begin: Instant) {
     let (lane, begin, end) =
         (bucket.map_or(Lane::BetweenHosts, Lane::Bucket), Mark::Host(begin), Mark::Host(Instant::now()));
-    with(|Recorder { iteration, messages, kept: Kept { spans, .. }, .. }| {
+    with(|Recorder { iteration, messages, marks: RecordedMarks { spans, .. }, .. }| {
         match messages.get(&lane) {
             Some(known) => spans[*known].end = end,
             None => {
@@ -239,8 +234,7 @@ pub fn take_message(bucket: Option<u32>, begin: Instant) {
     });
 }
 
-/// Records the stages of an image on decode thread `thread`.
-pub fn take_image(thread: u32, stages: &[StageSpan]) {
+pub fn record_image(thread: u32, stages: &[StageSpan]) {
     for StageSpan { stage, begin, end } in stages {
         let name = match stage {
             ImageStage::Read => "read",
@@ -248,36 +242,33 @@ pub fn take_image(thread: u32, stages: &[StageSpan]) {
             ImageStage::Augment => "augment",
         };
         let (lane, begin, end) = (Lane::Decode(thread), Mark::Host(*begin), Mark::Host(*end));
-        with(|Recorder { iteration, kept, .. }| {
-            kept.spans.push(MarkedSpan { lane, name: name.into(), iteration: *iteration, bucket: None, begin, end });
+        with(|Recorder { iteration, marks, .. }| {
+            marks.spans.push(MarkedSpan { lane, name: name.into(), iteration: *iteration, bucket: None, begin, end });
             Some(())
         });
     }
 }
 
-/// Records that the gradient of array `array` is complete.
 pub fn gradient_ready(array: u32) {
     with(|recorder| {
         let mark = recorder.mark()?;
-        recorder.kept.gradients.push((recorder.iteration, array, mark));
+        recorder.marks.gradients.push((recorder.iteration, array, mark));
         Some(())
     });
 }
 
-/// Records that the last gradient of bucket `bucket` is complete.
 pub fn bucket_filled(bucket: u32) {
     with(|recorder| {
         let mark = recorder.mark()?;
-        recorder.kept.filled.push((recorder.iteration, bucket, mark));
+        recorder.marks.filled.push((recorder.iteration, bucket, mark));
         Some(())
     });
 }
 
-/// Records the phases of a completed iteration.
-pub fn take_phases(iteration: u32, start: Mark, ends: Phases<Option<Mark>>) {
+pub fn record_phases(iteration: u32, start: Mark, ends: Phases<Option<Mark>>) {
     let mut recorder = recorder();
     if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.traced.contains(&iteration)) {
-        recorder.kept.phases.push(MarkedPhases { iteration, start, ends });
+        recorder.marks.phases.push(MarkedPhases { iteration, start, ends });
     }
 }
 
@@ -287,16 +278,15 @@ pub fn mark() -> Option<Mark> {
 }
 
 /// Records the next layer of the forward pass and sets its number.
-pub fn take_layer(layer: MarkedLayer) {
+pub fn record_layer(layer: MarkedLayer) {
     with(|recorder| {
         let (iteration, number) = (recorder.iteration, recorder.layers_passed);
         recorder.layers_passed += 1;
-        recorder.kept.layers.push(MarkedLayer { iteration, number, ..layer });
+        recorder.marks.layers.push(MarkedLayer { iteration, number, ..layer });
         Some(())
     });
 }
 
-/// Records the nodes of backward.
 pub struct Nodes;
 
 impl NodeObserver for Nodes {
@@ -312,7 +302,7 @@ impl NodeObserver for Nodes {
         with(|recorder| {
             let end = recorder.mark()?;
             let (number, begin) = recorder.open_nodes.pop_if(|(open, _)| *open == node)?;
-            recorder.kept.nodes.push(MarkedNode { iteration: recorder.iteration, number, begin, end });
+            recorder.marks.nodes.push(MarkedNode { iteration: recorder.iteration, number, begin, end });
             Some(())
         });
     }
@@ -349,24 +339,24 @@ mod tests {
     #[test]
     fn spans_are_of_the_iteration_that_they_began_in() {
         start(Device::Cpu, 1..=2);
-        let message = |bucket| take_message(bucket, Instant::now());
+        let message = |bucket| record_message(bucket, Instant::now());
         // Two message sizes of a benchmark, each counting iterations from 1.
         for _ in 0..2 {
             assert!(begin_iteration(1));
             let late = begin_on_host(Lane::Push(0), "push", Some(3)).expect("it is traced");
             (0..3).for_each(|_| message(Some(0)));
             message(None);
-            assert_eq!((bucket(), of_bucket(4, bucket), bucket()), (None, Some(4), None));
+            assert_eq!((bucket(), with_bucket(4, bucket), bucket()), (None, Some(4), None));
             end_iteration();
             message(Some(0));
             assert!(begin_on_host(Lane::Push(0), "push", None).is_none());
             late.end();
         }
         assert!(begin_iteration(2) && !begin_iteration(3));
-        let kept = stop().expect("every mark was set");
+        let marks = stop().expect("every mark was set");
         let told = |span: &MarkedSpan| (span.lane, span.iteration, span.bucket);
         let of_size = [(Lane::Bucket(0), 1, Some(0)), (Lane::BetweenHosts, 1, None), (Lane::Push(0), 1, Some(3))];
-        assert_eq!(kept.spans.iter().map(told).collect::<Vec<_>>(), [of_size, of_size].concat());
+        assert_eq!(marks.spans.iter().map(told).collect::<Vec<_>>(), [of_size, of_size].concat());
         assert!(begin_on_host(Lane::Push(0), "push", None).is_none());
     }
 }

@@ -7,26 +7,26 @@ use ringmark_core::trace::{Direction, GradientReady, Lane, LayerPass, Span};
 
 use crate::measure::mark::Mark;
 use crate::measure::trace::clock::SpanClock;
-use crate::measure::trace::recorder::{Kept, MarkedLayer, MarkedNode, MarkedPhases, MarkedSpan};
+use crate::measure::trace::recorder::{MarkedLayer, MarkedNode, MarkedPhases, MarkedSpan, RecordedMarks};
 
 /// Number of all nodes that accumulate a finished gradient.
 const LEAF: u64 = u64::MAX;
 
 /// Converts the marks of this rank. The device must have passed all of them.
-pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady>)> {
+pub fn convert(marks: RecordedMarks, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady>)> {
     let mut spans = Vec::new();
-    for phases in &kept.phases {
+    for phases in &marks.phases {
         spans.extend(steps(phases, clock)?);
     }
-    for layer in &kept.layers {
+    for layer in &marks.layers {
         let span = span(Lane::Layers, &layer.name, layer.iteration, [&layer.begin, &layer.end], clock)?;
         spans.push(Span { layer: Some(forward(layer)), ..span });
     }
-    let layers = Layers::of(&kept.layers);
-    for node in &kept.nodes {
+    let layers = Layers::new(&marks.layers);
+    for node in &marks.nodes {
         spans.extend(layers.backward(node, clock)?);
     }
-    for MarkedSpan { lane, name, iteration, bucket, begin, end } in &kept.spans {
+    for MarkedSpan { lane, name, iteration, bucket, begin, end } in &marks.spans {
         spans.push(Span { bucket: *bucket, ..span(*lane, name, *iteration, [begin, end], clock)? });
     }
     let mut ends: BTreeMap<(u32, u32), i64> = BTreeMap::new();
@@ -36,7 +36,7 @@ pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady
             *end = span.end_ns().max(*end);
         }
     }
-    for (iteration, bucket, filled) in &kept.filled {
+    for (iteration, bucket, filled) in &marks.filled {
         let begin = clock.time_of(filled)?;
         let end = ends.get(&(*iteration, *bucket)).map_or(begin, |end| begin.max(*end));
         spans.push(Span {
@@ -52,7 +52,7 @@ pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady
     let ready = |(iteration, array, mark): &(u32, u32, Mark)| {
         Ok(GradientReady { iteration: *iteration, array: *array, at_ns: clock.time_of(mark)? })
     };
-    Ok((spans, kept.gradients.iter().map(ready).collect::<Result<_>>()?))
+    Ok((spans, marks.gradients.iter().map(ready).collect::<Result<_>>()?))
 }
 
 fn span(lane: Lane, name: &str, iteration: u32, [begin, end]: [&Mark; 2], clock: &SpanClock) -> Result<Span> {
@@ -84,14 +84,13 @@ fn forward(layer: &MarkedLayer) -> LayerPass {
     }
 }
 
-/// Layers by their autograd nodes.
 struct Layers<'a> {
     /// Key: iteration and first node.
     by_node: BTreeMap<(u32, u64), &'a MarkedLayer>,
 }
 
 impl<'a> Layers<'a> {
-    fn of(layers: &'a [MarkedLayer]) -> Layers<'a> {
+    fn new(layers: &'a [MarkedLayer]) -> Layers<'a> {
         let with_nodes = layers.iter().filter(|layer| !layer.nodes.is_empty());
         Layers { by_node: with_nodes.map(|layer| ((layer.iteration, layer.nodes.start), layer)).collect() }
     }

@@ -20,14 +20,12 @@ pub struct BatchNormKind {
 }
 
 impl BatchNormKind {
-    /// PyTorch's batch normalization.
     pub const PYTORCH: BatchNormKind = BatchNormKind { epsilon: 1e-5, fixed_scale: false };
 }
 
 /// Weight of the batch in the update of the running statistics.
 const MOMENTUM: f64 = 0.1;
 
-/// Batch normalization with an optional sum and ReLU.
 pub struct BatchNorm {
     weight: Tensor,
     bias: Tensor,
@@ -68,7 +66,7 @@ impl BatchNorm {
         let Fork { first, second } =
             layers::pass_fork(&self.label, work, || self.normalized(images, after, is_fork, mode))?;
         match after {
-            After::ReluAndMaxPool(pool) if !(has_kernels(images, mode) && pool.is_of_stem()) => {
+            After::ReluAndMaxPool(pool) if !(has_kernels(images, mode) && pool.is_stem_window()) => {
                 let pooled = pool.largest(&first)?;
                 Ok(Fork { second: pooled.shallow_clone(), first: pooled })
             }
@@ -113,7 +111,7 @@ impl BatchNorm {
         if has_kernels(images, mode) || is_for_one_pass(images, mode) {
             let vectors = self.vectors(&weight);
             return match after {
-                After::ReluAndMaxPool(pool) if images.device() != Device::Cpu && pool.is_of_stem() => {
+                After::ReluAndMaxPool(pool) if images.device() != Device::Cpu && pool.is_stem_window() => {
                     shim::batch_norm_max_pool(images, &vectors, pool.window(), is_fork)
                 }
                 _ => shim::batch_norm(images, &vectors, shortcut, relu, is_fork),
@@ -144,13 +142,11 @@ impl BatchNorm {
 pub enum After<'a> {
     Nothing,
     Relu,
-    /// The sum with a shortcut, then ReLU.
     SumAndRelu(&'a Tensor),
     ReluAndMaxPool(Pool),
 }
 
 impl<'a> After<'a> {
-    /// Returns the tensor added before the ReLU.
     pub fn shortcut(self) -> Option<&'a Tensor> {
         match self {
             After::SumAndRelu(shortcut) => Some(shortcut),

@@ -67,7 +67,8 @@ impl PackedConvolution {
 
     /// Returns true if cuDNN has a fused kernel for these images that is correct and not slower than separate kernels.
     ///
-    /// Without a sum libtorch passes the uninitialized output as a sum of weight 0, so the check includes an output full of NaN.
+    /// Without a sum libtorch passes the uninitialized output as a sum of weight 0, so the check includes an output
+    /// full of NaN.
     fn can_fuse(&self, images: &Tensor, sum: Option<&Tensor>) -> Result<bool> {
         /// Relative error of the norm. Separate kernels round several times, in bf16 to 3 digits.
         const TOLERANCE: f64 = 0.03;
@@ -175,7 +176,7 @@ impl PackedLinear {
 fn can_pack(device: Device, kind: Kind) -> Result<bool> {
     match (device, kind) {
         (Device::Cpu, Kind::Float) => Ok(true),
-        (Device::Cpu, Kind::BFloat16) => packed::computes_bf16(),
+        (Device::Cpu, Kind::BFloat16) => packed::has_bf16_kernels(),
         _ => Ok(false),
     }
 }

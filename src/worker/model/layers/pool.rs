@@ -19,7 +19,6 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Returns a window without padding.
     pub const fn new(kernel: i64, stride: i64) -> Pool {
         Pool { kernel, stride, padding: 0 }
     }
@@ -29,7 +28,6 @@ impl Pool {
         Pool { padding, ..self }
     }
 
-    /// Returns the window for fused kernels.
     pub fn window(self) -> PoolWindow {
         PoolWindow { kernel: self.kernel, stride: self.stride, padding: self.padding }
     }
@@ -46,7 +44,7 @@ impl Pool {
     }
 
     /// Returns true for the window that kernels fuse with the preceding normalization.
-    pub fn is_of_stem(self) -> bool {
+    pub fn is_stem_window(self) -> bool {
         (self.kernel, self.stride, self.padding) == (3, 2, 1)
     }
 

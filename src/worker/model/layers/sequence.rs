@@ -10,26 +10,20 @@ use crate::model::layers::linear::Linear;
 use crate::model::layers::pool::{Pool, adaptive_mean, local_response_norm};
 use crate::model::network::{Mode, Network};
 
-/// A layer of a sequential network.
 pub enum Layer {
     Convolution(Convolution),
-    /// A convolution and ReLU.
     Rectified(Convolution),
-    /// A convolution, its normalization and ReLU.
     Unit(ConvolutionNorm),
     Linear(Linear),
     Relu,
     Tanh,
-    /// Maximum of each window.
     MaxPool(Pool),
-    /// Mean of each window.
     AveragePool(Pool),
     /// Reduction to this number of pixels per side, each the mean of a part of the image.
     AdaptiveAveragePool(i64),
     LocalResponseNorm,
     /// Drops values with this probability and scales up the others.
     Dropout(f64),
-    /// Joins all dimensions except the first.
     Flatten,
     /// Applies each sequence to the same images and concatenates the channels in this order.
     Branches(Vec<Sequence>),
@@ -52,9 +46,9 @@ impl Layer {
             Layer::AveragePool(pool) => pool.mean(input)?,
             Layer::AdaptiveAveragePool(size) => adaptive_mean(input, *size)?,
             Layer::LocalResponseNorm => local_response_norm(input)?,
-            Layer::Dropout(probability) => {
-                pass_plain(LayerKind::Other, "dropout", input, || Ok(input.f_dropout(*probability, mode.drops())?))?
-            }
+            Layer::Dropout(probability) => pass_plain(LayerKind::Other, "dropout", input, || {
+                Ok(input.f_dropout(*probability, mode.has_dropout())?)
+            })?,
             Layer::Flatten => input.f_flatten(1, -1)?,
             Layer::Branches(branches) => {
                 let outputs = branches.iter().map(|branch| branch.forward(input, mode));

@@ -33,14 +33,14 @@ struct Reference {
     counted: [usize; 2],
     /// 1e9 multiply-adds at the network's own image size.
     gmacs: f64,
-    parameters: Vec<Drawn>,
-    buffers: Vec<Drawn>,
+    parameters: Vec<ExpectedTensor>,
+    buffers: Vec<ExpectedTensor>,
     step: Step,
 }
 
 /// Name and shape of a tensor, and the standard deviation and mean of its values.
 #[derive(Debug, Deserialize)]
-struct Drawn(String, Vec<i64>, f64, f64);
+struct ExpectedTensor(String, Vec<i64>, f64, f64);
 
 /// Results of one step from those values.
 #[derive(Debug, Deserialize)]
@@ -56,7 +56,7 @@ struct Step {
 }
 
 impl Reference {
-    fn of(model: Model) -> Reference {
+    fn for_model(model: Model) -> Reference {
         static GOLDEN: LazyLock<Value> = LazyLock::new(|| {
             serde_json::from_str(include_str!("../../../../tests/golden/networks.json")).expect("JSON")
         });
@@ -69,12 +69,12 @@ impl Reference {
 
     /// Returns the direction of the projections, cos(0), cos(1), .., as long as the largest gradient.
     fn wave(&self) -> Tensor {
-        let longest = self.parameters.iter().map(|Drawn(_, shape, ..)| shape.iter().product()).max();
+        let longest = self.parameters.iter().map(|ExpectedTensor(_, shape, ..)| shape.iter().product()).max();
         Tensor::arange::<i64>(longest.expect("parameters"), (Kind::Double, Device::Cpu)).cos()
     }
 
     /// Returns the classes whose scores are in the file.
-    fn kept(&self) -> [i64; 5] {
+    fn recorded_classes(&self) -> [i64; 5] {
         if self.classes == 10 { [0, 3, 5, 7, 9] } else { [0, 3, 500, 977, 999] }
     }
 }
@@ -85,7 +85,7 @@ fn check(model: Model) {
     // VGG needs 5 GB in fp64: the number of locks limits how many run at once, whatever the number of test threads.
     static ROOM: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
     let _room = ROOM[model as usize % ROOM.len()].lock().unwrap_or_else(PoisonError::into_inner);
-    let reference = Reference::of(model);
+    let reference = Reference::for_model(model);
     check_names(model, &reference);
     let exact = Tolerance { forward: 1e-7, gradient: 1e-7 };
     let wave = reference.wave();
@@ -97,7 +97,8 @@ fn check_names(model: Model, reference: &Reference) {
     let tensors = networks::tensors(model);
     for (built, expected) in [(&tensors.parameters, &reference.parameters), (&tensors.buffers, &reference.buffers)] {
         let built: Vec<_> = built.iter().map(|named| (named.name.as_str(), named.tensor.size())).collect();
-        let expected: Vec<_> = expected.iter().map(|Drawn(name, shape, ..)| (name.as_str(), shape.clone())).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|ExpectedTensor(name, shape, ..)| (name.as_str(), shape.clone())).collect();
         assert_eq!(built, expected, "{model}");
     }
     let counted = tensors.parameters.iter().filter(|named| matches!(named.role, Role::Weight | Role::Bias));
@@ -120,7 +121,7 @@ fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, re
     };
     let lists = [(&mut tensors.parameters, &reference.parameters), (&mut tensors.buffers, &reference.buffers)];
     for (list, rules) in lists {
-        for (named, Drawn(_, shape, deviation, mean)) in list.iter_mut().zip(rules) {
+        for (named, ExpectedTensor(_, shape, deviation, mean)) in list.iter_mut().zip(rules) {
             let value = drawn(shape) * *deviation + *mean;
             named.tensor.set_data(&if shape.len() == 4 { in_layout(value) } else { value.to_kind(kind) });
         }
@@ -135,7 +136,7 @@ fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, re
     };
     let check_scores = |what: &str, scores: &Tensor, expected: &[Vec<f64>]| {
         for (image, expected) in expected.iter().enumerate() {
-            for (class, expected) in reference.kept().into_iter().zip(expected) {
+            for (class, expected) in reference.recorded_classes().into_iter().zip(expected) {
                 near(&format!("{what} {class} of {image}"), scores.double_value(&[image as i64, class]), *expected);
             }
         }

@@ -17,7 +17,6 @@ fn unit(tensors: &mut NamedTensors, names: [&str; 2], shape: ConvolutionShape) -
     ConvolutionNorm::new(tensors, names, shape, CONVOLUTION, BatchNormKind::PYTORCH)
 }
 
-/// Adds convolution `number` of a block, with its normalization.
 fn unit_in_block(tensors: &mut NamedTensors, block: &str, number: usize, shape: ConvolutionShape) -> ConvolutionNorm {
     unit(tensors, [&format!("{block}.conv{number}"), &format!("{block}.bn{number}")], shape)
 }
@@ -95,7 +94,6 @@ impl Block {
     }
 }
 
-/// Blocks of a network.
 #[derive(Debug, Clone, Copy)]
 pub struct Blocks {
     /// Numbers of blocks in the four layers.
@@ -127,7 +125,6 @@ impl Blocks {
         Blocks { counts, kind: BlockKind::Bottleneck { groups, width } }
     }
 
-    /// Builds a block in a layer of `channels` channels.
     fn block(self, tensors: &mut NamedTensors, name: &str, input: i64, channels: i64, stride: i64) -> Block {
         let output = self.output(channels);
         match self.kind {
@@ -141,7 +138,6 @@ impl Blocks {
         }
     }
 
-    /// Returns the number of output channels of a layer with `channels` channels.
     fn output(self, channels: i64) -> i64 {
         match self.kind {
             BlockKind::Basic => channels,
@@ -157,7 +153,6 @@ pub struct ResNet {
 }
 
 impl ResNet {
-    /// Builds the network and adds its tensors to `tensors`.
     pub fn new(tensors: &mut NamedTensors, blocks: Blocks, classes: i64) -> ResNet {
         let stem = unit(tensors, ["conv1", "bn1"], ConvolutionShape::square(3, 64, 7).stride(2));
         let mut all = Vec::new();

@@ -9,9 +9,8 @@ use crate::model::named_tensors::{Draw, Draws, NamedTensors};
 const CONVOLUTION: Draws = Draws { weight: Draw::FanOutNormal, bias: Some(Draw::Constant(0.0)) };
 const LINEAR: Draws = Draws { weight: Draw::Normal(0.01), bias: Some(Draw::Constant(0.0)) };
 
-/// Numbers of convolutions in the groups; max pooling ends each group.
+/// Numbers of convolutions in the groups of each network; max pooling ends each group.
 pub const VGG11: [usize; 5] = [1, 1, 2, 2, 2];
-/// Numbers of convolutions in the groups; max pooling ends each group.
 pub const VGG16: [usize; 5] = [2, 2, 3, 3, 3];
 
 /// Builds the network and adds its tensors to `tensors`. `is_normalized` adds batch normalization after every

@@ -10,17 +10,14 @@ use crate::ffi::mpi::calls::Group;
 use crate::ffi::mpi::{Request, Sums};
 use crate::measure::trace::recorder;
 
-/// The exchange with the ranks on the other hosts.
 pub struct BetweenHosts {
     /// Communicator of the ranks with the same shard; `None` without a shard.
     pub same_local_rank: Option<Group>,
     pub sums: Sums,
     pub chunk_kb: u32,
-    /// Pending chunks, in start order.
     pub in_flight: VecDeque<Chunk>,
 }
 
-/// A pending chunk between hosts.
 pub struct Chunk {
     /// Counter of the chunk's range, assigned when it started.
     pub counter: usize,
@@ -36,7 +33,7 @@ impl Chunk {
 
     /// Records the chunk in the trace after it arrived; `bucket` is `None` if it belongs to no bucket.
     pub fn tell(&self, bucket: Option<u32>) {
-        recorder::take_message(bucket, self.begun);
+        recorder::record_message(bucket, self.begun);
     }
 }
 

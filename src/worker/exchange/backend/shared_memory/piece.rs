@@ -17,13 +17,13 @@ pub struct Piece {
 }
 
 /// Divides `elements`, owned by one rank, among the first `shards` ranks of every host.
-pub fn of_one_owner(elements: &Range<usize>, owner: Seat, shards: usize) -> Vec<Piece> {
+pub fn for_one_owner(elements: &Range<usize>, owner: Seat, shards: usize) -> Vec<Piece> {
     let piece = |worker| Piece { elements: shard(elements, worker, shards), owner, worker };
     (0..shards).map(piece).filter(|piece| !piece.elements.is_empty()).collect()
 }
 
 /// Returns one piece for each rank's part, owned by that rank.
-pub fn of_every_owner(parts: &[Range<usize>], seats: &[Seat], shards: usize) -> Vec<Piece> {
+pub fn for_every_owner(parts: &[Range<usize>], seats: &[Seat], shards: usize) -> Vec<Piece> {
     let piece = |(part, seat): (&Range<usize>, &Seat)| Piece {
         elements: part.clone(),
         owner: *seat,
@@ -47,7 +47,7 @@ pub fn shard(range: &Range<usize>, number: usize, shards: usize) -> Range<usize>
 
 /// Returns the index of `host` among the hosts with a local rank `worker`, which is its rank in the group of these
 /// ranks.
-pub fn number_in_group(host: usize, worker: usize, seats: &[Seat]) -> usize {
+pub fn rank_in_group(host: usize, worker: usize, seats: &[Seat]) -> usize {
     seats.iter().filter(|seat| seat.local_rank == worker).position(|seat| seat.host == host).unwrap_or(0)
 }
 
@@ -61,18 +61,18 @@ mod tests {
 
     #[test]
     fn one_owner_s_pieces_are_divided_among_the_shards() {
-        let pieces = of_one_owner(&(10..300), SEATS[2], 2);
+        let pieces = for_one_owner(&(10..300), SEATS[2], 2);
         let ranges: Vec<_> = pieces.iter().map(|piece| (piece.elements.clone(), piece.worker)).collect();
         assert_eq!(ranges, [(10..192, 0), (192..300, 1)]);
         assert!(pieces.iter().all(|piece| piece.owner == SEATS[2]));
-        assert_eq!(of_one_owner(&(0..10), SEATS[0], 2).len(), 1, "a shard may be empty");
+        assert_eq!(for_one_owner(&(0..10), SEATS[0], 2).len(), 1, "a shard may be empty");
     }
 
     #[test]
     fn every_owner_s_piece_is_done_where_all_hosts_have_a_rank_for_it() {
-        let pieces = of_every_owner(&[0..5, 5..10, 10..10], &SEATS, 1);
+        let pieces = for_every_owner(&[0..5, 5..10, 10..10], &SEATS, 1);
         assert_eq!(pieces.iter().map(|piece| piece.worker).collect::<Vec<_>>(), [0, 0]);
         assert_eq!(pieces[1].owner, SEATS[1]);
-        assert_eq!([0, 1].map(|host| number_in_group(host, 0, &SEATS)), [0, 1]);
+        assert_eq!([0, 1].map(|host| rank_in_group(host, 0, &SEATS)), [0, 1]);
     }
 }

@@ -16,28 +16,40 @@ pub struct PendingRange {
 
 /// Action once all ranks of the host have reached a range's counter.
 pub enum Work {
-    /// This rank's shard of an all-reduce.
-    Sum { elements: Range<usize>, small: Option<usize> },
-    /// This rank's pieces of a reduction.
-    Reduce { pieces: Vec<Piece>, route: Route },
+    Sum {
+        elements: Range<usize>,
+        small: Option<usize>,
+    },
+    Reduce {
+        pieces: Vec<Piece>,
+        route: Route,
+    },
     /// Exchanges this rank's pieces with the other hosts; `received` is the counter of their arrival.
-    Send { pieces: Vec<Piece>, from: Array, received: usize },
+    Send {
+        pieces: Vec<Piece>,
+        from: Array,
+        received: usize,
+    },
     /// Reads every piece to `output`; `None` leaves the elements in the sums.
-    Read { pieces: Vec<Piece>, from: Array, output: Option<Tensor> },
+    Read {
+        pieces: Vec<Piece>,
+        from: Array,
+        output: Option<Tensor>,
+    },
     /// Copies elements of other ranks of this host.
-    Fetch { from: Vec<Fetch> },
+    Fetch {
+        from: Vec<Fetch>,
+    },
 }
 
 /// A copy of elements of a rank of this host to this rank's sums.
 pub struct Fetch {
     pub rank: usize,
     pub elements: Range<usize>,
-    /// First element of the destination.
     pub start: usize,
 }
 
 impl Work {
-    /// Returns the name in a trace.
     pub fn name(&self) -> &'static str {
         match self {
             Work::Sum { .. } | Work::Reduce { .. } => "sum",
@@ -45,7 +57,6 @@ impl Work {
         }
     }
 
-    /// Returns true if the work stays on this host.
     pub fn stays_here(&self) -> bool {
         matches!(self, Work::Read { .. } | Work::Fetch { .. })
     }

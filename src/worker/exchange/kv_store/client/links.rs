@@ -36,7 +36,6 @@ const PAUSE: Duration = Duration::from_micros(50);
 const PUSH: &str = "KVStoreDistDefaultPush";
 const PULL: &str = "KVStoreDistDefaultStoragePull";
 
-/// Command for a sending thread.
 enum Order {
     /// Push a part once its gradients are ready.
     Push {
@@ -59,7 +58,6 @@ struct Shared {
     /// weights.
     wire: Arc<HostArray>,
     pulled: Arc<HostArray>,
-    /// Set if codes are pushed.
     codes: Option<PushCompression>,
     answer: AnswerFormat,
     /// Name of this rank in messages.
@@ -85,7 +83,6 @@ struct State {
     link: LinkState,
 }
 
-/// Phase of a worker's connections.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum LinkState {
     #[default]
@@ -106,7 +103,6 @@ pub struct Payload {
     pub answer: AnswerFormat,
 }
 
-/// A worker's connections to all servers.
 pub struct Links {
     shared: Arc<Shared>,
     orders: Vec<Sender<Order>>,
@@ -184,7 +180,6 @@ impl Links {
         Ok(())
     }
 
-    /// Waits for the answers to all pushes.
     pub fn wait(&self) {
         self.shared.wait_until(|state| state.arrived >= self.pushed).fresh.clear();
     }

@@ -2,8 +2,8 @@
 //! TCP shares a link unequally: without this queue each worker favors a different server, and every worker waits for
 //! all others.
 //!
-//! Start-time fair queueing (Goyal, Vin, Cheng, 1996): the tag of a connection is the number of bytes it has sent; the lowest
-//! tag sends first, and a connection that was idle starts at the lowest tag of the active ones.
+//! Start-time fair queueing (Goyal, Vin, Cheng, 1996): the tag of a connection is the number of bytes it has sent; the
+//! lowest tag sends first, and a connection that was idle starts at the lowest tag of the active ones.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -23,7 +23,6 @@ pub const UNSENT: u32 = 1 << 17;
 /// Time after which a connection that sends nothing no longer holds up the others: its server may be busy or down.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Send queue of a worker's connections.
 pub struct SendQueue {
     tags: Mutex<Vec<Tag>>,
     changed: Condvar,
@@ -107,7 +106,6 @@ mod tests {
     use super::*;
     use crate::ffi::process::socket;
 
-    /// Returns a connected pair of sockets.
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");

@@ -12,7 +12,6 @@ use crate::exchange::kv_store::protocol::{self, FrameKind, FrameReader, Header, 
 use crate::exchange::kv_store::server::parameter_shard::ParameterShard;
 use crate::ffi::torch::host_array::HostArray;
 
-/// The shards of this server by part number.
 pub struct Parts(pub BTreeMap<u32, ParameterShard>);
 
 impl Parts {
@@ -22,7 +21,6 @@ impl Parts {
     }
 }
 
-/// A frame to send.
 pub struct Outgoing {
     pub header: Header,
     pub payload: Payload,
@@ -35,21 +33,19 @@ pub enum Payload {
     LostWorker(LostWorker),
 }
 
-/// An event on the connection of a worker, for the scheduling thread.
 pub enum WorkerEvent {
-    /// Initial values of a part arrived.
     Initial,
     /// A push arrived in the shard's array for this worker.
-    Push { part: u32, iteration: u32 },
+    Push {
+        part: u32,
+        iteration: u32,
+    },
     /// The worker has pushed everything.
     End,
-    /// The worker disconnects.
     Farewell,
-    /// The connection broke for this reason.
     Lost(String),
     /// The worker sent an incomplete or unexpected frame.
     Faulty(String),
-    /// An update of this server failed.
     Failed,
 }
 
@@ -57,7 +53,6 @@ pub enum WorkerEvent {
 struct FrameOrder<'a> {
     pusher: usize,
     parts: &'a Parts,
-    /// Parts whose initial values arrived.
     initial: BTreeSet<u32>,
     sends_initial: bool,
     pushes: u64,
@@ -71,15 +66,14 @@ pub fn read(
     pusher: usize,
     sends_initial: bool,
     parts: &Parts,
-    heard: &Sender<(usize, WorkerEvent)>,
+    events: &Sender<(usize, WorkerEvent)>,
 ) {
     let mut input = BufReader::with_capacity(1 << 16, connection);
-    let mut conversation =
-        FrameOrder { pusher, parts, initial: BTreeSet::new(), sends_initial, pushes: 0, has_ended: false };
+    let mut order = FrameOrder { pusher, parts, initial: BTreeSet::new(), sends_initial, pushes: 0, has_ended: false };
     loop {
-        let event = conversation.read_frame(&mut input);
+        let event = order.read_frame(&mut input);
         let is_last = matches!(event, WorkerEvent::Lost(_) | WorkerEvent::Faulty(_) | WorkerEvent::Farewell);
-        if heard.send((pusher, event)).is_err() || is_last {
+        if events.send((pusher, event)).is_err() || is_last {
             return;
         }
     }
@@ -93,7 +87,7 @@ impl FrameOrder<'_> {
         let mut frame = FrameReader::new(input);
         let event = Header::read(&mut frame).map_err(Error::from).and_then(|header| {
             frame.begin(&header);
-            self.check_due(&header)?;
+            self.check_expected(&header)?;
             self.read_payload(&header, &mut frame)
         });
         event.unwrap_or_else(|error| match frame.problem(&error) {
@@ -103,7 +97,7 @@ impl FrameOrder<'_> {
     }
 
     /// Returns an error for an unexpected frame, before its payload is read.
-    fn check_due(&mut self, Header { kind, part, .. }: &Header) -> Result<()> {
+    fn check_expected(&mut self, Header { kind, part, .. }: &Header) -> Result<()> {
         match kind {
             FrameKind::Initial => ensure!(
                 self.sends_initial && self.pushes == 0 && !self.has_ended && self.initial.insert(*part),
@@ -195,9 +189,9 @@ mod tests {
         let (connection, _) = listener.accept().expect("a connection");
         // All bytes have been sent by now: a longer timeout would change nothing.
         connection.set_read_timeout(Some(Duration::from_millis(10))).expect("a time-out");
-        let (sender, heard) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         read(&connection, 0, sends_initial, &parts, &sender);
-        heard
+        events
             .try_iter()
             .map(|(_, event)| match event {
                 WorkerEvent::Initial => "initial".to_owned(),

@@ -30,10 +30,10 @@ pub struct ParameterShard {
     /// One array for each worker.
     pushes: Vec<HostArray>,
     /// Locked by one thread for a whole update.
-    own: Mutex<Own>,
+    state: Mutex<ShardState>,
 }
 
-struct Own {
+struct ShardState {
     momenta: HostArray,
     sum: HostArray,
     /// True for each worker that has pushed in this round.
@@ -44,7 +44,6 @@ struct Own {
 }
 
 impl ParameterShard {
-    /// Allocates a shard of `length` weights for `pushers` workers.
     pub fn new(length: usize, formats: Formats, pushers: usize) -> Result<ParameterShard> {
         let held = if formats.answer.holds_weights() { length } else { 0 };
         let zeros = |length| HostArray::zeros(length, Kind::Float);
@@ -53,7 +52,7 @@ impl ParameterShard {
             formats,
             weights: zeros(held)?,
             pushes: (0..pushers).map(|_| formats.push.allocate(length)).collect::<Result<_>>()?,
-            own: Mutex::new(Own {
+            state: Mutex::new(ShardState {
                 momenta: zeros(if formats.has_momenta { held } else { 0 })?,
                 sum: zeros(length)?,
                 is_there: vec![false; pushers],
@@ -74,12 +73,10 @@ impl ParameterShard {
         }
     }
 
-    /// Returns the size of an answer in bytes.
     pub fn answer_bytes(&self) -> usize {
         self.formats.answer.bytes(self.length)
     }
 
-    /// Returns the size of a push in bytes.
     pub fn pushed_bytes(&self) -> usize {
         self.pushes.first().map_or(0, |push| push.bytes_of(push.tensor().numel()))
     }
@@ -97,35 +94,35 @@ impl ParameterShard {
 
     /// Returns true if the worker has pushed in this round. Asynchronous updates have no rounds.
     pub fn is_there(&self, pusher: usize) -> bool {
-        self.own().is_there[pusher]
+        self.state().is_there[pusher]
     }
 
     /// Counts a worker's push of this round and returns the number of pushes.
     pub fn count(&self, pusher: usize) -> usize {
-        let mut own = self.own();
-        own.is_there[pusher] = true;
-        own.is_there.iter().filter(|is_there| **is_there).count()
+        let mut state = self.state();
+        state.is_there[pusher] = true;
+        state.is_there.iter().filter(|is_there| **is_there).count()
     }
 
     /// Sums the pushes of `pushers` in their order, applies the update and begins the next round. Returns the answer
     /// and its staleness: the number of updates by other workers since the oldest answer to one of `pushers`. Without a
     /// step the weights become the sum.
     pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<(HostArray, u64)> {
-        let own = &mut *self.own();
-        let answer = self.updated(own, pushers.clone(), step)?;
-        let last = own.pulled[pushers.clone()].iter().copied().min().unwrap_or(own.updates);
-        let staleness = own.updates - last;
-        own.updates += 1;
-        own.pulled[pushers].fill(own.updates);
+        let state = &mut *self.state();
+        let answer = self.updated(state, pushers.clone(), step)?;
+        let last = state.pulled[pushers.clone()].iter().copied().min().unwrap_or(state.updates);
+        let staleness = state.updates - last;
+        state.updates += 1;
+        state.pulled[pushers].fill(state.updates);
         Ok((answer, staleness))
     }
 
-    fn updated(&self, own: &mut Own, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
+    fn updated(&self, state: &mut ShardState, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
         let pushes = &self.pushes[pushers];
-        let sum = own.sum.tensor();
+        let sum = state.sum.tensor();
         match self.formats.push {
             PushFormat::Values(_) => on_cores(self.length, |values| {
-                let mut sum = narrow(&own.sum, &values)?;
+                let mut sum = narrow(&state.sum, &values)?;
                 let mut pushes = pushes.iter().map(|push| narrow(push, &values));
                 pushes.next().map_or(Ok(()), |first| sum.f_copy_(&first?).map_err(Error::from))?;
                 for push in pushes {
@@ -139,7 +136,7 @@ impl ParameterShard {
                 codec.sum(&codes, floats_mut(&mut sum.shallow_clone(), &(0..self.length))?);
             }
         }
-        own.is_there.fill(false);
+        state.is_there.fill(false);
         if let AnswerFormat::Sums(sums) = self.formats.answer {
             let mut packed =
                 Tensor::f_empty([(self.answer_bytes() / size_of::<f32>()) as i64], (Kind::Float, Device::Cpu))?;
@@ -149,7 +146,7 @@ impl ParameterShard {
         }
         let answer = HostArray::of(self.weights.tensor().f_empty_like()?)?;
         on_cores(self.length, |values| {
-            let arrays = [&self.weights, &own.sum, &own.momenta].map(HostArray::tensor);
+            let arrays = [&self.weights, &state.sum, &state.momenta].map(HostArray::tensor);
             optimizer::update_elements(arrays, &values, step, None)?;
             narrow(&answer, &values)?.f_copy_(&narrow(&self.weights, &values)?).map(drop)?;
             Ok(())
@@ -163,8 +160,8 @@ impl ParameterShard {
         HostArray::of(copy)
     }
 
-    fn own(&self) -> std::sync::MutexGuard<'_, Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> std::sync::MutexGuard<'_, ShardState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

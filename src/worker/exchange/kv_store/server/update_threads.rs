@@ -32,7 +32,6 @@ pub struct UpdateStatistics {
     pub staleness: Vec<u64>,
 }
 
-/// Channels for results.
 pub struct Answers {
     /// To the writer thread of each worker.
     pub outgoing: Vec<Sender<Outgoing>>,
@@ -40,7 +39,6 @@ pub struct Answers {
     pub failures: Sender<(usize, WorkerEvent)>,
 }
 
-/// A server's update threads.
 pub struct UpdateThreads<'scope> {
     due: Option<Sender<PendingUpdate>>,
     threads: Vec<ScopedJoinHandle<'scope, Result<UpdateStatistics>>>,

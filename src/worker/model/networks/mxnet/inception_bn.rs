@@ -6,7 +6,6 @@ use crate::model::named_tensors::{Draws, NamedTensors};
 
 const NORM: BatchNormKind = BatchNormKind { epsilon: 1e-5 + 1e-10, fixed_scale: false };
 
-/// Builds the network and adds its tensors to `tensors`.
 pub fn inception_bn(tensors: &mut NamedTensors, classes: i64) -> Sequence {
     let mut layers = vec![
         unit(tensors, "1", ConvolutionShape::square(3, 64, 7).stride(2)),

@@ -3,7 +3,6 @@
 use crate::model::layers::{Layer, Linear, Sequence};
 use crate::model::named_tensors::{Draws, NamedTensors};
 
-/// Builds the network and adds its tensors to `tensors`.
 pub fn mlp(tensors: &mut NamedTensors, classes: i64) -> Sequence {
     let linear =
         |tensors: &mut NamedTensors, name, shape| Layer::Linear(Linear::new(tensors, name, shape, Draws::MXNET));

@@ -14,13 +14,10 @@ const NORM: BatchNormKind = BatchNormKind { epsilon: 2e-5, fixed_scale: false };
 const IMAGE_NORM: BatchNormKind = BatchNormKind { fixed_scale: true, ..NORM };
 const CONVOLUTION: Draws = Draws::MXNET.unbiased();
 
-/// Numbers of units in the four stages.
+/// Numbers of units in the four stages of each network.
 pub const RESNET50: [usize; 4] = [3, 4, 6, 3];
-/// Numbers of units in the four stages.
 pub const RESNET101: [usize; 4] = [3, 4, 23, 3];
-/// Numbers of units in the four stages.
 pub const RESNET152: [usize; 4] = [3, 8, 36, 3];
-/// Numbers of units in the four stages.
 pub const RESNET200: [usize; 4] = [3, 24, 36, 3];
 
 /// 1x1, 3x3 and 1x1 convolutions of the normalized input, added to the input or, in the first unit of a stage, to a
@@ -73,7 +70,6 @@ pub struct ResNetV2 {
 }
 
 impl ResNetV2 {
-    /// Builds the network and adds its tensors to `tensors`.
     pub fn new(tensors: &mut NamedTensors, stages: [usize; 4], classes: i64) -> ResNetV2 {
         let image_norm = BatchNorm::new(tensors, "bn_data", 3, IMAGE_NORM);
         let seven = ConvolutionShape::square(3, 64, 7).stride(2);
