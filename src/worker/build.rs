@@ -1,5 +1,5 @@
-//! Compiles the shim against libtorch's headers and writes libtorch's folder into the program, so that it starts with
-//! nothing exported.
+//! Compiles the shim against libtorch's headers and sets the RPATH of the binary, so that it starts without
+//! LD_LIBRARY_PATH.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -33,12 +33,13 @@ fn build() -> Result<(), String> {
         println!("cargo::rerun-if-changed={file}");
     }
     let link = PathBuf::from(env::var_os("LIBTORCH").ok_or("LIBTORCH is not set: build inside the repository")?);
-    // The real folder: libtorch finds NVIDIA's libraries relative to where it lies.
+    // Resolved: libtorch finds NVIDIA's libraries relative to its own folder.
     let libtorch =
         link.canonicalize().map_err(|_| format!("no libtorch at {}: run scripts/setup.sh", link.display()))?;
     check_version(&libtorch)?;
 
-    // One translation unit: libtorch's headers take longer than all of our code, and are read once instead of eight times.
+    // One translation unit: parsing libtorch's headers takes longer than all of our code, and happens once instead of
+    // eight times.
     let folder = env::current_dir().map_err(|error| error.to_string())?;
     let unit = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?).join("shim.cpp");
     let includes = SOURCES.map(|source| format!("#include \"{}\"\n", folder.join(source).display())).concat();
@@ -53,21 +54,21 @@ fn build() -> Result<(), String> {
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
         .opt_level(3)
-        // libtorch's threads are OpenMP's; its header falls back to one thread without this.
+        // libtorch's threads are OpenMP's; its header falls back to one thread without this flag.
         .flag("-fopenmp")
         .file(unit)
         .compile("ringmark_shim");
 
     let mut folders = vec![libtorch.join("lib")];
     if let Some(packages) = libtorch.parent() {
-        // The CUDA build of libtorch_cpu needs libcudart and libcupti, which lie beside it in wheels of their own.
+        // The CUDA build of libtorch_cpu needs libcudart and libcupti, which are in separate wheels next to it.
         for nvidia in ["nvidia/cu13/lib", "nvidia/cuda_runtime/lib", "nvidia/cuda_cupti/lib"] {
             folders.push(packages.join(nvidia));
         }
     }
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
-        // First beside the program, where `ringmark sweep --sync` puts copies in the same layout: a copy must not take
-        // what else a host has at the place where this one was built.
+        // The folder next to the binary comes first: `ringmark sweep --sync` copies the libraries there in the same
+        // layout, and a copy must not load other versions that a host has at the build path.
         if let Some(relative) = libtorch.parent().and_then(|packages| folder.strip_prefix(packages).ok()) {
             println!("cargo::rustc-link-arg=-Wl,-rpath,$ORIGIN/{}", relative.display());
         }
@@ -76,16 +77,16 @@ fn build() -> Result<(), String> {
         println!("cargo::rustc-link-arg=-Wl,-rpath-link,{}", folder.display());
     }
     println!("cargo::rustc-link-lib=gomp");
-    // Open MPI is to find the program's own: see ffi/process/waiting.rs.
+    // Open MPI must resolve the binary's own definition: see ffi/process/waiting.rs.
     println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol=sched_yield");
     Ok(())
 }
 
-/// The wheel says its version in `version.py`, the zip in `build-version`.
+/// Checks the version of libtorch. The wheel has it in `version.py`, the zip in `build-version`.
 fn check_version(libtorch: &Path) -> Result<(), String> {
     let read = |name| {
         let path = libtorch.join(name);
-        // A file that is not there counts as changed: every build would compile the shim again.
+        // Cargo treats a missing file as changed: every build would compile the shim again.
         if path.is_file() {
             println!("cargo::rerun-if-changed={}", path.display());
         }

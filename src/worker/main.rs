@@ -1,4 +1,4 @@
-//! The program `ringmark-worker`. Everything is in the library.
+//! Program `ringmark-worker`; all code is in the library.
 
 use std::process::ExitCode;
 

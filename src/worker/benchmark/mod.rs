@@ -1,5 +1,5 @@
-//! What this program measures, a module each. A benchmark is a body that gets a [`Session`](crate::job::session::Session);
-//! [`cli`](crate::cli) has its options.
+//! Benchmarks, one module each. A benchmark is a function that gets a [`Session`](crate::job::session::Session); its
+//! options are in [`cli`](crate::cli).
 
 pub mod bandwidth;
 pub mod input;

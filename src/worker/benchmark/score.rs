@@ -1,7 +1,9 @@
-//! Scoring: inference alone, as MXNet's benchmark_score.py: dry passes, then timed ones, and after every pass the outputs
-//! are waited for. Normalization by running statistics, no gradients, softmax as the last layer, one synthetic batch that
-//! stays on the device. Nothing is exchanged: the ranks of a case compute beside each other, each a batch of its own.
-//! On GPUs a timed pass replays a CUDA graph, because launching each kernel takes longer than running it at small batch sizes.
+//! Inference benchmark, like MXNet's benchmark_score.py: warm-up passes, then timed ones, waiting for the outputs of
+//! each pass. Normalization uses running statistics, there are no gradients, softmax is the last layer, and one
+//! synthetic batch stays on the device. Nothing is exchanged: each rank of a case computes its own batch.
+//!
+//! On GPUs a timed pass replays a CUDA graph, because launching each kernel takes longer than running it at small batch
+//! sizes.
 
 use std::time::Instant;
 
@@ -44,7 +46,7 @@ pub fn run(config: &ScoreConfig, label: AskedLabel, launcher: Option<LauncherAdd
     Session::run(request, |session| score(config, label, session))
 }
 
-/// Measures, prints and writes; why the run does not count, if it does not.
+/// Measures, prints and writes the record. Returns the reason if the run is invalid.
 fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
     let _no_gradients = tch::no_grad_guard();
@@ -73,7 +75,6 @@ fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<O
     Ok(record.failure)
 }
 
-/// A network and its batch.
 struct Inference {
     model: PreparedModel,
     images: Tensor,
@@ -82,7 +83,6 @@ struct Inference {
     captured: Option<CapturedPass>,
 }
 
-/// A captured pass and its output tensor.
 struct CapturedPass {
     probabilities: Tensor,
     graph: Graph,
@@ -116,7 +116,7 @@ impl Inference {
         Ok(Inference { model, images, mode, captured: None })
     }
 
-    /// Probabilities of every class, `[batch, classes]`, there when this returns.
+    /// Computes the probabilities of every class, `[batch, classes]`, and waits for them.
     fn pass(&self) -> Result<Tensor> {
         let probabilities = match &self.captured {
             Some(CapturedPass { probabilities, graph }) => {
@@ -146,7 +146,7 @@ impl Inference {
     }
 }
 
-/// The passes; the ranks begin the dry ones together, and the timed ones.
+/// Runs all passes; a barrier precedes the warm-up passes and the timed ones.
 fn measure(inference: &mut Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
     let config = record.config.clone();
     let pass = |inference: &Inference, number: u32| -> Result<Seconds> {
@@ -263,7 +263,7 @@ fn header(record: &ScoreRecord) -> Vec<String> {
     lines.iter().map(|line| format!("# {line}")).collect()
 }
 
-/// benchmark_score.py's lines, then warnings.
+/// Returns the output lines of benchmark_score.py, then warnings.
 fn result(record: &ScoreRecord) -> Vec<String> {
     let config = &record.config;
     let device = if record.ranks[0].device == DeviceKind::Cpu { "cpu" } else { "gpu" };
@@ -288,7 +288,7 @@ fn result(record: &ScoreRecord) -> Vec<String> {
     lines
 }
 
-/// What MXNet calls the type: numpy's name.
+/// Returns MXNet's name of the type, which is numpy's.
 fn numpy(dtype: Dtype) -> &'static str {
     match dtype {
         Dtype::Fp32 | Dtype::Tf32 => "float32",

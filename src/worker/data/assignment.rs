@@ -1,5 +1,4 @@
-//! How the images of a data set are dealt out: which rank has which in a step, and how many steps an epoch has, on every rank
-//! the same.
+//! Assignment of a data set's images to ranks and steps, computed identically on every rank.
 
 use std::sync::Arc;
 
@@ -12,47 +11,41 @@ use ringmark_input::shard::Part;
 
 use crate::measure::trace::recorder;
 
-/// A data set, dealt out to the ranks.
 #[derive(Debug, Clone)]
 pub struct Assignment {
-    /// What is read.
     pub dataset: Arc<Dataset>,
-    /// Which rank has which images.
     pub access: Access,
     steps: u64,
-    /// Steps that come again and again; `None` are all.
+    /// Number of steps to repeat; `None` repeats no subset.
     repeated: Option<u64>,
 }
 
-/// How images come to ranks.
 #[derive(Debug, Clone, Copy)]
 pub enum Access {
-    /// Every step's joined batch, a share of it to each rank.
+    /// Each rank takes its share of the joined batch of every step.
     ByNumber {
-        /// Of the data set.
+        /// Number of images of the data set.
         items: u64,
     },
-    /// Each rank reads a part of its own.
+    /// Each rank reads a separate part of the data set.
     Sequential(SequentialOrder),
 }
 
-/// A rank among those that images are dealt out to.
 #[derive(Debug, Clone, Copy)]
 pub struct Receiver {
-    /// From 0.
     pub rank: u32,
-    /// All of them.
     pub ranks: u32,
-    /// Images of a step, the same for each.
+    /// Images of one rank in a step, the same for each rank.
     pub images: u32,
 }
 
 impl Assignment {
-    /// Of a data set that all ranks have; `longest` makes of this rank's steps the most of all ranks.
+    /// Assigns a data set that all ranks can read. `longest` returns the maximum over all ranks of this rank's number
+    /// of steps.
     ///
     /// # Errors
     ///
-    /// Where a rank would have nothing.
+    /// Fails if a rank would have no images.
     pub fn new(dataset: Dataset, receiver: Receiver, longest: impl FnOnce(u64) -> u64) -> Result<Assignment> {
         let Receiver { rank, ranks, images } = receiver;
         let (access, steps) = match dataset.length() {
@@ -66,12 +59,12 @@ impl Assignment {
         Ok(Assignment { dataset: Arc::new(dataset), access, steps, repeated: None })
     }
 
-    /// The first `steps` again and again, the very same images.
+    /// Returns an assignment that repeats the images of the first `steps` steps.
     pub fn repeating(&self, steps: u64) -> Assignment {
         Assignment { repeated: Some(steps), ..self.clone() }
     }
 
-    /// Of the data set, or of this rank's part of it.
+    /// Returns the number of images of the data set, or of this rank's part if it reads a separate one.
     pub fn items(&self) -> u64 {
         match self.access {
             Access::ByNumber { items } => items,
@@ -79,16 +72,15 @@ impl Assignment {
         }
     }
 
-    /// Steps of an epoch.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Refuses what needs a joined batch of all ranks.
+    /// Checks that the images form a joined batch of all ranks, which `option` requires.
     ///
     /// # Errors
     ///
-    /// Where each rank reads a part of its own.
+    /// Fails if each rank reads a separate part of the data set.
     pub fn check_joined(&self, option: &str) -> Result<()> {
         ensure!(
             matches!(self.access, Access::ByNumber { .. }),
@@ -98,8 +90,8 @@ impl Assignment {
         Ok(())
     }
 
-    /// Begins to make batches of a rank's `share` of the joined batch, from step `first` on, shuffled by a seed where they can
-    /// be.
+    /// Starts a loader of a rank's `share` of the joined batch, from step `first`. `shuffle` is the seed of the order;
+    /// a data set that is read in sequence is not shuffled.
     pub fn start(&self, share: Share, shuffle: Option<u64>, config: LoaderConfig, first: u64) -> Result<Loader> {
         let loader = match self.access {
             Access::ByNumber { items } => {
@@ -115,7 +107,7 @@ impl Assignment {
                 Loader::start_sequential(&self.dataset, order, config, first)?
             }
         };
-        loader.observe(recorder::take_image);
+        loader.observe(recorder::record_image);
         Ok(loader)
     }
 }

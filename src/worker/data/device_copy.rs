@@ -1,8 +1,9 @@
-//! Pixels and labels from the loader's memory to the device. On the CPU a copy; on CUDA through two pinned buffers in a stream
-//! of its own, so that the pixels of a step travel while the device is at the step before.
+//! Copies of pixels and labels from the loader's memory to the device. The CPU reads the loader's memory directly. CUDA
+//! copies through two pinned buffers on a separate stream, so that the copy of a step overlaps with the computation of
+//! the previous one.
 //!
-//! A buffer is used again two steps later: the host waits until its copy is over, and the copy until the step that read its
-//! pixels on the device is past them.
+//! A buffer is reused two steps later: the host waits until the buffer's last copy is complete, and the next copy waits
+//! until the step that reads its pixels on the device is past them.
 
 use std::time::Duration;
 
@@ -12,39 +13,35 @@ use tch::{Device, Kind, Tensor};
 use crate::ffi::torch::host_array::HostArray;
 use crate::ffi::torch::shim::{self, Event, Stream};
 
-/// Between two questions whether a copy is over, which it nearly always is.
+/// Interval between polls of a copy, which is nearly always complete.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Takes batches to one device.
 pub enum DeviceCopy {
-    /// Where the loader's memory is.
+    /// No copy: the device is the CPU.
     Host,
-    /// Through pinned memory.
     Cuda(Box<CudaCopy>),
 }
 
-/// The way to a CUDA device.
 pub struct CudaCopy {
     index: usize,
     stream: Stream,
-    /// Filled in turns.
+    /// Filled alternately.
     buffers: [Option<Buffer>; 2],
-    turn: usize,
+    current: usize,
 }
 
-/// What a batch lies in on its way.
 struct Buffer {
     /// Pinned; u8 and int64.
     pixels: HostArray,
     labels: HostArray,
     on_device: BatchOnDevice,
-    /// Behind the copy, in the stream of copies.
+    /// Recorded after the copy, on the copy stream.
     copied: Event,
-    /// Behind what read it on the device, in the stream of the steps.
+    /// Recorded after the last use on the device, on the stream of the steps.
     used: Event,
 }
 
-/// Pixels and labels as they came from the loader.
+/// Pixels and labels as the loader produced them.
 pub struct BatchOnDevice {
     /// u8 `[images, size, size, channels]`.
     pub pixels: Tensor,
@@ -52,7 +49,6 @@ pub struct BatchOnDevice {
     pub labels: Tensor,
 }
 
-/// Pixels and labels of a batch in host memory.
 #[derive(Clone, Copy)]
 pub struct HostBatch<'a> {
     pub pixels: &'a [u8],
@@ -60,17 +56,16 @@ pub struct HostBatch<'a> {
 }
 
 impl DeviceCopy {
-    /// To `device`.
     pub fn new(device: Device) -> Result<DeviceCopy> {
         let Device::Cuda(index) = device else {
             return Ok(DeviceCopy::Host);
         };
         let (stream, _) = Stream::new(index)?;
-        Ok(DeviceCopy::Cuda(Box::new(CudaCopy { index, stream, buffers: [None, None], turn: 0 })))
+        Ok(DeviceCopy::Cuda(Box::new(CudaCopy { index, stream, buffers: [None, None], current: 0 })))
     }
 
-    /// Brings a batch to the device, with pixels of `shape`, for what `read` enqueues there: after that its memory is used
-    /// for the next but one.
+    /// Copies a batch with pixels of `shape` to the device and calls `read`, which enqueues the work that uses it. Its
+    /// memory is reused by the next batch but one.
     pub fn with<R>(
         &mut self,
         batch: HostBatch,
@@ -84,7 +79,7 @@ impl DeviceCopy {
             }),
             DeviceCopy::Cuda(copy) => {
                 let steps = Stream::current(copy.index)?;
-                let buffer = copy.bring(batch, shape)?;
+                let buffer = copy.copy(batch, shape)?;
                 let result = read(&buffer.on_device)?;
                 buffer.used.record(steps)?;
                 Ok(result)
@@ -94,10 +89,10 @@ impl DeviceCopy {
 }
 
 impl CudaCopy {
-    /// Copies a batch to the device, which has it when the steps' stream comes to what is enqueued next.
-    fn bring(&mut self, HostBatch { pixels, labels }: HostBatch, shape: [i64; 4]) -> Result<&mut Buffer> {
-        self.turn = 1 - self.turn;
-        let buffer = match &mut self.buffers[self.turn] {
+    /// Copies a batch to the device; work enqueued afterwards on the stream of the steps sees it.
+    fn copy(&mut self, HostBatch { pixels, labels }: HostBatch, shape: [i64; 4]) -> Result<&mut Buffer> {
+        self.current = 1 - self.current;
+        let buffer = match &mut self.buffers[self.current] {
             Some(buffer) => buffer,
             none => none.insert(Buffer::new(self.index, shape)?),
         };
@@ -127,7 +122,7 @@ impl Buffer {
             pixels: Tensor::f_empty(shape, (Kind::Uint8, device))?,
             labels: Tensor::f_empty([shape[0]], (Kind::Int64, device))?,
         };
-        // The device's memory may have been another tensor's, which a kernel still reads.
+        // The memory may have belonged to another tensor that a kernel still reads.
         let used = Stream::current(index)?.record_event()?;
         let (pixels, labels) = (HostArray::pinned(bytes, Kind::Uint8)?, HostArray::pinned(images, Kind::Int64)?);
         Ok(Buffer { pixels, labels, on_device, copied: Event::new(index), used })

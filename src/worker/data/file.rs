@@ -1,4 +1,4 @@
-//! A fixed batch from a safetensors file, dealt out in rank order: to repeat what another program computed.
+//! A fixed batch from a safetensors file, divided in rank order: for comparisons with another program.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tch::{Device, Kind};
 use crate::data::batch::{Batch, BatchRequest};
 use crate::model::weights_file;
 
-/// `images` and `labels` of the file, as many as the rank has from the number of its first on.
+/// Reads `images` and `labels` of the file: this rank's number of images, starting at its first one.
 pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> Result<Batch> {
     let mut file = weights_file::read(path)?;
     let mut take = |wanted: &str| {

@@ -1,4 +1,4 @@
-//! Random images and labels, the same that PyTorch makes: `manual_seed(seed + rank)`, `randn`, then `randint`.
+//! Random images and labels, identical to PyTorch's: `manual_seed(seed + rank)`, `randn`, then `randint`.
 
 use anyhow::Result;
 use ringmark_core::dimension::ImageRule;
@@ -6,7 +6,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest};
 
-/// Drawn on `device` itself: generators of different devices differ.
+/// Draws a batch on `device` itself, because generators of different devices differ.
 pub fn batch(request: &BatchRequest, device: Device) -> Result<Batch> {
     let (count, size) = (i64::from(request.images), i64::from(request.image_size));
     let ImageRule { channels, classes, .. } = request.model.facts().images;

@@ -1,32 +1,30 @@
-//! Which gradients are reduced together: pure arithmetic, made once.
+//! Division of gradients into buckets that are reduced together; pure arithmetic, computed once.
 
 use std::ops::Range;
 
 use ringmark_core::dimension::Bytes;
 
-/// Consecutive parameters, in backward order, whose gradients are reduced at once.
+/// Consecutive parameters, in backward order, whose gradients are reduced together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
-    /// Indices of the parameters.
     pub parameters: Range<usize>,
-    /// Their place in the flat gradients, in elements.
+    /// Range in the flat gradients, in elements.
     pub elements: Range<usize>,
 }
 
-/// Every parameter in exactly one bucket.
+/// Buckets of a model; every parameter is in exactly one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketPlan {
-    /// Buckets in the order of reduction.
     pub buckets: Vec<Bucket>,
 }
 
 impl BucketPlan {
-    /// Closes a bucket as soon as it holds `target` bytes of fp32 or more; 0 makes every parameter a bucket. What comes
-    /// last in at most `tail` bytes is a bucket of its own: nothing is left of backward to hide its exchange behind. With 0
-    /// there is none.
+    /// Closes a bucket as soon as it has `target` bytes of fp32 or more; 0 makes every parameter a bucket. The last
+    /// parameters, up to `tail` bytes, are a separate bucket, because no backward work is left to hide its exchange. A
+    /// tail of 0 disables it.
     ///
-    /// `lengths` are the parameters' numbers of elements: `new(&[4, 1, 3, 1], Bytes(18), Bytes(4))` makes buckets of 5, 3
-    /// and 1.
+    /// `lengths` are the numbers of elements of the parameters: `new(&[4, 1, 3, 1], Bytes(18), Bytes(4))` makes buckets
+    /// of 5, 3 and 1 elements.
     pub fn new(lengths: &[usize], target: Bytes, tail: Bytes) -> BucketPlan {
         let mut buckets = Vec::new();
         let mut open = Bucket { parameters: 0..0, elements: 0..0 };
@@ -49,13 +47,13 @@ impl BucketPlan {
         BucketPlan { buckets }
     }
 
-    /// Sizes as fp32.
+    /// Returns the sizes of the buckets as fp32.
     pub fn sizes(&self) -> Vec<Bytes> {
         self.buckets.iter().map(|bucket| bytes(bucket.elements.len())).collect()
     }
 }
 
-/// First of the last parameters that are together at most `tail` bytes of fp32.
+/// Returns the index of the first of the last parameters that together have at most `tail` bytes of fp32.
 fn tail_start(lengths: &[usize], tail: Bytes) -> usize {
     let mut elements = 0;
     let is_within = |length: &&usize| {
@@ -65,7 +63,7 @@ fn tail_start(lengths: &[usize], tail: Bytes) -> usize {
     lengths.len() - lengths.iter().rev().take_while(is_within).count()
 }
 
-/// Returns the fp32 bytes of `elements` elements.
+/// Returns the size of `elements` as fp32.
 fn bytes(elements: usize) -> Bytes {
     Bytes((elements * size_of::<f32>()) as u64)
 }

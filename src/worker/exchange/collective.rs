@@ -1,4 +1,4 @@
-//! What a backend is asked to do with its memory, and the parts that an array is divided into.
+//! Collectives of a backend, and the division of an array into parts.
 
 use crate::ffi::group::GroupRank;
 use std::ops::Range;
@@ -6,85 +6,67 @@ use std::ops::Range;
 use ringmark_core::dimension::Operation;
 use tch::Tensor;
 
-/// What starts. Every rank asks for the same, of the same elements; each element is in one at most of those that are under
-/// way at once.
+/// A collective. Every rank starts the same one over the same elements; an element is in at most one pending
+/// collective.
 ///
-/// The input is the backend's memory, and so is the output: [`Memory::input`] and its sums. Where they are one array, or
-/// a [`Target`] is one tensor, it is done in place.
+/// Input and output are in the backend's memory: [`Memory::input`] and its sums. If they are one array, or the
+/// [`Target`] is a tensor, the collective is in place.
 ///
 /// [`Memory::input`]: crate::exchange::memory::Memory::input
 #[derive(Debug)]
 pub enum Collective<'a> {
     /// Every rank gets the sums.
-    AllReduce {
-        /// Of what.
-        elements: Range<usize>,
-    },
-    /// The root gets the sums; the sums of the others are undefined afterwards.
+    AllReduce { elements: Range<usize> },
+    /// The root gets the sums; the sums of the other ranks are undefined afterwards.
     Reduce {
-        /// Of what.
         elements: Range<usize>,
-        /// Rank.
         root: u32,
-        /// Which way, where the backend has a choice.
+        /// Route to the root, if the backend has a choice.
         route: Route,
     },
-    /// Every rank gets the sums of its part; its sums of the other parts are undefined afterwards.
+    /// Every rank gets the sums of its part; its other sums are undefined afterwards.
     ReduceScatter {
-        /// One a rank, in the order of the ranks; any of them may be empty.
+        /// One part for each rank, in rank order; may be empty.
         parts: Vec<Range<usize>>,
     },
     /// Every rank gets the root's elements.
-    Broadcast {
-        /// Of what.
-        elements: Range<usize>,
-        /// Rank.
-        root: u32,
-        /// From where to where.
-        target: Target<'a>,
-    },
+    Broadcast { elements: Range<usize>, root: u32, target: Target<'a> },
     /// Every rank gets every rank's part.
     AllGather {
-        /// One a rank, as those of a reduce-scatter.
+        /// One part for each rank, as in a reduce-scatter.
         parts: Vec<Range<usize>>,
-        /// From where to where.
         target: Target<'a>,
     },
-    /// Every rank gets, at the place of each rank's part, what that rank has at the place of this rank's part. Never in
-    /// place.
+    /// Every rank gets, in each rank's part, that rank's elements of the receiver's part. Never in place.
     AllToAll {
-        /// One a rank, all of one length.
+        /// One part for each rank, all of the same length.
         parts: Vec<Range<usize>>,
     },
-    /// Every rank gets the elements of the rank before it, the first those of the last. Never in place.
-    SendReceive {
-        /// Of what.
-        elements: Range<usize>,
-    },
+    /// Every rank gets the elements of the previous rank; the first rank gets those of the last. Never in place.
+    SendReceive { elements: Range<usize> },
 }
 
 /// Route of other hosts' values to a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// As the library has it, host by host: each adds its own, and every link carries them once.
+    /// The library's chain, host by host: each host adds its values, and every link carries the elements once.
     Chain,
-    /// Every host sends to the root's host itself. For several reductions at once with roots on different hosts: in a chain
-    /// one would queue behind another on the same link.
+    /// Every host sends directly to the root's host. Suits several concurrent reductions with roots on different hosts:
+    /// in a chain one would queue behind another on the same link.
     Straight,
 }
 
 /// Source and destination of elements that are moved, not summed.
 #[derive(Debug, Clone, Copy)]
 pub enum Target<'a> {
-    /// The input of the memory as source and its sums as destination, of one type.
+    /// The memory's input is the source and its sums are the destination; both have the same type.
     Memory,
-    /// Within this tensor, which has the length and the type of the sums, as a model's flat weights have. The sums of the
-    /// same elements are undefined afterwards: a backend may send by them.
+    /// This tensor is source and destination. It has the length and the type of the sums, like a model's flat weights.
+    /// The sums of the same elements are undefined afterwards, because a backend may use them as a send buffer.
     Tensor(&'a Tensor),
 }
 
 impl Collective<'_> {
-    /// Returns the operation.
     pub fn operation(&self) -> Operation {
         match self {
             Collective::AllReduce { .. } => Operation::AllReduce,
@@ -97,9 +79,9 @@ impl Collective<'_> {
         }
     }
 
-    /// Bytes that a rank sends and receives, its elements being of so many bytes: an all-reduce in a
-    /// ring, anything else straight from who has it to who gets it. Formula, not a measurement: within a host ranks read each
-    /// other's memory, and in a library's chain a root moves every element once.
+    /// Returns the bytes that a rank sends and receives if an element has `of_element` bytes: an all-reduce in a ring,
+    /// any other collective directly from source to destination. This is a formula, not a measurement: within a host
+    /// ranks read each other's memory, and in a library's chain a root moves every element once.
     pub fn bytes(&self, GroupRank { rank, ranks }: GroupRank, of_element: u64) -> [u64; 2] {
         let others = u64::from(ranks) - 1;
         let length = |elements: &Range<usize>| elements.len() as u64;
@@ -131,7 +113,6 @@ impl Collective<'_> {
         [out * of_element, into * of_element]
     }
 
-    /// Returns the range from the first to the last element.
     pub fn span(&self) -> Range<usize> {
         match self {
             Collective::AllReduce { elements }
@@ -148,7 +129,7 @@ impl Collective<'_> {
     }
 }
 
-/// `elements` divided among so many ranks, as evenly as multiples of `grain` elements allow: the last parts may be shorter,
+/// Divides `elements` among the ranks as evenly as multiples of `grain` elements allow; the last parts may be shorter
 /// or empty.
 ///
 /// `divided(10..30, 3, 4)` is 10..18, 18..26 and 26..30.
@@ -176,7 +157,7 @@ mod tests {
         assert!(are_even(&[5..9; 1]) && !are_even(&[0..2, 3..5]));
     }
 
-    /// What one sends another receives, and each operation moves what it has to.
+    /// The ranks send as many bytes as they receive, and each operation moves the expected number.
     #[test]
     fn bytes_of_all_ranks_add_up() {
         let parts = || vec![0..5, 5..10, 10..12];

@@ -1,9 +1,10 @@
-//! Nesterov stochastic gradient descent, DLPerf's recipe, as one fused call over the flat tensors.
+//! Stochastic gradient descent with Nesterov momentum, DLPerf's recipe, as one fused call over the flat tensors.
 //!
 //! `g = sum over ranks / ranks + decay x w; m = momentum x m + g; w -= rate x (g + momentum x m)`.
 //!
-//! Both sides times the number of ranks: `G = sum + ranks x decay x w; M = momentum x M + G; w -= rate / ranks x (G +
-//! momentum x M)`. The flat momenta hold M, and nobody has to divide the gradients, which would write all of them again.
+//! Both sides multiplied by the number of ranks: `G = sum + ranks x decay x w; M = momentum x M + G; w -= rate / ranks
+//! x (G + momentum x M)`. The flat momenta hold M. This saves the division of the gradients, which would write all of
+//! them again.
 
 use std::ops::Range;
 
@@ -15,23 +16,21 @@ use crate::exchange::memory;
 use crate::exchange::request::{RankCounts, UpdateRule};
 use crate::ffi::torch::shim::{self, FlatUpdate, SgdStep};
 
-/// The flat tensors of the update, all fp32, and its constants.
+/// Flat fp32 tensors of the update, and its rule.
 pub struct Optimizer {
     rule: UpdateRule,
     ranks: RankCounts,
     weights: Tensor,
-    /// Summed over the ranks.
+    /// Sums over the ranks.
     gradients: Tensor,
-    /// Zero at first; none where the rule has no momentum.
+    /// Initially zero; empty if the rule has no momentum.
     momenta: Tensor,
-    /// Copy of the weights that the update keeps current if it can.
+    /// Copy of the weights in a lower precision, updated with the weights if possible.
     rounded: Option<Tensor>,
-    /// Only fp16 has one.
     loss_scaler: Option<LossScaler>,
 }
 
 impl Optimizer {
-    /// Updates `weights` by `gradients`.
     pub fn new(rule: &UpdateRule, ranks: RankCounts, weights: Tensor, gradients: Tensor) -> Result<Optimizer> {
         let (length, wanted) = (gradients.numel(), weights.numel());
         ensure!(length == wanted, "{length} gradients for {wanted} parameters");
@@ -46,12 +45,12 @@ impl Optimizer {
         })
     }
 
-    /// Adds the copy of the weights in the type of convolutions and products.
+    /// Adds a copy of the weights in the type of convolutions and matrix products.
     pub fn with_rounded(self, rounded: Option<Tensor>) -> Optimizer {
         Optimizer { rounded, ..self }
     }
 
-    /// Returns true if [`step`](Optimizer::step) writes that copy too.
+    /// Returns true if [`step`](Optimizer::step) also writes the rounded copy.
     pub fn has_rounded(&self) -> bool {
         self.rounded.is_some() && self.flat().has_kernel()
     }
@@ -61,7 +60,8 @@ impl Optimizer {
         FlatUpdate { weights, gradients, momenta, rounded: rounded.as_ref() }
     }
 
-    /// Update number `update`, from 1, or the assignment that stands in its place; skipped on the device where the loss scaler found an overflow.
+    /// Applies update number `update`, counted from 1, or the assignment that replaces it. The device skips it if the
+    /// loss scaler found an overflow.
     pub fn step(&mut self, update: u32) -> Result<()> {
         match self.rule.step(update, self.ranks) {
             Some(step) if self.flat().has_kernel() => {
@@ -81,32 +81,31 @@ impl Optimizer {
         Ok(())
     }
 
-    /// The same of these elements alone, whose sums may be there before the others'. A loss scaler needs all.
+    /// Applies an update to these elements alone, whose sums may be complete before the others'. A loss scaler needs
+    /// all gradients first.
     pub fn step_of(&self, elements: Range<usize>, update: u32) -> Result<()> {
         let arrays = [&self.weights, &self.gradients, &self.momenta];
         let found_inf = self.loss_scaler.as_ref().map(|scaler| &scaler.found_inf);
         update_elements(arrays, &elements, self.rule.step(update, self.ranks), found_inf)
     }
 
-    /// What the next update follows from beside weights and gradients, by name.
+    /// Returns the named tensors that, besides weights and gradients, determine the next update.
     pub fn state(&self) -> Vec<(&'static str, Tensor)> {
         let of_scaler = self.loss_scaler.iter().flat_map(LossScaler::state);
         [("momenta", self.momenta.shallow_clone())].into_iter().chain(of_scaler).collect()
     }
 
-    /// Where it computes.
     pub fn device(&self) -> Device {
         self.weights.device()
     }
 
-    /// The scale of the loss, where there is one.
     pub fn loss_scaler(&self) -> Option<&LossScaler> {
         self.loss_scaler.as_ref()
     }
 }
 
-/// Updates these elements of the weights by those of the gradients and momenta, all of them flat; without a step they are assigned.
-/// Momenta are empty where the rule has none; nothing changes where `found_inf` is not zero.
+/// Updates a range of the flat weights from the gradients and momenta; without a step the gradients are assigned.
+/// Momenta are empty if the rule has none. Nothing changes if `found_inf` is not zero.
 pub fn update_elements(
     [weights, gradients, momenta]: [&Tensor; 3],
     elements: &Range<usize>,

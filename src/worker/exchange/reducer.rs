@@ -1,6 +1,7 @@
-//! Counts a bucket's gradients as backward completes them and hands it on with the last one: to be summed, or to be pushed.
+//! Collection of gradients into buckets: counts a bucket's gradients as backward completes them and starts its exchange
+//! after the last one.
 //!
-//! Buckets start strictly in the plan's order, on every rank, whatever order the gradients come in.
+//! Buckets start strictly in the plan's order on every rank, regardless of the order in which gradients complete.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,32 +23,31 @@ use crate::measure::mark::Mark;
 use crate::measure::step_timer::InBackward;
 use crate::measure::trace::recorder::{self, OpenSpan};
 
-/// Where the gradients of a bucket go when all of them are there: the sum over the ranks, whatever comes of it.
+/// Destination of complete buckets, which sums them over the ranks.
 pub trait GradientSink: Send {
-    /// Describes the sink; constant.
     fn facts(&self) -> SinkFacts;
 
-    /// Returns the flat tensor into which gradients are copied, every parameter's one after the other.
+    /// Returns the flat tensor that receives the gradients, one parameter after the other.
     fn wire(&mut self) -> Tensor;
 
-    /// Takes these elements of the wire, which are filled now and left alone until the next step. Every rank starts the same
-    /// ranges in the same order.
+    /// Starts the exchange of these elements of the wire, which are complete and remain unchanged until the next step.
+    /// Every rank starts the same ranges in the same order.
     fn start(&mut self, elements: Range<usize>) -> Result<()>;
 
-    /// Orders what was started before whatever the caller does next: on the CPU it is done when this returns.
+    /// Makes work that the caller does next depend on everything started so far; on the CPU, waits for its completion.
     fn finish(&mut self) -> Result<()>;
 
-    /// Calls `action` with the backend, unless servers bring a bucket together.
+    /// Calls `action` with the backend; does nothing if servers exchange the buckets.
     fn with_backend(&mut self, _action: &mut dyn FnMut(&mut dyn Backend)) {}
 
-    /// Looks for errors of what is under way, without waiting; how many ranges are done since the start.
+    /// Checks pending work for errors without waiting; returns the number of ranges completed since the start.
     fn check(&mut self) -> Result<usize> {
         let mut done = Ok(0);
         self.with_backend(&mut |backend| done = backend.check());
         done
     }
 
-    /// Returns sizes and residual of the code, if there is one.
+    /// Returns code sizes and residual norm if gradients are compressed.
     fn compression(&self) -> Option<CompressionFacts> {
         None
     }
@@ -56,16 +56,15 @@ pub trait GradientSink: Send {
 /// Constant properties of a sink.
 #[derive(Debug, Clone, Copy)]
 pub struct SinkFacts {
-    /// The collective that brings a bucket together; `None` where servers do.
+    /// Collective that exchanges a bucket; `None` with servers.
     pub operation: Option<Operation>,
-    /// True if started work continues beside the caller.
+    /// True if started work runs concurrently with the caller.
     pub is_asynchronous: bool,
     /// True if the length of an MPI call matters.
     pub has_chunks: bool,
 }
 
 impl SinkFacts {
-    /// A sink that has `backend` run `operation`.
     pub fn of_backend(backend: &dyn Backend, operation: Operation) -> SinkFacts {
         SinkFacts {
             operation: Some(operation),
@@ -80,13 +79,11 @@ impl SinkFacts {
 pub enum ReadyFrom {
     /// Backward; gradients are copied from the parameters to the wire.
     Backward,
-    /// The caller, who has put them on the wire.
+    /// The caller, which has written the gradients to the wire.
     Caller,
 }
 
-/// Parameters whose gradients are reduced.
 pub struct GradientSource {
-    /// Parameters in backward order.
     pub parameters: Vec<Tensor>,
     pub ready_from: ReadyFrom,
 }
@@ -98,41 +95,39 @@ pub struct GradientReducer {
 
 struct State {
     plan: BucketPlan,
-    /// In backward order, as the plan counts them.
+    /// Parameters in the order of the plan, which is that of backward.
     parameters: Vec<Tensor>,
-    /// Every parameter's place in the wire.
+    /// View of each parameter's range of the wire.
     destinations: Vec<Tensor>,
     ready_from: ReadyFrom,
     sink: Box<dyn GradientSink>,
     facts: SinkFacts,
-    /// Sums complete before the current plan.
+    /// Number of sums completed before the current plan.
     earlier_sums: usize,
     overlap: bool,
 
-    /// True while the device runs nothing of what is started.
+    /// True during a capture, when the device does not run what is started.
     is_capturing: bool,
-    /// True if the current step is a replay: it is not known which of its buckets are summed.
+    /// True if the current step is a replay, whose completed buckets are unknown.
     is_replayed: bool,
-    /// Gradients that each bucket still waits for.
     missing: Vec<usize>,
-    /// Buckets whose gradients are on the wire.
+    /// Number of buckets whose gradients are on the wire.
     filled: usize,
-    /// Effect of the sums on backward in this step.
     in_backward: InBackward,
-    /// A failure inside backward, where it cannot be returned.
+    /// Error inside backward, which cannot return it.
     failure: Option<anyhow::Error>,
 }
 
 impl GradientReducer {
-    /// Hands the gradients of `source` to `sink`, in the buckets of `sizes`. Lives as long as the process, because backward
-    /// calls it.
+    /// Creates a reducer that exchanges the gradients of `source` through `sink`, in buckets of `sizes`. It is never
+    /// freed, because backward calls it.
     pub fn new(
         overlap: Switch,
         sizes: &ExchangeConfig,
         GradientSource { parameters, ready_from }: GradientSource,
         mut sink: Box<dyn GradientSink>,
     ) -> Result<&'static GradientReducer> {
-        let destinations = places(&parameters, &sink.wire())?;
+        let destinations = views(&parameters, &sink.wire())?;
         let state = State {
             missing: Vec::new(),
             filled: 0,
@@ -156,7 +151,7 @@ impl GradientReducer {
         Ok(reducer)
     }
 
-    /// Reduces in other buckets, and other chunks of MPI calls, from the next step on; none is under way.
+    /// Uses other buckets and other chunks of MPI calls from the next step on. No sum may be pending.
     pub fn set_sizes(&self, sizes: &ExchangeConfig) -> Result<()> {
         let state = &mut *self.state();
         state.earlier_sums = state.sink.check()?;
@@ -170,27 +165,25 @@ impl GradientReducer {
         self.state().sink.wire()
     }
 
-    /// Returns the elements of each bucket.
     pub fn buckets(&self) -> Vec<Range<usize>> {
         self.state().plan.buckets.iter().map(|bucket| bucket.elements.clone()).collect()
     }
 
-    /// Sizes of the buckets as fp32, in the order of backward.
+    /// Returns the sizes of the buckets as fp32, in the order of backward.
     pub fn bucket_sizes(&self) -> Vec<Bytes> {
         self.state().plan.sizes()
     }
 
-    /// Describes where the gradients go.
     pub fn sink_facts(&self) -> SinkFacts {
         self.state().facts
     }
 
-    /// Returns sizes and residual of the code, if there is one.
+    /// Returns code sizes and residual norm if gradients are compressed.
     pub fn compression(&self) -> Option<CompressionFacts> {
         self.state().sink.compression()
     }
 
-    /// Looks for errors of sums that are under way; what is waited for.
+    /// Checks pending sums for errors; returns the stage of the wait for the next one.
     pub fn check(&self) -> Result<Stage> {
         let state = &mut *self.state();
         let done = state.sink.check()? - state.earlier_sums;
@@ -198,7 +191,7 @@ impl GradientReducer {
         Ok(state.stage(Some(bucket).filter(|_| !state.is_replayed)).unwrap_or(Stage::Pulling))
     }
 
-    /// Begins a step, before backward.
+    /// Begins a step; called before backward.
     pub fn begin(&self) {
         let mut state = self.state();
         state.missing = state.plan.buckets.iter().map(|bucket| bucket.parameters.len()).collect();
@@ -207,7 +200,7 @@ impl GradientReducer {
         state.is_replayed = false;
     }
 
-    /// Announces that the next step is captured, or that the capture is over, whatever became of it.
+    /// Announces the start of a capture, or its end even if it failed.
     pub fn set_capturing(&self, is_capturing: bool) {
         let state = &mut *self.state();
         state.is_capturing = is_capturing;
@@ -217,7 +210,7 @@ impl GradientReducer {
         }
     }
 
-    /// Counts a step whose backward and sums were replayed.
+    /// Records a step whose backward and sums were replayed.
     pub fn replayed(&self) -> InBackward {
         let mut state = self.state();
         state.is_replayed = true;
@@ -225,12 +218,12 @@ impl GradientReducer {
         InBackward { has_replayed_sums: state.facts.is_asynchronous, ..InBackward::default() }
     }
 
-    /// Returns the effect of the sums on backward, after it.
+    /// Returns the effect of this step's sums on backward; called after backward.
     pub fn in_backward(&self) -> InBackward {
         std::mem::take(&mut self.state().in_backward)
     }
 
-    /// Starts what has not been started, waits as [`GradientSink::finish`] does.
+    /// Starts the remaining buckets, then waits like [`GradientSink::finish`].
     pub fn finish(&self) -> Result<()> {
         let state = &mut *self.state();
         if let Some(failure) = state.failure.take() {
@@ -246,9 +239,9 @@ impl GradientReducer {
                 start(&mut *state.sink, state.facts, number, bucket.elements.clone())?;
             }
         }
-        // A sink that knows better which one it waits for says so.
+        // A sink with more precise information reports another bucket.
         state.enter(buckets.len().saturating_sub(1));
-        // What goes on in a stream of its own is waited for by the one that computes.
+        // The computing stream waits for work on the exchange stream.
         let lane = if state.facts.is_asynchronous { Lane::Layers } else { Lane::Exchange };
         let span = recorder::begin(lane, "wait for the rest", None);
         state.sink.finish()?;
@@ -261,24 +254,24 @@ impl GradientReducer {
     }
 }
 
-/// Starts bucket `number`. What goes on in a stream of its own tells of itself.
+/// Starts the exchange of bucket `number`. An asynchronous sink records its own spans.
 fn start(sink: &mut dyn GradientSink, facts: SinkFacts, number: usize, elements: Range<usize>) -> Result<()> {
     let span = (!facts.is_asynchronous)
         .then(|| recorder::begin(Lane::Exchange, EXCHANGE_OF_CALLER, Some(number as u32)))
         .flatten();
-    recorder::of_bucket(number as u32, || sink.start(elements))?;
+    recorder::with_bucket(number as u32, || sink.start(elements))?;
     span.into_iter().for_each(OpenSpan::end);
     Ok(())
 }
 
-/// The buckets of these parameters.
 pub fn plan(parameters: &[Tensor], sizes: &ExchangeConfig) -> BucketPlan {
     let lengths: Vec<usize> = parameters.iter().map(Tensor::numel).collect();
     BucketPlan::new(&lengths, sizes.bucket(), sizes.tail())
 }
 
-/// Every parameter's place in `flat`, where they lie one after the other, shaped and strided like the parameter.
-fn places(parameters: &[Tensor], flat: &Tensor) -> Result<Vec<Tensor>> {
+/// Returns a view of each parameter's range of `flat`, shaped and strided like the parameter. The ranges are
+/// consecutive.
+fn views(parameters: &[Tensor], flat: &Tensor) -> Result<Vec<Tensor>> {
     let mut offset = 0;
     let place = |parameter: &Tensor| {
         let length = parameter.numel() as i64;
@@ -299,7 +292,7 @@ impl GradientObserver for GradientReducer {
 }
 
 impl State {
-    /// Stage of waiting for the exchange of this bucket, or of any.
+    /// Returns the stage of waiting for the exchange of this bucket; `None` is any bucket.
     fn stage(&self, bucket: Option<u32>) -> Option<Stage> {
         let operation = self.facts.operation?;
         Some(Stage::Exchange { operation, bucket })
@@ -339,12 +332,12 @@ impl State {
         Ok(())
     }
 
-    /// Starts a sum inside backward. A mark on CUDA is an event behind this bucket's copies, in the stream that the
-    /// backend has its sum wait for: what the host needs to enqueue the sum is no part of it.
+    /// Starts a sum inside backward. The mark on CUDA is an event after this bucket's copies, on the stream that the
+    /// sum waits for: it excludes the host's time to enqueue the sum.
     fn start(&mut self, elements: Range<usize>) -> Result<()> {
         let device = self.destinations[0].device();
         let is_asynchronous = self.facts.is_asynchronous;
-        // A captured mark would have no time.
+        // A mark inside a capture has no time.
         if self.is_capturing || is_asynchronous && self.in_backward.first_sum.is_some() {
             return start(&mut *self.sink, self.facts, self.filled, elements);
         }
@@ -353,7 +346,7 @@ impl State {
         if is_asynchronous {
             self.in_backward.first_sum = Some(before);
         } else {
-            self.in_backward.held_up.push((before, Mark::set(device)?));
+            self.in_backward.blocking_sums.push((before, Mark::set(device)?));
         }
         Ok(())
     }
@@ -371,7 +364,7 @@ mod tests {
         let nhwc = Tensor::zeros([4, 3, 3, 2], floats).permute([0, 3, 1, 2]);
         let parameters = [Tensor::zeros([5], floats), nhwc, Tensor::zeros([2, 7], floats)];
         let flat = Tensor::arange(5 + 72 + 14, floats);
-        let places = places(&parameters, &flat).expect("they fit");
+        let places = views(&parameters, &flat).expect("they fit");
         let mut first = 0.0;
         for (place, parameter) in places.iter().zip(&parameters) {
             assert_eq!((place.size(), place.stride()), (parameter.size(), parameter.stride()));

@@ -1,4 +1,4 @@
-//! What a strategy and its servers are asked to do, and by which rule a sum of gradients changes the weights.
+//! Configuration of an exchange, and the rule by which a sum of gradients changes the weights.
 
 use ringmark_core::benchmark::compression::GradientCompression;
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Switch};
@@ -8,22 +8,20 @@ use ringmark_core::dimension::Dtype;
 
 use crate::ffi::torch::shim::SgdStep;
 
-/// What is asked, the same on every rank and server.
+/// Requested exchange, the same on every rank and server.
 #[derive(Debug, Clone)]
 pub struct ExchangeRequest {
     /// Buckets, wire and backend.
     pub exchange: ExchangeConfig,
-    /// Where gradients are summed and weights updated.
+    /// Location of the sums and of the update.
     pub kv_store: KvStoreConfig,
-    /// Whether an exchange begins before the last gradient is ready.
     pub overlap: Switch,
-    /// The code that gradients are exchanged by.
     pub compression: GradientCompression,
-    /// First iterations that the figures leave out.
+    /// Initial iterations that are not measured.
     pub warmup: u32,
-    /// What becomes of the sums.
     pub rule: UpdateRule,
-    /// Whether the ranks wait for each other in every iteration, whatever the kv-store: none goes on without another.
+    /// True if the ranks wait for each other in every iteration, even with an asynchronous kv-store: a failed rank then
+    /// ends the job.
     pub ranks_meet: bool,
 }
 
@@ -41,34 +39,33 @@ impl From<&TrainConfig> for ExchangeRequest {
     }
 }
 
-/// What becomes of a sum of gradients.
 #[derive(Debug, Clone)]
 pub enum UpdateRule {
-    /// Training's update of the weights.
     Training(Box<TrainConfig>),
-    /// `w -= rate x sum`: MXNet's `sgd` as its measure.py makes it, without momentum, decay and division by the batch.
+    /// `w -= rate x sum`: MXNet's `sgd` as in its measure.py, without momentum, weight decay and division by the batch
+    /// size.
     Sgd {
-        /// The rate.
         learning_rate: f64,
     },
     /// The weights become the sum, as in MXNet's kv-stores without an optimizer.
     Assign,
 }
 
-/// How many ranks there are.
+/// Numbers of ranks that determine an update.
 #[derive(Debug, Clone, Copy)]
 pub struct RankCounts {
-    /// In the job: the learning rate goes with them.
+    /// Ranks of the job; the learning rate depends on them.
     pub all: u32,
-    /// Those whose gradients are in a sum: one with `--backend none`, those of one push with asynchronous servers, else all.
+    /// Ranks whose gradients are in one sum: one with `--backend none`, those of one push with asynchronous servers,
+    /// otherwise all.
     pub summed: u32,
-    /// Those whose mean an update is a part of: with asynchronous servers all, of which each push is one part; one with
+    /// Divisor of the sum: all ranks, even with asynchronous servers, where a push is a part of the mean; one with
     /// `--backend none`.
     pub averaged: u32,
 }
 
 impl UpdateRule {
-    /// Constants of update number `update`, from 1, by a sum; `None` where the weights become the sum.
+    /// Returns the constants of update number `update`, counted from 1; `None` if the weights become the sum.
     pub fn step(&self, update: u32, ranks: RankCounts) -> Option<SgdStep> {
         match self {
             UpdateRule::Training(config) => Some(SgdStep {
@@ -83,7 +80,7 @@ impl UpdateRule {
         }
     }
 
-    /// First scale of the loss, where there is one.
+    /// Returns the initial loss scale, if the rule has one.
     pub fn loss_scale(&self) -> Option<f64> {
         match self {
             UpdateRule::Training(config) => (config.dtype == Dtype::Fp16).then_some(config.loss_scale),
@@ -91,12 +88,12 @@ impl UpdateRule {
         }
     }
 
-    /// Whether an update needs what earlier ones left.
+    /// Returns true if an update depends on earlier ones.
     pub fn has_momentum(&self) -> bool {
         matches!(self, UpdateRule::Training(config) if config.momentum > 0.0)
     }
 
-    /// Whether the weights become the sum.
+    /// Returns true if the weights become the sum.
     pub fn assigns(&self) -> bool {
         matches!(self, UpdateRule::Assign)
     }

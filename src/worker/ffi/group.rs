@@ -1,8 +1,7 @@
-//! Arguments that the collectives of MPI, NCCL and shared memory have in common.
+//! Arguments shared by the collectives of MPI, NCCL and shared memory.
 
 use tch::Tensor;
 
-/// Input and output of a collective on this rank.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers<'a> {
     pub input: &'a Tensor,
@@ -10,13 +9,11 @@ pub struct Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
-    /// One tensor for both.
     pub fn in_place(tensor: &'a Tensor) -> Buffers<'a> {
         Buffers { input: tensor, output: tensor }
     }
 }
 
-/// A rank in a group of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupRank {
     /// Number in the group, from 0.
@@ -33,7 +30,6 @@ pub struct Neighbors {
 }
 
 impl GroupRank {
-    /// Returns the neighbors in a ring of all ranks.
     pub fn in_ring(self) -> Neighbors {
         let GroupRank { rank, ranks } = self;
         Neighbors { next: (rank + 1) % ranks, previous: (rank + ranks - 1) % ranks }

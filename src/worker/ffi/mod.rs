@@ -1,16 +1,16 @@
-//! The only module with `unsafe`: foreign functions behind safe ones. Not for decisions: what is called when stands above.
+//! Safe wrappers of foreign functions; the only module with `unsafe`. The callers decide what is called when.
 //!
 //! | module | library |
 //! |---|---|
 //! | [`process`] | the process itself: allocator, loaded libraries, exit, sockets, waiting |
-//! | [`torch`] | libtorch: what tch lacks |
+//! | [`torch`] | libtorch: functions that tch lacks |
 //! | [`cuda`] | CUDA: availability, driver, NVRTC, NVML |
 //! | [`nccl`] | NCCL |
-//! | [`mpi`] | MPI: what rsmpi lacks |
-//! | [`memory`] | none: sums over raw memory, and memory that ranks share |
+//! | [`mpi`] | MPI: functions that rsmpi lacks |
+//! | [`memory`] | none: sums over raw memory, and memory shared by ranks |
 //!
-//! [`group`] has the arguments that MPI's and NCCL's collectives have in common. [`process::libraries`] and [`cuda`] come first
-//! in every process, in this order: see there.
+//! [`group`] has the arguments that the collectives of MPI and NCCL share. Every process calls [`process::libraries`]
+//! and [`cuda`] first, in this order; the modules explain why.
 
 pub mod cuda;
 pub mod group;

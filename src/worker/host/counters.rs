@@ -1,5 +1,5 @@
-//! Counters of the kernel: what this process and its machine did between two readings. Not for judging that: see
-//! ringmark_core's validity.
+//! Kernel counters of this process and its machine, and their differences. Their interpretation is in ringmark_core's
+//! validity.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use ringmark_core::dimension::{Bytes, Seconds};
 use ringmark_core::host::kernel_file::first_line;
 use ringmark_core::host::{HostUse, RankUse, control_group};
 
-/// The unit of times that the kernel shows to processes, whatever it counts in itself.
+/// Unit of the times that the kernel reports to processes (USER_HZ), regardless of its own.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Of the whole machine, since it started.
+/// Counters of the whole machine since its start.
 pub struct HostCounters {
     cores: u32,
     busy: f64,
@@ -23,7 +23,6 @@ pub struct HostCounters {
 }
 
 impl HostCounters {
-    /// Reads them now.
     pub fn read() -> HostCounters {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let stat = text("/proc/stat");
@@ -32,18 +31,18 @@ impl HostCounters {
             cores: stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count() as u32,
             busy: times[..3].iter().sum(),
             steal: times[7],
-            pages_from_swap: number_behind(&text("/proc/vmstat"), "pswpin").unwrap_or(0),
+            pages_from_swap: number_after(&text("/proc/vmstat"), "pswpin").unwrap_or(0),
             heat_events: heat_events(),
             clock_mhz: clock_mhz(),
         }
     }
 
-    /// What happened from here to `later`.
+    /// Returns the differences from here to `later`.
     pub fn until(&self, later: &HostCounters) -> HostUse {
-        // Pages of 4 kB: larger ones are not swapped whole.
+        // Pages of 4 kB; larger pages are not swapped as a whole.
         let pages = later.pages_from_swap.saturating_sub(self.pages_from_swap);
         HostUse {
-            // Not the host's name: containers of one machine have names of their own.
+            // The host name would not do: containers on one machine have different host names.
             machine: first_line("/proc/sys/kernel/random/boot_id").chars().take(8).collect(),
             cores: later.cores,
             busy: Seconds((later.busy - self.busy).max(0.0)),
@@ -56,8 +55,8 @@ impl HostCounters {
     }
 }
 
-/// Seconds of all cores, from the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. Times of
-/// interrupts are nobody's: the network's are ours.
+/// Returns the seconds of all cores from the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq,
+/// steal. Interrupt times are not counted as busy: the network's are caused by this benchmark.
 pub fn core_times(stat: &str) -> [f64; 8] {
     let numbers = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
     let mut times = [0.0; 8];
@@ -67,7 +66,7 @@ pub fn core_times(stat: &str) -> [f64; 8] {
     times
 }
 
-/// How often cores and packages were slowed for heat, where the kernel counts it (Intel's).
+/// Returns the number of thermal throttling events of cores and packages, if the kernel counts them (Intel only).
 fn heat_events() -> Option<u64> {
     let folders = fs::read_dir("/sys/devices/system/cpu").ok()?.flatten();
     let counts = folders.flat_map(|folder| {
@@ -78,7 +77,7 @@ fn heat_events() -> Option<u64> {
     counts.fold(None, |sum, count| Some(sum.unwrap_or(0) + count))
 }
 
-/// Mean over the cores, or over some of many: some kernels ask each core itself.
+/// Returns the mean clock of the cores in MHz. Samples at most 16 of them, because some kernels query each core.
 pub fn clock_mhz() -> Option<f64> {
     const MOST: usize = 16;
     let folders: Vec<_> = fs::read_dir("/sys/devices/system/cpu").ok()?.flatten().collect();
@@ -93,16 +92,15 @@ pub fn clock_mhz() -> Option<f64> {
     ringmark_core::stats::summary::mean(&clocks)
 }
 
-/// Of this process, since it started.
+/// Counters of this process since its start.
 pub struct RankCounters {
     core_time: f64,
     major_faults: u64,
-    /// Seconds for which each group was held back, by its file: the process's own and those above.
+    /// Seconds of throttling by cgroup file: the process's own group and its ancestors.
     throttled: BTreeMap<PathBuf, f64>,
 }
 
 impl RankCounters {
-    /// Reads them now.
     pub fn read() -> RankCounters {
         let (core_time, major_faults) =
             process_counters(&fs::read_to_string("/proc/self/stat").unwrap_or_default()).unwrap_or_default();
@@ -114,9 +112,9 @@ impl RankCounters {
         RankCounters { core_time, major_faults, throttled: throttled.collect() }
     }
 
-    /// What happened from here to `later`.
+    /// Returns the differences from here to `later`.
     pub fn until(&self, later: &RankCounters) -> RankUse {
-        // A group that this process was moved to in between has counted times before.
+        // A group that this process was moved to in between has counted earlier times.
         let both = later.throttled.iter().filter_map(|(file, after)| Some(after - self.throttled.get(file)?));
         RankUse {
             core_time: Seconds((later.core_time - self.core_time).max(0.0)),
@@ -127,8 +125,8 @@ impl RankCounters {
     }
 }
 
-/// Core time in seconds and major faults, from /proc/self/stat: fields 14 (utime), 15 (stime) and 12 (majflt), counted from 1,
-/// behind a name in brackets that may hold anything. Threads that have ended are in them.
+/// Returns core time in seconds and major faults from /proc/self/stat: fields 14 (utime), 15 (stime) and 12 (majflt),
+/// counted from 1. Field 2, the name in parentheses, may contain any text. Threads that have ended are included.
 fn process_counters(stat: &str) -> Option<(f64, u64)> {
     let (_, fields) = stat.rsplit_once(") ")?;
     // The first of these is field 3.
@@ -136,18 +134,18 @@ fn process_counters(stat: &str) -> Option<(f64, u64)> {
     Some(((field(14)? + field(15)?) as f64 / TICKS_PER_SECOND, field(12)?))
 }
 
-/// Seconds for which a group was held back, from its cpu.stat: nanoseconds in version 1, microseconds in version 2.
+/// Returns the seconds of throttling in a group's cpu.stat: nanoseconds in version 1, microseconds in version 2.
 fn throttled(stat: &str) -> Option<f64> {
-    let nanoseconds = number_behind(stat, "throttled_time").map(|time| time as f64 / 1e9);
-    nanoseconds.or_else(|| Some(number_behind(stat, "throttled_usec")? as f64 / 1e6))
+    let nanoseconds = number_after(stat, "throttled_time").map(|time| time as f64 / 1e9);
+    nanoseconds.or_else(|| Some(number_after(stat, "throttled_usec")? as f64 / 1e6))
 }
 
 pub fn number_in(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The number in the line `name number` of a table.
-fn number_behind(table: &str, name: &str) -> Option<u64> {
+/// Returns the number in the line `name number` of a table.
+fn number_after(table: &str, name: &str) -> Option<u64> {
     table.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
@@ -192,7 +190,6 @@ mod tests {
         assert_eq!(throttled(&counters(&[])), None);
     }
 
-    /// This process and its host, for real.
     #[test]
     fn work_of_this_process_is_counted_to_it_and_to_the_host() {
         let (host, rank, start) = (HostCounters::read(), RankCounters::read(), Instant::now());

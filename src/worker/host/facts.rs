@@ -1,5 +1,5 @@
-//! What kernel and environment say of this machine and this process. Knows no other rank, no MPI and no libtorch; not
-//! for counters, whose differences show what went on: those are in [`counters`](crate::host::counters).
+//! Facts about this machine and this process from the kernel and the environment. Independent of MPI and libtorch.
+//! Counters, whose differences show activity, are in [`counters`](crate::host::counters).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,61 +11,57 @@ use ringmark_core::host::environment::is_allowed;
 use ringmark_core::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The value of a variable that is set and not empty.
+/// Returns the value of an environment variable that is set and not empty.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// This process's command line, program first.
 pub fn command_line() -> Vec<String> {
     std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// The processor as the kernel names it.
 pub fn processor_name() -> String {
     let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned())
 }
 
-/// Seconds since 1970 UTC.
+/// Returns the seconds since 1970-01-01 UTC.
 pub fn now() -> Seconds {
     Seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())
 }
 
-/// Processors that this process may run on.
+/// Returns the number of processors that this process may use.
 pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
-/// A number that hardly two processes share.
+/// Returns a number that is unique to this process with high probability.
 pub fn random_id() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     xxh3_64(&[now.as_nanos().to_le_bytes(), u128::from(std::process::id()).to_le_bytes()].concat())
 }
 
-/// Most memory that this process has held.
 pub fn peak_resident() -> Bytes {
     Bytes(proc_kilobytes("/proc/self/status", "VmHWM:") * 1024)
 }
 
-/// This process's number among the ranks, as the launcher counts them; for the time before MPI knows it.
+/// Returns this process's rank according to the launcher, for use before MPI is initialized.
 pub fn launched_rank() -> u32 {
     const NAMES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"];
     NAMES.iter().find_map(|name| variable(name)?.parse().ok()).unwrap_or(0)
 }
 
-/// Name of this host.
 pub fn host_name() -> String {
     first_line("/proc/sys/kernel/hostname")
 }
 
-/// What the kernel calls the program of a process; nothing where it is gone.
+/// Returns the kernel's name of a process's program; empty if the process has ended.
 pub fn program_of(process: i32) -> String {
     first_line(&format!("/proc/{process}/comm"))
 }
 
-/// Those that a record may show.
+/// Returns the environment variables that a record may show.
 pub fn variables() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -73,24 +69,24 @@ pub fn variables() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Operating system and kernel.
+/// Returns the names of operating system and kernel.
 pub fn system() -> String {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux");
     format!("{} {}", name.trim_matches('"'), first_line("/proc/sys/kernel/osrelease"))
 }
 
-/// Memory of this machine.
+/// Returns the memory of this machine.
 pub fn memory() -> Bytes {
     Bytes(proc_kilobytes("/proc/meminfo", "MemTotal:") * 1024)
 }
 
-/// Processors that affinity leaves to this process, as the kernel lists them: `0-3,8`.
+/// Returns the processors that affinity permits to this process, in the kernel's format: `0-3,8`.
 pub fn allowed_processors() -> String {
     first_line_with("/proc/self/status", "Cpus_allowed_list:")
 }
 
-/// Lines that a program prints, or `None` where it is missing or fails.
+/// Returns the lines that a program prints; `None` if it is missing or fails.
 pub fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_end().to_owned()).collect())

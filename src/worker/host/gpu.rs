@@ -1,30 +1,30 @@
-//! One GPU as nvidia-smi sees it. Not for the rank that uses it.
+//! State of one GPU according to nvidia-smi.
 
 use ringmark_core::dimension::Seconds;
 use ringmark_core::host::GpuUse;
 
 use crate::host::facts::output;
 
-/// Clock, temperature and what slows it.
+/// Clock, temperature and throttle reasons.
 pub struct GpuState {
     clock_mhz: f64,
     highest_clock_mhz: f64,
     temperature: f64,
     reasons: u64,
-    /// Seconds since the driver started; `None` where it does not count them.
+    /// Seconds of thermal throttling since the driver started; `None` if the driver does not count them.
     slowed_for_heat: Option<f64>,
 }
 
 impl GpuState {
-    /// `None` where nvidia-smi is missing, does not answer, or does not know the GPU.
+    /// Queries nvidia-smi. `None` if it is missing, does not reply, or cannot find the GPU.
     pub fn read(bus_id: &str) -> Option<GpuState> {
         let ask = |fields: &str| -> Option<String> {
             let query = [format!("--query-gpu={fields}"), "--format=csv,noheader,nounits".to_owned()];
-            // A broken GPU makes it wait for minutes.
+            // With a broken GPU, nvidia-smi hangs for minutes.
             let arguments = ["20", "nvidia-smi", "-i", bus_id, &query[0], &query[1]];
             output("timeout", &arguments)?.into_iter().next()
         };
-        // A driver that does not know a field refuses the whole question; from 535 on the reasons have the first name.
+        // A driver rejects the whole query if one field is unknown. Since release 535 the reasons have the first name.
         let reasons = ["clocks_event_reasons.active", "clocks_throttle_reasons.active"];
         let ask_all = |reasons: &&str| ask(&format!("clocks.sm,clocks.max.sm,temperature.gpu,{reasons}"));
         let state = GpuState::parse(&reasons.iter().find_map(ask_all)?)?;
@@ -33,7 +33,7 @@ impl GpuState {
         Some(GpuState { slowed_for_heat: ask(counters).and_then(|line| sum_of_microseconds(&line)), ..state })
     }
 
-    /// `1980, 1980, 41, 0x0000000000000001`.
+    /// Parses `1980, 1980, 41, 0x0000000000000001`.
     fn parse(line: &str) -> Option<GpuState> {
         let mut fields = line.split(',').map(str::trim);
         let mut number = || fields.next()?.parse::<f64>().ok();
@@ -42,7 +42,7 @@ impl GpuState {
         Some(GpuState { clock_mhz, highest_clock_mhz, temperature, reasons, slowed_for_heat: None })
     }
 
-    /// What happened from here to `later`.
+    /// Returns the differences from here to `later`.
     pub fn until(&self, later: &GpuState) -> GpuUse {
         let slowed = self.slowed_for_heat.zip(later.slowed_for_heat);
         GpuUse {
@@ -55,7 +55,7 @@ impl GpuState {
     }
 }
 
-/// `120, 3000000`; with or without the unit, in seconds.
+/// Parses `120, 3000000`, with or without the unit; returns the sum in seconds.
 fn sum_of_microseconds(line: &str) -> Option<f64> {
     let number = |text: &str| text.trim().trim_end_matches(" us").parse::<f64>().ok();
     Some(line.split(',').map(number).collect::<Option<Vec<f64>>>()?.iter().sum::<f64>() / 1e6)

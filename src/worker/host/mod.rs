@@ -1,4 +1,4 @@
-//! The machine that this rank is on, as kernel and driver show it. Knows no other rank.
+//! The machine of this rank, according to kernel and driver. Independent of the other ranks.
 
 pub mod agent;
 pub mod counters;

@@ -1,4 +1,4 @@
-//! The network interfaces of this host, and the one that NCCL is to use. Not for sending anything.
+//! Network interfaces of this host, and the choice of NCCL's.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use ringmark_core::host::Interface;
 use ringmark_core::host::inspection::INTERFACE_VARIABLE;
 use ringmark_core::options::usage::usage;
 
-/// All of them, by name.
+/// Returns all interfaces, sorted by name.
 pub fn interfaces() -> Result<Vec<Interface>> {
     let mut interfaces: BTreeMap<String, Interface> = BTreeMap::new();
     for entry in getifaddrs().context("the kernel does not list its network interfaces")? {
@@ -33,12 +33,12 @@ pub fn interfaces() -> Result<Vec<Interface>> {
     Ok(interfaces.into_values().collect())
 }
 
-/// What the device's driver says; -1, or no file to read, where it says nothing.
+/// Returns the speed that the driver reports. Without a link it reports -1, or the file cannot be read.
 fn link_megabits(name: &str) -> Option<u32> {
     fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?.trim().parse().ok().filter(|speed| *speed > 0)
 }
 
-/// The name of this host's interface in `network`, which is the text of [`INTERFACE_VARIABLE`].
+/// Returns the name of this host's interface in `network`, the value of [`INTERFACE_VARIABLE`].
 pub fn interface_in(network: &str) -> Result<String> {
     let parsed: Ipv4Net = network.parse().map_err(|_| {
         usage(anyhow!("{INTERFACE_VARIABLE}={network} is no network: write it as 10.77.0.0/24, or unset it"))

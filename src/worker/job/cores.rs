@@ -1,4 +1,4 @@
-//! How many cores the ranks of a host have together: by affinity and by control group.
+//! Number of cores that the ranks of a host share, according to affinity and control groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,29 +7,29 @@ use ringmark_core::host::control_group;
 use crate::host::facts;
 use crate::job::world::World;
 
-/// CPU threads that a rank is asked to have.
+/// Requested number of CPU threads of a rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct AskedThreads {
-    /// As many; `None` is a part of the cores that this process may use.
+    /// Number of threads; `None` is an even share of the cores that this process may use.
     pub number: Option<u32>,
-    /// Ranks that divide the cores; `None` are those of the host.
+    /// Number of ranks that share the cores; `None` is that of the host.
     pub cores_divided_by: Option<u32>,
 }
 
 impl AskedThreads {
-    /// At least one.
+    /// Returns the number of threads of this rank, at least one.
     pub fn of_rank(self, world: &World) -> u32 {
         let ranks = self.cores_divided_by.unwrap_or_default().max(world.local_ranks());
         self.number.unwrap_or(facts::cores() / ranks).max(1)
     }
 }
 
-/// Whether this host's ranks, of `threads` threads each, have cores enough; all ranks call it together.
+/// Returns true if this host has enough cores for its ranks with `threads` threads each. All ranks call this together.
 pub fn has_cores_for(threads: u32, world: &World) -> bool {
     world.local_ranks() * threads <= cores_of_ranks(world)
 }
 
-/// Cores that this host's ranks may use together; all ranks call it together.
+/// Returns the number of cores that this host's ranks may use together. All ranks call this together.
 pub fn cores_of_ranks(world: &World) -> u32 {
     let hosts = world.gather_text(world.host());
     let lists = world.gather_text(&facts::allowed_processors());
@@ -39,8 +39,9 @@ pub fn cores_of_ranks(world: &World) -> u32 {
     cores_together(ranks.map(|(((list, group), cores), _)| (processors(list), group, cores as u32)))
 }
 
-/// Of ranks with these processors, control groups, and cores that [`facts::cores`] counts for each: ranks may be bound to a core each,
-/// and what they have together counts; a group may allow its ranks together less time than there are processors.
+/// Returns the number of cores of ranks with these processors, control groups and [`facts::cores`]. Ranks may be bound
+/// to one core each, so their union counts; and the quota of a group may allow its ranks less time than it has
+/// processors.
 fn cores_together(ranks: impl Iterator<Item = (Vec<u32>, String, u32)>) -> u32 {
     let mut all = BTreeSet::new();
     let mut groups = BTreeMap::new();
@@ -52,7 +53,7 @@ fn cores_together(ranks: impl Iterator<Item = (Vec<u32>, String, u32)>) -> u32 {
     groups.into_values().fold(0, u32::saturating_add).min(all.len() as u32)
 }
 
-/// `0-3,8` is 0, 1, 2, 3 and 8.
+/// Parses a list of processors: `0-3,8` is 0, 1, 2, 3 and 8.
 fn processors(list: &str) -> Vec<u32> {
     let range = |text: &str| {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -72,7 +73,7 @@ mod tests {
         assert_eq!(together(&[rank("0-3", "/", 4), rank("0-3", "/", 4)]), 4);
         assert_eq!(together(&[rank("0", "/", 1), rank("1", "/", 1)]), 2);
         assert_eq!(together(&[rank("0", "/", 1), rank("0", "/", 1)]), 1);
-        // A container with a quota of two cores, however many ranks it has; groups of their own.
+        // A container with a quota of two cores for all its ranks; then separate groups.
         assert_eq!(together(&[rank("0-63", "/docker/a", 2), rank("0-63", "/docker/a", 2)]), 2);
         assert_eq!(together(&[rank("0-3", "/a", 1), rank("0-3", "/b", 1)]), 2);
         assert_eq!(together(&[rank("0-1", "/a", 1), rank("0-1", "/", 2)]), 2);

@@ -1,4 +1,4 @@
-//! What a rank trains on: the choice between CPU and CUDA, made alike by all ranks, and the rank's own device.
+//! Device of a rank: the choice between CPU and CUDA, identical on all ranks, and this rank's device.
 
 use std::sync::Arc;
 
@@ -13,30 +13,22 @@ use crate::host::facts;
 use crate::job::cores::{self, AskedThreads};
 use crate::job::world::World;
 
-/// The device of this rank.
 #[derive(Debug, Clone)]
 pub struct DeviceOfRank {
-    /// As libtorch calls it.
     pub device: Device,
-    /// As the record calls it.
     pub kind: DeviceKind,
-    /// Name of GPU or processor.
     pub name: String,
-    /// CPU threads of this rank.
     pub threads: u32,
-    /// Why CUDA is not used.
     pub cuda_missing: Option<String>,
-    /// What makes CUDA slower than it could be.
     pub cuda_remarks: Vec<String>,
-    /// Of a GPU, as nvidia-smi takes it.
+    /// PCI address of the GPU, in nvidia-smi's format.
     pub bus_id: Option<String>,
-    /// Of a GPU.
     pub compute_capability: Option<ComputeCapability>,
 }
 
 impl DeviceOfRank {
-    /// Chooses, compares the choice with all other ranks, and makes the device current. Where there is a GPU that cannot be
-    /// used, auto fails too: figures of the CPU would pass for the GPU's.
+    /// Chooses the device, verifies that all ranks made the same choice, and makes the device current. If there is a
+    /// GPU that cannot be used, `auto` fails too: otherwise CPU results could be mistaken for the GPU's.
     pub fn choose(
         choice: DeviceChoice,
         threads: AskedThreads,
@@ -60,14 +52,14 @@ impl DeviceOfRank {
                 compute_capability: None,
             },
         };
-        agree(world, &own)?;
+        check_same_device(world, &own)?;
         let threads = threads.of_rank(world);
         tch::set_num_threads(threads as i32);
         world.agree_on_cores(cores::has_cores_for(threads, world));
         Ok(DeviceOfRank { threads, ..own })
     }
 
-    /// NCCL, where this rank is on a GPU.
+    /// Loads NCCL if this rank is on a GPU.
     pub fn nccl(&self, cuda: Result<&Cuda, &NoCuda>) -> Result<Option<Arc<Nccl>>> {
         match cuda {
             Ok(cuda) if self.device.is_cuda() => Ok(Some(Arc::new(Nccl::new(cuda.nccl)?))),
@@ -75,7 +67,7 @@ impl DeviceOfRank {
         }
     }
 
-    /// Number of the GPU, as libtorch counts.
+    /// Returns libtorch's number of the GPU.
     pub fn device_index(&self) -> Option<usize> {
         match self.device {
             Device::Cuda(index) => Some(index),
@@ -83,10 +75,9 @@ impl DeviceOfRank {
         }
     }
 
-    /// Refuses a precision that this device does not have.
     pub fn check_dtype(&self, dtype: Dtype) -> Result<()> {
         match (dtype, self.compute_capability) {
-            // Below it bf16 is computed in fp32, and takes longer than that.
+            // Older GPUs emulate bf16 in fp32, which is slower than fp32 itself.
             (Dtype::Tf32 | Dtype::Bf16, Some(capability)) if capability < ComputeCapability::new(8, 0) => bail!(
                 "--dtype {dtype} needs compute capability 8.0, {} has {capability}: choose fp32 or fp16",
                 self.name
@@ -99,7 +90,7 @@ impl DeviceOfRank {
 fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
     let count = cuda.devices.len();
     let local = world.local_rank() as usize;
-    // A launcher may show each rank its own GPU alone; then that one is number 0 for all of them.
+    // A launcher may show each rank only its own GPU, which is then number 0 on every rank.
     let index = if count == 1 && facts::variable("CUDA_VISIBLE_DEVICES").is_some() { 0 } else { local };
     ensure!(
         index < count,
@@ -109,7 +100,7 @@ fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
     );
     let facts = &cuda.devices[index];
     shim::set_device(index)?;
-    computes(index).with_context(|| {
+    run_first_kernel(index).with_context(|| {
         format!(
             "GPU {index} of host {}, {} of compute capability {}, does not compute: look at nvidia-smi and \
              dmesg, or choose --device cpu",
@@ -131,17 +122,18 @@ fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
     })
 }
 
-/// The first kernel: a GPU in error, one that others have for themselves, or one that libtorch has no kernels for shows
-/// here, and not deep in the model.
-fn computes(index: usize) -> Result<()> {
+/// Runs a first kernel, which fails here, rather than deep in the model, if the GPU is in an error state, is used
+/// exclusively by another process, or has no kernels in libtorch.
+fn run_first_kernel(index: usize) -> Result<()> {
     let one = Tensor::f_ones([1], (Kind::Float, Device::Cuda(index)))?;
     let two = one.f_add(&one)?.f_double_value(&[0])?;
     ensure!(two == 2.0, "1 + 1 is {two}");
     Ok(())
 }
 
-/// Ranks on different kinds of device would wait for each other in different libraries.
-fn agree(world: &World, own: &DeviceOfRank) -> Result<()> {
+/// Verifies that all ranks use the same kind of device: otherwise they would wait for each other in different
+/// libraries.
+fn check_same_device(world: &World, own: &DeviceOfRank) -> Result<()> {
     let own_choice = match &own.cuda_missing {
         None => format!("{} {}", env!("CARGO_PKG_VERSION"), own.kind),
         Some(missing) => format!("{} {}: {missing}", env!("CARGO_PKG_VERSION"), own.kind),

@@ -1,9 +1,9 @@
-//! Where this rank is, and the thread that reports it to the launcher: on a connection and a thread of their own, so
-//! that reports also come while the rank is stuck in a collective. The modules of the step set the stage; nothing here
-//! waits for them.
+//! Heartbeat: the position of this rank, and the thread that reports it to the launcher. The thread has its own
+//! connection, so that reports continue while the rank is stuck in a collective. The modules of the step set the stage
+//! and never wait for the thread.
 //!
-//! The connection is the launcher's life as well: where it ends before the rank is done, the launcher is gone or has given
-//! the job up, and the rank ends itself and the daemon that started it.
+//! The connection also shows whether the launcher is alive: if it closes before the rank is done, the launcher has
+//! failed or has given up the job, and the rank ends itself and the daemon that started it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -25,97 +25,94 @@ use ringmark_core::host::{Heartbeat, LauncherAddress, MemoryShortage, Message, S
 use crate::host::facts;
 use crate::job::standard_error;
 
-/// What is sent and not acknowledged for so long does not arrive: the link to the launcher is down, or the launcher has been
-/// stopped for so many minutes that its kernel holds no more.
+/// Time after which unacknowledged data counts as lost: the link to the launcher is down, or the launcher has been
+/// suspended for minutes and its kernel's buffers are full.
 const LINK_PATIENCE: Duration = Duration::from_secs(8);
 
-/// Between two tries to find a launcher that the network has lost.
+/// Interval between attempts to reconnect to the launcher after a network failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Between two reports, whatever the launcher asks for.
+/// Shortest interval between reports, even if the launcher requests a shorter one.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
-/// For one of the launcher's addresses to answer.
+/// Timeout for connecting to one of the launcher's addresses.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// What the parent gets to end its ranks before it is killed.
+/// Time that the parent daemon gets to end its ranks before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Iteration and stage.
 static POSITION: Mutex<(u32, Stage)> = Mutex::new((0, Stage::Starting));
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
-/// [`Waiting`]s that there are.
+/// Number of live [`Waiting`] guards.
 static WAITS: AtomicU32 = AtomicU32::new(0);
 static LAST: Mutex<LastIteration> = Mutex::new(LastIteration { step: None, before_allreduce: None });
 
-/// The connection, once there is one.
 static LAUNCHER: Mutex<Option<TcpStream>> = Mutex::new(None);
-/// Set when this rank has sent its last message: what happens to the connection then means nothing.
+/// True once this rank has sent its last message; later connection errors are irrelevant.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Times of the iteration that ended last.
 #[derive(Clone, Copy)]
 struct LastIteration {
     step: Option<Seconds>,
     before_allreduce: Option<Seconds>,
 }
 
-/// This rank is in `stage` of the same iteration now.
+/// Sets the stage within the current iteration.
 pub fn enter(stage: Stage) {
     position().1 = stage;
 }
 
-/// The same, and the launcher hears it at once: it must know of the place even if this rank dies within the next second.
+/// Sets the stage and reports it immediately: the launcher must receive it even if this rank exits within the next
+/// second.
 pub fn enter_and_tell(stage: Stage) {
     enter(stage);
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(mut stream) = launcher.as_ref() {
-        // Where this does not arrive the next report does not either, and the connection is looked after there.
+        // If this fails the next report fails too, and handles the lost connection.
         let _ = stream.write_all(Message::At(now()).line().as_bytes());
     }
 }
 
-/// This rank is in `stage` of `iteration` now.
 pub fn enter_in(iteration: u32, stage: Stage) {
     *position() = (iteration, stage);
 }
 
-/// Of the timed loop, from 1; 0 before it.
+/// Returns the iteration of the timed loop, counted from 1; 0 before the loop.
 pub fn iteration() -> u32 {
     position().0
 }
 
-/// The exchange of gradients has come to this bucket; nothing where another operation is under way, or none.
+/// Sets the bucket of the current gradient exchange; does nothing in other stages.
 pub fn enter_bucket(number: u32) {
     if let (_, Stage::Exchange { bucket: Some(bucket), .. }) = &mut *position() {
         *bucket = number;
     }
 }
 
-/// The other side holds it for no longer than a copy takes.
+/// Never blocks for long: the reporting thread only copies the value.
 fn position() -> MutexGuard<'static, (u32, Stage)> {
     POSITION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A gradient is ready, or a chunk of a sum has gone through: which a slow rank does and a stuck one does not.
+/// Counts a completed gradient or chunk of a sum: a slow rank makes progress, a stuck one does not.
 pub fn count_progress() {
     PROGRESS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Sets the times of the iteration that ended last, as in [`Heartbeat`].
+/// Sets the times of the last completed iteration, as in [`Heartbeat`].
 pub fn time_iteration(step: Seconds, before_allreduce: Option<Seconds>) {
     *last() = LastIteration { step: Some(step), before_allreduce };
 }
 
-/// The other side holds it for no longer than a copy takes.
+/// Never blocks for long: the reporting thread only copies the value.
 fn last() -> MutexGuard<'static, LastIteration> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This rank waits for others until the value is dropped.
+/// Guard that marks this rank as waiting for others.
 pub struct Waiting(());
 
-/// From here on this rank waits for others; besides, it does so where [`Stage::waits`].
+/// Marks this rank as waiting for others until the guard is dropped, in addition to stages with [`Stage::waits`].
 pub fn wait() -> Waiting {
     WAITS.fetch_add(1, Ordering::Relaxed);
     Waiting(())
@@ -144,13 +141,13 @@ fn now() -> Heartbeat {
     }
 }
 
-/// Where the launcher listens that started this rank; `None` where nobody does.
+/// Returns the address of the launcher that started this rank; `None` without one.
 pub fn launcher() -> Result<Option<LauncherAddress>> {
     let parse = |text: String| text.parse().with_context(|| format!("{LAUNCHER_VARIABLE}, which ringmark sets"));
     facts::variable(LAUNCHER_VARIABLE).map(parse).transpose()
 }
 
-/// Reports to `launcher` where this rank is from now on, before MPI is there to ask: the rank's number is the launcher's.
+/// Starts the reports to `launcher`. MPI is not initialized yet, so the rank comes from the launcher.
 pub fn begin(launcher: Option<LauncherAddress>) {
     let Some(launcher) = launcher else { return };
     let hello = Message::Hello {
@@ -161,20 +158,20 @@ pub fn begin(launcher: Option<LauncherAddress>) {
         out_of_memory: memory::ended_for_want_of_it(),
     };
     let name = format!("ringmark-worker: rank {} on host {}", facts::launched_rank(), facts::host_name());
-    // The thread asks for no variable: libraries that are loaded beside it may set some.
+    // The thread reads no environment variables, because libraries that are loaded at the same time may set some.
     thread::spawn(move || {
         let mut stream = find(&launcher, &hello);
         if stream.is_none() {
-            // It trains all the same, and mpirun's messages still reach the launcher.
+            // Training continues, and the launcher still receives mpirun's messages.
             standard_error::emit(&format!(
                 "{name}: none of the launcher's addresses answers, a hang here will not be named"
             ));
         }
         while let Some(connection) = stream {
             stream = match report(connection) {
-                Lost::Over => return,
-                Lost::Closed => None,
-                Lost::Silent => find_again(&launcher, &hello),
+                ConnectionEnd::Over => return,
+                ConnectionEnd::Closed => None,
+                ConnectionEnd::Silent => find_again(&launcher, &hello),
             };
             if stream.is_none() && !IS_OVER.load(Ordering::Relaxed) {
                 standard_error::emit(&format!("{name} has lost the launcher and ends"));
@@ -184,28 +181,26 @@ pub fn begin(launcher: Option<LauncherAddress>) {
     });
 }
 
-/// How a connection ended.
-enum Lost {
+enum ConnectionEnd {
     /// This rank has sent its last message.
     Over,
-    /// The launcher has closed it, or is gone.
+    /// The launcher has closed the connection or has failed.
     Closed,
-    /// Nothing arrives.
+    /// The network no longer delivers data.
     Silent,
 }
 
-/// Sends this rank's last message.
 pub fn end(message: &Message) {
     IS_OVER.store(true, Ordering::Relaxed);
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(mut stream) = launcher.as_ref() {
-        // Whether it arrives or not, this rank ends.
+        // This rank ends even if the message does not arrive.
         let _ = stream.write_all(message.line().as_bytes());
     }
 }
 
-/// Sends the message that this rank has failed. If the launcher does not answer, MPI_Abort does not reach mpirun either:
-/// ends this process and its daemon then.
+/// Sends the message that this rank has failed. If the launcher does not answer, MPI_Abort does not reach mpirun
+/// either: then ends this process and its daemon.
 pub fn end_with_failure(reason: String, shortage: Option<MemoryShortage>) {
     end(&Message::Failed { reason, shortage });
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -229,12 +224,12 @@ fn is_answered(mut stream: TcpStream) -> bool {
     }
 }
 
-/// A connection to a launcher that knows this job; others may listen at the same address.
+/// Connects to a launcher with the token of this job; other programs may listen at the same address.
 fn find(launcher: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
     launcher.addresses.iter().find_map(|address| connect(*address, launcher, hello))
 }
 
-/// The same after the network has lost it: a link that is down for a moment must not end a run.
+/// Reconnects after a network failure, so that a brief link outage does not end a run.
 fn find_again(launcher: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
     let lost = Instant::now();
     while lost.elapsed().as_secs_f64() < launcher.patience.0 {
@@ -253,14 +248,13 @@ fn connect(address: SocketAddr, launcher: &LauncherAddress, hello: &Message) -> 
     let mut answer = [0; WELCOME.len() + 1];
     stream.read_exact(&mut answer).ok()?;
     setsockopt(&stream, sockopt::TcpUserTimeout, &(LINK_PATIENCE.as_millis() as u32)).ok()?;
-    // A timeout of 0 is none.
+    // A timeout of 0 would mean none.
     let interval = Duration::from_secs_f64(launcher.interval.0).max(SHORTEST_INTERVAL);
     stream.set_read_timeout(Some(interval)).ok()?;
     (answer.strip_suffix(b"\n") == Some(WELCOME.as_bytes())).then_some(stream)
 }
 
-/// Reports until the connection ends.
-fn report(mut stream: TcpStream) -> Lost {
+fn report(mut stream: TcpStream) -> ConnectionEnd {
     *LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner) = stream.try_clone().ok();
     let mut nothing = [0; 64];
     loop {
@@ -268,27 +262,27 @@ fn report(mut stream: TcpStream) -> Lost {
         let sent = {
             let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
             if IS_OVER.load(Ordering::Relaxed) {
-                return Lost::Over;
+                return ConnectionEnd::Over;
             }
             launcher.as_ref().map_or(Ok(()), |mut launcher| launcher.write_all(line.as_bytes()))
         };
-        // Sleeps for an interval, or wakes at once where the other end closes.
+        // Sleeps for an interval, but wakes at once if the launcher closes the connection.
         let answer = sent.and_then(|()| stream.read(&mut nothing));
         match answer.map_err(|error| error.kind()) {
             Ok(1..) | Err(ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
-                return Lost::Silent;
+                return ConnectionEnd::Silent;
             }
-            _ => return Lost::Closed,
+            _ => return ConnectionEnd::Closed,
         }
     }
 }
 
-/// Ends this process and, where it is of Open MPI, the daemon that started it: cut off from mpirun, it would stay.
+/// Ends this process and the Open MPI daemon that started it, which would keep running without mpirun.
 fn end_without_driver() {
     let parent = getppid();
     if matches!(facts::program_of(parent.as_raw()).as_str(), "orted" | "mpirun" | "orterun" | "prterun" | "prted") {
-        // Each may find that there is nobody left to signal.
+        // The target may already have ended.
         let _ = kill(parent, Signal::SIGTERM);
         thread::sleep(GRACE);
         if getppid() == parent {

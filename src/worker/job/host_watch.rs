@@ -1,5 +1,5 @@
-//! What hosts, ranks and GPUs did while the iterations ran: counters read before and after the timed loop, never in it,
-//! and brought together. Not for judging them: that is ringmark_core's validity.
+//! Activity of hosts, ranks and GPUs during the iterations: counters read before and after the timed loop, never inside
+//! it, and gathered. Their interpretation is in ringmark_core's validity.
 
 use std::time::Instant;
 
@@ -16,9 +16,9 @@ use crate::job::device::DeviceOfRank;
 use crate::job::heartbeat;
 use crate::job::world::World;
 
-/// The first reading.
+/// First reading of the counters.
 pub struct HostWatch {
-    /// On the first rank of every host.
+    /// Present on the first rank of every host.
     readings: Option<Readings>,
     gpu: Option<GpuState>,
     started: Instant,
@@ -26,16 +26,16 @@ pub struct HostWatch {
     rank: RankCounters,
 }
 
-/// What every host and every rank did between the two readings.
+/// Activity of all hosts and ranks between the two readings.
 pub struct CountersOfRun {
-    /// In the order of the hosts' first ranks.
+    /// Hosts in the order of their first ranks.
     pub hosts: Vec<HostUse>,
-    /// In rank order.
+    /// Ranks in rank order.
     pub ranks: Vec<RankUse>,
 }
 
 impl HostWatch {
-    /// Reads for the first time; all ranks call this together, right before the timed loop.
+    /// Takes the first reading. All ranks call this together, right before the timed loop.
     pub fn start(world: &World, own: &DeviceOfRank) -> Result<HostWatch> {
         let gpu = gpu_state(own);
         let gpus = world.gather_values(&(world.host().to_owned(), own.bus_id.clone())).context("the GPU of a rank")?;
@@ -43,17 +43,17 @@ impl HostWatch {
         let readings = (world.local_rank() == 0)
             .then(|| Readings::start(here.filter_map(|(_, gpu)| gpu).collect(), heartbeat::iteration))
             .transpose()?;
-        // Ranks that still ask nvidia-smi are not yet load.
+        // nvidia-smi on other ranks must not count as load.
         world.patient_barrier();
         Ok(HostWatch { readings, gpu, started: Instant::now(), host: HostCounters::read(), rank: RankCounters::read() })
     }
 
-    /// Reads again; all ranks call this together, right after the timed loop.
+    /// Takes the second reading. All ranks call this together, right after the timed loop.
     pub fn end(self, world: &World, own: &DeviceOfRank) -> Result<CountersOfRun> {
-        // A host's counters hold all its ranks: all of them are read at one time.
+        // A host's counters include all its ranks, so they are read at the same time on all of them.
         world.patient_barrier();
         let (elapsed, host, rank) = (self.started.elapsed(), HostCounters::read(), RankCounters::read());
-        // Before nvidia-smi is asked: a device that waits takes less power.
+        // Before nvidia-smi runs: a waiting device draws less power.
         let telemetry = self.readings.map(Readings::end);
         world.patient_barrier();
         let gpu = self.gpu.zip(gpu_state(own)).map(|(before, after)| before.until(&after));
@@ -79,10 +79,9 @@ fn gpu_state(own: &DeviceOfRank) -> Option<GpuState> {
     own.bus_id.as_deref().and_then(GpuState::read)
 }
 
-/// What a rank sends to the others.
 #[derive(Serialize, Deserialize)]
 struct CountersOfRank {
-    /// From the first rank of every host.
+    /// Set on the first rank of every host.
     host: Option<HostUse>,
     rank: RankUse,
 }

@@ -1,4 +1,5 @@
-//! The choice of kernels, made alike by all ranks: compilation beside the preparation of the model, cache, agreement.
+//! Choice of the kernels, identical on all ranks: compilation concurrent with the preparation of the model, cache,
+//! agreement.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,29 +15,26 @@ use crate::ffi::memory::element::Element;
 use crate::host::facts;
 use crate::job::session::Session;
 
-/// Kernels on their way to the GPU.
 pub struct PendingKernels {
     element: Element,
-    /// Each compiles or reads the cache.
+    /// One thread per set compiles it or reads it from the cache.
     images: Vec<(KernelSet, JoinHandle<Result<CachedImage>>)>,
 }
 
-/// Machine code and its file in the cache.
 struct CachedImage {
     bytes: Vec<u8>,
     path: Option<PathBuf>,
 }
 
-/// The kernels that layers use.
 #[derive(Debug, Default)]
 pub struct ChosenKernels {
     /// The resolved choice; `auto` stays `auto` on the CPU.
     pub choice: KernelsChoice,
-    /// The reason for libtorch's kernels if the default could not be met.
+    /// The reason for libtorch's kernels if the default is not available.
     pub remark: Option<String>,
 }
 
-/// Starts to compile on threads of its own, if this rank's device and layout have kernels.
+/// Starts to compile on separate threads if there are kernels for this rank's device and layout.
 pub fn start(choice: KernelsChoice, dtype: Dtype, layout: Layout, session: &Session) -> Result<Option<PendingKernels>> {
     let Some(capability) = session.own.compute_capability else { return Ok(None) };
     let sets: &[KernelSet] = match choice {
@@ -60,7 +58,7 @@ pub fn start(choice: KernelsChoice, dtype: Dtype, layout: Layout, session: &Sess
     Ok(Some(PendingKernels { element, images: images.collect::<Result<_>>()? }))
 }
 
-/// Waits for the compiler and puts the kernels into use, if every rank can.
+/// Waits for the compiler and activates the kernels if all ranks can.
 pub fn finish(pending: Option<PendingKernels>, choice: KernelsChoice, session: &Session) -> Result<ChosenKernels> {
     let Some(device) = session.own.device_index() else { return Ok(ChosenKernels::default()) };
     let libtorch = |remark| ChosenKernels { choice: KernelsChoice::Libtorch, remark };
@@ -74,7 +72,7 @@ pub fn finish(pending: Option<PendingKernels>, choice: KernelsChoice, session: &
         })
     };
     let loaded = images.into_iter().map(load).collect::<Result<Vec<LoadedKernels>>>();
-    // One rank with slower kernels would hold up all.
+    // A single rank with slower kernels would delay all others.
     let own = loaded.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
     let reasons = session.world.gather_text(&own);
     if let Some((rank, reason)) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
@@ -90,7 +88,7 @@ pub fn finish(pending: Option<PendingKernels>, choice: KernelsChoice, session: &
     Ok(ChosenKernels { choice, remark: None })
 }
 
-/// Machine code from the cache, or from the compiler, which takes seconds.
+/// Returns machine code from the cache, or compiles it, which takes seconds.
 fn image(
     compiler: Option<CompilerLibrary>,
     set: KernelSet,
@@ -106,7 +104,7 @@ fn image(
     }
     let bytes = compilation.compile()?;
     if let Some(path) = &path {
-        // A cache that cannot be written costs the next start a compilation, and nothing else.
+        // If the cache cannot be written, the next start compiles again; nothing else depends on it.
         let _ = path.parent().map(fs::create_dir_all);
         let _ = whole_file::replace(path, &bytes);
     }

@@ -1,4 +1,5 @@
-//! Defaults of MPI and NCCL that this program chooses, unless the user set the variable: before the libraries read it.
+//! Defaults of MPI and NCCL chosen by this program unless the user has set the variable. They are set before the
+//! libraries read them.
 
 use std::path::PathBuf;
 
@@ -10,39 +11,40 @@ use ringmark_core::options::usage::usage;
 use crate::ffi::process::libraries::{has_driver, set_default};
 use crate::ffi::process::waiting;
 
-/// What Open MPI calls waiting that leaves the core to others: for users, and where mpirun itself found more ranks than
-/// slots on a host.
+/// Open MPI's variables for waiting ranks that yield their core: the user's, and the one that mpirun sets if a host has
+/// more ranks than slots.
 const YIELDS: [&str; 2] = ["OMPI_MCA_mpi_yield_when_idle", "OMPI_MCA_mpi_oversubscribe"];
 
-/// What MPI and NCCL are asked for unless the user asked for something else; first in every process. `interface` is the one
-/// that NCCL is to use, where it was chosen; `cores` are those that this process may use.
+/// Sets the defaults of MPI and NCCL unless the user has set the variables. Every process calls this first. `interface`
+/// is NCCL's, if chosen; `cores` is the number that this process may use.
 pub fn set_defaults(interface: Option<&str>, cores: u32) {
     let local_ranks = std::env::var("OMPI_COMM_WORLD_LOCAL_SIZE").ok().and_then(|size| size.parse::<u32>().ok());
-    // A rank that mpirun bound has few cores, and shares them with nobody.
+    // A rank that mpirun bound has few cores, but shares them with no other rank.
     let is_bound = std::env::var_os("OMPI_MCA_orte_bound_at_launch").is_some();
     if local_ranks.is_some_and(|ranks| ranks > cores) && !is_bound {
         set_default(YIELDS[0], "1");
     }
     let yields = YIELDS.iter().find_map(|name| std::env::var(name).ok());
-    waiting::sleep_instead_of_yielding(yields.is_some_and(|value| is_yes(&value)));
-    // Longer messages wait for the receiver's answer, which over TCP stands in the queue behind our own data: two hosts
-    // then send in turns, at half the speed of the link (measured: results/README.md).
+    waiting::sleep_instead_of_yielding(yields.is_some_and(|value| is_enabled(&value)));
+    // Longer messages wait for the receiver's answer, which over TCP is queued behind this rank's own data: two hosts
+    // then send alternately, at half the speed of the link (measured: results/README.md).
     set_default("OMPI_MCA_btl_tcp_eager_limit", "4194304");
     if let Some(name) = interface {
-        // The sign before the name asks for this very name; without it other names that begin so would do as well.
+        // The `=` requires an exact match; without it NCCL would accept any name with this prefix.
         set_default("NCCL_SOCKET_IFNAME", format!("={name}"));
     }
 }
 
-/// As Open MPI reads a switch: a number that is not 0, or one of these words.
-fn is_yes(value: &str) -> bool {
+/// Parses a switch like Open MPI: a number other than 0, or one of these words.
+fn is_enabled(value: &str) -> bool {
     let value = value.trim().to_lowercase();
     value.parse::<i64>().map_or(["true", "t", "enabled", "yes", "y"].contains(&value.as_str()), |number| number != 0)
 }
 
-/// Asks NCCL for `algorithm`, where there is a driver and thus an NCCL to ask; before anything loads NCCL.
+/// Requests `algorithm` from NCCL if there is a driver, and therefore an NCCL. Must precede the loading of NCCL.
 ///
-/// A variable of the user's own is kept where the option is its default, and refused where the two differ.
+/// The user's own variable has priority over the option's default. It is an error if it conflicts with an option that
+/// is not the default.
 pub fn choose_algorithm(device: DeviceChoice, algorithm: NcclAlgorithm) -> anyhow::Result<()> {
     const VARIABLE: &str = "NCCL_ALGO";
     if device == DeviceChoice::Cpu || !has_driver() {
@@ -60,22 +62,21 @@ pub fn choose_algorithm(device: DeviceChoice, algorithm: NcclAlgorithm) -> anyho
     Ok(())
 }
 
-/// Lets NCCL register no buffers while a CUDA graph is captured, unless the user asked for it: ranks would wait there for one
-/// whose capture failed. Before anything loads NCCL.
+/// Disables NCCL's registration of buffers during graph capture unless the user has set the variable: ranks would wait
+/// there for one whose capture failed. Must precede the loading of NCCL.
 pub fn capture_without_others(device: DeviceChoice) {
     if device != DeviceChoice::Cpu && has_driver() {
         set_default("NCCL_GRAPH_REGISTER", "0");
     }
 }
 
-/// Where NCCL writes what it uses.
 pub struct NcclLog {
-    /// `None` where nothing was asked for.
+    /// `None` if no log was requested.
     path: Option<PathBuf>,
 }
 
 impl NcclLog {
-    /// Asks NCCL for it where it is `wanted`, unless the user asked for something; before anything loads NCCL.
+    /// Enables NCCL's log if it is `wanted`, unless the user has configured it. Must precede the loading of NCCL.
     pub fn new(choice: DeviceChoice, wanted: bool) -> NcclLog {
         let is_asked = || std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("NCCL_DEBUG"));
         if !wanted || choice == DeviceChoice::Cpu || !has_driver() || is_asked() {
@@ -88,8 +89,8 @@ impl NcclLog {
         NcclLog { path: Some(path) }
     }
 
-    /// What it wrote until now, in lines; nothing where NCCL was not used. The file goes: a run that does not count ends
-    /// without leaving its variables in order.
+    /// Returns the log so far; empty if NCCL was not used. Deletes the file here, because an invalid run ends without
+    /// dropping its values.
     pub fn read(&self) -> String {
         let Some(path) = &self.path else { return String::new() };
         let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn switches_are_read_as_open_mpi_reads_them() {
-        assert!(["1", "true", " Yes", "2", "t"].into_iter().all(is_yes));
-        assert!(!["0", "false", "no", "", "f", "off"].into_iter().any(is_yes));
+        assert!(["1", "true", " Yes", "2", "t"].into_iter().all(is_enabled));
+        assert!(!["0", "false", "no", "", "f", "off"].into_iter().any(is_enabled));
     }
 }

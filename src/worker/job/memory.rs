@@ -1,4 +1,4 @@
-//! The memory that a rank may take, and what is said where its batch needs more.
+//! Memory limit of a rank, and the error message if its batch needs more.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +10,7 @@ use tch::Device;
 
 use crate::ffi::torch::shim::{self, DeviceMemory};
 
-/// How libtorch's allocators, and C++, begin to say that there is no memory; what was asked for follows in some.
+/// Prefixes of the out-of-memory messages of libtorch's allocators and C++; in some of them the requested size follows.
 const MESSAGES: [&str; 4] = [
     "CUDA out of memory. Tried to allocate ",
     "DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
@@ -18,8 +18,8 @@ const MESSAGES: [&str; 4] = [
     "std::bad_alloc",
 ];
 
-/// What oneDNN, and a thread that cannot start, say for want of memory, among other causes.
-const UNNAMED: [&str; 5] = [
+/// Messages of oneDNN, and of a thread that cannot start, with several possible causes, including a lack of memory.
+const AMBIGUOUS_MESSAGES: [&str; 5] = [
     "Resource temporarily unavailable",
     "could not create a primitive",
     "could not execute a primitive",
@@ -27,18 +27,17 @@ const UNNAMED: [&str; 5] = [
     "could not generate a kernel",
 ];
 
-/// What a process has left at most where it has reached a limit of its memory: what lies behind that asks for small amounts.
-const AT_THE_LIMIT: Bytes = Bytes(64 << 20);
+/// Remaining memory below which a process counts as being at a limit: later allocations are small.
+const NEAR_LIMIT: Bytes = Bytes(64 << 20);
 
-/// What it takes to say so.
-const TO_EXPLAIN: Bytes = Bytes(32 << 20);
+/// Memory needed to report the error.
+const REPORT_RESERVE: Bytes = Bytes(32 << 20);
 
-/// A rank asked for more memory than its device has left.
+/// Error of a rank that requested more memory than its device has left.
 #[derive(Debug)]
 pub struct NoMemoryLeft {
-    /// What its device had.
     pub shortage: MemoryShortage,
-    /// What was asked for, where that is known: `1.5 GB`.
+    /// Requested size if known, such as `1.5 GB`.
     asked: Option<String>,
 }
 
@@ -54,17 +53,17 @@ impl fmt::Display for NoMemoryLeft {
 
 impl Error for NoMemoryLeft {}
 
-/// Lets this process's allocations fail when it has taken so much `more` than now, before the kernel has to end a process
-/// for want of memory.
+/// Limits this process's allocations to `more` than now, so that they fail before the kernel's out-of-memory killer
+/// acts.
 pub fn limit_to(more: Bytes) {
     let own = memory::private().0 + more.0;
-    // Where there is no such limit, the kernel's remains.
+    // Without this limit the kernel's remains.
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_DATA) {
         let _ = setrlimit(Resource::RLIMIT_DATA, soft.min(own), hard);
     }
 }
 
-/// What the limits of this process leave it (`ulimit -d`, `ulimit -v`); `None` without any.
+/// Returns the memory that the limits of this process (`ulimit -d`, `ulimit -v`) leave; `None` without limits.
 pub fn left_by_limits() -> Option<Bytes> {
     let left = |limit: Resource, taken: Bytes| {
         let (soft, _) = getrlimit(limit).ok()?;
@@ -74,19 +73,18 @@ pub fn left_by_limits() -> Option<Bytes> {
     all.into_iter().flatten().min().map(Bytes)
 }
 
-/// Whether an error says that there is no memory left.
 pub fn is_shortage(error: &anyhow::Error) -> bool {
     message_in(&format!("{error:#}"), left_by_limits()).is_some()
 }
 
-/// The words in `text` by which it says that there is no memory left, where so much is `left` by limits.
+/// Returns the out-of-memory message in `text`, if there is one. `left` is the memory left by limits.
 fn message_in(text: &str, left: Option<Bytes>) -> Option<&'static str> {
-    let is_at_limit = left.is_some_and(|left| left < AT_THE_LIMIT);
-    let unnamed = UNNAMED.iter().filter(|_| is_at_limit);
+    let is_at_limit = left.is_some_and(|left| left < NEAR_LIMIT);
+    let unnamed = AMBIGUOUS_MESSAGES.iter().filter(|_| is_at_limit);
     MESSAGES.iter().chain(unnamed).find(|message| text.contains(**message)).copied()
 }
 
-/// The same error; as [`NoMemoryLeft`] where it says that `device` has no memory left.
+/// Converts an out-of-memory error to [`NoMemoryLeft`]; returns other errors unchanged.
 pub fn named(error: anyhow::Error, device: Device) -> anyhow::Error {
     let text = format!("{error:#}");
     let left = if device == Device::Cpu { left_by_limits() } else { None };
@@ -107,19 +105,19 @@ fn host_shortage() -> Option<MemoryShortage> {
     Some(MemoryShortage { taken: memory::private(), total: Bytes(limit) })
 }
 
-/// Why this process crashes, where its limit of private memory leaves next to nothing: libraries do not always look whether
-/// they got what they asked for. Raises that limit a little, for what is still to be said. (An `anyhow::Error` would take the
-/// lock of Rust's stack traces, which a thread that crashes may hold.)
+/// Returns the shortage behind a crash if the limit of private memory leaves almost nothing: libraries do not always
+/// check whether an allocation succeeded. Raises that limit a little, to have memory for the error message. (An
+/// `anyhow::Error` would take the lock of Rust's backtraces, which the crashed thread may hold.)
 pub fn shortage_behind_crash() -> Option<NoMemoryLeft> {
     let (limit, hard) = getrlimit(Resource::RLIMIT_DATA).ok()?;
-    setrlimit(Resource::RLIMIT_DATA, limit.saturating_add(TO_EXPLAIN.0).min(hard), hard).ok()?;
+    setrlimit(Resource::RLIMIT_DATA, limit.saturating_add(REPORT_RESERVE.0).min(hard), hard).ok()?;
     let taken = memory::private();
-    let is_at_limit = limit.saturating_sub(taken.0) < AT_THE_LIMIT.0;
+    let is_at_limit = limit.saturating_sub(taken.0) < NEAR_LIMIT.0;
     let shortage = MemoryShortage { taken, total: Bytes(limit) };
     is_at_limit.then_some(NoMemoryLeft { shortage, asked: None })
 }
 
-/// The amount at the beginning of `text`: `20.00 MiB. GPU 0 ..` or `123 bytes. Error ..`.
+/// Parses the size at the start of `text`: `20.00 MiB. GPU 0 ..` or `123 bytes. Error ..`.
 fn asked_in(text: &str) -> Option<String> {
     let mut words = text.split_whitespace();
     let number: f64 = words.next()?.parse().ok()?;

@@ -1,5 +1,4 @@
-//! This rank among the others: MPI, the device, the cores and the memory that it has, and where it is, for the launcher to
-//! see.
+//! Environment of a rank in the job: MPI, its device, cores and memory, and the heartbeat to the launcher.
 
 pub mod cores;
 pub mod device;

@@ -1,5 +1,5 @@
-//! The end of other ranks of this host. Who waits for them in memory that they share hears of it from nobody where mpirun goes
-//! on without a rank (`--continuous`).
+//! Detection of failed ranks on this host. If mpirun continues after a failure (`--continuous`), ranks that wait in
+//! shared memory are not notified in any other way.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,21 +12,20 @@ use anyhow::{Context, Result};
 
 use crate::job::world::{self, World};
 
-/// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Another rank, by the kernel's table of its process.
+/// Another rank, identified by its file in /proc.
 struct Peer {
     rank: u32,
-    /// Stays that of this process when its number becomes another's.
+    /// Refers to the same process even after its PID is reused.
     table: File,
 }
 
-/// Looks after the other ranks of this host, and ends this one where one of them ends.
+/// Watches the other ranks of this host and ends this rank if one of them ends.
 pub struct PeerWatch(Arc<AtomicBool>);
 
 impl PeerWatch {
-    /// Begins; all ranks of the host call it together. `reason` is why none of them can go on alone.
+    /// Starts the watch. All ranks of the host call this together. `reason` states why no rank can continue alone.
     pub fn begin(world: &World, reason: &'static str) -> Result<PeerWatch> {
         let own = world.rank();
         let others = world.local_processes().into_iter().filter(|(rank, _)| *rank != own);
@@ -51,7 +50,7 @@ impl PeerWatch {
         Ok(PeerWatch(is_over))
     }
 
-    /// This rank needs nothing more of the others.
+    /// Stops the watch: this rank no longer depends on the others.
     pub fn end(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -64,11 +63,11 @@ impl Peer {
         Ok(Peer { rank, table })
     }
 
-    /// Whether its process is gone, or is there only until its parent asks for its status.
+    /// Returns true if the process has ended, including as a zombie.
     fn has_ended(&self) -> bool {
         let mut bytes = [0; 512];
         let Ok(length) = self.table.read_at(&mut bytes, 0) else { return true };
-        // `number (name) state ...`; the name may have brackets of its own.
+        // `number (name) state ...`; the name may contain parentheses.
         let text = String::from_utf8_lossy(&bytes[..length]);
         text.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
     }

@@ -1,4 +1,4 @@
-//! Who is there: the ranks of this job as MPI knows them, and the few things they exchange outside the step.
+//! The ranks of this job according to MPI, and their communication outside of the step.
 
 use std::cell::{Cell, RefCell};
 use std::io::Write;
@@ -22,25 +22,23 @@ use crate::ffi::process::waiting::PATIENCE;
 use crate::job::memory::NoMemoryLeft;
 use crate::job::{heartbeat, standard_error};
 
-/// For mpirun to end a job of which a process has failed, which it does unless it was told to go on, and for that process to
-/// say why. What fails because of it waits so long, or it would be blamed.
+/// Time for mpirun to end a job with a failed process, unless it was configured to continue, and for that process to
+/// report its error. Secondary failures are delayed by this time, or they would be reported as the cause.
 pub const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether a process trains or serves those that do.
+/// Role of a process: training or serving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// A rank, as records count them.
+    /// A rank, as counted in records.
     Worker,
     /// Holds weights for the ranks (`--servers`).
     Server,
 }
 
-/// Where a rank is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
-    /// Number of its host, in the order of the hosts' first ranks.
+    /// Index of its host, in the order of the hosts' first ranks.
     pub host: usize,
-    /// Rank among those of its host.
     pub local_rank: usize,
 }
 
@@ -49,25 +47,25 @@ pub struct World {
     role: Role,
     rank: u32,
     ranks: u32,
-    /// Those of this role that are left.
+    /// Live processes of this role.
     communicator: RefCell<SimpleCommunicator>,
-    /// Those of them on this host.
+    /// Live processes of this role on this host.
     node: SimpleCommunicator,
     /// Every process of the job: the ranks, then the servers.
     all: SimpleCommunicator,
     host: String,
-    /// Whether some have died without which the others went on.
-    has_lost_some: Cell<bool>,
-    /// Whether every rank has cores to itself, once that is known.
+    /// True if some ranks have failed and the others continue without them.
+    has_lost_ranks: Cell<bool>,
+    /// True if every rank has cores of its own; empty until the ranks have agreed.
     has_own_cores: OnceLock<bool>,
-    /// Dropped last: ends MPI, which waits for the others.
+    /// Dropped last: finalizes MPI, which waits for the others.
     _universe: Universe,
 }
 
 impl World {
-    /// Joins the job that mpirun started, or makes one of a single rank. The last `servers` of its processes are servers.
+    /// Joins the job that mpirun started, or starts one with a single rank. The last `servers` processes are servers.
     fn join(servers: u32) -> Result<World> {
-        exit::leave_crashes_to_mpi();
+        exit::restore_crash_signals();
         // One thread at a time calls MPI, but not always the same one.
         let (universe, threading) =
             mpi::initialize_with_threading(Threading::Serialized).context("MPI is initialized already")?;
@@ -93,7 +91,7 @@ impl World {
             node,
             all,
             host,
-            has_lost_some: Cell::new(false),
+            has_lost_ranks: Cell::new(false),
             has_own_cores: OnceLock::new(),
             _universe: universe,
         };
@@ -101,8 +99,9 @@ impl World {
         Ok(world)
     }
 
-    /// One process from start to end: joins, runs `body`, leaves; the last `servers` processes of the job are servers. A rank that fails where others would wait for it ends the whole job; a
-    /// run that does not count, for the reason that `body` returns, fails on every rank, and rank 0 says why.
+    /// Runs one process from start to end: joins, runs `body`, leaves. The last `servers` processes of the job are
+    /// servers. A rank that fails ends the whole job if others would wait for it. If `body` returns the reason why the
+    /// run is invalid, every rank fails, and rank 0 prints the reason.
     pub fn run(servers: u32, body: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
         heartbeat::enter_and_tell(Stage::Joining);
         let waiting = heartbeat::wait();
@@ -111,12 +110,12 @@ impl World {
         heartbeat::enter_and_tell(Stage::Preparing);
         let ended = body(&world);
         match &ended {
-            // Of a run that does not count the record says why.
+            // The record contains the reason why a run is invalid.
             Ok(_) => heartbeat::end(&Message::Done),
             Err(error) => report_failure(error),
         }
-        if let (true, Ok(failure)) = (world.has_lost_some.get(), &ended) {
-            world.leave_at_once(failure.as_deref());
+        if let (true, Ok(failure)) = (world.has_lost_ranks.get(), &ended) {
+            world.exit_without_finalize(failure.as_deref());
         }
         match ended {
             Ok(None) => Ok(()),
@@ -124,7 +123,8 @@ impl World {
                 if world.rank() == 0 && world.role == Role::Worker {
                     standard_error::emit(&format!("ringmark-worker: the run failed: {failure}"));
                 }
-                // Waits for all: mpirun ends every rank when the first one fails, and rank 0 must have spoken by then.
+                // Waits for all: mpirun ends every rank when the first one fails, and by then rank 0 must have printed
+                // the reason.
                 drop(world);
                 std::process::exit(1)
             }
@@ -136,43 +136,41 @@ impl World {
         }
     }
 
-    /// Ends this process without MPI's farewell, which may wait for ranks that have died, and for ever.
-    fn leave_at_once(&self, failure: Option<&str>) -> ! {
+    /// Ends this process without MPI_Finalize, which may wait for failed ranks forever.
+    fn exit_without_finalize(&self, failure: Option<&str>) -> ! {
         if let (Some(failure), 0, Role::Worker) = (failure, self.communicator.borrow().rank(), self.role) {
             standard_error::emit(&format!("ringmark-worker: the run failed: {failure}"));
         }
-        // Nothing is lost if nobody reads it.
+        // If standard output is closed, there is no reader to lose anything.
         let _ = std::io::stdout().flush();
         std::process::exit(i32::from(failure.is_some()))
     }
 
-    /// What this process is for.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// Among those of its role, from 0.
+    /// Returns the rank among the processes of this role, from 0.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// How many of its role were started.
+    /// Returns the number of processes of this role that were started.
     pub fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// Whether some ranks have died.
-    pub fn has_lost_some(&self) -> bool {
-        self.has_lost_some.get()
+    pub fn has_lost_ranks(&self) -> bool {
+        self.has_lost_ranks.get()
     }
 
-    /// Some ranks have died: the end must not wait for them.
+    /// Records that some ranks have failed, so that the end does not wait for them.
     pub fn note_loss(&self) {
-        self.has_lost_some.set(true);
+        self.has_lost_ranks.set(true);
     }
 
-    /// Goes on without the ranks `lost`, which have died: no call waits for them any more, and what is gathered is of the
-    /// others. All that are left call it together.
+    /// Continues without the failed ranks `lost`: later calls do not wait for them, and gathered values exclude them.
+    /// All remaining ranks call this together.
     pub fn go_on_without(&self, lost: &[u32]) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
@@ -185,29 +183,26 @@ impl World {
         Ok(())
     }
 
-    /// Rank among those of this host, from 0.
     pub fn local_rank(&self) -> u32 {
         self.node.rank() as u32
     }
 
-    /// Number of ranks on this host.
     pub fn local_ranks(&self) -> u32 {
         self.node.size() as u32
     }
 
-    /// Rank and process of every rank of this host, in their order; they call it together.
+    /// Returns rank and PID of every rank of this host, in rank order. All ranks of the host call this together.
     pub fn local_processes(&self) -> Vec<(u32, u32)> {
         let mut all = vec![0; 2 * self.local_ranks() as usize];
         self.node.all_gather_into(&[self.rank, std::process::id()][..], &mut all[..]);
         all.as_chunks().0.iter().map(|[rank, process]| (*rank, *process)).collect()
     }
 
-    /// Name of this host.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// `rank 3 of 8 on host b`.
+    /// Returns a name such as `rank 3 of 8 on host b`.
     pub fn name(&self) -> String {
         let role = match self.role {
             Role::Worker => "rank",
@@ -216,24 +211,24 @@ impl World {
         format!("{role} {} of {} on host {}", self.rank, self.ranks, self.host)
     }
 
-    /// Lets all ranks know whether each of them `has_own_cores`; all call it together, once.
+    /// Gathers [`has_own_cores`](World::has_own_cores) of all ranks. All ranks call this together, once.
     pub fn agree_on_cores(&self, has_own_cores: bool) {
         let all = self.gather(&[f64::from(u8::from(has_own_cores))]).concat();
         self.has_own_cores.get_or_init(|| all.iter().all(|own| *own == 1.0));
     }
 
-    /// Whether every rank of the job has cores enough for its threads, so that one that waits may keep its core.
+    /// Returns true if every rank of the job has enough cores for its threads, so that a waiting rank may poll.
     pub fn has_own_cores(&self) -> bool {
         self.has_own_cores.get().copied().unwrap_or(false)
     }
 
-    /// Returns when every rank is here.
+    /// Waits for all ranks.
     pub fn barrier(&self) {
         let _waiting = heartbeat::wait();
         self.communicator.borrow().barrier();
     }
 
-    /// As [`barrier`](World::barrier), for ranks that share their cores: who waits leaves the core to those that work.
+    /// Waits for all ranks like [`barrier`](World::barrier), but sleeps, for ranks that share their cores.
     pub fn patient_barrier(&self) {
         let _waiting = heartbeat::wait();
         let mut request = self.communicator.borrow().immediate_barrier();
@@ -252,13 +247,13 @@ impl World {
         }
     }
 
-    /// Overwrites `values` with those of this host's rank 0.
+    /// Overwrites `values` with those of this host's first rank.
     pub fn broadcast_on_host<T: Equivalence>(&self, values: &mut [T]) {
         let _waiting = heartbeat::wait();
         self.node.process_at_rank(0).broadcast_into(values);
     }
 
-    /// Where every rank is, in rank order.
+    /// Returns the location of every rank, in rank order.
     pub fn seats(&self) -> Vec<Seat> {
         let mut first = [self.rank()];
         self.broadcast_on_host(&mut first);
@@ -270,37 +265,37 @@ impl World {
         all.iter().map(|seat| Seat { host: host(seat[0] as u64), local_rank: seat[1] as usize }).collect()
     }
 
-    /// The ranks that have this one's local rank on their hosts, for those that `take_part`; another communicator of them
-    /// at every call.
+    /// Returns a new communicator of the ranks with this local rank on their hosts; `None` unless this rank
+    /// `take_part`s.
     pub fn with_same_local_rank(&self, take_part: bool) -> Option<SimpleCommunicator> {
         let _waiting = heartbeat::wait();
         let color = if take_part { Color::with_value(self.node.rank()) } else { Color::undefined() };
         self.communicator.borrow().split_by_color_with_key(color, self.rank() as i32)
     }
 
-    /// Sends a number to `other`, which [receives](World::receive) it.
+    /// Sends a number to rank `other`, which [receives](World::receive) it.
     pub fn send(&self, other: u32, number: i64) {
         self.communicator.borrow().process_at_rank(other as i32).send(&number);
     }
 
-    /// Waits for a number that `other` [sends](World::send).
+    /// Waits for a number that rank `other` [sends](World::send).
     pub fn receive(&self, other: u32) -> i64 {
         let _waiting = heartbeat::wait();
         self.communicator.borrow().process_at_rank(other as i32).receive().0
     }
 
-    /// Every rank's values, in rank order; as many from each.
+    /// Returns the values of every rank, in rank order. All ranks pass the same number of values.
     pub fn gather(&self, values: &[f64]) -> Vec<Vec<f64>> {
         if values.is_empty() {
-            return vec![Vec::new(); self.left()];
+            return vec![Vec::new(); self.live_ranks()];
         }
         let _waiting = heartbeat::wait();
-        let mut all = vec![0.0; values.len() * self.left()];
+        let mut all = vec![0.0; values.len() * self.live_ranks()];
         self.communicator.borrow().all_gather_into(values, &mut all[..]);
         all.chunks(values.len()).map(<[f64]>::to_vec).collect()
     }
 
-    /// The same on the first rank alone, in one list; empty elsewhere, where it would take as much memory on each rank.
+    /// Gathers `values` on the first rank, in one list; returns an empty list on the others, to save memory.
     pub fn gather_on_rank_0(&self, values: &[f64]) -> Vec<f64> {
         let _waiting = heartbeat::wait();
         let communicator = self.communicator.borrow();
@@ -314,7 +309,6 @@ impl World {
         all
     }
 
-    /// The text of the first rank, on every rank.
     pub fn text_of_rank_0(&self, text: String) -> String {
         let mut bytes = text.into_bytes();
         let mut length = [bytes.len() as u64];
@@ -324,18 +318,18 @@ impl World {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Every rank's text, in rank order.
+    /// Returns the text of every rank, in rank order.
     pub fn gather_text(&self, text: &str) -> Vec<String> {
         texts(&self.communicator.borrow(), text)
     }
 
-    /// The value of every rank, in rank order.
+    /// Returns the value of every rank, in rank order.
     pub fn gather_values<T: Serialize + DeserializeOwned>(&self, own: &T) -> Result<Vec<T>> {
         let texts = self.gather_text(&serde_json::to_string(own)?);
         Ok(texts.iter().map(|text| serde_json::from_str(text)).collect::<serde_json::Result<_>>()?)
     }
 
-    /// The same on the first rank alone, where it is large; elsewhere none.
+    /// Gathers large values on the first rank; returns none on the others.
     pub fn gather_values_on_rank_0<T: Serialize + DeserializeOwned>(&self, own: &T) -> Result<Vec<T>> {
         let _waiting = heartbeat::wait();
         let communicator = self.communicator.borrow();
@@ -349,17 +343,16 @@ impl World {
         Ok(texts.map(|text| serde_json::from_slice(&text)).collect::<serde_json::Result<_>>()?)
     }
 
-    /// The text of every process of the job: the ranks, then the servers.
+    /// Returns the text of every process of the job: the ranks, then the servers.
     pub fn gather_text_of_all(&self, text: &str) -> Vec<String> {
         texts(&self.all, text)
     }
 
-    /// How many of this role are left.
-    fn left(&self) -> usize {
+    fn live_ranks(&self) -> usize {
         self.communicator.borrow().size() as usize
     }
 
-    /// A rank that panics must not leave the others waiting for it.
+    /// Installs a panic hook that ends the job, so that the other ranks do not wait for one that panicked.
     fn abort_on_panic(&self) {
         let name = self.name();
         let default = std::panic::take_hook();
@@ -372,22 +365,22 @@ impl World {
     }
 }
 
-/// Tells the launcher why this process ends. It keeps the first that a process tells.
+/// Reports to the launcher why this process ends. The launcher keeps the first report of a process.
 pub fn report_failure(error: &Error) {
     let shortage = error.downcast_ref().map(|NoMemoryLeft { shortage, .. }| *shortage);
     heartbeat::end_with_failure(cuda::in_words(error), shortage);
 }
 
-/// Ends the process of this `name` for `failure`, from a thread beside one that may be in MPI, which takes one call at a time
-/// (MPI_THREAD_SERIALIZED): so without MPI_Abort. mpirun and srun end the job then, or go on where they were told to, as they
-/// do after MPI_Abort; in that case those that lose this process end as well.
+/// Ends the process `name` because of `failure`, from a thread other than the one that may be in MPI. MPI allows one
+/// call at a time (MPI_THREAD_SERIALIZED), so MPI_Abort is not available. mpirun and srun react as they do to
+/// MPI_Abort: they end the job or, if configured to, continue; then processes that depend on this one end as well.
 pub fn end_at_once(name: &str, failure: &str, shortage: Option<MemoryShortage>) -> ! {
     standard_error::emit(&format!("{name}: {failure}"));
     heartbeat::end_with_failure(failure.to_owned(), shortage);
     exit::at_once(1)
 }
 
-/// The text of each of these processes, in their order.
+/// Returns the text of every process of the communicator, in their order.
 fn texts(communicator: &SimpleCommunicator, text: &str) -> Vec<String> {
     let _waiting = heartbeat::wait();
     let mut lengths = vec![0u64; communicator.size() as usize];

@@ -1,4 +1,4 @@
-//! A point in time of the host, or in a stream of the device.
+//! Timestamps of the host or of a device stream.
 
 use std::time::Instant;
 
@@ -7,16 +7,14 @@ use tch::Device;
 
 use crate::ffi::torch::shim::{Event, Stream};
 
-/// A point in time of host or device.
 pub enum Mark {
-    /// On the host.
     Host(Instant),
-    /// In a stream of the device.
+    /// Event on a stream of the device.
     Device(Event),
 }
 
 impl Mark {
-    /// Sets the mark behind everything that this thread has given to `device`.
+    /// Records a mark after all work that this thread has enqueued on `device`.
     pub fn set(device: Device) -> Result<Mark> {
         let Device::Cuda(index) = device else {
             return Ok(Mark::Host(Instant::now()));
@@ -26,7 +24,6 @@ impl Mark {
         Ok(Mark::Device(event))
     }
 
-    /// Whether host or device has passed it.
     pub fn is_done(&self) -> Result<bool> {
         match self {
             Mark::Host(_) => Ok(true),
@@ -34,8 +31,8 @@ impl Mark {
         }
     }
 
-    /// Returns when the device has passed the mark. Meanwhile looks with `check` for errors, now and then: each look takes
-    /// time from what is measured.
+    /// Waits until the device has reached the mark. Calls `check` for errors occasionally, because each call takes time
+    /// from the measurement.
     pub fn wait(&self, mut check: impl FnMut() -> Result<()>) -> Result<()> {
         let mut questions = 0u32;
         while !self.is_done()? {
@@ -48,7 +45,7 @@ impl Mark {
         Ok(())
     }
 
-    /// Time from `earlier` to this mark, both of one device and passed.
+    /// Returns the time from `earlier` to this mark. Both are of the same device and complete.
     pub fn seconds_since(&self, earlier: &Mark) -> Result<f64> {
         match (self, earlier) {
             (Mark::Host(end), Mark::Host(start)) => Ok((*end - *start).as_secs_f64()),

@@ -1,5 +1,5 @@
-//! The rate of plain matrix products: what the device can do at most in the precision of the step, and so what a network's
-//! rate is a share of. Not for what libraries reach with convolutions.
+//! Rate of plain matrix products: the upper limit of the device in the precision of the step, with which a network's
+//! rate is compared.
 
 use std::time::{Duration, Instant};
 
@@ -11,24 +11,25 @@ use crate::ffi::memory::element::Element;
 use crate::job::world::World;
 use crate::measure::mark::Mark;
 
-/// Rows and columns of the first matrices; they double while a product takes no longer than [`LONG_ENOUGH`].
+/// Rows and columns of the first matrices; they double while a product takes less than [`LONG_ENOUGH`].
 const FIRST: i64 = 256;
 
-/// Of the last: three of them in fp32 take 800 MB.
+/// Rows and columns of the last matrices: three of them in fp32 need 800 MB.
 const LAST: i64 = 8192;
 
-/// Seconds of a product whose time is known well.
+/// Duration in seconds from which a product is measured accurately.
 const LONG_ENOUGH: f64 = 5e-3;
 
-/// Products that are timed at least, however long the first of them takes to choose and load its kernel.
+/// Minimum number of timed products, even if choosing and loading their kernels takes long.
 const FEWEST: u32 = 3;
 
-/// Wall time that is spent at most, but for the last product.
+/// Maximum wall time, not counting the last product.
 const BUDGET: Duration = Duration::from_millis(200);
 
-/// The highest rate of square products `A B` on every rank, `2 n^3` floating-point operations each, all ranks at once; empty
-/// where a rank has no memory for them. All ranks call it together, when nothing else is under way. Beyond the [`FEWEST`] it
-/// takes no longer than `run`, the time of what they are held against.
+/// Returns the highest rate of square products `A B` on every rank, `2 n^3` floating-point operations each, with all
+/// ranks computing at once; empty if a rank has too little memory. All ranks call this together, with no other work
+/// pending. Apart from [`FEWEST`] products this takes at most `run`, the duration of the measurement that it is
+/// compared with.
 pub fn rates(world: &World, device: Device, dtype: Dtype, run: Seconds) -> Vec<TeraflopsPerSecond> {
     world.barrier();
     let budget = BUDGET.min(Duration::try_from_secs_f64(run.0).unwrap_or(BUDGET));
@@ -38,11 +39,11 @@ pub fn rates(world: &World, device: Device, dtype: Dtype, run: Seconds) -> Vec<T
     if is_known { all.into_iter().map(TeraflopsPerSecond).collect() } else { Vec::new() }
 }
 
-/// In 1e12 operations a second.
+/// Returns the rate in TFLOP/s.
 fn rate(device: Device, dtype: Dtype, budget: Duration) -> Result<f64> {
     let kind = Element::from(dtype).kind();
     let _no_gradient = tch::no_grad_guard();
-    // Random: constant numbers cost a GPU less power, and it would run faster than with a network's.
+    // Random: with constant values a GPU draws less power and runs faster than it would with a network's.
     let random = |size| Tensor::f_rand([size, size], (Kind::Float, device))?.f_to_kind(kind);
     let seconds_of = |matrix: &Tensor| -> Result<f64> {
         let start = Mark::set(device)?;
@@ -52,7 +53,7 @@ fn rate(device: Device, dtype: Dtype, budget: Duration) -> Result<f64> {
         end.seconds_since(&start)
     };
     let (begun, mut size, mut best, mut timed) = (Instant::now(), FIRST, 0.0_f64, 0);
-    // Once before it counts: the first product of a size chooses and loads its kernel.
+    // Warm-up: the first product of a size chooses and loads its kernel.
     let warm = |size| -> Result<Tensor> {
         let matrix = random(size)?;
         seconds_of(&matrix)?;
@@ -67,7 +68,7 @@ fn rate(device: Device, dtype: Dtype, budget: Duration) -> Result<f64> {
         if begun.elapsed() >= budget && timed >= FEWEST {
             return Ok(best);
         }
-        // Eight times the operations of this one, twice.
+        // The next size has eight times the operations, and runs twice.
         let has_time = begun.elapsed() + 16 * wall.elapsed() < budget;
         if seconds < LONG_ENOUGH && size < LAST && has_time {
             size *= 2;
@@ -87,7 +88,7 @@ mod tests {
         for dtype in [Dtype::Fp32, Dtype::Bf16] {
             for budget in [Duration::ZERO, BUDGET] {
                 let rate = rate(Device::Cpu, dtype, budget).expect("memory for a few matrices");
-                // One thread of anything that runs libtorch.
+                // Plausible range for one thread of any processor that runs libtorch.
                 assert!((1e-4..10.0).contains(&rate), "{dtype}: {rate} TFLOP/s");
             }
         }

@@ -1,4 +1,4 @@
-//! How long things took: marks in time on host and device. Not for what is made of them.
+//! Time measurements on host and device.
 
 pub mod mark;
 pub mod matrix_product;

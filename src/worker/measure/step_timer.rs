@@ -1,6 +1,7 @@
-//! How long each phase of an iteration took: wall clock on the CPU, events on CUDA, read when the device is past them.
+//! Timing of the phases of an iteration: wall clock on the CPU; on CUDA events, which are read once the device has
+//! passed them.
 //!
-//! Marks are set in the loop and cost no wait; [`StepTimer::finished`] hands out the iterations that are over.
+//! Setting a mark does not wait; [`StepTimer::finished`] returns the completed iterations.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,69 +16,70 @@ use crate::job::heartbeat;
 use crate::measure::mark::Mark;
 use crate::measure::trace::recorder;
 
-/// Between two questions to the device: little processor time, so that a host that waits is not taken for one at work.
+/// Interval between polls of the device; long enough that a waiting host does not look busy.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// Number of [`DeviceValues`].
 const VALUES: usize = 3;
 
-/// What the exchange did inside backward.
+/// Effect of the exchange on backward.
 #[derive(Default)]
 pub struct InBackward {
-    /// From when to when sums held backward up.
-    pub held_up: Vec<(Mark, Mark)>,
-    /// When the first sum beside backward was about to start, if one was.
+    /// Start and end of each sum that blocked backward.
+    pub blocking_sums: Vec<(Mark, Mark)>,
+    /// Mark before the first sum that ran concurrently with backward.
     pub first_sum: Option<Mark>,
-    /// True if backward was replayed with the sums in it: no mark is between them.
+    /// True if backward was replayed together with the sums, so that no marks separate them.
     pub has_replayed_sums: bool,
 }
 
 impl InBackward {
-    /// When the first sum was about to start, if one was; nothing that waits for another rank comes before it.
+    /// Returns the mark before the first sum; no wait for another rank precedes it.
     fn first_sum(&self) -> Option<&Mark> {
-        self.first_sum.as_ref().or(self.held_up.first().map(|(before, _)| before))
+        self.first_sum.as_ref().or(self.blocking_sums.first().map(|(before, _)| before))
     }
 
-    /// Time inside backward that belongs to the all-reduce.
-    fn held_up(&self) -> Result<f64> {
-        self.held_up.iter().map(|(before, after)| after.seconds_since(before)).sum()
+    /// Returns the time inside backward that belongs to the all-reduce.
+    fn blocked_time(&self) -> Result<f64> {
+        self.blocking_sums.iter().map(|(before, after)| after.seconds_since(before)).sum()
     }
 }
 
-/// What an iteration leaves on the device, each a tensor of one element.
+/// Results of an iteration on the device, each a tensor of one element.
 pub struct DeviceValues<'a> {
-    /// Mean over the rank's batch.
+    /// Mean loss over the rank's batch.
     pub loss: &'a Tensor,
-    /// Of the next iteration.
+    /// Loss scale of the next iteration.
     pub loss_scale: &'a Tensor,
-    /// Not 0 where the update was skipped.
+    /// Overflow flag: not 0 if the update was skipped.
     pub found_inf: &'a Tensor,
 }
 
-/// An iteration on its way through the device.
+/// Marks of an iteration that is pending on the device.
 struct StepMarks {
     start: Mark,
-    /// Of each phase that it has; the one before ends where it begins.
+    /// End of each phase that the iteration has, which is the start of the next one.
     ends: Phases<Option<Mark>>,
     in_backward: InBackward,
-    /// [`DeviceValues`] on the host, there when the next iteration's first mark is done.
+    /// [`DeviceValues`] on the host, complete when the next iteration's first mark is.
     values: Tensor,
 }
 
 impl StepMarks {
-    /// In order, each phase that it has.
+    /// Returns the phases of the iteration and their ends, in order.
     fn ends(&self) -> impl Iterator<Item = (Phase, &Mark)> {
         self.ends.iter().filter_map(|(phase, end)| Some((phase, end.as_ref()?)))
     }
 
-    /// Where the device is in this iteration; `exchange` is what it waits for in the exchange.
+    /// Returns the device's stage in this iteration. `exchange` is the stage of a wait for the exchange.
     fn stage(&self, exchange: Stage) -> Result<Stage> {
         for (phase, end) in self.ends() {
             if !end.is_done()? {
                 return Ok(match phase {
                     Phase::Input => Stage::Data,
                     Phase::Forward => Stage::Forward,
-                    // Which of the two is not known, and a rank that may wait for others is not to be blamed.
+                    // Backward or exchange; report the exchange, because a rank that may be waiting for others must not
+                    // be blamed.
                     Phase::Backward if self.in_backward.has_replayed_sums => exchange,
                     Phase::Backward => Stage::Backward,
                     Phase::ExposedAllreduce => exchange,
@@ -88,8 +90,8 @@ impl StepMarks {
         Ok(Stage::Optimizer)
     }
 
-    /// Time from the start to the first sum, or to the end of backward if there was none beside it. If sums were replayed in
-    /// backward, the time ends with forward: it must not contain a wait for another rank.
+    /// Returns the time from the start to the first sum, or to the end of backward if no sum ran concurrently. If sums
+    /// were replayed in backward, the time ends with forward: it must not include a wait for another rank.
     fn before_allreduce(&self) -> Result<f64> {
         let last = if self.in_backward.has_replayed_sums { Phase::Forward } else { Phase::Backward };
         match self.in_backward.first_sum().or(self.ends[last].as_ref()) {
@@ -98,7 +100,7 @@ impl StepMarks {
         }
     }
 
-    /// What each phase took: from the end of the one before to its own.
+    /// Returns the duration of each phase, from the end of the previous one to its own.
     fn times(&self) -> Result<Phases<f64>> {
         let mut times = Phases::default();
         let mut begin = &self.start;
@@ -106,14 +108,13 @@ impl StepMarks {
             times[phase] = end.seconds_since(begin)?;
             begin = end;
         }
-        let held_up = self.in_backward.held_up()?;
-        times[Phase::Backward] = (times[Phase::Backward] - held_up).max(0.0);
-        times[Phase::ExposedAllreduce] += held_up;
+        let blocked = self.in_backward.blocked_time()?;
+        times[Phase::Backward] = (times[Phase::Backward] - blocked).max(0.0);
+        times[Phase::ExposedAllreduce] += blocked;
         Ok(times)
     }
 }
 
-/// Sets the marks of one iteration.
 pub struct MarkSetter {
     device: Device,
     start: Mark,
@@ -121,13 +122,14 @@ pub struct MarkSetter {
 }
 
 impl MarkSetter {
-    /// Sets the mark at the end of `phase`; the next one begins there.
+    /// Sets the mark at the end of `phase`, which is the start of the next phase.
     pub fn end_of(&mut self, phase: Phase) -> Result<()> {
         self.ends[phase] = Some(Mark::set(self.device)?);
         Ok(())
     }
 
-    /// For tests: keeps this rank busy for `fraction` of the time since its images were there, which it waits for on CUDA.
+    /// Keeps this rank busy for `fraction` of the time since its images were ready; on CUDA this waits for the device.
+    /// For fault injection.
     pub fn spin(&self, fraction: f64) -> Result<()> {
         let now = Mark::set(self.device)?;
         now.wait(|| Ok(()))?;
@@ -140,46 +142,42 @@ impl MarkSetter {
     }
 }
 
-/// One rank's iteration, in seconds.
+/// Measurements of one iteration on one rank, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// Start to the next start.
+    /// Time from the start to the next start.
     pub step: f64,
-    /// What each phase took.
     pub phases: Phases<f64>,
-    /// Start to the first all-reduce.
     pub before_allreduce: f64,
-    /// Mean over the rank's batch.
     pub loss: f64,
-    /// Used in this iteration.
     pub loss_scale: f64,
-    /// Whether the update was skipped.
+    /// True if the update was skipped.
     pub skipped: bool,
 }
 
-/// Iterations on their way through the device.
+/// Timer of iterations that are pending on the device.
 pub struct StepTimer {
     device: Device,
     pending: VecDeque<StepMarks>,
-    /// Host memory for the values of later iterations.
+    /// Pinned host memory, reused for the values of later iterations.
     pinned: Vec<Tensor>,
-    /// The last iteration that is over.
+    /// Number of completed iterations.
     over: u32,
     loss_scale: f64,
 }
 
 impl StepTimer {
-    /// Behind so many iterations; `loss_scale` is the next one's, 1 without one.
+    /// Creates a timer after `over` iterations. `loss_scale` is the next iteration's, 1 without loss scaling.
     pub fn new(device: Device, over: u32, loss_scale: f64) -> StepTimer {
         StepTimer { device, pending: VecDeque::new(), pinned: Vec::new(), over, loss_scale }
     }
 
-    /// Sets the start of an iteration, which is the end of the one before.
+    /// Marks the start of an iteration, which is the end of the previous one.
     pub fn begin(&self) -> Result<MarkSetter> {
         Ok(MarkSetter { device: self.device, start: Mark::set(self.device)?, ends: Phases::default() })
     }
 
-    /// Takes an iteration's marks, and has its values copied to the host.
+    /// Adds an iteration's marks and enqueues the copy of its values to the host.
     pub fn end(&mut self, setter: MarkSetter, in_backward: InBackward, values: DeviceValues) -> Result<()> {
         let MarkSetter { start, ends, .. } = setter;
         debug_assert!(ends.iter().all(|(phase, end)| end.is_some() || !phase.is_always()), "it ends all its phases");
@@ -196,11 +194,11 @@ impl StepTimer {
         Ok(())
     }
 
-    /// The iterations that are over, oldest first. `last` is the end of the last one; with it this waits for all.
+    /// Returns the completed iterations, oldest first. With `last`, the end of the last iteration, this waits for all.
     ///
-    /// Without it this waits until the device has begun the newest iteration: a host that runs further ahead is held up
-    /// inside a launch at last, where it can neither see an error nor say where the device is. While it waits,
-    /// `check` looks for errors of what is under way and returns what is waited for.
+    /// Without `last` this waits until the device has started the newest iteration: a host that runs further ahead is
+    /// eventually blocked inside a launch, where it can neither detect errors nor report the device's stage. While
+    /// waiting, `check` checks pending work for errors and returns the stage of the wait.
     pub fn finished(&mut self, last: Option<&MarkSetter>, check: impl Fn() -> Result<Stage>) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
         while let Some(iteration) = self.pending.front() {
@@ -226,7 +224,7 @@ impl StepTimer {
             });
             self.over += 1;
             if let Some(StepMarks { start, ends, values, .. }) = self.pending.pop_front() {
-                recorder::take_phases(self.over, start, ends);
+                recorder::record_phases(self.over, start, ends);
                 self.pinned.extend(Some(values).filter(|_| self.device.is_cuda()));
             }
         }

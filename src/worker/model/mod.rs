@@ -1,4 +1,4 @@
-//! What is trained: the network, its named tensors, and the files that hold them. Knows nothing of ranks or gradients.
+//! The network, its named tensors and weight files. Independent of ranks and gradients.
 
 pub mod flat_parameters;
 mod layers;

@@ -1,30 +1,23 @@
-//! The tensors of a model under the names that its source gives them: parameters, which are trained, and buffers, which
-//! are not.
+//! Tensors of a model under their source's names: parameters, which are trained, and buffers, which are not.
 
 use ringmark_core::dimension::Source;
 use tch::{Device, Kind, Tensor};
 
-/// What a tensor is to its layer.
+/// Role of a tensor in its layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Of a convolution or a linear layer.
     Weight,
-    /// Of a convolution or a linear layer.
     Bias,
-    /// What a normalization multiplies by.
     Scale,
-    /// What a normalization adds.
     Offset,
-    /// Running mean of batch normalization.
     Mean,
-    /// Running variance of batch normalization.
     Variance,
-    /// Of no layer: what a transformer learns beside them.
+    /// Trained tensor of a transformer outside of its layers.
     Embedding,
 }
 
-/// What `source` calls the tensor of `layer` that is this to it: `layer1.0.conv1.weight` as in torchvision's `state_dict`,
-/// `stage1_unit1_conv1_weight` as the arguments of MXNet's symbols.
+/// Returns the name in `source` of the tensor with this role in `layer`: `layer1.0.conv1.weight` as in torchvision's
+/// `state_dict`, `stage1_unit1_conv1_weight` as in the arguments of MXNet's symbols.
 fn name(source: Source, layer: &str, role: Role) -> String {
     let suffix = match (source, role) {
         (Source::Torchvision, Role::Weight | Role::Scale) => ".weight",
@@ -44,26 +37,25 @@ fn name(source: Source, layer: &str, role: Role) -> String {
 
 const FLOAT_ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
 
-/// How first values are drawn. A weight is `[output, input, ..]`: its fan in is what one output sums, its fan out what one
-/// input goes to.
+/// Distribution of initial values. A weight is `[output, input, ..]`: its fan in is the number of values that one
+/// output sums, its fan out the number of outputs that one input contributes to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Draw {
     /// Normal with variance `2 / fan out`: torchvision's choice for ReLU.
     FanOutNormal,
     /// Normal with variance `gain / fan in`.
     FanInNormal(f64),
-    /// Uniform in `+-1 / sqrt(fan in)`, PyTorch's default, for biases too.
+    /// Uniform in `+-1 / sqrt(fan in)`: PyTorch's default, also for biases.
     FanInUniform,
-    /// Uniform in `+-sqrt(6 / (fan in + fan out))`: Xavier's.
+    /// Uniform in `+-sqrt(6 / (fan in + fan out))` (Xavier).
     XavierUniform,
-    /// Normal with this deviation.
+    /// Normal with this standard deviation.
     Normal(f64),
-    /// One value.
     Constant(f64),
 }
 
 impl Draw {
-    /// Values of `shape` for a layer whose weight is of shape `weight`, by the CPU's generator.
+    /// Draws values of `shape` for a layer with a weight of shape `weight`, with the CPU's generator.
     fn values(self, shape: &[i64], weight: &[i64]) -> Tensor {
         let area: i64 = weight.iter().skip(2).product();
         let fan = |side: usize| (weight.get(side).copied().unwrap_or(1) * area) as f64;
@@ -80,7 +72,7 @@ impl Draw {
     }
 }
 
-/// First values of a layer's weight, and of its bias where it has one.
+/// Distributions of a layer's weight and, if it has one, its bias.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Draws {
     pub weight: Draw,
@@ -88,30 +80,27 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// PyTorch's for a convolution or a linear layer.
+    /// PyTorch's defaults for convolutions and linear layers.
     pub const PYTORCH: Draws = Draws { weight: Draw::FanInUniform, bias: Some(Draw::FanInUniform) };
     /// MXNet's `Xavier(rnd_type="gaussian", factor_type="in", magnitude=2)`.
     pub const MXNET: Draws = Draws { weight: Draw::FanInNormal(2.0), bias: Some(Draw::Constant(0.0)) };
 
-    /// Without a bias.
     pub const fn unbiased(self) -> Draws {
         Draws { bias: None, ..self }
     }
 }
 
-/// A tensor and its name.
 pub struct Named {
-    /// As its source calls it.
+    /// Name in the source.
     pub name: String,
-    /// What it is to its layer.
     pub role: Role,
     /// Shared with the model that uses it.
     pub tensor: Tensor,
 }
 
-/// All of a model's tensors, each list in the order the model is written in.
+/// Tensors of a model, each list in the order of the model's definition.
 pub struct NamedTensors {
-    /// Trained.
+    /// Trained tensors.
     pub parameters: Vec<Named>,
     /// Running statistics of batch normalization.
     pub buffers: Vec<Named>,
@@ -121,40 +110,38 @@ pub struct NamedTensors {
 }
 
 impl NamedTensors {
-    /// None yet. New ones go to `device`; the CPU draws them, so that a seed gives the same weights on every device.
+    /// Creates an empty list whose tensors are created on `device`. The CPU draws the values, so that a seed gives the
+    /// same weights on every device.
     pub fn new(source: Source, device: Device) -> NamedTensors {
         NamedTensors { parameters: Vec::new(), buffers: Vec::new(), source, device, is_drawn: true }
     }
 
-    /// For names and shapes alone: no memory of a tensor is touched.
+    /// Creates an empty list for names and shapes only; its tensors are not initialized.
     pub fn without_values(source: Source) -> NamedTensors {
         NamedTensors { is_drawn: false, ..NamedTensors::new(source, Device::Cpu) }
     }
 
-    /// Where they are made.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Number of trained values.
     pub fn elements(&self) -> usize {
         self.parameters.iter().map(|named| named.tensor.numel()).sum()
     }
 
-    /// The weight of `layer`, and its bias of one value an output where `draws` has one.
+    /// Adds the weight of `layer`, and a bias with one value per output if `draws` has one.
     pub fn weight_and_bias(&mut self, layer: &str, shape: &[i64], draws: Draws) -> (Tensor, Option<Tensor>) {
         let names = [Role::Weight, Role::Bias].map(|role| name(self.source, layer, role));
         self.weight_and_bias_as([&names[0], &names[1]], shape, draws)
     }
 
-    /// The same under names of their own.
     pub fn weight_and_bias_as(&mut self, names: [&str; 2], shape: &[i64], draws: Draws) -> (Tensor, Option<Tensor>) {
         let weight = self.parameter(names[0], Role::Weight, shape, shape, draws.weight);
         let bias = draws.bias.map(|draw| self.parameter(names[1], Role::Bias, &shape[..1], shape, draw));
         (weight, bias)
     }
 
-    /// Scale and offset of a normalization, `layer`: 1 and 0.
+    /// Adds scale and offset of the normalization `layer`, initially 1 and 0.
     pub fn scale_and_offset(&mut self, layer: &str, channels: i64) -> (Tensor, Tensor) {
         let mut constant = |role, value| {
             let name = name(self.source, layer, role);
@@ -163,7 +150,7 @@ impl NamedTensors {
         (constant(Role::Scale, 1.0), constant(Role::Offset, 0.0))
     }
 
-    /// Running mean and variance of batch normalization, `layer`: 0 and 1.
+    /// Adds running mean and variance of the batch normalization `layer`, initially 0 and 1.
     pub fn running_statistics(&mut self, layer: &str, channels: i64) -> (Tensor, Tensor) {
         let mut buffer = |role, value| {
             let tensor = Tensor::full([channels], value, (Kind::Float, self.device));
@@ -173,7 +160,7 @@ impl NamedTensors {
         (buffer(Role::Mean, 0.0), buffer(Role::Variance, 1.0))
     }
 
-    /// A parameter of no layer, under its whole name.
+    /// Adds a parameter that belongs to no layer, under its full name.
     pub fn embedding(&mut self, name: &str, shape: &[i64], draw: Draw) -> Tensor {
         self.parameter(name, Role::Embedding, shape, shape, draw)
     }

@@ -1,36 +1,35 @@
-//! What every network is: images in, scores out.
+//! Common interface of networks: images in, scores out.
 
 use anyhow::Result;
 use tch::Tensor;
 
-/// A network on its device, whose tensors others know by name.
+/// A network on its device. Its tensors are also in a [`NamedTensors`](super::named_tensors::NamedTensors).
 pub trait Network {
-    /// Scores of every class, `[batch, classes]`, for images `[batch, channels, size, size]`.
+    /// Returns the scores of every class, `[batch, classes]`, for images `[batch, channels, size, size]`.
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor>;
 }
 
-/// What a forward pass is for.
+/// Purpose of a forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Training: batch normalization goes by the batch's statistics, which also move the running ones; dropout drops.
+    /// Training: batch normalization uses the batch's statistics and updates the running ones; dropout is active.
     Training,
-    /// Training in which batch normalization goes by its running statistics, which stay as they are.
+    /// Training with running statistics, which do not change, in batch normalization.
     FrozenStatistics,
-    /// Running statistics, and nothing is dropped.
+    /// Inference with running statistics and without dropout.
     Inference,
-    /// The same with each normalization taken into the convolution before it, once, by the first pass: for weights that
-    /// stay as they are, and without gradients.
+    /// Inference with each batch normalization folded into the preceding convolution by the first pass: for constant
+    /// weights, without gradients.
     Folded,
 }
 
 impl Mode {
-    /// Whether batch normalization goes by the batch's statistics.
     pub fn has_batch_statistics(self) -> bool {
         self == Mode::Training
     }
 
-    /// Whether dropout drops.
-    pub fn drops(self) -> bool {
+    /// Returns true if dropout is active.
+    pub fn has_dropout(self) -> bool {
         matches!(self, Mode::Training | Mode::FrozenStatistics)
     }
 }

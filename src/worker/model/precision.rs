@@ -1,6 +1,6 @@
-//! What `--dtype` means for the network: which autocast, which fp32. The loss scale of fp16 is the exchange's.
+//! Effect of `--dtype` on the network: autocast and the kind of fp32. The loss scale of fp16 belongs to the exchange.
 //!
-//! fp32 is IEEE fp32; tf32 lets CUDA round the inputs of products; fp16 and bf16 are autocast over fp32 weights.
+//! fp32 is IEEE fp32; tf32 allows CUDA to round the inputs of products; fp16 and bf16 are autocast with fp32 weights.
 
 use anyhow::{Result, ensure};
 use ringmark_core::dimension::Dtype;
@@ -9,14 +9,12 @@ use tch::{Device, Kind, Tensor};
 use crate::ffi::memory::element::Element;
 use crate::ffi::torch::shim;
 
-/// The rounding of one run.
 pub struct Precision {
     autocast: Option<Element>,
     is_cuda: bool,
 }
 
 impl Precision {
-    /// Sets the process up for `dtype`.
     pub fn new(dtype: Dtype, device: Device) -> Result<Precision> {
         let is_cuda = device.is_cuda();
         ensure!(
@@ -28,12 +26,11 @@ impl Precision {
         Ok(Precision { autocast, is_cuda })
     }
 
-    /// Type that convolutions and products compute in, where it is not fp32.
+    /// Returns the type in which convolutions and matrix products compute, if it is not fp32.
     pub fn compute(&self) -> Option<Kind> {
         self.autocast.map(Element::kind)
     }
 
-    /// Runs the forward pass as the dtype wants it.
     pub fn forward(&self, body: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
         shim::with_autocast(self.is_cuda, self.autocast, body)
     }

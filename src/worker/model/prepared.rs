@@ -1,5 +1,5 @@
-//! A network ready to compute: its weights in flat memory, in the layout and the rounding of the run. What training and
-//! inference have in common; not for what is done with the scores.
+//! A network ready to compute: weights in flat memory, in the layout and precision of the run. Shared by training and
+//! inference.
 
 use std::path::Path;
 
@@ -16,36 +16,27 @@ use crate::model::networks;
 use crate::model::precision::Precision;
 use crate::model::weights_file::{self, Beside};
 
-/// What a network is made by.
 pub struct ModelRequest<'a> {
-    /// Which one.
     pub model: Model,
-    /// Probability of dropout; the network's own without.
+    /// Probability of dropout; `None` is the network's own.
     pub dropout: Option<f64>,
-    /// Of the weights.
     pub seed: i64,
-    /// Weights to start from instead (safetensors).
+    /// File with initial weights (safetensors), instead of random ones.
     pub init: Option<&'a Path>,
-    /// Precision.
     pub dtype: Dtype,
-    /// Memory layout.
     pub layout: Layout,
 }
 
-/// The network.
 pub struct PreparedModel {
     network: Box<dyn Network>,
-    /// Its tensors by name.
     pub tensors: NamedTensors,
-    /// Its parameters in flat memory.
     pub flat: FlatParameters,
-    /// What the file that it starts from holds beside it.
+    /// Further contents of the file with the initial weights.
     pub beside: Beside,
     precision: Precision,
 }
 
 impl PreparedModel {
-    /// Makes it on `device`.
     pub fn new(request: &ModelRequest, device: Device) -> Result<PreparedModel> {
         tch::manual_seed(request.seed);
         let mut tensors = NamedTensors::new(request.model.facts().source, device);
@@ -57,22 +48,20 @@ impl PreparedModel {
         Ok(PreparedModel { network, tensors, flat, beside, precision })
     }
 
-    /// Where it computes.
     pub fn device(&self) -> Device {
         self.tensors.device()
     }
 
-    /// The running statistics.
     pub fn statistics(&self) -> impl Iterator<Item = &Tensor> {
         self.tensors.buffers.iter().map(|named| &named.tensor)
     }
 
-    /// A copy of them, for steps that must leave them as they are.
+    /// Returns a copy of the running statistics, for steps that must not change them.
     pub fn copy_of_statistics(&self) -> Vec<Tensor> {
         self.statistics().map(Tensor::copy).collect()
     }
 
-    /// Takes the running statistics back to what [`copy_of_statistics`](PreparedModel::copy_of_statistics) has.
+    /// Restores the running statistics from [`copy_of_statistics`](PreparedModel::copy_of_statistics).
     pub fn restore(&self, statistics: &[Tensor]) -> Result<()> {
         for (named, before) in self.tensors.buffers.iter().zip(statistics) {
             named.tensor.shallow_clone().f_copy_(before)?;
@@ -80,7 +69,7 @@ impl PreparedModel {
         Ok(())
     }
 
-    /// Rounds the weights for the next forward passes, where they compute in another type than fp32: after every update.
+    /// Rounds the weights if forward computes in another type than fp32. Call this after every update.
     pub fn round(&self) -> Result<()> {
         self.flat.round()
     }
@@ -90,7 +79,7 @@ impl PreparedModel {
         layers::rectified_convolutions()
     }
 
-    /// What `head` makes of the scores of every class for `images`, all of it in the precision of the run.
+    /// Returns `head` of the scores of every class for `images`, computed in the precision of the run.
     pub fn forward(&self, images: &Tensor, mode: Mode, head: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
         self.precision.forward(|| head(self.network.forward(images, mode)?))
     }

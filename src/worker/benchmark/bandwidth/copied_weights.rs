@@ -1,10 +1,10 @@
-//! What weights must be after MXNet's `sgd`: measure.py's copy, which takes the same steps by the sums that are expected. As
-//! these repeat, so does it.
+//! The expected weights after steps of MXNet's `sgd`, as measure.py checks them: a copy that takes the same steps with
+//! the expected sums. The expected sums repeat with a period, so one period of weights is enough.
 
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::benchmark::bandwidth::values::{Compared, Values, periods};
+use crate::benchmark::bandwidth::values::{Comparison, Values, periods};
 use crate::exchange::memory::narrow;
 
 /// One period of the weights.
@@ -16,12 +16,11 @@ pub struct CopiedWeights {
 }
 
 impl CopiedWeights {
-    /// Zero, as the weights are at first.
+    /// Returns weights of zero, their initial value.
     pub fn new(values: &Values, learning_rate: f64, ranks: u32) -> Result<CopiedWeights> {
         Ok(CopiedWeights { copy: values.period(0)?.f_zeros_like()?, learning_rate, ranks, steps: 0 })
     }
 
-    /// Takes the step of `iteration`.
     pub fn step(&mut self, values: &Values, iteration: usize) -> Result<()> {
         let step = values.period(iteration)? * self.learning_rate;
         let _ = self.copy.f_sub_(&step)?;
@@ -29,14 +28,14 @@ impl CopiedWeights {
         Ok(())
     }
 
-    /// Compares weights that have taken as many steps.
-    pub fn check(&self, values: &Values, weights: &Tensor) -> Result<Compared> {
+    /// Compares `weights` that have taken the same number of steps.
+    pub fn check(&self, values: &Values, weights: &Tensor) -> Result<Comparison> {
         let (steps, ranks) = (f64::from(self.steps), f64::from(self.ranks));
-        // In each step a sum is as near as sums are, and the weights, by then at most `rate x ranks x steps`, are rounded for
-        // every rank once where servers do not wait for all of them.
+        // Each step adds the error of its sum. Servers that do not wait for every rank also round the weights, at most
+        // `rate x ranks x steps` by then, once for each rank.
         let rounded = 2f64.powi(-24) * ranks * ranks * (steps + 2.0);
         let tolerance = steps * self.learning_rate * (values.tolerance() + rounded);
-        let mut compared = Compared::default();
+        let mut compared = Comparison::default();
         for (place, part) in periods(0..weights.numel(), 0) {
             compared.add(&narrow(weights, &place)?, &narrow(&self.copy, &part)?, tolerance)?;
         }

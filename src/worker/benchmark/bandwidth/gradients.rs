@@ -1,5 +1,5 @@
-//! The measured loop of a network's gradients, as MXNet's measure.py has it: they are handed over in the order of backward to
-//! the strategy that trains, without a model, and what comes back is compared.
+//! The measured loop over a network's gradients, as in MXNet's measure.py: gradients are handed to the training
+//! strategy in the order of backward, without a model, and the result is compared with the expected one.
 
 use anyhow::Result;
 use ringmark_core::benchmark::bandwidth::{
@@ -27,10 +27,9 @@ use crate::measure::trace::recorder::{self, OpenSpan};
 use crate::model::named_tensors::{Named, Role};
 use crate::model::networks;
 
-/// Of MXNet's `sgd`, where measure.py names none.
+/// measure.py's learning rate: the default of MXNet's `sgd`.
 const LEARNING_RATE: f64 = 0.01;
 
-/// What ranks and servers are asked to do.
 pub fn request(config: &BandwidthConfig) -> ExchangeRequest {
     ExchangeRequest {
         exchange: config.exchange,
@@ -42,12 +41,11 @@ pub fn request(config: &BandwidthConfig) -> ExchangeRequest {
             OptimizerChoice::None => UpdateRule::Assign,
             OptimizerChoice::Sgd => UpdateRule::Sgd { learning_rate: LEARNING_RATE },
         },
-        // `Timed` begins with all of them.
+        // `Timed` begins with a barrier.
         ranks_meet: true,
     }
 }
 
-/// A strategy, what is exchanged and what must come of it.
 pub struct GradientBench<'a> {
     config: &'a BandwidthConfig,
     session: &'a Session<'a>,
@@ -55,12 +53,12 @@ pub struct GradientBench<'a> {
     arrays: usize,
     elements: usize,
     values: Values,
-    /// With an optimizer.
+    /// Expected weights; `None` without an optimizer.
     copy: Option<CopiedWeights>,
 }
 
 impl<'a> GradientBench<'a> {
-    /// Called by all ranks together.
+    /// All ranks call this together.
     pub fn new(config: &'a BandwidthConfig, model: Model, session: &'a Session<'a>) -> Result<GradientBench<'a>> {
         let (world, device) = (session.world, session.device());
         let lengths = gradients(model, config.arrays);
@@ -85,22 +83,20 @@ impl<'a> GradientBench<'a> {
         Ok(GradientBench { config, session, exchange, arrays: lengths.len(), elements, values, copy })
     }
 
-    /// What exchanges.
     pub fn exchange(&self) -> &dyn GradientExchange {
         &*self.exchange
     }
 
-    /// Number of the model's arrays.
     pub fn arrays(&self) -> usize {
         self.arrays
     }
 
-    /// When all that ranks gather of it has come together.
+    /// Ends the exchange after the gathered results are complete.
     pub fn leave(mut self) -> Result<()> {
         self.exchange.leave()
     }
 
-    /// Exchanges as often as was asked.
+    /// Runs and times the requested iterations.
     pub fn measure(&mut self) -> Result<(MessageResult, GradientsUse)> {
         let (world, config) = (self.session.world, self.config);
         let ExchangeArrays { wire, result, in_place } = self.exchange.arrays();
@@ -110,7 +106,7 @@ impl<'a> GradientBench<'a> {
         for iteration in 0..config.warmup + config.iterations {
             heartbeat::enter_in(iteration + 1, Stage::Data);
             if self.copy.is_none() {
-                // What never comes must not look like what came the last time.
+                // A result that is never written must not look like the previous one.
                 values::poison(&result, self.elements)?;
             }
             self.values.fill(&wire, self.elements, iteration as usize)?;
@@ -159,17 +155,16 @@ impl<'a> GradientBench<'a> {
         }
         let mut timing = timing::timing(&seconds, &deviations, config.check, world);
         if !is_checked_each {
-            // That of the end is no iteration's.
+            // The error at the end does not belong to an iteration.
             timing.error.clear();
         }
         if has_code {
-            // What a code leaves out is no mistake; measure.py's error says how much it is.
+            // What a compression code drops is not a mistake; measure.py's error shows how much it is.
             timing.wrong = None;
         }
         Ok((self.result(wire.kind(), timing, in_place), used))
     }
 
-    /// Of the sums, or of the weights.
     fn deviation(&self, result: &Tensor, iteration: usize) -> Result<Deviation> {
         let compared = match &self.copy {
             Some(copy) => copy.check(&self.values, result)?,
@@ -181,7 +176,7 @@ impl<'a> GradientBench<'a> {
     fn result(&self, wire: Kind, timing: Timing, in_place: bool) -> MessageResult {
         let sides = if in_place { (None, Some(timing)) } else { (Some(timing), None) };
         MessageResult {
-            // A bandwidth of gradients counts them as fp32, whatever the wire carries: that is what training waits for.
+            // Bandwidth counts gradients as fp32 whatever the wire type is: that is the amount training waits for.
             bytes: Bytes((self.elements * Kind::Float.elt_size_in_bytes()) as u64),
             count: self.elements as u64,
             element: element(wire).to_owned(),
@@ -192,7 +187,7 @@ impl<'a> GradientBench<'a> {
     }
 }
 
-/// Lengths of these arrays of the model, in the order in which backward finishes them.
+/// Returns the lengths of the selected arrays of the model, in the order in which backward finishes them.
 fn gradients(model: Model, arrays: Arrays) -> Vec<usize> {
     let tensors = networks::tensors(model);
     let is_exchanged = |named: &&Named| match arrays {
@@ -206,7 +201,7 @@ fn gradients(model: Model, arrays: Arrays) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// measure.py's samples in MXNet's document, and what its rule counts of other networks.
+    /// Totals of measure.py's samples in MXNet's documentation, and of other networks by the same rule.
     #[test]
     fn arrays_are_those_that_measure_py_counts() {
         for (model, arrays, bytes) in [

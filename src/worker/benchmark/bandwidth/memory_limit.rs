@@ -1,5 +1,5 @@
-//! How fast the memory under the all-reduce is: plain loops over memory that nobody shares, on all ranks of a host at
-//! once. Not the backends' sums, or a slow backend would look good.
+//! Memory bandwidth as a limit of the all-reduce: plain loops over private memory, on all ranks of a host at once. The
+//! backends' own sums are not used here, because a slow backend would then look good.
 
 use std::time::Instant;
 
@@ -10,13 +10,14 @@ use ringmark_core::stats::busbw::memory_bound;
 use crate::ffi::memory::sums::{self, MemoryLoop};
 use crate::job::world::World;
 
-/// Attempts of each loop; the best counts, for this is a limit.
+/// Attempts of each loop; the best counts because this is an upper limit.
 const ATTEMPTS: usize = 7;
 
-/// Elements of an array: as large as the largest message, but beyond the caches of small machines and within memory.
+/// Number of elements of an array: as many as the largest message, but more than the caches of small machines hold, and
+/// no more than fits in memory.
 const ELEMENTS: std::ops::RangeInclusive<u64> = 4 << 20..=32 << 20;
 
-/// Measures on all hosts, each for itself; rank 0's is returned on every rank of its host.
+/// Measures on every host separately; returns rank 0's result on the ranks of its host.
 pub fn measure(results: &[MessageResult], world: &World) -> MemoryLimit {
     let largest = results.iter().map(|result| result.bytes.0 / 4).max().unwrap_or(0);
     let elements = largest.clamp(*ELEMENTS.start(), *ELEMENTS.end()) as usize;

@@ -1,4 +1,4 @@
-//! The measured loop of a size: fill, poison, meet, exchange, check. A model's gradients are [`gradients`]'s.
+//! Measured loop of one message size: fill, poison, barrier, exchange, check. [`gradients`] is the loop over a model's.
 //!
 //! [`gradients`]: crate::benchmark::bandwidth::gradients
 
@@ -12,7 +12,7 @@ use tch::Device;
 use crate::benchmark::bandwidth::moved::Moved;
 use crate::benchmark::bandwidth::task::{Comes, Task};
 use crate::benchmark::bandwidth::timing::{self, element, rank_among};
-use crate::benchmark::bandwidth::values::{self, Compared, Values};
+use crate::benchmark::bandwidth::values::{self, Comparison, Values};
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::memory::{Memory, MemoryShape, narrow};
 use crate::ffi::group::GroupRank;
@@ -23,27 +23,24 @@ use crate::measure::timed::Timed;
 use crate::measure::trace::Tracer;
 use crate::measure::trace::recorder::{self, OpenSpan};
 
-/// A backend with memory for the largest message, and what is needed around it.
+/// A backend with memory for the largest message, and the values to exchange.
 pub struct Bench<'a> {
     config: &'a BandwidthConfig,
     device: Device,
     backend: Box<dyn Backend>,
-    content: Content,
-    /// This rank among those that exchange: ranks that exchange nothing are each alone.
+    expected: Expected,
+    /// This rank in its group. If nothing is exchanged, each rank is a group of one.
     rank: GroupRank,
     tracer: Option<Tracer<'a>>,
 }
 
-/// What is exchanged, and what must come of it.
-enum Content {
-    /// Values that are summed, or brought together in another way.
+enum Expected {
     Reduced(Values),
-    /// Values that only change places.
     Moved(Moved),
 }
 
 impl<'a> Bench<'a> {
-    /// Called by all ranks together.
+    /// All ranks call this together.
     pub fn new(config: &'a BandwidthConfig, session: &'a Session<'a>) -> Result<Bench<'a>> {
         let (world, device) = (session.world, session.device());
         let rank = rank_among(config, world);
@@ -51,23 +48,22 @@ impl<'a> Bench<'a> {
         let shape = MemoryShape::array(largest as usize, config.exchange.wire);
         let mut backend = select::new(&config.exchange, shape, session)?;
         backend.set_reduction(config.reduction);
-        let content = match config.operation.reduces() {
+        let expected = match config.operation.reduces() {
             true => {
                 let (elements, wire) = (shape.elements, shape.wire.kind());
-                Content::Reduced(Values::whole(elements, rank, wire, config.reduction, device, config.check)?)
+                Expected::Reduced(Values::whole(elements, rank, wire, config.reduction, device, config.check)?)
             }
-            false => Content::Moved(Moved::new(shape.wire.kind(), device)?),
+            false => Expected::Moved(Moved::new(shape.wire.kind(), device)?),
         };
         let tracer = timing::tracer(config, session)?;
-        Ok(Bench { config, device, backend, content, rank, tracer })
+        Ok(Bench { config, device, backend, expected, rank, tracer })
     }
 
-    /// What exchanges.
     pub fn backend(&self) -> &dyn Backend {
         &*self.backend
     }
 
-    /// One size, out of place and in place.
+    /// Measures one size, out of place and in place.
     pub fn size(&mut self, size: ArraySize, world: &World) -> Result<MessageResult> {
         let task = Task::new(self.config.operands(), size, self.rank);
         let out_of_place = self.measure_size(&task, false, world)?;
@@ -82,12 +78,11 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Every size in turn.
     pub fn sizes(&self) -> Vec<ArraySize> {
         self.config.arrays_among(self.rank.ranks)
     }
 
-    /// Does it as often as was asked, call by call, and in a row where calls can be enqueued.
+    /// Measures the requested iterations one call at a time, then back to back if calls can be enqueued.
     fn measure_size(&mut self, task: &Task, in_place: bool, world: &World) -> Result<Timing> {
         let copies = in_place && !self.config.operation.goes_in_place();
         self.backend.memory().in_place = in_place && !copies;
@@ -98,7 +93,7 @@ impl<'a> Bench<'a> {
             if copies {
                 for _ in 0..calls {
                     self.start(task, copies)?;
-                    // The next copy goes where this one is sent from.
+                    // The next copy overwrites the memory that this exchange reads.
                     self.backend.finish()?;
                 }
             } else {
@@ -112,7 +107,7 @@ impl<'a> Bench<'a> {
         Ok(timing)
     }
 
-    /// `all-reduce of 1048576 bytes`.
+    /// Returns a name such as `all-reduce of 1048576 bytes`.
     fn step_name(&mut self, task: &Task) -> String {
         let Memory { wire, in_place, .. } = self.backend.memory();
         let bytes = task.elements * wire.kind().elt_size_in_bytes();
@@ -120,12 +115,12 @@ impl<'a> Bench<'a> {
         format!("{} of {bytes} bytes{place}", self.config.operation.text())
     }
 
-    /// What was traced is complete; all ranks call it together.
+    /// Writes the trace. All ranks call this together.
     pub fn end(self) -> Result<()> {
         timing::end(self.tracer, self.config, self.backend.name())
     }
 
-    /// Starts it; with `copies`, from a copy of what lies where the output goes, made first.
+    /// Starts the collective. `copies` first copies the values at the output to the input.
     fn start(&mut self, task: &Task, copies: bool) -> Result<()> {
         if copies {
             let Memory { wire, sums, .. } = self.backend.memory();
@@ -135,7 +130,7 @@ impl<'a> Bench<'a> {
         self.backend.start_collective(&task.collective)
     }
 
-    /// Does it as often as was asked.
+    /// Runs and times the requested iterations, one call at a time.
     fn measure(&mut self, task: &Task, copies: bool, world: &World) -> Result<Timing> {
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
         let name = self.step_name(task);
@@ -144,7 +139,7 @@ impl<'a> Bench<'a> {
             self.fill(task, copies, iteration as usize)?;
             heartbeat::enter(Stage::Exchange { operation: self.config.operation, bucket: None });
             timing::begin_iteration(self.tracer.as_mut(), (iteration + 1).saturating_sub(self.config.warmup))?;
-            // Before the time begins: what nobody traces costs none of it.
+            // Before the clock starts, so that a run without a trace does not pay for the name.
             let name = recorder::is_on().then(|| name.clone());
             let timed = Timed::begin(self.device, world)?;
             let span = name.and_then(|name| recorder::begin(Lane::Step, name, None));
@@ -164,23 +159,23 @@ impl<'a> Bench<'a> {
         Ok(timing::timing(&seconds, &deviations, self.config.check, world))
     }
 
-    /// Puts this rank's values where they are exchanged from, and destroys what was there and where the results go: what
-    /// never came must not look like what came the last time.
+    /// Writes this rank's values to the input and poisons the output: a result that is never written must not look like
+    /// the previous one.
     fn fill(&mut self, task: &Task, copies: bool, iteration: usize) -> Result<()> {
         let memory = self.backend.memory();
         let input = if copies { &memory.sums } else { memory.input() };
         values::poison(&memory.sums, task.elements)?;
-        match &self.content {
-            Content::Reduced(values) => values.fill(input, task.elements, iteration),
-            Content::Moved(moved) => moved.fill(input, task.own.clone(), self.rank.rank, iteration),
+        match &self.expected {
+            Expected::Reduced(values) => values.fill(input, task.elements, iteration),
+            Expected::Moved(moved) => moved.fill(input, task.own.clone(), self.rank.rank, iteration),
         }
     }
 
-    fn check(&mut self, task: &Task, iteration: usize) -> Result<Compared> {
+    fn check(&mut self, task: &Task, iteration: usize) -> Result<Comparison> {
         let sums = &self.backend.memory().sums;
-        match (&self.content, &task.comes) {
-            (Content::Reduced(values), Comes::Reduced(elements)) => values.check(sums, elements.clone(), iteration),
-            (Content::Moved(moved), Comes::Moved(origins)) => moved.check(sums, origins, iteration),
+        match (&self.expected, &task.comes) {
+            (Expected::Reduced(values), Comes::Reduced(elements)) => values.check(sums, elements.clone(), iteration),
+            (Expected::Moved(moved), Comes::Moved(origins)) => moved.check(sums, origins, iteration),
             _ => bail!("values that are summed and values that are moved are not checked alike"),
         }
     }

@@ -1,35 +1,35 @@
-//! What ranks send each other where nothing is summed, and whether it came from the right rank and place. Values repeat
-//! with a period that no power of two divides; those of a rank begin elsewhere in it than those of the others.
+//! Expected results of operations that move data without reducing it: checks that elements come from the right rank and
+//! position. Values repeat with a period that no power of two divides; each rank starts at a different offset in the
+//! period.
 
 use std::ops::Range;
 
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::benchmark::bandwidth::values::{Compared, SHIFTS, mixed};
+use crate::benchmark::bandwidth::values::{Comparison, SHIFTS, mixed};
 use crate::exchange::memory::narrow;
 
 /// A prime near 2^20.
 const PERIOD: usize = 1_048_573;
 
-/// By how much a rank's values are shifted against those of the rank before: more than those of two iterations.
+/// Offset in the period between consecutive ranks; larger than the shift between two iterations.
 const STEP: usize = 7919;
 
-/// Values are whole numbers below this, which every type on the wire has exactly.
+/// Upper bound of the values: integers that every wire type represents exactly.
 const VALUES: u64 = 256;
 
-/// Elements that come from a rank.
+/// Elements received from one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Where they come to lie.
+    /// Range in the receiving array.
     pub place: Range<usize>,
-    /// Whose they are.
+    /// Source rank.
     pub rank: u32,
-    /// Where the first of them lies there.
+    /// Index of the first element in the source array.
     pub first: usize,
 }
 
-/// The values of all ranks.
 pub struct Moved {
     /// One period, of the wire's type.
     values: Tensor,
@@ -41,7 +41,6 @@ impl Moved {
         Ok(Moved { values: Tensor::from_slice(&values).f_to_kind(wire)?.f_to_device(device)? })
     }
 
-    /// Writes the values that `rank` has in `iteration` at `range` of `array`.
     pub fn fill(&self, array: &Tensor, range: Range<usize>, rank: u32, iteration: usize) -> Result<()> {
         let origin = Origin { first: range.start, place: range, rank };
         for (place, part) in periods(&origin, iteration) {
@@ -50,9 +49,9 @@ impl Moved {
         Ok(())
     }
 
-    /// Compares what came with what its origin has.
-    pub fn check(&self, array: &Tensor, origins: &[Origin], iteration: usize) -> Result<Compared> {
-        let mut compared = Compared::default();
+    /// Compares received elements with the values at their origins.
+    pub fn check(&self, array: &Tensor, origins: &[Origin], iteration: usize) -> Result<Comparison> {
+        let mut compared = Comparison::default();
         for (place, part) in origins.iter().flat_map(|origin| periods(origin, iteration)) {
             compared.add(&narrow(array, &place)?, &narrow(&self.values, &part)?, 0.0)?;
         }
@@ -60,7 +59,7 @@ impl Moved {
     }
 }
 
-/// Each range of the origin's place with its part of the period.
+/// Yields each received range with the range of the period that it must contain.
 fn periods(origin: &Origin, iteration: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + use<> {
     let (place, from) = (origin.place.clone(), origin.first + origin.rank as usize * STEP + iteration % SHIFTS);
     let mut done = place.start;
@@ -91,11 +90,11 @@ mod tests {
             let wrong =
                 |origins: &[Origin], iteration| moved.check(&array, origins, iteration).expect("compared").wrong;
             assert_eq!(wrong(&origin(10..elements, 3, 10), 2), 0);
-            // What came lies elsewhere than at home.
+            // Elements received at an index other than their source index.
             let other = array.zeros_like();
             other.narrow(0, 0, 500).copy_(&array.narrow(0, 600, 500));
             assert_eq!(moved.check(&other, &origin(0..500, 3, 600), 2).expect("compared").wrong, 0);
-            // Another rank's, another place's or another iteration's are wrong nearly everywhere.
+            // Values of another rank, index or iteration are wrong nearly everywhere.
             for (rank, first, iteration) in [(2, 10, 2), (3, 11, 2), (3, 10, 3)] {
                 assert!(wrong(&origin(10..elements, rank, first), iteration) as usize > elements / 2, "{kind:?}");
             }

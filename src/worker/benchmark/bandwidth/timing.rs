@@ -1,4 +1,4 @@
-//! What every rank timed and found, brought together: of sizes and of gradients alike.
+//! Collects the times and deviations of all ranks, for message sizes and for gradients.
 
 use anyhow::Result;
 use ringmark_core::benchmark::bandwidth::config::Messages;
@@ -13,7 +13,7 @@ use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::trace::{TracedRun, Tracer};
 
-/// Returns this rank among those that exchange: ranks that exchange nothing are each alone.
+/// Returns this rank in its group. If nothing is exchanged, each rank is a group of one.
 pub fn rank_among(config: &BandwidthConfig, world: &World) -> GroupRank {
     match config.exchange.backend {
         BackendChoice::None => GroupRank { rank: 0, ranks: 1 },
@@ -21,17 +21,17 @@ pub fn rank_among(config: &BandwidthConfig, world: &World) -> GroupRank {
     }
 }
 
-/// Of measured iterations, where they are traced; all ranks call it together.
+/// Starts the tracer of measured iterations if a trace is requested. All ranks call this together.
 pub fn tracer<'a>(config: &'a BandwidthConfig, session: &'a Session<'a>) -> Result<Option<Tracer<'a>>> {
     Tracer::start(&config.trace, config.trace.traced(0, config.iterations), session)
 }
 
-/// Measured iteration `number` begins; none with 0.
+/// Starts measured iteration `number` of the trace; 0 is a warm-up iteration, which is not traced.
 pub fn begin_iteration(tracer: Option<&mut Tracer>, number: u32) -> Result<()> {
     tracer.map_or(Ok(()), |tracer| tracer.begin_iteration(number))
 }
 
-/// Rank 0 writes what was traced; all ranks call it together.
+/// Writes the trace on rank 0. All ranks call this together.
 pub fn end(tracer: Option<Tracer>, config: &BandwidthConfig, backend: BackendName) -> Result<()> {
     let Some(tracer) = tracer else { return Ok(()) };
     let title = match config.messages {
@@ -42,7 +42,7 @@ pub fn end(tracer: Option<Tracer>, config: &BandwidthConfig, backend: BackendNam
     tracer.end(TracedRun { title, kv_store, backend, arrays: Vec::new() }).map(drop)
 }
 
-/// What nccl-tests calls the type.
+/// Returns nccl-tests' name of the type.
 pub fn element(kind: Kind) -> &'static str {
     match kind {
         Kind::Half => "half",
@@ -51,7 +51,6 @@ pub fn element(kind: Kind) -> &'static str {
     }
 }
 
-/// Brings all ranks' samples together.
 pub fn timing(times: &[Seconds], deviations: &[Deviation], is_checked: bool, world: &World) -> Timing {
     let own: Vec<f64> = times.iter().map(|time| time.0).collect();
     let seconds = world.gather(&own).into_iter().map(|rank| rank.into_iter().map(Seconds).collect()).collect();
@@ -68,7 +67,7 @@ pub fn timing(times: &[Seconds], deviations: &[Deviation], is_checked: bool, wor
     }
 }
 
-/// The larger of two errors; NaN is the largest.
+/// Returns the larger of two errors; NaN is larger than any number.
 pub fn worse(one: f64, other: f64) -> f64 {
     if one.is_nan() || other <= one { one } else { other }
 }

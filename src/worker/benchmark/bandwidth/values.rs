@@ -1,5 +1,6 @@
-//! What the ranks add up (or take the largest or the mean of), and whether it came out. Values repeat with a period that no power of two divides, so that an
-//! element in a wrong place is seen, and that a large array needs no second one to compare with. They differ by rank.
+//! The values that ranks reduce, and the check of the results. Values repeat with a period that no power of two
+//! divides: an element in a wrong place is detected, and a large array needs no second one to compare with. Each rank
+//! has different values.
 
 use std::ops::Range;
 
@@ -14,21 +15,20 @@ use crate::ffi::group::GroupRank;
 /// A prime near 2^20.
 const PERIOD: usize = 1_048_573;
 
-/// Places by which the values of one iteration are shifted against those of the next, in turn: what is left over from
-/// the iteration before is not taken for this one's.
+/// Number of shifts of the values, used by successive iterations in turn, so that a leftover of the previous iteration
+/// does not pass as the result of this one.
 pub const SHIFTS: usize = 8;
 
-/// One rank's values, and what they come to over all ranks.
+/// One rank's values, and their reduction over all ranks.
 pub struct Values {
-    /// `[period + shifts]` of the wire's type.
+    /// Shape `[period + shifts]`, of the wire's type.
     own: Tensor,
-    /// `[period + shifts]` of fp32.
+    /// Shape `[period + shifts]`, fp32.
     expected: Tensor,
     /// Largest difference of an element that rounding explains.
     tolerance: f64,
 }
 
-/// How far the sums are from what is expected.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Deviation {
     /// Elements that differ by more than rounding explains.
@@ -38,8 +38,8 @@ pub struct Deviation {
 }
 
 impl Values {
-    /// Whole numbers, whose sums are exact in the type `wire` whatever the order of the additions: which limits the
-    /// number of ranks, where they are to be checked.
+    /// Returns integers whose sums are exact in the type `wire` in any order of the additions. This limits the number
+    /// of ranks if the sums are checked.
     pub fn whole(
         elements: usize,
         GroupRank { rank, ranks }: GroupRank,
@@ -48,7 +48,7 @@ impl Values {
         device: Device,
         check: bool,
     ) -> Result<Values> {
-        // Every whole number up to here has a value of its own.
+        // Every integer up to this one is representable.
         let exact = match wire {
             Kind::BFloat16 => 256,
             Kind::Half => 2048,
@@ -73,19 +73,18 @@ impl Values {
         Ok(Values { own, expected: array(elements, Kind::Float, device, expected)?, tolerance })
     }
 
-    /// Numbers between -1 and 1, summed to fp32.
+    /// Returns numbers between -1 and 1, summed in fp32.
     pub fn random(elements: usize, GroupRank { rank, ranks }: GroupRank, wire: Kind, device: Device) -> Result<Values> {
         let value = |index, rank| (random_bits(index, rank) >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
         let sum = |index| (0..ranks).map(|rank| f64::from(value(index, rank))).sum::<f64>();
         Ok(Values {
             own: array(elements, wire, device, |index| value(index, rank))?,
             expected: array(elements, Kind::Float, device, |index| sum(index) as f32)?,
-            // Every value is rounded once and every addition of up to `ranks` of them once more.
+            // Each value is rounded once, and each of the up to `ranks` additions rounds once more.
             tolerance: f64::from(ranks * (ranks + 1)) * rounding(wire),
         })
     }
 
-    /// Writes this rank's values of `iteration` to the first `elements` of `array`.
     pub fn fill(&self, array: &Tensor, elements: usize, iteration: usize) -> Result<()> {
         for (place, part) in periods(0..elements, iteration) {
             narrow(array, &place)?.f_copy_(&narrow(&self.own, &part)?)?;
@@ -93,20 +92,19 @@ impl Values {
         Ok(())
     }
 
-    /// What is expected of the first period of an array in `iteration`, or of all of a shorter one.
+    /// Returns the expected first period of an array in `iteration`, or all of a shorter array.
     pub fn period(&self, iteration: usize) -> Result<Tensor> {
         let shift = iteration % SHIFTS;
         narrow(&self.expected, &(shift..shift + self.expected.numel() - SHIFTS))
     }
 
-    /// Largest difference of an element that rounding explains.
     pub fn tolerance(&self) -> f64 {
         self.tolerance
     }
 
     /// Compares these elements of `sums` with those of `iteration`.
-    pub fn check(&self, sums: &Tensor, elements: Range<usize>, iteration: usize) -> Result<Compared> {
-        let mut compared = Compared::default();
+    pub fn check(&self, sums: &Tensor, elements: Range<usize>, iteration: usize) -> Result<Comparison> {
+        let mut compared = Comparison::default();
         for (place, part) in periods(elements, iteration) {
             compared.add(&narrow(sums, &place)?, &narrow(&self.expected, &part)?, self.tolerance)?;
         }
@@ -114,10 +112,9 @@ impl Values {
     }
 }
 
-/// What a comparison has found so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Compared {
-    /// Elements that are not close.
+pub struct Comparison {
+    /// Elements that are out of tolerance.
     pub wrong: u64,
     /// `sum |got - expected|`.
     distance: f64,
@@ -125,12 +122,11 @@ pub struct Compared {
     whole: f64,
 }
 
-impl Compared {
-    /// Compares two arrays of one length.
+impl Comparison {
     pub fn add(&mut self, got: &Tensor, expected: &Tensor, tolerance: f64) -> Result<()> {
         let expected = expected.f_to_kind(Kind::Float)?;
         let apart = (got.f_to_kind(Kind::Float)? - &expected).f_abs()?;
-        // NaN is not close.
+        // NaN is out of tolerance.
         let close = apart.f_le(tolerance)?.f_sum(Kind::Int64)?.f_int64_value(&[])?;
         self.wrong += expected.numel() as u64 - close as u64;
         self.distance += apart.f_sum(Kind::Double)?.f_double_value(&[])?;
@@ -138,14 +134,13 @@ impl Compared {
         Ok(())
     }
 
-    /// What it comes to.
     pub fn deviation(self) -> Deviation {
-        let Compared { wrong, distance, whole } = self;
+        let Comparison { wrong, distance, whole } = self;
         Deviation { wrong, error: if whole == 0.0 { distance } else { distance / whole } }
     }
 }
 
-/// Half of what lies between 1 and the next number that `kind` has.
+/// Returns half the distance between 1 and the next larger number of `kind`.
 fn rounding(kind: Kind) -> f64 {
     match kind {
         Kind::BFloat16 => 2f64.powi(-8),
@@ -154,19 +149,20 @@ fn rounding(kind: Kind) -> f64 {
     }
 }
 
-/// A period and the shifts of `value` by index, for an array of `elements`.
+/// Returns one period plus the shifts of `value` by index, or less for a short array.
 fn array(elements: usize, kind: Kind, device: Device, value: impl Fn(usize) -> f32) -> Result<Tensor> {
     let values: Vec<f32> = (0..elements.min(PERIOD) + SHIFTS).map(value).collect();
     Ok(Tensor::from_slice(&values).f_to_kind(kind)?.f_to_device(device)?)
 }
 
-/// Destroys the first `elements` of `array`: a sum that was never written must not look like the last one.
+/// Overwrites the first `elements` of `array` with NaN: a sum that is never written must not look like the previous
+/// one.
 pub fn poison(array: &Tensor, elements: usize) -> Result<()> {
     let _ = narrow(array, &(0..elements))?.f_fill_(f64::NAN)?;
     Ok(())
 }
 
-/// Why the values of a result make the run invalid.
+/// Returns the reason why wrong values make the run invalid.
 pub fn failure(result: &MessageResult) -> Option<String> {
     result.sides().into_iter().find_map(|(side, timing)| {
         let wrong = timing?.wrong.filter(|wrong| *wrong > 0)?;
@@ -174,7 +170,7 @@ pub fn failure(result: &MessageResult) -> Option<String> {
     })
 }
 
-/// Each range of `elements` with its part of the period in `iteration`.
+/// Yields each range of `elements` with its range of the period in `iteration`.
 pub fn periods(elements: Range<usize>, iteration: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
     let shift = iteration % SHIFTS;
     let first = elements.start / PERIOD * PERIOD;
@@ -185,12 +181,12 @@ pub fn periods(elements: Range<usize>, iteration: usize) -> impl Iterator<Item =
     })
 }
 
-/// Of this rank at this place.
+/// Returns pseudo-random bits for element `index` of `rank`.
 fn random_bits(index: usize, rank: u32) -> u64 {
     mixed((index as u64) << 20 | u64::from(rank))
 }
 
-/// Bits that look random: the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+/// Returns bits that look random: the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
 pub fn mixed(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -221,7 +217,7 @@ mod tests {
                 compared.deviation()
             };
             assert_eq!(check(3), Deviation { wrong: 0, error: 0.0 });
-            // Another iteration's sums, or those of other places, are wrong nearly everywhere.
+            // The sums of another iteration or position are wrong nearly everywhere.
             assert!(check(4).wrong as usize > elements / 2, "{kind:?}");
             let _ = sums.narrow(0, PERIOD as i64, 1).fill_(99.0);
             assert_eq!(check(3).wrong, 1);

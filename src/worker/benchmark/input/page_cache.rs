@@ -1,4 +1,4 @@
-//! The kernel's page cache: taking files out of it, and counting what really came from a disk.
+//! Control and accounting of the kernel's page cache: drops files from it and counts the bytes read from storage.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use ringmark_core::dimension::Bytes;
 
 use crate::job::heartbeat;
 
-/// Asks the kernel to forget the pages of these files. It keeps those that are not written yet, which is why they are written
-/// first, and those that somebody maps; of tmpfs all. [`fetched`] tells.
+/// Requests that the kernel drop the cached pages of these files. The kernel keeps dirty pages, hence the sync first;
+/// mapped pages; and every page of a tmpfs. [`fetched`] shows whether it worked.
 pub fn drop_pages(files: impl Iterator<Item = PathBuf>) -> Result<()> {
     let mut is_synced = false;
     for path in files {
@@ -29,7 +29,8 @@ pub fn drop_pages(files: impl Iterator<Item = PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that the kernel fetched for this process from a disk or a file server until now; `None` where it does not say.
+/// Returns the bytes that the kernel has fetched for this process from a disk or a file server; `None` if the kernel
+/// does not count them.
 pub fn fetched() -> Option<Bytes> {
     read_bytes(&fs::read_to_string("/proc/self/io").ok()?)
 }

@@ -1,4 +1,4 @@
-//! One pass: batches of a loader, taken as fast as they come and given back at once.
+//! One pass over a loader: batches are taken as fast as they arrive and returned at once.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,20 @@ use crate::job::heartbeat;
 use crate::measure::trace::Tracer;
 use crate::measure::trace::recorder::{self, OpenSpan};
 
-/// When a pass begins to count, and when it ends.
+/// Start and end conditions of the measured part of a pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Batches that do not count.
+    /// Number of warm-up batches, not measured.
     warmup: u64,
-    /// It ends with so many that do.
+    /// Measured batches after which the pass ends.
     batches: u64,
-    /// Or after so long.
+    /// Measured time after which the pass ends.
     time: Duration,
 }
 
 impl Limits {
-    /// Of a pass over `source`: a cold one has every image at most once, for the second time it is in memory.
+    /// Returns the limits of a pass over `source`. A cold pass reads every image at most once, because the second read
+    /// would come from memory.
     pub fn of(cache: PageCache, config: &InputConfig, source: &Source) -> Limits {
         let once = match cache {
             PageCache::Cold => source.whole_batches(),
@@ -39,17 +40,17 @@ impl Limits {
         Limits { warmup, batches: asked.min(once - warmup), time }
     }
 
-    /// Whether more is to be measured; at least one batch is.
-    fn goes_on(&self, batches: usize, elapsed: Duration) -> bool {
+    /// Returns true if another batch is to be measured; at least one is.
+    fn is_unfinished(&self, batches: usize, elapsed: Duration) -> bool {
         batches == 0 || ((batches as u64) < self.batches && elapsed < self.time)
     }
 }
 
-/// Takes batches of a loader, which `start` begins.
+/// Measures the batches of the loader that `start` creates.
 ///
 /// # Errors
 ///
-/// Where an image is none and that ends the run.
+/// Fails if an undecodable image ends the run.
 pub fn measure(
     start: impl FnOnce() -> Result<Loader>,
     limits: Limits,
@@ -73,7 +74,7 @@ pub fn measure(
     let before = loader.times();
     let start = Instant::now();
     let (mut last, mut batches, mut skipped) = (start, Vec::new(), 0);
-    while limits.goes_on(batches.len(), last - start) {
+    while limits.is_unfinished(batches.len(), last - start) {
         if let Some(tracer) = &mut tracer {
             tracer.begin_iteration(batches.len() as u32 + 1)?;
         }
@@ -111,9 +112,9 @@ mod tests {
     #[test]
     fn a_pass_ends_with_its_batches_or_its_time_and_has_one() {
         let limits = Limits { warmup: 0, batches: 3, time: Duration::from_secs(10) };
-        assert!(limits.goes_on(0, Duration::from_secs(99)));
-        assert!(limits.goes_on(2, Duration::from_secs(9)));
-        assert!(!limits.goes_on(3, Duration::ZERO));
-        assert!(!limits.goes_on(1, Duration::from_secs(10)));
+        assert!(limits.is_unfinished(0, Duration::from_secs(99)));
+        assert!(limits.is_unfinished(2, Duration::from_secs(9)));
+        assert!(!limits.is_unfinished(3, Duration::ZERO));
+        assert!(!limits.is_unfinished(1, Duration::from_secs(10)));
     }
 }

@@ -1,11 +1,12 @@
-//! Tensors that are to be the same on every rank.
+//! Synchronization of tensors that must be equal on all ranks.
 
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::job::world::World;
 
-/// Gives every rank rank 0's values of these tensors, of fp32 or of counts that it holds exactly; all call it together.
+/// Copies rank 0's values of these tensors to all ranks. Values must be representable in fp32. All ranks call this
+/// together.
 pub fn take_those_of_rank_0<'a>(tensors: impl IntoIterator<Item = &'a Tensor>, world: &World) -> Result<()> {
     if world.ranks() == 1 {
         return Ok(());

@@ -1,6 +1,6 @@
-//! `--autotune`: a short search for bucket, tail and chunk size before the first iteration, as Horovod's: real steps without
-//! their update, so that the training which follows starts as it would without (sums of three ranks and more may round
-//! differently in other chunks). Not for what a size means.
+//! `--autotune`: a short search for bucket, tail and chunk size before the first iteration, like Horovod's. It runs
+//! real steps without their update, so that training starts as it would without the search. With three or more ranks,
+//! sums may round differently with other chunks.
 
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::ExchangeConfig;
@@ -17,20 +17,21 @@ const BUCKETS_MB: [f64; 6] = [1.0, 4.0, 10.0, 25.0, 50.0, 200.0];
 /// Lengths of one MPI call to try; 0 is a whole bucket.
 const CHUNKS_KB: [u32; 4] = [250, 1000, 4000, 0];
 
-/// Last buckets of backward, from none of its own to a quarter of the gradients.
+/// Tail sizes to try: the last bucket of backward, from no separate tail to a quarter of the gradients.
 const TAILS_MB: [f64; 5] = [0.0, 0.5, 1.0, 4.0, 25.0];
 
-/// Steps that count, after one that does not.
+/// Measured steps, after one warm-up step.
 const STEPS: usize = 3;
 
 /// A smaller gain is noise, and the requested setting stays.
 const NOISE: f64 = 0.01;
 
-/// Tries bucket sizes, then with the best of them tails or chunk sizes, whichever matter, and leaves the exchange at the best of all. `asked` is what
-/// the user asked for. All ranks call this together and choose alike.
+/// Tries bucket sizes, then tail or chunk sizes, whichever matter, with the best bucket size, and configures the
+/// exchange with the best of all. `asked` is the requested configuration. All ranks call this together and
+/// make the same choice.
 pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tuning> {
     let statistics = step.model.copy_of_statistics();
-    // The first steps warm caches and clocks: what is measured in them loses.
+    // The first attempt warms up caches and clocks, so its times are too long.
     attempt(asked, world, step)?;
     let mut trials = vec![attempt(asked, world, step)?];
     let mut chosen = 0;
@@ -58,13 +59,13 @@ pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<T
     Ok(Tuning { trials, chosen })
 }
 
-/// The last trial, where it beats the chosen one by more than noise.
+/// Returns the index of the last trial if it is faster than the chosen one by more than noise.
 fn better(trials: &[Trial], chosen: usize) -> usize {
     let last = trials.len() - 1;
     if trials[last].step.0 < trials[chosen].step.0 * (1.0 - NOISE) { last } else { chosen }
 }
 
-/// Median over a few steps of the slowest rank's time.
+/// Returns the median over a few steps of the slowest rank's time.
 fn attempt(sizes: ExchangeConfig, world: &World, step: &mut Step) -> Result<Trial> {
     step.exchange.set_sizes(&sizes)?;
     let mut times = Vec::new();

@@ -1,5 +1,5 @@
-//! CUDA graphs of a training step: one of forward, one of backward with the exchange in it. The update, whose learning rate is
-//! the host's, stays a few launches. Not for how work is captured.
+//! CUDA graphs of a training step: one of forward, one of backward including the exchange. The update takes only a few
+//! launches and its learning rate comes from the host, so it is not captured.
 
 use anyhow::{Result, bail};
 use ringmark_core::benchmark::exchange::BackendChoice;
@@ -26,7 +26,7 @@ pub struct GraphUse {
 }
 
 impl GraphUse {
-    /// Returns the choice for this run before its first step. All ranks decide alike.
+    /// Returns the choice for this run before its first step. All ranks make the same decision.
     ///
     /// # Errors
     ///
@@ -55,15 +55,15 @@ impl GraphUse {
         Ok(GraphUse { choice: GraphChoice::Off, no_graph: Some(reason) })
     }
 
-    /// Returns the iteration before which the step is captured in a run that continues after `before` iterations and has
-    /// rehearsed its warm-up again; `None` if it is not captured.
+    /// Returns the iteration before which the step is captured, in a run that continues after `before` iterations and
+    /// has rehearsed its warm-up again; `None` if it is not captured.
     pub fn capture_before(&self, config: &TrainConfig, before: u32) -> Option<u32> {
         let rehearsed = config.warmup.min(before);
         (!self.choice.is_off()).then(|| before + EAGER_STEPS.saturating_sub(rehearsed) + 1)
     }
 }
 
-/// Returns why this run cannot use graphs.
+/// Returns the reason why this run cannot use graphs.
 fn exclusion(config: &TrainConfig, device: DeviceKind) -> Option<String> {
     let TrainConfig { trace, inject, kv_store, exchange, warmup, .. } = config;
     if device == DeviceKind::Cpu {
@@ -87,7 +87,7 @@ fn exclusion(config: &TrainConfig, device: DeviceKind) -> Option<String> {
     None
 }
 
-/// Returns the reason of the first rank whose capture failed, the same on all ranks; all call this together.
+/// Returns the error of the first rank whose capture failed, the same on all ranks. All ranks call this together.
 pub fn first_failure<R>(own: &Result<R>, world: &World) -> Option<String> {
     let own = own.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
     let reasons = world.gather_text(&own);
@@ -95,7 +95,6 @@ pub fn first_failure<R>(own: &Result<R>, world: &World) -> Option<String> {
     Some(format!("rank {rank} cannot capture a CUDA graph: {}", reason.lines().next().unwrap_or_default()))
 }
 
-/// A captured step.
 pub struct CapturedStep {
     batch: Batch,
     loss: Tensor,
@@ -104,13 +103,12 @@ pub struct CapturedStep {
 }
 
 impl CapturedStep {
-    /// Graphs that read `batch` and leave the loss in `loss`.
     pub fn new(batch: Batch, loss: &Tensor, forward: Graph, backward: Graph) -> CapturedStep {
-        // The nodes of backward are not needed any more.
+        // Detached, because the autograd nodes of backward are no longer needed.
         CapturedStep { batch, loss: loss.detach(), forward, backward }
     }
 
-    /// Copies `batch` to the memory that forward reads, unless it is there.
+    /// Copies `batch` to the memory that forward reads, unless it is already there.
     pub fn load(&self, batch: &Batch) -> Result<()> {
         for (to, from) in [(&self.batch.images, &batch.images), (&self.batch.labels, &batch.labels)] {
             if to.data_ptr() != from.data_ptr() {
@@ -126,13 +124,12 @@ impl CapturedStep {
         Ok(self.loss.shallow_clone())
     }
 
-    /// Replays backward and the exchange of its gradients.
     pub fn backward(&self) -> Result<()> {
         self.backward.replay()
     }
 }
 
-/// Returns a batch whose memory no other step's batch uses: `batch` itself if it is every step's.
+/// Returns a batch in memory that no other step uses: `batch` itself if every step uses the same one.
 pub fn static_batch(batch: &Batch, is_fixed: bool) -> Result<Batch> {
     let own = |tensor: &Tensor| -> Result<Tensor> {
         if is_fixed {

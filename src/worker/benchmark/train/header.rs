@@ -1,4 +1,4 @@
-//! The first line of a training run's record: what was asked, what it runs on, how gradients are exchanged.
+//! First line of a training run's record: the requested configuration, the environment and the exchange of gradients.
 
 use anyhow::Result;
 use ringmark_core::benchmark::train::{RunHeader, TakenUp, TrainConfig, Tuning, WorkDivision};
@@ -19,7 +19,7 @@ pub struct Prepared {
     pub graphs: GraphUse,
 }
 
-/// The record's first line; every rank calls it, because it gathers where all of them are.
+/// Returns the record's first line. All ranks call this together, because it gathers their locations.
 pub fn header(
     config: &TrainConfig,
     label: AskedLabel,

@@ -14,9 +14,9 @@ use crate::job::environment;
 use crate::job::world::World;
 use crate::measure::step_timer::Sample;
 
-/// Prints on rank 0 and nowhere else.
+/// Output of rank 0; the other ranks print nothing.
 pub struct Progress {
-    speaks: bool,
+    is_printing: bool,
     images: f64,
     iterations_before: u32,
     /// Iterations of an epoch, if lines count epochs (`--epochs`).
@@ -25,15 +25,15 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Prints the environment, then the iterations `before` a run was taken up, so that its log is whole.
+    /// Prints the environment, then the iterations `before` a run was resumed, so that the log is complete.
     pub fn new(world: &World, header: &RunHeader, before: &[Iteration]) -> Progress {
-        let speaks = world.rank() == 0;
+        let is_printing = world.rank() == 0;
         let images = f64::from(header.config.batch_size) * f64::from(world.ranks());
         let iterations_before = header.iterations_before();
         let learning = &header.config.learning;
         let epoch_iterations = learning.epochs.and(learning.epoch_iterations);
-        if !speaks {
-            return Progress { speaks, images, iterations_before, epoch_iterations, bar: None };
+        if !is_printing {
+            return Progress { is_printing, images, iterations_before, epoch_iterations, bar: None };
         }
         for line in environment_lines(header) {
             println!("# {}", printable_lines(&line));
@@ -46,7 +46,7 @@ impl Progress {
             println!("{}", dlperf::write_taken_up(*behind));
             changes.iter().for_each(|change| println!("# {}", printable_lines(change)));
         }
-        // mpirun gives ranks a terminal of its own for standard output, and none for errors.
+        // mpirun gives ranks a pseudo-terminal for standard output, but not for standard error.
         let bar = (stdout().is_terminal() && stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{bar:32} iteration {pos} of {len}, {eta} left")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -54,7 +54,7 @@ impl Progress {
                 .with_position(iterations_before.into())
                 .with_style(style)
         });
-        Progress { speaks, images, iterations_before, epoch_iterations, bar }
+        Progress { is_printing, images, iterations_before, epoch_iterations, bar }
     }
 
     /// Prints finished iterations and adds them to `samples`. Speed is all ranks' images over this rank's time: the
@@ -62,7 +62,7 @@ impl Progress {
     pub fn show(&mut self, finished: Vec<Sample>, samples: &mut Vec<Sample>) {
         for sample in finished {
             samples.push(sample);
-            if !self.speaks {
+            if !self.is_printing {
                 continue;
             }
             let iteration = self.iterations_before + samples.len() as u32;
@@ -72,10 +72,10 @@ impl Progress {
         }
     }
 
-    /// Prints what is no iteration.
-    pub fn print(&self, remark: &str) {
-        if self.speaks {
-            self.line(&format!("# {remark}"));
+    /// Prints a line that is not an iteration, as a comment.
+    pub fn print(&self, comment: &str) {
+        if self.is_printing {
+            self.line(&format!("# {comment}"));
         }
     }
 
@@ -87,7 +87,6 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
     pub fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

@@ -20,16 +20,16 @@ use crate::measure::timed::Timed;
 use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
 
-/// Everything that one iteration touches.
+/// State of the training loop that one iteration uses.
 pub struct Step {
     pub model: PreparedModel,
     pub exchange: Box<dyn GradientExchange>,
     pub batches: Batches,
     mode: Mode,
     label_smoothing: f64,
-    /// Weight of this rank's gradient: its images over an even part. `None` if it is 1.
+    /// Weight of this rank's gradient: its number of images divided by an even share. `None` if it is 1.
     weight: Option<Tensor>,
-    /// Recorded without a loss scaler.
+    /// Recorded if there is no loss scaler.
     one: Tensor,
     zero: Tensor,
     faults: Faults,
@@ -37,16 +37,15 @@ pub struct Step {
     captured: Option<CapturedStep>,
 }
 
-/// Faults of `--inject` that are this rank's.
+/// Faults of `--inject` that apply to this rank.
 pub struct Faults {
-    /// Iteration whose gradient is to overflow.
     overflow: Option<u32>,
-    /// Extra time of forward, as a fraction of it.
+    /// Extra time of forward, as a fraction of its duration.
     slower: Option<f64>,
 }
 
 impl Step {
-    /// Puts the parts together for `rank`, whose batches have so many images.
+    /// Creates the step of `rank`, whose batches have `images` images.
     pub fn new(
         config: &TrainConfig,
         rank: u32,
@@ -56,7 +55,7 @@ impl Step {
         exchange: Box<dyn GradientExchange>,
     ) -> Result<Step> {
         let even = config.batch_size;
-        // Where nothing is summed every rank trains alone, on its own batch.
+        // If nothing is summed, every rank trains alone on its own batch.
         let is_weighted = images != even && exchange.facts().summed_ranks > 1;
         let weight = is_weighted.then(|| f64::from(images) / f64::from(even));
         let scalar = |value: f64| Tensor::f_full([] as [i64; 0], value, (Kind::Float, model.device()));
@@ -69,17 +68,16 @@ impl Step {
             batches,
             mode: mode(config),
             label_smoothing: config.learning.label_smoothing,
-            faults: Faults::of(rank, config.inject),
+            faults: Faults::for_rank(rank, config.inject),
             captured: None,
         })
     }
 
-    /// Returns the device.
     pub fn device(&self) -> Device {
         self.model.device()
     }
 
-    /// Iteration `iteration`, from 1. On CUDA this returns when everything is enqueued.
+    /// Runs iteration `iteration`, counted from 1. On CUDA this returns once all work is enqueued.
     pub fn run(&mut self, iteration: u32, timer: &mut StepTimer) -> Result<()> {
         let mut marks = timer.begin()?;
         heartbeat::enter_in(iteration, Stage::Data);
@@ -129,7 +127,7 @@ impl Step {
         timer.end(marks, in_backward, DeviceValues { loss: &loss, loss_scale, found_inf })
     }
 
-    /// Forward, backward and exchange, without the update: only running statistics change.
+    /// Runs forward, backward and exchange without the update: only running statistics change.
     fn rehearse(&mut self) -> Result<()> {
         heartbeat::enter(Stage::Forward);
         let loss = self.forward()?;
@@ -139,28 +137,27 @@ impl Step {
         self.exchange.finish(None)
     }
 
-    /// The same, begun by all ranks together; returns this rank's time. Its device is idle then.
+    /// Runs a rehearsal that all ranks start together; returns this rank's time. The device is idle afterwards.
     pub fn timed_rehearsal(&mut self, world: &World) -> Result<Seconds> {
         let timed = Timed::begin(self.device(), world)?;
         self.rehearse()?;
         timed.end(|| self.exchange.reducer().check().map(drop))
     }
 
-    /// Returns the batches that the running statistics have seen after `iteration`.
+    /// Returns the number of batches in the running statistics after `iteration`.
     pub fn batches_seen(&self, header: &RunHeader, iteration: u32) -> i64 {
         let own = if header.config.freeze_batch_norm { 0 } else { iteration - header.iterations_before() };
         self.model.beside.batches + i64::from(own)
     }
 
-    /// Returns true if steps replay graphs.
     pub fn is_captured(&self) -> bool {
         self.captured.is_some()
     }
 
-    /// Captures forward and backward, which later steps replay; nothing of a step is computed. All ranks call this together,
-    /// between two steps. Returns the reason if a rank failed: no rank has graphs then.
+    /// Captures forward and backward, which later steps replay, without computing a step. All ranks call this together,
+    /// between two steps. Returns the reason if a rank failed: then no rank has graphs.
     pub fn capture(&mut self, world: &World) -> Result<Option<String>> {
-        // The thread that captures must not query an event, so no sum may be under way.
+        // The capturing thread must not query an event, so no sum may be pending.
         Mark::set(self.device())?.wait(|| Ok(()))?;
         self.exchange.reducer().check()?;
         let is_fixed = matches!(self.batches, Batches::Fixed(_));
@@ -170,7 +167,7 @@ impl Step {
             let (graph, loss) = Graph::capture(pool, || loss(model, &batch, mode, label_smoothing))?;
             Ok((pool, graph, loss))
         });
-        // No rank captures sums that another will not replay.
+        // A rank must not capture sums that another will not replay.
         if let Some(reason) = graphs::first_failure(&forward, world) {
             return Ok(Some(reason));
         }
@@ -183,7 +180,7 @@ impl Step {
         });
         self.exchange.reducer().set_capturing(false);
         if let Some(reason) = graphs::first_failure(&backward, world) {
-            // Those that backward left would be added to the next step's.
+            // The gradients that backward left would be added to those of the next step.
             shim::drop_gradients(&self.model.flat.parameters)?;
             return Ok(Some(reason));
         }
@@ -203,12 +200,12 @@ impl Step {
     }
 }
 
-/// Returns the mode of batch normalization.
 pub fn mode(config: &TrainConfig) -> Mode {
     if config.freeze_batch_norm { Mode::FrozenStatistics } else { Mode::Training }
 }
 
-/// Mean cross entropy over the batch, of labels of which all classes have the share `label_smoothing` evenly.
+/// Returns the mean cross entropy over the batch. `label_smoothing` is the share of each label spread evenly over all
+/// classes.
 pub fn loss(model: &PreparedModel, batch: &Batch, mode: Mode, label_smoothing: f64) -> Result<Tensor> {
     model.round()?;
     model.forward(&batch.images, mode, |scores| {
@@ -216,8 +213,9 @@ pub fn loss(model: &PreparedModel, batch: &Batch, mode: Mode, label_smoothing: f
     })
 }
 
-/// Backward of the loss times `scale` and `weight`, each 1 where there is none: the exchange sums the ranks' gradients and
-/// divides by their number, so that with weights of images over an even part the sum is the mean over the joined batch.
+/// Runs backward of the loss times `scale` and `weight`, which default to 1. The exchange sums the ranks' gradients and
+/// divides by the number of ranks; with weights of images over an even share, the result is the mean over the joined
+/// batch.
 pub fn backward(loss: &Tensor, scale: Option<&Tensor>, weight: Option<&Tensor>) -> Result<()> {
     match (scale, weight) {
         (Some(scale), Some(weight)) => shim::backward(loss, Some(&scale.f_mul(weight)?)),
@@ -226,8 +224,7 @@ pub fn backward(loss: &Tensor, scale: Option<&Tensor>, weight: Option<&Tensor>) 
 }
 
 impl Faults {
-    /// Returns the faults of `rank`.
-    pub fn of(rank: u32, inject: Option<Fault>) -> Faults {
+    pub fn for_rank(rank: u32, inject: Option<Fault>) -> Faults {
         let (mut overflow, mut slower) = (None, None);
         match inject {
             Some(Fault::Overflow { iteration }) if rank == 0 => overflow = Some(iteration),
@@ -237,7 +234,7 @@ impl Faults {
         Faults { overflow, slower }
     }
 
-    /// After forward, which began with `marks`.
+    /// Extends forward, which began with `marks`, by the injected delay.
     pub fn slow_down(&self, marks: &MarkSetter) -> Result<()> {
         self.slower.map_or(Ok(()), |fraction| marks.spin(fraction))
     }

@@ -1,5 +1,5 @@
-//! The timed loop: iterations, and between them the capture of graphs, traces, epochs and checkpoints, whose time belongs to
-//! no iteration.
+//! The timed loop: iterations, and between them graph capture, traces, epochs and checkpoints, whose time is excluded
+//! from the iterations.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -92,12 +92,11 @@ impl<'a> TimedLoop<'a> {
         })
     }
 
-    /// The iterations that are left, counted from 1 over all parts of the run.
+    /// Returns the remaining iterations, counted from 1 over all parts of the run.
     pub fn iterations(&self) -> RangeInclusive<u32> {
         self.header.iterations_before() + 1..=self.header.config.iterations
     }
 
-    /// Does what is due before `iteration`.
     pub fn before(&mut self, iteration: u32) -> Result<()> {
         let (config, before) = (&self.header.config, self.header.iterations_before());
         if let Some(Fault::Fail { rank, iteration: failing }) = config.inject
@@ -108,14 +107,13 @@ impl<'a> TimedLoop<'a> {
         if Some(iteration) == self.graphs.capture_before(config, before) {
             self.pause(Self::capture)?;
         }
-        // Replays allocate nothing: what they use was allocated by the capture.
+        // Replays allocate nothing: the capture allocated their memory.
         if iteration == before.max(config.warmup) + 1 && !self.step.is_captured() {
             self.session.reset_peak_memory()?;
         }
         self.trace(iteration)
     }
 
-    /// Runs `iteration` and prints those that have finished.
     pub fn run(&mut self, iteration: u32) -> Result<()> {
         self.step.run(iteration, &mut self.timer)?;
         let finished = self.timer.finished(None, || self.step.exchange.reducer().check())?;
@@ -144,11 +142,10 @@ impl<'a> TimedLoop<'a> {
         })
     }
 
-    /// Returns what was measured.
     pub fn end(mut self) -> Result<Measured> {
         self.finish_iterations()?;
         let wall = self.wall();
-        // Asynchronous ranks learn here which others died.
+        // Asynchronous ranks detect failed peers here.
         let kv_store = self.step.exchange.end(self.session)?;
         heartbeat::enter(Stage::Finishing);
         let counters = self.session.end_counters(self.counters)?;
@@ -163,7 +160,7 @@ impl<'a> TimedLoop<'a> {
         Ok(Measured { samples, recorded, counters, wall, kv_store, compression, input, epochs, layers, graphs })
     }
 
-    /// Waits for the iterations that are under way, then calls `work`, whose time is not counted.
+    /// Waits for pending iterations, then calls `work`, whose time is not counted.
     fn pause(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.finish_iterations()?;
         let pause = Instant::now();
@@ -179,7 +176,7 @@ impl<'a> TimedLoop<'a> {
         Ok(())
     }
 
-    /// Wall time of all iterations so far, pauses excluded.
+    /// Returns the wall time of all iterations so far, excluding pauses.
     fn wall(&self) -> Seconds {
         Seconds(self.wall_before.0 + (self.started.elapsed() - self.paused).as_secs_f64())
     }
@@ -202,10 +199,10 @@ impl<'a> TimedLoop<'a> {
         Ok(())
     }
 
-    /// Begins or ends the trace if that is due before `iteration`.
+    /// Starts or ends the trace if that is due before `iteration`.
     fn trace(&mut self, iteration: u32) -> Result<()> {
         let Some(tracer) = &mut self.tracer else { return Ok(()) };
-        if !tracer.turns_at(iteration) {
+        if !tracer.is_boundary(iteration) {
             return tracer.begin_iteration(iteration);
         }
         let are_in_step = !self.header.config.kv_store.kv_store.is_asynchronous();
@@ -226,7 +223,8 @@ impl<'a> TimedLoop<'a> {
     }
 }
 
-/// Returns the iterations to trace after the `before` of a checkpoint; prints a warning if none of those asked for is left.
+/// Returns the iterations to trace after the `before` of a checkpoint; prints a warning if no requested iteration is
+/// left.
 fn traced_iterations(config: &TrainConfig, before: u32, session: &Session) -> Option<RangeInclusive<u32>> {
     let asked = config.trace.traced(config.warmup.max(before), config.iterations)?;
     let left = *asked.start().max(&(before + 1))..=*asked.end();
@@ -240,7 +238,6 @@ fn traced_iterations(config: &TrainConfig, before: u32, session: &Session) -> Op
     Some(left)
 }
 
-/// Returns the description of the run for its timeline.
 fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
     let TrainConfig { model, batch_size, dtype, .. } = &header.config;
     let (mut elements, mut bucket) = (0, 0);
@@ -262,7 +259,7 @@ fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
     }
 }
 
-/// Runs steps without their update, as a warm-up of a run that continues; restores the running statistics.
+/// Runs steps without their update to warm up a run that continues, then restores the running statistics.
 fn warm_up_again(steps: u32, world: &World, step: &mut Step) -> Result<()> {
     let statistics = step.model.copy_of_statistics();
     (0..steps).try_for_each(|_| step.timed_rehearsal(world).map(drop))?;

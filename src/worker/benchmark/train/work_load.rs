@@ -1,6 +1,6 @@
-//! `--work-load`: which images of the joined batch each rank has. `auto` measures first how fast each rank is alone: forward
-//! and backward without exchange, all ranks at once, so that ranks which share a host share it then too. Not for the rule
-//! by which images are divided.
+//! `--work-load`: the division of the joined batch among ranks. `auto` first measures the speed of each rank alone:
+//! forward and backward without exchange, on all ranks at once, so that ranks on one host share its resources as they
+//! will later.
 
 use anyhow::Result;
 use ringmark_core::benchmark::image_input::DataSource;
@@ -18,11 +18,11 @@ use crate::measure::step_timer::StepTimer;
 use crate::measure::timed::Timed;
 use crate::model::prepared::PreparedModel;
 
-/// Steps that count, after one that does not.
+/// Measured steps, after one warm-up step.
 const STEPS: usize = 5;
 
-/// How the images of an iteration are divided; `None` where each rank has the same. All ranks call this together and come
-/// to the same.
+/// Returns the division of an iteration's images; `None` if all ranks have the same number. All ranks call this
+/// together and get the same result.
 pub fn divide(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<Option<WorkDivision>> {
     let Some(work_load) = &config.work_load else { return Ok(None) };
     let places = session.places();
@@ -42,13 +42,11 @@ pub fn divide(config: &TrainConfig, session: &Session, model: &PreparedModel) ->
 /// A rank's images in the joined batch of all ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageShare {
-    /// Number of images.
     pub images: u32,
-    /// Number of the first one in the joined batch.
+    /// Index of the first image in the joined batch.
     pub first: u32,
 }
 
-/// Returns the share of `rank`.
 pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -> ImageShare {
     match division {
         None => ImageShare { images: config.batch_size, first: rank * config.batch_size },
@@ -59,14 +57,14 @@ pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -
     }
 }
 
-/// What this rank trains with an even part of synthetic images, in images/s: the median over a few steps.
+/// Returns this rank's training speed with an even share of synthetic images, in images/s: the median over a few steps.
 fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<f64> {
     let (world, device) = (session.world, session.device());
     let share = share(config, None, world.rank());
     let layout = config.layout.of(config.dtype, session.own.kind);
     let request = request(config, DataSource::Synthetic, layout, share);
     let batch = data::batch(&request, world.rank(), device)?;
-    let (mode, faults) = (mode(config), Faults::of(world.rank(), config.inject));
+    let (mode, faults) = (mode(config), Faults::for_rank(world.rank(), config.inject));
     let statistics = model.copy_of_statistics();
     let dropped: Vec<Tensor> = model.flat.parameters.iter().map(Tensor::f_empty_like).collect::<Result<_, _>>()?;
     let mut times = Vec::new();
@@ -86,7 +84,6 @@ fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -
     Ok(f64::from(share.images) / summary::median(&times).unwrap_or(f64::INFINITY))
 }
 
-/// Returns the request for a share of the images of `source`.
 pub fn request<'a>(
     config: &TrainConfig,
     source: DataSource<'a>,

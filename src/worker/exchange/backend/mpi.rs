@@ -1,7 +1,7 @@
-//! Sums by MPI_Allreduce over host memory, on the thread that runs backward.
+//! MPI_Allreduce over host memory, called on the thread that runs backward.
 //!
-//! Open MPI moves data only inside its calls, and on the CPU the cores are all busy with backward: a second thread
-//! could hide the wait for a slower rank, but not the copying (measured: results/README.md).
+//! Open MPI moves data only inside its calls, and on the CPU all cores are busy with backward: a second thread could
+//! hide the wait for a slower rank, but not the copying (measured: results/README.md).
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::ffi::mpi::Sums;
 use crate::job::heartbeat;
 use crate::job::world::World;
 
-/// Every range is done when [`start_collective`](Backend::start_collective) returns.
+/// MPI backend. A collective is complete when [`start_collective`](Backend::start_collective) returns.
 pub struct Mpi {
     sums: Sums,
     chunk_kb: u32,
@@ -42,8 +42,8 @@ impl Mpi {
         })
     }
 
-    /// Sums in chunks: longer messages exceed the caches of Open MPI's shared-memory transport, at half the speed.
-    /// The buffers are in host memory, and begin with element `first` of the backend's.
+    /// Runs a collective in chunks: longer messages exceed the caches of Open MPI's shared-memory transport, at half
+    /// the speed. The buffers are in host memory and start at element `first` of the backend's memory.
     fn call(&self, collective: &Collective, buffers: Buffers, first: usize) -> Result<()> {
         let Buffers { input, output } = buffers;
         let (rank, bytes) = (self.rank, input.kind().elt_size_in_bytes());
@@ -79,7 +79,7 @@ impl Mpi {
         self.divide(collective, output, first)
     }
 
-    /// Makes a mean of the sums that this rank got, where that was asked for.
+    /// Divides this rank's sums by the number of ranks if the reduction is a mean.
     fn divide(&self, collective: &Collective, output: &Tensor, first: usize) -> Result<()> {
         if self.reduction != Reduction::Avg || !collective.operation().reduces() {
             return Ok(());
@@ -98,7 +98,7 @@ fn shifted(parts: &[Range<usize>], first: usize) -> Vec<Range<usize>> {
     parts.iter().map(|part| part.start - first..part.end - first).collect()
 }
 
-/// As [`chunks`], of all parts at once: each chunk has a piece of every part, and some of them may be empty.
+/// Divides all parts into chunks, like [`chunks`]: each chunk has a slice of every part, which may be empty.
 fn slices(parts: &[Range<usize>], kilobytes: u32, bytes: usize) -> impl Iterator<Item = Vec<Range<usize>>> {
     let longest = parts.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
     let length = match kilobytes {
@@ -111,7 +111,7 @@ fn slices(parts: &[Range<usize>], kilobytes: u32, bytes: usize) -> impl Iterator
     })
 }
 
-/// `elements` of `bytes` each in chunks of at most `kilobytes`; 0 is one chunk.
+/// Divides `elements` of `bytes` bytes each into chunks of at most `kilobytes` kB; 0 is one chunk.
 pub fn chunks(elements: Range<usize>, kilobytes: u32, bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let length = match kilobytes {
         0 => elements.len().max(1),
@@ -157,7 +157,7 @@ impl Backend for Mpi {
     }
 
     fn finish(&mut self) -> Result<()> {
-        // What was only moved is where it belongs.
+        // Moved elements need no conversion.
         if std::mem::take(&mut self.has_sums) { self.memory.settle() } else { Ok(()) }
     }
 

@@ -1,4 +1,4 @@
-//! Sums by NCCL rings on a stream of their own, beside backward.
+//! NCCL backend: rings on a separate stream, concurrent with backward.
 //!
 //! ```text
 //! compute stream   ...backward of bucket 0 | E0 | backward of bucket 1 | E1 | (wait D) optimizer...
@@ -24,17 +24,16 @@ use crate::job::world::{self, World};
 use crate::measure::mark::Mark;
 use crate::measure::trace::recorder;
 
-/// One communicator over all ranks.
 pub struct NcclRing {
     communicator: Communicator,
     device: usize,
-    /// Set when a bucket's gradients are in place. One is enough: a stream that waits for an event waits for the
-    /// recording that was last when it was asked to wait, whatever is recorded later.
+    /// Recorded when a bucket's gradients are complete. One event is enough: a stream waits for the last recording
+    /// before the call to wait, regardless of later ones.
     ready: Event,
     done: Event,
-    /// Ends of the sums that are under way, oldest first.
+    /// End events of pending collectives, oldest first.
     under_way: VecDeque<Event>,
-    /// Sums, and whatever else was started, that are done.
+    /// Number of completed collectives.
     sums: usize,
     memory: Memory,
     /// True if sums on the wire still have to be converted.
@@ -44,7 +43,7 @@ pub struct NcclRing {
 }
 
 impl NcclRing {
-    /// Joins all ranks; the identity that NCCL needs goes round by MPI.
+    /// Joins all ranks. MPI broadcasts NCCL's unique ID.
     pub fn new(nccl: Arc<Nccl>, world: &World, device: usize, memory: Memory) -> Result<NcclRing> {
         let mut id = match world.rank() {
             0 => nccl.unique_id()?,
@@ -66,7 +65,7 @@ impl NcclRing {
         })
     }
 
-    /// A mark in the stream of the sums, where the iteration is traced.
+    /// Records an event on the stream of the sums if the iteration is traced.
     fn traced_mark(&self) -> Result<Option<Mark>> {
         if !recorder::is_on() {
             return Ok(None);
@@ -76,7 +75,6 @@ impl NcclRing {
         Ok(Some(Mark::Device(event)))
     }
 
-    /// Enqueues it once.
     fn enqueue(&mut self, collective: &Collective) -> Result<()> {
         let NcclRing { communicator, memory, .. } = self;
         let of_one_type = memory.of_one_type();
@@ -147,7 +145,7 @@ impl Backend for NcclRing {
         }
         self.has_sums |= collective.operation().reduces();
         if let (Some(begin), Some(end)) = (begin, self.traced_mark()?) {
-            recorder::take_exchange(collective.operation().text(), begin, end);
+            recorder::record_exchange(collective.operation().text(), begin, end);
         }
         if !self.is_capturing {
             self.under_way.push_back(self.communicator.stream().record_event()?);
@@ -157,13 +155,13 @@ impl Backend for NcclRing {
 
     fn set_capturing(&mut self, is_capturing: bool) {
         self.is_capturing = is_capturing;
-        // A capture that failed may have left its sums behind.
+        // A failed capture may have left pending sums.
         self.has_sums = false;
     }
 
     fn check(&mut self) -> Result<usize> {
         if let Err(error) = self.communicator.check() {
-            // The network says first that a rank is gone.
+            // If a rank failed, its broken connection gives the better error message: let it be reported first.
             thread::sleep(world::END_PATIENCE);
             return Err(error);
         }
@@ -180,7 +178,7 @@ impl Backend for NcclRing {
         }
         self.done.record(self.communicator.stream())?;
         Stream::current(self.device)?.wait_for(&self.done)?;
-        // What was only moved is where it belongs.
+        // Moved elements need no conversion.
         if std::mem::take(&mut self.has_sums) { self.memory.settle() } else { Ok(()) }
     }
 }

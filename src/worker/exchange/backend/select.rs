@@ -1,4 +1,4 @@
-//! Which backend sums: what was asked for, where the ranks are.
+//! Choice of the backend from the options and the location of the ranks.
 
 use anyhow::{Context, Result, bail};
 use ringmark_core::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
@@ -13,12 +13,12 @@ use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::memory::{Memory, MemoryShape};
 use crate::job::session::Session;
 
-/// The backend that `config` asks for on `device`, with memory of `shape`. Called by all ranks together.
+/// Creates the backend that `config` requests on `device`, with memory of `shape`. All ranks call this together.
 pub fn new(config: &ExchangeConfig, shape: MemoryShape, session: &Session) -> Result<Box<dyn Backend>> {
     let (world, device) = (session.world, session.device());
     config.check_hierarchical(session.own.kind.into())?;
     if device == Device::Cpu {
-        // One rank's allocation may succeed and be the end of another, later, at its first touch.
+        // Memory is overcommitted: one rank's allocation may succeed and another rank be killed later, on first touch.
         shape.check_fits(world)?;
         world.barrier();
     }
@@ -33,7 +33,7 @@ pub fn new(config: &ExchangeConfig, shape: MemoryShape, session: &Session) -> Re
         (BackendChoice::Nccl, _) => {
             bail!("--backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto")
         }
-        // One all-reduce over all ranks.
+        // A single flat all-reduce over all ranks.
         (BackendChoice::Auto, Device::Cpu) if config.hierarchical == Some(Switch::Off) => {
             Ok(Box::new(Mpi::new(config.chunk_kb, private()?, world)?))
         }

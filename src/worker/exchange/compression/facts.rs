@@ -1,25 +1,24 @@
-//! Sizes and residuals of a run's codes.
+//! Sizes and residual norms of compressed gradients.
 
 use ringmark_core::benchmark::compression::CompressionUse;
 use ringmark_core::dimension::Bytes;
 
 use crate::job::world::World;
 
-/// Sizes and residual of the code on this rank; zero if another rank pushes for it.
+/// Code sizes and residual norm on this rank; zero if another rank pushes for it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CompressionFacts {
-    /// Euclidean norm of what it has left out until now.
+    /// Euclidean norm of the residual.
     pub residual_norm: f64,
-    /// Bytes of the codes of one step.
     pub code: Bytes,
-    /// Bytes of the servers' answers; `None` without servers.
+    /// Size of the servers' answers; `None` without servers.
     pub received: Option<Bytes>,
-    /// Gradients of a step.
+    /// Number of gradient elements of a step.
     pub elements: usize,
 }
 
 impl CompressionFacts {
-    /// Gathers the facts of all ranks for a record; they call it together.
+    /// Gathers the facts of all ranks for a record. All ranks call this together.
     pub fn used(self, world: &World) -> CompressionUse {
         let CompressionFacts { residual_norm, code, received, elements } = self;
         let residual_norm = world.gather(&[residual_norm]).concat();

@@ -1,11 +1,11 @@
-//! Finds values that no code can represent.
+//! Detection of values that no code can represent.
 
 use std::fmt;
 
-/// A value that no code can hold: the sum of gradient and residual is NaN or infinite.
+/// A value that no code can represent: the sum of gradient and residual is NaN or infinite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotFinite {
-    /// The first of them, in the slice that was to be coded.
+    /// Index of the first such value in the slice to encode.
     pub index: usize,
 }
 
@@ -17,15 +17,15 @@ impl fmt::Display for NotFinite {
 
 impl std::error::Error for NotFinite {}
 
-/// Bits of an fp32 number without its sign: in the order of magnitudes, and from here on not finite.
+/// Magnitude bits of infinity in fp32. Magnitude bits have the order of the magnitudes; from this value on they are
+/// infinite or NaN.
 pub const INFINITE: u32 = 0x7f80_0000;
 
-/// Bits of the value.
+/// Returns the bits of `value` without its sign.
 pub fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
 
-/// Returns the index of the first.
 pub fn first_not_finite(residual: &[f32]) -> NotFinite {
     NotFinite { index: residual.iter().position(|value| !value.is_finite()).unwrap_or_default() }
 }

@@ -1,14 +1,14 @@
-//! Compression of gradients: codes that are exchanged instead of them. A code leaves something out, and what it leaves out stays in a residual,
-//! which the next step's gradient is added to. Pure: slices in, slices out; whoever sends the bytes, and where to, is not
-//! known here. Codes have one length for so many values, so that nothing has to be agreed on.
+//! Gradient compression: codes that are exchanged instead of gradients. The quantization error stays in a residual,
+//! which is added to the next step's gradient. Pure functions over slices, independent of the transport. The length of
+//! a code depends only on the number of values, so ranks need not agree on it.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`facts`] | sizes and residual, for records |
-//! | [`finite`] | what no code can hold |
-//! | [`packed_sums`] | sums of 2-bit codes, as servers send them back |
-//! | [`two_bit`] | MXNet's: +threshold, -threshold or 0 |
-//! | [`top_k`] | the largest values with their places |
+//! | [`finite`] | detection of values that no code can represent |
+//! | [`packed_sums`] | sums of 2-bit codes, as servers return them |
+//! | [`two_bit`] | MXNet's code: +threshold, -threshold or 0 |
+//! | [`top_k`] | the largest values with their indices |
 
 pub mod facts;
 pub mod finite;
@@ -22,12 +22,9 @@ use crate::exchange::compression::finite::NotFinite;
 use crate::exchange::compression::top_k::TopK;
 use crate::exchange::compression::two_bit::TwoBit;
 
-/// A code.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Codec {
-    /// Two bits a value.
     TwoBit(TwoBit),
-    /// Few values with their places.
     TopK(TopK),
 }
 
@@ -41,7 +38,7 @@ impl Codec {
         }
     }
 
-    /// Bytes of the code of so many values: a multiple of 4.
+    /// Returns the size of the code of `values` values, a multiple of 4 bytes.
     pub fn code_bytes(&self, values: usize) -> usize {
         match self {
             Codec::TwoBit(_) => TwoBit::code_bytes(values),
@@ -49,8 +46,8 @@ impl Codec {
         }
     }
 
-    /// Adds `gradient` to `residual`, writes the code of the sum to `code` and leaves in `residual` what the code leaves out.
-    /// Where a value is not finite the residual is spoilt, and the training with it.
+    /// Adds `gradient` to `residual`, writes the code of the sum to `code` and leaves the quantization error in
+    /// `residual`. The residual is unusable after an error.
     pub fn encode(&self, residual: &mut [f32], gradient: &[f32], code: &mut [u8]) -> Result<(), NotFinite> {
         assert_eq!(residual.len(), gradient.len(), "a residual for every value");
         assert_eq!(code.len(), self.code_bytes(gradient.len()), "a code has one length");
@@ -60,7 +57,7 @@ impl Codec {
         }
     }
 
-    /// The same with the threshold 1, where it has one: what it decodes are counts of thresholds.
+    /// Returns the code with threshold 1 if it has a threshold: it then decodes to counts of thresholds.
     pub fn counting(self) -> Codec {
         match self {
             Codec::TwoBit(_) => Codec::TwoBit(TwoBit { threshold: 1.0 }),
@@ -68,13 +65,13 @@ impl Codec {
         }
     }
 
-    /// Makes `sum` the sum of what `codes` say, added in fp32 in their order.
+    /// Sets `sum` to the sum of the decoded `codes`, added in fp32 in their order.
     pub fn sum(&self, codes: &[&[u8]], sum: &mut [f32]) {
         sum.fill(0.0);
         codes.iter().for_each(|code| self.decode_and_add(code, sum));
     }
 
-    /// Adds what `code` says to `sum`, in fp32.
+    /// Decodes `code` and adds its values to `sum`, in fp32.
     pub fn decode_and_add(&self, code: &[u8], sum: &mut [f32]) {
         assert_eq!(code.len(), self.code_bytes(sum.len()), "a code has one length");
         match self {
@@ -84,7 +81,7 @@ impl Codec {
     }
 }
 
-/// The Euclidean norm of a residual.
+/// Returns the Euclidean norm of a residual.
 pub fn norm(residual: &[f32]) -> f64 {
     residual.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
 }
@@ -157,7 +154,7 @@ mod tests {
                 let refused = codec.encode(&mut residual, &gradient, &mut code);
                 assert_eq!(refused, Err(NotFinite { index: place }), "{codec:?}, {value}");
             }
-            // Two finite numbers may have a sum that is not.
+            // The sum of two finite numbers may be infinite.
             let mut code = vec![0; codec.code_bytes(1)];
             assert!(codec.encode(&mut [f32::MAX], &[f32::MAX], &mut code).is_err(), "{codec:?}");
         }

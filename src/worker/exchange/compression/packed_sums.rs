@@ -1,20 +1,21 @@
-//! Sums of what several workers' 2-bit codes say, packed without loss: each is one of 2 n + 1 multiples of the threshold, from
-//! -n to n for n workers, and a word of 4 bytes holds as many digits of that base as 32 bits can: 13 for two workers, 10 for four, 7
-//! for eight. What a server sends back is so 1/10 of fp32 for four workers, where MXNet's sends fp32.
+//! Lossless packing of the sums of several workers' 2-bit codes. A sum is one of 2 n + 1 multiples of the threshold,
+//! from -n to n for n workers; a 4-byte word holds as many digits of that base as fit in 32 bits: 13 for two workers,
+//! 10 for four, 7 for eight. With four workers a server's answer is 1/10 of fp32, which MXNet's server sends.
 //!
-//! A word is the fraction `x / base^digits` of the digits' number x, rounded up to 32 bits. Times the base, its whole part
-//! is the next digit: no division, and no error, because the fraction is less than one step too large. Digit i of word w is value
-//! `i x words + w`, so that neighbours in memory are neighbours in a vector register.
+//! A word is the fraction `x / base^digits` of the number x that the digits form, rounded up to 32 bits. The integer
+//! part of its product with the base is the next digit: no division, and no error, because the fraction is less than
+//! one step too large. Digit i of word w is value `i x words + w`, so that adjacent values in memory are adjacent in a
+//! vector register.
 
 use ringmark_core::benchmark::compression::sums_a_word;
 
-/// Words that are worked on at once: in registers and the first cache.
+/// Words processed at once; they fit in registers and the L1 cache.
 const BLOCK: usize = 128;
 
-/// Packing of the sums of several workers.
+/// Format of packed sums for a threshold and a number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PackedSums {
-    /// The largest count of thresholds, and the smallest one's magnitude.
+    /// Number of workers: sums range from `-workers` to `workers` thresholds.
     workers: u32,
     base: u32,
     digits: usize,
@@ -22,12 +23,12 @@ pub struct PackedSums {
 }
 
 impl PackedSums {
-    /// Creates the packing of codes with `threshold`.
+    /// Creates the format for codes with `threshold`.
     pub fn new(threshold: f32, workers: u32) -> PackedSums {
         PackedSums { workers, base: 2 * workers + 1, digits: sums_a_word(workers) as usize, threshold }
     }
 
-    /// Returns the bytes of `sums` packed sums, a multiple of 4.
+    /// Returns the size of the packed sums of `values` values, a multiple of 4 bytes.
     pub fn bytes(&self, values: usize) -> usize {
         4 * self.words(values)
     }
@@ -36,7 +37,7 @@ impl PackedSums {
         values.div_ceil(self.digits)
     }
 
-    /// Packs sums that are whole numbers of thresholds: `counts` says how many.
+    /// Packs sums, given as `counts` of thresholds.
     pub fn pack(&self, counts: &[f32], packed: &mut [u8]) {
         assert_eq!(packed.len(), self.bytes(counts.len()), "packed sums have one length");
         let (words, zero) = (self.words(counts.len()), self.workers as f32);
@@ -57,7 +58,7 @@ impl PackedSums {
         }
     }
 
-    /// Writes the sums to `sums`.
+    /// Unpacks to multiples of the threshold.
     pub fn unpack(&self, packed: &[u8], sums: &mut [f32]) {
         assert_eq!(packed.len(), self.bytes(sums.len()), "packed sums have one length");
         let (words, zero) = (self.words(sums.len()), self.workers as i32);
@@ -79,7 +80,7 @@ impl PackedSums {
     }
 }
 
-/// Values of a digit of so many words: the last ones may not be there.
+/// Returns the range of values in one digit of `length` words, starting at `start`; shorter at the end.
 fn plane(start: usize, length: usize, values: usize) -> std::ops::Range<usize> {
     start.min(values)..(start + length).min(values)
 }

@@ -1,28 +1,27 @@
-//! The values of largest magnitude, each with its place: `ceil(ratio x values)` pairs of a place (u32) and a value (fp32),
-//! little-endian, in the order of the places. Of equal magnitudes the first places go. The residual keeps the rest.
+//! Top-k code: the values of largest magnitude with their indices, `ceil(ratio x values)` pairs of an index (u32) and a
+//! value (fp32), little-endian, in index order. Of equal magnitudes the lowest indices are sent. The residual keeps the
+//! rest.
 
 use crate::exchange::compression::finite::{INFINITE, NotFinite, first_not_finite, magnitude};
 
-/// The code.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TopK {
-    /// Above 0, at most 1.
+    /// Fraction of the values that is sent, greater than 0 and at most 1.
     pub ratio: f64,
 }
 
-/// Bytes of a place and its value.
 const PAIR: usize = 8;
 
-/// Magnitudes are counted by their highest bits: sign aside, 16 of 31.
+/// Shift to the 16 highest of the 31 magnitude bits, by which values are counted.
 const SHIFT: u32 = 15;
 
 impl TopK {
-    /// Of so many values at least one is sent.
+    /// Returns the size of the code; at least one value is sent.
     pub fn code_bytes(&self, values: usize) -> usize {
         PAIR * ((self.ratio * values as f64).ceil() as usize).min(values)
     }
 
-    /// As [`Codec::encode`](super::Codec::encode); how many are sent is the code's length.
+    /// Implements [`Codec::encode`](super::Codec::encode); the length of `code` determines how many values are sent.
     pub fn encode(residual: &mut [f32], gradient: &[f32], code: &mut [u8]) -> Result<(), NotFinite> {
         let mut largest = 0;
         for (residual, gradient) in residual.iter_mut().zip(gradient) {
@@ -54,7 +53,6 @@ impl TopK {
         Ok(())
     }
 
-    /// As [`Codec::decode_and_add`](super::Codec::decode_and_add).
     pub fn decode_and_add(code: &[u8], sum: &mut [f32]) {
         for [a, b, c, d, value @ ..] in code.as_chunks::<PAIR>().0 {
             let place = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
@@ -63,8 +61,8 @@ impl TopK {
     }
 }
 
-/// The magnitude of the value number `count` from the largest on, and how many of just this magnitude are among the
-/// `count`: by counting the highest bits, then sorting out those that share them.
+/// Returns the `count`-th largest magnitude, and how many values of exactly this magnitude are among the `count`
+/// largest. Counts values by their highest bits, then selects among those that share them.
 fn limit(values: &[f32], count: usize) -> (u32, usize) {
     if count == 0 {
         return (INFINITE, 0);
@@ -103,7 +101,7 @@ mod tests {
         let sent = coded(0.4, &mut residual, &[0.5, 1.0, -3.0, 0.25, 0.5]);
         assert_eq!(sent, [(1, 2.0), (2, -3.0)]);
         assert_eq!(residual, [0.5, 0.0, 0.0, 0.25, -0.5]);
-        // Of equal magnitudes the first; the rest has its turn next.
+        // Of equal magnitudes the first are sent; the rest follows in the next step.
         let mut residual = [0.0; 4];
         assert_eq!(coded(0.5, &mut residual, &[1.0, -1.0, 1.0, -1.0]), [(0, 1.0), (1, -1.0)]);
         assert_eq!(coded(0.5, &mut residual, &[0.0; 4]), [(2, 1.0), (3, -1.0)]);
@@ -119,7 +117,7 @@ mod tests {
         let mut random = Random(4);
         for count in [1usize, 2, 7, 100, 1000, 20_000] {
             for ratio in [0.001, 0.1, 0.5, 0.999, 1.0] {
-                // Some values are equal.
+                // Rounded, so that some values are equal.
                 let gradient: Vec<f32> =
                     (0..count).map(|_| ((1000.0 * random.normal()).round() / 1000.0) as f32).collect();
                 let mut order: Vec<usize> = (0..count).collect();

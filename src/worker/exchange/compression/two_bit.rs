@@ -1,35 +1,36 @@
-//! MXNet's 2-bit code (gradient_compression-inl.h): `residual += gradient`; from the threshold T on `11` is sent and T taken
-//! from the residual, to -T `10` and T added, else `00`. 16 values a word of 4 bytes, the first in the highest bits of the
-//! first byte; what is left of the last word is 0.
+//! MXNet's 2-bit code (gradient_compression-inl.h): `residual += gradient`; a residual of at least the threshold T
+//! sends `11` and is reduced by T, one of at most -T sends `10` and is increased by T, any other sends `00`. A 4-byte
+//! word has 16 values, the first in the highest bits of the first byte; unused bits of the last word are 0.
 //!
-//! A value is sent once a step whatever its size: with `|gradient| <= T` and `|residual| < T` the residual stays below T (but
-//! for rounding), larger gradients pile up. A value that is not finite, which MXNet keeps in the residual for ever, is refused.
+//! A step sends at most T for each value: if `|gradient| <= T` and `|residual| < T`, the residual stays below T (up to
+//! rounding); larger gradients accumulate. A value that is not finite is an error; MXNet keeps it in the residual
+//! forever.
 
 use crate::exchange::compression::finite::{INFINITE, NotFinite, first_not_finite, magnitude};
 
-/// The code.
+/// Parameters of the 2-bit code.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TwoBit {
-    /// Above 0.
+    /// Greater than 0.
     pub threshold: f32,
 }
 
 /// Values of a word.
 const VALUES: usize = 16;
 
-/// Values whose codes are made before they are packed: a multiple of a word's, in registers and the first cache.
+/// Values that are encoded before they are packed: a multiple of a word's, in registers and the L1 cache.
 const BLOCK: usize = 64;
 
 const PLUS: u8 = 0b11;
 const MINUS: u8 = 0b10;
 
 impl TwoBit {
-    /// `ceil(values / 16)` words.
+    /// Returns the size of the code: `ceil(values / 16)` words.
     pub fn code_bytes(values: usize) -> usize {
         4 * values.div_ceil(VALUES)
     }
 
-    /// As [`Codec::encode`](super::Codec::encode).
+    /// Implements [`Codec::encode`](super::Codec::encode).
     pub fn encode(&self, residual: &mut [f32], gradient: &[f32], code: &mut [u8]) -> Result<(), NotFinite> {
         let mut largest = 0;
         let blocks = residual.chunks_mut(BLOCK).zip(gradient.chunks(BLOCK));
@@ -43,7 +44,7 @@ impl TwoBit {
         if largest < INFINITE { Ok(()) } else { Err(first_not_finite(residual)) }
     }
 
-    /// The largest magnitude that residual and gradient had together.
+    /// Encodes a block to `symbols`; returns the largest magnitude of the sums of residual and gradient.
     #[inline]
     fn symbols(&self, residual: &mut [f32], gradient: &[f32], symbols: &mut [u8; BLOCK]) -> u32 {
         let threshold = self.threshold;
@@ -59,9 +60,9 @@ impl TwoBit {
         largest
     }
 
-    /// As [`Codec::decode_and_add`](super::Codec::decode_and_add).
+    /// Implements [`Codec::decode_and_add`](super::Codec::decode_and_add).
     pub fn decode_and_add(&self, code: &[u8], sum: &mut [f32]) {
-        // What each byte says, 4 KB: in the first cache.
+        // Decoded values of every byte, 4 KB: fits in the L1 cache.
         let table: Vec<[f32; 4]> = (0..=u8::MAX).map(|byte| self.values(byte)).collect();
         let mut chunks = sum.chunks_exact_mut(4);
         let mut bytes = code.iter();
@@ -69,13 +70,13 @@ impl TwoBit {
             let values = &table[usize::from(*byte)];
             sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         }
-        // `zip` takes from the sums first, so that no byte is lost.
+        // `zip` advances the sums first, so that no byte is lost.
         if let Some(byte) = bytes.next() {
             chunks.into_remainder().iter_mut().zip(self.values(*byte)).for_each(|(sum, value)| *sum += value);
         }
     }
 
-    /// Of the four values of a byte.
+    /// Decodes the four values of a byte.
     fn values(&self, byte: u8) -> [f32; 4] {
         [6, 4, 2, 0].map(|shift| match byte >> shift & 0b11 {
             PLUS => self.threshold,
@@ -85,8 +86,8 @@ impl TwoBit {
     }
 }
 
-/// Four symbols in a byte, the first highest: each one's bits come to their place in the highest byte of the product, and
-/// nothing else does.
+/// Packs four symbols into a byte, the first one highest: the multiplication moves each symbol's bits to their position
+/// in the highest byte of the product, without overlap.
 fn packed(symbols: [u8; 4]) -> u8 {
     const PLACES: u32 = 1 << 30 | 1 << 20 | 1 << 10 | 1;
     (u32::from_le_bytes(symbols).wrapping_mul(PLACES) >> 24) as u8
@@ -120,7 +121,7 @@ mod tests {
         }
     }
 
-    /// Against the rule written one by one, at every length about a word and a block.
+    /// Compares with the rule applied value by value, at every length around a word and a block.
     #[test]
     fn blocks_say_what_single_values_say() {
         let mut random = Random(2);
@@ -147,7 +148,7 @@ mod tests {
         }
     }
 
-    /// In multiples of 2^-10, of which no sum is rounded.
+    /// Multiples of 2^-10, whose sums are exact.
     #[test]
     fn the_residual_stays_below_the_threshold_where_gradients_do() {
         let mut random = Random(9);

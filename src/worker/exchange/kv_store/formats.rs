@@ -1,4 +1,4 @@
-//! Formats of what workers push and servers answer.
+//! Formats of workers' pushes and servers' answers.
 
 use anyhow::Result;
 use ringmark_core::benchmark::compression::GradientCompression;
@@ -10,7 +10,6 @@ use crate::exchange::request::ExchangeRequest;
 use crate::ffi::memory::element::Element;
 use crate::ffi::torch::host_array::HostArray;
 
-/// Format of the gradients that workers push.
 #[derive(Debug, Clone, Copy)]
 pub enum PushFormat {
     /// All values, in this type.
@@ -20,7 +19,8 @@ pub enum PushFormat {
 }
 
 impl PushFormat {
-    /// Returns the format that `request` asks for. Codes whose sums are the answer count thresholds, without their value.
+    /// Returns the format for `request`. Codes whose sums are the answer count thresholds, regardless of the
+    /// threshold's value.
     pub fn new(request: &ExchangeRequest, answer: AnswerFormat) -> PushFormat {
         match (Codec::new(request.compression), answer) {
             (None, _) => PushFormat::Values(Element::from(request.exchange.wire).kind()),
@@ -29,7 +29,6 @@ impl PushFormat {
         }
     }
 
-    /// Allocates a push of `gradients` values.
     pub fn allocate(&self, gradients: usize) -> Result<HostArray> {
         match self {
             PushFormat::Values(wire) => HostArray::zeros(gradients, *wire),
@@ -37,7 +36,6 @@ impl PushFormat {
         }
     }
 
-    /// Returns the bytes of a push of `gradients` values.
     pub fn bytes(&self, gradients: usize) -> usize {
         match self {
             PushFormat::Values(wire) => gradients * wire.elt_size_in_bytes(),
@@ -46,17 +44,15 @@ impl PushFormat {
     }
 }
 
-/// Format of the answers to workers.
 #[derive(Debug, Clone, Copy)]
 pub enum AnswerFormat {
     /// The weights after the update, fp32.
     Weights,
-    /// The packed sum of the codes; every worker does the update.
+    /// The packed sum of the codes; every worker runs the update.
     Sums(PackedSums),
 }
 
 impl AnswerFormat {
-    /// Returns the format for `request` with `pushers` workers that push.
     pub fn new(request: &ExchangeRequest, pushers: usize) -> AnswerFormat {
         match request.compression {
             GradientCompression::TwoBit { threshold } if request.kv_store.sends_sums(request.compression) => {
@@ -66,12 +62,11 @@ impl AnswerFormat {
         }
     }
 
-    /// Returns true if servers hold and update the weights.
     pub fn holds_weights(&self) -> bool {
         matches!(self, AnswerFormat::Weights)
     }
 
-    /// Returns the bytes of an answer of `values` values.
+    /// Returns the size of an answer of `values` values in bytes.
     pub fn bytes(&self, values: usize) -> usize {
         match self {
             AnswerFormat::Weights => values * size_of::<f32>(),
@@ -80,26 +75,22 @@ impl AnswerFormat {
     }
 }
 
-/// Formats in both directions, and the state that they require on servers.
+/// Formats in both directions, and the state that servers need for them.
 #[derive(Debug, Clone, Copy)]
 pub struct Formats {
-    /// Format of pushes.
     pub push: PushFormat,
-    /// Format of answers.
     pub answer: AnswerFormat,
-    /// True if servers keep momenta.
     pub has_momenta: bool,
 }
 
 impl Formats {
-    /// Returns the formats for `request` with `pushers` workers that push.
     pub fn new(request: &ExchangeRequest, pushers: usize) -> Formats {
         let answer = AnswerFormat::new(request, pushers);
         let has_momenta = answer.holds_weights() && request.rule.has_momentum();
         Formats { push: PushFormat::new(request, answer), answer, has_momenta }
     }
 
-    /// Names the arrays that a server keeps beside the pushes.
+    /// Returns the names of the arrays that a server holds in addition to the pushes.
     pub fn state_names(&self) -> &'static str {
         match (self.answer, self.has_momenta) {
             (AnswerFormat::Weights, true) => "weights, momenta, sums",

@@ -1,4 +1,4 @@
-//! MXNet's kv-stores: gradients are summed and weights updated in one place, and the weights are sent back.
+//! MXNet's kv-stores: servers or owning ranks sum the gradients, update the weights and send them back.
 //!
 //! | module | content |
 //! |---|---|
@@ -7,12 +7,12 @@
 //! | [`sharded`] | kv-stores without servers: the owner of a part sums, updates and sends the weights |
 //! | [`rendezvous`] | exchange of addresses and connections; [`accept`] rejects connections that are not workers' |
 //! | [`protocol`] | frames on the wire; [`formats`] of the arrays in them |
-//! | [`plan`] | which server holds which values; pure |
+//! | [`plan`] | assignment of values to servers; pure |
 //!
-//! Workers and servers talk by TCP, as in MXNet's ps-lite, and not by MPI: Open MPI ends every process with a connection to one
-//! that died, and serves one thread at a time. By TCP the others continue when a worker dies, and each connection has its own
-//! threads, so that no array waits for another. MPI starts the processes, distributes the servers' addresses and gathers the
-//! results.
+//! Workers and servers communicate by TCP, like MXNet's ps-lite, and not by MPI: Open MPI ends every process that is
+//! connected to a failed one, and serves one thread at a time. With TCP the other workers continue when one fails, and
+//! each connection has its own threads, so that no array waits for another. MPI starts the processes, distributes the
+//! servers' addresses and gathers the results.
 
 mod accept;
 pub mod client;

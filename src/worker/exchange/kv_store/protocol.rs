@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 24;
 
-/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum FrameKind {
@@ -29,7 +28,7 @@ pub enum FrameKind {
     End,
     /// Server: its report ([`ServerReport`], JSON), after the last part.
     Report,
-    /// Worker: results are gathered, it disconnects.
+    /// Worker: results are gathered and it disconnects.
     Farewell,
     /// Server: another worker ended after the report without a farewell ([`LostWorker`], JSON).
     WorkerLost,
@@ -48,12 +47,10 @@ const KINDS: [FrameKind; 10] = [
     FrameKind::WorkerLost,
 ];
 
-/// Header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Kind of the frame.
     pub kind: FrameKind,
-    /// Number of the part; 0 without a part.
+    /// Part number; 0 without a part.
     pub part: u32,
     /// The worker's iteration, from 1; 0 outside of any.
     pub iteration: u32,
@@ -67,7 +64,6 @@ impl Header {
         Header { kind, part: 0, iteration: 0, bytes: 0 }
     }
 
-    /// Returns the encoded header.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut encoded = [0; HEADER_BYTES];
         encoded[0..4].copy_from_slice(&(self.kind as u32).to_le_bytes());
@@ -98,7 +94,7 @@ impl Header {
     }
 }
 
-/// Returns once the next frame begins, or the connection has ended. Between frames a read time-out means nothing.
+/// Waits for the start of the next frame or the end of the connection. Read timeouts between frames are ignored.
 pub fn wait_for_frame(input: &mut impl BufRead) -> io::Result<()> {
     loop {
         match input.fill_buf() {
@@ -112,38 +108,37 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Read time-outs in a row that end a frame. Several, because a job that was suspended finds one of them over when it goes on.
+/// Consecutive read timeouts that end a frame. Several, because one of them has expired when a suspended job resumes.
 pub const TIMEOUTS: u32 = 8;
 
 /// Reads one frame and counts its bytes.
 pub struct FrameReader<Input> {
     input: Input,
-    /// `None` until it was read.
+    /// `None` before the header is read.
     header: Option<Header>,
     bytes: u64,
 }
 
-/// Why a frame was not read.
+/// The reason why a frame was not read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Problem {
     /// The connection ended.
     Closed(String),
-    /// The other end sent what it must not, or stopped in the middle.
+    /// The peer sent an invalid frame or stopped in the middle of one.
     Faulty(String),
 }
 
 impl<Input: Read> FrameReader<Input> {
-    /// Creates the reader of the next frame.
     pub fn new(input: Input) -> FrameReader<Input> {
         FrameReader { input, header: None, bytes: 0 }
     }
 
-    /// Notes the header that was read.
+    /// Records the header of the frame, whose payload follows.
     pub fn begin(&mut self, header: &Header) {
         (self.header, self.bytes) = (Some(*header), 0);
     }
 
-    /// Classifies an `error` of this frame.
+    /// Returns the problem that `error` means at this point of the frame.
     pub fn problem(&self, error: &Error) -> Problem {
         let bytes = self.bytes;
         let so_far = match &self.header {
@@ -177,7 +172,6 @@ impl<Input: Read> Read for FrameReader<Input> {
     }
 }
 
-/// Identity of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Secret of this job.
@@ -186,37 +180,34 @@ pub struct Hello {
     pub pusher: usize,
 }
 
-/// Report of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerReport {
-    /// Bytes that came in pushes, headers included.
+    /// Bytes received in pushes, headers included.
     pub received: u64,
-    /// Bytes of the answers to them.
+    /// Bytes sent in answers.
     pub sent: u64,
-    /// Pushes by their staleness.
+    /// Number of pushes by staleness.
     pub staleness: Vec<u64>,
     /// Workers that ended early, each with the last iteration that it pushed.
     pub lost: Vec<(usize, u32)>,
 }
 
-/// A worker that has ended while results were gathered.
+/// A worker that ended while results were gathered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostWorker {
-    /// Which of those that push, from 0.
+    /// Index among the workers that push, from 0.
     pub pusher: usize,
-    /// Its rank.
     pub rank: u32,
-    /// Name of its host.
     pub host: String,
 }
 
-/// Longest hello or welcome in bytes, which a stranger may have sent.
+/// Longest hello or welcome in bytes; limits the memory that an unknown peer can make this process allocate.
 pub const LONGEST_GREETING: u64 = 1 << 10;
 
-/// Longest report or loss: a report's list of lost workers is what may be long.
+/// Longest report or lost-worker message in bytes; a report lists all lost workers.
 pub const LONGEST_REPORT: u64 = 1 << 24;
 
-/// Sends a message in JSON.
+/// Sends `message` as JSON.
 pub fn send_message(output: &mut impl Write, kind: FrameKind, message: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec(message)?;
     let header = Header { bytes: text.len() as u64, ..Header::bare(kind) };
@@ -249,7 +240,7 @@ mod tests {
         assert!(Header::read(&mut &[0; 3][..]).is_err());
     }
 
-    /// Bytes, then an error of this kind.
+    /// Input that returns these bytes, then an error of this kind.
     struct Broken<'a>(&'a [u8], ErrorKind);
 
     impl Read for Broken<'_> {
@@ -293,7 +284,7 @@ mod tests {
         let header = Header::read(input).expect("ours");
         let read: Hello = read_message(&header, input, LONGEST_GREETING).expect("ours");
         assert_eq!((header.kind, read), (FrameKind::Hello, hello));
-        // Refused by its header alone, before there is memory for it.
+        // Rejected by the header alone, before memory is allocated.
         let long = Header { bytes: LONGEST_GREETING + 1, ..Header::bare(FrameKind::Hello) };
         let error = read_message::<Hello>(&long, &mut &[b' '; 2048][..], LONGEST_GREETING).expect_err("too long");
         expect!["a message of 1025 bytes, at most 1024 are one of ours"].assert_eq(&error.to_string());

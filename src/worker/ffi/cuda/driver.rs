@@ -1,7 +1,6 @@
-//! The CUDA driver by function pointers of `libcuda.so.1`, the name of the driver itself: what it says of its version and
-//! of the GPUs, without libtorch.
+//! The CUDA driver, through function pointers of `libcuda.so.1`: its version and its GPUs, without libtorch.
 //!
-//! cudarc would look for `libcuda.so` first, which may be the stub of a CUDA toolkit.
+//! cudarc would load `libcuda.so` first, which may be the stub of a CUDA toolkit.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
@@ -10,15 +9,16 @@ use std::fs;
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute};
 use libloading::os::unix::Library;
 
-/// `CUresult` as an integer: a newer driver may return a code that is not in cudarc's enum, which no enum may hold.
+/// `CUresult` as an integer: a newer driver may return a code that cudarc's enum lacks, which would be undefined
+/// behavior.
 type Status = c_int;
 
 const SUCCESS: Status = 0;
 
-/// `CUDA_ERROR_NO_DEVICE`: the driver is there, and shows this process no GPU.
+/// `CUDA_ERROR_NO_DEVICE`: the driver is installed but shows this process no GPU.
 const NO_DEVICE: Status = 100;
 
-/// What to do about an error of `cuInit`, by its number (CUDA driver API, `CUresult`).
+/// Fixes for errors of `cuInit`, by number (CUDA driver API, `CUresult`).
 const FIXES: [(Status, &str); 5] = [
     (34, "a CUDA toolkit's stub library stands before the driver: take `stubs` out of LD_LIBRARY_PATH"),
     (46, "other processes have the GPU for themselves: wait for them, or nvidia-smi -c DEFAULT"),
@@ -27,10 +27,9 @@ const FIXES: [(Status, &str); 5] = [
     (804, "take cuda-compat out of LD_LIBRARY_PATH: this GPU does not allow it"),
 ];
 
-/// What to do about a GPU that fails for no other reason that is known.
+/// Fix for a GPU that fails for an unknown reason.
 pub const RESET: &str = "look for Xid in dmesg, then reset the GPU or restart the host";
 
-/// A version of CUDA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CudaVersion {
     pub major: u32,
@@ -38,8 +37,8 @@ pub struct CudaVersion {
 }
 
 impl CudaVersion {
-    /// From CUDA's own number, 13010 for 13.1.
-    fn of_number(number: c_int) -> CudaVersion {
+    /// Converts CUDA's number, such as 13010 for 13.1.
+    fn from_number(number: c_int) -> CudaVersion {
         let number = number.max(0) as u32;
         CudaVersion { major: number / 1000, minor: number % 1000 / 10 }
     }
@@ -51,7 +50,6 @@ impl fmt::Display for CudaVersion {
     }
 }
 
-/// Compute capability of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComputeCapability {
     pub major: i32,
@@ -70,31 +68,30 @@ impl fmt::Display for ComputeCapability {
     }
 }
 
-/// What the driver says of one GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// `NVIDIA H100 80GB HBM3`.
+    /// Name such as `NVIDIA H100 80GB HBM3`.
     pub name: String,
     pub compute_capability: ComputeCapability,
-    /// `00000000:1b:00.0`: CUDA's own numbers follow CUDA_VISIBLE_DEVICES, those of other programs do not.
+    /// PCI address such as `00000000:1b:00.0`. CUDA's device numbers depend on CUDA_VISIBLE_DEVICES, those of other
+    /// programs do not.
     pub bus_id: String,
 }
 
-/// What the driver says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriverFacts {
-    /// The newest CUDA that it serves.
+    /// Newest supported version of CUDA.
     pub cuda: CudaVersion,
-    /// As this process counts them; empty where it shows none.
+    /// Visible GPUs in the order of this process's device numbers.
     pub devices: Vec<DeviceFacts>,
 }
 
-/// Asks the driver `library`; `Err` is a sentence with the call that failed and what to do.
+/// Queries the driver `library`. The error is a sentence with the failed call and its fix.
 pub fn ask(library: &Library) -> Result<DriverFacts, String> {
     let driver = Driver::new(library)?;
     let cuda =
         version_by(library, "cuDriverGetVersion").ok_or("cuDriverGetVersion fails: install the NVIDIA driver again")?;
-    // SAFETY: the type that cuda.h declares; flags must be 0.
+    // SAFETY: the type is the one in cuda.h; flags must be 0.
     let devices = match unsafe { (driver.init)(0) } {
         NO_DEVICE => Vec::new(),
         status => {
@@ -105,28 +102,27 @@ pub fn ask(library: &Library) -> Result<DriverFacts, String> {
     Ok(DriverFacts { cuda, devices })
 }
 
-/// The version that `function` of `library` fills in: `cuDriverGetVersion` or `cudaRuntimeGetVersion`.
+/// Returns the version that `function` of `library` reports: `cuDriverGetVersion` or `cudaRuntimeGetVersion`.
 pub fn version_by(library: &Library, function: &str) -> Option<CudaVersion> {
     let mut number = 0;
-    // SAFETY: this is the type of both functions in CUDA's headers, which need no initialization; the pointer is to a
-    // live int.
+    // SAFETY: both functions have this type in CUDA's headers and need no initialization; the pointer is to a live int.
     let status = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> Status>(function).ok()?(&mut number) };
-    (status == SUCCESS && number > 0).then(|| CudaVersion::of_number(number))
+    (status == SUCCESS && number > 0).then(|| CudaVersion::from_number(number))
 }
 
-/// Release of the driver's kernel module, `550.54.15`.
+/// Returns the release of the driver's kernel module, such as `550.54.15`.
 pub fn release() -> Option<String> {
     let text = fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     release_in(&text)
 }
 
-/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ..`.
+/// Parses `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ..`.
 fn release_in(text: &str) -> Option<String> {
     let is_release = |word: &&str| word.contains('.') && word.split('.').all(|part| part.parse::<u32>().is_ok());
     text.lines().next()?.split_whitespace().find(is_release).map(str::to_owned)
 }
 
-/// The functions used, by name.
+/// Functions of the driver (cuda.h).
 struct Driver {
     init: unsafe extern "C" fn(u32) -> Status,
     get_count: unsafe extern "C" fn(*mut c_int) -> Status,
@@ -166,7 +162,7 @@ impl Driver {
         let (mut device, mut name) = (0, [0; 256]);
         // SAFETY: the pointer is to a live device.
         self.check(unsafe { (self.get_device)(&mut device, index) }, "cuDeviceGet")?;
-        // SAFETY: the driver writes at most as many bytes as it is told, the last of them NUL.
+        // SAFETY: the driver writes at most `name.len()` bytes, including a terminating NUL.
         self.check(unsafe { (self.get_name)(name.as_mut_ptr(), name.len() as c_int, device) }, "cuDeviceGetName")?;
         let number = |attribute| {
             let mut value = 0;
@@ -195,7 +191,7 @@ impl Driver {
             return Ok(());
         }
         let mut name = std::ptr::null();
-        // SAFETY: the pointer is to a live pointer, which becomes a static string, or stays null.
+        // SAFETY: the pointer is to a live pointer, which is set to a static string or stays null.
         let name = unsafe {
             (self.get_error_name)(status, &mut name);
             if name.is_null() {
@@ -215,9 +211,9 @@ mod tests {
 
     #[test]
     fn versions_are_ordered_and_written_as_people_do() {
-        let version = CudaVersion::of_number(13_010);
+        let version = CudaVersion::from_number(13_010);
         assert_eq!((version.to_string(), version), ("13.1".to_owned(), CudaVersion { major: 13, minor: 1 }));
-        assert!(CudaVersion::of_number(12_090) < CudaVersion::of_number(13_000));
+        assert!(CudaVersion::from_number(12_090) < CudaVersion::from_number(13_000));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The kernels of `../../kernels`: compiled by NVRTC for one GPU, loaded through the driver, launched by `kernels.cpp`.
+//! GPU kernels of `../../kernels`: compiled by NVRTC for one GPU, loaded through the driver, launched by `kernels.cpp`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
@@ -12,7 +12,6 @@ use crate::ffi::memory::element::Element;
 use crate::ffi::process::libraries::open;
 use crate::ffi::torch::shim::check;
 
-/// Declarations that all kernels share.
 const PRELUDE: &str = include_str!("../../kernels/prelude.cuh");
 
 /// Kernels that are compiled and loaded together.
@@ -20,7 +19,8 @@ const PRELUDE: &str = include_str!("../../kernels/prelude.cuh");
 pub enum KernelSet {
     /// Batch normalization, max pooling and the update of the weights.
     Norm,
-    /// 1x1 convolutions with their batch normalization, by tensor cores: fp16, bf16 and TF32, compute capability 8.0.
+    /// 1x1 convolutions fused with their batch normalization, on tensor cores: fp16, bf16 and TF32, compute capability
+    /// 8.0 or higher.
     Pointwise,
 }
 
@@ -36,13 +36,13 @@ impl KernelSet {
         }
     }
 
-    /// Returns true if it has kernels for a GPU of this compute capability.
+    /// Returns true if the set supports GPUs of this compute capability.
     pub fn serves(self, capability: ComputeCapability) -> bool {
         self == KernelSet::Norm || capability >= ComputeCapability::new(8, 0)
     }
 }
 
-/// Macro that selects the type of images and of their gradients.
+/// Returns the macro that selects the type of images and their gradients.
 fn definition(element: Element) -> &'static str {
     match element {
         Element::Half => "-DELEMENT_HALF",
@@ -51,10 +51,8 @@ fn definition(element: Element) -> &'static str {
     }
 }
 
-/// NVRTC, opened.
 pub type CompilerLibrary = &'static Library;
 
-/// A compilation that has not run yet.
 pub struct Compilation {
     compiler: Compiler,
     source: String,
@@ -62,7 +60,7 @@ pub struct Compilation {
 }
 
 impl Compilation {
-    /// Kernels for elements of this type on a GPU of this compute capability, by the opened NVRTC.
+    /// Prepares to compile a kernel set for this element type and compute capability.
     pub fn new(
         compiler: CompilerLibrary,
         set: KernelSet,
@@ -78,7 +76,7 @@ impl Compilation {
         })
     }
 
-    /// Text that differs whenever the result may differ.
+    /// Returns a text that identifies the result, for use as a cache key.
     pub fn identity(&self) -> Result<String> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the pointers are to live integers.
@@ -86,7 +84,7 @@ impl Compilation {
         Ok(format!("NVRTC {major}.{minor} {}\n{}", self.options.join(" "), self.source))
     }
 
-    /// Machine code of the kernels, as the driver loads it. Takes one to four seconds.
+    /// Compiles the kernels to machine code (cubin). Takes one to four seconds.
     pub fn compile(&self) -> Result<Vec<u8>> {
         let Compiler { create, compile, log_size, log, image_size, image, destroy, .. } = self.compiler;
         let source = CString::new(self.source.as_str())?;
@@ -94,24 +92,24 @@ impl Compilation {
             self.options.iter().map(|option| CString::new(option.as_str())).collect::<Result<_, _>>()?;
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program = null_mut();
-        // SAFETY: the texts are NUL-terminated and outlive the calls; there are no headers.
+        // SAFETY: the texts are NUL-terminated and outlive the call; there are no headers.
         let status = unsafe { create(&raw mut program, source.as_ptr(), c"ringmark.cu".as_ptr(), 0, null(), null()) };
         self.compiler.check(status, "nvrtcCreateProgram")?;
         let body = || {
-            // SAFETY: a program of NVRTC, and as many options as the list has.
+            // SAFETY: `program` is NVRTC's, and the count is the length of the list.
             let status = unsafe { compile(program, pointers.len() as c_int, pointers.as_ptr()) };
             if status != 0 {
-                // SAFETY: NVRTC writes as many bytes as it returned before.
+                // SAFETY: both functions are of the program's log.
                 let text = unsafe { self.compiler.fill(program, log_size, log, "nvrtcGetProgramLog") }?;
                 let text = String::from_utf8_lossy(&text);
                 let message = text.trim_end_matches('\0').lines().find(|line| line.contains("error"));
                 bail!("NVRTC cannot compile the kernels: {}", message.unwrap_or("it gives no reason"));
             }
-            // SAFETY: as above.
+            // SAFETY: both functions are of the program's cubin.
             unsafe { self.compiler.fill(program, image_size, image, "nvrtcGetCUBIN") }
         };
         let result = body();
-        // SAFETY: made above and destroyed once.
+        // SAFETY: created above and destroyed once.
         unsafe { destroy(&raw mut program) };
         result
     }
@@ -167,19 +165,19 @@ impl Compiler {
     }
 
     /// # Safety
-    /// `size` and `bytes` are a pair of NVRTC's functions for the same text of `program`.
+    /// `size` and `bytes` must be a pair of NVRTC's functions for the same text of `program`.
     unsafe fn fill(&self, program: Program, size: GetSize, bytes: GetBytes, call: &str) -> Result<Vec<u8>> {
         let mut length = 0;
         // SAFETY: the pointer is to a live usize.
         self.check(unsafe { size(program, &raw mut length) }, call)?;
         let mut content = vec![0_u8; length];
-        // SAFETY: the buffer has the size that NVRTC asked for.
+        // SAFETY: the buffer has the size that NVRTC reported.
         self.check(unsafe { bytes(program, content.as_mut_ptr().cast()) }, call)?;
         Ok(content)
     }
 }
 
-/// Kernels in the memory of this process's GPU, not in use yet.
+/// Kernels loaded on this process's GPU, not in use yet.
 pub struct LoadedKernels {
     module: *mut c_void,
     set: KernelSet,
@@ -188,11 +186,11 @@ pub struct LoadedKernels {
 }
 
 impl LoadedKernels {
-    /// Loads `image` into GPU `device`, whose context libtorch made current.
+    /// Loads `image` on GPU `device`, whose context libtorch has made current.
     pub fn new(image: &[u8], set: KernelSet, element: Element, device: usize) -> Result<LoadedKernels> {
         /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` of cuda.h.
         const MULTIPROCESSORS: c_int = 16;
-        let driver = Driver::of_device(device)?;
+        let driver = Driver::for_device(device)?;
         let mut module = null_mut();
         // SAFETY: the image is complete machine code, which the driver checks and copies.
         driver.check(unsafe { (driver.load)(&raw mut module, image.as_ptr().cast()) }, "cuModuleLoadData")?;
@@ -203,9 +201,9 @@ impl LoadedKernels {
         Ok(LoadedKernels { module, set, element, processors: i64::from(processors) })
     }
 
-    /// Gives the kernels to `kernels.cpp`: layers use them from now on, until the process ends.
+    /// Registers the kernels with `kernels.cpp`: layers use them from now on, until the process ends.
     pub fn activate(self) -> Result<()> {
-        // The numbers of kernels.cpp.
+        // Codes defined in kernels.cpp.
         let element = match self.element {
             Element::Half => 0,
             Element::BFloat16 => 1,
@@ -264,7 +262,6 @@ struct Driver {
     retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
     get_attribute: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int,
     error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
-    /// `CUdevice` of this process.
     device: c_int,
 }
 
@@ -275,7 +272,7 @@ fn driver() -> Result<&'static Driver> {
 }
 
 impl Driver {
-    fn of_device(index: usize) -> Result<&'static Driver> {
+    fn for_device(index: usize) -> Result<&'static Driver> {
         if let Some(driver) = DRIVER.get() {
             return Ok(driver);
         }
@@ -305,7 +302,7 @@ impl Driver {
             return Ok(());
         }
         let mut name = null();
-        // SAFETY: the pointer becomes that of a string constant, or stays null.
+        // SAFETY: the pointer is set to a string constant or stays null.
         let name = unsafe {
             (self.error_name)(status, &raw mut name);
             if name.is_null() { "an unknown error".into() } else { CStr::from_ptr(name).to_string_lossy() }
@@ -321,7 +318,7 @@ fn find<F: Copy>(library: &Library, name: &str) -> Result<F> {
 }
 
 extern "C" fn kernel_by_name(module: *mut c_void, name: *const c_char, shared_bytes: c_uint) -> *mut c_void {
-    /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of cuda.h; a kernel has 48 KiB without it.
+    /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of cuda.h; the default limit is 48 KiB.
     const MOST_SHARED_BYTES: c_int = 8;
     let Some(driver) = DRIVER.get() else { return null_mut() };
     let mut function = null_mut();
@@ -333,12 +330,12 @@ extern "C" fn kernel_by_name(module: *mut c_void, name: *const c_char, shared_by
     }
 }
 
-/// Makes the primary context of the process's GPU current in a thread that has no context.
+/// Makes the primary context of the process's GPU current on a thread without a context.
 extern "C" fn make_current() -> c_int {
     let Some(driver) = DRIVER.get() else { return -1 };
     let mut context = null_mut();
-    // SAFETY: the pointers are to live variables; the context is the one that CUDA's runtime uses, and stays retained
-    // until the process ends.
+    // SAFETY: the pointers are to live variables; the context is the one of CUDA's runtime and stays retained until the
+    // process ends.
     unsafe {
         match (driver.get_current)(&raw mut context) {
             0 if !context.is_null() => 0,

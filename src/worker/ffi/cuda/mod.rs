@@ -1,4 +1,4 @@
-//! CUDA: whether this process can use it, the driver, kernels compiled at run time, and NVML.
+//! CUDA: availability in this process, the driver, kernels compiled at run time, and NVML.
 
 mod availability;
 mod driver;

@@ -3,7 +3,7 @@
 use ringmark_core::dimension::{Dtype, Wire};
 use tch::Kind;
 
-/// Type of an array's elements.
+/// Floating-point type of array elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Element {
     /// IEEE single precision.
@@ -15,7 +15,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Returns the size of one element.
+    /// Returns the size of an element in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Element::Float => 4,
@@ -23,7 +23,7 @@ impl Element {
         }
     }
 
-    /// Returns libtorch's name of the type.
+    /// Returns libtorch's type.
     pub fn kind(self) -> Kind {
         match self {
             Element::Float => Kind::Float,
@@ -32,7 +32,7 @@ impl Element {
         }
     }
 
-    /// Returns the element type of a tensor of this kind, if there is one.
+    /// Returns the element type for libtorch's `kind`; `None` if sums and kernels do not support it.
     pub fn of_kind(kind: Kind) -> Option<Element> {
         [Element::Float, Element::Half, Element::BFloat16].into_iter().find(|element| element.kind() == kind)
     }
@@ -48,7 +48,7 @@ impl From<Wire> for Element {
     }
 }
 
-/// The type that convolutions and products compute in.
+/// Type in which convolutions and matrix products compute.
 impl From<Dtype> for Element {
     fn from(dtype: Dtype) -> Element {
         match dtype {

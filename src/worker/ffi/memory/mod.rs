@@ -1,4 +1,5 @@
-//! Memory of ranks, without a library: sums over raw arrays, copies past the caches, and the window that a host's ranks share.
+//! Memory of ranks, independent of libraries: sums over raw arrays, copies that bypass the caches, and the window
+//! shared by a host's ranks.
 
 pub mod element;
 pub mod shared_window;

@@ -1,7 +1,7 @@
-//! Memory that the ranks of a host share, counters in it that they wait on, and sums straight from each other's part.
+//! Memory shared by the ranks of a host, with counters to wait on and sums that read other ranks' arrays directly.
 //!
-//! The memory is a file without a name (`memfd_create`): nothing is left of it when the last rank ends, however it
-//! ends, and no limit of /dev/shm applies. `exchange/backend/shared_memory/` decides which rank sums which part.
+//! The memory is an anonymous file (`memfd_create`): nothing remains when the last rank ends, however it ends, and the
+//! size of /dev/shm does not limit it. `exchange/backend/shared_memory/` assigns the parts to ranks.
 //!
 //! ```text
 //! | counters | rank 0: small messages, wire, sums | rank 1: small messages, wire, sums | ...
@@ -22,47 +22,42 @@ use crate::ffi::memory::element::Element;
 use crate::ffi::memory::streaming;
 use crate::ffi::memory::sums::{self, Combination};
 
-/// Counters that ranks can wait on.
+/// Number of counters that ranks can wait on.
 pub const COUNTERS: usize = 1024;
 
-/// Bytes for each rank's small messages.
+/// Size of each rank's area for small messages.
 pub const SMALL_BYTES: usize = 256 << 10;
 
 const PAGE: usize = 4096;
 
-/// How long a waiting rank watches a counter before it sleeps, where it has a core to itself.
+/// Time for which a waiting rank polls a counter before it sleeps, if it has a core to itself.
 const WATCH: Duration = Duration::from_micros(200);
 
-/// How long it sleeps at most before it looks again: a guard, no part of the protocol.
+/// Longest sleep before the counter is polled again: a safeguard, not part of the protocol.
 const SLEEP: Duration = Duration::from_secs(1);
 
-/// A counter that only grows (and wraps), alone in its cache line.
+/// A counter that only increases (and wraps), alone in its cache line.
 #[repr(C, align(64))]
 struct Counter {
     count: AtomicU32,
     sleepers: AtomicU32,
 }
 
-/// What stands before the ranks' parts.
+/// Control data before the ranks' parts.
 #[repr(C)]
 struct Control {
-    /// Which window this is.
+    /// Random identifier of the window.
     mark: AtomicU64,
     counters: [Counter; COUNTERS],
 }
 
-/// How the window is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowLayout {
-    /// Ranks of this host.
     pub ranks: usize,
-    /// Elements of each rank's wire and sums.
     pub elements: usize,
-    /// Type of what is summed.
     pub wire: Element,
-    /// Type of the sums.
     pub sums: Element,
-    /// Whether there is no wire of its own: what is summed lies where the sums go.
+    /// True if there is no separate wire: the values to sum are in the array of the sums.
     pub is_shared: bool,
 }
 
@@ -76,7 +71,7 @@ impl WindowLayout {
         self.wire_offset() + wire.next_multiple_of(PAGE)
     }
 
-    /// Bytes of one rank's part.
+    /// Returns the size of one rank's part in bytes.
     fn part(&self) -> usize {
         self.sums_offset() + (self.elements * self.sums.bytes()).next_multiple_of(PAGE)
     }
@@ -85,18 +80,15 @@ impl WindowLayout {
         size_of::<Control>().next_multiple_of(PAGE) + rank * self.part()
     }
 
-    /// Bytes of the whole window.
     pub fn bytes(&self) -> usize {
         self.part_offset(self.ranks)
     }
 }
 
-/// One of a rank's two arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Array {
-    /// What is summed.
+    /// Values to sum.
     Wire,
-    /// The sums.
     Sums,
 }
 
@@ -107,40 +99,38 @@ pub struct Transfer {
     pub to: Array,
 }
 
-/// An array of a rank of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankArray {
     pub rank: usize,
     pub array: Array,
 }
 
-/// The memory of a window, as another process opens it.
+/// Location of a window's memory, for other processes to open.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedFile {
     pub process: u32,
     pub descriptor: i32,
 }
 
-/// The window as one rank sees it.
 pub struct Window {
     layout: WindowLayout,
     own: usize,
     base: NonNull<u8>,
-    /// Whether ranks have cores to themselves, so that watching a counter takes time from nobody.
+    /// True if each rank has its own cores, so that polling takes no time from other ranks.
     may_watch: bool,
-    /// Keeps the memory reachable for ranks that still open it.
+    /// Keeps the file open for ranks that have not mapped it yet.
     file: File,
 }
 
-// SAFETY: the mapping is this process's for good, and its counters are atomic.
+// SAFETY: the mapping exists until the process ends, and its counters are atomic.
 unsafe impl Send for Window {}
-// SAFETY: as above; who reads and writes what of the arrays when is promised by the callers of its methods, of any thread.
+// SAFETY: as above; callers of the methods, on any thread, guarantee that accesses to the arrays do not conflict.
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// Makes a window, as rank 0 of the host; `mark` is its own.
+    /// Creates the window on rank 0 of the host. `mark` identifies it.
     pub fn create(layout: WindowLayout, mark: u64, may_watch: bool) -> Result<Window> {
-        // SAFETY: the name ends in NUL; the result is checked and owned by the file alone.
+        // SAFETY: the name is NUL-terminated; the result is checked and owned by the file alone.
         let file = unsafe {
             let descriptor = libc::memfd_create(c"ringmark".as_ptr(), libc::MFD_CLOEXEC);
             if descriptor < 0 {
@@ -154,7 +144,7 @@ impl Window {
         Ok(window)
     }
 
-    /// Opens rank 0's window as rank `own` of the host.
+    /// Opens rank 0's window on rank `own` of the host.
     pub fn open(
         layout: WindowLayout,
         SharedFile { process, descriptor }: SharedFile,
@@ -165,7 +155,7 @@ impl Window {
         let path = format!("/proc/{process}/fd/{descriptor}");
         let file = OpenOptions::new().read(true).write(true).open(&path).with_context(|| path.clone())?;
         let length = file.metadata()?.len();
-        // In another process name space the number may be anybody's.
+        // In another PID namespace the number may belong to any process.
         ensure!(length == layout.bytes() as u64, "{path} is not the window of this host's rank 0");
         let window = Window::map(file, layout, own, may_watch)?;
         ensure!(window.control().mark.load(Ordering::SeqCst) == mark, "{path} is not the window of this host's rank 0");
@@ -188,16 +178,16 @@ impl Window {
             return Err(io::Error::last_os_error()).context("mmap");
         }
         let base = NonNull::new(base.cast::<u8>()).context("mmap returned null")?;
-        // SAFETY: advice on a mapping that was just made; a kernel that does not follow it says so, to nobody.
+        // SAFETY: advice on a mapping that was just created; failure is harmless.
         unsafe { libc::madvise(base.as_ptr().cast(), layout.bytes(), libc::MADV_HUGEPAGE) };
         let window = Window { layout, own, base, may_watch, file };
-        window.take_memory()?;
+        window.allocate()?;
         Ok(window)
     }
 
-    /// Takes this rank's memory now: on the part of the machine where this rank runs, and with an error where there
-    /// is none, instead of a SIGBUS at the first touch.
-    fn take_memory(&self) -> Result<()> {
+    /// Allocates this rank's memory now: on the NUMA node where this rank runs, and with an error if it does not fit,
+    /// instead of a SIGBUS on first touch.
+    fn allocate(&self) -> Result<()> {
         let offset = if self.own == 0 { 0 } else { self.layout.part_offset(self.own) };
         let length = self.layout.part_offset(self.own + 1) - offset;
         loop {
@@ -212,26 +202,27 @@ impl Window {
         }
     }
 
-    /// Returns what [`open`](Window::open) finds this window by.
+    /// Returns the location by which [`open`](Window::open) finds this window.
     pub fn shared_file(&self) -> SharedFile {
         SharedFile { process: std::process::id(), descriptor: self.file.as_raw_fd() }
     }
 
-    /// This rank's array as a tensor, `[elements]`. It lives as long as the process: the mapping is never undone.
+    /// Returns this rank's array as a tensor, `[elements]`. The mapping is never removed, so the tensor is valid until
+    /// the process ends.
     pub fn tensor(&self, array: Array) -> Tensor {
         self.tensor_of(array, self.own)
     }
 
-    /// The same of another rank's array.
+    /// Returns another rank's array as a tensor; see [`tensor`](Window::tensor).
     pub fn tensor_of(&self, array: Array, rank: usize) -> Tensor {
         let length = self.layout.elements;
         let kind = self.kind(array);
         let data = self.address(array, rank, 0..length);
-        // SAFETY: `length` elements of `kind`, contiguous, mapped for the rest of the process's life.
+        // SAFETY: `length` elements of `kind`, contiguous, mapped until the process ends.
         unsafe { Tensor::from_blob(data, &[length as i64], &[1], kind, Device::Cpu) }
     }
 
-    /// Adds one to `counter`. Who makes it `target` wakes those that sleep on it.
+    /// Adds one to `counter`. The rank that makes it `target` wakes the sleeping ones.
     pub fn arrive(&self, counter: usize, target: u32) {
         let counter = &self.control().counters[counter];
         let count = counter.count.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
@@ -241,12 +232,10 @@ impl Window {
         }
     }
 
-    /// Whether `counter` is at `target` or past it.
     pub fn has_reached(&self, counter: usize, target: u32) -> bool {
         is_reached(self.control().counters[counter].count.load(Ordering::SeqCst), target)
     }
 
-    /// Returns when `counter` is at `target` or past it.
     pub fn wait(&self, counter: usize, target: u32) {
         if self.has_reached(counter, target) {
             return;
@@ -270,17 +259,17 @@ impl Window {
                 break;
             }
             let limit = libc::timespec { tv_sec: SLEEP.as_secs() as i64, tv_nsec: 0 };
-            // Returns at once where the count has changed since; however it returns, the loop looks again.
+            // Returns at once if the count has changed since; the loop checks again in any case.
             // SAFETY: an aligned word of a live mapping and a live timespec.
             unsafe { libc::syscall(libc::SYS_futex, counter.count.as_ptr(), libc::FUTEX_WAIT, count, &limit) };
         }
         counter.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Combines `elements` of every rank's `from`, in the order of the ranks, into the same place of the `to` of each of
-    /// the ranks `receivers`. `streaming` writes past the caches: for sums that are not read soon and memory that was not just read.
+    /// Combines `elements` of every rank's `from`, in rank order, into the same elements of `to` on each of the
+    /// `receivers`. `streaming` bypasses the caches: for sums that are not read soon, in memory that was not just read.
     ///
-    /// The caller sees to it that no rank writes what is read here, or touches what is written, at the same time.
+    /// The caller guarantees that no rank writes the sources, or accesses the receivers, at the same time.
     pub fn combine(
         &self,
         combination: Combination,
@@ -294,15 +283,15 @@ impl Window {
         };
         let sources = addresses(from, 0..self.layout.ranks);
         let receivers = addresses(to, receivers);
-        // SAFETY: `address` checked the bounds of every array; concurrent use is the caller's promise.
+        // SAFETY: `address` checked the bounds of every array; the caller guarantees exclusive access.
         unsafe {
             let (from, to) = (self.element(from), self.element(to));
             sums::combine(combination, &sources, from, &receivers, to, elements.len(), streaming);
         }
     }
 
-    /// Copies `elements` of this rank's `from`, times `factor`, to the `to` of each of the ranks `receivers`, as
-    /// [`combine`](Window::combine) does.
+    /// Copies `elements` of this rank's `from`, times `factor`, to `to` on each of the `receivers`. The requirements
+    /// are those of [`combine`](Window::combine).
     pub fn spread(&self, factor: f32, Transfer { from, to }: Transfer, elements: Range<usize>, receivers: &[usize]) {
         if receivers.is_empty() {
             return;
@@ -318,8 +307,8 @@ impl Window {
         }
     }
 
-    /// Copies `elements` of `source` to this rank's `to`, from element `start` on. The caller's promise is that
-    /// of [`combine`](Window::combine).
+    /// Copies `elements` of `source` to this rank's `to`, starting at element `start`. The requirements are those of
+    /// [`combine`](Window::combine).
     pub fn fetch(&self, source: RankArray, elements: Range<usize>, to: Array, start: usize) {
         let RankArray { rank, array } = source;
         assert_eq!(self.element(array), self.element(to), "a copy has one type");
@@ -332,24 +321,24 @@ impl Window {
         );
         let source = self.address(array, rank, elements);
         let target = self.address(to, self.own, start..start + length).cast_mut();
-        // SAFETY: `address` checked the bounds of both, and they are one place or apart, as was checked above: every array of every
-        // rank has its own place.
+        // SAFETY: `address` checked the bounds of both ranges, and the assertion that they are identical or disjoint;
+        // arrays of different ranks do not overlap.
         unsafe { streaming::copy(source, target, length * self.element(to).bytes()) };
     }
 
-    /// Copies `elements` of `source` to the same place of `tensor`, which is as long and of the same type.
+    /// Copies `elements` of `source` to the same elements of `tensor`, which has the same length and type.
     pub fn read(&self, source: RankArray, elements: Range<usize>, tensor: &Tensor) -> Result<()> {
         let RankArray { rank, array } = source;
         let position = self.position(array, &elements, tensor)?;
         let bytes = elements.len() * self.element(array).bytes();
         let source = self.address(array, rank, elements);
-        // SAFETY: both were checked to hold the elements. They are one place or apart: a tensor as long as the array, at the
-        // same element, is the array itself or other memory.
+        // SAFETY: both were checked to contain the elements. They are identical or disjoint: a tensor as long as the
+        // array, at the same element, is either the array itself or other memory.
         unsafe { streaming::copy(source, position, bytes) };
         Ok(())
     }
 
-    /// Copies `elements` of `tensor`, which is as long as this rank's `to` and of the same type, to the same place there.
+    /// Copies `elements` of `tensor`, which has the length and type of this rank's `to`, to the same elements of `to`.
     pub fn write(&self, tensor: &Tensor, elements: Range<usize>, to: Array) -> Result<()> {
         let position = self.position(to, &elements, tensor)?;
         let bytes = elements.len() * self.element(to).bytes();
@@ -359,7 +348,7 @@ impl Window {
         Ok(())
     }
 
-    /// Where `elements` of a tensor begin that is like `array`.
+    /// Returns the address of `elements` in a tensor of the same length and type as `array`.
     fn position(&self, array: Array, elements: &Range<usize>, tensor: &Tensor) -> Result<*mut u8> {
         let is_like = tensor.kind() == self.kind(array) && tensor.numel() == self.layout.elements;
         ensure!(
@@ -372,16 +361,17 @@ impl Window {
         Ok(tensor.data_ptr().wrapping_byte_add(offset).cast())
     }
 
-    /// Copies `elements` of this rank's `from` to its small messages, from byte `offset` on.
+    /// Copies `elements` of this rank's `from` to its area for small messages, at byte `offset`.
     pub fn post(&self, from: Array, elements: Range<usize>, offset: usize) {
         let bytes = elements.len() * self.element(from).bytes();
         let source = self.address(from, self.own, elements);
         let target = self.small(self.own, offset, bytes);
-        // SAFETY: both were checked to hold `bytes`; arrays and small messages do not overlap.
+        // SAFETY: both were checked to contain `bytes`; arrays and small messages do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(source, target, bytes) };
     }
 
-    /// Combines what all ranks [posted](Window::post) at `offset` as `from`, into `elements` of this rank's `to`.
+    /// Combines the values of type `from` that all ranks [posted](Window::post) at `offset` into `elements` of this
+    /// rank's `to`.
     pub fn combine_posted(
         &self,
         combination: Combination,
@@ -400,7 +390,7 @@ impl Window {
             &(0..self.layout.ranks).map(|rank| self.small(rank, offset, bytes)).collect::<Vec<_>>()
         };
         let receiver = [self.address(to, self.own, elements.clone()).cast_mut()];
-        // SAFETY: `small` and `address` checked the bounds; concurrent use is the caller's promise.
+        // SAFETY: `small` and `address` checked the bounds; the caller guarantees exclusive access.
         unsafe {
             let (from, to) = (self.element(from), self.element(to));
             sums::combine(combination, sources, from, &receiver, to, elements.len(), false);
@@ -418,7 +408,7 @@ impl Window {
         }
     }
 
-    /// Where `elements` of the array begin.
+    /// Returns the address of `elements` in a rank's array.
     fn address(&self, array: Array, rank: usize, elements: Range<usize>) -> *const u8 {
         assert!(elements.start <= elements.end && elements.end <= self.layout.elements, "{elements:?}");
         assert!(rank < self.layout.ranks, "rank {rank}");
@@ -427,23 +417,23 @@ impl Window {
             _ => self.layout.sums_offset(),
         };
         let offset = self.layout.part_offset(rank) + start + elements.start * self.element(array).bytes();
-        // SAFETY: inside the mapping, by the checks above.
+        // SAFETY: inside the mapping, as checked above.
         unsafe { self.base.as_ptr().add(offset) }
     }
 
     fn small(&self, rank: usize, offset: usize, bytes: usize) -> *mut u8 {
         assert!(rank < self.layout.ranks && offset + bytes <= SMALL_BYTES, "{bytes} bytes at {offset} of rank {rank}");
-        // SAFETY: inside the mapping, by the check above.
+        // SAFETY: inside the mapping, as checked above.
         unsafe { self.base.as_ptr().add(self.layout.part_offset(rank) + offset) }
     }
 
     fn control(&self) -> &Control {
-        // SAFETY: the mapping begins with a `Control`, of which any bits are a valid one; it lives as long as `self`.
+        // SAFETY: the mapping starts with a `Control`, which is valid for any bits; it lives as long as `self`.
         unsafe { self.base.cast::<Control>().as_ref() }
     }
 }
 
-/// Counters wrap: `count` is past `target` where it is less than half the way round ahead of it.
+/// Compares counters that wrap: `count` has reached `target` if it is ahead by less than half of the range.
 fn is_reached(count: u32, target: u32) -> bool {
     count.wrapping_sub(target) < u32::MAX / 2
 }
@@ -526,7 +516,7 @@ mod tests {
             }
             meet(&windows[0]);
         });
-        // Without a wake-up each round would take the whole of SLEEP.
+        // Without wake-ups each round would take the full SLEEP.
         assert!(start.elapsed() < Duration::from_secs(100));
         assert!(windows[0].has_reached(3, 1500) && !windows[0].has_reached(3, 1501));
         assert!(is_reached(2, u32::MAX - 1) && !is_reached(u32::MAX - 1, 2));

@@ -1,20 +1,20 @@
-//! Writes past the caches, for arrays that would only push out what is needed again.
+//! Non-temporal stores, for arrays that would only evict more useful data from the caches.
 
-/// Writes past the caches where the processor can.
+/// Writes values with non-temporal stores if the processor has them.
 ///
 /// # Safety
-/// `receiver` is good for as many elements as `values` has.
+/// `receiver` must be valid for `values.len()` elements.
 pub unsafe fn stream(values: &[f32], receiver: *mut f32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { stream_by(values.len(), [receiver], |index| values[index], |index| vector(values.as_ptr().add(index))) }
 }
 
-/// Writes `first + second` to both receivers, apart from them, past the caches.
+/// Writes `first + second` to both receivers with non-temporal stores. Receivers and sources are disjoint.
 ///
 /// # Safety
-/// Every pointer is good for `count` elements.
+/// Every pointer must be valid for `count` elements.
 pub unsafe fn stream_two(first: *const f32, second: *const f32, to_first: *mut f32, to_second: *mut f32, count: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         stream_by(
             count,
@@ -26,20 +26,20 @@ pub unsafe fn stream_two(first: *const f32, second: *const f32, to_first: *mut f
     fence();
 }
 
-/// From this many bytes on a copy goes past the caches: one core's part of them would not hold it.
+/// Size in bytes from which a copy bypasses the caches: it exceeds one core's share of them.
 const STREAMED_COPY: usize = 1 << 20;
 
-/// Copies `bytes` from one place to another, or to the same one, past the caches where they are many.
+/// Copies `bytes` bytes; a large copy bypasses the caches. Source and target may be identical.
 ///
 /// # Safety
-/// Both are good for so many bytes, and apart where they are not the same.
+/// Both must be valid for `bytes` bytes, and disjoint unless they are identical.
 pub unsafe fn copy(source: *const u8, target: *mut u8, bytes: usize) {
     let floats = bytes / size_of::<f32>();
     let is_aligned = [source.align_offset(size_of::<f32>()), target.align_offset(size_of::<f32>())] == [0, 0];
     if source == target.cast_const() {
         return;
     }
-    // SAFETY: the caller's promise; any four bytes are a number.
+    // SAFETY: guaranteed by the caller; any four bytes are a valid f32.
     unsafe {
         if bytes < STREAMED_COPY || !is_aligned {
             return std::ptr::copy_nonoverlapping(source, target, bytes);
@@ -57,10 +57,10 @@ use std::arch::x86_64::__m128 as Vector;
 type Vector = [f32; 4];
 
 /// # Safety
-/// Four elements can be read.
+/// `position` must be valid for reads of four elements.
 #[inline(always)]
 unsafe fn vector(position: *const f32) -> Vector {
-    // SAFETY: the caller's promise; SSE belongs to every x86-64.
+    // SAFETY: guaranteed by the caller; every x86-64 has SSE.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         return std::arch::x86_64::_mm_loadu_ps(position);
@@ -72,17 +72,17 @@ unsafe fn vector(position: *const f32) -> Vector {
 #[inline(always)]
 fn add_vectors(first: Vector, second: Vector) -> Vector {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE belongs to every x86-64.
+    // SAFETY: every x86-64 has SSE.
     return unsafe { std::arch::x86_64::_mm_add_ps(first, second) };
     #[cfg(not(target_arch = "x86_64"))]
     return std::array::from_fn(|index| first[index] + second[index]);
 }
 
 /// # Safety
-/// Four elements can be written, on a border of 16 bytes.
+/// `position` must be valid for writes of four elements and aligned to 16 bytes.
 #[inline(always)]
 unsafe fn stream_vector(position: *mut f32, value: Vector) {
-    // SAFETY: the caller's promise; SSE belongs to every x86-64.
+    // SAFETY: guaranteed by the caller; every x86-64 has SSE.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         std::arch::x86_64::_mm_stream_ps(position, value);
@@ -91,10 +91,10 @@ unsafe fn stream_vector(position: *mut f32, value: Vector) {
     }
 }
 
-/// Writes elements `0..count` to each receiver, four at a time where the receivers allow it.
+/// Writes elements `0..count` to each receiver, four at a time if their alignment permits.
 ///
 /// # Safety
-/// Every receiver is good for `count` elements, and `four` may be asked for any four of them.
+/// Every receiver must be valid for `count` elements, and `four` must be callable for any four of them.
 #[inline(always)]
 unsafe fn stream_by<const RECEIVERS: usize>(
     count: usize,
@@ -105,11 +105,11 @@ unsafe fn stream_by<const RECEIVERS: usize>(
     let plain = |range: std::ops::Range<usize>| {
         for index in range {
             let value = one(index);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             receivers.iter().for_each(|receiver| unsafe { *receiver.add(index) = value });
         }
     };
-    // The instruction wants 16-byte borders, of all receivers at once.
+    // The instruction requires 16-byte alignment of all receivers at once.
     let head = receivers[0].align_offset(16).min(count);
     // SAFETY: inside, or one past the end.
     let aligned = |receiver: &*mut f32| unsafe { receiver.add(head) }.align_offset(16) == 0;
@@ -120,16 +120,16 @@ unsafe fn stream_by<const RECEIVERS: usize>(
     plain(0..head);
     for index in (head..whole).step_by(4) {
         let value = four(index);
-        // SAFETY: the caller's promise, and the border was checked.
+        // SAFETY: guaranteed by the caller; the alignment was checked.
         receivers.iter().for_each(|receiver| unsafe { stream_vector(receiver.add(index), value) });
     }
     plain(whole..count);
 }
 
-/// Orders streamed writes before what follows.
+/// Orders non-temporal stores before later ones.
 pub fn fence() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE belongs to every x86-64.
+    // SAFETY: every x86-64 has SSE.
     unsafe {
         std::arch::x86_64::_mm_sfence()
     };

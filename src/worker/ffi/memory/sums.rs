@@ -1,39 +1,40 @@
-//! Sums (or maxima) of arrays in memory, rounded or not, block by block so that a block stays in the first cache.
+//! Sums or maxima of arrays in memory, optionally rounded, in blocks that fit in the L1 cache.
 //!
-//! Additions are in fp32 and in the order of the sources: every caller gets the same bits.
+//! Additions are in fp32 and in the order of the sources, so every caller gets the same bits.
 
 use half::{bf16, f16};
 
 use crate::ffi::memory::element::Element;
 use crate::ffi::memory::streaming::{fence, stream, stream_two};
 
-/// Elements of a block: 8 kB of fp32.
+/// Number of elements of a block: 8 kB of fp32.
 const BLOCK: usize = 2048;
 
-/// How the values of several arrays become one.
+/// Reduction of several arrays to one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Combination {
-    /// The largest of them; otherwise their sum.
+    /// True for the maximum, false for the sum.
     pub is_largest: bool,
-    /// What comes out is multiplied by this.
+    /// Factor of the result.
     pub factor: f32,
 }
 
 impl Combination {
-    /// Their sum.
+    /// Sum without a factor.
     pub const SUM: Combination = Combination { is_largest: false, factor: 1.0 };
 
-    /// The same without its factor, for what is not the last step.
+    /// Returns the combination without its factor, for intermediate steps.
     pub fn unscaled(self) -> Combination {
         Combination { factor: 1.0, ..self }
     }
 }
 
-/// Writes the combination of the `sources` to each of the `receivers`, `count` elements each. `streaming` writes past the
+/// Writes the combination of the `sources` to each of the `receivers`, `count` elements each. `streaming` bypasses the
 /// caches.
 ///
 /// # Safety
-/// Every pointer is good for `count` elements of its type, aligned to them. A receiver is one of the sources, or apart from all.
+/// Every pointer must be valid for `count` elements of its type, and aligned. A receiver is identical to a source or
+/// disjoint from all.
 pub unsafe fn combine(
     combination: Combination,
     sources: &[*mut u8],
@@ -43,12 +44,12 @@ pub unsafe fn combine(
     count: usize,
     streaming: bool,
 ) {
-    // Two ranks in single precision, the commonest case, need no block.
+    // Fast path for the most common case, two ranks in single precision: no block is needed.
     if let (&[first, second], &[to_first, to_second]) = (sources, receivers)
         && (source, receiver) == (Element::Float, Element::Float)
         && combination == Combination::SUM
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (first, second) = (first.cast_const().cast(), second.cast_const().cast());
             match streaming {
@@ -63,7 +64,7 @@ pub unsafe fn combine(
     while start < count {
         let length = (count - start).min(BLOCK);
         let values = &mut block.0[..length];
-        // SAFETY: the caller's promise, for `length` elements from `start` on.
+        // SAFETY: guaranteed by the caller, for `length` elements from `start`.
         unsafe {
             let at = |pointer: &*mut u8| pointer.add(start * source.bytes()).cast_const();
             match sources {
@@ -99,11 +100,11 @@ pub unsafe fn combine(
     }
 }
 
-/// Aligned to a cache line, so that vector loads never cross one.
+/// Aligned to a cache line, so that no vector load crosses one.
 #[repr(align(64))]
 struct Block([f32; BLOCK]);
 
-/// Makes three versions of a loop: for processors with AVX-512, with AVX2, and for all others.
+/// Compiles a loop for AVX-512, for AVX2 and for the baseline, and selects a version at run time.
 macro_rules! vectorized {
     ($(#[$doc:meta])* unsafe fn $name:ident($($argument:ident: $type:ty),*) $body:block) => {
         $(#[$doc])*
@@ -114,34 +115,33 @@ macro_rules! vectorized {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
             unsafe fn avx512($($argument: $type),*) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { body($($argument),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2")]
             unsafe fn avx2($($argument: $type),*) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { body($($argument),*) }
             }
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl") {
-                // SAFETY: the processor has it; else the caller's promise.
+                // SAFETY: the processor has AVX-512; the rest is guaranteed by the caller.
                 return unsafe { avx512($($argument),*) };
             } else if is_x86_feature_detected!("avx2") {
-                // SAFETY: the processor has it; else the caller's promise.
+                // SAFETY: the processor has AVX2; the rest is guaranteed by the caller.
                 return unsafe { avx2($($argument),*) };
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { body($($argument),*) }
         }
     };
 }
 
 vectorized! {
-    /// `values = first + second`.
     unsafe fn add_two(values: &mut [f32], first: *const f32, second: *const f32) {
         for (index, value) in values.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             *value = unsafe { *first.add(index) + *second.add(index) };
         }
     }
@@ -164,12 +164,13 @@ vectorized! {
 vectorized! {
     /// Writes `first + second` to both receivers, which may be the sources.
     unsafe fn sum_two(first: *const f32, second: *const f32, to_first: *mut f32, to_second: *mut f32, count: usize) {
-        // A group is read before it is written, so that the compiler may use whole vectors though the arrays may be one.
+        // A group is read before it is written, so that the compiler can vectorize although the arrays may be
+        // identical.
         const GROUP: usize = 64;
         let mut start = 0;
         while start + GROUP <= count {
             let mut sums = [0f32; GROUP];
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 for (index, sum) in sums.iter_mut().enumerate() {
                     *sum = *first.add(start + index) + *second.add(start + index);
@@ -184,7 +185,7 @@ vectorized! {
             start += GROUP;
         }
         for index in start..count {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let sum = *first.add(index) + *second.add(index);
                 *to_first.add(index) = sum;
@@ -197,7 +198,7 @@ vectorized! {
 vectorized! {
     unsafe fn add_floats(values: &mut [f32], source: *const f32) {
         for (index, value) in values.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             *value += unsafe { *source.add(index) };
         }
     }
@@ -206,7 +207,7 @@ vectorized! {
 vectorized! {
     unsafe fn add_bfloats(values: &mut [f32], source: *const bf16) {
         for (index, value) in values.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             *value += f32::from_bits(u32::from(unsafe { *source.add(index) }.to_bits()) << 16);
         }
     }
@@ -218,19 +219,19 @@ vectorized! {
         for (index, value) in values.iter().enumerate() {
             let bits = value.to_bits();
             let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-            // Rounding up could turn a NaN into an infinity.
+            // Rounding up would turn a NaN into an infinity.
             let quiet = bits >> 16 | 0x40;
             let result = if value.is_nan() { quiet } else { rounded };
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { *receiver.add(index) = bf16::from_bits(result as u16) };
         }
     }
 }
 
 /// # Safety
-/// `source` is good for as many elements as `values` has.
+/// `source` must be valid for `values.len()` elements.
 unsafe fn add(values: &mut [f32], source: *const u8, element: Element) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match element {
             Element::Float => add_floats(values, source.cast()),
@@ -241,9 +242,9 @@ unsafe fn add(values: &mut [f32], source: *const u8, element: Element) {
 }
 
 /// # Safety
-/// `source` is good for as many elements as `values` has.
+/// `source` must be valid for `values.len()` elements.
 unsafe fn widen(values: &mut [f32], source: *const u8, element: Element) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match element {
             Element::Float => std::ptr::copy_nonoverlapping(source.cast(), values.as_mut_ptr(), values.len()),
@@ -256,53 +257,53 @@ unsafe fn widen(values: &mut [f32], source: *const u8, element: Element) {
     }
 }
 
-/// Adds the source to the values, or puts it in their place.
+/// Adds the source to the values, or replaces them.
 ///
 /// # Safety
-/// `source` is good for as many elements as `values` has.
+/// `source` must be valid for `values.len()` elements.
 unsafe fn halves<const ADD: bool>(values: &mut [f32], source: *const f16) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
-        // SAFETY: the processor has both; else the caller's promise.
+        // SAFETY: the processor has both; the rest is guaranteed by the caller.
         return unsafe { halves_by_f16c::<ADD>(values, source) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { halves_one_by_one::<ADD>(values, source) };
 }
 
 /// # Safety
-/// As [`halves`].
+/// Same as [`halves`].
 unsafe fn halves_one_by_one<const ADD: bool>(values: &mut [f32], source: *const f16) {
     for (index, value) in values.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let half = unsafe { *source.add(index) }.to_f32();
         *value = if ADD { *value + half } else { half };
     }
 }
 
 /// # Safety
-/// As [`halves`], on a processor with F16C.
+/// Same as [`halves`]; the processor must have AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn halves_by_f16c<const ADD: bool>(values: &mut [f32], source: *const f16) {
     use std::arch::x86_64::{_mm_loadu_si128, _mm256_add_ps, _mm256_cvtph_ps, _mm256_loadu_ps, _mm256_storeu_ps};
     let whole = values.len() / 8 * 8;
     for start in (0..whole).step_by(8) {
-        // SAFETY: eight elements from `start` on are inside both.
+        // SAFETY: eight elements from `start` are inside both.
         unsafe {
             let place = values.as_mut_ptr().add(start);
             let wide = _mm256_cvtph_ps(_mm_loadu_si128(source.add(start).cast()));
             _mm256_storeu_ps(place, if ADD { _mm256_add_ps(_mm256_loadu_ps(place), wide) } else { wide });
         }
     }
-    // SAFETY: the rest of both.
+    // SAFETY: the remainder of both.
     unsafe { halves_one_by_one::<ADD>(&mut values[whole..], source.add(whole)) };
 }
 
 /// # Safety
-/// `receiver` is good for as many elements of its type as `values` has.
+/// `receiver` must be valid for `values.len()` elements of its type.
 unsafe fn store(values: &[f32], receiver: *mut u8, element: Element, streaming: bool) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match element {
             Element::Float if streaming => stream(values, receiver.cast()),
@@ -314,55 +315,54 @@ unsafe fn store(values: &[f32], receiver: *mut u8, element: Element, streaming: 
 }
 
 /// # Safety
-/// `receiver` is good for as many elements as `values` has.
+/// `receiver` must be valid for `values.len()` elements.
 unsafe fn store_halves(values: &[f32], receiver: *mut f16) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
-        // SAFETY: the processor has both; else the caller's promise.
+        // SAFETY: the processor has both; the rest is guaranteed by the caller.
         return unsafe { store_halves_by_f16c(values, receiver) };
     }
     for (index, value) in values.iter().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *receiver.add(index) = f16::from_f32(*value) };
     }
 }
 
 /// # Safety
-/// As [`store_halves`], on a processor with F16C.
+/// Same as [`store_halves`]; the processor must have AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn store_halves_by_f16c(values: &[f32], receiver: *mut f16) {
     use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps};
     let whole = values.len() / 8 * 8;
     for start in (0..whole).step_by(8) {
-        // SAFETY: eight elements from `start` on are inside both.
+        // SAFETY: eight elements from `start` are inside both.
         unsafe {
             let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(values.as_ptr().add(start)));
             _mm_storeu_si128(receiver.add(start).cast(), halves);
         }
     }
     for (index, value) in values.iter().enumerate().skip(whole) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *receiver.add(index) = f16::from_f32(*value) };
     }
 }
 
-/// A plain loop over memory, to learn how fast that is.
+/// A plain loop over memory that measures its bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryLoop {
     /// Adds two arrays and writes the sum over both.
     InPlace,
-    /// Copies past the caches.
+    /// Copies with non-temporal stores.
     StreamedCopy,
-    /// Copies as the C library does.
+    /// Copies with the C library's `memcpy`.
     Copy,
 }
 
 impl MemoryLoop {
-    /// Every one.
     pub const ALL: [MemoryLoop; 3] = [MemoryLoop::InPlace, MemoryLoop::StreamedCopy, MemoryLoop::Copy];
 
-    /// As in the record.
+    /// Returns the name in the record.
     pub fn name(self) -> &'static str {
         match self {
             MemoryLoop::InPlace => "sum of two arrays over both",
@@ -376,19 +376,19 @@ vectorized! {
     unsafe fn sum_over_both(first: &mut [f32], second: &mut [f32]) {
         for (first, second) in first.iter_mut().zip(second) {
             let sum = *first + *second;
-            // Halved, so that many rounds stay finite.
+            // Halved, so that the values stay finite over many rounds.
             (*first, *second) = (sum * 0.5, sum * 0.5);
         }
     }
 }
 
-/// Runs a loop over two arrays of one length; the bytes that it read and wrote.
+/// Runs a loop over two arrays of the same length; returns the number of bytes read and written.
 pub fn run(memory_loop: MemoryLoop, first: &mut [f32], second: &mut [f32]) -> usize {
     assert_eq!(first.len(), second.len(), "one length");
     let bytes = size_of_val(first);
     match memory_loop {
         MemoryLoop::InPlace => {
-            // SAFETY: the function is unsafe only for the processor's sake, which it looks after itself.
+            // SAFETY: the function is unsafe only because of CPU features, which it checks itself.
             unsafe { sum_over_both(first, second) };
             4 * bytes
         }
@@ -415,7 +415,7 @@ mod tests {
         (index % 97) as f32 - 40.0
     }
 
-    /// What `sources` arrays of `COUNT` elements come to.
+    /// Returns the combination of `sources` arrays of `COUNT` elements.
     fn combined(
         combination: Combination,
         element: Element,
@@ -435,7 +435,8 @@ mod tests {
             .collect();
         let mut target = vec![0u8; COUNT * receiver.bytes()];
         let pointers: Vec<*mut u8> = arrays.iter_mut().map(|array| array.as_mut_ptr()).collect();
-        // SAFETY: every array has `COUNT` elements, and the target is apart from them; the allocator aligns to 16 bytes.
+        // SAFETY: every array has `COUNT` elements, and the target is disjoint from them; the allocator aligns to 16
+        // bytes.
         unsafe { combine(combination, &pointers, element, &[target.as_mut_ptr()], receiver, COUNT, streaming) };
         let wide = |bytes: &[u8]| match (receiver, bytes) {
             (Element::Float, &[a, b, c, d]) => f32::from_ne_bytes([a, b, c, d]),
@@ -478,7 +479,7 @@ mod tests {
         }
     }
 
-    /// Two ranks in single precision: over both sources, and to two other arrays, at any offset from a border.
+    /// Two ranks in single precision: in place, and to two other arrays at any alignment.
     #[test]
     fn two_arrays_are_summed_to_both_places() {
         let values = |extra: f32| (0..COUNT + 8).map(|index| value(index) + extra).collect::<Vec<f32>>();
@@ -496,7 +497,7 @@ mod tests {
             let sources = [at(&mut first, offsets[0]), at(&mut second, offsets[0])];
             let receivers =
                 if apart { [at(&mut to_first, offsets[0]), at(&mut to_second, offsets[1])] } else { sources };
-            // SAFETY: `COUNT` elements from every offset on, and the receivers are the sources or other arrays.
+            // SAFETY: `COUNT` elements from every offset, and the receivers are the sources or other arrays.
             unsafe {
                 combine(Combination::SUM, &sources, Element::Float, &receivers, Element::Float, COUNT, streaming);
             }
@@ -519,7 +520,7 @@ mod tests {
 
     #[test]
     fn bfloats_are_rounded_as_the_library_rounds_them() {
-        // Two ties between neighbours of a bfloat16, 1 + 1/256 and 1 + 3/256, and a value just above the first.
+        // Two ties between adjacent bfloat16 numbers, 1 + 1/256 and 1 + 3/256, and a value just above the first tie.
         let tie = 1.0 + 1.0 / 256.0;
         let above = f32::from_bits(f32::to_bits(tie) + 1);
         let values = [1.0, tie, above, 1.0 + 3.0 / 256.0, f32::MAX, f32::INFINITY, -0.0, 1e-40, f32::NAN];

@@ -1,4 +1,4 @@
-//! What every call of MPI needs: how it counts, whether it went well, and what was started without waiting.
+//! Common parts of MPI calls: counts, status checks and nonblocking requests.
 
 use crate::ffi::memory::element::Element;
 use std::ffi::{c_int, c_void};
@@ -8,7 +8,6 @@ use mpi::ffi;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::Communicator;
 
-/// Data that one call of MPI sums or moves.
 #[derive(Clone, Copy)]
 pub(super) struct Message {
     pub position: *mut c_void,
@@ -18,7 +17,7 @@ pub(super) struct Message {
     pub element: Element,
 }
 
-/// As MPI counts.
+/// Converts a number of elements to MPI's type.
 pub fn count(elements: usize) -> Result<c_int> {
     let Ok(count) = c_int::try_from(elements) else {
         bail!("one MPI call reaches fewer than 2^31 elements, not {elements}: set --chunk-kb");
@@ -26,12 +25,12 @@ pub fn count(elements: usize) -> Result<c_int> {
     Ok(count)
 }
 
-/// Some of the ranks, as MPI knows them: twice, because what starts on a communicator must start in the same order on
-/// all of its ranks, and the second halves of sums begin when they can.
+/// Communicators of a group of ranks. There are two, because all ranks must start the operations on a communicator in
+/// the same order, and the second halves of sums start as soon as they can.
 pub struct Group {
-    /// For what is started.
+    /// Communicator of operations that the caller starts.
     pub first: SimpleCommunicator,
-    /// For what follows from it.
+    /// Communicator of the second halves of sums.
     pub second: SimpleCommunicator,
 }
 
@@ -39,8 +38,9 @@ pub struct Group {
 unsafe impl Send for Group {}
 
 impl Group {
-    /// Into how many parts an all-reduce of fp32 is divided, each summed by its rank. Two ranks have nothing to gain from it:
-    /// MPI's own was 2 % faster there, and among three and four 15 to 30 % slower (results/README.md).
+    /// Returns the number of parts into which an all-reduce of fp32 is divided, each summed by one rank. Two ranks do
+    /// not gain from a division: MPI's own all-reduce was 2 % faster with two, and 15 to 30 % slower with three and
+    /// four (results/README.md).
     pub fn parts(&self) -> u32 {
         match self.first.size() {
             ..=2 => 1,
@@ -49,7 +49,7 @@ impl Group {
     }
 }
 
-/// What `call` starts without waiting.
+/// Starts a nonblocking operation by `call`.
 pub fn start(name: &str, call: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> Result<ffi::MPI_Request> {
     // SAFETY: a null handle, overwritten by the call.
     let mut request = unsafe { std::mem::zeroed() };
@@ -57,10 +57,11 @@ pub fn start(name: &str, call: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> R
     Ok(request)
 }
 
-/// Whether what `request` is of has ended. MPI moves data only inside its calls: asking is what brings it on.
+/// Returns true if the operation of `request` is complete. MPI moves data only inside its calls, so polling is what
+/// makes progress.
 pub fn is_complete(request: &mut ffi::MPI_Request) -> Result<bool> {
     let mut flag: c_int = 0;
-    // SAFETY: a handle that MPI made; the status is not wanted.
+    // SAFETY: a handle created by MPI; the status is ignored.
     let status = unsafe { ffi::MPI_Test(request, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
     check("MPI_Test", status)?;
     Ok(flag != 0)
@@ -71,8 +72,8 @@ pub fn check(call: &str, status: c_int) -> Result<()> {
     Ok(())
 }
 
-/// MPI_IN_PLACE is a cast in a C macro, which bindings do not carry over. 1 is Open MPI's value; another MPI library
-/// has another, and no constant of the name below, so that it is refused by the compiler.
+/// Returns MPI_IN_PLACE, which is a cast in a C macro and therefore missing in the bindings. 1 is Open MPI's value.
+/// Other MPI libraries use another value and lack the constant below, so compilation fails with them.
 pub fn in_place() -> *const c_void {
     const _: u32 = ffi::OMPI_MAJOR_VERSION;
     std::ptr::without_provenance(1)

@@ -1,5 +1,5 @@
-//! The collective operations of MPI over all ranks, each over when its call returns. The all-reduce is in
-//! [`sums`](crate::ffi::mpi::sums), with what both need.
+//! Blocking collectives of MPI over all ranks. The all-reduce and the common parts are in
+//! [`sums`](crate::ffi::mpi::sums).
 
 use std::ffi::c_int;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::ffi::mpi::calls::Message;
 use crate::ffi::mpi::calls::{check, count, in_place};
 use crate::ffi::mpi::sums::Sums;
 
-/// Parts of an array as MPI wants them, from the first of their elements on.
+/// Counts and displacements of the parts of an array, as MPI requires them, relative to the first element of all parts.
 struct Parts {
     first: usize,
     counts: Vec<c_int>,
@@ -30,29 +30,30 @@ impl Parts {
         })
     }
 
-    /// From the first element of the parts to the last.
+    /// Returns the range from the first element of the parts to the last.
     fn span(&self, parts: &[Range<usize>]) -> Range<usize> {
         self.first..parts.iter().map(|part| part.end).max().unwrap_or(self.first)
     }
 }
 
-/// Every tensor lies contiguous in host memory, input and output of one type, fp32, fp16 or bf16, and every rank makes the
-/// same calls with the same elements. Input and output may be one where nothing else is said.
+/// Every tensor is contiguous in host memory; input and output have the same type, fp32, fp16 or bf16. Every rank makes
+/// the same calls with the same elements. Input and output may be the same tensor unless stated otherwise.
 impl Sums {
-    /// Sums `elements` of every rank's input into the output of the rank `root`.
+    /// Sums `elements` of every rank's input into the output of rank `root`.
     pub fn reduce(&self, buffers: Buffers, elements: Range<usize>, root: u32) -> Result<()> {
         let (from, to) = self.between(buffers, &elements)?;
         let is_in_place = self.rank == root && from.position == to.position;
         let source = if is_in_place { in_place() } else { from.position.cast_const() };
         let Message { position, count, kind, operation, .. } = to;
-        // SAFETY: `count` elements from both positions on belong to the tensors, and nobody else touches them now.
+        // SAFETY: both tensors have `count` elements from these positions, and no other code accesses them during the
+        // call.
         let status =
             unsafe { ffi::MPI_Reduce(source, position, count, kind, operation, root as c_int, ffi::RSMPI_COMM_WORLD) };
         check("MPI_Reduce", status)
     }
 
-    /// Sums every rank's input, of which each rank gets its part into its output. The parts lie where
-    /// they will: MPI wants them one behind the other, and they are copied together first.
+    /// Sums every rank's input; each rank gets its part in its output. MPI requires the parts to be contiguous, so they
+    /// are copied together first.
     pub fn reduce_scatter(&self, Buffers { input, output }: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let pieces: Vec<Tensor> = parts
             .iter()
@@ -62,13 +63,14 @@ impl Sums {
         let from = self.message(&together, &(0..together.numel()))?.position.cast_const();
         let Message { position, kind, operation, .. } = self.message(output, &parts[self.rank as usize])?;
         let counts = Parts::new(parts)?.counts;
-        // SAFETY: all parts' elements are in `together`, this rank's in `output`; there are as many parts as ranks.
+        // SAFETY: `together` has the elements of all parts, `output` those of this rank's; there are as many parts as
+        // ranks.
         let status =
             unsafe { ffi::MPI_Reduce_scatter(from, position, counts.as_ptr(), kind, operation, ffi::RSMPI_COMM_WORLD) };
         check("MPI_Reduce_scatter", status)
     }
 
-    /// Overwrites `elements` of every rank's `tensor` with those of the rank `root`.
+    /// Overwrites `elements` of every rank's `tensor` with those of rank `root`.
     pub fn broadcast(&self, tensor: &Tensor, elements: Range<usize>, root: u32) -> Result<()> {
         let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
         // SAFETY: as in `reduce`.
@@ -76,14 +78,14 @@ impl Sums {
         check("MPI_Bcast", status)
     }
 
-    /// Brings every rank's part of its input to every rank's output.
+    /// Copies every rank's part of its input to every rank's output.
     pub fn all_gather(&self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let of_mpi = Parts::new(parts)?;
         let (from, to) = self.between(buffers, &parts[self.rank as usize])?;
         let source = if from.position == to.position { in_place() } else { from.position.cast_const() };
         let Message { position, kind, .. } = self.message(buffers.output, &of_mpi.span(parts))?;
         let Parts { counts, starts, .. } = &of_mpi;
-        // SAFETY: every part lies in `output` from its start on, counted from the span's first element.
+        // SAFETY: `output` contains every part at its start, relative to the span's first element.
         let status = unsafe {
             ffi::MPI_Allgatherv(
                 source,
@@ -99,13 +101,13 @@ impl Sums {
         check("MPI_Allgatherv", status)
     }
 
-    /// Sends every rank its part of the input, and puts what comes from a rank where that rank's part is in the output, which
-    /// is another tensor.
+    /// Sends every rank its part of the input, and receives the data from each rank in that rank's part of the output,
+    /// which is another tensor.
     pub fn all_to_all(&self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let of_mpi = Parts::new(parts)?;
         let (from, to) = self.between(buffers, &of_mpi.span(parts))?;
         let Parts { counts, starts, .. } = &of_mpi;
-        // SAFETY: as in `all_gather`, of both tensors, which do not overlap by the caller's promise.
+        // SAFETY: as in `all_gather`, for both tensors; the caller guarantees that they do not overlap.
         let status = unsafe {
             ffi::MPI_Alltoallv(
                 from.position.cast_const(),
@@ -122,12 +124,12 @@ impl Sums {
         check("MPI_Alltoallv", status)
     }
 
-    /// Sends `elements` of the input to the next rank and receives as many from the previous one into the output, which is
+    /// Sends `elements` of the input to the next rank and receives those of the previous one in the output, which is
     /// another tensor.
     pub fn send_receive(&self, buffers: Buffers, elements: Range<usize>, neighbors: Neighbors) -> Result<()> {
         const TAG: c_int = 0;
         let (sent, received) = self.between(buffers, &elements)?;
-        // SAFETY: as in `reduce`; the status is not wanted.
+        // SAFETY: as in `reduce`; the status is ignored.
         let status = unsafe {
             ffi::MPI_Sendrecv(
                 sent.position.cast_const(),

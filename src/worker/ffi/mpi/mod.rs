@@ -1,4 +1,4 @@
-//! MPI: the calls that rsmpi lacks. [`calls`] has what each of them needs.
+//! MPI calls that rsmpi lacks; their common parts are in [`calls`].
 
 pub mod calls;
 mod collectives;

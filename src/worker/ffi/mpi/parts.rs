@@ -1,6 +1,6 @@
-//! Sums between ranks, without waiting: each rank gets its part from all, adds in fp32, rounds once, and gives the sums to all.
-//! As many bytes as a ring moves, in two steps instead of `2 (ranks - 1)` that wait for each other; and MPI would round
-//! half precision after every addition.
+//! Nonblocking sums between ranks: each rank receives its part from all ranks, adds in fp32, rounds once, and sends the
+//! sums to all. This moves as many bytes as a ring, in two steps instead of `2 (ranks - 1)` dependent ones; and MPI
+//! would round half precision after every addition.
 
 use std::ffi::{c_int, c_void};
 
@@ -14,32 +14,31 @@ use crate::ffi::memory::sums::{self, Combination};
 use crate::ffi::mpi::calls::Message;
 use crate::ffi::mpi::calls::{Group, count, in_place, start};
 
-/// Who gets the sums alone.
+/// Destination of a reduction.
 #[derive(Debug, Clone, Copy)]
 pub struct Root {
-    /// Of the group.
     pub rank: c_int,
-    /// Whether it adds all by itself; otherwise every rank adds a part and sends it there.
+    /// True if the root adds all values itself; otherwise every rank adds a part and sends it to the root.
     pub straight: bool,
 }
 
-/// The sum of values of one message: one part of them for each rank of a group.
+/// Pending sum of one message, with one part of its values for each rank of a group.
 pub struct PartSums {
-    /// The first of them.
+    /// First value.
     position: *mut c_void,
     kind: ffi::MPI_Datatype,
     element: Element,
-    /// Values of each part, and where it begins; MPI reads them until the requests are done.
+    /// Counts and displacements of the parts; MPI reads them until the requests are complete.
     counts: Vec<c_int>,
     starts: Vec<c_int>,
     own: usize,
-    /// The same of this rank's part, which comes from every rank.
+    /// Counts and displacements of this rank's part, as received from every rank.
     received_counts: Vec<c_int>,
     received_starts: Vec<c_int>,
     received: Vec<u32>,
     combination: Combination,
     pub(super) is_added: bool,
-    /// Where not all get the sums.
+    /// Destination of the sums; `None` is all ranks.
     root: Option<Root>,
     first: ffi::MPI_Comm,
     second: ffi::MPI_Comm,
@@ -81,13 +80,13 @@ impl PartSums {
         })
     }
 
-    /// Every part to its rank.
+    /// Starts to send every part to its rank.
     pub fn exchange(&mut self) -> Result<ffi::MPI_Request> {
         let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
         let (received_counts, received_starts) = (self.received_counts.as_ptr(), self.received_starts.as_ptr());
         let received = self.received.as_mut_ptr().cast();
-        // SAFETY: the parts lie in the memory that the caller of `start_all_reduce` keeps, and in `received`, which has
-        // room for one from every rank; this value is boxed and lives as long as the request.
+        // SAFETY: the parts are in memory that the caller of `start_all_reduce` keeps, and in `received`, which is
+        // large enough for one part from every rank; this value is boxed and outlives the request.
         start("MPI_Ialltoallv", |request| unsafe {
             ffi::MPI_Ialltoallv(
                 self.position.cast_const(),
@@ -104,15 +103,15 @@ impl PartSums {
         })
     }
 
-    /// Adds this rank's part, in the order of the ranks, and leaves the sums in its place.
+    /// Adds the values of this rank's part, in rank order; the sums replace this rank's values.
     pub fn add(&mut self) {
         let (length, bytes) = (self.counts[self.own] as usize, self.element.bytes());
         let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * bytes);
         let received: *mut u8 = self.received.as_mut_ptr().cast();
         let sources: Vec<*mut u8> =
             self.received_starts.iter().map(|start| received.wrapping_add(*start as usize * bytes)).collect();
-        // SAFETY: `received` holds `length` elements from every rank at these starts, aligned as its words are or as elements
-        // are; `own` is the place of as many; they lie apart, and the exchange is done with both.
+        // SAFETY: `received` has `length` elements from every rank at these starts, aligned as its words or as
+        // elements; `own` has as many elements. The two are disjoint, and the exchange no longer uses them.
         unsafe {
             let element = self.element;
             sums::combine(self.combination, &sources, element, &[own.cast()], element, length, false);
@@ -120,7 +119,7 @@ impl PartSums {
         self.is_added = true;
     }
 
-    /// Every rank's sums to all, or to the root; `None` where they are there.
+    /// Starts to send every rank's sums to all ranks or to the root; `None` if the sums are already in place.
     pub fn gather(&self) -> Result<Option<ffi::MPI_Request>> {
         let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
         if let Some(Root { rank: root, straight }) = self.root {
@@ -129,7 +128,7 @@ impl PartSums {
             }
             let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * self.element.bytes());
             let from = if root as usize == self.own { in_place() } else { own.cast_const() };
-            // SAFETY: as below; MPI writes on the root alone.
+            // SAFETY: as below; MPI writes only on the root.
             let request = start("MPI_Igatherv", |request| unsafe {
                 ffi::MPI_Igatherv(
                     from,
@@ -146,7 +145,7 @@ impl PartSums {
             })?;
             return Ok(Some(request));
         }
-        // SAFETY: as in `exchange`; every part has its own place.
+        // SAFETY: as in `exchange`; the parts do not overlap.
         let request = start("MPI_Iallgatherv", |request| unsafe {
             ffi::MPI_Iallgatherv(
                 in_place(),

@@ -1,5 +1,5 @@
-//! The MPI calls that rsmpi lacks: sums in place, without waiting, and of half precision. The calls that wait, of other
-//! operations than the all-reduce, are in `collectives`.
+//! MPI reductions that rsmpi lacks: in place, nonblocking and in half precision. The blocking collectives other than
+//! the all-reduce are in `collectives`.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -16,14 +16,15 @@ use crate::ffi::memory::sums::{self, Combination};
 use crate::ffi::mpi::calls::{Group, Message, check, count, in_place, is_complete, start};
 use crate::ffi::mpi::parts::{PartSums, Root};
 
-/// The sums and maxima that MPI lacks: of fp16 and of bfloat16, added in fp32 and rounded after every addition.
+/// MPI reductions, including sums and maxima of fp16 and bfloat16, which MPI lacks: added in fp32 and rounded after
+/// every addition.
 pub struct Sums {
     pub(super) rank: u32,
     half: ffi::MPI_Op,
     bfloat: ffi::MPI_Op,
     largest_half: ffi::MPI_Op,
     largest_bfloat: ffi::MPI_Op,
-    /// Whether what comes out is the largest value, not the sum.
+    /// True for the maximum, false for the sum.
     pub is_largest: bool,
 }
 
@@ -31,12 +32,12 @@ pub struct Sums {
 unsafe impl Send for Sums {}
 
 impl Sums {
-    /// Registers the operations on `rank` of the job; MPI must be initialized.
+    /// Registers the operations on `rank` of the job. MPI must be initialized.
     pub fn new(rank: u32) -> Result<Sums> {
         let register = |function: ffi::MPI_User_function| -> Result<ffi::MPI_Op> {
             // SAFETY: a null handle, overwritten by MPI_Op_create.
             let mut operation = unsafe { std::mem::zeroed() };
-            // SAFETY: `function` has the right signature; what it does is commutative (1).
+            // SAFETY: `function` has the right signature and is commutative (1).
             check("MPI_Op_create", unsafe { ffi::MPI_Op_create(function, 1, &mut operation) })?;
             Ok(operation)
         };
@@ -50,27 +51,28 @@ impl Sums {
         })
     }
 
-    /// Sums `elements` of the input over all ranks into the output, which may be the input. Both lie contiguous in host memory,
-    /// of one type, fp32, fp16 or bf16, and every rank calls this with the same elements.
+    /// Sums `elements` of the input over all ranks into the output, which may be the input. Both are contiguous in host
+    /// memory and of the same type, fp32, fp16 or bf16. Every rank calls this with the same elements.
     pub fn all_reduce(&self, Buffers { input, output }: Buffers, elements: Range<usize>) -> Result<()> {
         ensure!(input.kind() == output.kind(), "MPI sums one type, not {:?} to {:?}", input.kind(), output.kind());
         let from = self.message(input, &elements)?.position.cast_const();
         let message = self.message(output, &elements)?;
         let from = if from == message.position.cast_const() { in_place() } else { from };
         let Message { position, count, kind, operation, .. } = message;
-        // SAFETY: `count` elements from both positions on belong to the tensors, and nobody else touches them now.
+        // SAFETY: both tensors have `count` elements from these positions, and no other code accesses them during the
+        // call.
         let status = unsafe { ffi::MPI_Allreduce(from, position, count, kind, operation, ffi::RSMPI_COMM_WORLD) };
         check("MPI_Allreduce", status)
     }
 
-    /// Starts the sum of `elements` of `tensor` over `ranks`, in place and added in fp32. The tensor must live until the
-    /// request is done.
+    /// Starts the sum of `elements` of `tensor` over `ranks`, in place and added in fp32. The tensor must live until
+    /// the request is complete.
     pub fn start_all_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group) -> Result<Request> {
         let message = self.message(tensor, &elements)?;
         let Message { position, count, kind, operation, element } = message;
         if element == Element::Float && ranks.parts() == 1 {
             let ranks = ranks.first.as_raw();
-            // SAFETY: as in `all_reduce`; the memory stays until the request is done by the caller's promise.
+            // SAFETY: as in `all_reduce`; the caller guarantees that the memory stays until the request is complete.
             return Request::start("MPI_Iallreduce", |request| unsafe {
                 ffi::MPI_Iallreduce(in_place(), position, count, kind, operation, ranks, request)
             });
@@ -78,7 +80,8 @@ impl Sums {
         self.start_parts(message, ranks, None)
     }
 
-    /// The same, with the sums on the `root` alone; what the others have there is undefined afterwards.
+    /// Starts a sum like [`start_all_reduce`](Sums::start_all_reduce) with the result on `root` alone; the elements of
+    /// the other ranks are undefined afterwards.
     pub fn start_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group, root: Root) -> Result<Request> {
         let message = self.message(tensor, &elements)?;
         let Message { position, count, kind, operation, element } = message;
@@ -86,7 +89,7 @@ impl Sums {
             let is_root = ranks.first.rank() == root.rank;
             let ranks = ranks.first.as_raw();
             let from = if is_root { in_place() } else { position.cast_const() };
-            // SAFETY: as in `start_all_reduce`; MPI writes on the root alone.
+            // SAFETY: as in `start_all_reduce`; MPI writes only on the root.
             return Request::start("MPI_Ireduce", |request| unsafe {
                 ffi::MPI_Ireduce(from, position, count, kind, operation, root.rank, ranks, request)
             });
@@ -94,8 +97,8 @@ impl Sums {
         self.start_parts(message, ranks, Some(root))
     }
 
-    /// Starts sending `elements` of the root's `tensor` to all ranks of the group. As for a sum, the tensor must live until
-    /// the request is done.
+    /// Starts to send `elements` of the root's `tensor` to all ranks of the group. The tensor must live until the
+    /// request is complete.
     pub fn start_broadcast(
         &self,
         tensor: &Tensor,
@@ -105,11 +108,11 @@ impl Sums {
     ) -> Result<Request> {
         let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
         let ranks = ranks.first.as_raw();
-        // SAFETY: `count` elements from the position on belong to the tensor, which stays by the caller's promise.
+        // SAFETY: the tensor has `count` elements from this position, and the caller guarantees that it stays.
         Request::start("MPI_Ibcast", |request| unsafe { ffi::MPI_Ibcast(position, count, kind, root, ranks, request) })
     }
 
-    /// Starts sending `elements` of `tensor` to a rank of the job, which receives them under the same `tag`.
+    /// Starts to send `elements` of `tensor` to a rank of the job, which receives them with the same `tag`.
     pub fn start_send(&self, tensor: &Tensor, elements: Range<usize>, to: c_int, tag: c_int) -> Result<Request> {
         let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
         // SAFETY: as in `start_broadcast`.
@@ -118,7 +121,7 @@ impl Sums {
         })
     }
 
-    /// Starts receiving `elements` of `tensor` from a rank of the job.
+    /// Starts to receive `elements` of `tensor` from a rank of the job.
     pub fn start_receive(&self, tensor: &Tensor, elements: Range<usize>, from: c_int, tag: c_int) -> Result<Request> {
         let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
         // SAFETY: as in `start_broadcast`.
@@ -138,7 +141,7 @@ impl Sums {
         ensure!(tensor.is_contiguous(), "only contiguous memory is exchanged");
         ensure!(tensor.device() == Device::Cpu, "MPI sums host memory, not {:?}", tensor.device());
         ensure!(elements.start <= elements.end && elements.end <= tensor.numel(), "{elements:?} of {}", tensor.numel());
-        // SAFETY: MPI is initialized; these are constants of it.
+        // SAFETY: MPI is initialized; these are its constants.
         let (kind, [sum, largest], element) = unsafe {
             match tensor.kind() {
                 Kind::Float => (ffi::RSMPI_FLOAT, [ffi::RSMPI_SUM, ffi::RSMPI_MAX], Element::Float),
@@ -153,15 +156,16 @@ impl Sums {
     }
 }
 
-/// A sum on its way.
+/// A pending nonblocking operation.
 pub struct Request {
     handle: ffi::MPI_Request,
-    /// Of a sum that this rank adds a part of.
+    /// Present for a sum to which this rank contributes a part.
     parts: Option<Box<PartSums>>,
     is_done: bool,
 }
 
-// SAFETY: MPI handles may be used from any thread, and what they point at is nobody else's until they are done.
+// SAFETY: MPI handles may be used from any thread, and nothing else uses the memory that they refer to until they are
+// complete.
 unsafe impl Send for Request {}
 
 impl Request {
@@ -169,8 +173,8 @@ impl Request {
         Ok(Request { handle: start(name, call)?, parts: None, is_done: false })
     }
 
-    /// Whether this rank has added its part. To be asked of a group's requests in the order in which they were started, of
-    /// none before the one that was started before it has said yes.
+    /// Returns true if this rank has added its part. Poll the requests of a group in the order in which they were
+    /// started, each only after the previous one has returned true.
     pub fn is_added(&mut self) -> Result<bool> {
         let Some(parts) = self.parts.as_mut().filter(|parts| !parts.is_added) else { return Ok(true) };
         if !is_complete(&mut self.handle)? {
@@ -183,7 +187,8 @@ impl Request {
         Ok(true)
     }
 
-    /// Whether the sum is there. MPI moves data only inside its calls: asking is what brings it on.
+    /// Returns true if the operation is complete. MPI moves data only inside its calls, so polling is what makes
+    /// progress.
     pub fn is_done(&mut self) -> Result<bool> {
         if !self.is_done && self.is_added()? {
             self.is_done = is_complete(&mut self.handle)?;
@@ -192,7 +197,7 @@ impl Request {
     }
 }
 
-/// What MPI calls for an operation of its own.
+/// Defines the callback of a user-defined MPI operation.
 macro_rules! operation {
     ($name:ident, $element:expr, $is_largest:literal) => {
         unsafe extern "C" fn $name(
@@ -202,7 +207,7 @@ macro_rules! operation {
             _: *mut ffi::MPI_Datatype,
         ) {
             let combination = Combination { is_largest: $is_largest, ..Combination::SUM };
-            // SAFETY: MPI's promise, of this type.
+            // SAFETY: MPI passes arrays of this type.
             unsafe { combine(combination, $element, input, inout, length) };
         }
     };
@@ -216,7 +221,7 @@ operation!(largest_bfloats, Element::BFloat16, true);
 /// Combines `input[i]` into `inout[i]` for `*length` elements.
 ///
 /// # Safety
-/// Two arrays of so many elements, as MPI passes them to an operation.
+/// Both arrays must have `*length` elements, as MPI passes them to an operation.
 unsafe fn combine(
     combination: Combination,
     element: Element,
@@ -225,7 +230,7 @@ unsafe fn combine(
     length: *mut c_int,
 ) {
     let (input, inout) = (input.cast(), inout.cast());
-    // SAFETY: the caller's promise; the receiver is one of the sources.
+    // SAFETY: guaranteed by the caller; the receiver is one of the sources.
     unsafe {
         let length = usize::try_from(*length).unwrap_or(0);
         sums::combine(combination, &[inout, input], element, &[inout], element, length, false);

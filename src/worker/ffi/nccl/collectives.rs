@@ -1,4 +1,5 @@
-//! NCCL's operations on a communicator's stream. All only enqueue: the tensors must live until the stream is past them.
+//! NCCL operations on a communicator's stream. All only enqueue: the tensors must live until the stream has passed
+//! them.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -10,10 +11,9 @@ use ringmark_core::dimension::Reduction;
 use crate::ffi::group::{Buffers, GroupRank, Neighbors};
 use crate::ffi::nccl::communicator::Communicator;
 
-/// Every tensor is contiguous on the communicator's device, input and output of one type, fp32, fp16 or bf16. They may be
-/// one tensor where nothing else is said. Every rank makes the same calls.
+/// Every tensor is contiguous on the communicator's device; input and output have the same type, fp32, fp16 or bf16.
+/// They may be the same tensor unless stated otherwise. Every rank makes the same calls.
 impl Communicator {
-    /// Sets the reduction of the next calls.
     pub fn set_reduction(&mut self, reduction: Reduction) {
         self.operation = match reduction {
             Reduction::Sum => ncclRedOp_t::ncclSum,
@@ -26,12 +26,13 @@ impl Communicator {
     pub fn all_reduce(&mut self, buffers: Buffers, elements: Range<usize>) -> Result<()> {
         let (kind, from, to) = self.between(buffers, &elements, &elements)?;
         let (all_reduce, count) = (self.nccl.collectives.all_reduce, elements.len());
-        // SAFETY: as many contiguous elements of `kind` on this communicator's device, alive by the caller's promise.
+        // SAFETY: both pointers are to `count` contiguous elements of `kind` on this communicator's device; the caller
+        // guarantees that they stay alive.
         let status = unsafe { all_reduce(from, to, count, kind, self.operation, self.handle, self.stream_handle) };
         self.nccl.check(status, "ncclAllReduce", self.handle)
     }
 
-    /// The same into the root's `output` alone.
+    /// Reduces `elements` of the input over all ranks into the same elements of the root's output.
     pub fn reduce(&mut self, buffers: Buffers, elements: Range<usize>, root: u32) -> Result<()> {
         let (kind, from, to) = self.between(buffers, &elements, &elements)?;
         let (reduce, count, root) = (self.nccl.collectives.reduce, elements.len(), root as c_int);
@@ -40,17 +41,17 @@ impl Communicator {
         self.nccl.check(status, "ncclReduce", self.handle)
     }
 
-    /// `input` over all ranks, of which each gets its part: parts of one length, one behind the other.
+    /// Reduces the input over all ranks; each rank gets its part. Parts are contiguous and of equal length.
     pub fn reduce_scatter(&mut self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let own = &parts[self.rank as usize];
         let (kind, from, to) = self.between(buffers, &span(parts), own)?;
         let (reduce_scatter, count) = (self.nccl.collectives.reduce_scatter, own.len());
-        // SAFETY: as in `all_reduce`; `input` holds `count` elements for every rank.
+        // SAFETY: as in `all_reduce`; `input` has `count` elements for every rank.
         let status = unsafe { reduce_scatter(from, to, count, kind, self.operation, self.handle, self.stream_handle) };
         self.nccl.check(status, "ncclReduceScatter", self.handle)
     }
 
-    /// `elements` of the root's `input` into every `output`.
+    /// Copies `elements` of the root's input to every output.
     pub fn broadcast(&mut self, buffers: Buffers, elements: Range<usize>, root: u32) -> Result<()> {
         let (kind, from, to) = self.between(buffers, &elements, &elements)?;
         let (broadcast, count, root) = (self.nccl.collectives.broadcast, elements.len(), root as c_int);
@@ -59,17 +60,18 @@ impl Communicator {
         self.nccl.check(status, "ncclBroadcast", self.handle)
     }
 
-    /// Every rank's part of its `input` into every `output`: parts of one length, one behind the other.
+    /// Copies every rank's part of its input to every output. Parts are contiguous and of equal length.
     pub fn all_gather(&mut self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let own = &parts[self.rank as usize];
         let (kind, from, to) = self.between(buffers, own, &span(parts))?;
         let (all_gather, count) = (self.nccl.collectives.all_gather, own.len());
-        // SAFETY: as in `all_reduce`; `output` has room for `count` elements of every rank.
+        // SAFETY: as in `all_reduce`; `output` is large enough for `count` elements of every rank.
         let status = unsafe { all_gather(from, to, count, kind, self.handle, self.stream_handle) };
         self.nccl.check(status, "ncclAllGather", self.handle)
     }
 
-    /// Sends each rank its part of `input`, and takes what comes from it to the same place of `output`, another tensor.
+    /// Sends each rank its part of the input, and receives the data from each rank in the same part of the output,
+    /// which is another tensor.
     pub fn all_to_all(&mut self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         self.in_group(|communicator| {
             parts.iter().zip(0..).try_for_each(|(part, rank)| {
@@ -78,16 +80,17 @@ impl Communicator {
         })
     }
 
-    /// Sends `elements` of `input` to the next rank and receives as many from the one before into `output`, another tensor.
+    /// Sends `elements` of the input to the next rank and receives those of the previous one in the output, which is
+    /// another tensor.
     pub fn send_receive(&mut self, buffers: Buffers, elements: Range<usize>) -> Result<()> {
         let neighbors = GroupRank { rank: self.rank, ranks: self.ranks }.in_ring();
         self.in_group(|communicator| communicator.send_and_receive(buffers, elements, neighbors))
     }
 
-    /// Makes what `calls` enqueue one operation.
+    /// Fuses the operations that `calls` enqueues into one NCCL group.
     pub fn in_group(&mut self, calls: impl FnOnce(&mut Communicator) -> Result<()>) -> Result<()> {
         let (start, end) = (self.nccl.collectives.group_start, self.nccl.collectives.group_end);
-        // SAFETY: a group of this thread, ended below however the calls went.
+        // SAFETY: a group of this thread, which is ended below even after an error.
         self.nccl.check(unsafe { start() }, "ncclGroupStart", self.handle)?;
         let called = calls(self);
         // SAFETY: as above.
@@ -111,7 +114,7 @@ impl Communicator {
         self.nccl.check(status, "ncclRecv", self.handle)
     }
 
-    /// Type, and where `read` begins in the input and `written` in the output.
+    /// Returns the type, the address of `read` in the input and the address of `written` in the output.
     fn between(
         &self,
         Buffers { input, output }: Buffers,
@@ -125,7 +128,7 @@ impl Communicator {
     }
 }
 
-/// Of parts that lie one behind the other.
+/// Returns the range that contiguous parts cover.
 fn span(parts: &[Range<usize>]) -> Range<usize> {
     parts.first().map_or(0, |part| part.start)..parts.last().map_or(0, |part| part.end)
 }

@@ -1,6 +1,7 @@
-//! NCCL through function pointers of the copy that libtorch_cuda loaded, with cudarc's types.
+//! NCCL through function pointers of the copy that libtorch_cuda has loaded, with cudarc's types.
 //!
-//! cudarc itself looks for other library names, and panics where one is missing. Never two copies of NCCL in a process.
+//! cudarc itself looks for other library names and panics if one is missing. A process must not load two copies of
+//! NCCL.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
@@ -14,13 +15,13 @@ use tch::{Kind, Tensor};
 use crate::ffi::nccl::functions::{Collectives, Status, find};
 use crate::ffi::torch::shim;
 
-/// Length of the identity that all ranks of a communicator share.
+/// Length of NCCL's unique ID, which all ranks of a communicator share.
 pub const UNIQUE_ID_BYTES: usize = size_of::<ncclUniqueId>();
 
 const SUCCESS: Status = ncclResult_t::ncclSuccess as Status;
 const IN_PROGRESS: Status = ncclResult_t::ncclInProgress as Status;
 
-/// The functions used, by name.
+/// Functions of NCCL (nccl.h).
 pub struct Nccl {
     get_version: unsafe extern "C" fn(*mut c_int) -> Status,
     get_unique_id: unsafe extern "C" fn(*mut ncclUniqueId) -> Status,
@@ -33,7 +34,6 @@ pub struct Nccl {
 }
 
 impl Nccl {
-    /// Finds every function in `library`.
     pub fn new(library: &'static Library) -> Result<Nccl> {
         Ok(Nccl {
             get_version: find(library, c"ncclGetVersion")?,
@@ -47,7 +47,7 @@ impl Nccl {
         })
     }
 
-    /// Version as `2.28.9`.
+    /// Returns the version, such as `2.28.9`.
     pub fn version(&self) -> Result<String> {
         let mut version = 0;
         // SAFETY: the pointer is to a live int.
@@ -55,7 +55,7 @@ impl Nccl {
         Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
     }
 
-    /// A new identity, made by rank 0 and sent to the others.
+    /// Returns a new unique ID. Rank 0 calls this and sends the ID to the other ranks.
     pub fn unique_id(&self) -> Result<[u8; UNIQUE_ID_BYTES]> {
         let mut id = ncclUniqueId { internal: [0; UNIQUE_ID_BYTES] };
         // SAFETY: the pointer is to a live id.
@@ -67,7 +67,7 @@ impl Nccl {
         if result == SUCCESS {
             return Ok(());
         }
-        // SAFETY: both return static strings, or null; ncclGetLastError accepts a null communicator.
+        // SAFETY: both return static strings or null; ncclGetLastError accepts a null communicator.
         let (error, last) =
             unsafe { (text((self.get_error_string)(result)), text((self.get_last_error)(communicator))) };
         bail!("{call}: {error}{}{last}", if last.is_empty() { "" } else { ": " })
@@ -75,16 +75,16 @@ impl Nccl {
 }
 
 /// # Safety
-/// `string` is null or ends in NUL.
+/// `string` must be null or NUL-terminated.
 unsafe fn text(string: *const c_char) -> String {
     if string.is_null() {
         return String::new();
     }
-    // SAFETY: not null, and the caller's promise.
+    // SAFETY: not null; the rest is guaranteed by the caller.
     unsafe { CStr::from_ptr(string) }.to_string_lossy().trim().to_owned()
 }
 
-/// The ranks of a job and the stream their sums run on.
+/// Communicator over the ranks of a job, and the stream of its operations.
 pub struct Communicator {
     pub(super) nccl: Arc<Nccl>,
     pub(super) handle: ncclComm_t,
@@ -96,11 +96,12 @@ pub struct Communicator {
     pub(super) operation: ncclRedOp_t,
 }
 
-// SAFETY: NCCL allows a communicator in any thread, one call at a time, which `&mut self` sees to.
+// SAFETY: NCCL allows a communicator on any thread, one call at a time, which `&mut self` enforces.
 unsafe impl Send for Communicator {}
 
 impl Communicator {
-    /// Joins as `rank` of `ranks` with the current CUDA device `device`; returns when all have joined.
+    /// Joins the communicator as `rank` of `ranks` on the current CUDA device `device`; returns once all ranks have
+    /// joined.
     pub fn new(
         nccl: Arc<Nccl>,
         device: usize,
@@ -111,19 +112,17 @@ impl Communicator {
         let (stream, stream_handle) = shim::Stream::new(device)?;
         let id = ncclUniqueId { internal: id.map(|byte| byte as c_char) };
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the id is rank 0's, rank < ranks by MPI, and the device was made current by the caller.
+        // SAFETY: the ID is rank 0's, rank < ranks by MPI, and the caller made the device current.
         let result = unsafe { (nccl.comm_init_rank)(&mut handle, ranks as c_int, id, rank as c_int) };
         nccl.check(result, "ncclCommInitRank", handle)?;
         let (stream_handle, operation) = (stream_handle.cast(), ncclRedOp_t::ncclSum);
         Ok(Communicator { nccl, handle, stream, stream_handle, device, rank, ranks, operation })
     }
 
-    /// The stream of the sums.
     pub fn stream(&self) -> shim::Stream {
         self.stream
     }
 
-    /// Type and first address of `elements`.
     pub(super) fn position(&self, tensor: &Tensor, elements: &Range<usize>) -> Result<(ncclDataType_t, *mut c_void)> {
         ensure!(tensor.is_contiguous(), "only contiguous memory is exchanged");
         ensure!(elements.start <= elements.end && elements.end <= tensor.numel(), "{elements:?} of {}", tensor.numel());
@@ -142,7 +141,8 @@ impl Communicator {
         Ok((kind, tensor.data_ptr().wrapping_byte_add(elements.start * size)))
     }
 
-    /// Whatever went wrong on the device or the network since the last call, as NCCL says it. Does not wait.
+    /// Returns an asynchronous error of the device or the network since the last call, with NCCL's message. Does not
+    /// wait.
     pub fn check(&self) -> Result<()> {
         let mut state = SUCCESS;
         // SAFETY: the communicator is alive and the pointer is to a live result.
@@ -157,7 +157,7 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        // ncclCommDestroy waits for the other ranks, which may be gone; after the last step nothing is in flight.
+        // ncclCommDestroy waits for the other ranks, which may have failed; nothing is pending after the last step.
         // SAFETY: the handle is valid and not used again.
         unsafe { (self.nccl.comm_abort)(self.handle) };
     }

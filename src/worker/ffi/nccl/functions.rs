@@ -1,4 +1,4 @@
-//! NCCL's operations as function pointers, with cudarc's types. What they are called with is in [`collectives`].
+//! Function pointers of NCCL's operations, with cudarc's types. Their wrappers are in [`collectives`].
 //!
 //! [`collectives`]: crate::ffi::nccl::collectives
 
@@ -8,10 +8,11 @@ use anyhow::{Context, Result};
 use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t};
 use libloading::os::unix::Library;
 
-/// ncclResult_t as an integer: a newer NCCL may return a code that is not in cudarc's enum, which no enum may hold.
+/// `ncclResult_t` as an integer: a newer NCCL may return a code that cudarc's enum lacks, which would be undefined
+/// behavior.
 pub type Status = c_int;
 
-/// Input, output, elements, type: then what differs, and communicator and stream.
+/// Input, output, number of elements and type, then specific arguments, then communicator and stream.
 type Reduce = unsafe extern "C" fn(
     *const c_void,
     *mut c_void,
@@ -38,7 +39,6 @@ type Broadcast =
 type Send = unsafe extern "C" fn(*const c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
 type Receive = unsafe extern "C" fn(*mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
 
-/// The functions used, by name.
 pub struct Collectives {
     pub all_reduce: Reduce,
     pub reduce: ReduceToRoot,
@@ -52,7 +52,6 @@ pub struct Collectives {
 }
 
 impl Collectives {
-    /// Finds every function in `library`.
     pub fn new(library: &'static Library) -> Result<Collectives> {
         Ok(Collectives {
             all_reduce: find(library, c"ncclAllReduce")?,
@@ -68,9 +67,9 @@ impl Collectives {
     }
 }
 
-/// The function `name` of `library`; the caller's field has the type that nccl.h declares for it.
+/// Returns the function `name` of `library`. The type of the caller's field must be the one in nccl.h.
 pub fn find<F: Copy>(library: &'static Library, name: &CStr) -> Result<F> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let symbol = unsafe { library.get::<F>(name) };
     symbol.map(|symbol| *symbol).with_context(|| format!("NCCL lacks {name:?}: install NCCL 2.14 or later"))
 }

@@ -1,15 +1,16 @@
-//! The process's memory allocator: mimalloc for Rust and, in the place of `malloc`, for libtorch.
+//! Memory allocator of the process: mimalloc for Rust and, replacing `malloc`, for libtorch.
 //!
-//! glibc gives every large activation back to the kernel after use and takes it again page by page, which cost 40 % of
-//! the CPU time of a training step. mimalloc, once told so, keeps what it has.
+//! glibc returns every large activation to the kernel after use and faults it in again page by page, which cost 40 % of
+//! the CPU time of a training step. With a purge delay of -1 mimalloc keeps its memory.
 //!
-//! It is also told to take what is asked for and not, as by itself, 1 GiB each time: all that is taken counts against the
-//! limit of a process's private memory (`RLIMIT_DATA`), used or not, and what is short then fails outside of the allocator,
-//! in oneDNN or where a thread starts. With it goes its request for huge pages, which did not make a step faster.
+//! Eager commit is off, so that mimalloc commits what is requested instead of 1 GiB at a time: committed memory counts
+//! against the limit of a process's private memory (`RLIMIT_DATA`) even if unused, and the allocations that then fail
+//! are outside of the allocator, in oneDNN or at the start of a thread. This also disables mimalloc's request for huge
+//! pages, which did not make a step faster.
 //!
-//! What libtorch's operators take is there before they ask. mimalloc has no arena before its own initializer, which runs after
-//! libtorch's: until then it takes every page from the kernel, most of 64 KiB, in three system calls. In huge pages besides,
-//! the start of a rank is a quarter shorter.
+//! The memory of libtorch's operators is allocated in advance. mimalloc has no arena before its own initializer, which
+//! runs after libtorch's: until then it gets each page, most of them 64 KiB, from the kernel with three system calls.
+//! With the advance allocation in huge pages, a rank starts in a quarter less time.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
@@ -21,17 +22,18 @@ use mimalloc::MiMalloc;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// `mi_option_arena_eager_commit` of mimalloc.h: whether memory is taken when its addresses are, by the GiB.
+/// `mi_option_arena_eager_commit` of mimalloc.h: commit of memory when its addresses are reserved, by the GiB.
 const ARENA_EAGER_COMMIT: c_int = 4;
 
-/// `mi_option_purge_delay`, in milliseconds.
+/// `mi_option_purge_delay` in milliseconds.
 const PURGE_DELAY: c_int = 15;
 const NEVER: c_long = -1;
 
-/// Bytes that libtorch's operators take, a little less: all of it is used. mimalloc takes multiples of 32 MiB.
-const OF_OPERATORS: usize = 64 << 20;
+/// Size of the memory of libtorch's operators, rounded down so that all of it is used. mimalloc requires multiples of
+/// 32 MiB.
+const OPERATOR_BYTES: usize = 64 << 20;
 
-/// Bytes of a transparent huge page of x86-64 and of ARM with pages of 4 KiB.
+/// Size of a transparent huge page on x86-64, and on ARM with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
 
 unsafe extern "C" {
@@ -46,34 +48,34 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// The loader calls it before it initializes any library, and so before anybody has allocated.
+/// The loader calls it before it initializes any library, and therefore before the first allocation.
 #[used]
 #[unsafe(link_section = ".preinit_array")]
 static BEFORE_ALL: extern "C" fn() = prepare;
 
-/// Sets mimalloc's options, unless MIMALLOC_PURGE_DELAY and MIMALLOC_ARENA_EAGER_COMMIT say otherwise, and gives it what
-/// the operators take.
+/// Sets mimalloc's options, unless MIMALLOC_PURGE_DELAY and MIMALLOC_ARENA_EAGER_COMMIT override them, and adds the
+/// memory for libtorch's operators.
 extern "C" fn prepare() {
-    // SAFETY: takes plain numbers, and the options are ones that mimalloc has.
+    // SAFETY: takes plain numbers; mimalloc has these options.
     unsafe {
         mi_option_set_default(PURGE_DELAY, NEVER);
         mi_option_set_default(ARENA_EAGER_COMMIT, 0);
     }
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: new addresses, where nothing else lies.
-    let start = unsafe { libc::mmap(ptr::null_mut(), OF_OPERATORS + HUGE_PAGE, protection, flags, -1, 0) };
-    // Whose limit is below that has the operators' memory by 64 KiB.
+    // SAFETY: a new mapping that overlaps with nothing.
+    let start = unsafe { libc::mmap(ptr::null_mut(), OPERATOR_BYTES + HUGE_PAGE, protection, flags, -1, 0) };
+    // If a limit is lower, the operators get their memory from the kernel page by page.
     if start == libc::MAP_FAILED {
         return;
     }
-    // SAFETY: a huge page more than that was mapped. From here on it is mimalloc's, on whatever NUMA node, and zero.
+    // SAFETY: one huge page more than that was mapped. From here on mimalloc owns it, on any NUMA node, zeroed.
     unsafe {
         let before = start.align_offset(HUGE_PAGE);
         let (first, start) = (start, start.add(before));
         libc::munmap(first, before);
-        libc::munmap(start.add(OF_OPERATORS), HUGE_PAGE - before);
-        libc::madvise(start, OF_OPERATORS, libc::MADV_HUGEPAGE);
-        let _is_taken = mi_manage_os_memory(start, OF_OPERATORS, true, false, true, -1);
+        libc::munmap(start.add(OPERATOR_BYTES), HUGE_PAGE - before);
+        libc::madvise(start, OPERATOR_BYTES, libc::MADV_HUGEPAGE);
+        let _is_taken = mi_manage_os_memory(start, OPERATOR_BYTES, true, false, true, -1);
         #[cfg(test)]
         tests::START.store(if _is_taken { start.addr() } else { 0 }, Ordering::Relaxed);
     }
@@ -86,7 +88,6 @@ mod tests {
 
     use super::*;
 
-    /// Where the memory for operators begins.
     pub static START: AtomicUsize = AtomicUsize::new(0);
 
     unsafe extern "C" {
@@ -94,12 +95,12 @@ mod tests {
     }
 
     extern "C" fn append(part: *const c_char, text: *mut c_void) {
-        // SAFETY: mimalloc hands over a string of C, and the test its own, which nobody else has.
+        // SAFETY: mimalloc passes a C string, and the test its own text, which nothing else uses.
         let (part, text) = unsafe { (CStr::from_ptr(part), &mut *text.cast::<String>()) };
         text.push_str(&part.to_string_lossy());
     }
 
-    /// By their names: another version may number its options otherwise.
+    /// Compares names: another version may number its options differently.
     #[test]
     fn the_options_are_set() {
         let mut text = String::new();
@@ -110,18 +111,18 @@ mod tests {
         }
     }
 
-    /// Of another libtorch they may take less. Without huge pages there are four fifths.
+    /// Another libtorch may use less. Without huge pages four fifths of the memory are resident.
     #[test]
     fn operators_take_what_is_there_for_them() {
         let start = START.load(Ordering::Relaxed);
         assert!(start > 0);
         // SAFETY: takes a plain number.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("a size");
-        let mut resident = vec![0u8; OF_OPERATORS / page];
-        // SAFETY: the range is mapped for as long as the process lives, and the vector has a byte for each page.
-        let status = unsafe { libc::mincore(start as *mut c_void, OF_OPERATORS, resident.as_mut_ptr()) };
+        let mut resident = vec![0u8; OPERATOR_BYTES / page];
+        // SAFETY: the range is mapped until the process ends, and the vector has a byte for each page.
+        let status = unsafe { libc::mincore(start as *mut c_void, OPERATOR_BYTES, resident.as_mut_ptr()) };
         assert_eq!(status, 0);
         let resident = resident.iter().filter(|page| **page & 1 == 1).count() * page;
-        assert!(resident > OF_OPERATORS * 3 / 4, "{resident} bytes of {OF_OPERATORS}");
+        assert!(resident > OPERATOR_BYTES * 3 / 4, "{resident} bytes of {OPERATOR_BYTES}");
     }
 }

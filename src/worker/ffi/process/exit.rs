@@ -1,4 +1,4 @@
-//! How this process ends: from any thread, or by a crash.
+//! Exit of this process, from any thread or after a crash.
 
 use std::ffi::{c_int, c_void};
 use std::io::Write;
@@ -8,34 +8,35 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction, signal};
 use nix::unistd::{gettid, pause};
 
-/// Ends this process, without what libraries have asked to be called at its end: that may wait for another thread of it.
+/// Exits without running the exit handlers of libraries, which may wait for another thread.
 pub fn at_once(status: i32) -> ! {
-    // SAFETY: it may be called at any time from any thread, and nothing of this process is used after it.
+    // SAFETY: may be called at any time from any thread; nothing runs after it.
     unsafe { libc::_exit(status) }
 }
 
-/// Ends this process, whose work is done, without libtorch's destructors: they take a third of the time of its start. What was
-/// printed is written.
+/// Exits successfully without libtorch's destructors, which take a third of the time of its start. Output is flushed
+/// first.
 pub fn in_good_order() -> ! {
-    // Nobody is left who could be told.
+    // An error cannot be reported any more.
     let _ = std::io::stdout().flush();
-    // SAFETY: null means every stream of the C library, and it may be called at any time.
+    // SAFETY: null means all streams of the C library; it may be called at any time.
     unsafe { libc::fflush(std::ptr::null_mut()) };
     at_once(0)
 }
 
-/// Lets MPI print the stack of a crash. It takes only signals that nobody has, and Rust has these two, for the sake of a message
-/// about stacks that overflow. To be called before MPI is initialized.
-pub fn leave_crashes_to_mpi() {
+/// Restores the default action of crash signals so that MPI prints the stack of a crash. MPI takes over only signals
+/// without a handler, and Rust handles these two for its message about stack overflows. Call this before MPI is
+/// initialized.
+pub fn restore_crash_signals() {
     for crash in [Signal::SIGSEGV, Signal::SIGBUS] {
-        // SAFETY: the default action runs no code of ours.
+        // SAFETY: the default action runs no code of this program.
         let taken = unsafe { signal(crash, SigHandler::SigDfl) };
-        // Cannot fail for these signals; a crash without its stack ends the process all the same.
+        // Cannot fail for these signals; even without its stack, a crash ends the process.
         debug_assert!(taken.is_ok());
     }
 }
 
-/// What explains a crash, and the handlers that print its stack.
+/// Explanation of a crash, and the previous handlers, which print its stack.
 struct CrashHandlers {
     explain: Box<dyn Fn() + Send + Sync>,
     before: Vec<(Signal, SigAction)>,
@@ -43,51 +44,51 @@ struct CrashHandlers {
 
 static CRASH_HANDLERS: OnceLock<CrashHandlers> = OnceLock::new();
 
-/// How long `explain` may take: the thread that crashed may hold a lock that it needs. SIGALRM ends the process then.
+/// Time limit of `explain`, after which SIGALRM ends the process: the crashed thread may hold a lock that it needs.
 const SECONDS_TO_EXPLAIN: u32 = 10;
 
-/// Lets `explain` say more of a crash than its stack, or end the process, before the handlers that are set by now print the
-/// stack. A second call changes nothing.
+/// Sets `explain` to run after a crash, before the current handlers print its stack. It may print more about the crash
+/// or end the process. Only the first call has an effect.
 pub fn before_a_crash(explain: impl Fn() + Send + Sync + 'static) {
-    // A crash inside the handler comes to it as well, and from it to the handlers before.
+    // SA_NODEFER: a crash inside the handler reaches it again, and it passes that on to the previous handlers.
     let action = SigAction::new(SigHandler::SigAction(crashed), SaFlags::SA_NODEFER, SigSet::empty());
     CRASH_HANDLERS.get_or_init(|| {
-        // SAFETY: the handler is one for a process that does not go on, see there.
+        // SAFETY: the handler ends in a process that does not continue, see there.
         let taken = |signal| Some((signal, unsafe { sigaction(signal, &action) }.ok()?));
         let before = [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGABRT].into_iter().filter_map(taken).collect();
         CrashHandlers { explain: Box::new(explain), before }
     });
 }
 
-/// Runs on the thread that crashed, wherever it was: what this allocates or locks that thread may hold, and so it has little
-/// time. Nothing else of the process is used after it.
+/// Handles a crash on the crashed thread, wherever it was: that thread may hold anything that this allocates or locks,
+/// hence the time limit. Nothing else of the process runs afterwards.
 extern "C" fn crashed(signal: c_int, information: *mut libc::siginfo_t, _: *mut c_void) {
     static EXPLAINING: AtomicI32 = AtomicI32::new(0);
-    // Signals come before the handlers are known only in the moment in which they are set.
+    // Empty only while the handlers are being set.
     let Some(handlers) = CRASH_HANDLERS.get() else { return };
     let thread = gettid().as_raw();
     match EXPLAINING.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {
-            // SAFETY: takes a number; its signal ends the process.
+            // SAFETY: takes a number; the signal ends the process.
             unsafe { libc::alarm(SECONDS_TO_EXPLAIN) };
             (handlers.explain)();
-            // SAFETY: as above; there is no signal any more.
+            // SAFETY: as above; cancels the signal.
             unsafe { libc::alarm(0) };
         }
-        // It crashed once more, while it explained.
+        // Crashed again while explaining.
         Err(explaining) if explaining == thread => {}
-        // The threads of a kernel crash together, and one explains.
+        // Threads of a parallel kernel crash together; one of them explains.
         Err(_) => loop {
             pause();
         },
     }
     for (signal, action) in &handlers.before {
-        // SAFETY: what was there before.
+        // SAFETY: the previous handlers.
         let _ = unsafe { sigaction(*signal, action) };
     }
-    // SAFETY: the kernel hands it over.
+    // SAFETY: the kernel passes a valid pointer.
     let was_sent = unsafe { (*information).si_code } <= 0;
-    // What failed is tried again, and fails again; what was sent is not.
+    // A faulting instruction runs again and faults again; a signal that was sent must be sent again.
     if was_sent && let Ok(signal) = Signal::try_from(signal) {
         let _ = raise(signal);
     }

@@ -1,4 +1,4 @@
-//! Libraries that this process has loaded, and the variables that they read once.
+//! Libraries loaded by this process, and the environment variables that they read once.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -6,10 +6,10 @@ use std::ffi::OsStr;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-/// Sets a variable that is not set, while this process has one thread.
+/// Sets an environment variable unless it is set. This process must have only one thread.
 pub fn set_default(name: &str, value: impl AsRef<OsStr>) {
     if std::env::var_os(name).is_none() {
-        // SAFETY: this process has one thread yet.
+        // SAFETY: this process has only one thread at this point.
         unsafe { std::env::set_var(name, value) };
     }
 }
@@ -19,16 +19,16 @@ pub fn has_driver() -> bool {
     open("libcuda.so.1").is_ok()
 }
 
-/// `dlopen`: a library that is loaded already is that one again, whatever folder it came from.
+/// Calls `dlopen`. A library that is already loaded is returned again, whatever folder it came from.
 pub fn open(name: &str) -> Result<&'static Library, String> {
     // SAFETY: the initializers of the driver, libtorch_cuda and NCCL may run at any time before there are threads that
-    // use them; the heartbeat's does not, and asks for no variable that they may set.
+    // use them. The heartbeat thread does not use them, and reads no variable that they may set.
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))?;
     Ok(Box::leak(Box::new(library)))
 }
 
-/// Every file that this process has loaded.
+/// Returns the paths of all files that this process has mapped.
 pub fn loaded() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let paths = maps.lines().filter_map(|line| line.find('/').map(|start| line[start..].to_owned()));

@@ -1,4 +1,4 @@
-//! The process itself: its allocator, its libraries, how it waits and how it ends, and options of its sockets.
+//! Services of the process: allocator, libraries, waiting, exit and socket options.
 
 pub mod allocator;
 pub mod exit;

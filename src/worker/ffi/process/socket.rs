@@ -1,11 +1,11 @@
-//! Options of a socket that the standard library lacks.
+//! Socket options that the standard library lacks.
 
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
-/// Lets a write wait while more than `bytes` of what was written before have not been sent: so what is written is what
-/// goes, and no megabytes wait in the kernel.
+/// Blocks writes while more than `bytes` earlier bytes are unsent: a write then returns when the data is really sent,
+/// instead of leaving megabytes in the kernel.
 pub fn limit_unsent(stream: &TcpStream, bytes: u32) -> io::Result<()> {
     // SAFETY: the descriptor is open, the option takes an int, and `bytes` lives until the call returns.
     let status = unsafe {

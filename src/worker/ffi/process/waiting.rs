@@ -1,25 +1,25 @@
-//! How a rank waits that shares its core with others: asleep.
+//! Waiting without occupying a core that a rank shares with others.
 //!
-//! Open MPI's waiting ranks ask the network again and again. Told to leave their core to others (`mpi_yield_when_idle`),
-//! they call `sched_yield` between two questions; this program's own one is found before the C library's.
+//! Open MPI's waiting ranks poll the network. With `mpi_yield_when_idle` they call `sched_yield` between two polls; the
+//! symbol resolves to the definition in this program instead of the C library's.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Between two questions.
+/// Sleep between two polls.
 pub const PATIENCE: Duration = Duration::from_micros(50);
 
 static SLEEPS: AtomicBool = AtomicBool::new(false);
 
-/// Whether whoever calls `sched_yield` sleeps.
+/// Sets whether `sched_yield` sleeps instead of yielding.
 pub fn sleep_instead_of_yielding(sleeps: bool) {
     SLEEPS.store(sleeps, Ordering::Relaxed);
 }
 
-/// In the place of the C library's. Linux 6.18 leaves ranks that have work without a core for minutes, while others of
-/// their host call the real one without end.
+/// Replaces the C library's function. On Linux 6.18, ranks with work get no core for minutes while other ranks of the
+/// host call the real one in a loop.
 #[unsafe(no_mangle)]
 extern "C" fn sched_yield() -> c_int {
     if SLEEPS.load(Ordering::Relaxed) {

@@ -16,7 +16,8 @@ unsafe extern "C" {
     fn ringmark_destroy_graph(graph: *mut c_void);
 }
 
-/// Blocks the current stream for about two milliseconds, so that the host can enqueue a batch of kernels ahead of the device.
+/// Blocks the current stream for about two milliseconds, so that the host can enqueue a batch of kernels ahead of the
+/// device.
 pub fn hold() -> Result<()> {
     const CYCLES: i64 = 4_000_000;
     // SAFETY: a plain number.
@@ -31,7 +32,6 @@ pub struct GraphPool {
 }
 
 impl GraphPool {
-    /// Creates an empty pool.
     pub fn new() -> Result<GraphPool> {
         let mut pool = GraphPool { first: 0, second: 0 };
         // SAFETY: the pointers are to live u64.
@@ -45,18 +45,18 @@ impl GraphPool {
 pub struct Graph(*mut c_void);
 
 impl Graph {
-    /// Captures the work that `body` enqueues on the current stream without running it. The stream must not be the default
-    /// stream, and `body` must have run on it before: loading kernels and cuDNN's search cannot be captured. Fails if `body`
-    /// synchronizes with the device.
+    /// Captures the work that `body` enqueues on the current stream without running it. The stream must not be the
+    /// default stream, and `body` must have run on it before: loading kernels and cuDNN's search cannot be captured.
+    /// Fails if `body` synchronizes with the device.
     pub fn capture<R>(pool: GraphPool, body: impl FnOnce() -> Result<R>) -> Result<(Graph, R)> {
         let mut graph = null_mut();
         // SAFETY: the pointer is to a live variable.
         check(unsafe { ringmark_begin_capture(pool.first, pool.second, &raw mut graph) })?;
         let result = body();
-        // SAFETY: a graph whose capture has begun, and ends once.
+        // SAFETY: the capture of this graph has started and ends once.
         let ended = check(unsafe { ringmark_end_capture(graph) });
-        // The error of `body` comes first because it caused the other. If the capture did not end, the graph is leaked: see
-        // `graph.cpp`.
+        // The error of `body` has priority because it caused the other. If the capture did not end, the graph is
+        // leaked: see `graph.cpp`.
         match (result, ended) {
             (Ok(result), Ok(())) => Ok((Graph(graph), result)),
             (Err(error), Ok(())) => {
@@ -67,7 +67,6 @@ impl Graph {
         }
     }
 
-    /// Launches the graph in the current stream.
     pub fn replay(&self) -> Result<()> {
         // SAFETY: a captured graph; its memory is in its pool or outlives it.
         check(unsafe { ringmark_replay(self.0) })
@@ -76,7 +75,7 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: made by the shim, and destroyed once.
+        // SAFETY: created by the shim and destroyed once.
         unsafe { ringmark_destroy_graph(self.0) };
     }
 }

@@ -1,5 +1,5 @@
-//! Values in host memory that libtorch knows as a tensor and sockets read and write as bytes, from several threads. The
-//! caller keeps threads from touching the same part, as in [`shared_window`](crate::ffi::memory::shared_window).
+//! Arrays in host memory that libtorch accesses as tensors and sockets as bytes, from several threads. Callers
+//! guarantee that accesses do not conflict, as in [`shared_window`](crate::ffi::memory::shared_window).
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -10,23 +10,23 @@ use tch::{Device, Kind, Tensor};
 
 use crate::ffi::torch::shim;
 
-/// A flat tensor of one type in host memory, for several threads.
+/// A flat tensor of one type in host memory, shared by several threads.
 pub struct HostArray {
     tensor: Tensor,
     base: NonNull<u8>,
     elements: usize,
-    /// Bytes of one.
+    /// Size of an element in bytes.
     size: usize,
 }
 
-// SAFETY: the memory is the tensor's, which lives as long as this; its size and place never change, and what is in it is
-// read and written by callers who promise not to do both to one element at the same time.
+// SAFETY: the memory belongs to the tensor, which lives as long as this; its size and address never change, and callers
+// guarantee that accesses to an element do not conflict.
 unsafe impl Send for HostArray {}
-// SAFETY: as above; `tensor` hands out references to one storage, whose count libtorch keeps atomically.
+// SAFETY: as above; `tensor` returns references to one storage, whose reference count is atomic.
 unsafe impl Sync for HostArray {}
 
 impl HostArray {
-    /// The memory of `tensor`, which is flat and in host memory.
+    /// Wraps the memory of `tensor`, which must be flat and in host memory.
     pub fn of(tensor: Tensor) -> Result<HostArray> {
         ensure!(tensor.device() == Device::Cpu, "host memory, not {:?}", tensor.device());
         ensure!(tensor.is_contiguous() && tensor.dim() == 1, "one contiguous row, not {:?}", tensor.size());
@@ -35,12 +35,11 @@ impl HostArray {
         Ok(HostArray { tensor, base, elements, size })
     }
 
-    /// Zeros.
     pub fn zeros(elements: usize, kind: Kind) -> Result<HostArray> {
         HostArray::of(Tensor::f_zeros([elements as i64], (kind, Device::Cpu))?)
     }
 
-    /// Memory that a CUDA device copies to and from by itself, zero.
+    /// Allocates pinned memory, zeroed.
     pub fn pinned(elements: usize, kind: Kind) -> Result<HostArray> {
         let floats = (elements * kind.elt_size_in_bytes()).div_ceil(size_of::<f32>());
         let tensor = shim::pinned_floats(floats)?;
@@ -48,27 +47,25 @@ impl HostArray {
         HostArray::of(tensor.f_view_dtype(kind)?.f_narrow(0, 0, elements as i64)?)
     }
 
-    /// As libtorch knows it.
     pub fn tensor(&self) -> &Tensor {
         &self.tensor
     }
 
-    /// Bytes of so many elements.
     pub fn bytes_of(&self, elements: usize) -> usize {
         elements * self.size
     }
 
-    /// Writes the bytes of `elements`; nobody writes to these meanwhile.
+    /// Writes the bytes of `elements` to `output`. They must not change during the call.
     pub fn send(&self, elements: Range<usize>, output: &mut impl Write) -> io::Result<()> {
         let (start, length) = self.place(&elements);
-        // SAFETY: `place` checked the bounds; the caller's promise rules out writers.
+        // SAFETY: `place` checked the bounds; the caller excludes concurrent writers.
         output.write_all(unsafe { std::slice::from_raw_parts(start, length) })
     }
 
-    /// Reads the bytes of `elements`; nobody touches these meanwhile.
+    /// Reads the bytes of `elements` from `input`. They must not be accessed during the call.
     pub fn receive(&self, elements: Range<usize>, input: &mut impl Read) -> io::Result<()> {
         let (start, length) = self.place(&elements);
-        // SAFETY: `place` checked the bounds; the caller's promise rules out everybody else.
+        // SAFETY: `place` checked the bounds; the caller guarantees exclusive access.
         input.read_exact(unsafe { std::slice::from_raw_parts_mut(start, length) })
     }
 

@@ -1,37 +1,34 @@
-//! Values of a flat fp32 tensor in host memory as slices, for loops that libtorch does not have. The tensor shares its
-//! memory with others, as all tensors do: that nobody else touches these elements while the slice lives is the caller's
-//! promise, as in [`shared_window`](crate::ffi::memory::shared_window).
+//! Slices of flat fp32 tensors in host memory, for loops that libtorch lacks. Tensors may share memory: the caller
+//! guarantees that accesses to these elements do not conflict while the slice lives, as in
+//! [`shared_window`](crate::ffi::memory::shared_window).
 
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-/// `elements` of `tensor`.
 pub fn floats<'a>(tensor: &'a Tensor, elements: &Range<usize>) -> Result<&'a [f32]> {
     let start = place(tensor, elements)?;
-    // SAFETY: `place` checked type and bounds; the tensor outlives the slice, and nobody writes to it meanwhile.
+    // SAFETY: `place` checked type and bounds; the tensor outlives the slice, and the caller excludes concurrent
+    // writers.
     Ok(unsafe { std::slice::from_raw_parts(start, elements.len()) })
 }
 
-/// The same to write to.
 pub fn floats_mut<'a>(tensor: &'a mut Tensor, elements: &Range<usize>) -> Result<&'a mut [f32]> {
     let start = place(tensor, elements)?;
-    // SAFETY: as in `floats`, and nobody reads it either.
+    // SAFETY: as in `floats`, and the caller excludes concurrent readers.
     Ok(unsafe { std::slice::from_raw_parts_mut(start, elements.len()) })
 }
 
-/// The bytes of `elements`.
 pub fn bytes<'a>(tensor: &'a Tensor, elements: &Range<usize>) -> Result<&'a [u8]> {
     let floats = floats(tensor, elements)?;
-    // SAFETY: every byte of a number is one.
+    // SAFETY: u8 is valid for any bits.
     Ok(unsafe { std::slice::from_raw_parts(floats.as_ptr().cast(), size_of_val(floats)) })
 }
 
-/// The same to write to.
 pub fn bytes_mut<'a>(tensor: &'a mut Tensor, elements: &Range<usize>) -> Result<&'a mut [u8]> {
     let floats = floats_mut(tensor, elements)?;
-    // SAFETY: every byte of a number is one, and any four bytes are a number.
+    // SAFETY: u8 and f32 are valid for any bits.
     Ok(unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), size_of_val(floats)) })
 }
 

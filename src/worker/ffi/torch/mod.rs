@@ -1,11 +1,11 @@
-//! libtorch: the calls that tch lacks, implemented in C++ beside their Rust half, and tensors as host memory.
+//! libtorch: functions that tch lacks, implemented in C++ in the same folder, and tensors as host memory.
 //!
-//! | module | what it calls |
+//! | module | implementation and contents |
 //! |---|---|
 //! | [`shim`] | `shim.cpp`: gradients, streams, events, memory; layers of `batch_norm.cpp`, `pointwise_cuda.cpp`, `update_cuda.cpp` |
 //! | [`graph`] | `graph.cpp`: CUDA graphs |
 //! | [`packed`] | `packed.cpp`: fused layers for inference |
-//! | [`nodes`] | the nodes of backward |
+//! | [`nodes`] | observation of autograd nodes in backward |
 //! | [`host_array`], [`host_values`] | tensors in host memory as bytes and slices |
 
 pub mod graph;

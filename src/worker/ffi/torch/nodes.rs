@@ -1,4 +1,5 @@
-//! The nodes of backward, as libtorch's own profiler sees them: each knows by its number when forward made it.
+//! Observation of autograd nodes in backward, as in libtorch's profiler. A node is identified by its sequence number
+//! from forward.
 
 use std::ffi::c_int;
 
@@ -12,19 +13,20 @@ unsafe extern "C" {
     fn ringmark_stop_observing_nodes(handle: u64) -> *mut std::ffi::c_char;
 }
 
-/// Hears of the nodes of backward, on the thread that runs them. Must not panic: libtorch's frames are below.
+/// Observer of backward's nodes, called on the thread that runs them. Must not panic: libtorch's frames are below.
 pub trait NodeObserver {
-    /// Node number `node` begins. Those that hand a finished gradient on are all number `u64::MAX`.
+    /// Called at the start of node number `node`. Nodes that accumulate a finished gradient all have the number
+    /// `u64::MAX`.
     fn node_begins(node: u64);
-    /// The node that began last on this thread, and has not ended yet, ends.
+    /// Called at the end of the innermost node that has started on this thread.
     fn node_ends(node: u64);
 }
 
-/// While it lives, its observer hears of every node.
+/// Guard that notifies an observer of every node while it lives.
 pub struct Observation(u64);
 
 impl Observation {
-    /// Begins now. One at a time.
+    /// Starts the observation. Only one may exist at a time.
     pub fn begin<O: NodeObserver>() -> Result<Observation> {
         extern "C" fn forward<O: NodeObserver>(node: u64, is_end: c_int) {
             if is_end == 0 { O::node_begins(node) } else { O::node_ends(node) }
@@ -38,12 +40,13 @@ impl Observation {
 
 impl Drop for Observation {
     fn drop(&mut self) {
-        // SAFETY: a handle of `begin`, given back once. What fails leaves the observer where it is, which harms nothing.
+        // SAFETY: a handle from `begin`, returned once. After an error the observer stays registered, which is
+        // harmless.
         let _ = check(unsafe { ringmark_stop_observing_nodes(self.0) });
     }
 }
 
-/// Number of the next node that this thread's forward makes.
+/// Returns the number of the next node that forward creates on this thread.
 pub fn next_node() -> u64 {
     // SAFETY: reads a counter of this thread.
     unsafe { ringmark_next_node() }

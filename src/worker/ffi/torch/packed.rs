@@ -51,24 +51,24 @@ unsafe extern "C" {
     ) -> *mut c_char;
 }
 
-/// Whether oneDNN has kernels in bf16 for this processor. Without AVX-512 (or AVX-NE-CONVERT) it has none.
-pub fn computes_bf16() -> Result<bool> {
+/// Returns true if oneDNN has bf16 kernels for this processor. They need AVX-512 or AVX-NE-CONVERT.
+pub fn has_bf16_kernels() -> Result<bool> {
     let mut result = 0;
-    // SAFETY: the place of the result is good.
+    // SAFETY: the pointer is to a live int.
     shim::check(unsafe { ringmark_computes_bf16(&raw mut result) })?;
     Ok(result != 0)
 }
 
-/// How the kernel of a convolution moves.
+/// Geometry of a convolution.
 #[derive(Debug, Clone, Copy)]
 pub struct Moves {
-    /// Above and below, left and right.
+    /// Vertical and horizontal padding.
     pub padding: [i64; 2],
     pub stride: i64,
     pub groups: i64,
 }
 
-/// `weight` in the order that oneDNN's kernel for images of this shape wants: for [`packed_convolution`] alone.
+/// Reorders `weight` for oneDNN's kernel for images of this shape. The result is only for [`packed_convolution`].
 pub fn pack_convolution(weight: &Tensor, images: &Tensor, moves: Moves) -> Result<Tensor> {
     let Moves { padding, stride, groups } = moves;
     // SAFETY: both tensors are alive, and the padding is two numbers.
@@ -77,7 +77,7 @@ pub fn pack_convolution(weight: &Tensor, images: &Tensor, moves: Moves) -> Resul
     })
 }
 
-/// Convolution, bias, the sum with `sum`, in whose memory the result then is, and ReLU if `relu`: one pass.
+/// Computes convolution, bias, optional sum and, if `relu`, ReLU in one pass. With `sum`, the result is in its memory.
 pub fn packed_convolution(
     images: &Tensor,
     weight: &Tensor,
@@ -129,18 +129,18 @@ pub fn rectified_convolution(
     })
 }
 
-/// What a linear layer does with its result, in the same pass.
+/// Operation that a linear layer applies to its result in the same pass.
 #[derive(Debug, Clone, Copy)]
 pub enum After<'sum> {
     Nothing,
-    /// The Gaussian error linear unit.
+    /// Gaussian error linear unit.
     Gelu,
-    /// The sum with this.
+    /// Sum with this tensor.
     Add(&'sum Tensor),
 }
 
 impl After<'_> {
-    /// Done to `result`, in a pass of its own.
+    /// Applies the operation to `result` in a separate pass.
     pub fn of(self, result: Tensor) -> Result<Tensor> {
         Ok(match self {
             After::Nothing => result,
@@ -150,14 +150,14 @@ impl After<'_> {
     }
 }
 
-/// `weight`, `[output, input]`, in the order that oneDNN's kernel for so many rows of features wants: for
-/// [`packed_linear`] alone.
+/// Reorders `weight`, `[output, input]`, for oneDNN's kernel for this number of rows of features. The result is only
+/// for [`packed_linear`].
 pub fn pack_linear(weight: &Tensor, rows: i64) -> Result<Tensor> {
     // SAFETY: the tensor is alive.
     made(|result| unsafe { ringmark_pack_linear(raw(weight), rows, result) })
 }
 
-/// Linear layer of `features`, `[.., input]`, bias and what comes after: one pass.
+/// Computes a linear layer of `features`, `[.., input]`, bias and the operation `after` in one pass.
 pub fn packed_linear(features: &Tensor, weight: &Tensor, bias: Option<&Tensor>, after: After) -> Result<Tensor> {
     let sum = if let After::Add(sum) = after { raw(sum) } else { null_mut() };
     let gelu = c_int::from(matches!(after, After::Gelu));

@@ -1,4 +1,4 @@
-//! The libtorch calls of `shim.cpp`, safe: arguments checked, messages turned into errors.
+//! Safe wrappers of the functions in `shim.cpp`: they check arguments and convert messages to errors.
 
 use crate::ffi::memory::element::Element;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -132,7 +132,7 @@ pub(in crate::ffi) fn check(message: *mut c_char) -> Result<()> {
     let Some(message) = NonNull::new(message) else {
         return Ok(());
     };
-    // SAFETY: the shim returns a NUL-terminated string of its own, freed here once.
+    // SAFETY: the shim returns a NUL-terminated string, which is freed here once.
     let text = unsafe {
         let text = CStr::from_ptr(message.as_ptr()).to_string_lossy().into_owned();
         ringmark_free_message(message.as_ptr());
@@ -141,17 +141,17 @@ pub(in crate::ffi) fn check(message: *mut c_char) -> Result<()> {
     Err(anyhow!("libtorch: {}", text.trim_end()))
 }
 
-/// Version of the libtorch that this program was built with.
+/// Returns the version of libtorch that this program was built with.
 pub fn libtorch_version() -> String {
     // SAFETY: a string constant of the shim.
     unsafe { CStr::from_ptr(ringmark_libtorch_version()) }.to_string_lossy().into_owned()
 }
 
-/// The tensor that a call of the shim leaves where it is told to, unless it returns a message.
+/// Returns the tensor that `call` creates unless it returns a message.
 pub(super) fn made(call: impl FnOnce(*mut RawTensor) -> *mut c_char) -> Result<Tensor> {
     let mut result = null_mut();
     check(call(&mut result))?;
-    // SAFETY: a tensor on the heap that nobody else owns.
+    // SAFETY: a tensor on the heap with no other owner.
     Ok(unsafe { Tensor::from_ptr(result.cast()) })
 }
 
@@ -163,9 +163,8 @@ fn raw_list(tensors: &[Tensor]) -> Vec<RawTensor> {
     tensors.iter().map(raw).collect()
 }
 
-/// Called for every gradient while backward runs.
 pub trait GradientObserver: Sync {
-    /// The gradient of parameter `parameter` is complete. Must not panic: libtorch's frames are below.
+    /// Called when the gradient of parameter `parameter` is complete. Must not panic: libtorch's frames are below.
     ///
     /// Runs on the thread that called [`backward`] on the CPU, on libtorch's autograd thread on CUDA.
     fn gradient_ready(&self, parameter: usize);
@@ -180,15 +179,15 @@ pub fn observe_gradients<O: GradientObserver + 'static>(parameters: &[Tensor], o
     }
     let context = std::ptr::from_ref(observer).cast_mut().cast();
     for (index, parameter) in parameters.iter().enumerate() {
-        // SAFETY: the tensor is alive, the observer lives for ever, and `forward` takes just this context.
+        // SAFETY: the tensor is alive, the observer is static, and `forward` takes this context.
         check(unsafe { ringmark_on_gradient(raw(parameter), forward::<O>, context, index) })?;
     }
     Ok(())
 }
 
-/// Backward from `loss`, whose own gradient is `gradient`, or 1 without one.
+/// Runs backward from `loss`, whose gradient is `gradient`, by default 1.
 pub fn backward(loss: &Tensor, gradient: Option<&Tensor>) -> Result<()> {
-    // SAFETY: both tensors are alive; null stands for no gradient.
+    // SAFETY: both tensors are alive; null means no gradient.
     check(unsafe { ringmark_backward(raw(loss), gradient.map_or(null_mut(), raw)) })
 }
 
@@ -196,21 +195,18 @@ pub fn backward(loss: &Tensor, gradient: Option<&Tensor>) -> Result<()> {
 pub fn take_gradients(parameters: &[Tensor], destinations: &[Tensor]) -> Result<()> {
     assert_eq!(parameters.len(), destinations.len(), "a destination for every parameter");
     let (from, to) = (raw_list(parameters), raw_list(destinations));
-    // SAFETY: the lists hold as many live tensors as is said.
+    // SAFETY: the lists contain that many live tensors.
     check(unsafe { ringmark_take_gradients(from.as_ptr(), to.as_ptr(), from.len()) })
 }
 
-/// Drops the gradients of `parameters`.
 pub fn drop_gradients(parameters: &[Tensor]) -> Result<()> {
     let parameters = raw_list(parameters);
-    // SAFETY: the list holds as many live tensors as is said.
+    // SAFETY: the list contains that many live tensors.
     check(unsafe { ringmark_drop_gradients(parameters.as_ptr(), parameters.len()) })
 }
 
-/// Constants of one stochastic gradient descent step.
 #[derive(Debug, Clone, Copy)]
 pub struct SgdStep {
-    /// Of this step.
     pub learning_rate: f64,
     /// Nesterov momentum.
     pub momentum: f64,
@@ -218,7 +214,7 @@ pub struct SgdStep {
     pub weight_decay: f64,
 }
 
-/// One fused Nesterov step over flat tensors of equal length; nothing changes where `found_inf` is not zero.
+/// Runs one fused Nesterov step over flat tensors of equal length. Nothing changes if `found_inf` is not zero.
 pub fn sgd(
     weights: &Tensor,
     gradients: &Tensor,
@@ -226,7 +222,7 @@ pub fn sgd(
     step: SgdStep,
     found_inf: Option<&Tensor>,
 ) -> Result<()> {
-    // SAFETY: all tensors are alive; null stands for no found_inf.
+    // SAFETY: all tensors are alive; null means no found_inf.
     check(unsafe {
         ringmark_sgd(
             raw(weights),
@@ -240,28 +236,27 @@ pub fn sgd(
     })
 }
 
-/// The flat tensors of an update on a GPU: of one length, fp32 but for the copy.
+/// Flat tensors of an update on a GPU. They have equal length and are fp32 except for the copy.
 pub struct FlatUpdate<'a> {
     pub weights: &'a Tensor,
     pub gradients: &'a Tensor,
     pub momenta: &'a Tensor,
-    /// Copy of the weights in the type of convolutions and products, if that is not fp32.
+    /// Copy of the weights in the type of convolutions and matrix products, if that is not fp32.
     pub rounded: Option<&'a Tensor>,
 }
 
 impl FlatUpdate<'_> {
-    /// Returns true if kernels were put into use that update these tensors.
     pub fn has_kernel(&self) -> bool {
         let rounded = self.rounded.map_or(null_mut(), raw);
-        // SAFETY: all tensors are alive; null stands for no copy.
+        // SAFETY: all tensors are alive; null means no copy.
         unsafe { ringmark_has_update_kernel(raw(self.weights), raw(self.gradients), raw(self.momenta), rounded) != 0 }
     }
 
-    /// One Nesterov step of weights, momenta and copy in one pass. With a loss `scale`, sets `found_inf` to 1 and changes nothing
-    /// else if a gradient is not finite.
+    /// Runs one Nesterov step of weights, momenta and copy in one pass. With a loss `scale`, sets `found_inf` to 1 and
+    /// changes nothing else if a gradient is not finite.
     pub fn run(&self, step: SgdStep, scale_and_found_inf: Option<(&Tensor, &Tensor)>) -> Result<()> {
         let (scale, found_inf) = scale_and_found_inf.map_or((null_mut(), null_mut()), |(a, b)| (raw(a), raw(b)));
-        // SAFETY: all tensors are alive and fit each other, see `has_kernel`; null stands for no copy and no loss scaling.
+        // SAFETY: all tensors are alive and compatible, see `has_kernel`; null means no copy and no loss scaling.
         check(unsafe {
             ringmark_update(
                 raw(self.weights),
@@ -278,40 +273,36 @@ impl FlatUpdate<'_> {
     }
 }
 
-/// Multiplies `gradients` by `inverse_scale` and sets `found_inf` to 1 where one of them is not finite.
+/// Multiplies `gradients` by `inverse_scale` and sets `found_inf` to 1 if one of them is not finite.
 pub fn unscale(gradients: &Tensor, found_inf: &Tensor, inverse_scale: &Tensor) -> Result<()> {
     // SAFETY: all tensors are alive.
     check(unsafe { ringmark_unscale(raw(gradients), raw(found_inf), raw(inverse_scale)) })
 }
 
-/// Vectors of one batch normalization, fp32, one number a channel.
+/// Vectors of one batch normalization, fp32, one value per channel, and its constants.
 pub struct BatchNormVectors<'a> {
-    /// Trained scale.
     pub weight: &'a Tensor,
-    /// Trained offset.
     pub bias: &'a Tensor,
-    /// Moved towards the batch's mean.
     pub running_mean: &'a Tensor,
-    /// Moved towards the batch's variance.
     pub running_variance: &'a Tensor,
-    /// How far they are moved.
+    /// Weight of the batch's statistics in the update.
     pub momentum: f64,
     /// Added to the variance.
     pub epsilon: f64,
 }
 
-/// An activation with two readers. Autograd passes their gradients to its producer one by one, which adds them in a pass of
-/// its own; on the CPU autograd adds them.
+/// An activation with two consumers. Autograd passes both gradients to its producer separately, and one kernel adds
+/// them in the pass that it runs anyway; on the CPU autograd adds them.
 pub struct Fork {
     pub first: Tensor,
     pub second: Tensor,
 }
 
-/// The one or two tensors that a call of the shim leaves unless it returns a message: two if `is_fork`.
+/// Returns the tensors that `call` creates unless it returns a message: two if `is_fork`, otherwise one.
 fn made_fork(is_fork: bool, call: impl FnOnce(*mut RawTensor, *mut RawTensor) -> *mut c_char) -> Result<Fork> {
     let (mut first, mut second) = (null_mut(), null_mut());
     check(call(&raw mut first, if is_fork { &raw mut second } else { null_mut() }))?;
-    // SAFETY: tensors on the heap, owned by the caller alone; the second is made only for a fork.
+    // SAFETY: tensors on the heap, owned by the caller alone; the second is created only for a fork.
     let (first, second) = unsafe {
         let first = Tensor::from_ptr(first.cast());
         let second = if is_fork { Tensor::from_ptr(second.cast()) } else { first.shallow_clone() };
@@ -320,20 +311,20 @@ fn made_fork(is_fork: bool, call: impl FnOnce(*mut RawTensor, *mut RawTensor) ->
     Ok(Fork { first, second })
 }
 
-/// Returns true if `tensor` is channels_last and on a GPU whose kernels were put into use for its type.
+/// Returns true if `tensor` is channels_last and on a GPU with active kernels for its type.
 pub fn are_kernels_loaded(tensor: &Tensor) -> bool {
     // SAFETY: the tensor is alive.
     unsafe { ringmark_are_kernels_loaded(raw(tensor)) != 0 }
 }
 
-/// Returns true if `images` are on a GPU whose kernels were put into use and take their type, layout and channels.
+/// Returns true if `images` are on a GPU with active kernels for their type, layout and channels.
 pub fn has_kernels(images: &Tensor) -> bool {
     // SAFETY: the tensor is alive.
     unsafe { ringmark_has_kernels(raw(images)) != 0 }
 }
 
-/// Batch normalization by the batch's statistics, the sum with `shortcut` and ReLU, fused and differentiable: for
-/// channels_last fp32 or bf16 images on the CPU, and for images that [`has_kernels`].
+/// Computes batch normalization with the batch's statistics, the sum with `shortcut` and ReLU, fused and
+/// differentiable. Supports channels_last fp32 or bf16 images on the CPU, and images for which [`has_kernels`] is true.
 pub fn batch_norm(
     images: &Tensor,
     vectors: &BatchNormVectors,
@@ -341,7 +332,7 @@ pub fn batch_norm(
     relu: bool,
     is_fork: bool,
 ) -> Result<Fork> {
-    // SAFETY: all tensors are alive, null stands for no shortcut, and the results are written unless there is a message.
+    // SAFETY: all tensors are alive, null means no shortcut, and the results are written unless there is a message.
     made_fork(is_fork, |first, second| unsafe {
         ringmark_batch_norm(
             raw(images),
@@ -359,7 +350,7 @@ pub fn batch_norm(
     })
 }
 
-/// A square window that moves over the pixels, at most 15 wide for kernels.
+/// Square window of a pooling layer; kernels support a width of at most 15.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolWindow {
     pub kernel: i64,
@@ -367,7 +358,7 @@ pub struct PoolWindow {
     pub padding: i64,
 }
 
-/// Batch normalization, ReLU and max pooling of images that [`has_kernels`], in one pass.
+/// Computes batch normalization, ReLU and max pooling in one pass. [`has_kernels`] must be true for the images.
 pub fn batch_norm_max_pool(
     images: &Tensor,
     vectors: &BatchNormVectors,
@@ -393,15 +384,15 @@ pub fn batch_norm_max_pool(
     })
 }
 
-/// Returns true if kernels were put into use that compute a 1x1 convolution of `images` by `weight`, its normalization and, with
-/// a shortcut, its sum and ReLU.
+/// Returns true if there are active kernels for a 1x1 convolution of `images` by `weight` with its normalization and,
+/// if `has_shortcut`, its sum and ReLU.
 pub fn has_pointwise_kernels(images: &Tensor, weight: &Tensor, has_shortcut: bool) -> bool {
     // SAFETY: both tensors are alive.
     unsafe { ringmark_has_pointwise_kernels(raw(images), raw(weight), has_shortcut.into()) != 0 }
 }
 
-/// A 1x1 convolution by `convolution` of images that [`has_pointwise_kernels`], and batch normalization by the batch's statistics;
-/// with `shortcut` its sum and ReLU.
+/// Computes a 1x1 convolution and batch normalization with the batch's statistics; with `shortcut` also the sum and
+/// ReLU. [`has_pointwise_kernels`] must be true for the arguments.
 pub fn pointwise_norm(
     images: &Tensor,
     convolution: &Tensor,
@@ -409,7 +400,7 @@ pub fn pointwise_norm(
     shortcut: Option<&Tensor>,
     is_fork: bool,
 ) -> Result<Fork> {
-    // SAFETY: all tensors are alive, null stands for no shortcut, and the results are written unless there is a message.
+    // SAFETY: all tensors are alive, null means no shortcut, and the results are written unless there is a message.
     made_fork(is_fork, |first, second| unsafe {
         ringmark_pointwise_norm(
             raw(images),
@@ -427,44 +418,42 @@ pub fn pointwise_norm(
     })
 }
 
-/// Max pooling of images that [`has_kernels`].
+/// Computes max pooling. [`has_kernels`] must be true for the images.
 pub fn max_pool(images: &Tensor, window: PoolWindow) -> Result<Tensor> {
     // SAFETY: the tensor is alive, and the result is written unless there is a message.
     made(|result| unsafe { ringmark_max_pool(raw(images), window.kernel, window.stride, window.padding, result) })
 }
 
-/// So many fp32 numbers in host memory that CUDA devices copy to by themselves, not initialized.
+/// Allocates `count` uninitialized fp32 values in pinned host memory.
 pub fn pinned_floats(count: usize) -> Result<Tensor> {
-    // SAFETY: the result is written where there is no message.
+    // SAFETY: the result is written unless there is a message.
     made(|result| unsafe { ringmark_pinned_floats(count, result) })
 }
 
-/// Copies without making the host wait for the device; to pinned host memory it is there when a later event is.
+/// Enqueues a copy without waiting for the device. The data is in pinned host memory once a later event is complete.
 pub fn copy_without_waiting(destination: &Tensor, source: &Tensor) -> Result<()> {
     // SAFETY: both tensors are alive.
     check(unsafe { ringmark_copy_without_waiting(raw(destination), raw(source)) })
 }
 
-/// While it lives, operations of this thread keep nothing that gradients would need, and no versions of tensors that they
-/// make: PyTorch's `inference_mode`.
+/// Guard for PyTorch's `inference_mode`: operations on this thread record nothing for gradients and no tensor versions.
 pub struct InferenceMode(*mut c_void);
 
 impl InferenceMode {
-    /// Begins now.
     pub fn begin() -> InferenceMode {
-        // SAFETY: it remembers this thread's state and changes it; the pointer keeps it on this thread.
+        // SAFETY: saves and changes this thread's state; the pointer keeps the guard on this thread.
         InferenceMode(unsafe { ringmark_begin_inference() })
     }
 }
 
 impl Drop for InferenceMode {
     fn drop(&mut self) {
-        // SAFETY: made by `begin`, on this thread, and ended once.
+        // SAFETY: created by `begin` on this thread and ended once.
         unsafe { ringmark_end_inference(self.0) }
     }
 }
 
-/// Runs `body` under autocast of this thread and drops the cast weights after it; without a type just runs it.
+/// Runs `body` under autocast on this thread and drops the cast weights afterwards; without a type just runs it.
 pub fn with_autocast<R>(is_cuda: bool, element: Option<Element>, body: impl FnOnce() -> Result<R>) -> Result<R> {
     let Some(element) = element else {
         return body();
@@ -479,25 +468,27 @@ pub fn with_autocast<R>(is_cuda: bool, element: Option<Element>, body: impl FnOn
     result
 }
 
-/// Whether fp32 convolutions and products on CUDA may use TensorFloat-32; libtorch's default differs between the two.
+/// Sets the use of TensorFloat-32 in fp32 convolutions and matrix products on CUDA; libtorch's defaults for the two
+/// differ.
 pub fn allow_tf32(allowed: bool) -> Result<()> {
     // SAFETY: a plain number.
     check(unsafe { ringmark_allow_tf32(allowed.into()) })
 }
 
-/// Returns true if [`allow_tf32`] allowed it.
+/// Returns true if TensorFloat-32 is allowed.
 pub fn allows_tf32() -> bool {
     // SAFETY: reads a setting of libtorch.
     unsafe { ringmark_allows_tf32() != 0 }
 }
 
-/// Makes `device` the current CUDA device of this thread; before the first allocation, or every rank uses device 0.
+/// Makes `device` this thread's current CUDA device. Must precede the first allocation; otherwise every rank uses
+/// device 0.
 pub fn set_device(device: usize) -> Result<()> {
     // SAFETY: a plain number; libtorch checks its range.
     check(unsafe { ringmark_set_device(device as i64) })
 }
 
-/// Highest number of bytes that tensors held on CUDA device `device` since the last [`reset_peak_memory`].
+/// Returns the peak number of bytes of tensors on CUDA device `device` since the last [`reset_peak_memory`].
 pub fn peak_memory(device: usize) -> Result<u64> {
     let mut bytes = 0;
     // SAFETY: the pointer is to a live u64.
@@ -505,7 +496,7 @@ pub fn peak_memory(device: usize) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Forgets what tensors held on CUDA device `device` before now.
+/// Resets the peak of [`peak_memory`] on CUDA device `device`.
 pub fn reset_peak_memory(device: usize) -> Result<()> {
     // SAFETY: a plain number.
     check(unsafe { ringmark_reset_peak_memory(device as i64) })
@@ -517,7 +508,6 @@ pub struct DeviceMemory {
     pub total: u64,
 }
 
-/// Returns the memory of CUDA device `device`.
 pub fn device_memory(device: usize) -> Result<DeviceMemory> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: the pointers are to live u64.
@@ -525,7 +515,6 @@ pub fn device_memory(device: usize) -> Result<DeviceMemory> {
     Ok(DeviceMemory { free, total })
 }
 
-/// A CUDA stream of libtorch.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
     device: i64,
@@ -533,7 +522,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The stream that this thread's libtorch calls go to.
+    /// Returns the stream of this thread's libtorch calls.
     pub fn current(device: usize) -> Result<Stream> {
         let mut stream = Stream { device: device as i64, id: 0 };
         // SAFETY: the pointer is to a live i64.
@@ -541,12 +530,13 @@ impl Stream {
         Ok(stream)
     }
 
-    /// A high-priority stream that does not wait for the default one, and its `cudaStream_t`.
+    /// Creates a high-priority stream that does not synchronize with the default stream; also returns its
+    /// `cudaStream_t`.
     pub fn new(device: usize) -> Result<(Stream, *mut c_void)> {
         Stream::with_priority(device, -1)
     }
 
-    /// A stream whose kernels run before those of a higher `priority`.
+    /// Creates a stream; CUDA runs kernels with a lower `priority` number first.
     fn with_priority(device: usize, priority: c_int) -> Result<(Stream, *mut c_void)> {
         let mut stream = Stream { device: device as i64, id: 0 };
         let mut handle = null_mut();
@@ -555,7 +545,6 @@ impl Stream {
         Ok((stream, handle))
     }
 
-    /// Runs `body`, whose libtorch calls on this thread go here.
     pub fn run<R>(self, body: impl FnOnce() -> Result<R>) -> Result<R> {
         let switch = |to: i64| {
             let mut before = 0;
@@ -569,8 +558,8 @@ impl Stream {
         result
     }
 
-    /// Runs `body` on a new stream of `device`, ordered after the earlier and before the later work of the current stream,
-    /// with the default stream's priority: NCCL's streams have a higher one.
+    /// Runs `body` on a new stream of `device`, after the earlier and before the later work of the current stream. The
+    /// stream has the default stream's priority: NCCL's streams have a higher one.
     pub fn run_beside<R>(device: usize, body: impl FnOnce() -> Result<R>) -> Result<R> {
         let current = Stream::current(device)?;
         let (own, _) = Stream::with_priority(device, 0)?;
@@ -580,21 +569,20 @@ impl Stream {
         Ok(result)
     }
 
-    /// A mark behind everything that is here now.
+    /// Records an event after all work enqueued so far.
     pub fn record_event(self) -> Result<Event> {
         let mut event = Event::new(self.device as usize);
         event.record(self)?;
         Ok(event)
     }
 
-    /// What is enqueued here later waits until `event` is reached; the host does not.
+    /// Makes later work on this stream wait for `event`; the host does not wait.
     pub fn wait_for(self, event: &Event) -> Result<()> {
-        // SAFETY: the event was recorded, or is null, which is checked by libtorch.
+        // SAFETY: the event was recorded, or is null, which libtorch checks.
         check(unsafe { ringmark_stream_wait_event(event.handle, self.id, self.device) })
     }
 }
 
-/// A CUDA event: a mark in a stream.
 #[derive(Debug)]
 pub struct Event {
     handle: *mut c_void,
@@ -606,23 +594,21 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// A mark to wait for.
+    /// Creates an event without timing, for synchronization.
     pub fn new(device: usize) -> Event {
         Event { handle: null_mut(), device: device as i64, timing: false }
     }
 
-    /// A mark that knows its time.
     pub fn with_timing(device: usize) -> Event {
         Event { timing: true, ..Event::new(device) }
     }
 
-    /// Sets the mark behind everything that is in `stream` now.
+    /// Records the event after all work enqueued on `stream` so far.
     pub fn record(&mut self, stream: Stream) -> Result<()> {
-        // SAFETY: null or an event of this device; the shim creates it at the first recording.
+        // SAFETY: null or an event of this device; the shim creates it at the first call.
         check(unsafe { ringmark_core_event(&mut self.handle, stream.id, self.device, self.timing.into()) })
     }
 
-    /// Whether the device has passed the mark.
     pub fn is_done(&self) -> Result<bool> {
         let mut done = 0;
         // SAFETY: a recorded event or null; the pointer is to a live int.
@@ -630,10 +616,11 @@ impl Event {
         Ok(done != 0)
     }
 
-    /// Device time from `earlier` to this mark; both must be done and made [`with_timing`](Event::with_timing).
+    /// Returns the device time from `earlier` to this event. Both must be complete and created by
+    /// [`with_timing`](Event::with_timing).
     pub fn seconds_since(&self, earlier: &Event) -> Result<f64> {
         let mut milliseconds = 0.0;
-        // SAFETY: both handles are recorded events; the shim refuses null.
+        // SAFETY: both handles are recorded events; the shim rejects null.
         check(unsafe { ringmark_elapsed_milliseconds(earlier.handle, self.handle, self.device, &mut milliseconds) })?;
         Ok(milliseconds / 1e3)
     }

@@ -1,4 +1,4 @@
-//! GPUs, by NVML: clocks, temperature, power, what slows them, memory, errors, and what goes over their links.
+//! GPUs through NVML: clocks, temperature, power, throttle reasons, memory, errors and link traffic.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,18 +15,17 @@ use ringmark_core::host::Quantity;
 use crate::ffi::cuda::nvml::Fields;
 use crate::host::telemetry::reading::{Reading, Source, Value};
 
-/// The driver's own name of its library: `libnvidia-ml.so` is in few installations.
+/// Library name of the driver itself: few installations have `libnvidia-ml.so`.
 pub const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// NVML's counters of NVLink count these.
+/// Unit of NVML's NVLink counters.
 const KIBIBYTE: f64 = 1024.0;
 
-/// The library, or why it cannot be used.
+/// Loads NVML. The error is the reason why it cannot be used.
 pub fn load() -> Result<Nvml, String> {
     Nvml::builder().lib_path(OsStr::new(LIBRARY)).init().map_err(|error| format!("GPUs: {LIBRARY}: {error}"))
 }
 
-/// Those that ranks of this host use.
 pub struct Gpus<'nvml> {
     gpus: Vec<Gpu<'nvml>>,
 }
@@ -35,20 +34,20 @@ struct Gpu<'nvml> {
     name: String,
     device: Device<'nvml>,
     fields: Option<Fields>,
-    /// Joules by its power and the time that passed, where the driver does not count them.
+    /// Energy in joules, integrated from power if the driver does not count it.
     joules: f64,
     last: Option<(f64, Instant)>,
 }
 
 impl Gpus<'_> {
-    /// By their bus numbers; and what is not found.
+    /// Finds GPUs by PCI address; also returns the reasons why some are missing.
     pub fn find<'nvml>(nvml: Option<&'nvml Result<Nvml, String>>, bus_ids: &[String]) -> (Gpus<'nvml>, Vec<String>) {
         let (mut gpus, mut missing) = (Vec::new(), Vec::new());
         match nvml {
             None => {}
             Some(Err(why)) => missing.push(why.clone()),
             Some(Ok(nvml)) => {
-                // Once each: several ranks may have one.
+                // Deduplicated: several ranks may use the same GPU.
                 for bus_id in BTreeSet::from_iter(bus_ids) {
                     match nvml.device_by_pci_bus_id(bus_id.as_str()).and_then(|device| Ok((device.index()?, device))) {
                         Ok((index, device)) => gpus.push(Gpu {
@@ -68,7 +67,7 @@ impl Gpus<'_> {
 }
 
 impl Gpu<'_> {
-    /// Since the driver was loaded, or since the first reading.
+    /// Returns the energy in joules since the driver was loaded, or since the first reading.
     fn energy(&mut self) -> Option<f64> {
         if let Ok(millijoules) = self.device.total_energy_consumption() {
             return Some(millijoules as f64 / 1e3);
@@ -80,7 +79,8 @@ impl Gpu<'_> {
         Some(self.joules)
     }
 
-    /// Sent and received over all NVLinks, then over PCIe: sums over time where the driver counts, otherwise what PCIe carries now.
+    /// Returns the bytes sent and received over all NVLinks, then over PCIe: totals if the driver counts them,
+    /// otherwise the current rate of PCIe.
     fn links(&self) -> [Option<Value>; 4] {
         let fields = [
             (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, Fields::ALL_LINKS),
@@ -90,7 +90,7 @@ impl Gpu<'_> {
         ];
         let counts = self.fields.as_ref().map_or([None; 4], |known| known.counters(&self.device, fields));
         let total = |index: usize, unit: f64| counts[index].map(|count| Value::Total(count as f64 * unit));
-        // The driver watches the slot for 20 ms and gives kilobytes a second.
+        // The driver samples the slot for 20 ms and returns KB/s.
         let now = |counter: PcieUtilCounter| {
             let kilobytes = self.device.pcie_throughput(counter).ok()?;
             Some(Value::Now(f64::from(kilobytes) * 1e3))

@@ -1,4 +1,4 @@
-//! Cores, memory, pressure and network cards, as the kernel counts them.
+//! Cores, memory, pressure and network cards, from the kernel's counters.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,12 @@ use ringmark_core::host::kernel_file::{first_line, first_line_with, proc_kilobyt
 use crate::host::counters::{clock_mhz, core_times, number_in};
 use crate::host::telemetry::reading::{Reading, Source, Value};
 
-/// Of this host.
+/// Sources of this host.
 pub struct Kernel {
-    /// Each with its name and the files of what it sent and received, in units of so many bytes.
     cards: Vec<Card>,
 }
 
-/// What counts bytes that leave and come.
+/// Byte counters of a network card or port, in units of `unit` bytes.
 struct Card {
     name: String,
     sent: PathBuf,
@@ -24,7 +23,6 @@ struct Card {
 }
 
 impl Kernel {
-    /// Looks for the network cards.
     pub fn new() -> Kernel {
         let sys = Path::new("/sys/class");
         let cards = ethernet(&sys.join("net")).into_iter().chain(infiniband(&sys.join("infiniband")));
@@ -32,7 +30,7 @@ impl Kernel {
     }
 }
 
-/// Interfaces but for loopback.
+/// Returns all interfaces except loopback.
 fn ethernet(folder: &Path) -> Vec<Card> {
     let interfaces = names_in(folder).into_iter().filter(|name| name != "lo");
     let card = |name: String| {
@@ -42,7 +40,7 @@ fn ethernet(folder: &Path) -> Vec<Card> {
     interfaces.map(card).collect()
 }
 
-/// Ports of InfiniBand and RoCE: `mlx5_0 port 1`. They count words of four bytes.
+/// Returns the ports of InfiniBand and RoCE cards, such as `mlx5_0 port 1`. They count words of four bytes.
 fn infiniband(folder: &Path) -> Vec<Card> {
     let mut cards = Vec::new();
     for device in names_in(folder) {
@@ -60,7 +58,7 @@ fn infiniband(folder: &Path) -> Vec<Card> {
     cards
 }
 
-/// What a folder holds, in order; nothing where there is none.
+/// Returns the sorted names in a folder; empty if there is no such folder.
 pub(super) fn names_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -68,14 +66,16 @@ pub(super) fn names_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Seconds for which some process waited, from a file of /proc/pressure; `None` where the kernel does not count it.
+/// Returns the seconds for which at least one process waited, from a file of /proc/pressure; `None` if the kernel does
+/// not count them.
 fn pressure(path: &str) -> Option<f64> {
     let some = first_line_with(path, "some ");
     let (_, total) = some.rsplit_once("total=")?;
     Some(total.parse::<f64>().ok()? / 1e6)
 }
 
-/// Segments sent and segments sent again, from /proc/net/snmp: a line of names, then one of numbers.
+/// Returns the numbers of sent and retransmitted segments from /proc/net/snmp, which has a line of names, then one of
+/// numbers.
 fn segments(table: &str) -> Option<[f64; 2]> {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
     let (names, numbers) = (lines.next()?, lines.next()?);

@@ -1,13 +1,13 @@
-//! Readings of this host and its GPUs while the iterations run, about one a second by a thread of its own, beside the ranks
-//! and not in their way: nobody waits for it but the end of the run, and that not for long. Not for judging them.
+//! Readings of this host and its GPUs during the iterations, about one per second, on a separate thread. Only the end
+//! of the run waits for that thread, and only briefly.
 //!
-//! | module | what it reads |
+//! | module | contents |
 //! |---|---|
 //! | [`kernel`] | cores, memory, pressure, network cards |
 //! | [`sensors`] | temperature and power of processors |
-//! | [`gpus`] | GPUs, by NVML |
-//! | [`reading`] | (what a reading is) |
-//! | [`recording`] | (keeps what was read) |
+//! | [`gpus`] | GPUs, through NVML |
+//! | [`reading`] | types of readings and sources |
+//! | [`recording`] | storage of readings |
 
 mod gpus;
 mod kernel;
@@ -32,48 +32,47 @@ use crate::host::telemetry::reading::Source;
 use crate::host::telemetry::recording::Recording;
 use crate::host::telemetry::sensors::Sensors;
 
-/// Between two readings; of a long run it grows.
+/// Interval between readings; it grows during a long run.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A driver that does not answer holds the start, and the end, of a run no longer than this.
+/// Longest delay of the start and the end of a run by a driver that does not reply.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The thread and what it has read.
 pub struct Readings {
-    /// Dropped when it is to end.
+    /// Dropped to stop the thread.
     stop: Sender<()>,
-    /// Says that the first reading was taken, then that the last was.
+    /// Notified after the first and after the last reading.
     taken: mpsc::Receiver<()>,
     recording: Arc<Mutex<Recording>>,
 }
 
 impl Readings {
-    /// Takes the first reading and goes on by itself. `gpus` are the bus numbers of those that ranks of this host use,
-    /// `iteration` says in which one its first rank is.
+    /// Takes the first reading and continues on a separate thread. `gpus` are the PCI addresses of the GPUs that ranks
+    /// of this host use, and `iteration` returns the current iteration of the host's first rank.
     pub fn start(gpus: Vec<String>, iteration: fn() -> u32) -> Result<Readings> {
         let (stop, stopped) = mpsc::channel::<()>();
-        let (says, taken) = mpsc::channel();
+        let (notify, taken) = mpsc::channel();
         let recording = Arc::new(Mutex::new(Recording::default()));
-        let kept = Arc::clone(&recording);
+        let shared = Arc::clone(&recording);
         let read = move || {
             let (mut kernel, (mut sensors, without_sensors)) = (Kernel::new(), Sensors::find(Path::new("/sys/class")));
-            // A library that is loaded once: the devices borrow from it.
+            // Loaded once, because the devices borrow from the library.
             let nvml = (!gpus.is_empty()).then(gpus::load);
             let (mut gpus, without_gpus) = Gpus::find(nvml.as_ref(), &gpus);
-            locked(&kept).missing = without_sensors.into_iter().chain(without_gpus).collect();
+            locked(&shared).missing = without_sensors.into_iter().chain(without_gpus).collect();
             let mut sources: [&mut dyn Source; 3] = [&mut kernel, &mut sensors, &mut gpus];
             let started = Instant::now();
             let mut is_last = false;
             loop {
                 let mut readings = Vec::new();
                 sources.iter_mut().for_each(|source| source.read(&mut readings));
-                let interval = locked(&kept).add(Seconds(started.elapsed().as_secs_f64()), iteration(), readings);
-                locked(&kept).processor_time = processor_time();
-                let _ = says.send(());
+                let interval = locked(&shared).add(Seconds(started.elapsed().as_secs_f64()), iteration(), readings);
+                locked(&shared).processor_time = processor_time();
+                let _ = notify.send(());
                 if is_last {
                     break;
                 }
-                // Once more at the end, so that the last iterations have their reading.
+                // One more reading at the end covers the last iterations.
                 is_last = stopped.recv_timeout(INTERVAL * interval) != Err(RecvTimeoutError::Timeout);
             }
         };
@@ -82,23 +81,22 @@ impl Readings {
         Ok(Readings { stop, taken, recording })
     }
 
-    /// Takes the last reading and gives all of them.
     pub fn end(self) -> Telemetry {
         let Readings { stop, taken, recording } = self;
         drop(stop);
         let until = Instant::now() + PATIENCE;
-        // The thread says nothing more when it has ended.
+        // The channel is closed when the thread has ended.
         while taken.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
         locked(&recording).telemetry()
     }
 }
 
-/// Nobody panics between its lines.
+/// Ignores poisoning: no code panics while it holds the lock.
 fn locked(recording: &Mutex<Recording>) -> MutexGuard<'_, Recording> {
     recording.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Of this thread.
+/// Returns the CPU time of this thread.
 fn processor_time() -> Seconds {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
     Seconds(time.map_or(0.0, |time| Duration::from(time).as_secs_f64()))
@@ -110,7 +108,6 @@ mod tests {
 
     use super::*;
 
-    /// This host, for real.
     #[test]
     fn this_host_is_read_until_the_end() {
         let started = Instant::now();
@@ -124,7 +121,8 @@ mod tests {
         assert!(read.iteration.iter().all(|iteration| *iteration == 7));
         assert!(read.series.iter().all(|series| series.values.len() == read.at.len()), "{read:?}");
         let utilization = read.mean_sum(Quantity::Utilization, 0, |_| true).expect("the kernel counts time");
-        // No longer busy than the test took, as exact as the kernel counts: in hundredths of a second.
+        // The utilization is at most the duration of the test, within the kernel's resolution of hundredths of a
+        // second.
         let busy = utilization * (read.at[read.at.len() - 1].0 - read.at[0].0);
         assert!(busy >= 0.0 && busy <= elapsed + 0.02, "{busy} s of {elapsed} s");
         assert!(read.of(Quantity::Memory).all(|series| series.values.iter().flatten().all(|bytes| *bytes > 1e6)));

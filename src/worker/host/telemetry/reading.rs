@@ -1,33 +1,29 @@
-//! What a reading is, and what can be read.
+//! Types of readings and their sources.
 
 use ringmark_core::host::Quantity;
 
-/// One value at one time.
 pub struct Reading {
-    /// What is read.
     pub quantity: Quantity,
-    /// Of what.
+    /// Name of the component.
     pub of: String,
-    /// How much.
     pub value: Value,
 }
 
-/// What the number of a reading is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
-    /// The quantity itself.
+    /// Current value of the quantity.
     Now(f64),
-    /// The quantity's sum over time since some moment: its rate is wanted.
+    /// Cumulative total of the quantity; recorded as its rate.
     Total(f64),
-    /// The same in joules, whose rate is power.
+    /// Cumulative total in joules; recorded as power.
     Joules(f64),
-    /// Two sums of one snapshot, of which the first is a part of the second: its share since the last reading is wanted. A
-    /// clock beside the counter would be wrong by the time that the thread waits for a core between the two.
+    /// Two cumulative totals from one snapshot, the first a part of the second; recorded as the share since the last
+    /// reading. A clock instead of `whole` would be wrong by the time for which the thread waits for a core between the
+    /// two reads.
     Share { part: f64, whole: f64 },
 }
 
-/// Something that can be read again and again.
 pub trait Source {
-    /// Adds what it reads now.
+    /// Appends the current readings.
     fn read(&mut self, readings: &mut Vec<Reading>);
 }

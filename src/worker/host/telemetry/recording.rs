@@ -1,4 +1,4 @@
-//! What was read so far, as series of equal length that never grow beyond a limit.
+//! Recorded readings, as series of equal length with a limit.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,27 @@ use ringmark_core::host::{Energy, Quantity, Series, Telemetry};
 
 use crate::host::telemetry::reading::{Reading, Value};
 
-/// By quantity and thing.
+/// Quantity and name of the component.
 type Key = (Quantity, String);
 
-/// Grows by a reading at a time.
+/// Series of readings, extended by one reading at a time.
 #[derive(Debug, Default)]
 pub struct Recording {
-    /// What cannot be read, and why.
+    /// Reasons why some quantities cannot be read.
     pub missing: Vec<String>,
-    /// Of the thread that reads.
     pub processor_time: Seconds,
     at: Vec<Seconds>,
     iteration: Vec<u32>,
     series: BTreeMap<Key, Vec<Option<f64>>>,
-    /// Sums over time as they were last read, and when.
+    /// Last cumulative totals and their times.
     totals: BTreeMap<Key, (f64, Seconds)>,
     energy: BTreeMap<String, f64>,
-    /// How often readings were joined.
+    /// Number of times that pairs of readings were merged.
     halved: u32,
 }
 
 impl Recording {
-    /// Takes a reading; returns how many intervals to wait for the next one.
+    /// Adds a reading; returns the number of intervals to wait for the next one.
     pub fn add(&mut self, at: Seconds, iteration: u32, readings: Vec<Reading>) -> u32 {
         let before = self.at.len();
         self.at.push(at);
@@ -39,7 +38,7 @@ impl Recording {
             let value = match value {
                 Value::Now(value) => Some(value),
                 Value::Total(total) => self.rate(&key, total, at).map(|(_, rate)| rate),
-                // The kernel's times of waiting for disks may go back, and the whole with them.
+                // The kernel's I/O wait times may decrease, and the total with them.
                 Value::Share { part, whole } => self.rate(&key, part, Seconds(whole)).map(|(_, share)| share.min(1.0)),
                 Value::Joules(total) => self.rate(&key, total, at).map(|(joules, rate)| {
                     *self.energy.entry(key.1.clone()).or_default() += joules;
@@ -47,7 +46,7 @@ impl Recording {
                 }),
             };
             let values = self.series.entry(key).or_default();
-            // What was not there in earlier readings is not known of them.
+            // Earlier readings of a new component are unknown.
             values.resize(before, None);
             values.push(value);
         }
@@ -64,21 +63,22 @@ impl Recording {
         1 << self.halved.min(16)
     }
 
-    /// What was added since the last reading, and by the second; nothing of the first one, or where the counter began anew.
+    /// Returns the increase since the last reading and its rate per second; `None` for the first reading and after a
+    /// counter reset.
     fn rate(&mut self, key: &Key, total: f64, at: Seconds) -> Option<(f64, f64)> {
         let (last, then) = self.totals.insert(key.clone(), (total, at))?;
         let (more, time) = (total - last, at.0 - then.0);
         (more >= 0.0 && time > 0.0).then(|| (more, more / time))
     }
 
-    /// All of it, without network cards and errors that stood still all the time.
+    /// Returns all series, except those of network cards and errors that never changed.
     pub fn telemetry(&self) -> Telemetry {
         use Quantity::{CorrectedErrors, Received, Sent, UncorrectedErrors};
-        let says_something = |quantity: Quantity, values: &[Option<f64>]| {
+        let is_shown = |quantity: Quantity, values: &[Option<f64>]| {
             let is_of_events = matches!(quantity, Sent | Received | CorrectedErrors | UncorrectedErrors);
             !is_of_events || values.iter().flatten().any(|value| *value != 0.0)
         };
-        let shown = self.series.iter().filter(|((quantity, _), values)| says_something(*quantity, values));
+        let shown = self.series.iter().filter(|((quantity, _), values)| is_shown(*quantity, values));
         let series = shown.map(|((quantity, of), values)| Series {
             quantity: *quantity,
             of: of.clone(),
@@ -112,7 +112,7 @@ mod tests {
         recording.add(Seconds(0.0), 0, vec![joules(1000.0), sent("eth0", 5.0), sent("eth1", 7.0)]);
         recording.add(Seconds(2.0), 3, vec![joules(1100.0), sent("eth0", 25.0), sent("eth1", 7.0)]);
         let clock = reading(Quantity::Clock, "cores", Value::Now(2000.0));
-        // The counter of energy began anew, as where a driver is loaded again.
+        // The energy counter starts again, as after a reload of the driver.
         recording.add(Seconds(4.0), 6, vec![joules(10.0), sent("eth0", 25.0), sent("eth1", 7.0), clock]);
         recording.add(Seconds(5.0), 9, vec![joules(60.0)]);
         let read = recording.telemetry();
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_share_needs_no_clock_and_is_never_above_the_whole() {
         let mut recording = Recording::default();
-        // The readings are late, each by more than the one before it.
+        // Readings with increasing delays.
         for (at, part, whole) in [(0.0, 10.0, 20.0), (0.6, 11.0, 22.0), (2.9, 13.0, 26.0), (3.0, 15.0, 27.0)] {
             let share = reading(Quantity::Utilization, "cores", Value::Share { part, whole });
             recording.add(Seconds(at), 1, vec![share]);

@@ -1,4 +1,4 @@
-//! The clock that a rank's spans are told by, and what it shows more than rank 0's.
+//! Clock of a rank's spans, and its offset from rank 0's.
 
 use std::time::Instant;
 
@@ -10,42 +10,41 @@ use tch::Device;
 use crate::job::world::World;
 use crate::measure::mark::Mark;
 
-/// Messages there and back: the fastest of them met no other traffic.
+/// Number of round trips; the fastest one had the least interference from other traffic.
 const PINGS: u32 = 64;
 
-/// Marks of which the one counts that was seen soonest.
+/// Number of attempts for an anchor; the fastest one counts.
 const ANCHORS: u32 = 16;
 
-/// This host's time now, in nanoseconds.
+/// Returns this host's time in nanoseconds.
 pub fn now_ns() -> Result<i64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
     Ok(now.tv_sec() * 1_000_000_000 + now.tv_nsec())
 }
 
-/// Tells marks of host and device as this host's time.
+/// Converts marks of host and device to this host's time.
 pub struct SpanClock {
     device: Device,
     host: (Instant, i64),
-    /// In order; none where the device is the host.
+    /// Anchors in order of time; empty if the device is the host.
     anchors: Vec<Anchor>,
 }
 
-/// A mark of the device, and when it passed it.
 struct Anchor {
     mark: Mark,
     at_ns: i64,
-    /// At most so far off.
+    /// Maximum error of `at_ns`.
     error_ns: i64,
 }
 
 impl SpanClock {
-    /// Of a device that has no [anchor](SpanClock::anchor) yet.
+    /// Creates a clock without [anchors](SpanClock::anchor).
     pub fn new(device: Device) -> Result<SpanClock> {
         Ok(SpanClock { device, host: (Instant::now(), now_ns()?), anchors: Vec::new() })
     }
 
-    /// Compares the device's clock with the host's, before and after the marks that are to be told; waits for the device. The
-    /// mark of an idle device that was seen soonest counts.
+    /// Relates the device's clock to the host's. Call this before and after the marks to convert. Waits for the device,
+    /// then sets several marks and keeps the one that was detected fastest.
     pub fn anchor(&mut self) -> Result<()> {
         if self.device == Device::Cpu {
             return Ok(());
@@ -65,7 +64,7 @@ impl SpanClock {
         Ok(())
     }
 
-    /// In nanoseconds of this host; the device has passed the mark.
+    /// Returns the time of `mark` in nanoseconds of this host. The device must have passed the mark.
     pub fn time_of(&self, mark: &Mark) -> Result<i64> {
         match mark {
             Mark::Host(instant) => {
@@ -77,7 +76,7 @@ impl SpanClock {
         }
     }
 
-    /// Between two of them the device's clock is a line against the host's.
+    /// Interpolates linearly between two anchors.
     fn time_between_anchors(&self, mark: &Mark) -> Result<i64> {
         let (mut below, mut above) = (0, self.anchors.len());
         while above - below > 1 {
@@ -95,8 +94,8 @@ impl SpanClock {
         Ok(at_ns + (since * rate).round() as i64)
     }
 
-    /// Marks are told at most so far from the host's time, in nanoseconds: what passed until an anchor was seen, and the last
-    /// digit of the time between two of them, which CUDA tells in milliseconds as `float`.
+    /// Returns the maximum error of converted marks in nanoseconds: the detection delay of an anchor, plus the
+    /// resolution of the time between two anchors, which CUDA returns in milliseconds as `float`.
     pub fn residual_ns(&self) -> i64 {
         let error = self.anchors.iter().map(|anchor| anchor.error_ns).max().unwrap_or(0);
         let longest = self.anchors.windows(2).map(|pair| pair[1].at_ns - pair[0].at_ns).max().unwrap_or(0);
@@ -104,12 +103,12 @@ impl SpanClock {
     }
 }
 
-/// What this rank's clock shows more than rank 0's; all ranks call it together.
+/// Reads the offset of this rank's clock from rank 0's. All ranks call this together.
 pub fn read(world: &World) -> Result<(ClockMethod, ClockReading)> {
     let seats = world.seats();
     let own = seats[world.rank() as usize];
     let mut reading = ClockReading { at_ns: now_ns()?, ahead_ns: 0, residual_ns: 0 };
-    // One rank of each other host, one after the other: none disturbs another's.
+    // One rank of each other host, one after the other, so that they do not disturb each other.
     for (other, seat) in (0u32..).zip(&seats) {
         if seat.host == seats[0].host || seat.local_rank != 0 {
             continue;
@@ -127,7 +126,7 @@ pub fn read(world: &World) -> Result<(ClockMethod, ClockReading)> {
     Ok((method, ClockReading { at_ns, ahead_ns, residual_ns }))
 }
 
-/// Rank 0's side: after each answer it says when the message left and when the answer came.
+/// Runs rank 0's side of the round trips: after each answer it sends the times of departure and return.
 fn ping(world: &World, other: u32) -> Result<()> {
     for _ in 0..PINGS {
         let sent = now_ns()?;
@@ -139,7 +138,7 @@ fn ping(world: &World, other: u32) -> Result<()> {
     Ok(())
 }
 
-/// The other side: the reading of the fastest.
+/// Runs the other side; returns the reading of the fastest round trip.
 fn answer(world: &World) -> Result<ClockReading> {
     let mut best: Option<ClockReading> = None;
     for _ in 0..PINGS {
@@ -167,7 +166,7 @@ mod tests {
         let mark = Mark::set(Device::Cpu).expect("a mark");
         let after = now_ns().expect("a time");
         let told = clock.time_of(&mark).expect("a time");
-        // The two clocks are one; between the two readings of `new` a busy machine may stop for a while.
+        // The two clocks are the same; a busy machine may pause between the two reads in `new`.
         let margin = Duration::from_millis(100).as_nanos() as i64;
         assert!((before - margin..=after + margin).contains(&told), "{before} {told} {after}");
         let Mark::Host(instant) = mark else { panic!("the CPU's marks are the host's") };

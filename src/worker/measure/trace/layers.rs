@@ -1,4 +1,4 @@
-//! A layer tells of its passes: when forward went through it, what it computed, and which nodes of backward are its own.
+//! Recording of layers: the time of forward, the work, and the autograd nodes of each layer.
 
 use anyhow::Result;
 use ringmark_core::dimension::Bytes;
@@ -9,54 +9,46 @@ use crate::ffi::torch::nodes;
 use crate::ffi::torch::shim::Fork;
 use crate::measure::trace::recorder::{self, MarkedLayer};
 
-/// What a layer is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerLabel {
-    /// As its tensors are, or what it does where it has none.
+    /// Prefix of its tensors' names, or its operation if it has none.
     pub name: String,
-    /// What it does.
     pub kind: LayerKind,
 }
 
 impl LayerLabel {
-    /// Of both.
     pub fn new(kind: LayerKind, name: &str) -> LayerLabel {
         LayerLabel { name: name.to_owned(), kind }
     }
 }
 
-/// What a layer computes with, from which its work follows.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerWork<'a> {
-    /// What goes in.
     pub input: &'a Tensor,
-    /// What it is multiplied by, where it is.
     pub weight: Option<&'a Tensor>,
-    /// What is added to the output in the same pass.
+    /// Tensor added to the output in the same pass.
     pub added: Option<&'a Tensor>,
-    /// Multiplications, each with its addition, for a number of the output.
-    pub multiply_adds_a_value: u64,
+    /// Multiply-add operations for each value of the output.
+    pub multiply_adds_per_value: u64,
 }
 
 impl<'a> LayerWork<'a> {
-    /// Of a layer that multiplies by no matrix.
     pub fn without_product(input: &'a Tensor) -> LayerWork<'a> {
-        LayerWork { input, weight: None, added: None, multiply_adds_a_value: 0 }
+        LayerWork { input, weight: None, added: None, multiply_adds_per_value: 0 }
     }
 
-    /// Of one that does, by so many of its numbers for each number of the output.
-    pub fn product(input: &'a Tensor, weight: &'a Tensor, multiply_adds_a_value: i64) -> LayerWork<'a> {
-        let multiply_adds_a_value = multiply_adds_a_value as u64;
-        LayerWork { input, weight: Some(weight), added: None, multiply_adds_a_value }
+    pub fn product(input: &'a Tensor, weight: &'a Tensor, multiply_adds_per_value: i64) -> LayerWork<'a> {
+        let multiply_adds_per_value = multiply_adds_per_value as u64;
+        LayerWork { input, weight: Some(weight), added: None, multiply_adds_per_value }
     }
 
-    /// The same with this added to it.
+    /// Adds the tensor that is added to the output.
     pub fn adding(self, added: Option<&'a Tensor>) -> LayerWork<'a> {
         LayerWork { added, ..self }
     }
 
-    /// Read and written at least, forward and backward. A gradient is as large as what it is of; that of what is added may be
-    /// the output's own.
+    /// Returns the minimum number of bytes read and written in forward and in backward. A gradient is as large as its
+    /// tensor; the gradient of `added` may share the output's.
     fn bytes(&self, output: &Tensor) -> (Bytes, Bytes) {
         let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
         let (input, weight, output) = (bytes(self.input), self.weight.map_or(0, bytes), bytes(output));
@@ -65,20 +57,20 @@ impl<'a> LayerWork<'a> {
     }
 }
 
-/// `body`, a layer's forward pass, which is kept where the iteration is traced.
+/// Runs `body`, a layer's forward pass, and records it if the iteration is traced.
 pub fn pass(label: &LayerLabel, work: LayerWork, body: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
     let Some(begin) = recorder::mark() else { return body() };
     let first = nodes::next_node();
     let output = body()?;
     let Some(end) = recorder::mark() else { return Ok(output) };
     let (forward_bytes, backward_bytes) = work.bytes(&output);
-    recorder::take_layer(MarkedLayer {
+    recorder::record_layer(MarkedLayer {
         number: 0,
         name: label.name.clone(),
         kind: label.kind,
         iteration: 0,
         nodes: first..nodes::next_node(),
-        multiply_adds: output.numel() as u64 * work.multiply_adds_a_value,
+        multiply_adds: output.numel() as u64 * work.multiply_adds_per_value,
         forward_bytes,
         backward_bytes,
         has_input_gradient: work.input.requires_grad(),
@@ -88,7 +80,7 @@ pub fn pass(label: &LayerLabel, work: LayerWork, body: impl FnOnce() -> Result<T
     Ok(output)
 }
 
-/// The same of a layer whose output has two readers.
+/// Runs and records a layer whose output has two consumers.
 pub fn pass_fork(label: &LayerLabel, work: LayerWork, body: impl FnOnce() -> Result<Fork>) -> Result<Fork> {
     let mut second = None;
     let first = pass(label, work, || {
@@ -99,7 +91,7 @@ pub fn pass_fork(label: &LayerLabel, work: LayerWork, body: impl FnOnce() -> Res
     Ok(Fork { second: second.unwrap_or_else(|| first.shallow_clone()), first })
 }
 
-/// The same of a layer without a weight.
+/// Runs and records a layer without a weight.
 pub fn pass_plain(
     kind: LayerKind,
     name: &'static str,

@@ -1,12 +1,12 @@
-//! What goes on inside an iteration, span by span: kept by hooks while it goes on, read off the device and brought to one
-//! clock when the iterations are over. Where nothing is traced, nothing is observed.
+//! Timeline of an iteration, span by span: hooks record marks during the iteration; afterwards they are read from the
+//! device and converted to one clock. Without a trace there are no hooks.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`recorder`] | keeps marks while an iteration goes on |
-//! | [`layers`] | how a layer tells of its passes |
-//! | [`clock`] | the host's clock, and rank 0's |
-//! | [`spans`] | what the marks say |
+//! | [`recorder`] | recording of marks during an iteration |
+//! | [`layers`] | recording of layers |
+//! | [`clock`] | the host's clock and its offset from rank 0's |
+//! | [`spans`] | conversion of marks to spans |
 
 pub mod clock;
 pub mod layers;
@@ -30,7 +30,6 @@ use crate::job::session::Session;
 use crate::measure::trace::clock::SpanClock;
 use crate::measure::trace::recorder::Nodes;
 
-/// Traces some iterations of a run on one rank.
 pub struct Tracer<'a> {
     session: &'a Session<'a>,
     config: &'a TraceConfig,
@@ -38,29 +37,26 @@ pub struct Tracer<'a> {
     clock: SpanClock,
     method: ClockMethod,
     first: ClockReading,
-    /// Where it was read while the iterations went on.
+    /// Clock reading at the end of the trace, if taken during the run.
     last: Option<ClockReading>,
     observation: Option<Observation>,
 }
 
-/// What a timeline says of its run.
 pub struct TracedRun {
-    /// Of the run.
     pub title: String,
-    /// Where gradients are summed; `None` where none are.
+    /// Kv-store; `None` if there is none.
     pub kv_store: Option<KvStore>,
-    /// What sums them.
     pub backend: BackendName,
-    /// In the order of backward.
+    /// Gradient arrays in the order of backward.
     pub arrays: Vec<GradientArray>,
 }
 
 impl<'a> Tracer<'a> {
-    /// Before the first iteration; all ranks call it together. `None` where nothing is `traced`.
+    /// Starts a tracer before the first iteration; `None` if nothing is `traced`. All ranks call this together.
     ///
     /// # Errors
     ///
-    /// Where rank 0 could not write the file either: better now than after hours.
+    /// Fails if rank 0 cannot write the file: better now than after hours.
     pub fn start(
         config: &'a TraceConfig,
         traced: Option<RangeInclusive<u32>>,
@@ -76,13 +72,13 @@ impl<'a> Tracer<'a> {
         Ok(Some(Tracer { session, config, traced, clock, method, first, last: None, observation: None }))
     }
 
-    /// Whether iteration `iteration` is the first one that is traced, or the first one behind them: between it and the one
-    /// before, clocks are best compared.
-    pub fn turns_at(&self, iteration: u32) -> bool {
+    /// Returns true if iteration `iteration` is the first traced one or the first after them: the best time to compare
+    /// clocks is right before it.
+    pub fn is_boundary(&self, iteration: u32) -> bool {
         iteration == *self.traced.start() || Some(iteration) == self.traced.end().checked_add(1)
     }
 
-    /// There, while no time is counted; all ranks call it together.
+    /// Reads the clocks, while no time is measured. All ranks call this together.
     pub fn read_clocks(&mut self, iteration: u32) -> Result<()> {
         let (_, reading) = clock::read(self.session.world)?;
         if iteration == *self.traced.start() {
@@ -93,7 +89,7 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// Iteration `iteration` begins. Where it [turns](Tracer::turns_at) this waits for the device.
+    /// Begins iteration `iteration`. Waits for the device if tracing [starts or ends](Tracer::is_boundary) with it.
     pub fn begin_iteration(&mut self, iteration: u32) -> Result<()> {
         let is_traced = recorder::begin_iteration(iteration);
         if is_traced != self.observation.is_some() {
@@ -103,8 +99,8 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// After the last iteration, when the device is past it: rank 0 writes the file, or says why there is none. All ranks that
-    /// are left call it together. The time by layer on rank 0, where that was asked for.
+    /// Ends the trace after the last iteration, when the device is idle. Rank 0 writes the file, or prints why there is
+    /// none. All remaining ranks call this together. Returns the layer profile on rank 0 if it was requested.
     pub fn end(mut self, run: TracedRun) -> Result<Option<LayerProfile>> {
         if self.observation.take().is_some() {
             self.clock.anchor()?;
@@ -113,12 +109,12 @@ impl<'a> Tracer<'a> {
         let world = session.world;
         let last = match last {
             Some(last) => last,
-            // Those that have died do not answer.
-            None if world.has_lost_some() => first,
+            // Failed ranks do not answer.
+            None if world.has_lost_ranks() => first,
             None => clock::read(world)?.1,
         };
         let [first, last] = [first, last].map(|reading| reading.and_residual(clock.residual_ns()));
-        let (spans, gradients) = spans::of(recorder::stop()?, &clock)?;
+        let (spans, gradients) = spans::convert(recorder::stop()?, &clock)?;
         let own = RankTrace {
             rank: world.rank(),
             host: world.host().to_owned(),
@@ -138,10 +134,10 @@ impl<'a> Tracer<'a> {
         let TracedRun { title, kv_store, backend, arrays } = run;
         let exchange = backend.to_string();
         let mut timeline = Timeline { title, began_unix_seconds: 0.0, kv_store, exchange, arrays, ranks };
-        // By rank 0's clock, which is the host's that writes.
+        // In rank 0's clock, which is that of the writing host.
         let since = clock::now_ns()? - timeline.align();
         timeline.began_unix_seconds = facts::now().0 - since as f64 / 1e9;
-        // What was measured is worth more than its trace.
+        // A failed trace must not lose the measurement.
         if let Err(error) = write(&timeline, config.file.as_deref(), config.format, session) {
             session.print(&[format!("# warning: no trace: {error:#}")]);
         }

@@ -1,4 +1,4 @@
-//! What the marks of the traced iterations say: spans in lanes, by the host's clock.
+//! Conversion of the marks of traced iterations to spans in lanes, in the host's clock.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use ringmark_core::trace::{Direction, GradientReady, Lane, LayerPass, Span};
 
 use crate::measure::mark::Mark;
 use crate::measure::trace::clock::SpanClock;
-use crate::measure::trace::recorder::{Kept, MarkedLayer, MarkedNode, MarkedPhases, MarkedSpan};
+use crate::measure::trace::recorder::{MarkedLayer, MarkedNode, MarkedPhases, MarkedSpan, RecordedMarks};
 
-/// Number of every node that hands a finished gradient on.
+/// Number of all nodes that accumulate a finished gradient.
 const LEAF: u64 = u64::MAX;
 
-/// Of what was kept on this rank; its device is past all of it.
-pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady>)> {
+/// Converts the marks of this rank. The device must have passed all of them.
+pub fn convert(marks: RecordedMarks, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady>)> {
     let mut spans = Vec::new();
-    for phases in &kept.phases {
+    for phases in &marks.phases {
         spans.extend(steps(phases, clock)?);
     }
-    for layer in &kept.layers {
+    for layer in &marks.layers {
         let span = span(Lane::Layers, &layer.name, layer.iteration, [&layer.begin, &layer.end], clock)?;
         spans.push(Span { layer: Some(forward(layer)), ..span });
     }
-    let layers = Layers::of(&kept.layers);
-    for node in &kept.nodes {
+    let layers = Layers::new(&marks.layers);
+    for node in &marks.nodes {
         spans.extend(layers.backward(node, clock)?);
     }
-    for MarkedSpan { lane, name, iteration, bucket, begin, end } in &kept.spans {
+    for MarkedSpan { lane, name, iteration, bucket, begin, end } in &marks.spans {
         spans.push(Span { bucket: *bucket, ..span(*lane, name, *iteration, [begin, end], clock)? });
     }
     let mut ends: BTreeMap<(u32, u32), i64> = BTreeMap::new();
@@ -36,7 +36,7 @@ pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady
             *end = span.end_ns().max(*end);
         }
     }
-    for (iteration, bucket, filled) in &kept.filled {
+    for (iteration, bucket, filled) in &marks.filled {
         let begin = clock.time_of(filled)?;
         let end = ends.get(&(*iteration, *bucket)).map_or(begin, |end| begin.max(*end));
         spans.push(Span {
@@ -52,7 +52,7 @@ pub fn of(kept: Kept, clock: &SpanClock) -> Result<(Vec<Span>, Vec<GradientReady
     let ready = |(iteration, array, mark): &(u32, u32, Mark)| {
         Ok(GradientReady { iteration: *iteration, array: *array, at_ns: clock.time_of(mark)? })
     };
-    Ok((spans, kept.gradients.iter().map(ready).collect::<Result<_>>()?))
+    Ok((spans, marks.gradients.iter().map(ready).collect::<Result<_>>()?))
 }
 
 fn span(lane: Lane, name: &str, iteration: u32, [begin, end]: [&Mark; 2], clock: &SpanClock) -> Result<Span> {
@@ -61,7 +61,7 @@ fn span(lane: Lane, name: &str, iteration: u32, [begin, end]: [&Mark; 2], clock:
     Ok(Span { lane, name: name.to_owned(), iteration, begin_ns, length_ns, layer: None, bucket: None })
 }
 
-/// Each phase, from the end of the one before.
+/// Returns a span for each phase; it starts at the end of the previous one.
 fn steps(MarkedPhases { iteration, start, ends }: &MarkedPhases, clock: &SpanClock) -> Result<Vec<Span>> {
     let (mut begin, mut spans) = (start, Vec::new());
     for (phase, end) in ends.iter() {
@@ -84,19 +84,19 @@ fn forward(layer: &MarkedLayer) -> LayerPass {
     }
 }
 
-/// Layers by the nodes that they made.
 struct Layers<'a> {
-    /// By iteration and first node.
+    /// Key: iteration and first node.
     by_node: BTreeMap<(u32, u64), &'a MarkedLayer>,
 }
 
 impl<'a> Layers<'a> {
-    fn of(layers: &'a [MarkedLayer]) -> Layers<'a> {
+    fn new(layers: &'a [MarkedLayer]) -> Layers<'a> {
         let with_nodes = layers.iter().filter(|layer| !layer.nodes.is_empty());
         Layers { by_node: with_nodes.map(|layer| ((layer.iteration, layer.nodes.start), layer)).collect() }
     }
 
-    /// A node of a layer, or of what lies between layers; the exchange tells of its own work at the leaves.
+    /// Returns the span of a node in a layer or between layers; `None` at the leaves, where the exchange records its
+    /// own work.
     fn backward(&self, node: &MarkedNode, clock: &SpanClock) -> Result<Option<Span>> {
         let MarkedNode { iteration, number, begin, end } = node;
         if *number == LEAF {
@@ -106,7 +106,7 @@ impl<'a> Layers<'a> {
         let layer = before.map(|(_, layer)| *layer).filter(|layer| layer.nodes.contains(number));
         let name = layer.map_or("between layers", |layer| layer.name.as_str());
         let span = span(Lane::Layers, name, *iteration, [begin, end], clock)?;
-        // Gradients of weight and input are as much work each as the output.
+        // The gradient of the weight and that of the input each take as much work as the output.
         let pass = |layer: &MarkedLayer| LayerPass {
             direction: Direction::Backward,
             multiply_adds: layer.multiply_adds * if layer.has_input_gradient { 2 } else { 1 },

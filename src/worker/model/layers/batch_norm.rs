@@ -1,4 +1,4 @@
-//! Batch normalization with what follows it.
+//! Batch normalization with the operations fused into it.
 
 use anyhow::Result;
 use ringmark_core::trace::LayerKind;
@@ -10,24 +10,22 @@ use crate::model::layers::pool::Pool;
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::Mode;
 
-/// What differs between the normalizations of networks.
+/// Differences between the batch normalizations of networks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchNormKind {
     /// Added to the variance.
     pub epsilon: f64,
-    /// Whether the scale is 1 whatever its parameter says: MXNet's `fix_gamma`. The parameter's gradient is 0.
+    /// True if the scale is 1 whatever its parameter is: MXNet's `fix_gamma`. The parameter's gradient is 0.
     pub fixed_scale: bool,
 }
 
 impl BatchNormKind {
-    /// PyTorch's.
     pub const PYTORCH: BatchNormKind = BatchNormKind { epsilon: 1e-5, fixed_scale: false };
 }
 
-/// Weight of the batch in the running statistics.
+/// Weight of the batch in the update of the running statistics.
 const MOMENTUM: f64 = 0.1;
 
-/// Batch normalization with the sum and the ReLU that follow it.
 pub struct BatchNorm {
     weight: Tensor,
     bias: Tensor,
@@ -38,7 +36,7 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// Of `channels`, under `name`.
+    /// Adds a normalization of `channels` channels, named `name`.
     pub fn new(tensors: &mut NamedTensors, name: &str, channels: i64, kind: BatchNormKind) -> BatchNorm {
         let (weight, bias) = tensors.scale_and_offset(name, channels);
         let (running_mean, running_variance) = tensors.running_statistics(name, channels);
@@ -46,8 +44,8 @@ impl BatchNorm {
         BatchNorm { weight, bias, running_mean, running_variance, kind, label }
     }
 
-    /// Weight and bias of a convolution that computes what one with `weight` and `bias`, in fp32, and this normalization by
-    /// its running statistics compute.
+    /// Folds this normalization, with its running statistics, into a convolution with `weight` and `bias`; returns the
+    /// weight and bias of the equivalent convolution, in fp32.
     pub fn folded_into(&self, weight: &Tensor, bias: Option<&Tensor>) -> Result<(Tensor, Option<Tensor>)> {
         let mut scale = self.running_variance.f_add_scalar(self.kind.epsilon)?.f_rsqrt()?;
         if !self.kind.fixed_scale {
@@ -61,14 +59,14 @@ impl BatchNorm {
         Ok((weight, Some(bias.f_mul(&scale)?.f_add(&self.bias)?)))
     }
 
-    /// Normalizes and does what follows. With `is_fork` the result is for two readers.
+    /// Normalizes `images` and applies `after`. With `is_fork` the result has two consumers.
     pub fn forward(&self, images: &Tensor, after: After, is_fork: bool, mode: Mode) -> Result<Fork> {
         let shortcut = after.shortcut();
         let work = LayerWork::without_product(images).adding(shortcut);
         let Fork { first, second } =
             layers::pass_fork(&self.label, work, || self.normalized(images, after, is_fork, mode))?;
         match after {
-            After::ReluAndMaxPool(pool) if !(has_kernels(images, mode) && pool.is_of_stem()) => {
+            After::ReluAndMaxPool(pool) if !(has_kernels(images, mode) && pool.is_stem_window()) => {
                 let pooled = pool.largest(&first)?;
                 Ok(Fork { second: pooled.shallow_clone(), first: pooled })
             }
@@ -77,13 +75,14 @@ impl BatchNorm {
         }
     }
 
-    /// The 1x1 convolution of `images` by `convolution`, normalized, and what follows: in the kernels' passes over both.
+    /// Computes the 1x1 convolution of `images` by `convolution`, its normalization and `after` in fused kernels.
     pub fn pointwise(&self, images: &Tensor, convolution: &Tensor, after: After, is_fork: bool) -> Result<Fork> {
         let weight = self.scale();
         shim::pointwise_norm(images, convolution, &self.vectors(&weight), after.shortcut(), is_fork)
     }
 
-    /// The row in a layer profile of a normalization that the convolution before it did in its own passes.
+    /// Records a normalization that the kernels of the preceding convolution have computed, for its row in a layer
+    /// profile.
     pub fn done(&self, fork: Fork) -> Result<Fork> {
         let work = LayerWork::without_product(&fork.first);
         let first = layers::pass(&self.label, work, || Ok(fork.first.shallow_clone()))?;
@@ -91,7 +90,7 @@ impl BatchNorm {
     }
 
     fn scale(&self) -> Tensor {
-        // By a product, so that the parameter still has a gradient, which is waited for.
+        // A product, so that the parameter still has a gradient: the exchange waits for it.
         if self.kind.fixed_scale { &self.weight * 0.0 + 1.0 } else { self.weight.shallow_clone() }
     }
 
@@ -112,7 +111,7 @@ impl BatchNorm {
         if has_kernels(images, mode) || is_for_one_pass(images, mode) {
             let vectors = self.vectors(&weight);
             return match after {
-                After::ReluAndMaxPool(pool) if images.device() != Device::Cpu && pool.is_of_stem() => {
+                After::ReluAndMaxPool(pool) if images.device() != Device::Cpu && pool.is_stem_window() => {
                     shim::batch_norm_max_pool(images, &vectors, pool.window(), is_fork)
                 }
                 _ => shim::batch_norm(images, &vectors, shortcut, relu, is_fork),
@@ -138,18 +137,16 @@ impl BatchNorm {
     }
 }
 
-/// Operation fused behind a normalization.
+/// Operation fused into a normalization.
 #[derive(Debug, Clone, Copy)]
 pub enum After<'a> {
     Nothing,
     Relu,
-    /// The sum with a shortcut, then ReLU.
     SumAndRelu(&'a Tensor),
     ReluAndMaxPool(Pool),
 }
 
 impl<'a> After<'a> {
-    /// The tensor added before the ReLU.
     pub fn shortcut(self) -> Option<&'a Tensor> {
         match self {
             After::SumAndRelu(shortcut) => Some(shortcut),
@@ -158,12 +155,12 @@ impl<'a> After<'a> {
     }
 }
 
-/// Returns true if the kernels of a GPU normalize `images` by the batch's statistics.
+/// Returns true if a GPU has kernels that normalize `images` with the batch's statistics.
 fn has_kernels(images: &Tensor, mode: Mode) -> bool {
     mode.has_batch_statistics() && shim::has_kernels(images)
 }
 
-/// Returns true if the CPU normalizes `images` by the batch's statistics in one pass: in channels_last, fp32 or bf16.
+/// Returns true if the CPU normalizes `images` with the batch's statistics in one pass: in channels_last, fp32 or bf16.
 fn is_for_one_pass(images: &Tensor, mode: Mode) -> bool {
     mode.has_batch_statistics()
         && images.device() == Device::Cpu
@@ -176,8 +173,8 @@ mod tests {
     use super::*;
     use crate::testing::seeded;
 
-    /// Output, gradients of images, shortcut, scale and offset, and moved running statistics of one normalization, the
-    /// output's own gradient being `gradient`.
+    /// Returns the output, the gradients of images, shortcut, scale and offset, and the updated running statistics of
+    /// one normalization whose output has the gradient `gradient`.
     fn normalized(
         norm: &BatchNorm,
         images: &Tensor,
@@ -211,7 +208,7 @@ mod tests {
     #[test]
     fn one_pass_gives_what_libtorch_gives_step_by_step() {
         let _generator = seeded(5);
-        // The sums of two threads meet.
+        // Two threads, so that their partial sums are combined.
         tch::set_num_threads(2);
         let random = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu));
         for (channels, kind, tolerance) in [(37, Kind::Float, 2e-5), (64, Kind::BFloat16, 5e-3)] {
@@ -223,7 +220,7 @@ mod tests {
                 kind: BatchNormKind::PYTORCH,
                 label: LayerLabel::new(LayerKind::BatchNorm, "norm"),
             };
-            // A mean far from zero, where careless sums lose digits; more rows than one block holds.
+            // A mean far from zero, at which naive sums lose digits; more rows than fit in one block.
             let images = (random(&[3, channels, 23, 29]) + 10.0).to_kind(kind);
             let shortcut = random(&[3, channels, 23, 29]).to_kind(kind);
             let last = |tensor: &Tensor| tensor.permute([0, 2, 3, 1]).contiguous().permute([0, 3, 1, 2]);
@@ -233,7 +230,7 @@ mod tests {
                 let exact = |tensor: &Tensor| tensor.to_kind(Kind::Float);
                 let ramp = Tensor::linspace(-1.0, 1.0, images.numel() as i64, (Kind::Float, Device::Cpu));
                 let ramp = ramp.view_as(&images);
-                // Rounding decides on which side of ReLU's corner a value near it falls: no gradient comes in there.
+                // Rounding decides on which side of ReLU's corner a value near it is, so such values get no gradient.
                 let before = &normalized(&norm, &exact(&images), shortcut.map(exact).as_ref(), false, &ramp)[0];
                 let gradient = ramp * before.abs().gt(1e-3);
                 let ours = normalized(&norm, &last(&images), shortcut.map(last).as_ref(), relu, &gradient);

@@ -1,4 +1,4 @@
-//! Layer normalization.
+//! Layer normalization over the last dimension.
 
 use anyhow::Result;
 use ringmark_core::trace::LayerKind;
@@ -7,7 +7,6 @@ use tch::Tensor;
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::named_tensors::NamedTensors;
 
-/// Layer normalization over the last dimension.
 pub struct LayerNorm {
     weight: Tensor,
     bias: Tensor,
@@ -16,13 +15,12 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Of `width` features, under `name`.
+    /// Adds a normalization of `width` features, named `name`.
     pub fn new(tensors: &mut NamedTensors, name: &str, width: i64, epsilon: f64) -> LayerNorm {
         let (weight, bias) = tensors.scale_and_offset(name, width);
         LayerNorm { weight, bias, epsilon, label: LayerLabel::new(LayerKind::Norm, name) }
     }
 
-    /// Of features `[.., width]`.
     pub fn forward(&self, features: &Tensor) -> Result<Tensor> {
         let width = self.weight.size();
         layers::pass(&self.label, LayerWork::without_product(features), || {

@@ -1,5 +1,5 @@
-//! The layers that networks are made of. On the CPU each takes the fastest path that libtorch and the shim have for it;
-//! what it computes is what its source's layer computes.
+//! Layers of networks. On the CPU each uses the fastest path that libtorch and the shim have; the results match the
+//! source's layer.
 
 mod batch_norm;
 mod convolution;

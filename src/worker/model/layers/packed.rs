@@ -1,4 +1,4 @@
-//! Convolutions and linear layers of inference: weights that stay as they are, in the order that the fastest kernel wants.
+//! Convolutions and linear layers for inference, with constant weights in the order that the fastest kernel requires.
 
 use std::cell::Cell;
 
@@ -10,9 +10,9 @@ use crate::ffi::torch::graph;
 use crate::ffi::torch::packed::{self, After, Moves};
 use crate::measure::mark::Mark;
 
-/// A convolution whose weight does not change.
+/// A convolution with a constant weight.
 pub struct PackedConvolution {
-    /// In oneDNN's order if `is_packed`.
+    /// Reordered for oneDNN if `is_packed`.
     weight: Tensor,
     bias: Option<Tensor>,
     moves: Moves,
@@ -22,7 +22,7 @@ pub struct PackedConvolution {
 }
 
 impl PackedConvolution {
-    /// For images of the shape and on the device of these. Weight and bias are fp32; it computes in `kind`.
+    /// Prepares for images of this shape and device. Weight and bias are fp32; the computation is in `kind`.
     pub fn new(
         weight: &Tensor,
         bias: Option<&Tensor>,
@@ -57,7 +57,7 @@ impl PackedConvolution {
         if let Some(known) = self.is_fused.get() {
             return known;
         }
-        // Separate kernels also serve if the check itself fails, for lack of memory for example.
+        // Separate kernels are also used if the check itself fails, for lack of memory for example.
         let found = self.can_fuse(images, sum).unwrap_or(false);
         self.is_fused.set(Some(found));
         let (fused, asked) = FUSED.get();
@@ -67,7 +67,8 @@ impl PackedConvolution {
 
     /// Returns true if cuDNN has a fused kernel for these images that is correct and not slower than separate kernels.
     ///
-    /// Without a sum libtorch passes the uninitialized output as a sum of weight 0, so the check includes an output full of NaN.
+    /// Without a sum libtorch passes the uninitialized output as a sum of weight 0, so the check includes an output
+    /// full of NaN.
     fn can_fuse(&self, images: &Tensor, sum: Option<&Tensor>) -> Result<bool> {
         /// Relative error of the norm. Separate kernels round several times, in bf16 to 3 digits.
         const TOLERANCE: f64 = 0.03;
@@ -96,7 +97,7 @@ impl PackedConvolution {
         packed::rectified_convolution(images, &self.weight, self.bias.as_ref(), self.moves, sum)
     }
 
-    /// Computes it with separate kernels for convolution, bias, sum and ReLU.
+    /// Computes convolution, bias, sum and ReLU with separate kernels.
     fn plain(&self, images: &Tensor, sum: Option<&Tensor>, relu: bool) -> Result<Tensor> {
         let PackedConvolution { weight, bias, moves: Moves { padding, stride, groups }, .. } = self;
         let mut result = images.f_conv2d(weight, bias.as_ref(), [*stride; 2], padding, [1, 1], *groups)?;
@@ -134,16 +135,16 @@ pub fn rectified_convolutions() -> Option<RectifiedConvolutions> {
     (all > 0).then_some(RectifiedConvolutions { all, fused })
 }
 
-/// A linear layer whose weight does not change.
+/// A linear layer with a constant weight.
 pub struct PackedLinear {
-    /// In oneDNN's order if `is_packed`.
+    /// Reordered for oneDNN if `is_packed`.
     weight: Tensor,
     bias: Option<Tensor>,
     is_packed: bool,
 }
 
 impl PackedLinear {
-    /// For features of the shape and on the device of these.
+    /// Prepares for features of this shape and device.
     pub fn new(weight: &Tensor, bias: Option<&Tensor>, features: &Tensor) -> Result<PackedLinear> {
         let is_packed = can_pack(features.device(), weight.kind())?;
         let rows = features.size().iter().rev().skip(1).product();
@@ -154,7 +155,7 @@ impl PackedLinear {
         Ok(PackedLinear { weight: packed, bias, is_packed })
     }
 
-    /// Of features `[.., input]`.
+    /// Computes the layer of features `[.., input]`.
     pub fn forward(&self, features: &Tensor, after: After) -> Result<Tensor> {
         let PackedLinear { weight, bias, is_packed } = self;
         let features = features.f_to_kind(weight.kind())?;
@@ -162,7 +163,7 @@ impl PackedLinear {
             return after.of(features.f_linear(weight, bias.as_ref())?);
         }
         match after {
-            // The kernel adds its own type alone.
+            // The kernel can only add a tensor of its own type.
             After::Add(sum) if sum.kind() != weight.kind() => {
                 after.of(packed::packed_linear(&features, weight, bias.as_ref(), After::Nothing)?)
             }
@@ -171,11 +172,11 @@ impl PackedLinear {
     }
 }
 
-/// Whether oneDNN has kernels that take weights in their own order.
+/// Returns true if oneDNN has kernels for weights in its own order.
 fn can_pack(device: Device, kind: Kind) -> Result<bool> {
     match (device, kind) {
         (Device::Cpu, Kind::Float) => Ok(true),
-        (Device::Cpu, Kind::BFloat16) => packed::computes_bf16(),
+        (Device::Cpu, Kind::BFloat16) => packed::has_bf16_kernels(),
         _ => Ok(false),
     }
 }

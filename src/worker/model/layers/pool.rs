@@ -1,4 +1,4 @@
-//! Pooling, and what is normalized over neighbouring channels.
+//! Pooling layers and local response normalization.
 
 use anyhow::Result;
 use ringmark_core::trace::LayerKind;
@@ -10,7 +10,7 @@ use crate::measure::trace::layers;
 const MAX_POOL: &str = "max-pool";
 const ADAPTIVE_MEAN: &str = "adaptive-average-pool";
 
-/// A square window that moves over the pixels; sizes are rounded down.
+/// Square pooling window; output sizes are rounded down.
 #[derive(Debug, Clone, Copy)]
 pub struct Pool {
     pub kernel: i64,
@@ -19,7 +19,6 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Unpadded.
     pub const fn new(kernel: i64, stride: i64) -> Pool {
         Pool { kernel, stride, padding: 0 }
     }
@@ -29,12 +28,11 @@ impl Pool {
         Pool { padding, ..self }
     }
 
-    /// The window of fused kernels.
     pub fn window(self) -> PoolWindow {
         PoolWindow { kernel: self.kernel, stride: self.stride, padding: self.padding }
     }
 
-    /// The largest value of each window.
+    /// Returns the maximum of each window.
     pub fn largest(self, images: &Tensor) -> Result<Tensor> {
         let Pool { kernel, stride, padding } = self;
         layers::pass_plain(LayerKind::Pool, MAX_POOL, images, || {
@@ -45,17 +43,17 @@ impl Pool {
         })
     }
 
-    /// Returns true for the window that kernels compute together with the normalization before it.
-    pub fn is_of_stem(self) -> bool {
+    /// Returns true for the window that kernels fuse with the preceding normalization.
+    pub fn is_stem_window(self) -> bool {
         (self.kernel, self.stride, self.padding) == (3, 2, 1)
     }
 
-    /// The row in a layer profile of pooling that the layer before did in its own pass.
+    /// Records pooling that the kernel of the preceding layer has computed, for its row in a layer profile.
     pub fn done(self, pooled: &Tensor) -> Result<Tensor> {
         layers::pass_plain(LayerKind::Pool, MAX_POOL, pooled, || Ok(pooled.shallow_clone()))
     }
 
-    /// The mean of each window, padding counted as zeros.
+    /// Returns the mean of each window, counting padding as zeros.
     pub fn mean(self, images: &Tensor) -> Result<Tensor> {
         let Pool { kernel, stride, padding } = self;
         layers::pass_plain(LayerKind::Pool, "average-pool", images, || {
@@ -64,15 +62,15 @@ impl Pool {
     }
 }
 
-/// To `size` pixels a side, each the mean of its part of the image.
+/// Reduces images to `size` x `size` pixels, each the mean of a part of the image.
 pub fn adaptive_mean(images: &Tensor, size: i64) -> Result<Tensor> {
     layers::pass_plain(LayerKind::Pool, ADAPTIVE_MEAN, images, || Ok(images.f_adaptive_avg_pool2d([size; 2])?))
 }
 
-/// The mean of every channel, `[batch, channels]`.
+/// Returns the mean of every channel, `[batch, channels]`.
 pub fn channel_means(images: &Tensor) -> Result<Tensor> {
     if shim::has_kernels(images) {
-        // The gradient of this mean has its channels last, as fused kernels take it.
+        // The gradient of this mean is channels_last, which fused kernels require.
         return layers::pass_plain(LayerKind::Pool, ADAPTIVE_MEAN, images, || {
             Ok(images.f_permute([0, 2, 3, 1])?.f_flatten(1, 2)?.f_mean_dim([1_i64].as_slice(), false, None)?)
         });
@@ -80,15 +78,15 @@ pub fn channel_means(images: &Tensor) -> Result<Tensor> {
     Ok(adaptive_mean(images, 1)?.f_flatten(1, -1)?)
 }
 
-/// Local response normalization: each value over `(1 + 1e-4 m)^0.75`, where m is the mean of the squares of the five
-/// channels around it (ImageNet Classification with Deep Convolutional Neural Networks, Krizhevsky et al., 2012; k is 1 as
-/// in MXNet's network of 2016).
+/// Computes local response normalization: each value is divided by `(1 + 1e-4 m)^0.75`, with the mean m of the squares
+/// of the five channels around it (ImageNet Classification with Deep Convolutional Neural Networks, Krizhevsky et al.,
+/// 2012; k is 1 as in MXNet's network of 2016).
 pub fn local_response_norm(images: &Tensor) -> Result<Tensor> {
     const CHANNELS: i64 = 5;
     const ALPHA: f64 = 1e-4;
     const BETA: f64 = 0.75;
     layers::pass_plain(LayerKind::Norm, "local-response-norm", images, || {
-        // Channels last, where the neighbours of a channel are its neighbours in memory.
+        // Channels last, so that neighboring channels are adjacent in memory.
         let squares = images.f_permute([0, 2, 3, 1])?.f_square()?;
         let means = squares.f_flatten(0, 2)?.f_avg_pool1d([CHANNELS], [1], [CHANNELS / 2], false, true)?;
         let means = means.f_view_as(&squares)?.f_permute([0, 3, 1, 2])?;

@@ -1,4 +1,4 @@
-//! Layers behind each other, and side by side.
+//! Layers in sequence and in parallel branches.
 
 use anyhow::Result;
 use ringmark_core::trace::LayerKind;
@@ -10,32 +10,26 @@ use crate::model::layers::linear::Linear;
 use crate::model::layers::pool::{Pool, adaptive_mean, local_response_norm};
 use crate::model::network::{Mode, Network};
 
-/// One step on the way from images to scores.
 pub enum Layer {
     Convolution(Convolution),
-    /// A convolution and ReLU.
     Rectified(Convolution),
-    /// A convolution, its normalization and ReLU.
     Unit(ConvolutionNorm),
     Linear(Linear),
     Relu,
     Tanh,
-    /// The largest value of each window.
     MaxPool(Pool),
-    /// The mean of each window.
     AveragePool(Pool),
-    /// To so many pixels a side, each the mean of its part of the image.
+    /// Reduction to this number of pixels per side, each the mean of a part of the image.
     AdaptiveAveragePool(i64),
     LocalResponseNorm,
-    /// Drops values with this probability, and scales the others up.
+    /// Drops values with this probability and scales up the others.
     Dropout(f64),
-    /// All but the first dimension become one.
     Flatten,
-    /// Each sequence of the same images, their channels joined in this order.
+    /// Applies each sequence to the same images and concatenates the channels in this order.
     Branches(Vec<Sequence>),
 }
 
-/// Layers, each of what the one before it gives.
+/// Layers, each applied to the previous one's output.
 pub struct Sequence(pub Vec<Layer>);
 
 impl Layer {
@@ -45,16 +39,16 @@ impl Layer {
             Layer::Rectified(convolution) => convolution.rectified(input, mode)?,
             Layer::Unit(unit) => unit.rectified(input, mode)?,
             Layer::Linear(linear) => linear.forward(input, mode)?,
-            // In place: no layer before it needs what it gave.
+            // In place: the preceding layer does not need its output.
             Layer::Relu => pass_plain(LayerKind::Activation, "relu", input, || Ok(input.shallow_clone().f_relu_()?))?,
             Layer::Tanh => pass_plain(LayerKind::Activation, "tanh", input, || Ok(input.f_tanh()?))?,
             Layer::MaxPool(pool) => pool.largest(input)?,
             Layer::AveragePool(pool) => pool.mean(input)?,
             Layer::AdaptiveAveragePool(size) => adaptive_mean(input, *size)?,
             Layer::LocalResponseNorm => local_response_norm(input)?,
-            Layer::Dropout(probability) => {
-                pass_plain(LayerKind::Other, "dropout", input, || Ok(input.f_dropout(*probability, mode.drops())?))?
-            }
+            Layer::Dropout(probability) => pass_plain(LayerKind::Other, "dropout", input, || {
+                Ok(input.f_dropout(*probability, mode.has_dropout())?)
+            })?,
             Layer::Flatten => input.f_flatten(1, -1)?,
             Layer::Branches(branches) => {
                 let outputs = branches.iter().map(|branch| branch.forward(input, mode));

@@ -4,7 +4,6 @@
 use crate::model::layers::{Convolution, ConvolutionShape, Layer, Linear, Pool, Sequence};
 use crate::model::named_tensors::{Draws, NamedTensors};
 
-/// Makes its tensors.
 pub fn alexnet(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequence {
     let mut layers = Vec::new();
     let convolutions = [

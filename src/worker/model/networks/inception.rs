@@ -1,38 +1,35 @@
-//! Inception-v3: Rethinking the Inception Architecture for Computer Vision (Szegedy et al., 2015), without the auxiliary
-//! head: torchvision's, and MXNet's of the same shapes.
+//! Inception-v3: Rethinking the Inception Architecture for Computer Vision (Szegedy et al., 2015), without the
+//! auxiliary head: torchvision's, and MXNet's of the same shapes.
 
 use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Layer, Linear, Pool, Sequence};
 use crate::model::named_tensors::{Draw, Draws, NamedTensors};
 
-/// What differs between the two: names, and little else.
-struct Form {
-    /// Of the five convolutions before the blocks.
+/// Differences between the two variants, mostly names.
+struct Variant {
+    /// Names of the five convolutions before the blocks.
     stem: [&'static str; 5],
-    /// Of the eleven blocks.
     blocks: [&'static str; 11],
-    /// Of the convolutions of each kind of block.
+    /// Names of the convolutions in each kind of block.
     a: [&'static str; 7],
     b: [&'static str; 4],
     c: [&'static str; 10],
     d: [&'static str; 6],
     e: [&'static str; 9],
-    /// Between a block's name and its convolution's.
+    /// Separator between the names of a block and its convolution.
     separator: char,
-    /// Behind both: of a convolution, of its normalization.
     suffixes: [&'static str; 2],
     classifier: &'static str,
     convolution: Draws,
     linear: Draws,
     norm: BatchNormKind,
-    /// How the last block pools.
     last_pool: fn(Pool) -> Layer,
-    /// What is before the classifier: the probability of dropout.
+    /// Probability of the dropout before the classifier, if there is one.
     dropout: Option<f64>,
 }
 
-/// torchvision's. Makes its tensors.
+/// Builds torchvision's network and adds its tensors to `tensors`.
 pub fn inception_v3(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequence {
-    let form = Form {
+    let variant = Variant {
         stem: ["Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "Conv2d_3b_1x1", "Conv2d_4a_3x3"],
         blocks: [
             "Mixed_5b", "Mixed_5c", "Mixed_5d", "Mixed_6a", "Mixed_6b", "Mixed_6c", "Mixed_6d", "Mixed_6e", "Mixed_7a",
@@ -81,12 +78,11 @@ pub fn inception_v3(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> S
         last_pool: Layer::AveragePool,
         dropout: Some(dropout),
     };
-    form.network(tensors, classes)
+    variant.network(tensors, classes)
 }
 
-/// MXNet's. Makes its tensors.
 pub fn mxnet_inception_v3(tensors: &mut NamedTensors, classes: i64) -> Sequence {
-    let form = Form {
+    let variant = Variant {
         stem: ["conv", "conv_1", "conv_2", "conv_3", "conv_4"],
         blocks: [
             "mixed", "mixed_1", "mixed_2", "mixed_3", "mixed_4", "mixed_5", "mixed_6", "mixed_7", "mixed_8", "mixed_9",
@@ -127,40 +123,38 @@ pub fn mxnet_inception_v3(tensors: &mut NamedTensors, classes: i64) -> Sequence 
         last_pool: Layer::MaxPool,
         dropout: None,
     };
-    form.network(tensors, classes)
+    variant.network(tensors, classes)
 }
 
-/// A block that is being made: its convolutions take its names in turn.
+/// Builder of a block: its convolutions take the block's names in order.
 struct Block<'a> {
-    form: &'a Form,
+    variant: &'a Variant,
     tensors: &'a mut NamedTensors,
     name: &'static str,
     convolutions: std::slice::Iter<'a, &'static str>,
 }
 
 impl Block<'_> {
-    /// The next convolution, with normalization and ReLU.
+    /// Builds the next convolution, with normalization and ReLU.
     fn unit(&mut self, shape: ConvolutionShape) -> Layer {
         let convolution = self.convolutions.next().expect("a name for every convolution of the block");
-        let name = format!("{}{}{convolution}", self.name, self.form.separator);
-        self.form.unit(self.tensors, &name, shape)
+        let name = format!("{}{}{convolution}", self.name, self.variant.separator);
+        self.variant.unit(self.tensors, &name, shape)
     }
 
     fn square(&mut self, input: i64, output: i64, kernel: i64) -> Layer {
         self.unit(ConvolutionShape::square(input, output, kernel))
     }
 
-    /// 3x3 that halves the size, unpadded.
+    /// Builds an unpadded 3x3 convolution that halves the size.
     fn halving(&mut self, input: i64, output: i64) -> Layer {
         self.unit(ConvolutionShape::square(input, output, 3).stride(2).padding(0))
     }
 
-    /// `1 x width`.
     fn row(&mut self, input: i64, output: i64, width: i64) -> Layer {
         self.unit(ConvolutionShape::new(input, output, [1, width]))
     }
 
-    /// `height x 1`.
     fn column(&mut self, input: i64, output: i64, height: i64) -> Layer {
         self.unit(ConvolutionShape::new(input, output, [height, 1]))
     }
@@ -172,10 +166,10 @@ fn branches<const COUNT: usize>(branches: [Vec<Layer>; COUNT]) -> Layer {
 
 /// Pooling that keeps the size.
 const SAME: Pool = Pool::new(3, 1).padding(1);
-/// Pooling that halves it.
+/// Pooling that halves the size.
 const HALF: Pool = Pool::new(3, 2);
 
-impl Form {
+impl Variant {
     fn network(&self, tensors: &mut NamedTensors, classes: i64) -> Sequence {
         let mut layers = Vec::new();
         let stem = [
@@ -216,7 +210,7 @@ impl Form {
         convolutions: &[&'static str],
         make: impl FnOnce(&mut Block) -> Layer,
     ) -> Layer {
-        make(&mut Block { form: self, tensors, name, convolutions: convolutions.iter() })
+        make(&mut Block { variant: self, tensors, name, convolutions: convolutions.iter() })
     }
 
     fn unit(&self, tensors: &mut NamedTensors, name: &str, shape: ConvolutionShape) -> Layer {
@@ -225,7 +219,7 @@ impl Form {
     }
 }
 
-/// 35x35 pixels.
+/// Builds a block at 35x35 pixels.
 fn block_a(block: &mut Block, input: i64, pooled: i64) -> Layer {
     branches([
         vec![block.square(input, 64, 1)],
@@ -235,7 +229,7 @@ fn block_a(block: &mut Block, input: i64, pooled: i64) -> Layer {
     ])
 }
 
-/// From 35x35 to 17x17 pixels.
+/// Builds a block that reduces 35x35 to 17x17 pixels.
 fn block_b(block: &mut Block) -> Layer {
     branches([
         vec![block.halving(288, 384)],
@@ -244,7 +238,7 @@ fn block_b(block: &mut Block) -> Layer {
     ])
 }
 
-/// 17x17 pixels.
+/// Builds a block at 17x17 pixels.
 fn block_c(block: &mut Block, inner: i64) -> Layer {
     branches([
         vec![block.square(768, 192, 1)],
@@ -260,7 +254,7 @@ fn block_c(block: &mut Block, inner: i64) -> Layer {
     ])
 }
 
-/// From 17x17 to 8x8 pixels.
+/// Builds a block that reduces 17x17 to 8x8 pixels.
 fn block_d(block: &mut Block) -> Layer {
     branches([
         vec![block.square(768, 192, 1), block.halving(192, 320)],
@@ -269,7 +263,7 @@ fn block_d(block: &mut Block) -> Layer {
     ])
 }
 
-/// 8x8 pixels.
+/// Builds a block at 8x8 pixels.
 fn block_e(block: &mut Block, input: i64, pool: fn(Pool) -> Layer) -> Layer {
     let split = |block: &mut Block| branches([vec![block.row(384, 384, 3)], vec![block.column(384, 384, 3)]]);
     branches([

@@ -1,5 +1,5 @@
-//! The networks of ringmark_core's table, built. A network is a line of that table, a line here, and a file beside this
-//! one over the shared [`layers`](crate::model::layers) where it is of a new family.
+//! Constructors of the networks in ringmark_core's table. A new network needs a line in that table and a line here,
+//! and, if it belongs to a new family, a file in this folder that uses the shared [`layers`](crate::model::layers).
 
 mod alexnet;
 mod inception;
@@ -18,8 +18,8 @@ use crate::model::networks::resnet::{Blocks, ResNet};
 use crate::model::networks::vgg::{VGG11, VGG16};
 use crate::model::networks::vision_transformer::{TransformerShape, VisionTransformer};
 
-/// Makes the weights of `model`, drawn from the device's generator, and leaves each in `tensors` under its name.
-/// `dropout` is the probability in the place of the network's own.
+/// Builds `model` with weights drawn from the device's generator, and adds its tensors to `tensors`. `dropout`
+/// overrides the network's own probability.
 pub fn build(model: Model, dropout: Option<f64>, tensors: &mut NamedTensors) -> Box<dyn Network> {
     let classes = i64::from(model.facts().images.classes);
     let half = dropout.unwrap_or(0.5);
@@ -55,7 +55,7 @@ pub fn build(model: Model, dropout: Option<f64>, tensors: &mut NamedTensors) -> 
     }
 }
 
-/// The tensors of `model` for their names and shapes alone.
+/// Returns the tensors of `model` for their names and shapes only.
 pub fn tensors(model: Model) -> NamedTensors {
     let mut tensors = NamedTensors::without_values(model.facts().source);
     build(model, None, &mut tensors);

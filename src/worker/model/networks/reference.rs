@@ -1,5 +1,6 @@
-//! Every network against its source: names, shapes, and one step. The numbers in `tests/golden/networks.json` were made by
-//! `networks.py` beside it, with torchvision's networks and with definitions of MXNet's that share nothing with ours.
+//! Comparison of every network with its source: names, shapes, and one step. The numbers in
+//! `tests/golden/networks.json` were computed by `networks.py` in the same folder, with torchvision's networks and with
+//! independent definitions of MXNet's.
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -13,16 +14,16 @@ use crate::model::network::Mode;
 use crate::model::networks;
 use crate::testing::seeded;
 
-/// How near numbers are, relatively.
+/// Maximum relative deviations.
 #[derive(Debug, Clone, Copy)]
 struct Tolerance {
-    /// Of scores, loss and running statistics.
+    /// Deviation of scores, loss and running statistics.
     forward: f64,
-    /// Of gradients, to the norm of each.
+    /// Deviation of gradients, relative to the norm of each.
     gradient: f64,
 }
 
-/// What is known of a network.
+/// Expected properties of a network.
 #[derive(Debug, Deserialize)]
 struct Reference {
     /// Channels and size of the step's images.
@@ -30,32 +31,32 @@ struct Reference {
     classes: u32,
     /// Arrays and values that measure.py counts.
     counted: [usize; 2],
-    /// At the network's own size, in 1e9.
+    /// 1e9 multiply-adds at the network's own image size.
     gmacs: f64,
-    parameters: Vec<Drawn>,
-    buffers: Vec<Drawn>,
+    parameters: Vec<ExpectedTensor>,
+    buffers: Vec<ExpectedTensor>,
     step: Step,
 }
 
-/// Name and shape of a tensor, and the deviation and mean of its values.
+/// Name and shape of a tensor, and the standard deviation and mean of its values.
 #[derive(Debug, Deserialize)]
-struct Drawn(String, Vec<i64>, f64, f64);
+struct ExpectedTensor(String, Vec<i64>, f64, f64);
 
-/// One step from those values.
+/// Results of one step from those values.
 #[derive(Debug, Deserialize)]
 struct Step {
     loss: f64,
     scores: Vec<Vec<f64>>,
-    /// Scores by the running statistics that the step left.
+    /// Scores with the running statistics after the step.
     evaluated: Vec<Vec<f64>>,
-    /// Norm of each gradient, and its part in one direction.
+    /// Norm of each gradient, and its projection on one direction.
     gradients: Vec<[f64; 2]>,
     /// Norms of the buffers after the step.
     running: Vec<f64>,
 }
 
 impl Reference {
-    fn of(model: Model) -> Reference {
+    fn for_model(model: Model) -> Reference {
         static GOLDEN: LazyLock<Value> = LazyLock::new(|| {
             serde_json::from_str(include_str!("../../../../tests/golden/networks.json")).expect("JSON")
         });
@@ -66,25 +67,25 @@ impl Reference {
         if self.classes == 10 { [3, 7] } else { [3, 977] }
     }
 
-    /// The direction of gradients' projections, cos(0), cos(1), .., as long as the longest of them.
+    /// Returns the direction of the projections, cos(0), cos(1), .., as long as the largest gradient.
     fn wave(&self) -> Tensor {
-        let longest = self.parameters.iter().map(|Drawn(_, shape, ..)| shape.iter().product()).max();
+        let longest = self.parameters.iter().map(|ExpectedTensor(_, shape, ..)| shape.iter().product()).max();
         Tensor::arange::<i64>(longest.expect("parameters"), (Kind::Double, Device::Cpu)).cos()
     }
 
-    /// Classes that scores were kept of.
-    fn kept(&self) -> [i64; 5] {
+    /// Returns the classes whose scores are in the file.
+    fn recorded_classes(&self) -> [i64; 5] {
         if self.classes == 10 { [0, 3, 5, 7, 9] } else { [0, 3, 500, 977, 999] }
     }
 }
 
-/// In fp64 to the digits of the file. In fp32, as it is trained and by the fastest path, a ReLU whose input is near 0 may
-/// be on the other side: gradients are less near.
+/// Checks `model` in fp64, to the precision of the file, and in fp32 on the fastest training path. In fp32 a ReLU with
+/// an input near 0 may be on the other side, so gradients deviate more.
 fn check(model: Model) {
-    // VGG takes 5 GB in fp64: as many at once as there are locks, whatever the number of test threads.
+    // VGG needs 5 GB in fp64: the number of locks limits how many run at once, whatever the number of test threads.
     static ROOM: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
     let _room = ROOM[model as usize % ROOM.len()].lock().unwrap_or_else(PoisonError::into_inner);
-    let reference = Reference::of(model);
+    let reference = Reference::for_model(model);
     check_names(model, &reference);
     let exact = Tolerance { forward: 1e-7, gradient: 1e-7 };
     let wave = reference.wave();
@@ -96,7 +97,8 @@ fn check_names(model: Model, reference: &Reference) {
     let tensors = networks::tensors(model);
     for (built, expected) in [(&tensors.parameters, &reference.parameters), (&tensors.buffers, &reference.buffers)] {
         let built: Vec<_> = built.iter().map(|named| (named.name.as_str(), named.tensor.size())).collect();
-        let expected: Vec<_> = expected.iter().map(|Drawn(name, shape, ..)| (name.as_str(), shape.clone())).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|ExpectedTensor(name, shape, ..)| (name.as_str(), shape.clone())).collect();
         assert_eq!(built, expected, "{model}");
     }
     let counted = tensors.parameters.iter().filter(|named| matches!(named.role, Role::Weight | Role::Bias));
@@ -119,14 +121,14 @@ fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, re
     };
     let lists = [(&mut tensors.parameters, &reference.parameters), (&mut tensors.buffers, &reference.buffers)];
     for (list, rules) in lists {
-        for (named, Drawn(_, shape, deviation, mean)) in list.iter_mut().zip(rules) {
+        for (named, ExpectedTensor(_, shape, deviation, mean)) in list.iter_mut().zip(rules) {
             let value = drawn(shape) * *deviation + *mean;
             named.tensor.set_data(&if shape.len() == 4 { in_layout(value) } else { value.to_kind(kind) });
         }
     }
     let [channels, size] = reference.image;
     let images = in_layout(drawn(&[2, channels, size, size]));
-    // Nothing is drawn any more: the others need not wait.
+    // All values are drawn: other tests need not wait.
     drop(generator);
     let near = |what: &str, actual: f64, expected: f64| {
         let difference = (actual - expected).abs() / expected.abs();
@@ -134,7 +136,7 @@ fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, re
     };
     let check_scores = |what: &str, scores: &Tensor, expected: &[Vec<f64>]| {
         for (image, expected) in expected.iter().enumerate() {
-            for (class, expected) in reference.kept().into_iter().zip(expected) {
+            for (class, expected) in reference.recorded_classes().into_iter().zip(expected) {
                 near(&format!("{what} {class} of {image}"), scores.double_value(&[image as i64, class]), *expected);
             }
         }
@@ -159,7 +161,7 @@ fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, re
     }
 }
 
-/// A gradient that is 0 but for rounding is held against the norm of the one before it.
+/// Compares gradients. One that is 0 except for rounding is compared relative to the norm of the previous one.
 fn check_gradients(model: Model, tensors: &NamedTensors, gradients: &[[f64; 2]], wave: &Tensor, tolerance: f64) {
     let mut scale = 1.0;
     for (named, [norm, projection]) in tensors.parameters.iter().zip(gradients) {

@@ -1,7 +1,7 @@
-//! ResNet and ResNeXt, leaf to whole: Deep Residual Learning for Image Recognition (He et al., 2015) and Aggregated
-//! Residual Transformations for Deep Neural Networks (Xie et al., 2016), with torchvision's names.
+//! ResNet and ResNeXt: Deep Residual Learning for Image Recognition (He et al., 2015) and Aggregated Residual
+//! Transformations for Deep Neural Networks (Xie et al., 2016), with torchvision's names.
 //!
-//! A bottleneck's stride is on its 3x3 convolution: ResNet50-v1b, also called v1.5, is torchvision's `resnet50`.
+//! The stride of a bottleneck is in its 3x3 convolution: ResNet50-v1b, also called v1.5, is torchvision's `resnet50`.
 
 use anyhow::Result;
 use tch::Tensor;
@@ -12,17 +12,16 @@ use crate::model::network::{Mode, Network};
 
 const CONVOLUTION: Draws = Draws { weight: Draw::FanOutNormal, bias: None };
 
-/// A convolution and the normalization behind it, under the two names.
+/// Adds a convolution and the normalization after it, under the two names.
 fn unit(tensors: &mut NamedTensors, names: [&str; 2], shape: ConvolutionShape) -> ConvolutionNorm {
     ConvolutionNorm::new(tensors, names, shape, CONVOLUTION, BatchNormKind::PYTORCH)
 }
 
-/// Number `number` of a block.
 fn unit_in_block(tensors: &mut NamedTensors, block: &str, number: usize, shape: ConvolutionShape) -> ConvolutionNorm {
     unit(tensors, [&format!("{block}.conv{number}"), &format!("{block}.bn{number}")], shape)
 }
 
-/// What a block does to the shape of images: `inner` channels inside, in `groups` of the 3x3 convolution.
+/// Shape of a block: `inner` channels inside, in `groups` of the 3x3 convolution.
 #[derive(Debug, Clone, Copy)]
 struct BlockShape {
     input: i64,
@@ -32,7 +31,7 @@ struct BlockShape {
     groups: i64,
 }
 
-/// What goes around a block: its input, or a convolution of it where the shape changes.
+/// Shortcut around a block: the input, or a convolution of it if the shape changes.
 struct Shortcut(Option<ConvolutionNorm>);
 
 impl Shortcut {
@@ -52,7 +51,7 @@ impl Shortcut {
     }
 }
 
-/// A residual block: convolutions, of which the last is added to the shortcut.
+/// A residual block; the last convolution is added to the shortcut.
 struct Block {
     first: Vec<ConvolutionNorm>,
     last: ConvolutionNorm,
@@ -60,7 +59,7 @@ struct Block {
 }
 
 impl Block {
-    /// Two 3x3 convolutions.
+    /// Builds a block of two 3x3 convolutions.
     fn basic(tensors: &mut NamedTensors, name: &str, shape: BlockShape) -> Block {
         let BlockShape { input, inner, output, stride, .. } = shape;
         let mut unit = |number, shape| unit_in_block(tensors, name, number, shape);
@@ -71,7 +70,7 @@ impl Block {
         }
     }
 
-    /// 1x1, 3x3 and 1x1 convolutions.
+    /// Builds a block of 1x1, 3x3 and 1x1 convolutions.
     fn bottleneck(tensors: &mut NamedTensors, name: &str, shape: BlockShape) -> Block {
         let BlockShape { input, inner, output, stride, groups } = shape;
         let mut unit = |number, shape| unit_in_block(tensors, name, number, shape);
@@ -95,10 +94,9 @@ impl Block {
     }
 }
 
-/// Which blocks a network is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct Blocks {
-    /// In each of the four layers.
+    /// Numbers of blocks in the four layers.
     counts: [usize; 4],
     kind: BlockKind,
 }
@@ -106,7 +104,7 @@ pub struct Blocks {
 #[derive(Debug, Clone, Copy)]
 enum BlockKind {
     Basic,
-    /// Four times as many channels outside as the layer's number.
+    /// Bottleneck with four times the layer's channels as output.
     Bottleneck {
         groups: i64,
         /// Channels of a group in the first layer.
@@ -127,7 +125,6 @@ impl Blocks {
         Blocks { counts, kind: BlockKind::Bottleneck { groups, width } }
     }
 
-    /// A block of a layer of `channels`.
     fn block(self, tensors: &mut NamedTensors, name: &str, input: i64, channels: i64, stride: i64) -> Block {
         let output = self.output(channels);
         match self.kind {
@@ -141,7 +138,6 @@ impl Blocks {
         }
     }
 
-    /// Channels that a layer of `channels` leaves.
     fn output(self, channels: i64) -> i64 {
         match self.kind {
             BlockKind::Basic => channels,
@@ -150,7 +146,6 @@ impl Blocks {
     }
 }
 
-/// The whole network.
 pub struct ResNet {
     stem: ConvolutionNorm,
     blocks: Vec<Block>,
@@ -158,14 +153,13 @@ pub struct ResNet {
 }
 
 impl ResNet {
-    /// Makes its tensors.
     pub fn new(tensors: &mut NamedTensors, blocks: Blocks, classes: i64) -> ResNet {
         let stem = unit(tensors, ["conv1", "bn1"], ConvolutionShape::square(3, 64, 7).stride(2));
         let mut all = Vec::new();
         let mut input = 64;
         for (layer, (count, channels)) in blocks.counts.into_iter().zip([64, 128, 256, 512]).enumerate() {
             for number in 0..count {
-                // The first block of a layer halves the size; max pooling has done it for the first layer.
+                // The first block of a layer halves the size, except in the first layer, after max pooling.
                 let stride = if number == 0 && layer > 0 { 2 } else { 1 };
                 all.push(blocks.block(tensors, &format!("layer{}.{number}", layer + 1), input, channels, stride));
                 input = blocks.output(channels);

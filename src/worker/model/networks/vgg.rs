@@ -9,12 +9,12 @@ use crate::model::named_tensors::{Draw, Draws, NamedTensors};
 const CONVOLUTION: Draws = Draws { weight: Draw::FanOutNormal, bias: Some(Draw::Constant(0.0)) };
 const LINEAR: Draws = Draws { weight: Draw::Normal(0.01), bias: Some(Draw::Constant(0.0)) };
 
-/// Convolutions of each group, which max pooling ends.
+/// Numbers of convolutions in the groups of each network; max pooling ends each group.
 pub const VGG11: [usize; 5] = [1, 1, 2, 2, 2];
-/// Convolutions of each group, which max pooling ends.
 pub const VGG16: [usize; 5] = [2, 2, 3, 3, 3];
 
-/// Makes its tensors; `is_normalized` puts batch normalization behind every convolution.
+/// Builds the network and adds its tensors to `tensors`. `is_normalized` adds batch normalization after every
+/// convolution.
 pub fn vgg(
     tensors: &mut NamedTensors,
     groups: [usize; 5],
@@ -24,7 +24,7 @@ pub fn vgg(
 ) -> Sequence {
     let mut layers = Vec::new();
     let mut input = 3;
-    // torchvision numbers every layer, ReLU and pooling included.
+    // torchvision numbers every layer, including ReLU and pooling.
     let mut number = 0;
     for (count, output) in groups.into_iter().zip([64, 128, 256, 512, 512]) {
         for _ in 0..count {

@@ -1,5 +1,5 @@
-//! The Vision Transformer, leaf to whole: An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale
-//! (Dosovitskiy et al., 2020), with torchvision's names. Features are `[batch, tokens, width]`.
+//! Vision Transformer: An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale (Dosovitskiy et al.,
+//! 2020), with torchvision's names. Features are `[batch, tokens, width]`.
 
 use anyhow::Result;
 use ringmark_core::trace::LayerKind;
@@ -15,7 +15,6 @@ const EPSILON: f64 = 1e-6;
 const MLP: Draws = Draws { weight: Draw::XavierUniform, bias: Some(Draw::Normal(1e-6)) };
 const ZERO: Draws = Draws { weight: Draw::Constant(0.0), bias: Some(Draw::Constant(0.0)) };
 
-/// Sizes of a network.
 #[derive(Debug, Clone, Copy)]
 pub struct TransformerShape {
     image: i64,
@@ -31,7 +30,6 @@ impl TransformerShape {
         TransformerShape { image: 224, patch: 16, layers: 12, heads: 12, width: 768, mlp: 3072 };
 }
 
-/// Every token looks at all tokens of its image.
 struct Attention {
     into: Linear,
     out: Linear,
@@ -57,48 +55,49 @@ impl Attention {
         }
     }
 
-    /// With what comes after it.
+    /// Applies attention and the fused operation `after`.
     fn forward(&self, features: &Tensor, after: After, mode: Mode) -> Result<Tensor> {
         let (batch, tokens, width) = features.size3()?;
         let into = self.into.forward(features, mode)?;
         // Queries, keys and values, each `[batch, heads, tokens, width of a head]`.
         let parts = into.f_view([batch, tokens, 3, self.heads, width / self.heads])?.f_permute([2, 0, 3, 1, 4])?;
-        // A number of the output is a sum over all tokens, each by its score: a product with a key of as many numbers as the
-        // head's value has.
-        let work = LayerWork { multiply_adds_a_value: 2 * tokens as u64, ..LayerWork::without_product(&parts) };
-        let seen = layers::pass(&self.label, work, || Attention::seen(&parts))?;
-        self.out.followed(&seen.f_transpose(1, 2)?.f_reshape([batch, tokens, width])?, after, mode)
+        // An output value is a sum over all tokens, weighted by scores; each score is a product over the width of a
+        // head.
+        let work = LayerWork { multiply_adds_per_value: 2 * tokens as u64, ..LayerWork::without_product(&parts) };
+        let attended = layers::pass(&self.label, work, || Attention::attend(&parts))?;
+        self.out.followed(&attended.f_transpose(1, 2)?.f_reshape([batch, tokens, width])?, after, mode)
     }
 
-    /// The values that each token sees, by queries, keys and values in `parts`.
-    fn seen(parts: &Tensor) -> Result<Tensor> {
+    /// Returns the attention-weighted values for the queries, keys and values in `parts`.
+    fn attend(parts: &Tensor) -> Result<Tensor> {
         if parts.device() == Device::Cpu && parts.kind() == Kind::BFloat16 {
-            return by_products(parts);
+            return unfused_attention(parts);
         }
-        let [queries, keys, values] = three(parts)?;
+        let [queries, keys, values] = split(parts)?;
         let none = None::<&Tensor>;
         Ok(Tensor::f_scaled_dot_product_attention(&queries, &keys, &values, none, 0.0, false, None, false)?)
     }
 }
 
-/// Attention with all scores in memory, `[batch, heads, tokens, tokens]`: libtorch's fused attention, which needs less
-/// memory, spends twice the time in MKL's bf16 products on processors without AMX (AMD EPYC, 197 tokens).
-fn by_products(parts: &Tensor) -> Result<Tensor> {
+/// Computes attention with all scores in memory, `[batch, heads, tokens, tokens]`. libtorch's fused attention needs
+/// less memory, but in bf16 on processors without AMX it spends twice the time in MKL's products (AMD EPYC, 197
+/// tokens).
+fn unfused_attention(parts: &Tensor) -> Result<Tensor> {
     let &[_, batch, heads, tokens, width] = parts.size().as_slice() else { unreachable!("queries, keys and values") };
-    let [queries, keys, values] = three(&parts.f_contiguous()?.f_view([3, batch * heads, tokens, width])?)?;
+    let [queries, keys, values] = split(&parts.f_contiguous()?.f_view([3, batch * heads, tokens, width])?)?;
     let scale = 1.0 / (width as f64).sqrt();
     let nothing = queries.f_new_empty([1], (queries.kind(), queries.device()))?;
     let scores = nothing.f_baddbmm(&queries, &keys.f_transpose(1, 2)?, 0.0, scale)?;
-    let seen = scores.f_softmax(-1, scores.kind())?.f_bmm(&values)?;
-    Ok(seen.f_view([batch, heads, tokens, width])?)
+    let attended = scores.f_softmax(-1, scores.kind())?.f_bmm(&values)?;
+    Ok(attended.f_view([batch, heads, tokens, width])?)
 }
 
-fn three(parts: &Tensor) -> Result<[Tensor; 3]> {
+fn split(parts: &Tensor) -> Result<[Tensor; 3]> {
     let parts = parts.f_unbind(0)?;
     Ok(parts.try_into().expect("unbind of three gives three"))
 }
 
-/// Attention and a perceptron of two layers, each normalized before and added to what went in.
+/// Attention and a perceptron with two layers, each with a preceding normalization and a residual connection.
 struct Block {
     first_norm: LayerNorm,
     attention: Attention,
@@ -125,20 +124,19 @@ impl Block {
         let normalized = self.first_norm.forward(features)?;
         let features = &self.add(features, mode, |after| self.attention.forward(&normalized, after, mode))?;
         let wide = self.wide.followed(&self.second_norm.forward(features)?, After::Gelu, mode)?;
-        let wide = wide.f_dropout(self.dropout, mode.drops())?;
+        let wide = wide.f_dropout(self.dropout, mode.has_dropout())?;
         self.add(features, mode, |after| self.narrow.followed(&wide, after, mode))
     }
 
-    /// What `layer` gives, with dropout, and `features`.
+    /// Adds the output of `layer`, with dropout, to `features`.
     fn add(&self, features: &Tensor, mode: Mode, layer: impl FnOnce(After) -> Result<Tensor>) -> Result<Tensor> {
-        if self.dropout == 0.0 || !mode.drops() {
+        if self.dropout == 0.0 || !mode.has_dropout() {
             return layer(After::Add(features));
         }
         Ok(features.f_add(&layer(After::Nothing)?.f_dropout(self.dropout, true)?)?)
     }
 }
 
-/// The whole network.
 pub struct VisionTransformer {
     class_token: Tensor,
     patches: Convolution,
@@ -150,7 +148,6 @@ pub struct VisionTransformer {
 }
 
 impl VisionTransformer {
-    /// Makes its tensors.
     pub fn new(tensors: &mut NamedTensors, shape: TransformerShape, classes: i64, dropout: f64) -> VisionTransformer {
         const PATCHES: Draws = Draws { weight: Draw::FanInNormal(1.0), bias: Some(Draw::Constant(0.0)) };
         let TransformerShape { image, patch, layers, width, .. } = shape;
@@ -175,11 +172,11 @@ impl Network for VisionTransformer {
         let patches = self.patches.forward(images, mode)?.f_flatten(2, -1)?.f_transpose(1, 2)?;
         let class_token = self.class_token.f_expand([patches.size()[0], -1, -1], false)?;
         let tokens = Tensor::f_cat(&[class_token, patches], 1)?.f_add(&self.positions)?;
-        let mut features = tokens.f_dropout(self.dropout, mode.drops())?;
+        let mut features = tokens.f_dropout(self.dropout, mode.has_dropout())?;
         for block in &self.blocks {
             features = block.forward(&features, mode)?;
         }
-        // The class token alone is looked at, and normalization knows no other.
+        // Only the class token is used, and normalization is separate for each token.
         let class_token = self.norm.forward(&features.f_select(1, 0)?)?;
         self.head.forward(&class_token, mode)
     }
@@ -194,14 +191,15 @@ mod tests {
     fn attention_by_products_is_attention() {
         let _generator = seeded(5);
         let parts = Tensor::randn([3, 2, 4, 17, 8], (Kind::Double, Device::Cpu)).set_requires_grad(true);
-        let gradients_of = |seen: Tensor| {
-            let direction = Tensor::arange(seen.numel() as i64, (Kind::Double, Device::Cpu)).cos().view_as(&seen);
-            Tensor::run_backward(&[(&seen * direction).sum(Kind::Double)], &[&parts], false, false).remove(0)
+        let gradients_of = |attended: Tensor| {
+            let direction =
+                Tensor::arange(attended.numel() as i64, (Kind::Double, Device::Cpu)).cos().view_as(&attended);
+            Tensor::run_backward(&[(&attended * direction).sum(Kind::Double)], &[&parts], false, false).remove(0)
         };
-        let [queries, keys, values] = three(&parts).expect("three");
+        let [queries, keys, values] = split(&parts).expect("three");
         let fused =
             Tensor::scaled_dot_product_attention(&queries, &keys, &values, None::<&Tensor>, 0.0, false, None, false);
-        let explicit = by_products(&parts).expect("a result");
+        let explicit = unfused_attention(&parts).expect("a result");
         assert!((&fused - &explicit).abs().max().double_value(&[]) < 1e-12);
         let difference = gradients_of(fused) - gradients_of(explicit);
         assert!(difference.abs().max().double_value(&[]) < 1e-12);

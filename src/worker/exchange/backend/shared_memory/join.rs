@@ -8,7 +8,7 @@ use crate::ffi::mpi::calls::Group;
 use crate::host::facts;
 use crate::job::world::World;
 
-/// Makes the host's window, or opens it; all ranks call it together, and all fail or none.
+/// Creates or opens the host's window. All ranks call this together; either all fail or none.
 pub fn window(shape: MemoryShape, world: &World, may_watch: bool) -> Result<Window> {
     let layout = WindowLayout {
         ranks: world.local_ranks() as usize,
@@ -51,7 +51,8 @@ fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> 
     joined.with_context(|| format!("shared memory of host {} (choose --backend mpi to do without)", world.host()))
 }
 
-/// The ranks with this one's shard on the other hosts, where it has one; all ranks call it together.
+/// Returns the group of the ranks with this rank's shard on the other hosts; `None` without a shard. All ranks call
+/// this together.
 pub fn group(world: &World, has_shard: bool) -> Option<Group> {
     let (first, second) = (world.with_same_local_rank(has_shard), world.with_same_local_rank(has_shard));
     Some(Group { first: first?, second: second? })

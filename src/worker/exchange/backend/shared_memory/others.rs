@@ -1,9 +1,10 @@
-//! What else than an all-reduce goes through the window. Everything is made of pieces: one that is reduced is summed by its
-//! worker and written to its owner, one that is moved is read by every rank from its owner.
+//! Collectives other than all-reduce through the window. They consist of pieces: a reduced piece is summed by its
+//! worker and written to its owner, a moved piece is read from its owner by every rank.
 //!
-//! With several hosts a piece's workers are the ranks of one number on every host. The sums that they have of it go by MPI
-//! to the worker on the owner's host, who writes them to the owner; or the worker there sends the owner's elements to the
-//! workers on the others, from which the ranks of their hosts read them. Single messages go from rank to rank by MPI.
+//! With several hosts, a piece's workers are the ranks with the same local rank on every host. A reduced piece goes by
+//! MPI from each worker to the worker on the owner's host, which writes it to the owner. A moved piece goes by MPI from
+//! the worker on the owner's host to the other workers, from which the ranks of their hosts read it. Point-to-point
+//! messages go directly from rank to rank by MPI.
 
 use std::ops::Range;
 
@@ -11,7 +12,7 @@ use anyhow::{Result, ensure};
 use tch::Tensor;
 
 use crate::exchange::backend::shared_memory::between_hosts::Then;
-use crate::exchange::backend::shared_memory::piece::{self, Piece, number_in_group};
+use crate::exchange::backend::shared_memory::piece::{self, Piece, rank_in_group};
 use crate::exchange::backend::shared_memory::work::{Fetch, PendingRange, Work};
 use crate::exchange::backend::shared_memory::{SharedMemory, staged};
 use crate::exchange::collective::{Collective, Route, Target};
@@ -30,30 +31,30 @@ impl SharedMemory {
         Ok(self.seats[rank as usize])
     }
 
-    /// What is no all-reduce.
+    /// Starts a collective other than the bucketed all-reduce.
     pub(super) fn start_other(&mut self, collective: &Collective) -> Result<()> {
         self.is_shared = true;
         match collective {
             Collective::AllReduce { elements } => {
                 let counter = self.next_counter()?;
-                self.meet(counter, Work::Sum { elements: elements.clone(), small: None });
+                self.arrive_and_queue(counter, Work::Sum { elements: elements.clone(), small: None });
             }
             Collective::Reduce { elements, root, route } => {
-                let pieces = piece::of_one_owner(elements, self.seat(*root)?, self.shards);
+                let pieces = piece::for_one_owner(elements, self.seat(*root)?, self.shards);
                 let counter = self.next_counter()?;
-                self.meet(counter, Work::Reduce { pieces, route: *route });
+                self.arrive_and_queue(counter, Work::Reduce { pieces, route: *route });
             }
             Collective::ReduceScatter { parts } => {
-                let pieces = piece::of_every_owner(parts, &self.seats, self.shards);
+                let pieces = piece::for_every_owner(parts, &self.seats, self.shards);
                 let counter = self.next_counter()?;
-                self.meet(counter, Work::Reduce { pieces, route: Route::Straight });
+                self.arrive_and_queue(counter, Work::Reduce { pieces, route: Route::Straight });
             }
             Collective::Broadcast { elements, root, target } => {
-                let pieces = piece::of_one_owner(elements, self.seat(*root)?, self.shards);
+                let pieces = piece::for_one_owner(elements, self.seat(*root)?, self.shards);
                 self.start_moving(pieces, target)?;
             }
             Collective::AllGather { parts, target } => {
-                let pieces = piece::of_every_owner(parts, &self.seats, self.shards);
+                let pieces = piece::for_every_owner(parts, &self.seats, self.shards);
                 self.start_moving(pieces, target)?;
             }
             Collective::AllToAll { parts } => self.start_all_to_all(parts)?,
@@ -62,8 +63,8 @@ impl SharedMemory {
         self.advance(false)
     }
 
-    /// This rank is there; what follows waits for the others of its host.
-    fn meet(&mut self, counter: usize, work: Work) {
+    /// Marks this rank as arrived and queues `work` until the other ranks of the host have arrived.
+    fn arrive_and_queue(&mut self, counter: usize, work: Work) {
         self.arrive(counter);
         self.pending.push_back(PendingRange { counter, work });
     }
@@ -72,7 +73,7 @@ impl SharedMemory {
         let (from, output) = match target {
             Target::Memory => (self.input(), None),
             Target::Tensor(tensor) => {
-                // The other ranks reach the window alone.
+                // Other ranks can only access the window.
                 let own = pieces.iter().filter(|piece| piece.owner == self.own_seat());
                 own.into_iter().try_for_each(|piece| self.window.write(tensor, piece.elements.clone(), Array::Sums))?;
                 (Array::Sums, Some(tensor.shallow_clone()))
@@ -86,11 +87,11 @@ impl SharedMemory {
         );
         let ready = self.next_counter()?;
         if self.between_hosts.is_none() {
-            self.meet(ready, Work::Read { pieces, from, output });
+            self.arrive_and_queue(ready, Work::Read { pieces, from, output });
             return Ok(());
         }
         let received = self.next_counter()?;
-        self.meet(ready, Work::Send { pieces: pieces.clone(), from, received });
+        self.arrive_and_queue(ready, Work::Send { pieces: pieces.clone(), from, received });
         self.pending.push_back(PendingRange { counter: received, work: Work::Read { pieces, from, output } });
         Ok(())
     }
@@ -111,7 +112,7 @@ impl SharedMemory {
                 self.receive(counter, rank, part.clone())?;
             }
         }
-        self.meet(counter, Work::Fetch { from: here });
+        self.arrive_and_queue(counter, Work::Fetch { from: here });
         Ok(())
     }
 
@@ -130,11 +131,10 @@ impl SharedMemory {
         } else {
             self.receive(counter, previous, elements.clone())?;
         }
-        self.meet(counter, Work::Fetch { from: here });
+        self.arrive_and_queue(counter, Work::Fetch { from: here });
         Ok(())
     }
 
-    /// To another host.
     fn send(&mut self, counter: usize, rank: u32, elements: Range<usize>) -> Result<()> {
         let chunks = self.chunks(elements);
         let Some(between) = &mut self.between_hosts else { return Ok(()) };
@@ -145,7 +145,6 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// From another host.
     fn receive(&mut self, counter: usize, rank: u32, elements: Range<usize>) -> Result<()> {
         let chunks = self.chunks(elements);
         let Some(between) = &mut self.between_hosts else { return Ok(()) };
@@ -156,12 +155,12 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// All ranks of the host are there.
+    /// Performs `work`; all ranks of the host have arrived.
     pub(super) fn work(&mut self, counter: usize, work: Work) -> Result<()> {
         match work {
             Work::Sum { elements, small } => self.sum(counter, &elements, small),
             Work::Reduce { pieces, route } => {
-                self.own(pieces).into_iter().try_for_each(|piece| self.reduce(counter, piece, route))
+                self.own_pieces(pieces).into_iter().try_for_each(|piece| self.reduce(counter, piece, route))
             }
             Work::Send { pieces, from, received } => self.send_pieces(counter, pieces, from, received),
             Work::Read { pieces, from, output } => {
@@ -176,8 +175,7 @@ impl SharedMemory {
         }
     }
 
-    /// Those that this rank works on.
-    fn own(&self, mut pieces: Vec<Piece>) -> Vec<Piece> {
+    fn own_pieces(&self, mut pieces: Vec<Piece>) -> Vec<Piece> {
         pieces.retain(|piece| piece.worker == self.rank);
         pieces
     }
@@ -196,7 +194,7 @@ impl SharedMemory {
         let is_here = owner.host == self.own_seat().host;
         let receivers = if is_here { self.receivers(receiver) } else { Vec::new() };
         let root =
-            Root { rank: number_in_group(owner.host, worker, &self.seats) as i32, straight: route == Route::Straight };
+            Root { rank: rank_in_group(owner.host, worker, &self.seats) as i32, straight: route == Route::Straight };
         for elements in self.chunks(elements) {
             self.stage_sum(elements.clone());
             if let Some(between) = &mut self.between_hosts
@@ -212,13 +210,13 @@ impl SharedMemory {
 
     fn send_pieces(&mut self, counter: usize, pieces: Vec<Piece>, from: Array, received: usize) -> Result<()> {
         let mut last = None;
-        for Piece { elements, owner, worker } in self.own(pieces) {
+        for Piece { elements, owner, worker } in self.own_pieces(pieces) {
             let is_here = owner.host == self.own_seat().host;
             let tensor = match is_here {
                 true => self.window.tensor_of(from, owner.local_rank),
                 false => self.window.tensor(Array::Sums),
             };
-            let root = number_in_group(owner.host, worker, &self.seats) as i32;
+            let root = rank_in_group(owner.host, worker, &self.seats) as i32;
             for elements in self.chunks(elements) {
                 let Some(between) = &mut self.between_hosts else { continue };
                 let Some(group) = &between.same_local_rank else { continue };

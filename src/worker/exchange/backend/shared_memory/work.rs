@@ -8,7 +8,7 @@ use crate::exchange::backend::shared_memory::piece::Piece;
 use crate::exchange::collective::Route;
 use crate::ffi::memory::shared_window::Array;
 
-/// Work on a range once all ranks have reached its counter.
+/// Work on a range that starts once all ranks of the host have reached its counter.
 pub struct PendingRange {
     pub counter: usize,
     pub work: Work,
@@ -16,28 +16,40 @@ pub struct PendingRange {
 
 /// Action once all ranks of the host have reached a range's counter.
 pub enum Work {
-    /// This rank's shard of an all-reduce.
-    Sum { elements: Range<usize>, small: Option<usize> },
-    /// This rank's pieces of a reduction.
-    Reduce { pieces: Vec<Piece>, route: Route },
-    /// This rank's pieces go to the other hosts or come from there; it is counted at `received` when they have.
-    Send { pieces: Vec<Piece>, from: Array, received: usize },
-    /// Every piece is read; `None` is the sums.
-    Read { pieces: Vec<Piece>, from: Array, output: Option<Tensor> },
-    /// Elements of other ranks of this host are copied.
-    Fetch { from: Vec<Fetch> },
+    Sum {
+        elements: Range<usize>,
+        small: Option<usize>,
+    },
+    Reduce {
+        pieces: Vec<Piece>,
+        route: Route,
+    },
+    /// Exchanges this rank's pieces with the other hosts; `received` is the counter of their arrival.
+    Send {
+        pieces: Vec<Piece>,
+        from: Array,
+        received: usize,
+    },
+    /// Reads every piece to `output`; `None` leaves the elements in the sums.
+    Read {
+        pieces: Vec<Piece>,
+        from: Array,
+        output: Option<Tensor>,
+    },
+    /// Copies elements of other ranks of this host.
+    Fetch {
+        from: Vec<Fetch>,
+    },
 }
 
 /// A copy of elements of a rank of this host to this rank's sums.
 pub struct Fetch {
     pub rank: usize,
     pub elements: Range<usize>,
-    /// First element of the destination.
     pub start: usize,
 }
 
 impl Work {
-    /// As a trace calls it.
     pub fn name(&self) -> &'static str {
         match self {
             Work::Sum { .. } | Work::Reduce { .. } => "sum",
@@ -45,7 +57,6 @@ impl Work {
         }
     }
 
-    /// Returns true if the work stays on this host.
     pub fn stays_here(&self) -> bool {
         matches!(self, Work::Read { .. } | Work::Fetch { .. })
     }

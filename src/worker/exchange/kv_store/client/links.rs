@@ -1,5 +1,5 @@
-//! A worker's connections to the servers. Each has a sending and a receiving thread, so that no part waits for another server or
-//! for the step.
+//! A worker's connections to the servers. Each has a sending and a receiving thread, so that no part waits for another
+//! server or for the step.
 
 use std::collections::VecDeque;
 use std::io::{BufReader, Read, Write};
@@ -29,14 +29,13 @@ use crate::ffi::torch::host_values::{floats, floats_mut};
 use crate::job::{heartbeat, world};
 use crate::measure::trace::recorder::{self, OpenSpan};
 
-/// Between two checks whether the gradients of a part are ready.
+/// Interval between polls of a part's gradients.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Names of the spans in MXNet's profiler.
+/// Span names of MXNet's profiler.
 const PUSH: &str = "KVStoreDistDefaultPush";
 const PULL: &str = "KVStoreDistDefaultStoragePull";
 
-/// Order to a sending thread.
 enum Order {
     /// Push a part once its gradients are ready.
     Push {
@@ -48,16 +47,17 @@ enum Order {
     Farewell,
 }
 
-/// Returns true if the gradients of these elements are on the wire; sums them there first if the sender has to.
+/// Returns true if the gradients of these elements are on the wire; sums them to the wire first if the sender is
+/// responsible for that.
 pub type IsThere = Box<dyn FnMut(Range<usize>) -> Result<bool> + Send>;
 
 /// State shared by the threads of all connections.
 struct Shared {
     parts: Vec<PlannedPart>,
-    /// Gradients in the wire's type, and the answers, weights or sums, in fp32; both as long as all weights.
+    /// Gradients in the wire's type, and the servers' answers (weights or sums) in fp32; both have the length of all
+    /// weights.
     wire: Arc<HostArray>,
     pulled: Arc<HostArray>,
-    /// Present if codes are pushed.
     codes: Option<PushCompression>,
     answer: AnswerFormat,
     /// Name of this rank in messages.
@@ -72,23 +72,22 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Answers since the start.
+    /// Number of answers since the start.
     arrived: usize,
-    /// Answers that [`Links::next_arrival`] has not returned yet.
+    /// Parts whose answers [`Links::next_arrival`] has not returned yet.
     fresh: VecDeque<u32>,
     /// Reports in the order of the servers.
     reports: Vec<Option<ServerReport>>,
-    /// Workers that died after a report.
+    /// Workers that failed after a report.
     lost_workers: Vec<LostWorker>,
     link: LinkState,
 }
 
-/// Phase of a worker's connections.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum LinkState {
     #[default]
     Pushing,
-    /// The worker is in MPI's collectives, which wait forever for a process that died.
+    /// The worker is in MPI collectives, which wait forever for a failed process.
     Gathering,
     /// The results are gathered, and servers may close. MPI_Finalize still waits for every other worker.
     Leaving,
@@ -97,29 +96,26 @@ enum LinkState {
 /// Arrays that a worker exchanges with the servers, and their formats.
 pub struct Payload {
     pub parts: Vec<PlannedPart>,
-    /// Gradients that are pushed.
     pub wire: Arc<HostArray>,
-    /// Receives the answers.
     pub pulled: Arc<HostArray>,
-    /// Present if codes are pushed.
+    /// Set if codes are pushed.
     pub codes: Option<PushCompression>,
     pub answer: AnswerFormat,
 }
 
-/// The connections.
 pub struct Links {
     shared: Arc<Shared>,
     orders: Vec<Sender<Order>>,
     senders: Vec<JoinHandle<()>>,
-    /// Pushes since the start.
+    /// Number of pushes since the start.
     pushed: usize,
-    /// Bytes of pushes and answers of the steps.
+    /// Bytes sent and received by the steps.
     bytes_of_steps: [u64; 2],
 }
 
 impl Links {
-    /// Connects worker `pusher`, with this name in messages, to all `servers`. The first worker sends the weights `initial` if
-    /// servers hold weights.
+    /// Connects worker `pusher`, named `name` in messages, to all `servers`. The first worker sends the weights
+    /// `initial` if servers hold weights.
     pub fn open(
         servers: &[ServerFacts],
         pusher: usize,
@@ -184,7 +180,6 @@ impl Links {
         Ok(())
     }
 
-    /// Waits for the answers to all pushes.
     pub fn wait(&self) {
         self.shared.wait_until(|state| state.arrived >= self.pushed).fresh.clear();
     }
@@ -209,7 +204,7 @@ impl Links {
         Ok(state.reports.iter().flatten().cloned().collect())
     }
 
-    /// Announces that the results are gathered, and returns once that is sent.
+    /// Announces that the results are gathered; returns once the announcements are sent.
     pub fn leave(&mut self) -> Result<()> {
         self.shared.state().link = LinkState::Leaving;
         (0..self.orders.len()).try_for_each(|server| self.order(server, Order::Farewell))?;
@@ -218,7 +213,7 @@ impl Links {
         Ok(())
     }
 
-    /// Returns sizes and residual norm of the codes, if codes are pushed.
+    /// Returns code sizes and residual norm if codes are pushed.
     pub fn compression(&self) -> Option<CompressionFacts> {
         self.shared.codes.as_ref().map(PushCompression::compression)
     }
@@ -246,7 +241,8 @@ fn send_initial(mut connection: &TcpStream, number: usize, parts: &[PlannedPart]
 }
 
 impl State {
-    /// Returns the message about a worker that died after the reports, so that the others still wait for it.
+    /// Returns the error message for a worker that failed after the reports: they do not list it, so other ranks still
+    /// wait for it.
     fn unforeseen_lost_worker(&self) -> Option<String> {
         let is_known = |loss: &&LostWorker| {
             self.reports.iter().flatten().flat_map(|report| &report.lost).any(|(pusher, _)| *pusher == loss.pusher)
@@ -264,7 +260,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `is` returns true.
     fn wait_until(&self, is: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let state = self.state();
         self.changed.wait_while(state, |state| !is(state)).unwrap_or_else(PoisonError::into_inner)
@@ -281,14 +276,14 @@ impl Shared {
         }
     }
 
-    /// Ends this process at once: its main thread may wait in an MPI collective forever.
+    /// Exits at once: the main thread may be blocked in an MPI collective forever.
     fn fail(&self, failure: &str) -> ! {
-        // Held to the end, so that only one thread reports.
+        // Never released, so that only one thread reports.
         let _state = self.state();
         world::end_at_once(&self.name, failure, None)
     }
 
-    /// Begins a span if the iteration is traced. A bucket is one parameter; backward begins with the last key.
+    /// Begins a span if the iteration is traced. A bucket is one parameter; backward starts with the last key.
     fn span(&self, lane: Lane, name: &'static str, part: &PlannedPart) -> Option<OpenSpan> {
         let last = self.parts.first().map_or(0, |first| first.key);
         recorder::begin_on_host(lane, name, Some((last - part.key) as u32))
@@ -312,7 +307,7 @@ impl Shared {
                     }
                     let bytes = if self.codes.is_some() { code.len() } else { self.wire.bytes_of(elements.len()) };
                     let header = Header { kind: FrameKind::Push, part, iteration, bytes: bytes as u64 };
-                    // Counted first: the answer may come before this thread runs again.
+                    // Counted first: the answer may arrive before this thread runs again.
                     self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     let span = self.span(Lane::Push(number as u32), PUSH, planned);
                     let mut writer = self.queue.begin(number, output);
@@ -334,7 +329,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Receives until the server closes, after the farewells of all workers.
+    /// Receives until the server closes, which it does after the farewells of all workers.
     fn receive(&self, connection: &TcpStream, number: usize) -> Result<()> {
         let mut input = BufReader::with_capacity(1 << 16, connection);
         let mut packed = Vec::new();

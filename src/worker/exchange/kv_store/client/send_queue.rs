@@ -1,8 +1,9 @@
-//! Fair sharing of a worker's link among its connections. A part is answered after the slowest worker's push, and TCP shares a
-//! link unequally: without this queue each worker favours another server, and all wait for all.
+//! Fair sharing of a worker's link among its connections. A part is answered only after the slowest worker's push, and
+//! TCP shares a link unequally: without this queue each worker favors a different server, and every worker waits for
+//! all others.
 //!
-//! Start-time fair queueing (Goyal, Vin, Cheng, 1996): the tag of a connection is the number of bytes it has sent; the lowest
-//! tag sends first, and a connection that was idle starts at the lowest tag of the active ones.
+//! Start-time fair queueing (Goyal, Vin, Cheng, 1996): the tag of a connection is the number of bytes it has sent; the
+//! lowest tag sends first, and a connection that was idle starts at the lowest tag of the active ones.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -12,16 +13,16 @@ use std::time::Duration;
 /// Largest write in bytes.
 const LONGEST_WRITE: usize = 1 << 16;
 
-/// Bytes that one connection may be ahead of another. Less leaves the link idle while one waits for acknowledgements.
+/// Bytes that one connection may be ahead of another. A smaller value leaves the link idle while a connection waits for
+/// acknowledgements.
 const AHEAD: u64 = 1 << 20;
 
-/// Unsent bytes of a connection in the kernel, at most: tags count what was sent.
+/// Limit for the unsent bytes of a connection in the kernel: tags must count what was really sent.
 pub const UNSENT: u32 = 1 << 17;
 
-/// A connection that sends nothing for this time is not waited for: its server may be busy or gone.
+/// Time after which a connection that sends nothing no longer holds up the others: its server may be busy or down.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The queue of a worker's connections.
 pub struct SendQueue {
     tags: Mutex<Vec<Tag>>,
     changed: Condvar,
@@ -34,7 +35,6 @@ struct Tag {
 }
 
 impl SendQueue {
-    /// Creates the queue of `connections` connections.
     pub fn new(connections: usize) -> SendQueue {
         SendQueue { tags: Mutex::new(vec![Tag::default(); connections]), changed: Condvar::new() }
     }
@@ -106,7 +106,6 @@ mod tests {
     use super::*;
     use crate::ffi::process::socket;
 
-    /// A connection and its reader.
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
@@ -134,7 +133,8 @@ mod tests {
             }
             let fast = &fast.1;
             scope.spawn(move || std::io::copy(&mut fast.take(ALL as u64), &mut std::io::sink()).expect("it is sent"));
-            // In steps, each in less than the patience: what the fast one is ahead is bounded by what the kernel holds.
+            // Reads in steps, each shorter than the patience: the lead of the fast connection is bounded by the
+            // kernel's buffers.
             let (mut slow, mut read, mut most_ahead) = (&slow.1, 0, 0);
             let mut piece = vec![0; 1 << 18];
             while read < ALL {

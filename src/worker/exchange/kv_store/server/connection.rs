@@ -1,4 +1,4 @@
-//! The server's end of a worker's connection: one thread reads pushes, another sends answers.
+//! Server side of a worker's connection: one thread reads pushes, another sends answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Read, Write};
@@ -12,7 +12,6 @@ use crate::exchange::kv_store::protocol::{self, FrameKind, FrameReader, Header, 
 use crate::exchange::kv_store::server::parameter_shard::ParameterShard;
 use crate::ffi::torch::host_array::HostArray;
 
-/// The shards of this server by part number.
 pub struct Parts(pub BTreeMap<u32, ParameterShard>);
 
 impl Parts {
@@ -22,13 +21,11 @@ impl Parts {
     }
 }
 
-/// A frame to send.
 pub struct Outgoing {
     pub header: Header,
     pub payload: Payload,
 }
 
-/// Payload of a frame.
 pub enum Payload {
     None,
     Array(Arc<HostArray>),
@@ -36,51 +33,47 @@ pub enum Payload {
     LostWorker(LostWorker),
 }
 
-/// An event on the connection of a worker, for the scheduling thread.
 pub enum WorkerEvent {
-    /// Initial values of a part arrived.
     Initial,
     /// A push arrived in the shard's array for this worker.
-    Push { part: u32, iteration: u32 },
+    Push {
+        part: u32,
+        iteration: u32,
+    },
     /// The worker has pushed everything.
     End,
-    /// The worker disconnects.
     Farewell,
-    /// The connection broke, for this reason.
     Lost(String),
     /// The worker sent an incomplete or unexpected frame.
     Faulty(String),
-    /// An update of this server failed.
     Failed,
 }
 
-/// Frames so far of one worker, which determine what may follow.
+/// Frames of one worker so far, which determine the permitted next ones.
 struct FrameOrder<'a> {
     pusher: usize,
     parts: &'a Parts,
-    /// Parts whose initial values arrived.
     initial: BTreeSet<u32>,
     sends_initial: bool,
     pushes: u64,
     has_ended: bool,
 }
 
-/// Reads frames of a worker until its connection ends. `sends_initial` is true for the worker that sends the initial weights.
-/// Read timeouts of the connection end a frame that has begun.
+/// Reads frames of a worker until its connection ends. `sends_initial` is true for the worker that sends the initial
+/// weights. Read timeouts of the connection end a frame that has started.
 pub fn read(
     connection: &TcpStream,
     pusher: usize,
     sends_initial: bool,
     parts: &Parts,
-    heard: &Sender<(usize, WorkerEvent)>,
+    events: &Sender<(usize, WorkerEvent)>,
 ) {
     let mut input = BufReader::with_capacity(1 << 16, connection);
-    let mut conversation =
-        FrameOrder { pusher, parts, initial: BTreeSet::new(), sends_initial, pushes: 0, has_ended: false };
+    let mut order = FrameOrder { pusher, parts, initial: BTreeSet::new(), sends_initial, pushes: 0, has_ended: false };
     loop {
-        let event = conversation.read_frame(&mut input);
+        let event = order.read_frame(&mut input);
         let is_last = matches!(event, WorkerEvent::Lost(_) | WorkerEvent::Faulty(_) | WorkerEvent::Farewell);
-        if heard.send((pusher, event)).is_err() || is_last {
+        if events.send((pusher, event)).is_err() || is_last {
             return;
         }
     }
@@ -94,7 +87,7 @@ impl FrameOrder<'_> {
         let mut frame = FrameReader::new(input);
         let event = Header::read(&mut frame).map_err(Error::from).and_then(|header| {
             frame.begin(&header);
-            self.check_due(&header)?;
+            self.check_expected(&header)?;
             self.read_payload(&header, &mut frame)
         });
         event.unwrap_or_else(|error| match frame.problem(&error) {
@@ -103,8 +96,8 @@ impl FrameOrder<'_> {
         })
     }
 
-    /// Rejects an unexpected frame before its payload is read.
-    fn check_due(&mut self, Header { kind, part, .. }: &Header) -> Result<()> {
+    /// Returns an error for an unexpected frame, before its payload is read.
+    fn check_expected(&mut self, Header { kind, part, .. }: &Header) -> Result<()> {
         match kind {
             FrameKind::Initial => ensure!(
                 self.sends_initial && self.pushes == 0 && !self.has_ended && self.initial.insert(*part),
@@ -153,7 +146,7 @@ impl FrameOrder<'_> {
     }
 }
 
-/// Sends all that is meant for a worker, until nothing more will be.
+/// Sends the outgoing frames of a worker until the channel is closed.
 pub fn write(mut connection: &TcpStream, incoming: Receiver<Outgoing>) {
     for Outgoing { header, payload } in incoming {
         let sent = match payload {
@@ -166,7 +159,7 @@ pub fn write(mut connection: &TcpStream, incoming: Receiver<Outgoing>) {
                 .map_err(Error::from),
         };
         if sent.is_err() {
-            // The reader learns of it too, and says so.
+            // The reader detects the broken connection too, and reports it.
             return;
         }
     }
@@ -184,7 +177,7 @@ mod tests {
     use crate::exchange::kv_store::formats::{AnswerFormat, Formats, PushFormat};
     use crate::exchange::kv_store::protocol::HEADER_BYTES;
 
-    /// Reads `sent` as a server of two parts of two weights, from a worker that then stays silent.
+    /// Returns the events of a server with two parts of two weights after a worker has sent `sent` and stays silent.
     fn events(sends_initial: bool, sent: &[u8]) -> Vec<String> {
         let formats =
             Formats { push: PushFormat::Values(Kind::Float), answer: AnswerFormat::Weights, has_momenta: false };
@@ -194,11 +187,11 @@ mod tests {
         let mut worker = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         worker.write_all(sent).expect("the kernel takes it");
         let (connection, _) = listener.accept().expect("a connection");
-        // Whatever is sent is there: a longer time-out changes nothing.
+        // All bytes have been sent by now: a longer timeout would change nothing.
         connection.set_read_timeout(Some(Duration::from_millis(10))).expect("a time-out");
-        let (sender, heard) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         read(&connection, 0, sends_initial, &parts, &sender);
-        heard
+        events
             .try_iter()
             .map(|(_, event)| match event {
                 WorkerEvent::Initial => "initial".to_owned(),

@@ -1,5 +1,5 @@
-//! A shard of the weights on a server: weights, momenta, the workers' pushes and the number of updates. Weights and momenta are
-//! empty if workers do the update.
+//! A shard of the weights on a server: weights, momenta, the workers' pushes and the number of updates. Weights and
+//! momenta are empty if workers run the update.
 
 use std::io::Read;
 use std::ops::Range;
@@ -20,30 +20,30 @@ use crate::ffi::torch::host_values::{bytes, bytes_mut, floats, floats_mut};
 use crate::ffi::torch::shim::SgdStep;
 use crate::host::facts;
 
-/// Shared by the readers, each of which writes its own worker's push, and the threads that schedule and update.
+/// A shard of the weights. Shared by the readers, each of which writes its own worker's push, and the threads that
+/// schedule and update.
 pub struct ParameterShard {
     length: usize,
     formats: Formats,
     /// Empty if answers are sums.
     weights: HostArray,
-    /// Of each worker.
+    /// One array for each worker.
     pushes: Vec<HostArray>,
-    /// Taken by one thread for a whole update.
-    own: Mutex<Own>,
+    /// Locked by one thread for a whole update.
+    state: Mutex<ShardState>,
 }
 
-struct Own {
+struct ShardState {
     momenta: HostArray,
     sum: HostArray,
-    /// Workers whose push of this round is there.
+    /// True for each worker that has pushed in this round.
     is_there: Vec<bool>,
-    /// Updates so far, and when each worker got the weights.
+    /// Number of updates, and its value when each worker last received the weights.
     updates: u64,
     pulled: Vec<u64>,
 }
 
 impl ParameterShard {
-    /// Of `length` weights, for so many workers.
     pub fn new(length: usize, formats: Formats, pushers: usize) -> Result<ParameterShard> {
         let held = if formats.answer.holds_weights() { length } else { 0 };
         let zeros = |length| HostArray::zeros(length, Kind::Float);
@@ -52,7 +52,7 @@ impl ParameterShard {
             formats,
             weights: zeros(held)?,
             pushes: (0..pushers).map(|_| formats.push.allocate(length)).collect::<Result<_>>()?,
-            own: Mutex::new(Own {
+            state: Mutex::new(ShardState {
                 momenta: zeros(if formats.has_momenta { held } else { 0 })?,
                 sum: zeros(length)?,
                 is_there: vec![false; pushers],
@@ -62,7 +62,7 @@ impl ParameterShard {
         })
     }
 
-    /// Memory in bytes that one takes, at least.
+    /// Returns the minimum memory of a shard in bytes.
     pub fn needed_bytes(length: usize, Formats { push, answer, has_momenta }: Formats, pushers: usize) -> u64 {
         let pushes = Bytes((pushers * push.bytes(length)) as u64);
         let array = (length * size_of::<f32>()) as u64;
@@ -73,22 +73,20 @@ impl ParameterShard {
         }
     }
 
-    /// Bytes of an answer.
     pub fn answer_bytes(&self) -> usize {
         self.formats.answer.bytes(self.length)
     }
 
-    /// Bytes of a push.
     pub fn pushed_bytes(&self) -> usize {
         self.pushes.first().map_or(0, |push| push.bytes_of(push.tensor().numel()))
     }
 
-    /// Reads its first values, before anything else is done with it.
+    /// Reads the initial weights, before any other use of the shard.
     pub fn receive_weights(&self, input: &mut impl Read) -> Result<()> {
         Ok(self.weights.receive(0..self.length, input)?)
     }
 
-    /// Reads a push. The worker sends no other to this shard before the answer.
+    /// Reads a push. The worker sends no other push to this shard before the answer.
     pub fn receive_push(&self, pusher: usize, input: &mut impl Read) -> Result<()> {
         let push = &self.pushes[pusher];
         Ok(push.receive(0..push.tensor().numel(), input)?)
@@ -96,34 +94,35 @@ impl ParameterShard {
 
     /// Returns true if the worker has pushed in this round. Asynchronous updates have no rounds.
     pub fn is_there(&self, pusher: usize) -> bool {
-        self.own().is_there[pusher]
+        self.state().is_there[pusher]
     }
 
     /// Counts a worker's push of this round and returns the number of pushes.
     pub fn count(&self, pusher: usize) -> usize {
-        let mut own = self.own();
-        own.is_there[pusher] = true;
-        own.is_there.iter().filter(|is_there| **is_there).count()
+        let mut state = self.state();
+        state.is_there[pusher] = true;
+        state.is_there.iter().filter(|is_there| **is_there).count()
     }
 
-    /// Sums the pushes of `pushers` in their order, updates by the sum and begins the next round. Returns the answer and the
-    /// number of updates by others since the oldest answer to one of them. Without a step the weights become the sum.
+    /// Sums the pushes of `pushers` in their order, applies the update and begins the next round. Returns the answer
+    /// and its staleness: the number of updates by other workers since the oldest answer to one of `pushers`. Without a
+    /// step the weights become the sum.
     pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<(HostArray, u64)> {
-        let own = &mut *self.own();
-        let answer = self.updated(own, pushers.clone(), step)?;
-        let last = own.pulled[pushers.clone()].iter().copied().min().unwrap_or(own.updates);
-        let staleness = own.updates - last;
-        own.updates += 1;
-        own.pulled[pushers].fill(own.updates);
+        let state = &mut *self.state();
+        let answer = self.updated(state, pushers.clone(), step)?;
+        let last = state.pulled[pushers.clone()].iter().copied().min().unwrap_or(state.updates);
+        let staleness = state.updates - last;
+        state.updates += 1;
+        state.pulled[pushers].fill(state.updates);
         Ok((answer, staleness))
     }
 
-    fn updated(&self, own: &mut Own, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
+    fn updated(&self, state: &mut ShardState, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
         let pushes = &self.pushes[pushers];
-        let sum = own.sum.tensor();
+        let sum = state.sum.tensor();
         match self.formats.push {
             PushFormat::Values(_) => on_cores(self.length, |values| {
-                let mut sum = narrow(&own.sum, &values)?;
+                let mut sum = narrow(&state.sum, &values)?;
                 let mut pushes = pushes.iter().map(|push| narrow(push, &values));
                 pushes.next().map_or(Ok(()), |first| sum.f_copy_(&first?).map_err(Error::from))?;
                 for push in pushes {
@@ -137,7 +136,7 @@ impl ParameterShard {
                 codec.sum(&codes, floats_mut(&mut sum.shallow_clone(), &(0..self.length))?);
             }
         }
-        own.is_there.fill(false);
+        state.is_there.fill(false);
         if let AnswerFormat::Sums(sums) = self.formats.answer {
             let mut packed =
                 Tensor::f_empty([(self.answer_bytes() / size_of::<f32>()) as i64], (Kind::Float, Device::Cpu))?;
@@ -147,7 +146,7 @@ impl ParameterShard {
         }
         let answer = HostArray::of(self.weights.tensor().f_empty_like()?)?;
         on_cores(self.length, |values| {
-            let arrays = [&self.weights, &own.sum, &own.momenta].map(HostArray::tensor);
+            let arrays = [&self.weights, &state.sum, &state.momenta].map(HostArray::tensor);
             optimizer::update_elements(arrays, &values, step, None)?;
             narrow(&answer, &values)?.f_copy_(&narrow(&self.weights, &values)?).map(drop)?;
             Ok(())
@@ -155,23 +154,22 @@ impl ParameterShard {
         Ok(answer)
     }
 
-    /// Returns a copy of the weights.
     pub fn snapshot(&self) -> Result<HostArray> {
         let mut copy = self.weights.tensor().f_empty_like()?;
         copy.f_copy_(self.weights.tensor())?;
         HostArray::of(copy)
     }
 
-    fn own(&self) -> std::sync::MutexGuard<'_, Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> std::sync::MutexGuard<'_, ShardState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Values that one core updates. The shards of an asynchronous server are whole arrays.
+/// Values of one core in an update. The shards of an asynchronous server are whole arrays.
 const SHARE: usize = 1 << 20;
 
-/// Calls `body` with all values, on several cores if there are many. Shares are whole vectors, because the end of a range is
-/// rounded differently.
+/// Calls `body` with all values, on several cores if there are many. Shares are multiples of a vector register, because
+/// the end of a range is rounded differently.
 fn on_cores(length: usize, body: impl Fn(Range<usize>) -> Result<()> + Sync) -> Result<()> {
     // Most shards are short, and counting the cores reads files.
     if length < 2 * SHARE {
@@ -201,7 +199,6 @@ mod tests {
     use crate::exchange::compression::two_bit::TwoBit;
     use crate::ffi::torch::shim;
 
-    /// Without momentum.
     fn formats(push: PushFormat, answer: AnswerFormat) -> Formats {
         Formats { push, answer, has_momenta: false }
     }
@@ -264,7 +261,7 @@ mod tests {
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 68), "a word for 16 values");
         assert_eq!(ParameterShard::needed_bytes(17, formats, 3), 3 * 68 + 3 * 8);
         assert_eq!(ParameterShard::needed_bytes(17, Formats { has_momenta: true, ..formats }, 3), 4 * 68 + 3 * 8);
-        // The sum of what three workers' codes say; the last value has a word of its own.
+        // The sum of three workers' codes; the last value is in a separate word.
         for (pusher, [first, last]) in [[0.5, -0.25], [0.25, -1.0], [-0.25, 0.125]].into_iter().enumerate() {
             let (mut gradient, mut code) = ([0.0; 17], [0; 8]);
             (gradient[0], gradient[16]) = (first, last);
@@ -274,7 +271,7 @@ mod tests {
         let weights = values(part.update(0..3, STEP).expect("an update").0);
         assert_eq!((weights[0], weights[16]), (-0.5 * 0.25, 0.5 * 0.5));
         assert!(weights[1..16].iter().all(|weight| *weight == 0.0), "{weights:?}");
-        // The next sum begins at zero.
+        // The next sum starts from zero.
         let weights = values(part.update(2..3, STEP).expect("an update").0);
         assert_eq!((weights[0], weights[16]), (0.0, 0.25));
     }

@@ -1,5 +1,6 @@
-//! Threads of a server, one per core, that sum pushes, update and answer. Each takes the next pending update. libtorch's own
-//! threads would be woken for each of many small shards and spin between them, on cores that ranks of the host need.
+//! Threads of a server, one per core, that sum pushes, update and answer. Each takes the next pending update.
+//! libtorch's own threads would be woken for each of many small shards and spin in between, on cores that the host's
+//! ranks need.
 
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -19,28 +20,25 @@ pub struct PendingUpdate {
     pub iteration: u32,
     /// Workers that pushed and receive the answer.
     pub pushers: Range<usize>,
-    /// `None`: the weights become the sum.
+    /// If `None`, the weights become the sum.
     pub step: Option<SgdStep>,
 }
 
-/// Totals of the updates.
 #[derive(Default)]
 pub struct UpdateStatistics {
-    /// Bytes of the answers.
+    /// Bytes sent in answers.
     pub sent: u64,
-    /// Number of pushes after the warm-up by staleness.
+    /// Number of pushes after the warm-up, by staleness.
     pub staleness: Vec<u64>,
 }
 
-/// Channels for the results.
 pub struct Answers {
-    /// To the writer of each worker.
+    /// To the writer thread of each worker.
     pub outgoing: Vec<Sender<Outgoing>>,
     /// To the scheduling thread if an update fails; [`UpdateThreads::finish`] returns the error.
     pub failures: Sender<(usize, WorkerEvent)>,
 }
 
-/// The threads.
 pub struct UpdateThreads<'scope> {
     due: Option<Sender<PendingUpdate>>,
     threads: Vec<ScopedJoinHandle<'scope, Result<UpdateStatistics>>>,
@@ -64,9 +62,9 @@ impl<'scope> UpdateThreads<'scope> {
         UpdateThreads { due: Some(due), threads: (0..threads).map(start).collect() }
     }
 
-    /// Queues an update. Its workers push nothing more to that shard before the answer.
+    /// Queues an update. Its workers send no other push to that shard before the answer.
     pub fn update(&self, due: PendingUpdate) {
-        // They end earlier only by a panic, which ends the server.
+        // The threads end earlier only by a panic, which ends the server.
         let _ = self.due.as_ref().map(|sender| sender.send(due));
     }
 
@@ -105,7 +103,7 @@ fn serve(
     let next = || due.lock().unwrap_or_else(PoisonError::into_inner).recv();
     while let Ok(due) = next() {
         update(due, parts, warmup, answers, &mut done).inspect_err(|_| {
-            // The receiver is gone if the server ends already.
+            // The receiver is already gone if the server is exiting.
             let _ = answers.failures.send((0, WorkerEvent::Failed));
         })?;
     }
@@ -130,7 +128,7 @@ fn update(
     let header = Header { kind: FrameKind::Answer, part: number, iteration, bytes };
     for outgoing in &answers.outgoing[pushers] {
         done.sent += HEADER_BYTES as u64 + bytes;
-        // The reader of that worker reports a writer that has ended.
+        // If the writer has ended, the reader of that worker reports it.
         let _ = outgoing.send(Outgoing { header, payload: Payload::Array(answer.clone()) });
     }
     Ok(())

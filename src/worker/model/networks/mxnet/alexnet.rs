@@ -1,10 +1,9 @@
-//! AlexNet: ImageNet Classification with Deep Convolutional Neural Networks (Krizhevsky et al., 2012), in one group, with
-//! normalization after pooling.
+//! AlexNet: ImageNet Classification with Deep Convolutional Neural Networks (Krizhevsky et al., 2012), in one group,
+//! with normalization after pooling.
 
 use crate::model::layers::{Convolution, ConvolutionShape, Layer, Linear, Pool, Sequence};
 use crate::model::named_tensors::{Draws, NamedTensors};
 
-/// Makes its tensors.
 pub fn alexnet(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequence {
     let mut layers = Vec::new();
     let convolutions = [

@@ -1,12 +1,11 @@
 //! Inception with batch normalization: Batch Normalization: Accelerating Deep Network Training by Reducing Internal
-//! Covariate Shift (Ioffe and Szegedy, 2015). Every convolution has a bias too.
+//! Covariate Shift (Ioffe and Szegedy, 2015). Every convolution also has a bias.
 
 use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Layer, Linear, Pool, Sequence};
 use crate::model::named_tensors::{Draws, NamedTensors};
 
 const NORM: BatchNormKind = BatchNormKind { epsilon: 1e-5 + 1e-10, fixed_scale: false };
 
-/// Makes its tensors.
 pub fn inception_bn(tensors: &mut NamedTensors, classes: i64) -> Sequence {
     let mut layers = vec![
         unit(tensors, "1", ConvolutionShape::square(3, 64, 7).stride(2)),
@@ -38,8 +37,8 @@ fn unit(tensors: &mut NamedTensors, name: &str, shape: ConvolutionShape) -> Laye
     Layer::Unit(ConvolutionNorm::new(tensors, [&names[0], &names[1]], shape, Draws::MXNET, NORM))
 }
 
-/// A block that keeps the size. Outputs: of 1x1; of 3x3 and of the 1x1 before it, first; of both 3x3 and of the 1x1 before
-/// them, first; of the 1x1 after pooling.
+/// Builds a block that keeps the size. Numbers of outputs: the 1x1 convolution; the 1x1 and 3x3 of the second branch;
+/// the 1x1 and both 3x3 of the third branch; the 1x1 after pooling.
 fn same(
     tensors: &mut NamedTensors,
     name: &str,
@@ -62,8 +61,8 @@ fn same(
     Layer::Branches(branches.into_iter().map(Sequence).collect())
 }
 
-/// A block that halves the size. Outputs: of 3x3 and of the 1x1 before it, first; of both 3x3 and of the 1x1 before them,
-/// first.
+/// Builds a block that halves the size. Numbers of outputs: the 1x1 and 3x3 of the first branch; the 1x1 and both 3x3
+/// of the second branch.
 fn halving(
     tensors: &mut NamedTensors,
     name: &str,

@@ -4,7 +4,6 @@
 use crate::model::layers::{Convolution, ConvolutionShape, Layer, Linear, Pool, Sequence};
 use crate::model::named_tensors::{Draws, NamedTensors};
 
-/// Makes its tensors.
 pub fn lenet(tensors: &mut NamedTensors, classes: i64) -> Sequence {
     let mut layers = Vec::new();
     for (number, (input, output)) in [(1, 20), (20, 50)].into_iter().enumerate() {

@@ -1,9 +1,8 @@
-//! A perceptron of three layers for digits of 28x28 pixels: MXNet's first example.
+//! A perceptron with three layers for digits of 28x28 pixels: MXNet's first example.
 
 use crate::model::layers::{Layer, Linear, Sequence};
 use crate::model::named_tensors::{Draws, NamedTensors};
 
-/// Makes its tensors.
 pub fn mlp(tensors: &mut NamedTensors, classes: i64) -> Sequence {
     let linear =
         |tensors: &mut NamedTensors, name, shape| Layer::Linear(Linear::new(tensors, name, shape, Draws::MXNET));

@@ -1,4 +1,4 @@
-//! Networks as MXNet defined them in 2016, with its names: other networks than torchvision's of similar names.
+//! Networks as MXNet defined them in 2016, with its names. They differ from torchvision's networks of similar names.
 
 pub mod alexnet;
 pub mod inception_bn;

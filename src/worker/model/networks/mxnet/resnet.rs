@@ -1,5 +1,5 @@
-//! ResNet v2, leaf to whole: Identity Mappings in Deep Residual Networks (He et al., 2016). Normalization and ReLU come
-//! before each convolution, and the images are normalized first.
+//! ResNet v2: Identity Mappings in Deep Residual Networks (He et al., 2016). Normalization and ReLU precede each
+//! convolution, and the images are normalized first.
 
 use anyhow::Result;
 use tch::Tensor;
@@ -14,17 +14,14 @@ const NORM: BatchNormKind = BatchNormKind { epsilon: 2e-5, fixed_scale: false };
 const IMAGE_NORM: BatchNormKind = BatchNormKind { fixed_scale: true, ..NORM };
 const CONVOLUTION: Draws = Draws::MXNET.unbiased();
 
-/// Units of each of the four stages.
+/// Numbers of units in the four stages of each network.
 pub const RESNET50: [usize; 4] = [3, 4, 6, 3];
-/// Units of each of the four stages.
 pub const RESNET101: [usize; 4] = [3, 4, 23, 3];
-/// Units of each of the four stages.
 pub const RESNET152: [usize; 4] = [3, 8, 36, 3];
-/// Units of each of the four stages.
 pub const RESNET200: [usize; 4] = [3, 24, 36, 3];
 
-/// 1x1, 3x3 and 1x1 convolutions of what was normalized before, added to what went in, or, in the first unit of a stage,
-/// to a convolution of what was normalized.
+/// 1x1, 3x3 and 1x1 convolutions of the normalized input, added to the input or, in the first unit of a stage, to a
+/// convolution of the normalized input.
 struct Unit {
     norm: BatchNorm,
     first: ConvolutionNorm,
@@ -37,7 +34,7 @@ impl Unit {
     fn new(tensors: &mut NamedTensors, name: &str, input: i64, output: i64, stride: i64) -> Unit {
         let inner = output / 4;
         let named = |what: &str| format!("{name}_{what}");
-        // The order of MXNet's arguments: each normalization belongs to the convolution before it.
+        // Order of MXNet's arguments: each normalization belongs to the convolution before it.
         let norm = BatchNorm::new(tensors, &named("bn1"), input, NORM);
         let mut unit = |number: usize, shape| {
             let names = [named(&format!("conv{number}")), named(&format!("bn{}", number + 1))];
@@ -64,7 +61,6 @@ impl Unit {
     }
 }
 
-/// The whole network.
 pub struct ResNetV2 {
     image_norm: BatchNorm,
     stem: ConvolutionNorm,
@@ -74,7 +70,6 @@ pub struct ResNetV2 {
 }
 
 impl ResNetV2 {
-    /// Makes its tensors.
     pub fn new(tensors: &mut NamedTensors, stages: [usize; 4], classes: i64) -> ResNetV2 {
         let image_norm = BatchNorm::new(tensors, "bn_data", 3, IMAGE_NORM);
         let seven = ConvolutionShape::square(3, 64, 7).stride(2);
