@@ -1,5 +1,5 @@
-//! Where a command is while it runs: a small file in its folder, replaced once a second, by which others watch it. No
-//! result, and no figure is computed from it.
+//! Progress of a running command: a small file in its folder, replaced once a second, for other programs to watch. It
+//! is not a result, and no figure is computed from it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -18,54 +18,55 @@ use crate::host::heartbeat;
 /// Version of this file format.
 pub const SCHEMA: u32 = 1;
 
-/// What the file is, in its first field.
+/// Kind of file, in its first field.
 pub const KIND: &str = "ringmark-progress";
 
-/// Between two of them.
+/// Time between two updates of the file.
 pub const INTERVAL: Seconds = Seconds(1.0);
 
-/// A command on its way.
+/// State of a running command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
     /// Always `ringmark-progress`.
     pub kind: String,
     /// Version of the format.
     pub schema: u32,
-    /// What is measured.
+    /// Benchmark being run.
     pub benchmark: BenchmarkKind,
-    /// The host on which the launcher runs.
+    /// Host of the launcher.
     pub host: String,
-    /// Its process number there.
+    /// Process ID of the launcher.
     pub process: u32,
-    /// When it began, since 1970, by that host's clock.
+    /// Start time, in seconds since 1970 by that host's clock.
     pub started: Seconds,
-    /// When this was said, by the same clock.
+    /// Time of this update, by the same clock.
     pub said: Seconds,
-    /// How many jobs there are.
+    /// Job counts.
     pub jobs: JobCounts,
-    /// Runs that have ended and count, in the order in which they ended; of a resumed sweep those of earlier sessions first.
+    /// Valid runs that have ended, in the order in which they ended; in a resumed sweep those of earlier sessions
+    /// first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finished: Vec<FinishedRun>,
-    /// Roughly until the last of them ends; `null` where nothing says how fast they are.
+    /// Estimated time until the last job ends; `null` if the speed is not known.
     pub left: Option<Seconds>,
-    /// The job under way.
+    /// Current job.
     pub job: Option<JobProgress>,
-    /// Once the command has ended.
+    /// Present once the command has ended.
     pub end: Option<CommandEnd>,
 }
 
-/// Jobs of this command; of a resumed sweep the finished ones too.
+/// Job counts of this command; in a resumed sweep they include the finished ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JobCounts {
-    /// The job under way, from 1.
+    /// Current job, from 1.
     pub number: usize,
-    /// All of them.
+    /// Total number of jobs.
     pub of: usize,
-    /// Those that have ended and count.
+    /// Number of jobs that have ended and are valid.
     pub finished: usize,
 }
 
-/// A row of a sweep's table: a run that has ended and counts.
+/// Row of a sweep's table: a valid run that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FinishedRun {
     /// Name in messages.
@@ -76,7 +77,7 @@ pub struct FinishedRun {
     pub speedup: Option<f64>,
     /// `speedup / ranks`, a share.
     pub efficiency: Option<f64>,
-    /// Share of the validation images whose class was predicted at the end of the last epoch.
+    /// Top-1 accuracy on the validation images at the end of the last epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_1: Option<f64>,
     /// Wall-clock time of its job; `null` if an earlier session ran it.
@@ -85,104 +86,103 @@ pub struct FinishedRun {
     pub warnings: usize,
 }
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CommandEnd {
-    /// Why it failed; `null` where it did not.
+    /// Reason for the failure; `null` if there was none.
     pub failure: Option<String>,
 }
 
-/// A job on its way.
+/// State of a running job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobProgress {
-    /// What messages call it.
+    /// Name in messages.
     pub title: String,
-    /// The run that comes of it, where it is one of a sweep.
+    /// Run that the job produces, if it is one of a sweep.
     pub run: Option<RunName>,
-    /// Shape.
+    /// Nodes and GPUs per node.
     pub case: Case,
-    /// Since it was started.
+    /// Time since the job was started.
     pub elapsed: Seconds,
-    /// The iteration under way, warm-up included, by the rank that is furthest behind; 0 before the first.
+    /// Current iteration of the rank that is furthest behind, including warm-up; 0 before the first.
     pub iteration: u32,
-    /// How many there will be.
+    /// Total number of iterations.
     pub iterations: Option<u32>,
-    /// The first of them, which do not count.
+    /// Number of warm-up iterations, which are not measured.
     pub warmup: u32,
-    /// What the rank that is furthest behind does.
+    /// Stage of the rank that is furthest behind.
     pub stage: Option<String>,
-    /// Of all ranks, in the last iteration.
+    /// Speed of all ranks in the last iteration.
     pub images_per_second: Option<ImagesPerSecond>,
     /// All images over all time after warm-up.
     pub mean_images_per_second: Option<ImagesPerSecond>,
-    /// Half-width of that mean's 95 % confidence interval, as a share of it.
+    /// Half-width of the 95 % confidence interval of that mean, as a share of it.
     pub margin: Option<f64>,
     /// Time between two reports of a rank; longer in jobs of many ranks.
-    #[serde(default = "JobProgress::first_interval")]
+    #[serde(default = "JobProgress::default_report_interval")]
     pub report_interval: Seconds,
-    /// Each rank that has reported, servers last; of a large job those of the hosts that are silent or slowest.
+    /// Each rank that has reported, servers last; in a large job only those of the hosts that are silent or slowest.
     pub ranks: Vec<RankProgress>,
-    /// All ranks together, if `ranks` does not have all of them.
+    /// Summary of all ranks, if `ranks` does not contain all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_ranks: Option<AllRanks>,
 }
 
-/// All ranks of a large job together.
+/// Summary of all ranks of a large job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AllRanks {
     /// Ranks and servers that have reported.
     pub ranks: usize,
     /// Number of their hosts.
     pub hosts: usize,
-    /// The lowest and the highest iteration of a rank.
+    /// Lowest and highest iteration of a rank.
     pub iterations: [u32; 2],
     /// Number of ranks in each stage.
     pub stages: BTreeMap<String, usize>,
-    /// Ranks that wait for others.
+    /// Number of ranks that wait for others.
     pub waiting: usize,
-    /// Ranks that have missed several reports.
+    /// Number of ranks that have missed several reports.
     pub silent: usize,
 }
 
-/// A rank on its way, by its last report.
+/// State of a rank, by its last report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankProgress {
-    /// From 0; servers are counted by themselves.
+    /// Rank, from 0; servers are numbered separately.
     pub rank: u32,
-    /// Whether it is a server of a kv-store.
+    /// True if it is a server of a kv-store.
     pub is_server: bool,
     /// Name of its host.
     pub host: String,
-    /// From 1; 0 before the first.
+    /// Iteration, from 1; 0 before the first.
     pub iteration: u32,
-    /// What it does there, or how it ended.
+    /// Current stage, or how the rank ended.
     pub stage: String,
-    /// Whether it waits for other ranks.
+    /// True if it waits for other ranks.
     pub is_waiting: bool,
-    /// What its last iteration took.
+    /// Duration of its last iteration.
     pub step: Option<Seconds>,
-    /// Of that, what came before its first all-reduce, in which it waits for no other rank; all of it where nothing is
-    /// exchanged, and `null` where nothing else is done.
+    /// Part of `step` before the first all-reduce, in which the rank waits for no other rank. All of it if nothing is
+    /// exchanged, and `null` if nothing is computed.
     pub before_allreduce: Option<Seconds>,
-    /// Since its last report, of which one is due every `report_interval`.
+    /// Time since its last report; one is due every `report_interval`.
     pub unheard: Seconds,
-    /// Memory that its host has left.
+    /// Memory that is available on its host.
     pub available_memory: Option<Bytes>,
 }
 
 impl JobProgress {
-    /// Default for files without this key.
-    fn first_interval() -> Seconds {
+    fn default_report_interval() -> Seconds {
         heartbeat::INTERVAL
     }
 
-    /// Time without a report from which a rank is silent.
+    /// Returns the time without a report after which a rank is silent.
     pub fn silence(&self) -> Seconds {
         heartbeat::silence(self.report_interval)
     }
 
-    /// Keeps the ranks of the silent and slowest hosts if there are more than `most`, and totals over all: what is written once
-    /// a second must not grow with the job.
+    /// Keeps only the ranks of the silent and slowest hosts if there are more than `most` ranks, and adds a summary of
+    /// all: a file written once a second must not grow with the job.
     pub fn keep_slowest_hosts(&mut self, most: usize) {
         if self.ranks.len() <= most {
             return;
@@ -210,7 +210,7 @@ impl JobProgress {
         order.sort_by(|(one_name, one), (other_name, other)| {
             other.0.total_cmp(&one.0).then(other.1.total_cmp(&one.1)).then(one_name.cmp(other_name))
         });
-        // No more hosts than ranks are kept.
+        // At most as many hosts as ranks are kept.
         let kept: HashMap<String, usize> =
             order.into_iter().take(most).enumerate().map(|(place, (host, _))| (host.to_owned(), place)).collect();
         let place = |rank: &RankProgress| kept.get(&rank.host).copied();
@@ -222,7 +222,8 @@ impl JobProgress {
         (self.ranks, self.all_ranks) = (ranks, Some(all));
     }
 
-    /// The rank that needs most time of its own, in which it waits for nobody; `None` of fewer than two that have said so.
+    /// Returns the rank with the longest own time, in which it waits for no other rank; `None` if fewer than two report
+    /// it.
     pub fn slowest<'a>(ranks: impl IntoIterator<Item = &'a RankProgress>) -> Option<(&'a RankProgress, Seconds)> {
         let timed: Vec<(&RankProgress, Seconds)> =
             ranks.into_iter().filter_map(|rank| Some((rank, rank.before_allreduce?))).collect();
@@ -232,7 +233,7 @@ impl JobProgress {
 }
 
 impl Progress {
-    /// What is known before the first job.
+    /// Creates the state before the first job.
     pub fn begin(benchmark: BenchmarkKind, host: String, process: u32, now: Seconds) -> Progress {
         Progress {
             kind: KIND.to_owned(),
@@ -250,19 +251,19 @@ impl Progress {
         }
     }
 
-    /// Reads one, after its head is checked.
+    /// Reads a progress file, after checking its header.
     pub fn read(input: impl Read) -> anyhow::Result<Progress> {
         schema::read_document(input, KIND, SCHEMA, "progress file")
     }
 
-    /// That of the command that writes into `folder`, or was the last to.
+    /// Reads the progress file of the command that writes into `folder`, or was the last to.
     pub fn read_in(folder: &Path) -> anyhow::Result<Progress> {
         Progress::read(whole_file::open(&folder.join(PROGRESS))?)
     }
 
-    /// As the file holds it.
+    /// Returns the content of the file.
     pub fn text(&self) -> String {
-        // Plain data: there is nothing in it that JSON cannot hold.
+        // Plain data, which JSON can always represent.
         serde_json::to_string(self).expect("progress is JSON") + "\n"
     }
 }
@@ -334,7 +335,7 @@ mod tests {
                 .collect(),
             all_ranks: None,
         };
-        // A report that is not due is no silence.
+        // A rank whose next report is not due yet is not silent.
         job.ranks[80].unheard = Seconds(40.0);
         job.ranks[65_000].unheard = Seconds(100.0);
         job.ranks[40_000].before_allreduce = Some(Seconds(0.2));

@@ -1,4 +1,4 @@
-//! The JSON Schema of every file that this package reads and writes, made from its types.
+//! JSON Schemas of all files that this package reads and writes, generated from its types.
 
 use schemars::{Schema, schema_for};
 
@@ -11,19 +11,18 @@ use crate::benchmark::{BenchmarkKind, Record};
 use crate::manifest::Manifest;
 use crate::progress::Progress;
 
-/// The format of a benchmark's record.
+/// Format of a benchmark's record.
+#[expect(missing_docs, reason = "field names are self-explanatory")]
 pub struct RecordFormat {
-    /// The benchmark that writes it.
     pub benchmark: BenchmarkKind,
-    /// Kind in the head of its files.
+    /// Kind in the header of its files.
     pub kind: &'static str,
-    /// Name of its schema.
     pub name: &'static str,
-    /// The JSON Schema of a file, or of a line of it.
+    /// JSON Schema of a file, or of a line of it.
     pub schema: fn() -> Schema,
 }
 
-/// The records of all benchmarks.
+/// Formats of the records of all benchmarks.
 pub const RECORDS: [RecordFormat; 4] = [
     record::<RunRecord>(BenchmarkKind::Train, "run_record", schema_of_line),
     record::<ScoreRecord>(BenchmarkKind::Score, "score_record", || schema_for!(ScoreRecord)),
@@ -35,7 +34,7 @@ const fn record<R: Record>(benchmark: BenchmarkKind, name: &'static str, schema:
     RecordFormat { benchmark, kind: R::KIND, name, schema }
 }
 
-/// The schemas of all files, by name.
+/// Returns the schemas of all files, with their names.
 pub fn schemas() -> Vec<(&'static str, Schema)> {
     let records = RECORDS.iter().map(|record| (record.name, (record.schema)()));
     let others = [("manifest", schema_for!(Manifest)), ("progress", schema_for!(Progress))];

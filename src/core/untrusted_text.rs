@@ -1,28 +1,28 @@
-//! Text from files, hosts and the network, made fit for a terminal, a log or a page. The one place that decides what is shown;
-//! not for the escapes of a format, such as Markdown or HTML.
+//! Text from files, hosts and the network, made safe for a terminal, a log or a page. This module alone decides which
+//! characters are shown; escaping for a format such as Markdown or HTML is done elsewhere.
 
 use std::borrow::Cow;
 
-/// Shown instead of a character that is not printable.
+/// Replacement for a character that is not printable.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// True for a character that can command a terminal, end a line, or change the order in which text is shown.
+/// Returns true for a character that can control a terminal, end a line, or change the order in which text is shown.
 pub fn is_unprintable(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,
-            // Arabic letter mark, left-to-right and right-to-left marks, line and paragraph separators, embeddings, overrides
-            // and isolates: Unicode's bidirectional controls.
+            // Arabic letter mark, left-to-right and right-to-left marks, line and paragraph separators, embeddings,
+            // overrides and isolates: Unicode's bidirectional controls.
             '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{206f}'
-            // Invisible: byte order mark, tags, interlinear annotations, and what is no character.
+            // Invisible: byte order mark, tags, interlinear annotations, and noncharacters.
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// One line of text: blanks for tabs and ends of lines, and a replacement character for what is not printable.
+/// Returns one line of text: spaces for tabs and line ends, and a replacement character for anything not printable.
 pub fn printable(text: &str) -> Cow<'_, str> {
     replaced(text, |_| false)
 }
 
-/// As [`printable`], of text that keeps its tabs and ends of lines.
+/// Same as [`printable`], but keeps tabs and line ends.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     replaced(text, |letter| matches!(letter, '\n' | '\t'))
 }

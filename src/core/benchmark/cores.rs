@@ -1,15 +1,15 @@
-//! What a rank gets of its host's cores: the options of every benchmark that runs a network.
+//! Options for a rank's share of the host's cores, common to all benchmarks that run a network.
 
 use crate::options::option_table::OptionSpec;
 
-/// `--threads`, of the field that holds it.
+/// Returns the `--threads` option.
 pub fn threads<C: 'static>(get: fn(&C) -> &Option<u32>, get_mut: fn(&mut C) -> &mut Option<u32>) -> OptionSpec<C> {
     OptionSpec::of_field("threads", "N", "CPU threads of a rank", get, get_mut)
         .range(1u32..=4096)
         .default_is("the host's cores divided by the ranks on it, of a sweep by those of its largest case")
 }
 
-/// `--cores-divided-by`, of the field that holds it.
+/// Returns the `--cores-divided-by` option.
 pub fn divided_by<C: 'static>(get: fn(&C) -> &Option<u32>, get_mut: fn(&mut C) -> &mut Option<u32>) -> OptionSpec<C> {
     let help = "Without --threads: a rank's part of the host's cores, the same in every case of a sweep";
     OptionSpec::of_field("cores-divided-by", "RANKS", help, get, get_mut)

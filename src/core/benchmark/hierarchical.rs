@@ -1,5 +1,5 @@
-//! `--hierarchical`: what it asks of a backend, what contradicts it, and what a record says of it. On CPUs it is another word
-//! for a backend, Horovod's; NCCL has none of it. Not for how a backend sums.
+//! Validation and recorded value of `--hierarchical`. On CPUs the option, which is Horovod's, selects a backend; NCCL
+//! has no equivalent.
 
 use anyhow::bail;
 
@@ -7,7 +7,7 @@ use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, NcclAlgorithm, S
 use crate::dimension::{DeviceChoice, DeviceKind, KvStore};
 
 impl ExchangeConfig {
-    /// Refuses what contradicts `--hierarchical`, or gives it no meaning, where it is asked for; the message names both.
+    /// Refuses options that contradict `--hierarchical` or make it meaningless; the message names both.
     pub fn check_hierarchical(&self, device: DeviceChoice) -> anyhow::Result<()> {
         let Some(hierarchical) = self.hierarchical else { return Ok(()) };
         let algorithm = self.nccl_algo;
@@ -41,8 +41,8 @@ impl ExchangeConfig {
         }
     }
 
-    /// With what `--hierarchical` comes to on `device`, for the record: the same for any number of ranks, so that it is one
-    /// condition of all cases. Of NCCL only what was asked.
+    /// Resolves `--hierarchical` for the record. The result does not depend on the number of ranks, so that all cases
+    /// of a sweep have the same value. For NCCL it is the requested value.
     pub fn on(self, device: DeviceKind, kv_store: KvStore) -> ExchangeConfig {
         let hierarchical = match (self.backend, device) {
             _ if kv_store.has_servers() => None,

@@ -1,4 +1,4 @@
-//! What a reader of a run's figures should know, though the run counts. [`crate::validity`] works them out.
+//! Warnings about a run's figures, produced by [`crate::validity`].
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::keyword_enum;
 
 keyword_enum!(
-    /// What a warning is about, the gravest first.
+    /// Subject of a warning, the most serious first.
     WarningKind {
-        /// A rank or host that the others wait for, in most iterations.
+        /// A rank or host that the others wait for in most iterations.
         Straggler = "straggler",
         /// A rank or host that was slow in some iterations.
         SlowAtTimes = "slow-at-times",
@@ -18,52 +18,53 @@ keyword_enum!(
         SlowOnce = "slow-once",
         /// More threads than cores.
         Oversubscribed = "oversubscribed",
-        /// A control group's quota that held ranks back.
+        /// A control group's quota that throttled ranks.
         Quota = "quota",
-        /// Memory of a GPU that failed.
+        /// Memory errors of a GPU.
         MemoryErrors = "memory-errors",
-        /// Devices or cores that were slowed for their heat.
+        /// Devices or cores slowed by heat.
         Heat = "heat",
-        /// Clocks that fell while iterations became longer.
+        /// Clock rates that fell while iterations became longer.
         Clock = "clock",
-        /// Core time that went to processes that are not the run's.
+        /// Core time used by processes outside the run.
         OtherLoad = "other-load",
         /// Core time that the hypervisor gave to other virtual machines.
         Steal = "steal",
-        /// A network that loses what is sent.
+        /// Packet loss in the network.
         Network = "network",
-        /// Ranks that waited for memory to come from a disk.
+        /// Ranks that waited for memory pages from a disk.
         Memory = "memory",
         /// Ranks that waited for images.
         Input = "input",
-        /// A speed that changed over the run.
+        /// A speed that changed during the run.
         Drift = "drift",
         /// Iterations that took far longer than the others.
         Outliers = "outliers",
         /// Updates that were skipped.
         Skipped = "skipped",
-        /// Step times that are not the time that passed.
+        /// Step times that do not add up to the elapsed time.
         WallClock = "wall-clock",
-        /// Parts of a run that ran on something else.
+        /// A resumed run whose parts ran in different environments.
         TakenUp = "taken-up",
     }
 );
 
-/// What a reader of a run's figures should know, though the run counts.
+/// A warning about the figures of a run that is valid nonetheless.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Warning {
-    /// Of what sort.
+    /// Subject of the warning.
     pub kind: WarningKind,
-    /// `rank 3 on host d`, `host d`, or `the run`: equal in every run that has the same trouble.
+    /// Affected rank, host or run: `rank 3 on host d`, `host d` or `the run`. Identical in every run with the same
+    /// problem.
     pub about: String,
-    /// What was seen, the value, what to do.
+    /// Observation, measured value and remedy.
     pub text: String,
 }
 
-/// Texts of one kind in a list for readers: what thousands of hosts have is not read host by host.
+/// Maximum number of texts of one kind in a list: a problem of thousands of hosts is not listed host by host.
 pub const SHOWN: usize = 16;
 
-/// Returns the text of each warning; of many of one kind the first, and how many more there are.
+/// Returns the text of each warning; if a kind has many, the first ones and the number of the others.
 pub fn texts(warnings: &[Warning]) -> Vec<String> {
     let mut numbers: BTreeMap<WarningKind, usize> = BTreeMap::new();
     let mut texts = Vec::new();
@@ -76,7 +77,7 @@ pub fn texts(warnings: &[Warning]) -> Vec<String> {
     texts
 }
 
-/// Says how many of `number` warnings of a kind are not in a list; `None` if all are.
+/// Returns a note on the warnings of a kind that are not in a list; `None` if all are.
 pub fn left_out(kind: WarningKind, number: usize) -> Option<String> {
     (number > SHOWN).then(|| format!("{} more warnings of the kind {kind}: the record has all", number - SHOWN))
 }

@@ -5,7 +5,7 @@ use crate::keyword_enum;
 keyword_enum!(
     /// Backend that summed the values of several ranks.
     BackendName {
-        /// NCCL.
+        /// NVIDIA Collective Communications Library.
         Nccl = "nccl",
         /// Shared memory within a host, MPI between hosts.
         SharedMemory = "shared-memory",
@@ -15,7 +15,7 @@ keyword_enum!(
         Tcp = "tcp",
         /// No exchange between several ranks.
         None = "none",
-        /// One rank alone.
+        /// Single rank, without any exchange.
         Solo = "solo",
         /// Undecided when the record was written, or a name from another version.
         #[serde(other)]

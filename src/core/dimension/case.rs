@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text_value;
 
-/// Nodes and processes a node; one process drives one GPU, or a fixed part of the CPU where there is none.
+/// Nodes and processes per node; one process drives one GPU, or a fixed share of the CPU on a host without GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -34,7 +34,7 @@ impl Case {
         Case { nodes: 4, gpus_per_node: 8 },
     ];
 
-    /// World size: nodes x GPUs a node.
+    /// Returns the world size: nodes x GPUs per node.
     pub fn ranks(self) -> u32 {
         self.nodes * self.gpus_per_node
     }

@@ -1,13 +1,13 @@
-//! Devices: the choice that is asked for, and the kind that a rank has.
+//! Devices: the requested choice, and the kind that a rank uses.
 
 use crate::keyword_enum;
 
 keyword_enum!(
-    /// Where to compute.
+    /// Requested device.
     DeviceChoice {
-        /// CUDA where driver, libtorch_cuda, NCCL and a device are all there, otherwise the CPU.
+        /// CUDA if driver, libtorch_cuda, NCCL and a device are available, otherwise the CPU.
         Auto = "auto",
-        /// The CPU.
+        /// CPU, even if a GPU is available.
         Cpu = "cpu",
         /// CUDA, or an error that lists what is missing.
         Cuda = "cuda",
@@ -24,9 +24,9 @@ impl From<DeviceKind> for DeviceChoice {
 }
 
 keyword_enum!(
-    /// Kind of device a rank computed on; figures of different kinds are never put side by side.
+    /// Kind of device a rank computed on; figures of different kinds are never compared.
     DeviceKind {
-        /// The host's cores.
+        /// Cores of the host.
         Cpu = "cpu",
         /// One NVIDIA GPU.
         Cuda = "cuda",

@@ -7,11 +7,11 @@ keyword_enum!(
     Dtype {
         /// IEEE single precision in every operation.
         Fp32 = "fp32" | "float32",
-        /// Single precision with TensorFloat-32 convolutions and products where the device has them.
+        /// Single precision, with TensorFloat-32 convolutions and matrix products if the device has them.
         Tf32 = "tf32",
-        /// Half precision by autocast, with dynamic loss scaling.
+        /// Half precision with autocast and dynamic loss scaling.
         Fp16 = "fp16" | "float16" | "half" | "amp",
-        /// bfloat16 by autocast.
+        /// bfloat16 with autocast.
         Bf16 = "bf16" | "bfloat16",
     }
 );

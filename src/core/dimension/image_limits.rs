@@ -1,4 +1,4 @@
-//! Limits of an image that is read. A file that claims more is refused before it takes memory or time.
+//! Limits on images that are read. A file beyond a limit is refused before it takes memory or time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::options::keyword_enum::KeywordEnum;
 use crate::text_value;
 
 keyword_enum!(
-    /// One of the limits.
+    /// Limited property of an image.
     ImageLimit {
         /// Pixels of an image, as stored and after each step of a recipe.
         Pixels = "pixels",
@@ -32,13 +32,13 @@ keyword_enum!(
 pub struct ImageLimits([u64; 4]);
 
 impl Default for ImageLimits {
-    /// The largest image of ImageNet has 12 million pixels, and a progressive JPEG about 10 scans.
+    /// Leaves a margin: the largest image of ImageNet has 12 million pixels, and a progressive JPEG about 10 scans.
     fn default() -> ImageLimits {
         ImageLimits([50_000_000, 100, 32, 100_000_000])
     }
 }
 
-/// The error for an image beyond a limit.
+/// Error for an image beyond a limit.
 #[derive(Debug)]
 pub struct OverLimit(String);
 
@@ -51,18 +51,18 @@ impl fmt::Display for OverLimit {
 impl std::error::Error for OverLimit {}
 
 impl ImageLimits {
-    /// The value of one limit.
+    /// Returns the value of `limit`.
     pub fn get(&self, limit: ImageLimit) -> u64 {
         self.0[limit as usize]
     }
 
-    /// The same with another value of one limit.
+    /// Returns a copy with another value of `limit`.
     pub fn with(mut self, limit: ImageLimit, value: u64) -> ImageLimits {
         self.0[limit as usize] = value;
         self
     }
 
-    /// Refuses a `value` above its limit, with an [`OverLimit`] that names the option; `what` has the value.
+    /// Refuses a `value` above its limit with an [`OverLimit`] that names the option; `what` describes the value.
     pub fn check(&self, limit: ImageLimit, value: u64, what: impl FnOnce() -> String) -> Result<()> {
         let most = self.get(limit);
         if value <= most {
@@ -83,7 +83,7 @@ impl fmt::Display for ImageLimits {
 impl FromStr for ImageLimits {
     type Err = anyhow::Error;
 
-    /// Reads `pixels=200000000,aspect=1000`; a limit that is not named has its default.
+    /// Parses `pixels=200000000,aspect=1000`; a limit that is not named keeps its default.
     fn from_str(text: &str) -> Result<ImageLimits> {
         text.split(',').try_fold(ImageLimits::default(), |limits, part| {
             let (name, value) = part.split_once('=').with_context(|| {

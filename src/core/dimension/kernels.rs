@@ -1,26 +1,26 @@
-//! Kernels of the layers on a GPU.
+//! GPU kernels of the layers.
 
 use crate::keyword_enum;
 
 keyword_enum!(
-    /// Kernels that a GPU trains with; in a record the ones that ran.
+    /// Kernels for training on a GPU; a record contains the ones that ran.
     #[derive(Default)]
     KernelsChoice {
-        /// ringmark's own if they can be compiled, otherwise libtorch's.
+        /// ringmark's kernels if they can be compiled, otherwise libtorch's.
         #[default]
         Auto = "auto",
-        /// ringmark's own: a normalization with what follows it in one pass, and behind some 1x1 convolutions in the same pass
-        /// as the convolution.
+        /// ringmark's kernels: a normalization is fused with the operation after it and, after some 1x1 convolutions,
+        /// with the convolution.
         Fused = "fused",
-        /// The same with libtorch's for every convolution.
+        /// Same as `Fused`, but with libtorch's kernels for every convolution.
         Norm = "norm",
-        /// libtorch's.
+        /// libtorch's kernels for every layer.
         Libtorch = "libtorch",
     }
 );
 
 impl KernelsChoice {
-    /// Returns true for the default, which records without a GPU keep.
+    /// Returns true for the default, which is also the value in records without a GPU.
     pub fn is_auto(&self) -> bool {
         *self == KernelsChoice::Auto
     }

@@ -1,5 +1,5 @@
-//! Where gradients are summed and weights updated: MXNet's kv-stores under their own names, beside the all-reduce that is
-//! the default. An axis of a sweep. Not for how many servers there are, nor what a store did.
+//! MXNet's kv-stores by their own names, plus all-reduce, the default: schemes for summing gradients and updating
+//! weights. An axis of a sweep.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,11 @@ use crate::keyword_enum;
 use crate::options::keyword_enum::KeywordEnum;
 
 keyword_enum!(
-    /// Where gradients are summed and weights updated, by MXNet's names.
+    /// Method of summing gradients and updating weights, by MXNet's names.
     KvStore {
-        /// All-reduce, and every rank does the same update.
+        /// All-reduce; every rank performs the same update.
         Ring = "ring" | "horovod",
-        /// Each rank sums and updates its shard in host memory; one host.
+        /// Each rank sums and updates its shard in host memory; single host only.
         Local = "local" | "local_update_cpu" | "local_allreduce_cpu",
         /// Each bucket has an owner, balanced by size, that sums, updates and sends the weights.
         Device = "device" | "local_allreduce_device",
@@ -19,37 +19,38 @@ keyword_enum!(
         Nccl = "nccl",
         /// Servers update once all workers have pushed.
         DistSync = "dist_sync" | "dist",
-        /// The same. MXNet adds up the gradients of a host on a GPU here, and in host memory with `dist_sync`.
+        /// Same as `DistSync`. In MXNet it sums the gradients of a host on a GPU instead of in host memory.
         DistDeviceSync = "dist_device_sync" | "dist_sync_device" | "dist_device",
-        /// Servers update at every push.
+        /// Servers update after every push.
         DistAsync = "dist_async",
-        /// The same, but ranks of one host on CPUs add up their gradients before they push.
+        /// Same as `DistAsync`, but CPU ranks of one host sum their gradients before they push.
         DistDeviceAsync = "dist_device_async" | "dist_async_device",
     }
 );
 
 impl KvStore {
-    /// What results say that are older than the choice.
+    /// Returns the value for records that predate this option.
     pub fn ring() -> KvStore {
         KvStore::Ring
     }
 
-    /// Whether every rank updates all weights after an all-reduce, which no name has to say.
+    /// Returns true if every rank updates all weights after an all-reduce: the default, which names omit.
     pub fn is_ring(&self) -> bool {
         *self == KvStore::Ring
     }
 
-    /// Whether processes of their own hold the weights.
+    /// Returns true if separate processes hold the weights.
     pub fn has_servers(self) -> bool {
         matches!(self, KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync)
     }
 
-    /// Whether workers do not wait for each other: each may compute with weights of another moment.
+    /// Returns true if workers do not wait for each other, so that they may compute with different versions of the
+    /// weights.
     pub fn is_asynchronous(self) -> bool {
         matches!(self, KvStore::DistAsync | KvStore::DistDeviceAsync)
     }
 
-    /// In names of files, whose parts are separated by `_`: `dist-sync`.
+    /// Returns the name for file names, whose parts are separated by `_`: `dist-sync`.
     pub fn file_name(self) -> Cow<'static, str> {
         match self.keyword().contains('_') {
             true => Cow::Owned(self.keyword().replace('_', "-")),
@@ -57,24 +58,24 @@ impl KvStore {
         }
     }
 
-    /// The one of that name.
+    /// Parses a [`file_name`](Self::file_name).
     pub fn of_file_name(name: &str) -> Option<KvStore> {
         KvStore::ALL.iter().copied().find(|kv_store| kv_store.file_name() == name)
     }
 }
 
 keyword_enum!(
-    /// Which server holds which array.
+    /// Assignment of arrays to servers.
     KeyPlacement {
-        /// By size: the largest first, each to the server that holds least.
+        /// Balanced by size: the largest array first, each to the server that holds least.
         Balanced = "balanced",
-        /// By MXNet's hash of the array's number.
+        /// MXNet's hash of the array's number.
         Hash = "hash",
     }
 );
 
 impl KeyPlacement {
-    /// The default.
+    /// Returns the default.
     pub fn balanced() -> KeyPlacement {
         KeyPlacement::Balanced
     }

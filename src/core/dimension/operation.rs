@@ -1,36 +1,36 @@
-//! What ranks do together with their arrays: the operation, and how one that reduces brings the ranks' values together.
+//! Collective operations and reductions.
 
 use crate::keyword_enum;
 
 keyword_enum!(
     /// A collective operation, by the name of the nccl-tests program that measures it.
     Operation {
-        /// Every rank gets what all ranks' arrays come to.
+        /// Every rank receives the reduction of all ranks' arrays.
         AllReduce = "all_reduce" | "all-reduce" | "allreduce",
-        /// Every rank gets the parts of all ranks, one behind the other.
+        /// Every rank receives the parts of all ranks, concatenated.
         AllGather = "all_gather" | "all-gather" | "allgather",
-        /// Every rank gets its part of what all ranks' arrays come to.
+        /// Every rank receives its part of the reduction of all ranks' arrays.
         ReduceScatter = "reduce_scatter" | "reduce-scatter",
-        /// One rank, the root, gets what all ranks' arrays come to.
+        /// One rank, the root, receives the reduction of all ranks' arrays.
         Reduce = "reduce",
-        /// Every rank gets the root's array.
+        /// Every rank receives the root's array.
         Broadcast = "broadcast" | "bcast",
-        /// Every rank gets its part of every rank's array.
+        /// Every rank receives its part of every rank's array.
         AllToAll = "alltoall" | "all_to_all" | "all-to-all",
-        /// Every rank sends its array to the next one, the last to the first.
+        /// Every rank sends its array to the next rank, the last to the first.
         SendReceive = "sendrecv" | "send_recv",
     }
 );
 
 impl Default for Operation {
-    /// What training does, and what records say that are older than the choice.
+    /// Returns the operation of training, and of records that predate this option.
     fn default() -> Operation {
         Operation::AllReduce
     }
 }
 
 impl Operation {
-    /// In a sentence.
+    /// Returns the name for sentences.
     pub fn text(self) -> &'static str {
         match self {
             Operation::AllReduce => "all-reduce",
@@ -43,65 +43,67 @@ impl Operation {
         }
     }
 
-    /// [`text`](Operation::text) where a sentence or a title begins.
+    /// Returns [`text`](Operation::text) capitalized, for the start of a sentence or title.
     pub fn title(self) -> String {
         let text = self.text();
         text[..1].to_uppercase() + &text[1..]
     }
 
-    /// Whether values of several ranks become one.
+    /// Returns true if values of several ranks are reduced to one.
     pub fn reduces(self) -> bool {
         matches!(self, Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce)
     }
 
-    /// Whether one rank is not like the others.
+    /// Returns true if one rank is the root.
     pub fn has_root(self) -> bool {
         matches!(self, Operation::Reduce | Operation::Broadcast)
     }
 
-    /// Whether the array has a part for every rank.
+    /// Returns true if the array has one part per rank.
     pub fn is_divided(self) -> bool {
         matches!(self, Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll)
     }
 
-    /// Whether the output may lie where the input is: where parts only change places there would be nowhere to put them.
+    /// Returns true if the operation can run in place. Operations that only move parts cannot: they would overwrite
+    /// parts before these are sent.
     pub fn goes_in_place(self) -> bool {
         !matches!(self, Operation::AllToAll | Operation::SendReceive)
     }
 }
 
 keyword_enum!(
-    /// How the values of several ranks become one.
+    /// Reduction of the values of several ranks to one.
     Reduction {
-        /// Added.
+        /// Sum of the values.
         Sum = "sum",
-        /// The largest.
+        /// Largest value.
         Max = "max",
-        /// Added and divided by the number of ranks.
+        /// Sum divided by the number of ranks.
         Avg = "avg" | "average" | "mean",
     }
 );
 
 impl Default for Reduction {
-    /// What training needs, and what records say that are older than the choice.
+    /// Returns the reduction of training, and of records that predate this option.
     fn default() -> Reduction {
         Reduction::Sum
     }
 }
 
-/// What is done, as nccl-tests' table has it in its columns `redop` and `root`.
+/// Operation with its operands, as in the columns `redop` and `root` of nccl-tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operands {
-    /// What.
+    /// Collective operation.
     pub operation: Operation,
-    /// How values come together, where they do.
+    /// Reduction, ignored if the operation does not reduce.
     pub reduction: Reduction,
-    /// Rank, where there is one.
+    /// Root rank, ignored if the operation has none.
     pub root: u32,
 }
 
 impl Operands {
-    /// `none` where nothing is reduced. nccl-tests' sendrecv reduces nothing and says what it was given, `sum`.
+    /// Returns `none` if nothing is reduced, except for nccl-tests' sendrecv, which reduces nothing and prints the
+    /// requested reduction.
     pub fn reduction_name(self) -> String {
         match self.operation {
             operation if operation.reduces() || operation == Operation::SendReceive => self.reduction.to_string(),
@@ -109,7 +111,7 @@ impl Operands {
         }
     }
 
-    /// `all-reduce`, `broadcast from rank 1`, `reduce (max) to rank 0`.
+    /// Formats as `all-reduce`, `broadcast from rank 1` or `reduce (max) to rank 0`.
     pub fn text(self) -> String {
         let Operands { operation, reduction, root } = self;
         let reduction = match reduction {
@@ -124,7 +126,7 @@ impl Operands {
         operation.text().to_owned() + &reduction + &root
     }
 
-    /// -1 where there is none.
+    /// Returns the root, or -1 if there is none.
     pub fn root_number(self) -> i64 {
         if self.operation.has_root() { i64::from(self.root) } else { -1 }
     }

@@ -1,5 +1,5 @@
-//! The phases of a training iteration. A new phase is a line here and a mark where it is measured: samples, records,
-//! summaries, tables and charts go through [`Phases`].
+//! Phases of a training iteration. A new phase needs a variant here and a mark in the code that measures it: samples,
+//! records, summaries, tables and charts use [`Phases`].
 
 use std::array;
 use std::borrow::Cow;
@@ -13,16 +13,15 @@ use crate::keyword_enum;
 use crate::options::keyword_enum::KeywordEnum;
 
 keyword_enum!(
-    /// A phase, in the order in which an iteration comes to it; together they fill the iteration but for what the loop
-    /// itself takes.
+    /// Phases in the order of execution; together they fill the iteration except for the overhead of the loop itself.
     Phase {
-        /// Until the step's images are on the device; none where they are there for the whole run.
+        /// Wait until the step's images are on the device; zero if they stay there during the whole run.
         Input = "input",
-        /// Forward and loss.
+        /// Forward pass and loss.
         Forward = "forward",
-        /// Backward without the time that communication blocked it.
+        /// Backward pass, without the time it was blocked by communication.
         Backward = "backward",
-        /// All-reduce that backward did not hide: `backward` plus this ends where the optimizer starts.
+        /// All-reduce time that backward did not hide: `backward` plus this ends when the optimizer starts.
         ExposedAllreduce = "exposed_allreduce",
         /// Weight update.
         Optimizer = "optimizer",
@@ -33,12 +32,12 @@ impl Phase {
     /// Number of phases.
     pub const COUNT: usize = Phase::KEYWORDS.len();
 
-    /// Whether every iteration has it. Images that were not read took no time, and records say nothing of it.
+    /// Returns true if every iteration has this phase. Records omit the input phase if no images were read.
     pub const fn is_always(self) -> bool {
         !matches!(self, Phase::Input)
     }
 
-    /// At the head of a column.
+    /// Returns the column header.
     pub const fn title(self) -> &'static str {
         match self {
             Phase::Input => "input",
@@ -49,7 +48,7 @@ impl Phase {
         }
     }
 
-    /// In a legend or a sentence.
+    /// Returns the name for legends and sentences.
     pub const fn description(self) -> &'static str {
         match self {
             Phase::Input => "input",
@@ -60,7 +59,7 @@ impl Phase {
         }
     }
 
-    /// What it is, for people.
+    /// Returns an explanation for users.
     pub const fn meaning(self) -> &'static str {
         match self {
             Phase::Input => "waiting for the step's images",
@@ -72,27 +71,27 @@ impl Phase {
     }
 }
 
-/// One value a phase.
+/// One value per phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Phases<T>([T; Phase::COUNT]);
 
 impl<T> Phases<T> {
-    /// What `value` makes for each phase.
+    /// Calls `value` for each phase.
     pub fn from_fn(mut value: impl FnMut(Phase) -> T) -> Phases<T> {
         Phases(array::from_fn(|index| value(Phase::ALL[index])))
     }
 
-    /// Each phase with its value, in order.
+    /// Iterates over the phases and their values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Phase, &T)> {
         Phase::ALL.iter().copied().zip(&self.0)
     }
 
-    /// Each phase with its value, in order.
+    /// Iterates over the phases and their mutable values, in order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Phase, &mut T)> {
         Phase::ALL.iter().copied().zip(&mut self.0)
     }
 
-    /// What `change` makes of each value.
+    /// Applies `change` to each value.
     pub fn map<U>(self, mut change: impl FnMut(Phase, T) -> U) -> Phases<U> {
         let mut index = 0;
         Phases(self.0.map(|value| {
@@ -103,7 +102,7 @@ impl<T> Phases<T> {
 }
 
 impl<T> Phases<Option<T>> {
-    /// All values, where none is missing.
+    /// Returns all values, or `None` if one is missing.
     pub fn all(self) -> Option<Phases<T>> {
         let values: Vec<T> = self.0.into_iter().collect::<Option<_>>()?;
         values.try_into().ok().map(Phases)
@@ -125,7 +124,7 @@ impl<T> IndexMut<Phase> for Phases<T> {
 }
 
 impl<T: Serialize> Serialize for Phases<T> {
-    /// A map from the phases' keywords, to be flattened where it stands among other keys.
+    /// Serializes as a map with the phases' keywords as keys, to be flattened into an object with other keys.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
     }

@@ -5,7 +5,7 @@ use crate::keyword_enum;
 keyword_enum!(
     /// Element type of the gradients while they are exchanged.
     Wire {
-        /// As they are.
+        /// Unchanged.
         Fp32 = "fp32" | "float32" | "float",
         /// Rounded to half precision, half the bytes.
         Fp16 = "fp16" | "float16" | "half",
@@ -15,7 +15,7 @@ keyword_enum!(
 );
 
 impl Wire {
-    /// Size of one element.
+    /// Returns the bytes per element.
     pub fn bytes(self) -> u64 {
         match self {
             Wire::Fp32 => 4,
@@ -23,7 +23,7 @@ impl Wire {
         }
     }
 
-    /// `fp16, added in fp32`; without the second half where nothing is rounded.
+    /// Formats as `fp16, added in fp32`; without the second part if nothing is rounded.
     pub fn with_sum(self, sum_dtype: Option<Wire>) -> String {
         match sum_dtype {
             Some(sum_dtype) if self != Wire::Fp32 => format!("{self}, added in {sum_dtype}"),

@@ -1,7 +1,7 @@
-//! Where a run's log and record lie: `<root>/<case>/<model>_b<batch>_<dtype>_<run>.log`, DLPerf's names, with the
-//! record beside the log under the same stem and `.jsonl`; `.._<dtype>_<kv-store>_<run>.log` where that is not `ring`; the same below `<root>/no-communication` for baselines; those
-//! of a bandwidth run, one a case; and what else a folder of results holds. A run under way that keeps checkpoints has the last one
-//! under the same stem and `.safetensors`.
+//! Names of files in a results folder. A run's log is `<root>/<case>/<model>_b<batch>_<dtype>_<run>.log`, as in DLPerf,
+//! and its record has the same stem and `.jsonl`. A kv-store other than `ring` is part of the name:
+//! `.._<dtype>_<kv-store>_<run>.log`. Baselines have the same names below `<root>/no-communication`. The last
+//! checkpoint of an unfinished run has the same stem and `.safetensors`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,23 +16,24 @@ use crate::dimension::{Case, Dtype, KvStore, Model, Operation};
 use crate::options::keyword_enum::KeywordEnum;
 use crate::text_value;
 
-/// Folder, in that of a sweep, of the same cases without any exchange of gradients. One level deeper than DLPerf's
-/// extractor looks.
+/// Folder of the same cases without any exchange of gradients, inside that of a sweep. One level deeper than DLPerf's
+/// extractor searches.
 pub const BASELINE: &str = "no-communication";
 
-/// Folder, in that of a sweep, of the trials that looked for the largest batch: none of them is a run.
+/// Folder of the trials of the batch-size search, inside that of a sweep; no trial is a run.
 pub const BATCH_SIZE_TRIALS: &str = "batch-size-trials";
 
-/// The same of the trials that looked for the fastest way to exchange, each in a folder of its own.
+/// Folder of the autotune trials, inside that of a sweep; each trial has its own folder.
 pub const STRATEGY_TRIALS: &str = "autotune-trials";
 
-/// Log of a case's bandwidth run of an all-reduce, in the case's folder.
+/// Log of a case's all-reduce bandwidth run, in the case's folder.
 pub const BANDWIDTH_LOG: &str = "bandwidth.log";
 
-/// Record of a case's bandwidth run of an all-reduce, beside its log.
+/// Record of a case's all-reduce bandwidth run, next to its log.
 pub const BANDWIDTH_RECORD: &str = "bandwidth.json";
 
-/// Log and record of a case's bandwidth run: `bandwidth_all_gather.log` and `.json` of what is no all-reduce.
+/// Returns the log and record of a case's bandwidth run: `bandwidth_all_gather.log` and `.json` unless it is an
+/// all-reduce.
 pub fn bandwidth_files(operation: Operation) -> [String; 2] {
     match operation {
         Operation::AllReduce => [BANDWIDTH_LOG, BANDWIDTH_RECORD].map(str::to_owned),
@@ -40,7 +41,7 @@ pub fn bandwidth_files(operation: Operation) -> [String; 2] {
     }
 }
 
-/// What a bandwidth run did, by the name of its log or record; `None` for any other file.
+/// Returns the operation of a bandwidth run from the name of its log or record; `None` for any other file.
 pub fn bandwidth_operation(file: &Path) -> Option<Operation> {
     let name = file.file_name()?.to_str()?;
     Operation::ALL.iter().copied().find(|operation| bandwidth_files(*operation).iter().any(|file| file == name))
@@ -49,24 +50,25 @@ pub fn bandwidth_operation(file: &Path) -> Option<Operation> {
 /// Log of `ringmark input`, in its folder.
 pub const INPUT_LOG: &str = "input.log";
 
-/// Its record, beside it.
+/// Record of `ringmark input`, next to its log.
 pub const INPUT_RECORD: &str = "input.json";
 
-/// What a sweep was asked and how far it is, in its folder: see [`crate::manifest`].
+/// Configuration and progress of a sweep, in its folder: see [`crate::manifest`].
 pub const MANIFEST: &str = "sweep.json";
 
-/// Held by the command that writes into the folder.
+/// Lock held by the command that writes into the folder.
 pub const LOCK: &str = ".ringmark.lock";
 
-/// Where that command is, once a second: see [`crate::progress`]. No result: its name begins with a point.
+/// Progress of that command, written once a second: see [`crate::progress`]. Not a result, hence the leading dot.
 pub const PROGRESS: &str = ".ringmark.progress.json";
 
-/// Name of a log while its job runs: neither DLPerf's extractor, which takes `*.log`, nor ours takes it for a run's.
+/// Returns the name of a log while its job runs. Neither DLPerf's extractor, which takes `*.log`, nor ours counts it as
+/// a run.
 pub fn under_way(log: &Path) -> PathBuf {
     with_suffix(log, ".part")
 }
 
-/// Name of the log or record of an earlier attempt, from 1; no extractor takes it for a run's.
+/// Returns the name of the log or record of an earlier attempt, numbered from 1; no extractor counts it as a run.
 pub fn of_attempt(file: &Path, attempt: u32) -> PathBuf {
     with_suffix(file, &format!(".{attempt}"))
 }
@@ -77,21 +79,20 @@ fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The part of a configuration that a run's name repeats.
+/// Part of a configuration that is repeated in a run's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "field names are self-explanatory")]
 pub struct Point {
-    /// Network.
     pub model: Model,
-    /// Images of a rank and iteration.
+    /// Images per rank and iteration.
     pub batch_size: u32,
-    /// Precision.
     pub dtype: Dtype,
-    /// Where gradients are summed and weights updated; `ring` of what trains nothing.
+    /// Kv-store; `ring` if nothing is trained.
     pub kv_store: KvStore,
 }
 
 impl fmt::Display for Point {
-    /// `ResNet50-v1b, batch size 128, fp32`, and behind it `kv-store dist_sync` where that is not `ring`.
+    /// Formats as `ResNet50-v1b, batch size 128, fp32`, followed by `kv-store dist_sync` unless that is `ring`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Point { model, batch_size, dtype, kv_store } = self;
         write!(formatter, "{}, batch size {batch_size}, {dtype}", model.facts().title)?;
@@ -100,62 +101,62 @@ impl fmt::Display for Point {
 }
 
 impl Point {
-    /// Whether a record of this point may lie under the name of a run of `named`. A name of before kv-stores were part of names
-    /// says nothing of them.
+    /// Returns true if a record of this point may be stored under the name of a run of `named`. Names that predate
+    /// kv-stores do not contain them, so that a name without one matches any.
     pub fn is_named(&self, named: Point) -> bool {
         *self == named || (named.kv_store.is_ring() && Point { kv_store: KvStore::Ring, ..*self } == named)
     }
 }
 
-/// What a log's path says of the run in it; written as that path below its root.
+/// Run identified by its log's path; serialized as that path below its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct RunName {
-    /// Whether its ranks exchange nothing: the baseline of its case, in [`BASELINE`].
+    /// True for the baseline of its case, whose ranks exchange nothing, in [`BASELINE`].
     pub baseline: bool,
-    /// Taken from the folder.
+    /// Case, from the folder's name.
     pub case: Case,
     /// Network.
     pub model: Model,
-    /// Images a rank and iteration.
+    /// Images per rank and iteration.
     pub batch_size: u32,
     /// Precision of the training step.
     pub dtype: Dtype,
-    /// Where gradients are summed and weights updated; its name is in that of the run where it is not `ring`.
+    /// Kv-store, which is part of the name unless it is `ring`.
     pub kv_store: KvStore,
-    /// Number of the run in its case, from 1.
+    /// Number of the run within its case, from 1.
     pub run: u32,
 }
 
 impl RunName {
-    /// What the run was asked, as far as the name says it.
+    /// Returns the part of the configuration that the name contains.
     pub fn point(&self) -> Point {
         let RunName { model, batch_size, dtype, kv_store, .. } = *self;
         Point { model, batch_size, dtype, kv_store }
     }
 
-    /// The log's path below `root`.
+    /// Returns the log's path below `root`.
     pub fn log(&self, root: &Path) -> PathBuf {
         self.with_extension(root, "log")
     }
 
-    /// The record's path below `root`.
+    /// Returns the record's path below `root`.
     pub fn record(&self, root: &Path) -> PathBuf {
         self.with_extension(root, "jsonl")
     }
 
-    /// The path below `root` of its checkpoint, which is there while it is not finished.
+    /// Returns the checkpoint's path below `root`; the file exists until the run is finished.
     pub fn checkpoint(&self, root: &Path) -> PathBuf {
         self.with_extension(root, "safetensors")
     }
 
-    /// The path below `root` of its trace, where it was traced.
+    /// Returns the trace's path below `root`; the file exists if the run was traced.
     pub fn trace(&self, root: &Path) -> PathBuf {
         self.with_extension(root, "trace.json")
     }
 
-    /// What messages and tables call its case: `1n2g`, or `1n2g without communication`.
+    /// Returns the case's name in messages and tables: `1n2g`, or `1n2g without communication`.
     pub fn what(&self) -> String {
         format!("{}{}", self.case, if self.baseline { " without communication" } else { "" })
     }
@@ -168,8 +169,8 @@ impl RunName {
         root.join(case.to_string()).join(format!("{model}_b{batch_size}_{dtype}_{kv_store}{run}.{extension}"))
     }
 
-    /// Reads `.../<case>/<model>_b<batch>_<dtype>_<run>.<any extension>`, with a kv-store before the run or none; `None` for any
-    /// other path. It is a baseline's where the folder of the case lies in one that is called [`BASELINE`].
+    /// Parses `.../<case>/<model>_b<batch>_<dtype>_<run>.<any extension>`, with or without a kv-store before the run;
+    /// returns `None` for any other path. The run is a baseline if the case's folder is in a folder named [`BASELINE`].
     pub fn parse(path: &Path) -> Option<RunName> {
         let folder = path.parent()?;
         let case = folder.file_name()?.to_str()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Check of the header of a safetensors file against its size, before it is read. Not for the tensors.
+//! Check of a safetensors header against the size of its file, before the tensors are read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use crate::dimension::Bytes;
 use crate::file::whole_file;
 
-/// Longest header that the format allows.
-const LONGEST_HEADER: u64 = 100_000_000;
+/// Maximum header length that the format allows.
+const MAX_HEADER_LENGTH: u64 = 100_000_000;
 
-/// Refuses what is no regular file, a file that has more or fewer bytes than its header names, and one that does not fit twice
-/// into `memory`: its bytes and its tensors are there at the same time.
+/// Refuses a path that is not a regular file, a file whose size differs from that in its header, and one that does not
+/// fit into `memory` twice: its bytes and its tensors are in memory at the same time.
 pub fn check(path: &Path, memory: Bytes) -> Result<()> {
     let file = whole_file::open(path)?;
     let length = file.metadata()?.len();
@@ -46,7 +46,7 @@ fn start_of_tensors(file: &File) -> Result<u64> {
 fn header(file: &File, length: u64) -> Result<Map<String, Value>> {
     let end = start_of_tensors(file)?;
     ensure!(
-        end <= length && end - 8 <= LONGEST_HEADER,
+        end <= length && end - 8 <= MAX_HEADER_LENGTH,
         "its first 8 bytes name a header of {} bytes, and it has {length} in all: it is damaged or another kind of file",
         end - 8
     );

@@ -1,5 +1,5 @@
-//! The head of every file of ours: what it is and in which version. Asked before the rest is read, because a file of
-//! another version may not even parse. And how a file of one document is read and written.
+//! Header of every ringmark file (kind and version), and files that consist of one document. The header is checked
+//! before the rest is parsed, because a file of another version may not parse at all.
 
 use std::io::{Read, Write};
 
@@ -7,14 +7,14 @@ use anyhow::{Context, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Longest text that a file of ours may hold, in bytes: longer than any name, message or
-/// setting, and short enough to be shown quickly.
-const LONGEST_TEXT: usize = 1 << 20;
+/// Maximum length of a string in a ringmark file, in bytes: longer than any name, message or setting, and short enough
+/// to display quickly.
+const MAX_STRING_LENGTH: usize = 1 << 20;
 
-/// Refuses JSON with a text that is longer than any of ours.
+/// Refuses JSON with a string longer than 1 MiB.
 pub fn check_texts(json: &[u8]) -> anyhow::Result<()> {
     let mut start = 0;
-    // A quotation mark begins a text, and the next one that is not escaped ends it.
+    // A quotation mark starts a string, and the next one that is not escaped ends it.
     while let Some(begin) = json[start..].iter().position(|byte| *byte == b'"').map(|found| start + found + 1) {
         let mut end = begin;
         while let Some(byte) = json.get(end).filter(|byte| **byte != b'"') {
@@ -22,16 +22,16 @@ pub fn check_texts(json: &[u8]) -> anyhow::Result<()> {
         }
         let length = end.min(json.len()) - begin;
         ensure!(
-            length <= LONGEST_TEXT,
-            "a text of {length} bytes at byte {begin}: no text is longer than {LONGEST_TEXT}"
+            length <= MAX_STRING_LENGTH,
+            "a text of {length} bytes at byte {begin}: no text is longer than {MAX_STRING_LENGTH}"
         );
         start = (end + 1).min(json.len());
     }
     Ok(())
 }
 
-/// Refuses text that is not of `kind`, or of a version beyond `newest`; versions from 1 on are read. `name` is the file in
-/// a message: "run record".
+/// Refuses text that is not of `kind`, or of a version above `newest`; versions start at 1. `name` is the type of file
+/// in messages: "run record".
 pub fn check(text: &[u8], kind: &str, newest: u32, name: &str) -> anyhow::Result<()> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -50,7 +50,7 @@ pub fn check(text: &[u8], kind: &str, newest: u32, name: &str) -> anyhow::Result
     Ok(())
 }
 
-/// Reads a file that is one document, after its head is [checked](check); an error names the line where the JSON is to blame.
+/// Reads a file that is one document, after [checking](check) its header; a JSON error includes the line.
 pub fn read_document<T: DeserializeOwned>(
     mut input: impl Read,
     kind: &str,
@@ -77,8 +77,8 @@ mod tests {
     #[test]
     fn a_text_has_a_limit_and_a_document_has_none() {
         let document = |length: usize| format!(r#"{{"kind":"a","b\\\"":["{}","c"],"d":"\""}}"#, "x".repeat(length));
-        assert!(check_texts(document(LONGEST_TEXT).as_bytes()).is_ok());
-        let error = check_texts(document(LONGEST_TEXT + 1).as_bytes()).expect_err("too long").to_string();
+        assert!(check_texts(document(MAX_STRING_LENGTH).as_bytes()).is_ok());
+        let error = check_texts(document(MAX_STRING_LENGTH + 1).as_bytes()).expect_err("too long").to_string();
         assert_eq!(error, "a text of 1048577 bytes at byte 22: no text is longer than 1048576");
         assert!(check_texts(format!("[{}]", vec![r#""text""#; 500_000].join(",")).as_bytes()).is_ok());
         for damaged in ["\"", "\"\\", "{\"a", ""] {

@@ -1,4 +1,4 @@
-//! SHA-256 of a file or a text, as `sha256sum` prints it, so that anybody can compare.
+//! SHA-256 of a file or text, in the format of `sha256sum`.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -7,19 +7,19 @@ use sha2::{Digest, Sha256};
 
 use crate::file::whole_file;
 
-/// Of all that is in `file`.
+/// Returns the hash of the contents of `file`.
 pub fn of_file(file: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
     io::copy(&mut whole_file::open(file)?, &mut hash)?;
     Ok(format!("{:x}", hash.finalize()))
 }
 
-/// Of a text.
+/// Returns the hash of a text.
 pub fn of_text(text: &str) -> String {
     format!("{:x}", Sha256::digest(text))
 }
 
-/// Whether `file` is not what had this hash: `None` where it is, otherwise what happened to it.
+/// Compares `file` with `hash`; returns `None` if it is unchanged, otherwise a description of the change.
 pub fn change_of(file: &Path, hash: &str) -> Option<String> {
     match of_file(file) {
         Ok(now) if now == hash => None,

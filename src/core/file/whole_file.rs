@@ -1,7 +1,7 @@
-//! A file that is there whole or not at all: no reader ever sees half of it, not even where the writer is killed. And how
-//! a reader opens a file.
+//! Atomic file writes: readers see the whole file or none, even if the writer is killed. Also the function that opens a
+//! file to read.
 //!
-//! Not for writing logs, which are read while they grow.
+//! Logs are not written in this way, because they are read while they grow.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,8 +11,8 @@ use std::process;
 
 use anyhow::{Context, Result, ensure};
 
-/// Lets `content` write into a part file beside `path`, then renames it to `path`, over a file that was there. When
-/// anything fails the part file goes, the old file stays, and the error names `path`.
+/// Writes `path` atomically: `content` writes to a part file in the same folder, which then replaces `path`. If
+/// anything fails, the part file is removed, the old file stays, and the error names `path`.
 pub fn write(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     write_by_name(path, |part| {
         let mut output = BufWriter::new(File::create(part)?);
@@ -22,7 +22,7 @@ pub fn write(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> Result<(
     })
 }
 
-/// Refuses a `path` that [`write()`] could not write now; leaves no file there.
+/// Refuses a `path` that [`write()`] could not write now; leaves no file behind.
 pub fn check(path: &Path) -> Result<()> {
     let check = || {
         if let Ok(found) = path.metadata()
@@ -31,27 +31,27 @@ pub fn check(path: &Path) -> Result<()> {
             ensure!(!found.is_dir(), "it is a folder");
             return Ok(());
         }
-        let part = part_of(path).context("this is no name of a file")?;
+        let part = part_path(path).context("this is no name of a file")?;
         File::create(&part)?;
         Ok(fs::remove_file(&part)?)
     };
     check().with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// As [`write()`] of a small file that is written again and again and may be lost in a power cut: nothing is asked of the
-/// disk, which others are writing to.
+/// Replaces a small file that is rewritten often and may be lost in a power cut. Unlike [`write()`] it does not sync,
+/// which would slow down other writers to the disk.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let part = part_of(path).ok_or(ErrorKind::InvalidInput)?;
+    let part = part_path(path).ok_or(ErrorKind::InvalidInput)?;
     let replaced = fs::write(&part, content).and_then(|()| fs::rename(&part, path));
     if replaced.is_err() {
-        // There is none where it could not be made.
+        // The part file is missing if it could not be created.
         let _ = fs::remove_file(&part);
     }
     replaced
 }
 
-/// Opens a file to read it. Not a folder, nor a pipe, socket or device: where a file is due, reading one of those says
-/// nothing, or waits for ever.
+/// Opens a regular file to read it. Refuses a folder, pipe, socket or device: reading one of those in place of a file
+/// is meaningless or blocks forever.
 pub fn open(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_dir() {
@@ -63,19 +63,19 @@ pub fn open(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// As [`write()`], for a library that opens files itself: `content` gets the name of the part file.
+/// Same as [`write()`], for a library that opens files itself: `content` receives the path of the part file.
 pub fn write_by_name(path: &Path, content: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let write = || {
-        // Neither a device nor a pipe may be replaced by a file: what is no file is written as it is.
+        // A device or pipe must not be replaced by a file: anything but a regular file is written directly.
         if path.metadata().is_ok_and(|found| !found.is_file()) {
             return content(path);
         }
-        let part = part_of(path).context("this is no name of a file")?;
-        // A disk that is full or far away may say so only when it is asked.
+        let part = part_path(path).context("this is no name of a file")?;
+        // A full or remote disk may report its errors only on sync.
         let synchronized = || File::open(&part)?.sync_all();
         let written = content(&part).and_then(|()| Ok(synchronized().and_then(|()| publish(&part, path))?));
         if written.is_err() {
-            // There is none where it could not be made.
+            // The part file is missing if it could not be created.
             let _ = fs::remove_file(&part);
         }
         written
@@ -83,7 +83,7 @@ pub fn write_by_name(path: &Path, content: impl FnOnce(&Path) -> Result<()>) -> 
     write().with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// A file that is complete and on the disk, under another name: removed unless [`publish_together`] names it.
+/// File that is complete and synced under a temporary name; removed unless [`publish_together`] renames it.
 #[derive(Debug)]
 pub struct PreparedFile {
     part: PathBuf,
@@ -91,11 +91,11 @@ pub struct PreparedFile {
 }
 
 impl PreparedFile {
-    /// Lets `content` write what is to become `path`, over a file that may be there.
+    /// Writes the content of `path` to a part file; `path` may exist.
     pub fn new(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<PreparedFile> {
         let write = || -> Result<PreparedFile> {
             ensure!(!path.metadata().is_ok_and(|found| !found.is_file()), "it is there, and no file");
-            let part = part_of(path).context("this is no name of a file")?;
+            let part = part_path(path).context("this is no name of a file")?;
             let prepared = PreparedFile { part, path: path.to_owned() };
             let mut output = BufWriter::new(File::create(&prepared.part)?);
             content(&mut output)?;
@@ -105,12 +105,12 @@ impl PreparedFile {
         write().with_context(|| format!("{} cannot be written", path.display()))
     }
 
-    /// Name of the replaced file until all new files have theirs.
+    /// Returns the temporary name of the replaced file.
     fn old(&self) -> PathBuf {
         self.part.with_extension("old")
     }
 
-    /// Gives the file its name, and keeps one that was there.
+    /// Renames the file to its final name, and a previous one to [`old`](Self::old).
     fn publish(&self) -> io::Result<()> {
         match fs::rename(&self.path, self.old()) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -119,8 +119,8 @@ impl PreparedFile {
     }
 
     /// Undoes [`publish`](Self::publish), however far it got.
-    fn take_back(&self) {
-        // Each of the two may never have been done.
+    fn revert(&self) {
+        // Either rename may not have been done.
         let _ = fs::rename(&self.path, &self.part);
         let _ = fs::rename(self.old(), &self.path);
     }
@@ -128,22 +128,22 @@ impl PreparedFile {
 
 impl Drop for PreparedFile {
     fn drop(&mut self) {
-        // There is none once it has its name.
+        // The part file no longer exists once it is published.
         let _ = fs::remove_file(&self.part);
     }
 }
 
-/// Gives all `files` of one folder their names, or, when one fails, none: the files that were there stay.
+/// Renames all `files` of one folder to their final names, or none if one fails: then the previous files stay.
 pub fn publish_together(files: &[PreparedFile]) -> Result<()> {
     for (index, file) in files.iter().enumerate() {
         if let Err(error) = file.publish() {
-            file.take_back();
-            files[..index].iter().rev().for_each(PreparedFile::take_back);
+            file.revert();
+            files[..index].iter().rev().for_each(PreparedFile::revert);
             return Err(error).with_context(|| format!("{} cannot be written", file.path.display()));
         }
     }
     for file in files {
-        // There is none where the name was new.
+        // There is no previous file if the name was new.
         let _ = fs::remove_file(file.old());
     }
     if let Some(file) = files.first() {
@@ -152,8 +152,8 @@ pub fn publish_together(files: &[PreparedFile]) -> Result<()> {
     Ok(())
 }
 
-/// Gives `part`, which is complete, its name `path` in the same folder. After it not even a power cut takes it back,
-/// where the file system can promise that.
+/// Renames the complete file `part` to `path` in the same folder. Afterwards it survives a power cut, if the file
+/// system supports that.
 pub fn publish(part: &Path, path: &Path) -> io::Result<()> {
     fs::rename(part, path)?;
     synchronize_folder(path);
@@ -162,11 +162,11 @@ pub fn publish(part: &Path, path: &Path) -> io::Result<()> {
 
 fn synchronize_folder(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The file is there whole by now or was before: a folder that cannot be synchronized takes nothing from it.
+    // The new file is complete already: failing to sync the folder does not damage it.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
 }
 
-/// Whether this is the name of a part file, which only a writer that was killed leaves.
+/// Returns true for the name of a part file, which only a killed writer leaves behind.
 pub fn is_part(path: &Path) -> bool {
     let parts = || {
         let (name, process) = path.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(".part")?.rsplit_once('.')?;
@@ -175,8 +175,8 @@ pub fn is_part(path: &Path) -> bool {
     parts().unwrap_or(false)
 }
 
-/// `.<name>.<process>.part` in the same folder: on the same file system, and no other process's.
-fn part_of(path: &Path) -> Option<PathBuf> {
+/// Returns `.<name>.<process>.part` in the same folder: on the same file system, and unique to this process.
+fn part_path(path: &Path) -> Option<PathBuf> {
     let mut name = OsString::from(".");
     name.push(path.file_name()?);
     name.push(format!(".{}.part", process::id()));
@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    /// An empty folder, gone with the value.
+    /// Empty folder, removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -319,7 +319,7 @@ mod tests {
             assert_eq!(read(), all(content));
             assert_eq!(folder.names().len(), 3);
         }
-        // The third lost its content, after the first two have their names.
+        // Publishing the third file fails, after the first two have been renamed.
         let third = prepare("third");
         fs::remove_file(&third[2].part).expect("there");
         let error = format!("{:#}", publish_together(&third).expect_err("it fails"));
@@ -358,7 +358,7 @@ mod tests {
     fn a_device_is_written_and_not_replaced() {
         text(Path::new("/dev/null"), "text").expect("written");
         assert!(!Path::new("/dev/null").metadata().expect("it is there").is_file());
-        // A file behind a link in /proc is one that is open already.
+        // A link in /proc refers to a file that is already open.
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
         text(Path::new(&name), "text").expect("written");

@@ -1,16 +1,16 @@
-//! Where this process's control groups are, of either version. Not for what their files say.
+//! Folders of this process's control groups, for versions 1 and 2.
 
 use std::fs;
 use std::iter;
 use std::path::{Path, PathBuf};
 
-/// This process's groups as the kernel lists them.
+/// Returns this process's groups as listed by the kernel.
 pub fn list() -> String {
     fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
 }
 
-/// Where the files of `controller` may be in a [`list`] of groups: the group itself first, then those around it up to the root
-/// that is seen here, which is the group itself in a container that sees no more than that.
+/// Returns the folders that may contain the files of `controller`, from a [`list`] of groups: first the group itself,
+/// then its ancestors up to the visible root. In a container with its own namespace that is the group itself.
 pub fn folders(list: &str, controller: &str) -> Vec<PathBuf> {
     const ROOT: &str = "/sys/fs/cgroup";
     let mut folders = Vec::new();

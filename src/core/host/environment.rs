@@ -1,6 +1,6 @@
-//! What the numbers were made on: machine, devices, libraries, and the variables that change communication.
+//! Environment of a run: machine, devices, libraries, and the variables that affect communication.
 //!
-//! Variables come by allow-list alone: an environment holds secrets, and a record is made to be shown.
+//! Variables are recorded by allow-list only: an environment contains secrets, and a record is made to be shared.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::dimension::{Bytes, DeviceKind};
 use crate::host::inspection::INTERFACE_VARIABLE;
 
-/// One rank: where it ran and on what.
+/// Host and device of one rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankPlace {
-    /// From 0.
+    /// Global rank, from 0.
     pub rank: u32,
-    /// Rank among those of its host, from 0.
+    /// Rank within its host, from 0.
     pub local_rank: u32,
     /// Host name.
     pub host: String,
@@ -38,26 +38,26 @@ impl RankPlace {
     }
 }
 
-/// What rank 0 found.
+/// Environment as found by rank 0.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     /// Version of ringmark-worker.
     pub ringmark_version: String,
-    /// Version of libtorch.
+    /// Version of libtorch, such as `2.11.0`.
     pub libtorch_version: String,
-    /// What the MPI library says of itself, first line.
+    /// First line of the MPI library's version text.
     pub mpi_version: String,
-    /// Version of NCCL, where it is loaded.
+    /// Version of NCCL, if loaded.
     pub nccl_version: Option<String>,
-    /// Version of the CUDA runtime that libtorch was built for and has loaded; `None` of a build for CPUs, and in older
+    /// Version of the CUDA runtime that libtorch was built for and has loaded; `None` in builds for CPUs and in older
     /// records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cuda_version: Option<String>,
-    /// Version of the NVIDIA driver, where there is one.
+    /// Version of the NVIDIA driver, if installed.
     pub driver_version: Option<String>,
-    /// Why CUDA is not used, where it is not.
+    /// Reason for not using CUDA; `None` if it is used.
     pub cuda_missing: Option<String>,
-    /// What makes CUDA slower here than it could be, in sentences; absent in older records.
+    /// Conditions that make CUDA slower than it could be, as sentences; absent in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cuda_remarks: Vec<String>,
     /// Operating system and kernel.
@@ -68,13 +68,14 @@ pub struct Environment {
     pub cores: u32,
     /// Memory of the host.
     pub memory: Bytes,
-    /// Output of `nvidia-smi topo -m` or hwloc, line by line; empty where neither can.
+    /// Output of `nvidia-smi topo -m` or hwloc, line by line; empty if neither is available.
     pub topology: Vec<String>,
     /// Allow-listed variables.
     pub variables: BTreeMap<String, String>,
 }
 
-/// The lines of `nvidia-smi topo -m` that say something, without the colours that it writes even where no terminal is.
+/// Returns the lines of `nvidia-smi topo -m` that are not empty, without the color codes that it writes even without a
+/// terminal.
 pub fn plain_lines(lines: &[impl AsRef<str>]) -> impl Iterator<Item = String> {
     lines.iter().map(|line| plain(line.as_ref())).filter(|line| !line.trim().is_empty())
 }
@@ -88,13 +89,13 @@ fn plain(line: &str) -> String {
     plain
 }
 
-/// What NCCL writes down, and where; that changes no figure, and the worker sets it itself.
+/// Prefix of the variables that control NCCL's log. They change no figure, and the worker sets them itself.
 const NCCL_LOG: &str = "NCCL_DEBUG";
 
-/// Whether the record may hold this variable: those of NCCL, CUDA and its libraries, PyTorch, OpenMP, and those of Open MPI
-/// that choose a transport.
+/// Returns true if a record may contain this variable: those of NCCL, CUDA and its libraries, PyTorch, OpenMP, and
+/// those of Open MPI that select a transport.
 ///
-/// Open MPI's other variables carry session addresses and keys.
+/// Open MPI's other variables contain session addresses and keys.
 pub fn is_allowed(variable: &str) -> bool {
     const PREFIXES: [&str; 15] = [
         "NCCL_",
@@ -118,11 +119,11 @@ pub fn is_allowed(variable: &str) -> bool {
         && (NAMES.contains(&variable) || PREFIXES.iter().any(|prefix| variable.starts_with(prefix)))
 }
 
-/// Whether every rank is to have this variable as the launcher has it, on its own host and on others: what figures may
-/// depend on, and what programs are found by.
+/// Returns true if the launcher passes this variable to every rank: those that may affect figures, and search paths for
+/// programs.
 ///
-/// Which GPUs a rank sees is each host's own matter, the interface has another name on each, and mpirun passes on Open
-/// MPI's variables by itself.
+/// Excluded are variables that differ between hosts (visible GPUs, the interface) and Open MPI's, which mpirun passes
+/// itself.
 pub fn is_forwarded(variable: &str) -> bool {
     const OWN: [&str; 2] = ["CUDA_VISIBLE_DEVICES", INTERFACE_VARIABLE];
     let is_setting = is_allowed(variable) && !variable.starts_with("OMPI_") && !OWN.contains(&variable);

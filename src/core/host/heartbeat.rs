@@ -1,5 +1,5 @@
-//! What a rank reports to the launcher while it runs: one JSON line each over TCP, from a thread of its own, so that it comes
-//! through while the rank is stuck in a collective. Not for results: those are in the record.
+//! Reports of a running rank to the launcher: JSON lines over TCP. A separate thread sends them, so that they arrive
+//! even while the rank is stuck in a collective.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,51 +11,53 @@ use serde::{Deserialize, Serialize};
 use crate::dimension::{Bytes, Operation, Seconds};
 use crate::host::memory_shortage::MemoryShortage;
 
-/// Between two reports of a rank, at least.
+/// Minimum time between two reports of a rank.
 pub const INTERVAL: Seconds = Seconds(1.0);
 
-/// Reports that the launcher takes in a second: ranks of a larger job report less often.
-const REPORTS_A_SECOND: f64 = 4096.0;
+/// Maximum number of reports that the launcher receives per second: ranks of a larger job report less often.
+const MAX_REPORTS_PER_SECOND: f64 = 4096.0;
 
-/// Reports that are due until a job hangs.
-const REPORTS_IN_PATIENCE: f64 = 4.0;
+/// Minimum number of reports that are due before a job counts as hung.
+const MIN_REPORTS_IN_PATIENCE: f64 = 4.0;
 
-/// A rank that has missed so many reports is silent, but not before [`SHORTEST_SILENCE`].
+/// Number of missed reports after which a rank is silent, but not before [`MIN_SILENCE`].
 const MISSED_REPORTS: f64 = 3.0;
 
-/// A report may be late by as much on a busy host.
-const SHORTEST_SILENCE: Seconds = Seconds(5.0);
+/// Minimum silence: a report may be this late on a busy host.
+const MIN_SILENCE: Seconds = Seconds(5.0);
 
-/// Time without a report after which a rank that reports every `interval` is silent.
+/// Returns the time without a report after which a rank that reports every `interval` is silent.
 ///
 /// 5 s with an interval of 1 s, 45 s with one of 15 s.
 pub fn silence(interval: Seconds) -> Seconds {
-    Seconds((MISSED_REPORTS * interval.0).max(SHORTEST_SILENCE.0))
+    Seconds((MISSED_REPORTS * interval.0).max(MIN_SILENCE.0))
 }
 
-/// Time between two reports of each of `ranks` ranks of a job that hangs after `patience` without progress.
+/// Returns the time between two reports of each rank, in a job of `ranks` ranks that counts as hung after `patience`
+/// without progress.
 ///
-/// 65,536 ranks report every 16 s, with a patience of 60 s every 15 s.
+/// 65,536 ranks report every 16 s, or every 15 s with a patience of 60 s.
 pub fn interval(ranks: u32, patience: Seconds) -> Seconds {
-    Seconds((f64::from(ranks) / REPORTS_A_SECOND).min(patience.0 / REPORTS_IN_PATIENCE).max(INTERVAL.0))
+    Seconds((f64::from(ranks) / MAX_REPORTS_PER_SECOND).min(patience.0 / MIN_REPORTS_IN_PATIENCE).max(INTERVAL.0))
 }
 
-/// The environment variable that gives a rank its [`LauncherAddress`]: command lines are seen by every user of a host.
+/// Environment variable that contains a rank's [`LauncherAddress`]; command lines are visible to every user of a host.
 pub const LAUNCHER_VARIABLE: &str = "RINGMARK_LAUNCHER";
 
-/// What the launcher answers to the first line of a rank that it expects.
+/// Launcher's reply to the first line of a rank that it expects.
 pub const WELCOME: &str = "welcome";
 
 /// Addresses of a job's launcher: `token@seconds@seconds@address:port,address:port`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LauncherAddress {
-    /// Known to this job alone, so that no other process is taken for one of its ranks.
+    /// Secret of this job, so that no other process is accepted as one of its ranks.
     pub token: String,
-    /// How long a rank looks for a launcher that its network has lost before it ends; one that has closed is gone at once.
+    /// Time for which a rank tries to reconnect to an unreachable launcher before it exits. It exits at once if the
+    /// launcher has closed the connection.
     pub patience: Seconds,
-    /// Between two reports of a rank.
+    /// Time between two reports of a rank.
     pub interval: Seconds,
-    /// In the order in which a rank tries them: from another host not each may lead here.
+    /// Addresses in the order in which a rank tries them; not all may be reachable from another host.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -88,127 +90,127 @@ impl FromStr for LauncherAddress {
     }
 }
 
-/// One line.
+/// A line from a rank to the launcher.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Message {
-    /// The first: who speaks.
+    /// First message, which identifies the rank.
     Hello {
         /// [`LauncherAddress::token`].
         token: String,
-        /// From 0.
+        /// Global rank, from 0.
         rank: u32,
-        /// Name of its host.
+        /// Name of the rank's host.
         host: String,
-        /// Process number there.
+        /// Process ID on that host.
         process: u32,
-        /// How often memory was short before it began.
+        /// Out-of-memory kills before the rank started.
         #[serde(default)]
         out_of_memory: OutOfMemory,
     },
-    /// Where the rank is.
+    /// Current state of the rank.
     At(Heartbeat),
-    /// The rank ends the job, for this reason.
+    /// The rank aborts the job for this reason.
     Failed {
-        /// In one line.
+        /// Reason in one line.
         reason: String,
-        /// Of one that asked for more memory than there is.
+        /// Present if the rank requested more memory than is available.
         #[serde(default)]
         shortage: Option<MemoryShortage>,
     },
-    /// The rank has done all it was asked to do.
+    /// The rank has finished all of its work.
     Done,
 }
 
-/// How many processes the kernel ended for want of memory since it started, and who may count them again: a rank that is
-/// ended so cannot say it.
+/// Processes that the kernel has killed for lack of memory since boot, and the files to count them again: a rank that
+/// is killed in this way cannot report it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct OutOfMemory {
-    /// On the rank's host.
+    /// Kills on the rank's host.
     pub host: Option<OutOfMemoryCount>,
-    /// In the rank's control group.
+    /// Kills in the rank's control group.
     pub group: Option<OutOfMemoryCount>,
-    /// What the rank's control groups allow, where they have a limit.
+    /// Memory limit of the rank's control groups, if they have one.
     pub limit: Option<Bytes>,
 }
 
 /// One of the kernel's counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutOfMemoryCount {
-    /// The file that has it, in a line `oom_kill N`.
+    /// File that contains it, in a line `oom_kill N`.
     pub file: String,
-    /// Its value.
+    /// Value of the counter.
     pub kills: u64,
 }
 
-/// Where a rank is.
+/// State of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Of the timed loop, from 1; 0 before it.
+    /// Iteration of the timed loop, from 1; 0 before it.
     pub iteration: u32,
-    /// What the rank does in it.
+    /// Stage within the iteration.
     #[serde(rename = "phase")]
     pub stage: Stage,
-    /// Whether it waits for other ranks there.
+    /// True if it waits for other ranks.
     pub is_waiting: bool,
-    /// Gradients that were ready and chunks of sums that went through since the start: what goes on inside a phase.
+    /// Gradients that became ready and chunks that were summed since the start: progress within a phase.
     pub chunks: u64,
     /// Processor time that the process has used.
     pub processor_time: Seconds,
-    /// Memory that its host has left.
+    /// Memory that is available on its host.
     pub available_memory: Bytes,
-    /// What its last iteration took, once one is over.
+    /// Duration of the last iteration, once one is finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Seconds>,
-    /// Of that, what came before its first all-reduce, in which it waits for no other rank; all of it where nothing is
-    /// exchanged, and `None` where nothing else is done.
+    /// Part of `step` before the first all-reduce, in which the rank waits for no other rank. All of it if nothing is
+    /// exchanged, and `None` if nothing is computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_allreduce: Option<Seconds>,
 }
 
 impl Heartbeat {
-    /// Before or after the timed loop, where a slow disk may keep a rank, and all that wait for it, for long.
+    /// Returns true before or after the timed loop, where a slow disk may delay a rank and those that wait for it.
     pub fn is_outside_loop(&self) -> bool {
         self.iteration == 0 || self.stage == Stage::Finishing
     }
 }
 
-/// What a rank does, in the order in which it comes to it.
+/// Stages of a rank, in the order of execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// Loading libraries.
     Starting,
-    /// In MPI's initialization.
+    /// MPI initialization.
     Joining,
-    /// Making model and memory.
+    /// Building the model and allocating memory.
     Preparing,
-    /// Connecting the backend that sums gradients; taking rank 0's weights.
+    /// Connecting the backend that sums gradients, and receiving rank 0's weights.
     Connecting,
-    /// Making or reading the batch.
+    /// Generating or reading the batch.
     Data,
     /// Waiting for the other ranks before the first iteration.
     Ready,
-    /// Forward and loss.
+    /// Forward pass and loss.
     Forward,
-    /// Backward.
+    /// Backward pass.
     Backward,
-    /// Waiting for other ranks in an operation of all of them.
+    /// Waiting for other ranks in a collective operation.
     Exchange {
-        /// Which.
+        /// Collective operation.
         operation: Operation,
-        /// Of the gradients, in the order of backward, from 0; `None` of a bandwidth run by sizes.
+        /// Bucket of gradients in backward order, from 0; `None` in a bandwidth run by sizes.
         bucket: Option<u32>,
     },
-    /// Waiting for the weights that servers have updated.
+    /// Waiting for weights that servers have updated.
     Pulling,
     /// Weight update.
     Optimizer,
-    /// Waiting for the weights that other ranks have updated.
+    /// Waiting for weights that other ranks have updated.
     Sharing,
-    /// Of a server: waiting for workers' pushes.
+    /// Waiting for pushes of workers, on a server.
     Serving,
-    /// Bringing all ranks' results together.
+    /// Gathering the results of all ranks.
     Finishing,
 }
 
@@ -237,12 +239,12 @@ impl fmt::Display for Stage {
 }
 
 impl Stage {
-    /// All-reduce of a bucket of gradients.
+    /// Returns the stage of an all-reduce of a bucket of gradients.
     pub const fn all_reduce(bucket: u32) -> Stage {
         Stage::Exchange { operation: Operation::AllReduce, bucket: Some(bucket) }
     }
 
-    /// Without the number of a bucket, which changes faster than it can be read.
+    /// Returns the text without the number of a bucket, which changes too fast to be read.
     pub fn name(self) -> String {
         match self {
             Stage::Exchange { operation, .. } => operation.text().to_owned(),
@@ -250,23 +252,23 @@ impl Stage {
         }
     }
 
-    /// Whether whoever is there waits for others.
+    /// Returns true if a rank in this stage waits for others.
     pub fn waits(self) -> bool {
         matches!(self, Stage::Exchange { .. } | Stage::Pulling | Stage::Sharing | Stage::Serving)
     }
 }
 
 impl Message {
-    /// The line, with its newline.
+    /// Returns the line, including its newline.
     pub fn line(&self) -> String {
-        // Plain data: there is nothing in it that JSON cannot hold.
+        // Plain data, which JSON can always represent.
         let text = serde_json::to_string(self).expect("a message is JSON");
         format!("{text}\n")
     }
 
-    /// Reads a line.
+    /// Parses a line.
     pub fn parse(line: &str) -> anyhow::Result<Message> {
-        // Nearly all lines: which kind a line is serde knows only when it has taken it apart once.
+        // Fast path for nearly all lines: serde has to buffer a line before it can select the kind.
         match line.starts_with(r#"{"kind":"at","#) {
             true => Ok(Message::At(serde_json::from_str(line)?)),
             false => Ok(serde_json::from_str(line)?),
@@ -311,7 +313,7 @@ mod tests {
     fn ranks_of_large_jobs_report_less_often() {
         let interval = |ranks, patience| interval(ranks, Seconds(patience)).0;
         assert_eq!([interval(8, 300.0), interval(4096, 300.0), interval(65_536, 300.0)], [1.0, 1.0, 16.0]);
-        // A job that may be silent for little longer is not taken for one that hangs.
+        // Ranks of a job with a short patience report often enough that it does not count as hung.
         assert_eq!([interval(65_536, 60.0), interval(65_536, 1.0)], [15.0, 1.0]);
         assert_eq!([1.0, 15.0].map(|interval| silence(Seconds(interval)).0), [5.0, 45.0]);
     }

@@ -2,15 +2,15 @@
 
 use anyhow::{Context, ensure};
 
-/// Most hosts that one list may name: a typing error in a range must not fill the memory.
-const MOST: usize = 1 << 20;
+/// Maximum number of hosts in one list: a typing error in a range must not fill the memory.
+const MAX_HOSTS: usize = 1 << 20;
 
-/// Digits of a number in a name that is counted up: a longer one is part of the name.
-const MOST_DIGITS: usize = 9;
+/// Maximum number of digits that are counted up; a longer number is part of the name.
+const MAX_DIGITS: usize = 9;
 
 /// Joins names with commas, and those that count up with brackets. Keeps their order.
 ///
-/// `node01, node02, node03, node07, login` is `node[01-03,07],login`.
+/// `node01, node02, node03, node07, login` becomes `node[01-03,07],login`.
 pub fn compact<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut groups: Vec<Group> = Vec::new();
     for name in names {
@@ -38,7 +38,7 @@ pub fn items(list: &str) -> impl Iterator<Item = &str> {
 ///
 /// `node[01-03,07]` is node01, node02, node03 and node07.
 pub fn expand(item: &str) -> anyhow::Result<Vec<String>> {
-    // What begins with a bracket is an address.
+    // An item that starts with a bracket is an address.
     let Some((prefix, rest)) = item.split_once('[').filter(|(prefix, _)| !prefix.is_empty()) else {
         return Ok(vec![item.to_owned()]);
     };
@@ -46,7 +46,7 @@ pub fn expand(item: &str) -> anyhow::Result<Vec<String>> {
     let (ranges, suffix) = rest.split_once(']').with_context(fix)?;
     ensure!(!suffix.contains(['[', ']']), fix());
     let number = |text: &str| {
-        let is_number = !text.is_empty() && text.len() <= MOST_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = !text.is_empty() && text.len() <= MAX_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| text.parse::<usize>().ok()).flatten().with_context(fix)
     };
     let mut names = Vec::new();
@@ -54,16 +54,16 @@ pub fn expand(item: &str) -> anyhow::Result<Vec<String>> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (from, to) = (number(first)?, number(last)?);
         ensure!(from <= to, "{item:?} counts down from {first} to {last}: write the smaller number first");
-        ensure!(to - from < MOST - names.len(), "{item:?} names more than {MOST} hosts");
+        ensure!(to - from < MAX_HOSTS - names.len(), "{item:?} names more than {MAX_HOSTS} hosts");
         names.extend((from..=to).map(|number| format!("{prefix}{number:0width$}{suffix}", width = first.len())));
     }
     Ok(names)
 }
 
-/// Names one after the other that differ in the number at their end.
+/// Consecutive names that differ in the number at their end.
 struct Group<'a> {
     prefix: &'a str,
-    /// First and last of each range, as they are written. Empty if the name ends in no number.
+    /// First and last number of each range, as written. Empty if the name does not end in a number.
     ranges: Vec<[&'a str; 2]>,
 }
 
@@ -75,11 +75,11 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Adds a name; returns false if it is of another group.
+    /// Adds a name; returns false if it belongs to another group.
     fn extend(&mut self, name: &'a str) -> bool {
         let Some((_, digits)) = split(name).filter(|(prefix, _)| *prefix == self.prefix) else { return false };
         let Some([first, last]) = self.ranges.last_mut() else { return false };
-        // As `expand` writes it.
+        // Same format as in `expand`.
         let next = last.parse::<u64>().map(|last| format!("{:0width$}", last + 1, width = first.len()));
         match next.is_ok_and(|next| next == digits) {
             true => *last = digits,
@@ -100,13 +100,14 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Splits a name before the number at its end. An address is a name without a number, and one in brackets as well.
+/// Splits a name before the number at its end. Returns `None` for a name without a number and for an address, also in
+/// brackets.
 fn split(name: &str) -> Option<(&str, &str)> {
     let prefix = name.trim_end_matches(|character: char| character.is_ascii_digit());
     let digits = &name[prefix.len()..];
     let can_count =
         prefix.ends_with(|character: char| character.is_ascii_alphabetic() || matches!(character, '-' | '_'));
-    (can_count && !prefix.contains(['[', ']', ':']) && (1..=MOST_DIGITS).contains(&digits.len()))
+    (can_count && !prefix.contains(['[', ']', ':']) && (1..=MAX_DIGITS).contains(&digits.len()))
         .then_some((prefix, digits))
 }
 

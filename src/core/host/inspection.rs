@@ -1,7 +1,6 @@
-//! What one host says of itself to `ringmark doctor`, and the orders it takes: the messages between launcher and
-//! `ringmark-worker agent`, one line of JSON each. Not for what needs no worker to be found out, nor for judging it.
+//! Messages between `ringmark doctor` and `ringmark-worker agent` on each host, one line of JSON each.
 //!
-//! The agent speaks first, an [`Inspection`]; then it answers every [`Order`] by one [`Reply`], until its standard
+//! The agent first sends an [`Inspection`]. Then it answers every [`Order`] with one [`Reply`], until its standard
 //! input ends.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -12,103 +11,103 @@ use serde::{Deserialize, Serialize};
 
 use crate::dimension::{Bytes, GigabytesPerSecond, Seconds};
 
-/// The variable that names, as a network, the interface that NCCL is to use; the worker finds its name on its own host.
+/// Variable that contains the network of NCCL's interface; the worker finds the interface's name on its own host.
 pub const INTERFACE_VARIABLE: &str = "RINGMARK_INTERFACE";
 
-/// What the worker finds on its host without training.
+/// Findings of the worker on its host, without training.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Inspection {
     /// Version of ringmark-worker.
     pub ringmark_version: String,
-    /// libtorch.
+    /// Loaded libtorch.
     pub libtorch: Library,
-    /// MPI; the version is what the library says of itself.
+    /// MPI library; the version is the text that the library reports.
     pub mpi: Library,
-    /// NCCL, where CUDA can be used.
+    /// NCCL, if CUDA can be used.
     pub nccl: Option<Library>,
-    /// Every file of NCCL that the process holds; more than one is a fault.
+    /// Every NCCL file that the process has loaded; more than one is a fault.
     pub nccl_copies: Vec<String>,
-    /// Why CUDA cannot be used, where it cannot.
+    /// Reason why CUDA cannot be used; `None` if it can.
     pub cuda_missing: Option<String>,
-    /// Devices that CUDA shows.
+    /// Number of devices visible to CUDA.
     pub devices: u32,
-    /// The CUDA version that the driver brings, as `13.0`.
+    /// CUDA version of the driver, such as `13.0`.
     pub cuda_driver: Option<String>,
-    /// The CUDA version of the runtime that libtorch uses.
+    /// CUDA version of the runtime that libtorch uses.
     pub cuda_runtime: Option<String>,
-    /// Every network interface.
+    /// All network interfaces.
     pub interfaces: Vec<Interface>,
     /// Processor name.
     pub processor: String,
-    /// Processors that a process there may run on.
+    /// Processors that a process may run on.
     pub cores: u32,
-    /// Memory that a process there may still take; `None` of a worker that does not say.
+    /// Memory that a process may still take; `None` from a worker that does not report it.
     #[serde(default)]
     pub available_memory: Option<Bytes>,
 }
 
-/// A library as it was really loaded.
+/// A library as actually loaded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Library {
-    /// As the library reports it.
+    /// Version as reported by the library.
     pub version: String,
-    /// The file.
+    /// Path of the loaded file.
     pub path: String,
-    /// Its size, by which two builds of one version differ.
+    /// Size of the file, by which two builds of one version differ.
     pub bytes: Bytes,
 }
 
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Interface {
-    /// `eth0`.
+    /// Name, such as `eth0`.
     pub name: String,
-    /// Its IPv4 addresses, each with the length of its network's prefix.
+    /// IPv4 addresses, each with the prefix length of its network.
     #[schemars(with = "Vec<String>")]
     pub addresses: Vec<Ipv4Net>,
-    /// Whether it is switched on.
+    /// True if the interface is up.
     pub is_up: bool,
-    /// Whether it leads nowhere but to the host itself.
+    /// True if it reaches only the host itself.
     pub is_loopback: bool,
-    /// Whether it joins containers or virtual machines of the host.
+    /// True if it connects containers or virtual machines of the host.
     pub is_bridge: bool,
-    /// Speed of the link in Mbit/s, where the driver of the device reports it.
+    /// Link speed in Mbit/s, if the device's driver reports it.
     pub link_megabits: Option<u32>,
 }
 
-/// What the agent is asked to do.
+/// A request to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub enum Order {
     /// Report the time.
     Clock,
-    /// Take connections on this address from now on.
+    /// Accept connections on this address from now on.
     Listen(Ipv4Addr),
     /// Connect to another agent and measure the link to it.
     Measure {
-        /// Where it listens.
+        /// Address of the other agent.
         to: SocketAddrV4,
-        /// How long to send; only the latency where `None`.
+        /// Duration of the transfer; `None` measures the latency only.
         send: Option<Seconds>,
     },
 }
 
-/// What the agent answers.
+/// Reply of the agent to an [`Order`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub enum Reply {
-    /// Seconds since 1970 UTC.
+    /// Time in seconds since 1970 UTC.
     Clock(Seconds),
-    /// Connections are taken at this port.
+    /// Port at which connections are accepted.
     Listening(u16),
-    /// The link was measured.
+    /// Result of measuring the link.
     Measured {
-        /// The address that the packets leave from.
+        /// Source address of the packets.
         from: Ipv4Addr,
-        /// Half the time of a byte there and back, median.
+        /// Half of the median round-trip time of one byte.
         latency: Seconds,
-        /// What one TCP connection carried.
+        /// Throughput of one TCP connection.
         speed: Option<GigabytesPerSecond>,
     },
-    /// It could not be done, and why.
+    /// Reason why the order failed.
     Failed(String),
 }
 

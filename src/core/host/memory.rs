@@ -1,5 +1,5 @@
-//! Memory that this process may take: the host's, and its control group's where that has a limit; and what the kernel counts
-//! of processes that it ended for want of memory.
+//! Memory that this process may take, as limited by the host and by its control groups, and the kernel's count of
+//! processes that it killed for lack of memory.
 
 use std::path::{Path, PathBuf};
 
@@ -8,59 +8,59 @@ use crate::host::control_group;
 use crate::host::heartbeat::{OutOfMemory, OutOfMemoryCount};
 use crate::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
 
-/// What the files of a version of control groups are called.
-struct Names {
+struct FileNames {
     limit: &'static str,
     used: &'static str,
-    /// Of `memory.stat`: files that the kernel keeps only while nobody needs the memory.
-    kept: [&'static str; 2],
-    /// The file with the line `oom_kill`.
+    /// Keys in `memory.stat` of cached files, which the kernel drops when memory is needed.
+    reclaimable: [&'static str; 2],
+    /// File with the line `oom_kill`.
     kills: &'static str,
 }
 
-/// In version 1 and in version 2.
-const NAMES: [Names; 2] = [
-    Names {
+/// Names of the files of control groups, in version 1 and in version 2.
+const FILE_NAMES: [FileNames; 2] = [
+    FileNames {
         limit: "memory.limit_in_bytes",
         used: "memory.usage_in_bytes",
-        kept: ["total_inactive_file ", "total_active_file "],
+        reclaimable: ["total_inactive_file ", "total_active_file "],
         kills: "memory.oom_control",
     },
-    Names {
+    FileNames {
         limit: "memory.max",
         used: "memory.current",
-        kept: ["inactive_file ", "active_file "],
+        reclaimable: ["inactive_file ", "active_file "],
         kills: "memory.events",
     },
 ];
 
-/// The key of the kernel's counter, in each of its files.
-const KILLS: &str = "oom_kill ";
+const OOM_KILL_KEY: &str = "oom_kill ";
 
-/// Memory that this process may still take: the host's, or less where a control group says so.
+/// Returns the memory that this process may still take: the host's, or less if a control group limits it.
 pub fn available() -> Bytes {
     let host = proc_kilobytes("/proc/meminfo", "MemAvailable:") * 1024;
     let left = groups().into_iter().filter_map(|(names, folder)| {
-        let kept = names.kept.iter().filter_map(|key| number(&folder, "memory.stat", key)).sum::<u64>();
-        Some((limit(names, &folder)? + kept).saturating_sub(number(&folder, names.used, "")?))
+        let reclaimable = names.reclaimable.iter().filter_map(|key| number(&folder, "memory.stat", key)).sum::<u64>();
+        Some((limit(names, &folder)? + reclaimable).saturating_sub(number(&folder, names.used, "")?))
     });
     Bytes(left.fold(host, u64::min))
 }
 
-/// What of this process's own counts against its limit of private memory (`RLIMIT_DATA`), touched or not.
+/// Returns the memory of this process that counts against its limit of private memory (`RLIMIT_DATA`), touched or not.
 pub fn private() -> Bytes {
     Bytes(proc_kilobytes("/proc/self/status", "VmData:") * 1024)
 }
 
-/// What of this process's own counts against its limit of address space (`RLIMIT_AS`), shared libraries included.
+/// Returns the memory of this process that counts against its limit of address space (`RLIMIT_AS`), including shared
+/// libraries.
 pub fn mapped() -> Bytes {
     Bytes(proc_kilobytes("/proc/self/status", "VmSize:") * 1024)
 }
 
-/// How many processes the kernel has ended for want of memory so far, on this host and in this process's control group.
+/// Returns the number of processes that the kernel has killed for lack of memory so far, on this host and in this
+/// process's control group.
 pub fn ended_for_want_of_it() -> OutOfMemory {
     let count = |file: PathBuf| {
-        let kills = first_line_with(&file.display().to_string(), KILLS).parse().ok()?;
+        let kills = first_line_with(&file.display().to_string(), OOM_KILL_KEY).parse().ok()?;
         Some(OutOfMemoryCount { file: file.display().to_string(), kills })
     };
     let groups = groups();
@@ -70,22 +70,23 @@ pub fn ended_for_want_of_it() -> OutOfMemory {
     OutOfMemory { host: count(PathBuf::from("/proc/vmstat")), group, limit }
 }
 
-/// This process's group and those around it, innermost first, as far as they are there.
-fn groups() -> Vec<(&'static Names, PathBuf)> {
+/// Returns this process's group and its ancestors, innermost first, as far as they exist.
+fn groups() -> Vec<(&'static FileNames, PathBuf)> {
     let folders = control_group::folders(&control_group::list(), "memory").into_iter();
     let with_names = |folder: PathBuf| {
-        let names = NAMES.iter().find(|names| folder.join(names.used).exists())?;
+        let names = FILE_NAMES.iter().find(|names| folder.join(names.used).exists())?;
         Some((names, folder))
     };
     folders.filter_map(with_names).collect()
 }
 
-/// In bytes; `None` without a limit. Version 1 says so by a number that no host has.
-fn limit(names: &Names, folder: &Path) -> Option<u64> {
+/// Returns the limit in bytes; `None` without one, which version 1 represents by a number larger than any host's
+/// memory.
+fn limit(names: &FileNames, folder: &Path) -> Option<u64> {
     number(folder, names.limit, "").filter(|bytes| *bytes < 1 << 60)
 }
 
-/// What stands behind `key` in a file of a group; its first line without one.
+/// Returns the number after `key` in a file of a group; an empty `key` reads the first line.
 fn number(folder: &Path, file: &str, key: &str) -> Option<u64> {
     let path = folder.join(file).display().to_string();
     let text = if key.is_empty() { first_line(&path) } else { first_line_with(&path, key) };

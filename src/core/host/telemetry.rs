@@ -1,5 +1,5 @@
-//! What a host and its GPUs were like while the iterations ran: readings in the order of time, about one a second, each with
-//! the iteration that was under way. Facts alone: [`crate::validity`] judges them, readers draw them.
+//! Readings of a host and its GPUs during the iterations, about one per second in order of time, each with the current
+//! iteration. These are raw values: [`crate::validity`] evaluates them, and reports draw them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,49 +7,49 @@ use serde::{Deserialize, Serialize};
 use crate::dimension::Seconds;
 use crate::keyword_enum;
 
-/// A longer run has readings that are further apart.
+/// Maximum number of readings; in a longer run they are further apart.
 pub const MOST_READINGS: usize = 512;
 
 keyword_enum!(
-    /// What readings are of, each in one unit.
+    /// Measured quantity; each has one unit.
     Quantity {
-        /// Of cores, the mean of some, or of a GPU's SMs; MHz.
+        /// Clock of cores (mean of a sample) or of a GPU's SMs, in MHz.
         Clock = "clock",
-        /// Of a GPU's memory; MHz.
+        /// Memory clock of a GPU, in MHz.
         MemoryClock = "memory-clock",
-        /// Of the hottest sensor of a chip; degrees Celsius.
+        /// Temperature of the hottest sensor of a chip, in degrees Celsius.
         Temperature = "temperature",
-        /// Mean since the reading before; W.
+        /// Mean power since the previous reading, in W.
         Power = "power",
-        /// Why a GPU's clock was held down; NVML's bits.
+        /// Reasons for a reduced GPU clock, as NVML's bits.
         ThrottleReasons = "throttle-reasons",
-        /// Share of the time in which cores or SMs had work; 0 to 1.
+        /// Share of the time in which cores or SMs were busy, 0 to 1.
         Utilization = "utilization",
-        /// In use; bytes.
+        /// Memory in use, in bytes.
         Memory = "memory",
-        /// Share of the time in which some process waited for cores; 0 to 1.
+        /// Share of the time in which some process waited for cores, 0 to 1.
         CpuPressure = "cpu-pressure",
-        /// The same for memory.
+        /// Share of the time in which some process waited for memory, 0 to 1.
         MemoryPressure = "memory-pressure",
-        /// The same for disks.
+        /// Share of the time in which some process waited for disks, 0 to 1.
         IoPressure = "io-pressure",
-        /// By a network card, an NVLink or a PCIe slot; bytes a second.
+        /// Bytes per second sent by a network card, an NVLink or a PCIe slot.
         Sent = "sent",
-        /// The same.
+        /// Bytes per second received by a network card, an NVLink or a PCIe slot.
         Received = "received",
-        /// TCP segments that the host sent; a second.
+        /// TCP segments per second that the host sent.
         Segments = "segments",
-        /// TCP segments that it sent again; a second.
+        /// TCP segments per second that the host sent again.
         Retransmissions = "retransmissions",
-        /// Errors of a GPU's memory that were corrected; a second.
+        /// Corrected memory errors of a GPU per second.
         CorrectedErrors = "corrected-errors",
-        /// Errors of a GPU's memory that were not; a second.
+        /// Uncorrected memory errors of a GPU per second.
         UncorrectedErrors = "uncorrected-errors",
     }
 );
 
-/// What NVML's bits of [`Quantity::ThrottleReasons`] mean (nvml.h, nvmlClocksThrottleReasons); idling and clocks that somebody
-/// chose are no trouble.
+/// Meaning of NVML's bits in [`Quantity::ThrottleReasons`] (nvml.h, nvmlClocksThrottleReasons). Idling (0x1) is
+/// omitted; neither it nor clocks set by a user (0x2) are a problem.
 const REASONS: [(u64, &str); 7] = [
     (0x2, "clocks as set"),
     (0x4, "power cap"),
@@ -60,75 +60,76 @@ const REASONS: [(u64, &str); 7] = [
     (0x80, "power brake"),
 ];
 
-/// In words, without idling.
+/// Returns the reasons as text, without idling.
 pub fn throttle_reasons(bits: u64) -> Vec<&'static str> {
     REASONS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| *text).collect()
 }
 
-/// Of one host.
+/// Readings of one host.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Telemetry {
-    /// When each reading was taken, since the first one, which is right before the first iteration.
+    /// Time of each reading since the first one, which is taken right before the first iteration.
     pub at: Vec<Seconds>,
-    /// The iteration that the host's first rank was in, from 1; 0 before the first.
+    /// Iteration of the host's first rank, from 1; 0 before the first.
     pub iteration: Vec<u32>,
-    /// What was read.
+    /// Readings of each quantity and component.
     pub series: Vec<Series>,
-    /// Between the first and the last reading, of everything whose power is read.
+    /// Energy between the first and the last reading, for every component whose power is read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub energy: Vec<Energy>,
-    /// What cannot be read, and why.
+    /// Quantities that cannot be read, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// Core time that the readings took.
+    /// Core time spent on the readings.
     pub processor_time: Seconds,
 }
 
-/// One quantity of one thing.
+/// Readings of one quantity of one component.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
-    /// What is read, and its unit.
+    /// Quantity, which defines the unit.
     pub quantity: Quantity,
-    /// Of what: `cores`, `GPU 3`, `package-0`, `eth0`, `GPU 3 NVLink`.
+    /// Component: `cores`, `GPU 3`, `package-0`, `eth0`, `GPU 3 NVLink`.
     pub of: String,
-    /// In the order of the readings; `null` where one could not be taken, and where a rate has no reading before it.
+    /// Values in the order of the readings; `null` for a reading that failed, and for a rate without a previous
+    /// reading.
     pub values: Vec<Option<f64>>,
 }
 
-/// What one part of a host took.
+/// Energy used by one component of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Energy {
-    /// `package-0`, `package-0 dram`, `GPU 3`.
+    /// Component: `package-0`, `package-0 dram`, `GPU 3`.
     pub of: String,
-    /// Joules.
+    /// Energy in joules.
     pub joules: f64,
 }
 
 impl Series {
-    /// Whether it is of a GPU, or of a GPU's links.
+    /// Returns true for readings of a GPU or of its links.
     pub fn is_of_gpu(&self) -> bool {
         self.of.starts_with("GPU ")
     }
 }
 
 impl Telemetry {
-    /// Readings whose time since the reading before is in iterations after the first `warmup`; all but the first one where
-    /// none is.
+    /// Returns the indices of the readings whose interval since the previous reading lies in iterations after the first
+    /// `warmup`; all but the first reading if there are none.
     pub fn counted(&self, warmup: u32) -> Vec<usize> {
         let all = 1..self.at.len();
         let counted: Vec<usize> = all.clone().filter(|index| self.iteration[index - 1] > warmup).collect();
         if counted.is_empty() { all.collect() } else { counted }
     }
 
-    /// Of one quantity.
+    /// Returns the series of one quantity.
     pub fn of(&self, quantity: Quantity) -> impl Iterator<Item = &Series> {
         self.series.iter().filter(move |series| series.quantity == quantity)
     }
 
-    /// Mean over the time of the counted readings of all that is meant and read of a quantity that adds up, in its unit. `None`
-    /// where nothing is.
+    /// Returns the time-weighted means of the series that `is_meant` selects, over the counted readings, summed up. The
+    /// quantity must be additive. `None` if no series is selected, or if one of them was never read.
     ///
-    /// A GPU that takes 400 W for 1 s and 300 W for 3 s, and a package that takes 100 W, take 425 W.
+    /// A GPU that uses 400 W for 1 s and 300 W for 3 s, and a package that uses 100 W, give 425 W.
     pub fn mean_sum(&self, quantity: Quantity, warmup: u32, is_meant: impl Fn(&Series) -> bool) -> Option<f64> {
         let counted = self.counted(warmup);
         let mean = |series: &Series| {
@@ -144,28 +145,28 @@ impl Telemetry {
         means.filter(|means| !means.is_empty()).map(|means| means.iter().sum())
     }
 
-    /// Joins each two readings after the first to one: what is read of a longer run takes no more room.
+    /// Merges each pair of readings after the first, so that the readings of a longer run do not take more memory.
     pub fn halve(&mut self) {
         let last = |index: usize| index.is_multiple_of(2);
         let keep = |index: &usize| last(*index) || index + 1 == self.at.len();
         let kept: Vec<usize> = (0..self.at.len()).filter(keep).collect();
         let times: Vec<f64> = self.at.iter().map(|at| at.0).collect();
         for series in &mut self.series {
-            let joined = |index: &usize| match *index {
+            let merged = |index: &usize| match *index {
                 0 => series.values[0],
-                // The last one of an even number has nothing before it to be joined with.
+                // The last of an even number has no reading to be merged with.
                 index if !last(index) => series.values[index],
-                index => joined(series.quantity, [index - 1, index], &series.values, &times),
+                index => merged(series.quantity, [index - 1, index], &series.values, &times),
             };
-            series.values = kept.iter().map(joined).collect();
+            series.values = kept.iter().map(merged).collect();
         }
         self.at = kept.iter().map(|index| self.at[*index]).collect();
         self.iteration = kept.iter().map(|index| self.iteration[*index]).collect();
     }
 }
 
-/// Two neighbours: their mean by time, of bits those of either.
-fn joined(quantity: Quantity, pair: [usize; 2], values: &[Option<f64>], times: &[f64]) -> Option<f64> {
+/// Merges two adjacent readings: their mean weighted by time, or the union of bits.
+fn merged(quantity: Quantity, pair: [usize; 2], values: &[Option<f64>], times: &[f64]) -> Option<f64> {
     let [one, other] = pair.map(|index| values[index]);
     let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
     if quantity == Quantity::ThrottleReasons {
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(read.mean_sum(Quantity::Power, 2, |_| true), Some((3.0 * 300.0 + 700.0) / 4.0 + 100.0));
         assert_eq!(read.mean_sum(Quantity::Power, 20, |_| true), Some((400.0 + 3.0 * 300.0 + 700.0) / 5.0 + 100.0));
         assert_eq!(read.mean_sum(Quantity::Clock, 2, |_| true), None);
-        // What one part never says, the sum does not know.
+        // The sum is unknown if one component was never read.
         let mut partly = read;
         partly.series[0].values = vec![None; 4];
         assert_eq!(partly.mean_sum(Quantity::Power, 2, |_| true), None);

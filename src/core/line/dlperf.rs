@@ -1,8 +1,8 @@
 //! DLPerf's line of an iteration, `INFO:root:Epoch[0] Batch[1]<TAB>Speed: 384.19 samples/sec`: writer and parser.
 //!
-//! DLPerf's extractor takes every line that holds `Epoch[0] Batch[` and looks for `Speed: (\d+\.\d+) samples/sec`
-//! in it; more on the same line is accepted, so the loss follows. No other line of ours may hold that marker. With
-//! `--epochs` the epoch counts, as MXNet's does.
+//! DLPerf's extractor takes every line that contains `Epoch[0] Batch[` and searches it for
+//! `Speed: (\d+\.\d+) samples/sec`; more text on the same line is accepted, so the loss follows. No other output line
+//! may contain that marker. With `--epochs` the epoch is counted, as in MXNet.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,22 +15,23 @@ const BATCH: &str = "] Batch[";
 const SPEED: &str = "Speed: ";
 const UNIT: &str = " samples/sec";
 const LOSS: &str = "\tloss=";
-/// What is a speed. What is not was no time or one without end, and would make sums without end.
+/// Range of valid speeds. Others result from a time that is zero or infinite, and would make sums infinite.
 const SPEEDS: Range<f64> = 1e-9..1e15;
 const FAILURE: &str = "ringmark: run failed: ";
 const TAKEN_UP: &str = "# taken up from its checkpoint behind iteration ";
 
-/// The number of an iteration in a line.
+/// Number of an iteration in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
-    /// Number from 0; 0 throughout a run that does not count epochs.
+    /// Epoch, from 0; always 0 in a run that does not count epochs.
     pub epoch: u32,
-    /// Number from 1 in each epoch; some writers count from 0.
+    /// Number within the epoch, from 1; some writers count from 0.
     pub number: u32,
 }
 
 impl Batch {
-    /// The number of iteration `iteration` (from 1) of a run with epochs of so many iterations; `None` does not count epochs.
+    /// Returns the number of iteration `iteration` (from 1) with the given length of an epoch; `None` does not count
+    /// epochs.
     pub fn of(iteration: u32, epoch_iterations: Option<u32>) -> Batch {
         match epoch_iterations {
             None | Some(0) => Batch { epoch: 0, number: iteration },
@@ -38,7 +39,7 @@ impl Batch {
         }
     }
 
-    /// Iterations from `earlier` to this one, which may be in the next epoch.
+    /// Returns the number of iterations from `earlier` to this one, which may be in the next epoch.
     pub fn since(self, earlier: Batch) -> u32 {
         let first = if self.epoch == earlier.epoch { earlier.number } else { 0 };
         self.number.saturating_sub(first)
@@ -55,48 +56,48 @@ impl fmt::Display for Batch {
     }
 }
 
-/// The line of an iteration: speed over all ranks, then the loss of rank 0.
+/// Formats the line of an iteration: speed over all ranks, then the loss of rank 0.
 pub fn write(Batch { epoch, number }: Batch, speed: ImagesPerSecond, loss: f64) -> String {
     format!("INFO:root:{EPOCH}{epoch}{BATCH}{number}]\t{SPEED}{:.2}{UNIT}{LOSS}{loss:.6}", speed.0)
 }
 
-/// The line that the launcher puts under the log of a run that failed; `reason` is one line.
+/// Formats the line that the launcher appends to the log of a failed run, with `reason` on one line.
 pub fn write_failure(reason: &str) -> String {
     format!("{FAILURE}{}", reason.replace('\n', " "))
 }
 
-/// The line between the iterations that a checkpoint holds, which stand above it again, and those that were done now.
+/// Formats the line between the iterations restored from a checkpoint, which are repeated above it, and the new ones.
 pub fn write_taken_up(behind: u32) -> String {
     format!("{TAKEN_UP}{behind}")
 }
 
-/// Whether this is that line.
+/// Returns true for a line of [`write_taken_up`].
 pub fn is_taken_up(line: &[u8]) -> bool {
     line.starts_with(TAKEN_UP.as_bytes())
 }
 
-/// What one line of a log is.
+/// Content of one line of a log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line {
-    /// An iteration's speed over all ranks.
+    /// Speed of an iteration over all ranks.
     Iteration {
-        /// As the line counts it.
+        /// Number as in the line.
         batch: Batch,
-        /// Above 0, and no more than there can be.
+        /// Valid speed, above 0.
         speed: ImagesPerSecond,
-        /// Where it follows the speed, as [`write`] puts it there; may be NaN or infinite.
+        /// Loss, if it follows the speed as in [`write()`]; may be NaN or infinite.
         loss: Option<f64>,
     },
-    /// Marked as an iteration, but without a number, or with one that is no speed (`nan`, negative, cut off).
+    /// Marked as an iteration, but lacks a number or a valid speed (`nan`, negative, cut off).
     Malformed,
-    /// The launcher's statement that the run failed, and why.
+    /// Launcher's statement that the run failed, and why.
     Failed(String),
     /// Anything else.
     Other,
 }
 
-/// Reads a line with whatever stands before the marker (rank tags, time stamps) and after the speed. Most lines of a log
-/// are looked at and forgotten, so that nothing is copied, and nothing has to be text but what is read.
+/// Parses a line with any text before the marker (rank tags, time stamps) and after the speed. Most lines of a log are
+/// discarded, so nothing is copied, and only the parsed parts have to be UTF-8.
 pub fn parse(line: impl AsRef<[u8]>) -> Line {
     let line = line.as_ref();
     if let Some(reason) = line.strip_prefix(FAILURE.as_bytes()) {
@@ -108,7 +109,7 @@ pub fn parse(line: impl AsRef<[u8]>) -> Line {
     }
 }
 
-/// The epoch of a line that is marked as an iteration, and what follows the mark.
+/// Returns the epoch of a line that is marked as an iteration, and the text after the mark.
 fn marked(mut line: &[u8]) -> Option<(u32, &[u8])> {
     loop {
         (_, line) = split(line, EPOCH)?;
@@ -132,22 +133,23 @@ fn parse_marked(epoch: u32, rest: &[u8]) -> Option<Line> {
     Some(Line::Iteration { batch, speed: ImagesPerSecond(speed), loss })
 }
 
-/// A speed as a log has it; `None` of what is none.
+/// Parses a speed in a log; returns `None` if it is not valid.
 pub fn speed(text: impl AsRef<[u8]>) -> Option<f64> {
     let text = text.as_ref();
     decimal(text).or_else(|| number(text)).filter(|speed| SPEEDS.contains(speed))
 }
 
-/// What stands before and after `mark`. Of the marks of this grammar, the first letter is rare in a log before the mark
-/// itself: looking at every place that begins with it is faster than a search that may be long.
+/// Returns the text before and after `mark`. The first letter of each mark of this grammar is rare in a log before the
+/// mark itself: checking every place that starts with it is faster than a general search.
 fn split<'a>(text: &'a [u8], mark: &str) -> Option<(&'a [u8], &'a [u8])> {
     let mark = mark.as_bytes();
     let start = memchr::memchr_iter(mark[0], text).find(|start| text[*start..].starts_with(mark))?;
     Some((&text[..start], &text[start + mark.len()..]))
 }
 
-/// A plain decimal as `384.19`, which every sound line has: its digits and the power of ten are exact numbers, so that one
-/// division rounds as the standard library's parser does, in a third of its time. `None` for anything else.
+/// Parses a plain decimal such as `384.19`, which every valid line has: its digits and the power of ten are exact
+/// numbers, so that one division rounds in the same way as the standard library's parser, in a third of its time.
+/// `None` for anything else.
 fn decimal(text: &[u8]) -> Option<f64> {
     const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
     let mut digits = 0u64;

@@ -1,5 +1,6 @@
-//! A log from its first byte to its last: the speed of every iteration, and what makes them incomplete. Not generic over
-//! what is read: a log can be of any length, and this package is compiled for speed.
+//! Reader of a whole log: the speed of every iteration, and the problems that make them incomplete. It takes a trait
+//! object because a log can be of any length: a generic function would be compiled with the caller, and this package is
+//! optimized for speed.
 
 use std::io::{self, BufRead, ErrorKind};
 
@@ -10,21 +11,22 @@ use crate::line::other_tool::tool::{Windows, out_of_order};
 use crate::line::other_tool::{OtherLines, mixture};
 use crate::line::remark::Remark;
 
-/// A line that is much longer, in bytes, is read in parts; keeps a file without line ends out of memory.
-const LONGEST_LINE: usize = 1 << 20;
+/// Maximum length of a line in bytes; a longer one is read in parts, so that a file without line ends does not fill the
+/// memory.
+const MAX_LINE_LENGTH: usize = 1 << 20;
 
-/// What a log says.
+/// Contents of a log.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Log {
-    /// Of every iteration in order, warm-up included, in images/s over all ranks.
+    /// Speed of every iteration in order, including warm-up, in images/s over all ranks.
     pub speeds: Vec<f64>,
-    /// Where another tool wrote the log: what the speeds are of instead.
+    /// Windows that the speeds refer to, if another tool wrote the log.
     pub windows: Option<Windows>,
-    /// On the last iteration's line, where it has one.
+    /// Loss on the last iteration's line, if it has one.
     pub last_loss: Option<f64>,
-    /// The launcher's word that the run failed.
+    /// Launcher's statement that the run failed.
     pub failure: Option<Remark>,
-    /// The first thing that makes the speeds incomplete or ambiguous.
+    /// First problem that makes the speeds incomplete or ambiguous.
     pub damage: Option<Remark>,
 }
 
@@ -36,12 +38,12 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
     let mut is_empty = true;
     let mut others = OtherLines::default();
     let per_second = memmem::Finder::new("/sec");
-    each_line(input, |line| {
+    for_each_line(input, |line| {
         let number = lines + 1;
         lines += u64::from(line.ends_with(b"\n"));
         is_empty = false;
         let damage = match dlperf::parse(line) {
-            // Many lines between iterations are of no benchmark; those of rates all have this.
+            // Many lines between iterations are not from a benchmark; all lines with rates contain this.
             Line::Other if !log.speeds.is_empty() && per_second.find(line).is_none() => None,
             Line::Other => others.take(line, number).and_then(|(tool, taken)| match log.speeds.is_empty() {
                 true => taken.err(),
@@ -55,8 +57,8 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
             Line::Malformed => Some(format!("an iteration without a speed, {:?}: repeat the run", excerpt(line))),
             Line::Iteration { batch, speed, loss } => {
                 let damage = others.tool().map(|tool| mixture(DLPERF, tool.title()));
-                let damage = damage.or_else(|| not_due(batch, last_batch));
-                let damage = damage.or_else(|| not_finite(batch, loss));
+                let damage = damage.or_else(|| sequence_error(batch, last_batch));
+                let damage = damage.or_else(|| loss_error(batch, loss));
                 log.speeds.push(speed.0);
                 log.last_loss = loss;
                 last_batch = Some(batch);
@@ -84,12 +86,13 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
     Ok(log)
 }
 
-/// Whose lines those of an iteration are.
+/// Writer of the iteration lines, in messages.
 const DLPERF: &str = "DLPerf";
 
-/// Shows `look` every line with its end, where it lies in the input's own block: only what goes on in the next one is copied.
-fn each_line(input: &mut dyn BufRead, mut look: impl FnMut(&[u8])) -> io::Result<()> {
-    let mut begun = Vec::new();
+/// Calls `look` with every line including its end, as a slice of the input's own buffer; only a line that continues in
+/// the next buffer is copied.
+fn for_each_line(input: &mut dyn BufRead, mut look: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut pending = Vec::new();
     loop {
         let block = match input.fill_buf() {
             Ok([]) => break,
@@ -100,31 +103,31 @@ fn each_line(input: &mut dyn BufRead, mut look: impl FnMut(&[u8])) -> io::Result
         let mut rest = block;
         while let Some(end) = memchr::memchr(b'\n', rest) {
             let (line, next) = rest.split_at(end + 1);
-            if begun.is_empty() {
+            if pending.is_empty() {
                 look(line);
             } else {
-                begun.extend_from_slice(line);
-                look(&begun);
-                begun.clear();
+                pending.extend_from_slice(line);
+                look(&pending);
+                pending.clear();
             }
             rest = next;
         }
-        begun.extend_from_slice(rest);
-        if begun.len() > LONGEST_LINE {
-            look(&begun);
-            begun.clear();
+        pending.extend_from_slice(rest);
+        if pending.len() > MAX_LINE_LENGTH {
+            look(&pending);
+            pending.clear();
         }
         input.consume(length);
     }
-    if !begun.is_empty() {
-        look(&begun);
+    if !pending.is_empty() {
+        look(&pending);
     }
     Ok(())
 }
 
-/// That the iteration of this line does not follow `last`. Some writers count from 0; after the first line of an epoch the
-/// numbers have to go up by one.
-fn not_due(batch: Batch, last: Option<Batch>) -> Option<String> {
+/// Returns an error text if the iteration of this line does not follow `last`. Some writers count from 0; after the
+/// first line of an epoch the numbers must increase by one.
+fn sequence_error(batch: Batch, last: Option<Batch>) -> Option<String> {
     let number = match last {
         Some(last) if last.epoch == batch.epoch => last.number.saturating_add(1),
         _ if batch.epoch == last.map_or(0, |last| last.epoch.saturating_add(1)) => batch.number.min(1),
@@ -137,12 +140,12 @@ fn not_due(batch: Batch, last: Option<Batch>) -> Option<String> {
     (batch.number != number).then(|| out_of_order(name, batch.number.into(), number.into()))
 }
 
-fn not_finite(batch: Batch, loss: Option<f64>) -> Option<String> {
+fn loss_error(batch: Batch, loss: Option<f64>) -> Option<String> {
     let loss = loss.filter(|loss| !loss.is_finite())?;
     Some(format!("the loss of {batch} is {loss}: repeat the run, with a smaller --lr if it stays so"))
 }
 
-/// The first characters of a line, enough to recognize it.
+/// Returns the first characters of a line, enough to recognize it.
 fn excerpt(line: &[u8]) -> String {
     const LENGTH: usize = 60;
     let text = String::from_utf8_lossy(line);

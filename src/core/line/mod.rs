@@ -1,4 +1,4 @@
-//! Lines of other benchmarks and of Prometheus, which their tools read: writers and parsers. [`log`] reads a whole log.
+//! Writers and parsers for lines of other benchmarks and of Prometheus. [`log`] reads a whole log.
 
 pub mod dlperf;
 pub mod log;

@@ -1,43 +1,42 @@
-//! Prometheus' text format, version 0.0.4: <https://prometheus.io/docs/instrumenting/exposition_formats>. Not for which
-//! metrics there are.
+//! Prometheus' text format, version 0.0.4: <https://prometheus.io/docs/instrumenting/exposition_formats>.
 
 use std::fmt;
 
-/// What a metric is.
+/// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It only grows; its name ends with `_total`.
+    /// Only increases; its name ends with `_total`.
     Counter,
-    /// It goes up and down.
+    /// May increase and decrease.
     Gauge,
 }
 
-/// A metric with all of its samples. Its name has its unit: `ringmark_<what>_<unit>`.
+/// A metric with all of its samples. Its name contains its unit: `ringmark_<what>_<unit>`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricFamily {
-    /// Letters, digits and `_`.
+    /// Name of letters, digits and `_`.
     pub name: String,
-    /// What it is, in a sentence.
+    /// Description in one sentence.
     pub help: String,
-    /// Its unit, where OpenMetrics is to know it: the last part of the name.
+    /// Unit for OpenMetrics, if it has one: the last part of the name.
     pub unit: Option<&'static str>,
-    /// What it is, to Prometheus.
+    /// Metric type.
     pub kind: MetricKind,
-    /// No two with the same labels.
+    /// Samples, no two of which have the same labels.
     pub samples: Vec<Sample>,
 }
 
-/// A value, with what tells it from others of its family.
+/// A value with the labels that distinguish it within its family.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Names of letters, digits and `_`; values of any text.
+    /// Labels with names of letters, digits and `_`, and values of any text.
     pub labels: Vec<(&'static str, String)>,
-    /// In the unit of the name.
+    /// Value in the unit of the name.
     pub value: f64,
 }
 
 impl fmt::Display for MetricFamily {
-    /// Its lines; nothing where it has no sample.
+    /// Formats its lines; nothing if it has no sample.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MetricFamily { name, help, unit, kind, samples } = self;
         if samples.is_empty() {

@@ -1,31 +1,31 @@
-//! The lines of PyTorch's DDP benchmark (`benchmarks/distributed/ddp/benchmark.py`): percentiles of the iteration time
-//! and the images a second of one rank, a line for each group of ranks. Character for character as its writer has them.
+//! Output of PyTorch's DDP benchmark (`benchmarks/distributed/ddp/benchmark.py`): percentiles of the iteration time and
+//! the images per second of one rank, one line per group of ranks. Identical to the original, character for character.
 
 use crate::dimension::{BackendName, Bytes, Case, DeviceKind, Model};
 use crate::host::Environment;
 use crate::stats::summary::{STEP_PERCENTS, percentile};
 
-/// What PyTorch's benchmark says before its first block.
+/// Header of PyTorch's benchmark, before its first block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Head<'a> {
     /// Version of libtorch.
     pub pytorch_version: &'a str,
-    /// That of CUDA, where ranks compute on it.
+    /// CUDA version, if ranks compute on CUDA.
     pub cuda_version: Option<&'a str>,
-    /// What sums the gradients.
+    /// Backend that sums the gradients.
     pub backend: BackendName,
     /// Size of a bucket.
     pub bucket: Bytes,
-    /// The topology of the first host, by `nvidia-smi topo -m` or, without a GPU, hwloc.
+    /// Topology of the first host, by `nvidia-smi topo -m` or, without a GPU, hwloc.
     pub topology: &'a [String],
 }
 
-/// PyTorch counts a bucket in MiB (`bucket_cap_mb * 1024 * 1024` bytes), we do in MB.
+/// PyTorch's unit of the bucket size (`bucket_cap_mb * 1024 * 1024` bytes); ringmark's is MB.
 pub const MEBIBYTE: f64 = 1_048_576.0;
 
 impl<'a> Head<'a> {
-    /// Of ranks that compute on such a device, as the record of one of their runs has it. libtorch's build has a version of
-    /// CUDA also where nothing ran on it.
+    /// Creates the header for ranks on `device`, from the record of one of their runs. libtorch's build also has a CUDA
+    /// version if nothing ran on CUDA.
     pub fn new(environment: &'a Environment, device: DeviceKind, backend: BackendName, bucket: Bytes) -> Head<'a> {
         Head {
             pytorch_version: &environment.libtorch_version,
@@ -36,7 +36,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Line by line, with an empty one at the end.
+    /// Returns the lines, with an empty one at the end.
     pub fn lines(&self) -> Vec<String> {
         const RULE: &str = "-----------------------------------";
         let program = if self.cuda_version.is_some() { "nvidia-smi topo -m" } else { "lstopo-no-graphics" };
@@ -58,7 +58,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The lines of one model, with what stands above them. PyTorch's benchmark calls a model by torchvision's name.
+/// Returns the lines of one model after its title and column names. PyTorch's benchmark uses torchvision's name of the
+/// model.
 pub fn block(model: Model, batch_size: u32, lines: impl IntoIterator<Item = String>) -> Vec<String> {
     [title(model, batch_size), String::new(), header()].into_iter().chain(lines).collect()
 }
@@ -67,12 +68,12 @@ fn title(model: Model, batch_size: u32) -> String {
     format!("Benchmark: {} with batch size {batch_size}", model.facts().source_name)
 }
 
-/// Names of the columns.
+/// Returns the line of column names.
 fn header() -> String {
     format!("{:22}{}", "", format!("{:>14}{:>10}", "sec/iter", "ex/sec").repeat(STEP_PERCENTS.len()))
 }
 
-/// What the line of a case is called: `1M/8G`, or `no ddp` for ranks that exchange nothing.
+/// Returns the label of a case: `1M/8G`, or `no ddp` for ranks that exchange nothing.
 pub fn label(case: Case, baseline: bool) -> String {
     match baseline {
         true => "  no ddp".to_owned(),
@@ -80,12 +81,12 @@ pub fn label(case: Case, baseline: bool) -> String {
     }
 }
 
-/// The line of these iteration times, in seconds and of all ranks; `None` where there is none.
+/// Formats the line of these iteration times of all ranks, in seconds; `None` if there are none.
 pub fn write(case: Case, baseline: bool, batch_size: u32, steps: &[f64]) -> Option<String> {
     let mut line = format!("{:4} GPUs -- {}:", case.ranks(), label(case, baseline));
     for percent in STEP_PERCENTS {
         let seconds = percentile(steps, percent.into())?;
-        // Cut off, not rounded.
+        // Truncated instead of rounded, as PyTorch does.
         let examples = (f64::from(batch_size) / seconds) as u64;
         line.push_str(&format!("  p{percent:02}:  {seconds:.3}s  {examples:6}/s"));
     }
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_lines_are_pytorch_s() {
-        // As PyTorch's README shows them.
+        // Copied from PyTorch's README.
         let shown = "                            sec/iter    ex/sec      sec/iter    ex/sec      sec/iter    ex/sec      sec/iter    ex/sec";
         assert_eq!(header(), shown);
         let case = |text: &str| text.parse::<Case>().expect("a case");

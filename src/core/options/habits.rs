@@ -1,28 +1,28 @@
-//! Options of other programs that people type out of habit and that are none of ours: an error that one of them causes gets
-//! a line with our word. What means the same is an alias in the option table and needs no line here.
+//! Hints for options of other programs that ringmark does not have: an error caused by one of them gets a line with
+//! ringmark's equivalent. An option with the same meaning is an alias in the option table instead.
 
 use std::io::IsTerminal;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Words of other programs with one meaning, and ours for it.
+/// Options or commands of other programs with one meaning, and ringmark's equivalent.
 #[derive(Debug)]
 pub struct Habit {
-    /// As they are typed.
+    /// Words as typed.
     pub words: &'static [&'static str],
-    /// What to type instead; `{}` stands for the number that was typed.
+    /// Replacement to type; `{}` stands for the number that was typed.
     pub ours: &'static str,
 }
 
-/// A line of the table.
+/// Creates a table of hints.
 macro_rules! habits {
     ($($($word:literal)|+ => $ours:literal),+ $(,)?) => {
         &[$(Habit { words: &[$($word),+], ours: $ours }),+]
     };
 }
 
-/// Of whoever types `ringmark`.
+/// Hints for `ringmark`.
 pub const OF_LAUNCHER: &[Habit] = habits![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "--ntasks" | "-g" | "--ngpus"
         | "--num-gpus" | "--nprocs" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node"
@@ -50,14 +50,14 @@ pub const OF_LAUNCHER: &[Habit] = habits![
     "--kv-store" | "--kvstore" => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` says where gradients are summed and weights updated",
 ];
 
-/// Of whoever types `ringmark-worker`.
+/// Hints for `ringmark-worker`.
 pub const OF_WORKER: &[Habit] = habits![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "-g" | "--ngpus" | "-t" | "--nthreads"
         | "-H" | "--hosts"
         => "mpirun starts the ranks: `mpirun -np {} ringmark-worker ..`; `ringmark` does both",
 ];
 
-/// Of nccl-tests, which only `bandwidth` succeeds: short words that mean something else to others.
+/// Hints for users of nccl-tests, for `bandwidth` only: its short options mean something else in other programs.
 pub const OF_BANDWIDTH: &[Habit] = habits![
     "-t" | "--nthreads" => "leave it out: one process of one thread drives one GPU, and a case says how many: `--cases 1n8g`",
     "-C" | "--report_cputime" | "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
@@ -67,7 +67,7 @@ pub const OF_BANDWIDTH: &[Habit] = habits![
     "--size" | "--sizes" => "`-b 8 -e 128M` are the smallest and the largest message",
 ];
 
-/// Of whoever types `ringmark pack` and comes from MXNet's im2rec.py.
+/// Hints for `ringmark pack`, for users of MXNet's im2rec.py.
 pub const OF_PACK: &[Habit] = habits![
     "--recursive" => "leave it out: every folder in FOLDER is a class, with all that is in it",
     "--pack-label" => "leave it out: all labels of a line are packed",
@@ -76,7 +76,7 @@ pub const OF_PACK: &[Habit] = habits![
         => "`--list FILE.lst` packs what a list of your own says, in its order",
 ];
 
-/// Of whoever types either.
+/// Hints for both programs.
 pub const OF_BOTH: &[Habit] = habits![
     "--test-io" => "`ringmark input --data FILES` reads and decodes alone",
     "--use-adasum" => "leave it out: an all-reduce adds up, and nothing else",
@@ -118,7 +118,7 @@ pub const OF_BOTH: &[Habit] = habits![
     "--distributed-backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
 ];
 
-/// Commands of other programs, and ours.
+/// Commands of other programs, and ringmark's equivalents.
 pub const COMMANDS: &[Habit] = habits![
     "train" | "run" | "bench" | "benchmark" | "launch" | "start"
         => "`ringmark sweep` trains every case; `ringmark-worker train` is one rank, for a run by hand",
@@ -131,14 +131,14 @@ pub const COMMANDS: &[Habit] = habits![
     "version" => "`ringmark --version`",
 ];
 
-/// Values of other programs: an option, its value there, and ours.
+/// Values of other programs: option, value there, and ringmark's equivalent.
 const VALUES: &[(&str, &[&str], &str)] = &[
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
     ("--backend", &["gloo", "ucc"], "CPUs use shared-memory or mpi"),
     ("--dtype", &["fp8", "int8", "fp64", "float64"], "there are fp32, tf32, fp16 and bf16"),
 ];
 
-/// Options of one value, and those that take several.
+/// Options that take one value, each with the option that takes several.
 const PLURALS: [(&str, &str); 4] = [
     ("--batch-size", "--batch-sizes"),
     ("--dtype", "--dtypes"),
@@ -146,12 +146,12 @@ const PLURALS: [(&str, &str); 4] = [
     ("--kv-store", "--kv-stores"),
 ];
 
-/// Adds our word to an error that one of `typed` caused, if it is a word of another program, and drops tips that are only
-/// alike by chance.
+/// Adds a hint to an error that one of `typed` caused, if that is a word of another program, and drops clap's
+/// suggestions that are similar only by chance.
 pub fn with_hint(mut error: clap::Error, habits: &[&[Habit]], typed: &[String]) -> clap::Error {
-    let own = hint(&error, habits, typed).or_else(|| hint_of_word(&error));
+    let own = hint(&error, habits, typed).or_else(|| hint_for_word(&error));
     if own.is_some() {
-        // The tip is the one that matters.
+        // The hint replaces clap's list of values.
         error.remove(ContextKind::ValidValue);
     }
     for (kind, typed) in [
@@ -175,11 +175,11 @@ pub fn with_hint(mut error: clap::Error, habits: &[&[Habit]], typed: &[String]) 
         }
     }
     if error.kind() != ErrorKind::MissingRequiredArgument {
-        // It shows an option that clap takes for similar.
+        // The usage shows an option that clap considers similar.
         error.remove(ContextKind::Usage);
     }
     if error.kind() == ErrorKind::UnknownArgument {
-        // It explains how to pass the option as a value, which no command takes.
+        // clap suggests passing the option as a value, which no command takes.
         error.remove(ContextKind::Suggested);
     }
     if let Some(hint) = own {
@@ -188,7 +188,7 @@ pub fn with_hint(mut error: clap::Error, habits: &[&[Habit]], typed: &[String]) 
     error
 }
 
-/// Prints the error and ends the program. Under a tip nothing else is needed.
+/// Prints the error and exits. After a tip, the reference to the help is omitted.
 pub fn exit(error: &clap::Error) -> ! {
     if !error.use_stderr() {
         error.exit();
@@ -209,7 +209,7 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
     }
 }
 
-/// Returns true if the words differ by at most two letters, and by less than a third of them, or only by their end.
+/// Returns true if the words differ by at most two letters and by less than a third of them, or only in their endings.
 fn is_close(typed: &str, suggested: &str) -> bool {
     let [typed, suggested] = [typed, suggested].map(|word| word.trim_start_matches('-'));
     if typed.len() >= 3 && suggested.starts_with(typed) {
@@ -219,8 +219,8 @@ fn is_close(typed: &str, suggested: &str) -> bool {
     distance <= 2 && 3 * distance < typed.chars().count().max(suggested.chars().count())
 }
 
-/// Our word for a command, a value or a word without an option.
-fn hint_of_word(error: &clap::Error) -> Option<String> {
+/// Returns the hint for a command, a value or a word without an option.
+fn hint_for_word(error: &clap::Error) -> Option<String> {
     if let Some(command) = context(error, ContextKind::InvalidSubcommand) {
         let habit = COMMANDS.iter().find(|habit| habit.words.contains(&command))?;
         return Some(habit.ours.to_owned());
@@ -263,7 +263,7 @@ fn hint_of_word(error: &clap::Error) -> Option<String> {
 
 fn hint(error: &clap::Error, habits: &[&[Habit]], typed: &[String]) -> Option<String> {
     let (refused, value) = (context(error, ContextKind::InvalidArg)?, context(error, ContextKind::InvalidValue));
-    // Of `-np`, clap refuses `-n`; where there is an option -n, it refuses the value `p`.
+    // For `-np`, clap refuses `-n`; if there is an option -n, it refuses the value `p`.
     let is_refused = |word: &str| match value {
         None => word.starts_with(refused),
         Some(value) => !value.is_empty() && !word.starts_with("--") && word.get(2..) == Some(value),

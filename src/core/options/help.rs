@@ -1,4 +1,4 @@
-//! The help of commands with many options: groups, the common options in `-h`, all of them in `--help`.
+//! Help of commands with many options: groups, the common options in `-h`, all of them in `--help`.
 
 use clap::{Arg, Command};
 
@@ -14,7 +14,7 @@ struct Group {
 /// Commands whose help is grouped.
 const GROUPED: [&str; 5] = ["sweep", "train", "score", "bandwidth", "input"];
 
-/// The options of [`GROUPED`], in the order of the help within each heading. The headings come in the order in which the
+/// Options of [`GROUPED`], in the order of the help within each heading. Headings appear in the order in which the
 /// commands declare the first option of each.
 const GROUPS: [Group; 7] = [
     Group {
@@ -150,13 +150,13 @@ const GROUPS: [Group; 7] = [
     },
 ];
 
-/// More keywords than these are listed in `--help` only.
+/// Maximum number of keywords that `-h` lists.
 const FEW_KEYWORDS: usize = 6;
 
-/// Longest default that `-h` shows, in characters.
+/// Maximum length of a default that `-h` shows, in characters.
 const SHORT_DEFAULT: usize = 16;
 
-/// Groups the options of the commands of `program` that have many, and moves their examples to `--help`.
+/// Groups the options of those commands of `program` that have many, and moves their examples to `--help`.
 pub fn grouped(program: Command) -> Command {
     let name = program.get_name().to_owned();
     program.mut_subcommands(|command| {
@@ -165,12 +165,12 @@ pub fn grouped(program: Command) -> Command {
         }
         let examples = command.get_after_help().cloned().unwrap_or_default();
         let all = format!("All options, and examples: {name} {} --help", command.get_name());
-        command.mut_args(in_its_group).after_long_help(examples).after_help(all)
+        command.mut_args(with_group).after_long_help(examples).after_help(all)
     })
 }
 
-fn in_its_group(argument: Arg) -> Arg {
-    let Some((group, place)) = argument.get_long().and_then(place) else { return argument };
+fn with_group(argument: Arg) -> Arg {
+    let Some((group, place)) = argument.get_long().and_then(position) else { return argument };
     let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
     let long = argument.get_long_help().map(ToString::to_string).unwrap_or_else(|| help.clone());
     let keywords: Vec<String> =
@@ -183,8 +183,8 @@ fn in_its_group(argument: Arg) -> Arg {
     argument.hide_possible_values(true).long_help(format!("{long} [possible values: {}]", keywords.join(", ")))
 }
 
-/// The group of the option `name`, and its place there: the common options come first.
-fn place(name: &str) -> Option<(&'static Group, usize)> {
+/// Returns the group of the option `name` and its position there; the common options come first.
+fn position(name: &str) -> Option<(&'static Group, usize)> {
     GROUPS.iter().find_map(|group| {
         let place = group.common.iter().chain(group.others).position(|option| *option == name)?;
         Some((group, place))
@@ -196,7 +196,7 @@ pub fn is_common(name: &str) -> bool {
     GROUPS.iter().any(|group| group.common.contains(&name))
 }
 
-/// The part of a help text that `-h` shows: its first clause, with a short default.
+/// Returns the part of a help text that `-h` shows: its first clause, with a short default.
 fn first_clause(help: &str) -> String {
     let (text, default) = match help.split_once(" [default: ") {
         Some((text, default)) => (text, Some(default.trim_end_matches(']'))),
@@ -207,10 +207,10 @@ fn first_clause(help: &str) -> String {
     text[..end].to_owned() + &default.map(|default| format!(" [default: {default}]")).unwrap_or_default()
 }
 
-/// Options of the grouped commands of `program` that are in no group.
+/// Returns the options of the grouped commands of `program` that are in no group.
 #[doc(hidden)]
 pub fn without_group(program: &Command) -> Vec<String> {
     let commands = program.get_subcommands().filter(|command| GROUPED.contains(&command.get_name()));
     let options = commands.flat_map(|command| command.get_arguments().filter(|option| !option.is_hide_set()));
-    options.filter_map(Arg::get_long).filter(|name| place(name).is_none()).map(str::to_owned).collect()
+    options.filter_map(Arg::get_long).filter(|name| position(name).is_none()).map(str::to_owned).collect()
 }

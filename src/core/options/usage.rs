@@ -1,8 +1,8 @@
-//! The error that means: asked wrongly, nothing was started. Both programs answer it with exit status 2.
+//! Error for an invalid request, before anything is started. Both programs exit with status 2.
 
 use std::fmt;
 
-/// A value that was asked for and cannot be; everything else that goes wrong is a failure, exit status 1.
+/// An invalid request; any other error is a failure with exit status 1.
 #[derive(Debug)]
 pub struct UsageError(anyhow::Error);
 
@@ -14,7 +14,7 @@ impl fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// Marks `error` as one of usage, for `map_err`; its message stays.
+/// Marks `error` as a usage error, for `map_err`; its message stays.
 pub fn usage(error: anyhow::Error) -> anyhow::Error {
     UsageError(error).into()
 }

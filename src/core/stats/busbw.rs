@@ -1,37 +1,36 @@
-//! Rates of a collective operation. S = bytes of its array, t = seconds, n = ranks, k = nodes; GB = 1e9 bytes.
+//! Rates of collective operations. S = bytes of the array, t = seconds, n = ranks, k = nodes; GB = 1e9 bytes.
 //!
-//! S is what nccl-tests writes in its column `size`: the larger of what a rank sends and what it receives, which for a
-//! gather, a reduce-scatter and an all-to-all is all ranks' parts together.
+//! S is the value in nccl-tests' column `size`: the larger of the bytes that a rank sends and receives. For a gather, a
+//! reduce-scatter and an all-to-all these are the parts of all ranks together.
 
 use crate::dimension::{Bytes, GigabytesPerSecond, Operation, Seconds};
 
-/// Algorithm bandwidth, `S / t`.
+/// Returns the algorithm bandwidth, `S / t`.
 ///
 /// `algbw(102.4 MB, 0.02 s) = 5.12 GB/s`.
 pub fn algbw(size: Bytes, time: Seconds) -> GigabytesPerSecond {
     GigabytesPerSecond(size.0 as f64 / time.0 / 1e9)
 }
 
-/// An operation among so many ranks.
+/// An operation with its number of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "field names are self-explanatory")]
 pub struct Bus {
-    /// What they do.
     pub operation: Operation,
-    /// How many there are.
     pub ranks: u32,
 }
 
 impl Bus {
-    /// Of an all-reduce.
+    /// Creates the value for an all-reduce.
     pub fn all_reduce(ranks: u32) -> Bus {
         Bus { operation: Operation::AllReduce, ranks }
     }
 
-    /// Bytes that every rank has to send, or one of them to receive, for each byte of the array (nccl-tests,
-    /// doc/PERFORMANCE.md and `GetBw` of every program): `2(n - 1) / n` for an all-reduce, `(n - 1) / n` where every rank
-    /// has a part, 1 for the others. 0 for one rank.
+    /// Returns the bytes that every rank has to send, or one of them to receive, for each byte of the array
+    /// (nccl-tests, doc/PERFORMANCE.md and `GetBw` of every program): `2(n - 1) / n` for an all-reduce, `(n - 1) / n`
+    /// if every rank has a part, 1 for the others. 0 for one rank.
     ///
-    /// Of 4 ranks 1.5, 0.75 and 1.
+    /// 1.5, 0.75 and 1 for 4 ranks.
     pub fn share(self) -> f64 {
         if self.ranks < 2 {
             return 0.0;
@@ -44,7 +43,7 @@ impl Bus {
         }
     }
 
-    /// [`share`](Bus::share) as a formula: empty where it is 1.
+    /// Returns [`share`](Bus::share) as a formula; empty if it is 1.
     pub fn formula(self) -> &'static str {
         match self.operation {
             Operation::AllReduce => " x 2(n \u{2212} 1) / n",
@@ -54,16 +53,17 @@ impl Bus {
     }
 }
 
-/// Bus bandwidth, `S / t` times the [share](Bus::share): comparable over rank counts, and the speed of the wire where
-/// ranks form a ring. 0 for one rank.
+/// Returns the bus bandwidth, `S / t` times the [share](Bus::share): comparable across rank counts, and the speed of
+/// the wire if ranks form a ring. 0 for one rank.
 ///
 /// `busbw(102.4 MB, 0.02 s, all-reduce of 4) = 5.12 x 1.5 = 7.68 GB/s`.
 pub fn busbw(size: Bytes, time: Seconds, bus: Bus) -> GigabytesPerSecond {
     GigabytesPerSecond(algbw(size, time).0 * bus.share())
 }
 
-/// Highest bus bandwidth of an all-reduce of n ranks, l of them on each host, whose memory moves `rate`, read and written: every rank's
-/// array is read once and written once, so that `t >= 2 l S / rate` and `busbw <= rate / l x (n - 1) / n`.
+/// Returns the highest bus bandwidth of an all-reduce of n ranks, l of them on each host, whose memory moves `rate`
+/// (reads and writes). Every rank's array is read once and written once, so that `t >= 2 l S / rate` and
+/// `busbw <= rate / l x (n - 1) / n`.
 ///
 /// `memory_bound(80 GB/s, 2, 2) = 20 GB/s`.
 pub fn memory_bound(rate: GigabytesPerSecond, ranks_of_host: u32, ranks: u32) -> GigabytesPerSecond {
@@ -71,7 +71,8 @@ pub fn memory_bound(rate: GigabytesPerSecond, ranks_of_host: u32, ranks: u32) ->
     GigabytesPerSecond(rate.0 / local * (ranks - 1.0) / ranks)
 }
 
-/// What every node's network card carries of a ring's all-reduce over all ranks, `busbw x (k - 1) / (n - 1)`, one card a node.
+/// Returns the rate of every node's network card in a ring all-reduce over all ranks, with one card per node:
+/// `busbw x (k - 1) / (n - 1)`.
 ///
 /// `card_rate(30 GB/s, 2 nodes, 16 ranks) = 2 GB/s`.
 pub fn card_rate(busbw: GigabytesPerSecond, nodes: u32, ranks: u32) -> GigabytesPerSecond {
@@ -101,7 +102,7 @@ mod tests {
         close(card_rate(GigabytesPerSecond(30.0), 2, 16).0, 2.0);
     }
 
-    /// 102.4 MB in 0.02 s, 5.12 GB/s, among 4 ranks.
+    /// 102.4 MB in 0.02 s, an algbw of 5.12 GB/s, among 4 ranks.
     #[test]
     fn every_operation_has_nccl_tests_factor() {
         for (operation, rate) in [
@@ -118,7 +119,7 @@ mod tests {
         }
     }
 
-    /// `iter 1, 0.023242 sec, 11.100222 GB/sec per gpu` of 257.991328 MB: measure.py's printed line has two devices.
+    /// measure.py printed `iter 1, 0.023242 sec, 11.100222 GB/sec per gpu` for 257.991328 MB on two devices.
     #[test]
     fn measure_py_s_published_line_comes_out() {
         let rate = busbw(Bytes(257_991_328), Seconds(0.023242), Bus::all_reduce(2)).0;

@@ -1,11 +1,11 @@
-//! Whether one side of two is faster: the ratio of two lists of runs' figures, how sure it is, and what follows.
+//! Comparison of two lists of runs' figures: their ratio, its confidence interval, and a verdict.
 //!
 //! **The unit of repetition is the run.** Every run gives one figure (its throughput, or a percentile of its iteration
-//! times). Iterations of one run are not independent: they share placement, memory layout, clocks and whatever else the
-//! machine does in these minutes, so that a hundred of them are worth little more than one, and an interval over pooled
-//! iterations would be far too narrow.
+//! times). Iterations of one run are not independent: they share placement, memory layout, clocks and everything else
+//! that the machine does during these minutes. A hundred of them are worth little more than one, and an interval over
+//! pooled iterations would be far too narrow.
 //!
-//! **The test** is Welch's, on the logarithms x of the figures; means m, sample variances v and numbers n of the runs:
+//! **The test** is Welch's, on the logarithms x of the figures, with means m, sample variances v and numbers n of runs:
 //!
 //! ```text
 //! d   = m(test) - m(base)                                 ratio = e^d, of geometric means
@@ -15,50 +15,52 @@
 //! interval of the ratio = e^(d - t se) .. e^(d + t se),   t = t(1 - significance / 2, df)
 //! ```
 //!
-//! Worked: base 100, 102, 98; test 103, 105, 104 images/s. d = ln(103.997 / 99.987) = 0.03932, se = 0.01281,
-//! df = 2.88, t(0.975, 2.88) = 3.260: the test is 4.01 % faster, 95 % interval -0.25 % .. +8.45 %.
+//! Example: base 100, 102, 98; test 103, 105, 104 images/s. d = ln(103.997 / 99.987) = 0.03932, se = 0.01281, df =
+//! 2.88, t(0.975, 2.88) = 3.260: the test is 4.01 % faster, 95 % interval -0.25 % .. +8.45 %.
 //!
-//! **Why it holds for 3 to 10 runs.** A run's figure is itself a mean over many iterations and so nearly normal; what is
-//! left of skewness is alike on both sides and cancels in the difference. That the variances must be estimated from so few
-//! runs is what Student's t accounts for, that they are not the same on both sides is what Welch accounts for. Logarithms
-//! make the ratio symmetric: with the sides changed over, every figure here is the reciprocal, and throughput and time say
-//! the same. In the simulations of the tests below intervals of 95 % hold the truth in 95 to 98 % of cases, with normal
-//! noise, with heavy tails, and where one run in ten was disturbed; the worst is 93.7 %, for 3 runs against 10 that are four
-//! times steadier. Two usual alternatives do not hold here: a rank test of 3 against 3 runs can never reach p < 0.05 (its
-//! smallest two-sided p is 2 / (6 choose 3) = 0.1), and a bootstrap can draw nothing but the three values it has, whose
-//! spread is too small. A high percentile of a short run is less normal than its mean: the verdict is of the mean alone.
+//! **Validity for 3 to 10 runs.** A run's figure is itself a mean over many iterations and therefore nearly normal; the
+//! remaining skewness is similar on both sides and cancels in the difference. Student's t accounts for variances that
+//! are estimated from so few runs, and Welch's method for variances that differ between the sides. Logarithms make the
+//! ratio symmetric: with the sides exchanged, every figure here is the reciprocal, and throughput and time give the
+//! same result. In the simulations of the tests below, intervals of 95 % contain the true value in 95 to 98 % of cases,
+//! with normal noise, with heavy tails, and with one disturbed run in ten. The worst case is 93.7 %, for 3 runs against
+//! 10 that are four times steadier. Two usual alternatives fail here: a rank test of 3 against 3 runs can never reach a
+//! p below 0.05 (its smallest two-sided p is 2 / (6 choose 3) = 0.1), and a bootstrap can only draw the three values it
+//! has, whose spread is too small. A high percentile of a short run is less normal than its mean: the verdict uses the
+//! mean alone.
 //!
 //! **One run** on either side has no variance: there is a ratio, but no interval and no verdict.
 //!
-//! **Runs that are equal to the last digit** on both sides have a spread of 0 and the interval has no width: real runs
-//! never do that, copies do; [`Comparison::is_copy`] says so.
+//! **Runs that are equal to the last digit** on both sides have a spread of 0, and the interval has no width. Real runs
+//! never do that, copies do; [`Comparison::is_copy`] reports it.
 //!
-//! **The verdict** says where the whole interval lies against a band of noise, the differences that do not matter,
-//! `1 / (1 + noise) .. 1 + noise`: wholly beyond it, wholly inside, or neither. So "no difference" is something that was
-//! shown and not the want of a proof, and few or noisy runs give "too noisy" and never an all-clear. Where nothing has
-//! changed, a wrong faster or slower comes in at most `significance` of the comparisons, and the more rarely, the wider
-//! the band.
+//! **The verdict** depends on where the whole interval lies relative to a noise band of differences that do not matter,
+//! `1 / (1 + noise) .. 1 + noise`: wholly outside, wholly inside, or neither. "No difference" is therefore a result
+//! rather than a lack of proof, and few or noisy runs give "too noisy" and never an all-clear. If nothing has changed,
+//! at most `significance` of the comparisons give a wrong "faster" or "slower", and fewer with a wider band.
 //!
-//! **The smallest difference that these runs could have shown** as faster or slower in four of five such measurements:
+//! **The smallest difference** that these runs would have reported as faster or slower in four of five such
+//! measurements:
 //!
 //! ```text
 //! smallest = (1 + noise) x e^((t(1 - significance / 2, df) + t(0.8, df)) se) - 1
 //! ```
 //!
-//! Worked, as above with a noise of 1 %: t(0.8, 2.88) = 0.985, 1.01 x e^(4.246 x 0.01281) - 1 = 6.65 %.
-//! It knows the spread only from these runs: in simulations 79 % with 10 runs a side find it, 76 % with 5, 70 % with 3.
+//! Example, as above with a noise of 1 %: t(0.8, 2.88) = 0.985, 1.01 x e^(4.246 x 0.01281) - 1 = 6.65 %. The spread is
+//! estimated from these runs only: in simulations the difference is found in 79 % of measurements with 10 runs per
+//! side, 76 % with 5 and 70 % with 3.
 
 use crate::stats::welch::{self, StandardError, student};
 
-/// Share of measurements in which [`Comparison::smallest`] would be found.
+/// Share of measurements that would find [`Comparison::smallest`].
 pub const POWER: f64 = 0.8;
 
-/// When a difference counts.
+/// Thresholds for a difference to count.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
-    /// Chance of an interval that misses the truth: 0.05 for intervals of 95 %.
+    /// Probability that an interval misses the true value: 0.05 for intervals of 95 %.
     pub significance: f64,
-    /// Differences up to this do not matter: 0.01 for 1 %.
+    /// Largest difference that does not matter: 0.01 for 1 %.
     pub noise: f64,
 }
 
@@ -68,43 +70,42 @@ impl Default for Thresholds {
     }
 }
 
-/// Two lists of runs' figures against each other; everything is a ratio, test / base.
+/// Comparison of two lists of runs' figures; everything is a ratio, test / base.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
-    /// Of the geometric means.
+    /// Ratio of the geometric means.
     pub ratio: f64,
-    /// Where the true ratio lies; `None` where a side has a single run.
+    /// Confidence interval of the true ratio; `None` if a side has a single run.
     pub interval: Option<Interval>,
-    /// Smallest ratio above 1 (or its reciprocal below) that these runs would have shown; `None` where there is no
+    /// Smallest ratio above 1 (or its reciprocal below) that these runs would have detected; `None` without an
     /// interval.
     pub smallest: Option<f64>,
-    /// Whether each side's runs are all equal to the last digit.
+    /// True if each side's runs are all equal to the last digit.
     pub is_copy: bool,
 }
 
 /// A range of ratios.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(missing_docs, reason = "field names are self-explanatory")]
 pub struct Interval {
-    /// Lower end.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
 }
 
-/// What two lists of speeds come to.
+/// Result of comparing two lists of speeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// The test is faster, by more than noise.
     Faster,
     /// The test is slower, by more than noise.
     Slower,
-    /// If there is a difference, it is within noise.
+    /// Any difference is within noise.
     NoDifference,
-    /// These runs do not decide it.
+    /// The runs do not decide it.
     TooNoisy,
 }
 
-/// Compares figures of runs. `None` where a side is empty or has a figure that is not above zero and finite.
+/// Compares figures of runs. `None` if a side is empty or has a figure that is not above zero and finite.
 pub fn compare(base: &[f64], test: &[f64], thresholds: Thresholds) -> Option<Comparison> {
     let (base, test) = (logarithms(base)?, logarithms(test)?);
     let difference = welch::difference(&test, &base)?;
@@ -123,7 +124,7 @@ pub fn compare(base: &[f64], test: &[f64], thresholds: Thresholds) -> Option<Com
 }
 
 impl Comparison {
-    /// Of speeds, where more is better.
+    /// Returns the verdict on speeds, for which more is better.
     pub fn verdict(&self, noise: f64) -> Verdict {
         let (low, high) = (1.0 / (1.0 + noise), 1.0 + noise);
         match self.interval {
@@ -134,14 +135,14 @@ impl Comparison {
         }
     }
 
-    /// Of the reciprocals: times where these were speeds.
+    /// Returns the comparison of the reciprocals: of times if the figures were speeds.
     pub fn reciprocal(&self) -> Comparison {
         let turned = |interval: Interval| Interval { low: 1.0 / interval.high, high: 1.0 / interval.low };
         Comparison { ratio: 1.0 / self.ratio, interval: self.interval.map(turned), ..*self }
     }
 }
 
-/// Significance with which the chance of any wrong verdict among so many is what it was for one (Bonferroni).
+/// Returns the significance per comparison that keeps the chance of any wrong verdict at `significance` (Bonferroni).
 ///
 /// `for_all(0.05, 10) = 0.005`.
 pub fn for_all(significance: f64, comparisons: usize) -> f64 {
@@ -165,21 +166,21 @@ mod tests {
         assert!((actual - expected).abs() < 1e-6 * expected.abs(), "{actual}, expected {expected}");
     }
 
-    fn of(base: &[f64], test: &[f64]) -> Comparison {
+    fn compared(base: &[f64], test: &[f64]) -> Comparison {
         compare(base, test, FIVE_PERCENT).expect("figures above zero")
     }
 
-    /// Ratio and interval.
-    fn figures(comparison: Comparison) -> [f64; 3] {
+    fn ratio_and_interval(comparison: Comparison) -> [f64; 3] {
         let interval = comparison.interval.expect("several runs");
         [comparison.ratio, interval.low, interval.high]
     }
 
-    /// `scipy.stats.ttest_ind(log(test), log(base), equal_var=False)` and its `confidence_interval`, scipy 1.17.1.
+    /// Expected values: `scipy.stats.ttest_ind(log(test), log(base), equal_var=False)` and its `confidence_interval`,
+    /// scipy 1.17.1.
     #[test]
     fn ratio_and_interval_are_scipy_s() {
-        let worked = of(&[100.0, 102.0, 98.0], &[103.0, 105.0, 104.0]);
-        for (actual, expected) in figures(worked).into_iter().zip([1.04010665, 0.99754691, 1.08448217]) {
+        let worked = compared(&[100.0, 102.0, 98.0], &[103.0, 105.0, 104.0]);
+        for (actual, expected) in ratio_and_interval(worked).into_iter().zip([1.04010665, 0.99754691, 1.08448217]) {
             close(actual, expected);
         }
         close(worked.smallest.expect("several runs"), 1.06646823);
@@ -189,20 +190,20 @@ mod tests {
         {
             let thresholds = Thresholds { significance, ..FIVE_PERCENT };
             let unequal = compare(&base, &[11.8, 11.9, 11.85], thresholds).expect("sound");
-            for (actual, expected) in figures(unequal).into_iter().zip([0.9663540663778373, low, high]) {
+            for (actual, expected) in ratio_and_interval(unequal).into_iter().zip([0.9663540663778373, low, high]) {
                 close(actual, expected);
             }
         }
     }
 
-    /// Student's sleep data, as R prints `t.test(extra ~ group, data = sleep)`: 95 percent confidence interval
+    /// Student's sleep data. R prints for `t.test(extra ~ group, data = sleep)`: 95 percent confidence interval
     /// -3.3654832 0.2054832, means 0.75 and 2.33.
     #[test]
     fn the_interval_is_that_of_the_published_example() {
         let raised = |values: [f64; 10]| values.map(f64::exp);
         let first = raised([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]);
         let second = raised([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]);
-        let logarithms = figures(of(&second, &first)).map(f64::ln);
+        let logarithms = ratio_and_interval(compared(&second, &first)).map(f64::ln);
         for (actual, expected) in logarithms.into_iter().zip([-1.58, -3.3654832, 0.2054832]) {
             close(actual, expected);
         }
@@ -237,8 +238,8 @@ mod tests {
     #[test]
     fn sides_changed_over_give_the_reciprocal() {
         let (base, test) = ([100.0, 102.0, 98.0, 99.0], [103.0, 105.0, 104.0]);
-        let (there, back) = (of(&base, &test), of(&test, &base).reciprocal());
-        for (one, other) in figures(there).into_iter().zip(figures(back)) {
+        let (there, back) = (compared(&base, &test), compared(&test, &base).reciprocal());
+        for (one, other) in ratio_and_interval(there).into_iter().zip(ratio_and_interval(back)) {
             close(one, other);
         }
         assert_eq!(
@@ -246,7 +247,10 @@ mod tests {
             back.smallest.map(|smallest| (smallest * 1e9).round())
         );
         let inverse = |side: &[f64]| side.iter().map(|figure| 60.0 / figure).collect::<Vec<f64>>();
-        for (one, other) in figures(there).into_iter().zip(figures(of(&inverse(&base), &inverse(&test)).reciprocal())) {
+        for (one, other) in ratio_and_interval(there)
+            .into_iter()
+            .zip(ratio_and_interval(compared(&inverse(&base), &inverse(&test)).reciprocal()))
+        {
             close(one, other);
         }
     }
@@ -254,7 +258,7 @@ mod tests {
     #[test]
     fn one_run_has_a_ratio_and_no_verdict() {
         for (base, test) in [(&[100.0][..], &[50.0][..]), (&[100.0], &[50.0, 50.0, 50.0]), (&[99.0, 101.0], &[50.0])] {
-            let comparison = of(base, test);
+            let comparison = compared(base, test);
             assert_eq!((comparison.interval, comparison.smallest, comparison.is_copy), (None, None, false));
             assert_eq!(comparison.verdict(0.01), Verdict::TooNoisy);
             assert!((comparison.ratio - 0.5).abs() < 1e-3);
@@ -263,24 +267,24 @@ mod tests {
 
     #[test]
     fn runs_without_any_spread_are_told_as_copies() {
-        let same = of(&[100.0; 3], &[100.0; 2]);
-        assert_eq!(figures(same), [1.0; 3]);
+        let same = compared(&[100.0; 3], &[100.0; 2]);
+        assert_eq!(ratio_and_interval(same), [1.0; 3]);
         assert!(same.is_copy && same.verdict(0.0) == Verdict::NoDifference);
         close(same.smallest.expect("several runs"), 1.01);
-        let other = of(&[100.0; 3], &[90.0; 3]);
+        let other = compared(&[100.0; 3], &[90.0; 3]);
         assert!(other.is_copy && other.verdict(0.01) == Verdict::Slower);
-        // Only one side: its neighbour's runs alone say how sure it is, with 2 degrees of freedom.
-        let half = of(&[100.0; 9], &[99.0, 100.0, 101.0]);
+        // Only one side has no spread: the other determines the interval, with 2 degrees of freedom.
+        let half = compared(&[100.0; 9], &[99.0, 100.0, 101.0]);
         let error = standard_deviation(&[99f64.ln(), 100f64.ln(), 101f64.ln()]).expect("three") / 3f64.sqrt();
         assert!(!half.is_copy);
-        close(figures(half)[2] / half.ratio, (4.302652729749462 * error).exp());
+        close(ratio_and_interval(half)[2] / half.ratio, (4.302652729749462 * error).exp());
     }
 
-    /// The squares of the squared errors would not be numbers any more.
+    /// Squares of the squared errors would underflow.
     #[test]
     fn a_spread_near_the_last_digit_keeps_its_freedom() {
-        let tiny = of(&[1.0, 1.0 + f64::EPSILON, 1.0], &[1.0, 1.0, 1.0 + 2.0 * f64::EPSILON]);
-        let [ratio, low, high] = figures(tiny);
+        let tiny = compared(&[1.0, 1.0 + f64::EPSILON, 1.0], &[1.0, 1.0, 1.0 + 2.0 * f64::EPSILON]);
+        let [ratio, low, high] = ratio_and_interval(tiny);
         assert!(low <= ratio && ratio <= high && high - low < 1e-14, "{low} {ratio} {high}");
         assert_eq!(tiny.verdict(0.01), Verdict::NoDifference);
     }
@@ -296,13 +300,13 @@ mod tests {
     }
 
     impl Random {
-        /// Student's t with 3 degrees of freedom: no fourth moment.
+        /// Draws from Student's t with 3 degrees of freedom, which has no fourth moment.
         fn heavy(&mut self) -> f64 {
             let square: f64 = (0..3).map(|_| self.normal().powi(2)).sum();
             self.normal() / (square / 3.0).sqrt()
         }
 
-        /// A run that something disturbed now and then: one in ten is slower, by five standard deviations.
+        /// Draws a run that is disturbed now and then: one in ten is slower by five standard deviations.
         fn disturbed(&mut self) -> f64 {
             let step = if self.uniform() < 0.1 { -5.0 } else { 0.0 };
             self.normal() + step
@@ -311,7 +315,7 @@ mod tests {
 
     const TIMES: usize = 10_000;
 
-    /// Share of simulated measurements for which `holds`; `draw` makes the two sides.
+    /// Returns the share of simulated measurements for which `holds`; `draw` makes the two sides.
     fn share(
         seed: u64,
         thresholds: Thresholds,
@@ -326,24 +330,25 @@ mod tests {
         count.count() as f64 / TIMES as f64
     }
 
-    /// `runs` speeds of a mean and a coefficient of variation.
+    /// Draws `runs` speeds with a mean and a coefficient of variation.
     fn speeds(random: &mut Random, noise: fn(&mut Random) -> f64, runs: usize, mean: f64, variation: f64) -> Vec<f64> {
         (0..runs).map(|_| mean * (1.0 + variation * noise(random)).max(0.01)).collect()
     }
 
-    /// Intervals of 95 % that hold the truth. Of 10,000 the standard error is 0.2 %.
+    /// Returns the share of 95 % intervals that contain the true value. With 10,000 of them the standard error is 0.2
+    /// %.
     fn coverage(noise: fn(&mut Random) -> f64, runs: (usize, usize), variation: (f64, f64)) -> f64 {
         let draw = |random: &mut Random| {
             (speeds(random, noise, runs.0, 100.0, variation.0), speeds(random, noise, runs.1, 100.0, variation.1))
         };
         let holds = |comparison: Comparison| {
-            let [_, low, high] = figures(comparison);
+            let [_, low, high] = ratio_and_interval(comparison);
             low <= 1.0 && 1.0 <= high
         };
         share(runs.0 as u64, FIVE_PERCENT, draw, holds)
     }
 
-    /// The bounds below leave no room for chance: seeds are fixed. Above 95 % an interval is wider than it had to be.
+    /// Seeds are fixed, so that the bounds need no margin for chance. Above 95 % an interval is wider than necessary.
     #[test]
     fn intervals_hold_the_truth_as_often_as_they_say() {
         for (noise, most) in [
@@ -368,7 +373,7 @@ mod tests {
         }
     }
 
-    /// Without a band the rate is the significance itself; a band makes wrong verdicts rare.
+    /// Expects the rate to equal the significance without a band; a band makes wrong verdicts rare.
     #[test]
     fn wrong_verdicts_are_as_rare_as_the_significance_says() {
         let draw = |random: &mut Random| {
@@ -383,8 +388,8 @@ mod tests {
         }
     }
 
-    /// What the runs say of the smallest difference is, in the median of many measurements, one that is found in four of
-    /// five of them, less where few runs see less of their own spread.
+    /// The median of the reported smallest differences is found in four of five measurements; in fewer with few runs,
+    /// which underestimate their own spread.
     #[test]
     fn the_smallest_difference_is_found_as_often_as_it_says() {
         for (runs, rates) in [(3, 0.69..0.75), (5, 0.75..0.8), (10, 0.78..0.82)] {
@@ -395,7 +400,7 @@ mod tests {
             let mut random = Random(2);
             let said = || {
                 let (base, test) = draw(&mut random, 1.0);
-                of(&base, &test).smallest.expect("several runs")
+                compared(&base, &test).smallest.expect("several runs")
             };
             let said: Vec<f64> = std::iter::repeat_with(said).take(TIMES).collect();
             let smallest = crate::stats::summary::median(&said).expect("many");

@@ -1,66 +1,72 @@
-//! How the exchange of a kv-store without all-reduce grows in cases that were not measured. Not for how long it takes: nothing
-//! measured it apart from training.
+//! Growth of a kv-store's exchange, if it is not an all-reduce, in cases that were not measured. It does not predict
+//! absolute times, which were never measured apart from training.
 //!
-//! **Laws.** Its time is `A = sum over i of c_i x L_i`, where nobody knows the `c_i >= 0`, and the laws `L_i` say how each part goes
-//! with k hosts. So from one case to another A grows at least as the law that grows least, and at most as the one that grows
-//! most. The same holds where the longest of the parts hides the others.
+//! **Laws.** The time of an exchange is `A = sum over i of c_i x L_i` with unknown `c_i >= 0`, and the laws `L_i`
+//! describe how each part scales with k hosts. So from one case to another A grows at least as much as the law that
+//! grows least, and at most as much as the one that grows most. The same holds if the longest of the parts hides the
+//! others.
 //!
 //! ```text
-//! an owner a bucket
-//!     to balanced owners on all hosts at once, of several      (k - 1) / k
+//! one owner per bucket
+//!     to several balanced owners on all hosts at once          (k - 1) / k
 //!   bucket after bucket
-//!     sent on from host to host, in pieces (a chain)           1
-//!     half of the hosts send to the other half (a tree)        log2 k
-//!     every host sends to the owner's (straight)               k - 1
-//! servers: those of a host hold the share q, one the share s; p processes a host push; g bytes of gradients, S of weights
+//!     forwarded from host to host, in pieces (chain)           1
+//!     half of the hosts send to the other half (tree)          log2 k
+//!     every host sends to the owner's (direct)                 k - 1
+//! servers
 //!     a round trip                                             1
 //!     bytes of one direction of the busiest link               hosts of their own:
 //!                                                                  p max(g, S) max(1, q k)
 //!                                                              on hosts of ranks:
 //!                                                                  p max(g (1 - q) + S q (k - 1), S (1 - q) + g q (k - 1))
-//!     of these what goes between the servers of a host and the others
+//!     of these, bytes between the servers of a host and the others
 //!                                                              p max(g, S) q k, or p max(g, S) q (k - 1)
 //!     messages of a process that pushes                        all parts of arrays
 //!     messages of a server                                     p k x its parts
 //!     additions and updates of a server                        (p k + 2) s
-//!     what half of the hosts send through the same uplinks     sqrt k
+//!     traffic of half of the hosts on the same uplinks         sqrt k
 //! ```
 //!
-//! An update of SGD with momentum moves about as much memory as two additions.
+//! The servers of a host hold the share q of the weights, and one server the share s. p processes per host push g bytes
+//! of gradients and pull S bytes of weights. An update of SGD with momentum moves as much memory as about two
+//! additions.
 //!
-//! Worked: 4 hosts, a process each, 4 servers on hosts of their own, g = S = 100 MB: `100 MB x max(1, 4 / 4)` = 100 MB; with one server
-//! 400 MB; with 4 on the hosts of the ranks `75 MB + 25 MB x 3` = 150 MB, which a ring moves too.
+//! Example: 4 hosts with one process each, 4 servers on hosts of their own, g = S = 100 MB: `100 MB x max(1, 4 / 4)` =
+//! 100 MB; with one server 400 MB; with 4 servers on the hosts of the ranks `75 MB + 25 MB x 3` = 150 MB, as much as a
+//! ring moves.
 //!
-//! **What of it is exposed** is as in [`allreduce_model`](crate::stats::allreduce_model): T(s) is convex, `T / s` never falls, and no
-//! slope is steeper than A, which is at most T and what backward can hide, h. So with A r times as long
-//! `r T <= T' <= T + (r - 1) (T + h)` for `r >= 1`, and `T - (1 - r) (T + h) <= T' <= r T` below 1. The band is the lower bound of
-//! the smallest r and the upper one of the largest.
+//! **The exposed part** follows [`allreduce_model`](crate::stats::allreduce_model): T(s) is convex, `T / s` never
+//! decreases, and no slope is steeper than A, which is at most T plus the time h that backward can hide. So with A r
+//! times as long `r T <= T' <= T + (r - 1) (T + h)` for `r >= 1`, and `T - (1 - r) (T + h) <= T' <= r T` below 1. The
+//! band extends from the lower bound of the smallest r to the upper bound of the largest.
 //!
-//! Of messages it is the lower end alone that may be all: however many more there are, each adds at most 1 ms to the upper one.
+//! Messages alone may be the whole exchange only at the lower end. At the upper end, each additional one adds at most
+//! 1 ms.
 //!
-//! A smaller measured case narrows it: what came between the two goes on in proportion to `(L_i' - L_i) / (L_i - L_i0)`, at least by
-//! the smallest of these; where nothing is hidden and the parts add up, at most by the largest. Where a law falls nothing follows.
+//! A smaller measured case narrows the band: the growth between the two measured cases continues in proportion to
+//! `(L_i' - L_i) / (L_i - L_i0)`, at least by the smallest of these. If nothing is hidden and the parts add up, it
+//! continues at most by the largest. If a law decreases, nothing follows.
 //!
-//! The middle is half way; of servers half way between the bounds of the bytes on the busiest link alone, by which their exchange
-//! goes where the network is slow.
+//! The middle is halfway. For servers it is halfway between the bounds of the bytes on the busiest link alone, which
+//! determine their exchange if the network is slow.
 
 use crate::stats::allreduce_model::Band;
 
-/// Additions that an update costs as much memory traffic as.
+/// Number of additions that cost as much memory traffic as an update.
 const UPDATE: f64 = 2.0;
 
-/// Most seconds that a message costs, whatever its size.
+/// Maximum time of a message, in seconds, whatever its size.
 const MESSAGE: f64 = 1e-3;
 
-/// The place of the bytes on the busiest link among the parts of servers.
+/// Index of the bytes on the busiest link among the parts of servers.
 pub const BUSIEST_LINK: usize = 1;
 
-/// What each part of an exchange is in proportion to; the same part has the same place in every case.
+/// Quantities that the parts of an exchange are proportional to; the same part has the same index in every case.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Laws {
-    /// Any of these may be all of it.
+    /// Parts, any of which may be the whole exchange.
     pub parts: Vec<f64>,
-    /// Messages of a process.
+    /// Messages per process.
     pub messages: Vec<f64>,
 }
 
@@ -69,44 +75,44 @@ impl Laws {
         self.parts.iter().chain(&self.messages).copied()
     }
 
-    /// One of the parts alone.
     fn part(&self, place: usize) -> Laws {
         Laws { parts: vec![self.parts[place]], messages: Vec::new() }
     }
 }
 
-/// Of owners on so many hosts, at least two; to one owner nothing goes at once.
+/// Returns the laws for owners on `hosts` hosts, at least two; with a single owner, buckets are never sent at the same
+/// time.
 pub fn owners(hosts: u32, are_several: bool) -> Laws {
     let hosts = f64::from(hosts);
     let at_once = are_several.then_some((hosts - 1.0) / hosts);
     Laws { parts: at_once.into_iter().chain([1.0, hosts.log2(), hosts - 1.0]).collect(), messages: Vec::new() }
 }
 
-/// Servers of one case, and who pushes to them.
+/// Servers of one case, and the processes that push to them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Servers {
-    /// Hosts of ranks.
+    /// Number of hosts with ranks.
     pub rank_hosts: u32,
-    /// Processes of each of them that push: one where its ranks add up first.
+    /// Processes per host that push: one if its ranks sum their gradients first.
     pub pushers_per_host: u32,
     /// Servers on the host that has most of them.
     pub on_one_host: u32,
-    /// Whether that is a host of ranks.
+    /// True if that host also has ranks.
     pub is_rank_host: bool,
-    /// Largest share of the weights that a server holds, 0 to 1.
+    /// Largest share of the weights on one server, 0 to 1.
     pub share: f64,
-    /// Parts of arrays, each a message.
+    /// Number of parts of arrays, each of which is a message.
     pub parts: usize,
-    /// Those of the server that has most.
+    /// Parts on the server that has most of them.
     pub parts_of_server: usize,
-    /// Bytes that a process pushes in a step.
+    /// Bytes that a process pushes per step.
     pub pushed: f64,
-    /// Bytes that come back to it.
+    /// Bytes that a process pulls per step.
     pub pulled: f64,
 }
 
 impl Servers {
-    /// Bytes of one direction of the busiest link in a step.
+    /// Returns the bytes per step in one direction of the busiest link.
     pub fn busiest_link(&self) -> f64 {
         let (pushers, hosts) = (f64::from(self.pushers_per_host), f64::from(self.rank_hosts));
         let held = (f64::from(self.on_one_host) * self.share).min(1.0);
@@ -118,14 +124,14 @@ impl Servers {
         (pushed * own + pulled * others).max(pulled * own + pushed * others)
     }
 
-    /// Bytes of one direction between the servers of a host and other hosts.
+    /// Returns the bytes per step in one direction between the servers of a host and other hosts.
     fn served_link(&self) -> f64 {
         let others = self.rank_hosts - u32::from(self.is_rank_host);
         let held = (f64::from(self.on_one_host) * self.share).min(1.0);
         f64::from(self.pushers_per_host) * self.pushed.max(self.pulled) * held * f64::from(others)
     }
 
-    /// Those of the header.
+    /// Returns the laws in the module documentation.
     pub fn laws(&self) -> Laws {
         let pushers = f64::from(self.pushers_per_host) * f64::from(self.rank_hosts);
         Laws {
@@ -141,43 +147,42 @@ impl Servers {
     }
 }
 
-/// Least and most of the ratios.
-fn ends(ratios: impl Iterator<Item = f64>) -> [f64; 2] {
+fn min_max(ratios: impl Iterator<Item = f64>) -> [f64; 2] {
     ratios.fold([f64::INFINITY, 0.0], |[least, most], ratio| [least.min(ratio), most.max(ratio)])
 }
 
 fn ratios(before: impl Iterator<Item = f64>, after: impl Iterator<Item = f64>) -> [f64; 2] {
-    ends(before.zip(after).map(|(before, after)| after / before))
+    min_max(before.zip(after).map(|(before, after)| after / before))
 }
 
-/// How many times what came between `smaller` and `before` comes between that and `after`, at least and at most. `None` where a law
-/// falls, or none rises.
+/// Returns the growth from `before` to `after` in multiples of that from `smaller` to `before`, at least and at most.
+/// `None` if a law decreases, or none increases.
 fn rates(smaller: &Laws, before: &Laws, after: &Laws) -> Option<[f64; 2]> {
     let each = smaller.all().zip(before.all()).zip(after.all());
     let each: Vec<[f64; 3]> = each.map(|((smaller, before), after)| [smaller, before, after]).collect();
-    // Rounding alone is no fall.
+    // A difference by rounding is not a decrease.
     let falls = |[smaller, before, after]: &[f64; 3]| (before - smaller).min(after - before) < -1e-9 * before;
     let rising = || each.iter().filter(|[smaller, before, _]| before - smaller > 1e-9 * before);
     let rate = |[smaller, before, after]: &[f64; 3]| ((after - before) / (before - smaller)).max(0.0);
-    (!each.iter().any(falls) && rising().next().is_some()).then(|| ends(rising().map(rate)))
+    (!each.iter().any(falls) && rising().next().is_some()).then(|| min_max(rising().map(rate)))
 }
 
-/// An exchange in three cases.
+/// Laws of an exchange in up to three cases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Growth {
-    /// Where it was measured.
+    /// Measured case.
     pub before: Laws,
-    /// In a smaller measured case, where there is one.
+    /// Smaller measured case, if there is one.
     pub smaller: Option<Laws>,
-    /// Where it is asked for.
+    /// Case to estimate.
     pub after: Laws,
-    /// Law by which the middle is; half way where there is none.
+    /// Index of the law that determines the middle; `None` places it halfway.
     pub main: Option<usize>,
 }
 
 impl Growth {
-    /// Of the exposed part, of which `exposed` seconds are seen and at most `hidden` are not; `seen` is that of the smaller case
-    /// and the 95 % margin of the difference, infinite where it is not known.
+    /// Estimates the exposed part, of which `exposed` seconds are visible and at most `hidden` are not. `seen` is that
+    /// of the smaller case and the 95 % margin of the difference, infinite if it is not known.
     pub fn of(&self, exposed: f64, hidden: f64, seen: Option<(f64, f64)>) -> Band {
         let band = self.extremes(exposed, hidden, seen);
         let Some(main) = self.main else { return band };
@@ -190,7 +195,7 @@ impl Growth {
         Band { mid: of_main.extremes(exposed, hidden, seen).mid.max(band.low).min(band.high), ..band }
     }
 
-    /// How many times as long it takes at most, but for messages.
+    /// Returns the largest growth of the exchange as a ratio, messages excluded.
     pub fn longer(&self) -> f64 {
         ratios(self.before.parts.iter().copied(), self.after.parts.iter().copied())[1]
     }
@@ -198,9 +203,9 @@ impl Growth {
     fn extremes(&self, exposed: f64, hidden: f64, seen: Option<(f64, f64)>) -> Band {
         let [least, _] = ratios(self.before.all(), self.after.all());
         let most = self.longer();
-        let by_most_of_it = |ratio: f64| (exposed + (ratio - 1.0) * (exposed + hidden)).max(0.0);
-        let at_most = |ratio: f64| if ratio < 1.0 { exposed * ratio } else { by_most_of_it(ratio) };
-        let mut low = if least < 1.0 { by_most_of_it(least) } else { exposed * least };
+        let scaled_with_hidden = |ratio: f64| (exposed + (ratio - 1.0) * (exposed + hidden)).max(0.0);
+        let at_most = |ratio: f64| if ratio < 1.0 { exposed * ratio } else { scaled_with_hidden(ratio) };
+        let mut low = if least < 1.0 { scaled_with_hidden(least) } else { exposed * least };
         let mut high = at_most(most);
         for (before, after) in self.before.messages.iter().zip(&self.after.messages) {
             high = high.max(at_most(after / before).min(high + MESSAGE * (after - before).max(0.0)));
@@ -208,12 +213,12 @@ impl Growth {
         let rates = self.smaller.as_ref().and_then(|smaller| rates(smaller, &self.before, &self.after));
         if let (Some([slowest, fastest]), Some((seen, margin))) = (rates, seen.filter(|(_, margin)| margin.is_finite()))
         {
-            let goes_on = |margin: f64, rate: f64| exposed + (exposed - seen + margin).max(0.0) * rate;
-            low = low.max(goes_on(-margin, slowest));
+            let extrapolated = |margin: f64, rate: f64| exposed + (exposed - seen + margin).max(0.0) * rate;
+            low = low.max(extrapolated(-margin, slowest));
             high = match hidden > 0.0 {
-                // The margin alone must not raise the bound above what it is without a smaller case.
-                true => high.max(goes_on(margin, fastest).min((exposed * most).max(goes_on(0.0, fastest)))),
-                false => high.min(goes_on(margin, fastest)),
+                // The margin alone must not raise the bound above its value without a smaller case.
+                true => high.max(extrapolated(margin, fastest).min((exposed * most).max(extrapolated(0.0, fastest)))),
+                false => high.min(extrapolated(margin, fastest)),
             };
         }
         Band::between(low.min(high), high)
@@ -241,8 +246,7 @@ mod tests {
         }
     }
 
-    /// Of several owners.
-    fn owners(hosts: u32) -> Laws {
+    fn several_owners(hosts: u32) -> Laws {
         super::owners(hosts, true)
     }
 
@@ -257,16 +261,16 @@ mod tests {
             (4, 2, false, 200.0),
             (4, 1, false, 400.0),
             (4, 4, true, 150.0),
-            // Two on each host hold half.
+            // Two servers on each host hold half.
             (4, 8, true, 150.0),
-            // The host of the only server: all others push to it.
+            // All other hosts push to the only server's.
             (4, 1, true, 300.0),
             (1, 1, true, 0.0),
         ] {
             let bytes = servers(rank_hosts, number, is_rank_host).busiest_link();
             assert!((bytes - megabytes * MB).abs() < 1.0, "{rank_hosts} hosts, {number} servers: {bytes}");
         }
-        // Half the bytes out: in is busier.
+        // Pushes of half the size: pulls dominate.
         let half = Servers { pushed: 50.0 * MB, ..servers(4, 4, true) };
         assert_eq!(half.busiest_link(), 0.75 * 50.0 * MB + 0.25 * 3.0 * 100.0 * MB);
         let each_for_itself = Servers { pushers_per_host: 8, ..servers(4, 4, false) };
@@ -275,29 +279,30 @@ mod tests {
 
     #[test]
     fn owners_are_between_a_chain_and_straight() {
-        assert_eq!(between(owners(2), owners(8)).longer(), 7.0);
-        // Nothing hidden: 1 s for two hosts.
-        assert_eq!(between(owners(2), owners(4)).of(1.0, 0.0, None), Band::between(1.0, 3.0));
+        assert_eq!(between(several_owners(2), several_owners(8)).longer(), 7.0);
+        // Nothing is hidden: 1 s for two hosts.
+        assert_eq!(between(several_owners(2), several_owners(4)).of(1.0, 0.0, None), Band::between(1.0, 3.0));
         // Backward hid up to half a second.
-        assert_eq!(between(owners(2), owners(4)).of(1.0, 0.5, None), Band::between(1.0, 4.0));
-        // Fewer hosts than were measured.
-        assert_eq!(between(owners(4), owners(2)).of(3.0, 0.0, None), Band::between(1.0, 3.0));
+        assert_eq!(between(several_owners(2), several_owners(4)).of(1.0, 0.5, None), Band::between(1.0, 4.0));
+        // Fewer hosts than measured.
+        assert_eq!(between(several_owners(4), several_owners(2)).of(3.0, 0.0, None), Band::between(1.0, 3.0));
     }
 
     #[test]
     fn a_smaller_case_tells_a_chain_from_a_tree_and_both_from_straight() {
-        let growth = Growth { smaller: Some(owners(2)), ..between(owners(4), owners(8)) };
+        let growth = Growth { smaller: Some(several_owners(2)), ..between(several_owners(4), several_owners(8)) };
         let with = |seen: f64, exposed: f64, hidden: f64| growth.of(exposed, hidden, Some((seen, 0.0)));
         assert_eq!(with(1.0, 1.0, 0.0), Band::between(1.0, 1.0));
         let tree = with(1.0, 2.0, 0.0);
-        // As little as owners at once: half of what came between, 1/2 to 3/4, comes between 3/4 and 7/8.
+        // At least as much as with several owners at the same time: half of the growth from 1/2 to 3/4 occurs from 3/4
+        // to 7/8.
         assert_eq!((tree.low, tree.high), (2.5, 4.0));
         let straight = with(1.0, 3.0, 0.0);
         assert_eq!((straight.low, straight.high), (4.0, 7.0));
-        // What is hidden may come out.
+        // Hidden time may become exposed.
         assert!(with(1.0, 2.0, 1.0).high > tree.high);
         assert_eq!(growth.of(2.0, 0.0, Some((1.0, f64::INFINITY))).high, 2.0 * 7.0 / 3.0);
-        // To one owner nothing goes at once, so that at least as much comes as by a tree.
+        // With a single owner buckets are never sent at the same time, so that the growth is at least that of a tree.
         let [smaller, before, after] = [2, 4, 8].map(|hosts| super::owners(hosts, false));
         let growth = Growth { smaller: Some(smaller), ..between(before, after) };
         let with = |exposed: f64| growth.of(exposed, 0.0, Some((1.0, 0.0)));
@@ -322,7 +327,7 @@ mod tests {
         assert_eq!((band(10.0, 5.0).low, band(10.0, 5.0).high), (2.0, 4.0));
     }
 
-    /// What the bounds rest on: any mixture of laws, and of several the longest, exposed behind any backward.
+    /// Covers the assumptions of the bounds: any mixture of laws, as a sum or as the longest part, behind any backward.
     #[test]
     fn the_bounds_hold_for_any_mixture_of_laws() {
         let mut state: u64 = 11;

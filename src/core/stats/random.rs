@@ -1,10 +1,10 @@
-//! Random numbers of a seed, the same everywhere, for tests that simulate. Not part of any program.
+//! Seeded random numbers, the same on every platform, for tests that simulate.
 
-/// SplitMix64.
+/// SplitMix64 generator.
 pub struct Random(pub u64);
 
 impl Random {
-    /// From 0 to 1, both left out.
+    /// Returns a number between 0 and 1, both excluded.
     pub fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -13,7 +13,7 @@ impl Random {
         (((mixed ^ (mixed >> 31)) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// Of mean 0 and standard deviation 1 (Box and Muller).
+    /// Returns a normally distributed number with mean 0 and standard deviation 1 (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
     }

@@ -1,25 +1,26 @@
-//! How throughput grows with ranks.
+//! Scaling of throughput with the number of ranks.
 
 use crate::dimension::{ImagesPerSecond, Seconds};
 
-/// Speedup, `throughput(case) / throughput(base)`: with medians over runs and 1n1g as the base, DLPerf's.
+/// Returns the speedup, `throughput(case) / throughput(base)`; with medians over runs and 1n1g as the base it is
+/// DLPerf's.
 ///
 /// DLPerf's FP32 row: `speedup(9579.74, 384.19) = 24.93`.
 pub fn speedup(case: ImagesPerSecond, base: ImagesPerSecond) -> f64 {
     case.0 / base.0
 }
 
-/// Scaling efficiency, `speedup / (ranks / base ranks)`: 1 where N ranks do N times the work of one.
+/// Returns the scaling efficiency, `speedup / (ranks / base ranks)`: 1 if N ranks do N times the work of one.
 ///
 /// DLPerf's FP32 row: `efficiency(24.93, 32, 1) = 0.779`.
 pub fn efficiency(speedup: f64, ranks: u32, base_ranks: u32) -> f64 {
     speedup * f64::from(base_ranks) / f64::from(ranks)
 }
 
-/// What communication costs, `step with / step without - 1`: how much longer an iteration is than that of the same ranks
-/// when they exchange nothing, waiting for each other included.
+/// Returns the cost of communication, `step with / step without - 1`: how much longer an iteration is than that of the
+/// same ranks without communication, waits included.
 ///
-/// `communication_cost(0.110 s, 0.100 s) = 0.1`. Below 0 where noise is larger than the cost.
+/// `communication_cost(0.110 s, 0.100 s) = 0.1`. Negative if noise is larger than the cost.
 pub fn communication_cost(with: Seconds, without: Seconds) -> f64 {
     with.0 / without.0 - 1.0
 }
@@ -28,7 +29,7 @@ pub fn communication_cost(with: Seconds, without: Seconds) -> f64 {
 mod tests {
     use super::*;
 
-    /// Medians and speedups that DLPerf published for 1n1g to 4n8g (V100-16G, 8 a node).
+    /// Medians and speedups that DLPerf published for 1n1g to 4n8g (V100-16G, 8 per node).
     const PUBLISHED: [([f64; 6], [f64; 6]); 2] = [
         ([384.19, 749.04, 1494.58, 2556.03, 4855.34, 9579.74], [1.0, 1.95, 3.89, 6.65, 12.64, 24.93]),
         ([833.65, 1373.55, 2331.91, 2908.88, 5451.27, 10565.55], [1.0, 1.65, 2.8, 3.49, 6.54, 12.67]),

@@ -1,55 +1,57 @@
-//! Where the time goes that a step of N ranks takes beyond the base's: parts that add up to the whole.
+//! Breakdown of the time that a step of N ranks takes beyond the base's, into parts that add up to the whole.
 //!
-//! With t the step time of the median run, a mean over its ranks and iterations, and 0 for the base (one rank, where it was
-//! measured),
+//! Let t(N) be the step time of the median run, a mean over its ranks and iterations, and t(0) that of the base (one
+//! rank, if measured). Then
 //!
 //! ```text
-//! t(N) - t(0) = compute    forward and backward, N's less the base's
-//!             + transfer   exposed all-reduce less the wait in it
-//!             + waiting    exposed all-reduce until the slowest rank was there
+//! t(N) - t(0) = compute    forward and backward, N's minus the base's
+//!             + transfer   exposed all-reduce minus the wait in it
+//!             + waiting    exposed all-reduce until the arrival of the slowest rank
 //!             + optimizer  and any other phase
-//!             + other      what is left: in the step and in none of its measured phases
+//!             + other      remainder: in the step but in none of its measured phases
 //! ```
 //!
-//! Where the same N ranks also ran without any exchange, compute is split further: **crowded** is their forward and
-//! backward less the base's (what cores, memory and power shared with other ranks cost), **overlapped** is the rest (what
-//! computing costs while gradients move). A part below zero is a gain. All parts of a case are of one run, its
-//! median run (of an even number of runs the mean of the two), so that they add up. `other` is never spread over the rest.
+//! If the same N ranks also ran without any exchange, compute is split further: **crowded** is their forward and
+//! backward minus the base's (the cost of sharing cores, memory and power with other ranks), and **overlapped** is the
+//! rest (the cost of computing while gradients move). A negative part is a gain. All parts of a case come from one run,
+//! its median run (for an even number of runs, the mean of the two in the middle), so that they add up. `other` is
+//! never distributed over the rest.
 //!
-//! A rank has the same batch in every case (with uneven work, on average), so that efficiency (by images over time) `= t(0) / t(N)` and
-//! `1 - efficiency = (t(N) - t(0)) / t(N)`: a part p costs `p / t(N)` of the efficiency, and of the images/s that N ideal
-//! ranks would do the same share. Both add up as the parts do.
+//! A rank has the same batch in every case (with uneven work, on average), so that efficiency (by images over time)
+//! `= t(0) / t(N)` and `1 - efficiency = (t(N) - t(0)) / t(N)`: a part p costs `p / t(N)` of the efficiency, and the
+//! same share of the images/s of N ideal ranks. Both add up as the parts do.
 //!
-//! Worked: the base takes 100 ms (90 compute, 8 optimizer, 2 other); four ranks take 125 ms: 99 compute, 12 exposed
+//! Example: the base takes 100 ms (90 compute, 8 optimizer, 2 other); four ranks take 125 ms: 99 compute, 12 exposed
 //! all-reduce of which 5 are waiting, 9 optimizer, 5 other. 25 = 9 compute + 7 transfer + 5 waiting + 1 optimizer + 3
-//! other; efficiency = 0.8; the 7 ms transfer are 28 % of the loss and 5.6 points of the 20 that the efficiency lacks.
+//! other; efficiency = 0.8; the 7 ms of transfer are 28 % of the loss and 5.6 of the 20 percentage points of lost
+//! efficiency.
 
 use crate::dimension::{Phase, Phases};
 use crate::options::keyword_enum::KeywordEnum;
 use crate::stats::summary::{median_by_rate, median_weights};
 use crate::stats::welch;
 
-/// Part of the loss, in the order in which they are shown.
+/// Part of the loss, in display order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LossPart {
     /// Forward and backward.
     Compute,
-    /// Half of compute: forward and backward of the same ranks without any exchange.
+    /// Part of compute: forward and backward of the same ranks without any exchange.
     ComputeCrowded,
-    /// Half of compute: what an exchange at the same time adds to it.
+    /// Part of compute: time added by an exchange at the same time.
     ComputeOverlapped,
-    /// Exposed all-reduce after the slowest rank was there.
+    /// Exposed all-reduce after the arrival of the slowest rank.
     Transfer,
-    /// Exposed all-reduce until the slowest rank was there.
+    /// Exposed all-reduce until the arrival of the slowest rank.
     Waiting,
     /// Any other phase.
     Phase(Phase),
-    /// Measured in the step, explained by none of its phases.
+    /// Time measured in the step but in none of its phases.
     Other,
 }
 
 impl LossPart {
-    /// Name in tables and charts.
+    /// Returns the name in tables and charts.
     pub fn name(self) -> &'static str {
         match self {
             LossPart::Compute => "compute",
@@ -62,7 +64,7 @@ impl LossPart {
         }
     }
 
-    /// Key in JSON.
+    /// Returns the key in JSON.
     pub fn key(self) -> &'static str {
         match self {
             LossPart::Compute => "compute",
@@ -75,7 +77,7 @@ impl LossPart {
         }
     }
 
-    /// What it is, for people.
+    /// Returns an explanation for users.
     pub fn meaning(self) -> &'static str {
         match self {
             LossPart::Compute => "forward and backward slower than the base's",
@@ -92,23 +94,23 @@ impl LossPart {
 /// Step of one run: means over ranks and iterations, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RunStep {
-    /// Start of an iteration to the start of the next.
+    /// Time from the start of an iteration to the start of the next.
     pub step: f64,
-    /// Where it went; `None` where only the whole was measured.
+    /// Breakdown of the step; `None` if only the whole was measured.
     pub times: Option<StepTimes>,
 }
 
-/// Where a step went, in seconds.
+/// Breakdown of a step, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepTimes {
-    /// What each phase took.
+    /// Time of each phase.
     pub phases: Phases<f64>,
-    /// The part of the exposed all-reduce until the slowest rank was there.
+    /// Part of the exposed all-reduce until the arrival of the slowest rank.
     pub waiting: f64,
 }
 
 impl StepTimes {
-    /// Forward and backward.
+    /// Returns the time of forward and backward.
     pub fn compute(&self) -> f64 {
         self.phases[Phase::Forward] + self.phases[Phase::Backward]
     }
@@ -117,14 +119,14 @@ impl StepTimes {
 /// Difference between the runs of a case and those of its base, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
-    /// Of the case's median run less of the base's.
+    /// Value of the case's median run minus that of the base's.
     pub seconds: f64,
-    /// Half of the 95 % confidence interval of the difference of the means, by [`crate::stats::welch`]; `None` with one run
-    /// on a side.
+    /// Half-width of the 95 % confidence interval of the difference of the means, by [`crate::stats::welch`]; `None`
+    /// with one run on a side.
     pub margin: Option<f64>,
 }
 
-/// What a case loses against its base.
+/// Loss of a case against its base.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScalingLoss {
     /// Step of the base, in seconds: [`median_by_rate`] over its runs.
@@ -133,14 +135,15 @@ pub struct ScalingLoss {
     pub step: f64,
     /// `step - base_step`.
     pub total: Difference,
-    /// Compute, transfer, waiting, every other phase, other, which add up to it; none where only the whole was measured.
+    /// Compute, transfer, waiting, every other phase, and other, which add up to `total`; empty if only the whole was
+    /// measured.
     pub parts: Vec<(LossPart, Difference)>,
-    /// Crowded and overlapped, which add up to compute; none without runs of the same ranks without any exchange.
+    /// Crowded and overlapped, which add up to compute; empty without runs of the same ranks without any exchange.
     pub compute: Vec<(LossPart, Difference)>,
 }
 
 impl ScalingLoss {
-    /// The parts, with the halves of compute in its place where there are any: they add up to the total too.
+    /// Returns the parts, with compute replaced by its two parts if available: they add up to the total, too.
     pub fn finest(&self) -> Vec<(LossPart, Difference)> {
         match self.compute.is_empty() {
             true => self.parts.clone(),
@@ -148,37 +151,37 @@ impl ScalingLoss {
         }
     }
 
-    /// By images over time, `t(0) / t(N)`.
+    /// Returns the efficiency by images over time, `t(0) / t(N)`.
     pub fn efficiency(&self) -> f64 {
         self.base_step / self.step
     }
 
-    /// What this much of the step costs of the efficiency, `part / t(N)`; times the images/s of as many ideal ranks, what
-    /// it costs of them.
+    /// Returns the efficiency that this part of the step costs, `part / t(N)`. Multiplied by the images/s of as many
+    /// ideal ranks it is the cost in images/s.
     pub fn efficiency_lost(&self, part: f64) -> f64 {
         part / self.step
     }
 
-    /// Share of the whole loss; `None` where nothing was lost, so that there is nothing to share.
+    /// Returns the share of the whole loss; `None` if nothing was lost.
     pub fn share(&self, part: f64) -> Option<f64> {
         (self.total.seconds > 0.0).then(|| part / self.total.seconds)
     }
 }
 
-/// Splits what the runs of a case take beyond those of the base; `alone` are the runs of the same ranks without any
-/// exchange. `None` without a run on either side.
+/// Splits the difference between the runs of a case and those of the base; `alone` are the runs of the same ranks
+/// without any exchange. `None` if either side has no run.
 pub fn scaling_loss(base: &[RunStep], case: &[RunStep], alone: &[RunStep]) -> Option<ScalingLoss> {
     let steps = |runs: &[RunStep]| -> Vec<f64> { runs.iter().map(|run| run.step).collect() };
     let (base_steps, case_steps) = (steps(base), steps(case));
     let (base_step, step) = (median_by_rate(&base_steps)?, median_by_rate(&case_steps)?);
     let total = Difference { seconds: step - base_step, margin: margin(&case_steps, &base_steps)? };
     let parts = parts(base, case, total).unwrap_or_default();
-    let compute = parts.first().and_then(|(_, compute)| halves(base, case, alone, *compute)).unwrap_or_default();
+    let compute = parts.first().and_then(|(_, compute)| split_compute(base, case, alone, *compute)).unwrap_or_default();
     Some(ScalingLoss { base_step, step, total, parts, compute })
 }
 
-/// Of one part; `None` unless every run has its times.
-fn between(case: &[RunStep], base: &[RunStep], part: impl Fn(f64, &StepTimes) -> f64) -> Option<Difference> {
+/// Returns the difference of one part; `None` unless every run has a breakdown.
+fn part_difference(case: &[RunStep], base: &[RunStep], part: impl Fn(f64, &StepTimes) -> f64) -> Option<Difference> {
     let of = |runs: &[RunStep]| -> Option<Vec<f64>> {
         runs.iter().map(|run| Some(part(run.step, run.times.as_ref()?))).collect()
     };
@@ -198,35 +201,36 @@ fn compute(_: f64, times: &StepTimes) -> f64 {
 fn parts(base: &[RunStep], case: &[RunStep], total: Difference) -> Option<Vec<(LossPart, Difference)>> {
     let exposed = Phase::ExposedAllreduce;
     let mut parts = vec![
-        (LossPart::Compute, between(case, base, compute)?),
-        (LossPart::Transfer, between(case, base, |_, times| times.phases[exposed] - times.waiting)?),
-        (LossPart::Waiting, between(case, base, |_, times| times.waiting)?),
+        (LossPart::Compute, part_difference(case, base, compute)?),
+        (LossPart::Transfer, part_difference(case, base, |_, times| times.phases[exposed] - times.waiting)?),
+        (LossPart::Waiting, part_difference(case, base, |_, times| times.waiting)?),
     ];
     for phase in Phase::ALL {
         let is_there = |run: &RunStep| run.times.is_some_and(|times| times.phases[*phase] != 0.0);
         let is_there = phase.is_always() || case.iter().chain(base).any(is_there);
         if is_there && !matches!(phase, Phase::Forward | Phase::Backward | Phase::ExposedAllreduce) {
-            parts.push((LossPart::Phase(*phase), between(case, base, |_, times| times.phases[*phase])?));
+            parts.push((LossPart::Phase(*phase), part_difference(case, base, |_, times| times.phases[*phase])?));
         }
     }
     let explained: f64 = parts.iter().map(|(_, part)| part.seconds).sum();
-    let other = between(case, base, |step, times| step - times.phases.iter().map(|(_, time)| time).sum::<f64>())?;
+    let other =
+        part_difference(case, base, |step, times| step - times.phases.iter().map(|(_, time)| time).sum::<f64>())?;
     parts.push((LossPart::Other, Difference { seconds: total.seconds - explained, ..other }));
     Some(parts)
 }
 
-fn halves(
+fn split_compute(
     base: &[RunStep],
     case: &[RunStep],
     alone: &[RunStep],
     whole: Difference,
 ) -> Option<Vec<(LossPart, Difference)>> {
-    let crowded = between(alone, base, compute)?;
-    let overlapped = Difference { seconds: whole.seconds - crowded.seconds, ..between(case, alone, compute)? };
+    let crowded = part_difference(alone, base, compute)?;
+    let overlapped = Difference { seconds: whole.seconds - crowded.seconds, ..part_difference(case, alone, compute)? };
     Some(vec![(LossPart::ComputeCrowded, crowded), (LossPart::ComputeOverlapped, overlapped)])
 }
 
-/// Of the difference of the means of a figure of every run. `None` for an empty side.
+/// Returns the margin of the difference of the means of a figure of each run. `None` if a side is empty.
 ///
 /// `margin([3, 4, 5], [1, 2, 3]) = 2.267`.
 fn margin(case: &[f64], base: &[f64]) -> Option<Option<f64>> {
@@ -357,7 +361,7 @@ mod tests {
                 let one = |_| {
                     let [compute, exposed, waiting, optimizer, step] =
                         std::array::from_fn(|_| random.uniform() * 10f64.powf(6.0 * random.uniform() - 4.0));
-                    // The step is any number, also one below the sum of its phases.
+                    // The step is any number, even one below the sum of its phases.
                     RunStep { step, times: Some(times(compute, exposed, waiting.min(exposed), optimizer)) }
                 };
                 (0..count).map(one).collect()
@@ -374,7 +378,7 @@ mod tests {
             let points: f64 = loss.parts.iter().map(|(_, part)| loss.efficiency_lost(part.seconds)).sum();
             assert!((1.0 - points - loss.efficiency()).abs() <= 1e-9 * (scale / loss.step), "round {round}");
             assert_eq!((loss.parts.len(), finest.len()), (5, if alone.is_empty() { 5 } else { 6 }));
-            // `other` is what its own definition says of the median run, not only what makes the sum right.
+            // `other` matches its own definition for the median run, and does not only make the sum right.
             let other = |runs: &[RunStep], step: f64| {
                 let weights = median_weights(&runs.iter().map(|run| run.step).collect::<Vec<f64>>());
                 let of_run = |(place, weight): &(usize, f64)| {

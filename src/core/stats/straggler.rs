@@ -1,31 +1,31 @@
-//! Which ranks the others wait for: each rank's own compute time against that of the others in the same iteration.
+//! Detection of ranks that the others wait for: each rank's own compute time against that of the others in the same
+//! iteration.
 //!
-//! Own compute time t is what a rank takes before it joins the iteration's first all-reduce, so no wait for another is in
-//! it, and a rank that only waits (a victim) cannot be named. In every iteration i
+//! Own compute time t is the time until a rank joins the iteration's first all-reduce. It contains no wait for another
+//! rank, so that a rank that only waits (a victim) cannot be named. In every iteration i
 //!
 //! ```text
 //! q(r, i) = t(r, i) / median of t(s, i) over the other ranks s
 //! noise   = 1.4826 / sqrt(2) x median over ranks r of (median over i of |q(r, i + 1) - q(r, i)|)
 //! ```
 //!
-//! (the robust standard deviation of a difference of two, so that a rank which becomes slow in the middle of the run and
-//! stays so is no noise)
+//! (the robust standard deviation of a difference of two, so that a rank that becomes slow in the middle of the run and
+//! stays slow is not counted as noise)
 //!
 //! and rank r is
 //!
-//! - **chronic** where `q > 1 + THRESHOLD` in at least `CHRONIC_SHARE` of the iterations, and in more than chance gives a
-//!   rank whose true median is just there: `P(Binomial(n, 1/2) >= count) < CHANCE / ranks` (a sign test: no distribution
-//!   of the noise is assumed), and where the median of q is above 1 by more than `ALL_NOISE` x noise. One iteration
-//!   proves nothing here, all of them together do.
-//! - **slow at times** or **once** where single iterations are beyond the threshold *and* `SINGLE_NOISE` x noise, each of
-//!   them by itself, and what they cost matters: `sum of (t - median of the others)` over them is at least `LOSS` of the
-//!   run's time and half the time that one iteration takes to its first all-reduce. Once is one range of iterations, at
-//!   most a tenth of them.
+//! - **chronic** if `q > 1 + THRESHOLD` in at least `CHRONIC_SHARE` of the iterations, and in more than chance would
+//!   give a rank whose true median is exactly there: `P(Binomial(n, 1/2) >= count) < CHANCE / ranks` (a sign test,
+//!   which assumes no distribution of the noise), and if the median of q is above 1 by more than `ALL_NOISE` x noise.
+//!   A single iteration proves nothing here, all of them together do.
+//! - **slow at times** or **once** if single iterations are beyond both the threshold and `SINGLE_NOISE` x noise, and
+//!   their cost matters: `sum of (t - median of the others)` over them is at least `LOSS` of the run's time and half
+//!   the time until the first all-reduce of one iteration. Once means one range of iterations, at most a tenth of them.
 //!
-//! Compared is what the majority does: where more than half of the ranks are slow, or all, nobody is named. Drift that
-//! all ranks share is in numerator and denominator.
+//! The majority is the reference: if more than half of the ranks are slow, or all, none is named. Drift that all ranks
+//! share cancels in the ratio.
 //!
-//! Worked: own times of four ranks (ms) are 100, 102, 193, 98 in each of 20 iterations. Rank 2: the others' median is
+//! Example: own times of four ranks (ms) are 100, 102, 193, 98 in each of 20 iterations. Rank 2: the others' median is
 //! 100, q = 1.93, slow in 20 of 20 iterations; chance 2^-20 = 1e-6 < 0.01 / 4: chronic, 1.93 times. Rank 1: the others'
 //! median is 100, q = 1.02: not slow.
 
@@ -36,62 +36,62 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 
 use crate::stats::summary::{mean, median};
 
-/// A rank this much above the others is slow. All ranks wait for the slowest, so that this much of everybody's compute
+/// Excess over the others from which a rank is slow. All ranks wait for the slowest, so that this share of all compute
 /// time is lost; GPUs of one model differ by a few percent and must not be named for it.
 pub const THRESHOLD: f64 = 0.05;
 
-/// Share of iterations from which a slow rank is chronic. More than the half that a fair coin gives: other work on a host
-/// comes in bursts, and iterations in a burst are not independent as the sign test has it.
+/// Share of slow iterations from which a rank is chronic. More than one half: the sign test assumes independent
+/// iterations, but other work on a host comes in bursts.
 pub const CHRONIC_SHARE: f64 = 2.0 / 3.0;
 
-/// Probability with which a run in which no rank is slow may name one: one in a hundred, over all its ranks.
+/// Probability of naming a rank in a run in which none is slow: one in a hundred, over all its ranks.
 pub const CHANCE: f64 = 0.01;
 
-/// The median over iterations must be so many standard deviations of one iteration above 1. Far more than its own error;
-/// but on a host with other work the luck of two equal ranks differs by nearly one, for minutes (measured).
+/// Required excess of the median over iterations above 1, in standard deviations of one iteration. Far more than its
+/// own error, because on a host with other work two equal ranks can differ by nearly one for minutes (measured).
 pub const ALL_NOISE: f64 = 1.5;
 
-/// A single iteration counts by itself from this many standard deviations on: 100 iterations of 32 ranks are thousands of
+/// Number of standard deviations from which a single iteration counts: 100 iterations of 32 ranks are thousands of
 /// comparisons, and tails are heavier than a normal distribution's.
 pub const SINGLE_NOISE: f64 = 6.0;
 
-/// Single slow iterations that cost less than this share of the run are not worth a warning.
+/// Share of the run that single slow iterations must cost to be worth a warning.
 pub const LOSS: f64 = 0.01;
 
-/// From the median absolute deviation to a standard deviation, for normal noise.
+/// Factor from the median absolute deviation to a standard deviation, for normal noise.
 pub const MAD_TO_DEVIATION: f64 = 1.4826;
 
-/// How a rank is slow.
+/// Pattern of a rank's slow iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// In most iterations.
+    /// Slow in most iterations.
     Chronic,
-    /// In some iterations, here and there.
+    /// Slow in scattered iterations.
     Occasional,
-    /// In one range of iterations.
+    /// Slow in one range of iterations.
     Once,
 }
 
 /// A rank that the others wait for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Straggler {
-    /// Place in the list.
+    /// Index in the lists.
     pub rank: usize,
-    /// How often.
+    /// Pattern of its slow iterations.
     pub kind: Kind,
-    /// Iterations in which it was slow, as places in the lists.
+    /// Indices of its slow iterations.
     pub iterations: Vec<usize>,
-    /// `iterations` as a share of all, 0 to 1.
+    /// Share of its slow iterations, 0 to 1.
     pub share: f64,
-    /// Median of q: over all iterations of a chronic one, otherwise over those in which it was slow.
+    /// Median of q: over all iterations if chronic, otherwise over the slow ones.
     pub factor: f64,
-    /// Exposed all-reduce of the others (their median) less its own, mean over its slow iterations, in seconds: what the
-    /// others waited for it. 0 where nobody waits.
+    /// Exposed all-reduce of the others (their median) minus its own, mean over its slow iterations, in seconds: the
+    /// time that the others waited for it. 0 if none waits.
     pub wait: f64,
 }
 
-/// Every straggler, in rank order. `own` and `exposed` are `[rank][iteration]` in seconds, own compute time and exposed
-/// all-reduce; `step` is the time of each iteration.
+/// Returns the stragglers in rank order. `own` and `exposed` are `[rank][iteration]` in seconds, own compute time and
+/// exposed all-reduce; `step` is the time of each iteration.
 pub fn stragglers(own: &[Vec<f64>], exposed: &[Vec<f64>], step: &[f64]) -> Vec<Straggler> {
     if own.len() < 2 {
         return Vec::new();
@@ -100,7 +100,7 @@ pub fn stragglers(own: &[Vec<f64>], exposed: &[Vec<f64>], step: &[f64]) -> Vec<S
     let ratios: Vec<Vec<f64>> = own.iter().zip(&others).map(|(own, others)| divided(own, others)).collect();
     let noises: Vec<f64> = ratios.iter().filter_map(|ratios| noise(ratios)).collect();
     let noise = median(&noises).unwrap_or(0.0);
-    // Most runs have no straggler.
+    // Computed on demand: most runs have no straggler.
     let others_exposed = LazyCell::new(|| medians_of_others(exposed));
     let found = |rank: usize| {
         let ratios = &ratios[rank];
@@ -136,8 +136,8 @@ pub fn stragglers(own: &[Vec<f64>], exposed: &[Vec<f64>], step: &[f64]) -> Vec<S
     (0..own.len()).filter_map(found).collect()
 }
 
-/// Robust standard deviation, `1.4826 x median(|x - median(x)|)`: what single wild values hardly move. `None` for an
-/// empty list.
+/// Returns the robust standard deviation, `1.4826 x median(|x - median(x)|)`, which single outliers hardly change.
+/// `None` for an empty list.
 ///
 /// `deviation([1, 2, 3, 4, 90]) = 1.4826 x median(2, 1, 0, 1, 87) = 1.4826`.
 pub fn deviation(values: &[f64]) -> Option<f64> {
@@ -146,7 +146,6 @@ pub fn deviation(values: &[f64]) -> Option<f64> {
     Some(MAD_TO_DEVIATION * median(&distances)?)
 }
 
-/// Of one rank's ratios.
 fn noise(ratios: &[f64]) -> Option<f64> {
     let differences: Vec<f64> = ratios.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
     Some(MAD_TO_DEVIATION * median(&differences)? / 2f64.sqrt())
@@ -156,7 +155,7 @@ fn is_chronic(slow: usize, iterations: usize, ranks: usize) -> bool {
     slow as f64 >= CHRONIC_SHARE * iterations as f64 && chance(slow, iterations) < CHANCE / ranks as f64
 }
 
-/// `P(Binomial(iterations, 1/2) >= slow)`.
+/// Returns `P(Binomial(iterations, 1/2) >= slow)`.
 fn chance(slow: usize, iterations: usize) -> f64 {
     match (slow, Binomial::new(0.5, iterations as u64)) {
         (1.., Ok(coin)) => coin.sf(slow as u64 - 1),
@@ -164,19 +163,19 @@ fn chance(slow: usize, iterations: usize) -> f64 {
     }
 }
 
-/// With fewer, no rank stands out from chance even if it were slow in all of them.
+/// Returns the number of iterations below which no rank stands out from chance, even if it is slow in all of them.
 fn fewest_iterations(ranks: usize) -> usize {
     (ranks as f64 / CHANCE).log2().ceil() as usize
 }
 
-/// Whether the iterations follow each other and are few.
+/// Returns true if the iterations are consecutive and few.
 fn is_once(slow: &[usize], iterations: usize) -> bool {
     let is_one_stretch = slow.windows(2).all(|pair| pair[1] == pair[0] + 1);
     is_one_stretch && slow.len() <= (iterations / 10).max(1)
 }
 
-/// Median of the other ranks' times, `[rank][iteration]` like `times`. Linear in the ranks: the median of the others is one of
-/// the middle values of all.
+/// Returns the median of the other ranks' times, `[rank][iteration]` like `times`. Linear in the ranks: the median of
+/// the others is one of the middle values of all.
 fn medians_of_others(times: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let mut medians = vec![Vec::with_capacity(times[0].len()); times.len()];
     let mut values = Vec::with_capacity(times.len());
@@ -192,7 +191,7 @@ fn medians_of_others(times: &[Vec<f64>]) -> Vec<Vec<f64>> {
         }
         let sorted = &values[..values.len().min(first + 3)];
         for (times, medians) in times.iter().zip(&mut medians) {
-            // In the order without this rank: its own value moves all above it down by one.
+            // Index in the order without this rank, whose own value moves all above it down by one.
             let at = |middle: usize| match times[iteration].total_cmp(&sorted[middle]) {
                 Ordering::Greater => sorted[middle],
                 _ => sorted[middle + 1],
@@ -212,8 +211,8 @@ mod tests {
     use super::*;
     use crate::stats::random::Random;
 
-    /// A run of `ranks` whose own time is 0.1 s with normal noise of `cv`, times what `factor` says of rank and iteration.
-    /// Who comes early waits: exposed all-reduce is what the slowest has left.
+    /// Simulates `ranks` whose own time is 0.1 s with normal noise of `cv`, times `factor` of rank and iteration. The
+    /// exposed all-reduce is the wait for the slowest rank.
     fn run(
         (ranks, iterations): (usize, usize),
         cv: f64,
@@ -268,7 +267,7 @@ mod tests {
         assert_eq!(kinds(&found), [(2, Kind::Chronic)]);
         assert_eq!((found[0].share, found[0].iterations.len()), (1.0, 20));
         assert!((found[0].factor - 1.93).abs() < 1e-12, "{found:?}");
-        // The others are done 93 ms (their median) before it.
+        // The others finish 93 ms (their median) earlier.
         assert!((found[0].wait - 0.093).abs() < 1e-12, "{found:?}");
         assert!((chance(20, 20) - 2f64.powi(-20)).abs() < 1e-12);
         assert!((deviation(&[1.0, 2.0, 3.0, 4.0, 90.0]).expect("a list") - 1.4826).abs() < 1e-12);
@@ -288,7 +287,7 @@ mod tests {
                 }
             }
         }
-        // Ten iterations are enough where it is plain.
+        // Ten iterations are enough for an obvious case.
         let found = run((2, 10), 0.02, 1, |rank, _| if rank == 0 { 1.5 } else { 1.0 });
         assert_eq!(kinds(&found), [(0, Kind::Chronic)]);
     }
@@ -305,7 +304,7 @@ mod tests {
         }
     }
 
-    /// One time in twenty an iteration takes a third longer, on any rank: a machine that does other things as well.
+    /// On any rank, one iteration in twenty takes a third longer: a machine with other work.
     #[test]
     fn hiccups_that_every_rank_has_name_nobody() {
         for seed in 0..200 {
@@ -314,7 +313,8 @@ mod tests {
                 (0..8).map(|_| (0..100).map(|_| if hiccup.uniform() < 0.05 { 1.33 } else { 1.0 }).collect()).collect();
             let found = run((8, 100), 0.02, seed, |rank, iteration| table[rank][iteration]);
             let cost = |straggler: &Straggler| 0.033 * straggler.iterations.len() as f64;
-            // A rank with twice as many as the others may be reported, as slow at times; a third of ten iterations.
+            // A rank with twice as many as the others may be reported as slow at times, if they cost 1 % of the run:
+            // 0.17 s.
             assert!(found.iter().all(|rank| rank.kind != Kind::Chronic && cost(rank) > 0.17), "{seed}: {found:?}");
         }
     }
@@ -327,7 +327,7 @@ mod tests {
             assert_eq!((found[0].iterations.as_slice(), found[0].share), (&[57][..], 0.01));
             assert!((found[0].factor / 10.0 - 1.0).abs() < 0.1 && (found[0].wait / 0.9 - 1.0).abs() < 0.1, "{found:?}");
         }
-        // A single iteration that costs nothing to speak of.
+        // A single iteration with a negligible cost.
         assert_eq!(run((8, 100), 0.02, 7, |rank, index| if (rank, index) == (1, 57) { 1.3 } else { 1.0 }), []);
         let at_times = |rank: usize, index: usize| if rank == 1 && index.is_multiple_of(5) { 1.5 } else { 1.0 };
         let found = run((8, 100), 0.02, 7, at_times);
@@ -347,8 +347,8 @@ mod tests {
         assert_eq!(found.iter().map(|straggler| straggler.rank).collect::<Vec<_>>(), [4, 5, 6, 7]);
     }
 
-    /// What a host that has other things to do makes of two equal ranks: every rank has its bursts, and one of them the
-    /// worse luck. Ratios near those that were measured with two ranks and eight other processes on two cores, three times.
+    /// Two equal ranks on a host with other work: each has bursts, and one is less lucky. The ratios resemble those
+    /// measured with two ranks and eight other processes on two cores, three times.
     #[test]
     fn bad_luck_on_a_busy_host_is_no_straggler() {
         let ratios = [
@@ -356,7 +356,7 @@ mod tests {
             0.92, 0.97, 0.83, 0.77, 0.74, 0.90, 1.01, 0.85, 1.12, 0.94, 1.08, 0.70,
         ];
         let own = [ratios.map(|ratio| 0.2 * ratio).repeat(3), vec![0.2; 90]];
-        // The second took longer by more than the threshold in two thirds of the iterations, and not by chance.
+        // The second was slower by more than the threshold in two thirds of the iterations, and not by chance.
         let slow = ratios.iter().filter(|ratio| 1.0 / **ratio > 1.0 + THRESHOLD).count() * 3;
         assert!(is_chronic(slow, 90, 2), "{slow}");
         assert!(judged(&own).iter().all(|found| found.kind != Kind::Chronic), "{:?}", judged(&own));
@@ -378,7 +378,7 @@ mod tests {
         let found = run((4, 100), 0.02, 1, |rank, index| if rank == 3 { 1.0 + 0.3 * index as f64 / 99.0 } else { 1.0 });
         assert_eq!(kinds(&found), [(3, Kind::Chronic)]);
         assert!((0.7..0.95).contains(&found[0].share), "{found:?}");
-        // From the middle on: too often for an accident, too seldom for always.
+        // Slow from the middle on: too often for once, too seldom for chronic.
         for ranks in [2, 4] {
             let late = |rank: usize, index: usize| if rank == 1 && index >= 50 { 1.4 } else { 1.0 };
             assert_eq!(kinds(&run((ranks, 100), 0.02, 1, late)), [(1, Kind::Occasional)]);

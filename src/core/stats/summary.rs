@@ -2,7 +2,7 @@
 
 use statrs::statistics::{Data, Median, Statistics};
 
-/// Arithmetic mean, `sum(x) / n`: of speeds this is DLPerf's mean of rates. `None` for an empty list.
+/// Returns the arithmetic mean, `sum(x) / n`: for speeds, DLPerf's mean of rates. `None` for an empty list.
 ///
 /// `mean([1, 2, 6]) = 3`.
 pub fn mean(values: &[f64]) -> Option<f64> {
@@ -12,8 +12,8 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     Some(pairwise_sum(values) / values.len() as f64)
 }
 
-/// Sum by halves, each in eight lanes: the order of additions of `numpy.add.reduce` for contiguous numbers, so that a mean
-/// rounds to the same digits as DLPerf's (numpy, `pairwise_sum` in umath/loops_utils.h.src).
+/// Returns the sum by halves, each in eight lanes: the order of additions of `numpy.add.reduce` for contiguous numbers,
+/// so that a mean rounds to the same digits as DLPerf's (numpy, `pairwise_sum` in umath/loops_utils.h.src).
 fn pairwise_sum(values: &[f64]) -> f64 {
     const LANES: usize = 8;
     const BLOCK: usize = 128;
@@ -34,8 +34,8 @@ fn pairwise_sum(values: &[f64]) -> f64 {
     rest.iter().fold(((a + b) + (c + d)) + ((e + f) + (g + h)), |sum, value| sum + value)
 }
 
-/// Harmonic mean, `n / sum(1/x)`: of speeds over iterations of equal work this is images over time.
-/// `None` for an empty list or a value that is not positive.
+/// Returns the harmonic mean, `n / sum(1/x)`: for speeds over iterations of equal work, images over time. `None` for an
+/// empty list or a value that is not positive.
 ///
 /// `harmonic_mean([1, 2, 6]) = 3 / (1 + 1/2 + 1/6) = 1.8`.
 pub fn harmonic_mean(values: &[f64]) -> Option<f64> {
@@ -45,7 +45,7 @@ pub fn harmonic_mean(values: &[f64]) -> Option<f64> {
     Some(values.len() as f64 / pairwise_sum(&values.iter().map(|value| value.recip()).collect::<Vec<f64>>()))
 }
 
-/// Middle value, or the mean of the two middle ones. `None` for an empty list.
+/// Returns the middle value, or the mean of the two middle ones. `None` for an empty list.
 ///
 /// `median([4, 1, 2]) = 2`, `median([4, 1, 2, 3]) = 2.5`.
 pub fn median(values: &[f64]) -> Option<f64> {
@@ -55,18 +55,20 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(Data::new(values.to_vec()).median())
 }
 
-/// The time at whose rate the median of the rates is made, `1 / median(1/x)`: of mean step times of runs, the step of the
-/// median speed. Of an odd number of values it is their median. `None` for an empty list.
+/// Returns the time whose rate is the median of the rates, `1 / median(1/x)`: for mean step times of runs, the step of
+/// the median speed. For an odd number of values it is their median. `None` for an empty list.
 ///
 /// `median_by_rate([1, 2, 6]) = 2`, `median_by_rate([2, 3]) = 1 / ((1/2 + 1/3) / 2) = 2.4`.
 pub fn median_by_rate(values: &[f64]) -> Option<f64> {
     median(&values.iter().map(|value| value.recip()).collect::<Vec<f64>>()).map(f64::recip)
 }
 
-/// Where in a list of times its median is, and with which weight: one place, or those of the two in the middle, weighted by
-/// their rates. The weighted sum of the times is [`median_by_rate`], and of what they are made of it is what that is made of.
+/// Returns the index and weight of the median in a list of times: one index, or the two in the middle, weighted by
+/// their rates. The sum of the times with these weights is [`median_by_rate`], and the sums of their parts are the
+/// parts of it.
 ///
-/// `median_weights([4, 1, 2]) = [(2, 1)]`; `median_weights([2, 3]) = [(0, 0.6), (1, 0.4)]`, and 0.6 x 2 + 0.4 x 3 = 2.4.
+/// `median_weights([4, 1, 2]) = [(2, 1)]`; `median_weights([2, 3]) = [(0, 0.6), (1, 0.4)]`, and
+/// 0.6 x 2 + 0.4 x 3 = 2.4.
 pub fn median_weights(times: &[f64]) -> Vec<(usize, f64)> {
     let mut places: Vec<usize> = (0..times.len()).collect();
     places.sort_by(|one, other| times[*one].total_cmp(&times[*other]));
@@ -76,16 +78,16 @@ pub fn median_weights(times: &[f64]) -> Vec<(usize, f64)> {
     middle.iter().map(|place| (*place, 1.0 / times[*place] / all)).collect()
 }
 
-/// The value that `percent` of the list lie below, on a straight line between its two neighbours: of the sorted list
-/// the one at place `percent / 100 x (n - 1)`, counted from 0, as numpy's and PyTorch's default has it. `None` for an
-/// empty list or a `percent` outside 0 to 100.
+/// Returns the value below which `percent` of the list lie, interpolated linearly: in the sorted list, the one at index
+/// `percent / 100 x (n - 1)`, as by default in numpy and PyTorch. `None` for an empty list or a `percent` outside 0 to
+/// 100.
 ///
 /// `percentile([6, 1, 2], 75) = 2 + 0.5 x (6 - 2) = 4`.
 pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     percentiles(values, [percent]).map(|[percentile]| percentile)
 }
 
-/// Several of one list, which is sorted once, in its own place where it is given away.
+/// Returns several percentiles of one list, which is sorted once, and in place if it is owned.
 pub fn percentiles<const COUNT: usize>(values: impl Into<Vec<f64>>, percents: [f64; COUNT]) -> Option<[f64; COUNT]> {
     let mut sorted = values.into();
     if sorted.is_empty() || percents.iter().any(|percent| !(0.0..=100.0).contains(percent)) {
@@ -99,36 +101,34 @@ pub fn percentiles<const COUNT: usize>(values: impl Into<Vec<f64>>, percents: [f
     }))
 }
 
-/// The percentiles that PyTorch's DDP benchmark prints of iteration times, and so do we.
+/// Percentiles of iteration times that PyTorch's DDP benchmark and ringmark print.
 pub const STEP_PERCENTS: [u32; 4] = [50, 75, 90, 95];
 
-/// Those of a list of iteration times, in the order of [`STEP_PERCENTS`]. `None` for an empty list.
+/// Returns the percentiles of a list of iteration times, in the order of [`STEP_PERCENTS`]. `None` for an empty list.
 pub fn step_percentiles(times: impl Into<Vec<f64>>) -> Option<[f64; STEP_PERCENTS.len()]> {
     percentiles(times, STEP_PERCENTS.map(f64::from))
 }
 
-/// The middle nine tenths of a list.
+/// 5th, 50th and 95th percentile of a list: its middle nine tenths.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(missing_docs, reason = "field names are self-explanatory")]
 pub struct Spread {
-    /// 5th percentile.
     pub low: f64,
-    /// Median.
     pub middle: f64,
-    /// 95th percentile.
     pub high: f64,
 }
 
 impl Spread {
-    /// `None` for an empty list.
+    /// Computes the spread of a list; `None` if it is empty.
     ///
-    /// Of 0, 1, .. 100: 5, 50 and 95.
+    /// 5, 50 and 95 for the list 0, 1, .. 100.
     pub fn of(values: &[f64]) -> Option<Spread> {
         let [low, middle, high] = percentiles(values, [5.0, 50.0, 95.0])?;
         Some(Spread { low, middle, high })
     }
 }
 
-/// Sample standard deviation, `sqrt(sum((x - mean)^2) / (n - 1))`. `None` for fewer than two values.
+/// Returns the sample standard deviation, `sqrt(sum((x - mean)^2) / (n - 1))`. `None` for fewer than two values.
 ///
 /// `standard_deviation([1, 2, 6]) = sqrt((4 + 1 + 9) / 2) = 2.6458`.
 pub fn standard_deviation(values: &[f64]) -> Option<f64> {
@@ -138,7 +138,8 @@ pub fn standard_deviation(values: &[f64]) -> Option<f64> {
     Some(values.std_dev())
 }
 
-/// Coefficient of variation, `standard deviation / mean`. `None` for fewer than two values or a mean of zero.
+/// Returns the coefficient of variation, `standard deviation / mean`. `None` for fewer than two values or a mean of
+/// zero.
 ///
 /// `coefficient_of_variation([1, 2, 6]) = 2.6458 / 3 = 0.8819`.
 pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
@@ -171,7 +172,7 @@ mod tests {
         assert!((coefficient_of_variation(&VALUES).expect("three values") - 7f64.sqrt() / 3.0).abs() < 1e-12);
     }
 
-    /// `numpy.percentile([3, 1, 4, 1, 5, 9, 2, 6], [0, 10, 50, 95, 99, 100])`.
+    /// Expected values: `numpy.percentile([3, 1, 4, 1, 5, 9, 2, 6], [0, 10, 50, 95, 99, 100])`.
     #[test]
     fn percentiles_are_numpy_s() {
         let values = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0];
@@ -181,8 +182,8 @@ mod tests {
         }
     }
 
-    /// `numpy.mean` of numpy 2.4.6; one after the other the first list has 11.834999999999997, which rounds to 11.83, and
-    /// numpy's 11.835 to 11.84.
+    /// Expected values: `numpy.mean` of numpy 2.4.6. A sequential sum gives the first list a mean of
+    /// 11.834999999999997, which rounds to 11.83, and numpy's 11.835 rounds to 11.84.
     #[test]
     fn a_mean_is_numpy_s_to_the_last_bit() {
         let speeds = [

@@ -1,6 +1,6 @@
-//! The difference of two means over runs, and how far it may be from the truth: Welch's interval; and the same of one mean.
+//! Welch's confidence interval of the difference of two means over runs, and Student's of one mean.
 //!
-//! Runs are independent, and the spreads of the two sides need not be equal. Of sample variances v and numbers n:
+//! Runs are independent, and the spreads of the two sides may differ. With sample variances v and numbers of runs n:
 //!
 //! ```text
 //! error^2 = v(a) / n(a) + v(b) / n(b)            c = v(a) / n(a) / error^2
@@ -12,32 +12,32 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::stats::summary::{mean, standard_deviation};
 
-/// A difference of two means.
+/// Difference of two means.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
-    /// Mean of one side less that of the other.
+    /// Mean of one side minus that of the other.
     pub mean: f64,
-    /// How sure it is; `None` with one run on a side.
+    /// Standard error of it; `None` with one run on a side.
     pub error: Option<StandardError>,
 }
 
-/// What an interval is made of.
+/// Standard error with its degrees of freedom.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StandardError {
-    /// Standard error of the difference; 0 where no side has a spread.
+    /// Standard error of the difference; 0 if neither side has a spread.
     pub error: f64,
     /// Degrees of freedom.
     pub freedom: f64,
 }
 
 impl StandardError {
-    /// How far from the mean the true difference may lie at this confidence, 0.95 for 95 %.
+    /// Returns the half-width of the interval at this confidence, 0.95 for 95 %.
     pub fn margin(&self, confidence: f64) -> f64 {
         student((1.0 + confidence) / 2.0, self.freedom) * self.error
     }
 }
 
-/// Mean of `of` less mean of `from`. `None` for an empty side.
+/// Returns the mean of `of` minus the mean of `from`. `None` if a side is empty.
 ///
 /// `difference([3, 4, 5], [1, 2, 3]) = 2`, with an error of `sqrt(2/3) = 0.8165` and 4 degrees of freedom: 95 % margin
 /// 2.776 x 0.8165 = 2.267.
@@ -52,7 +52,7 @@ pub fn difference(of: &[f64], from: &[f64]) -> Option<Difference> {
                 let share = one / both;
                 1.0 / (share.powi(2) / free(of) + (1.0 - share).powi(2) / free(from))
             }
-            // Of no weight, since there is no error.
+            // Irrelevant, since there is no error.
             false => free(of).min(free(from)),
         };
         StandardError { error: both.sqrt(), freedom }
@@ -60,8 +60,8 @@ pub fn difference(of: &[f64], from: &[f64]) -> Option<Difference> {
     Some(Difference { mean: mean(of)? - mean(from)?, error })
 }
 
-/// How far the true mean may lie from the list's with 95 % confidence, `t(0.975, n - 1) x standard deviation / sqrt(n)`.
-/// `None` for fewer than two values.
+/// Returns the half-width of the 95 % confidence interval of the mean,
+/// `t(0.975, n - 1) x standard deviation / sqrt(n)`. `None` for fewer than two values.
 ///
 /// `margin_of_mean([20, 22]) = 12.706 x 1.4142 / 1.4142 = 12.706`.
 pub fn margin_of_mean(values: &[f64]) -> Option<f64> {
@@ -69,7 +69,8 @@ pub fn margin_of_mean(values: &[f64]) -> Option<f64> {
     Some(student(0.975, count - 1.0) * standard_deviation(values)? / count.sqrt())
 }
 
-/// Of Student's t: the value below which a proportion of `probability` lies. Infinite without a degree of freedom.
+/// Returns the quantile of Student's t: the value below which a proportion of `probability` lies. Infinite without a
+/// degree of freedom.
 ///
 /// `student(0.975, 8) = 2.306`.
 pub fn student(probability: f64, freedom: f64) -> f64 {
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(margin_of_mean(&[3.0]), None);
     }
 
-    /// `scipy.stats.t.ppf([0.975, 0.995, 0.8, 0.9995], df)`.
+    /// Expected values: `scipy.stats.t.ppf([0.975, 0.995, 0.8, 0.9995], df)`.
     #[test]
     fn quantiles_are_scipy_s() {
         for (freedom, expected) in [

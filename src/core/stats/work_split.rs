@@ -1,46 +1,47 @@
-//! What the division of a batch among ranks of different speed costs: the step as it was, as it would be with even parts,
-//! and as it would be if all ranks finished together.
+//! Cost of dividing a batch among ranks of different speed: the actual step, the step with even parts, and the step if
+//! all ranks finished together.
 //!
-//! With c(i) the compute time of rank i in a step (forward and backward, no wait for another in it), n(i) its images,
-//! b = sum of n(i) and R ranks, the time of an image is p(i) = c(i) / n(i), and
+//! With c(i) the compute time of rank i in a step (forward and backward, without waits), n(i) its images, b = sum of
+//! n(i) and R ranks, the time per image is p(i) = c(i) / n(i), and
 //!
 //! ```text
-//! slowest  = max of c(i)                what the step waits for
+//! slowest  = max of c(i)                time that the step waits for
 //! even     = max of p(i) x b / R        every rank has b / R images: the slowest rank decides
-//! balanced = b / sum of 1 / p(i)        all finish together: the joined batch over the sum of the ranks' speeds
+//! balanced = b / sum of 1 / p(i)        all finish together: the global batch over the sum of the ranks' speeds
 //! ```
 //!
-//! so that balanced <= slowest, even. Both are estimates: they take the time of a rank as proportional to its images, which
-//! holds the less, the fewer images a rank has.
+//! so that balanced <= slowest and balanced <= even. Even and balanced are estimates, which assume that the time of a
+//! rank is proportional to its images; the fewer images a rank has, the less this holds.
 //!
-//! Worked: 24 and 8 images take 264 ms and 240 ms: 11 and 30 ms an image. The step waits for 264 ms. Even parts of 16
-//! would take 30 x 16 = 480 ms; balanced, 32 / (1 / 11 + 1 / 30) = 257.6 ms. The division saved 45 % of the even compute
-//! time, and 2.4 % of it is left to gain.
+//! Example: 24 and 8 images take 264 ms and 240 ms: 11 and 30 ms per image. The step waits for 264 ms. Even parts of 16
+//! would take 30 x 16 = 480 ms; balanced, 32 / (1 / 11 + 1 / 30) = 257.6 ms. The division saved 45 % of the even
+//! compute time, and 2.4 % is left to gain.
 
 /// Compute times of a step, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SplitTimes {
-    /// As it was divided: the slowest rank's.
+    /// Actual time: that of the slowest rank.
     pub slowest: f64,
-    /// With even parts.
+    /// Estimate for even parts.
     pub even: f64,
-    /// With parts in proportion to the ranks' speeds.
+    /// Estimate for parts in proportion to the ranks' speeds.
     pub balanced: f64,
 }
 
 impl SplitTimes {
-    /// Share of the even step's compute time that the division saves; below 0 it costs.
+    /// Returns the share of the even step's compute time that the division saves; negative if it costs time.
     pub fn saved(&self) -> f64 {
         1.0 - self.slowest / self.even
     }
 
-    /// Share of this step's compute time that a balanced division would save.
+    /// Returns the share of this step's compute time that a balanced division would save.
     pub fn left(&self) -> f64 {
         1.0 - self.balanced / self.slowest
     }
 }
 
-/// Of ranks with these compute times and images. `None` without a rank, and where a time or a number of images is 0.
+/// Computes the times from each rank's compute time and images. `None` without a rank, or if a time or a number of
+/// images is 0.
 pub fn split_times(compute: &[f64], images: &[f64]) -> Option<SplitTimes> {
     let per_image: Vec<f64> = compute.iter().zip(images).map(|(time, images)| time / images).collect();
     if per_image.is_empty() || per_image.iter().any(|time| !time.is_finite() || *time <= 0.0) {

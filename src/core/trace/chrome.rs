@@ -1,5 +1,5 @@
-//! The Trace Event Format, which Perfetto, `chrome://tracing` and Speedscope open: a process for each rank, a thread for each
-//! lane, times in microseconds (Trace Event Format, Google, 2016: complete events `X` and metadata `M`).
+//! Trace Event Format (Google, 2016), which Perfetto, `chrome://tracing` and Speedscope open: a process per rank, a
+//! thread per lane, times in microseconds, complete events `X` and metadata `M`.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -13,7 +13,6 @@ use crate::trace::clock::RankClock;
 use crate::trace::span::{Direction, Lane, LayerKind, LayerPass, RankTrace, Span};
 use crate::trace::timeline::Timeline;
 
-/// An event of the format.
 #[derive(Serialize)]
 struct Event<'a> {
     name: &'a str,
@@ -30,7 +29,7 @@ struct Event<'a> {
     args: Value,
 }
 
-/// Writes an aligned timeline, an event a line.
+/// Writes an aligned timeline, one event per line.
 pub fn write(timeline: &Timeline, output: &mut impl Write) -> Result<()> {
     write!(output, r#"{{"displayTimeUnit":"ms","otherData":{},"traceEvents":["#, about(timeline))?;
     let mut separator = "\n";
@@ -45,7 +44,7 @@ pub fn write(timeline: &Timeline, output: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// What the file says of itself; values are texts, as the format wants them.
+/// Returns the metadata of the file; values are strings, as the format requires.
 fn about(timeline: &Timeline) -> Value {
     let mut about = Map::from_iter([
         ("ringmark".to_owned(), json!(env!("CARGO_PKG_VERSION"))),
@@ -67,17 +66,18 @@ fn about(timeline: &Timeline) -> Value {
     Value::Object(about)
 }
 
-/// Perfetto takes 0 for the kernel's.
+/// Returns the process number of a rank; Perfetto uses 0 for the kernel.
 fn process(rank: &RankTrace) -> u32 {
     rank.rank + 1
 }
 
-/// Perfetto wants a number that no other rank's lane has, nor a process.
+/// Returns the thread number of a lane, which Perfetto requires to differ from those of other ranks' lanes and from
+/// process numbers.
 fn thread(rank: &RankTrace, order: u32) -> u32 {
     process(rank) * Lane::COUNT + order
 }
 
-/// Names of the rank and of its lanes, and their order.
+/// Returns the names of the rank and of its lanes, and their order.
 fn metadata(rank: &RankTrace) -> Vec<Event<'static>> {
     let event = |name, order: Option<u32>, args| Event {
         name,
@@ -118,7 +118,8 @@ fn event<'a>(rank: &RankTrace, span: &'a Span) -> Event<'a> {
     }
     let (begin, end) = (span.begin_ns as f64 / 1e3, span.end_ns() as f64 / 1e3);
     let mut duration = span.length_ns as f64 / 1e3;
-    // Speedscope adds both, and takes a span that ends behind the next one's begin, by rounding alone, for one around it.
+    // Speedscope adds both. If rounding moved the end of a span past the start of the next one, it would nest the next
+    // one.
     while begin + duration > end {
         duration = duration.next_down();
     }
@@ -135,7 +136,7 @@ fn event<'a>(rank: &RankTrace, span: &'a Span) -> Event<'a> {
     }
 }
 
-/// An event as it is read: what others write besides is left out.
+/// Event as it is read, without fields that only other programs write.
 #[derive(Deserialize)]
 struct ReadEvent {
     #[serde(default)]
@@ -173,11 +174,11 @@ struct ReadFile {
     trace_events: Vec<ReadEvent>,
 }
 
-/// Reads what [`write`] wrote, but for clocks, gradients and the work of layers.
+/// Reads the output of [`write()`], except for arrays, gradients and the work of layers.
 ///
 /// # Errors
 ///
-/// Says what is no JSON of this form, or that no rank is in it.
+/// Fails if the input is not JSON of this form, or contains no rank.
 pub fn read(input: impl Read) -> Result<Timeline> {
     let ReadFile { other_data, trace_events } = serde_json::from_reader(input).context("it is no trace")?;
     let about = |key: &str| other_data.get(key).cloned().unwrap_or_default();
@@ -190,7 +191,7 @@ pub fn read(input: impl Read) -> Result<Timeline> {
                 ranks.insert(pid, RankTrace { rank, host, clock, spans: Vec::new(), gradients: Vec::new() });
             }
             ("M", "thread_name") => {
-                lanes.extend(args.name.and_then(|title| Lane::of_title(&title)).map(|lane| (tid, lane)))
+                lanes.extend(args.name.and_then(|title| Lane::from_title(&title)).map(|lane| (tid, lane)))
             }
             ("X", _) => {
                 let (Some(rank), Some(lane)) = (ranks.get_mut(&pid), lanes.get(&tid)) else { continue };

@@ -1,6 +1,6 @@
-//! How the clocks of several hosts become one. Each host counts nanoseconds of its own (CLOCK_MONOTONIC); rank 0's count.
-//! What another host's clock shows more is measured before and after the traced iterations, and between the two it goes on as
-//! a line.
+//! Alignment of the clocks of several hosts. Each host counts its own nanoseconds (CLOCK_MONOTONIC); rank 0's count is
+//! the reference. The offset of another host's clock is measured before and after the traced iterations, and
+//! interpolated linearly in between.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,52 +8,54 @@ use serde::{Deserialize, Serialize};
 use crate::keyword_enum;
 
 keyword_enum!(
-    /// How a rank's clock was compared with rank 0's.
+    /// Method of comparing a rank's clock with rank 0's.
     ClockMethod {
-        /// Both read the clock of one host.
+        /// Both ranks read the clock of one host.
         SameHost = "same-host",
-        /// By messages there and back over MPI, of which the fastest counts: halfway, both clocks are read at once.
+        /// Fastest of several round trips over MPI: both clocks are assumed to be read at its midpoint.
         Ping = "mpi-ping",
     }
 );
 
-/// What a host's clock showed more than rank 0's at one time.
+/// Offset of a host's clock from rank 0's at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClockReading {
-    /// When, by the host's own clock, in nanoseconds.
+    /// Time of the reading by the host's own clock, in nanoseconds.
     pub at_ns: i64,
-    /// In nanoseconds.
+    /// Offset from rank 0's clock, in nanoseconds; positive if ahead.
     pub ahead_ns: i64,
-    /// At most so far off, in nanoseconds: half of the time there and back, and on a GPU what its marks are off the host's clock.
+    /// Maximum error in nanoseconds: half of the round trip and, on a GPU, the error of its marks relative to the
+    /// host's clock.
     pub residual_ns: i64,
 }
 
 impl ClockReading {
-    /// Of a message that left rank 0 at `sent`, was answered at `answered` by the other clock, and was back at `received`.
+    /// Computes the reading from a message that left rank 0 at `sent`, was answered at `answered` by the other clock,
+    /// and returned at `received`.
     pub fn of_ping(sent: i64, answered: i64, received: i64) -> ClockReading {
         let halfway = sent + (received - sent) / 2;
         ClockReading { at_ns: answered, ahead_ns: answered - halfway, residual_ns: (received - sent) / 2 }
     }
 
-    /// The same for times that are themselves at most `residual_ns` off.
+    /// Adds `residual_ns` to the maximum error, for times that are themselves inexact.
     pub fn and_residual(self, residual_ns: i64) -> ClockReading {
         ClockReading { residual_ns: self.residual_ns + residual_ns, ..self }
     }
 }
 
-/// A rank's clock against rank 0's.
+/// A rank's clock relative to rank 0's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RankClock {
-    /// How it was measured.
+    /// Method of the comparison.
     pub method: ClockMethod,
-    /// Before the traced iterations; where ranks go on without each other, before all.
+    /// Reading before the traced iterations; before all iterations if ranks do not wait for each other.
     pub first: ClockReading,
-    /// After them; as before them where ranks have died meanwhile.
+    /// Reading after the traced iterations; equal to `first` if ranks have exited in the meantime.
     pub last: ClockReading,
 }
 
 impl RankClock {
-    /// Rank 0's time when this rank's clock shows `own`, both in nanoseconds.
+    /// Converts a time of this rank's clock to rank 0's, both in nanoseconds.
     pub fn to_rank_0(&self, own: i64) -> i64 {
         let RankClock { first, last, .. } = self;
         let between = last.at_ns - first.at_ns;
@@ -64,7 +66,7 @@ impl RankClock {
         own - first.ahead_ns - (drift * (own - first.at_ns) as f64).round() as i64
     }
 
-    /// Largest error that both readings leave, in nanoseconds.
+    /// Returns the largest error of both readings, in nanoseconds.
     pub fn residual_ns(&self) -> i64 {
         self.first.residual_ns.max(self.last.residual_ns)
     }

@@ -1,4 +1,4 @@
-//! What is traced: the options that every benchmark with iterations has.
+//! Trace options of every benchmark with iterations.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -12,23 +12,24 @@ use serde::{Deserialize, Serialize};
 use crate::options::option_table::{OptionSpec, Options};
 use crate::{config_options, keyword_enum, text_value};
 
-/// Iterations that are traced where nobody says which: the first ones after warm-up.
-const USUAL_ITERATIONS: u32 = 5;
+/// Default number of traced iterations: the first ones after warm-up.
+const DEFAULT_ITERATIONS: u32 = 5;
 
-/// Longest range. An iteration of a large network has some thousand spans a rank, and rank 0 holds those of all ranks.
-const MOST_ITERATIONS: u32 = 100;
+/// Maximum length of the range. An iteration of a large network has a few thousand spans per rank, and rank 0 holds
+/// those of all ranks.
+const MAX_ITERATIONS: u32 = 100;
 
 keyword_enum!(
-    /// How a trace is written.
+    /// File format of a trace.
     TraceFormat {
-        /// Trace Event Format, which Perfetto and Chrome open.
+        /// Trace Event Format, for Perfetto and Chrome.
         Chrome = "chrome" | "perfetto",
         /// Horovod's timeline: a process for each array of gradients.
         Horovod = "horovod",
     }
 );
 
-/// Iterations from one to another, both included, counted from 1.
+/// Range of iterations, both ends included, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -38,7 +39,7 @@ pub struct IterationRange {
 }
 
 impl IterationRange {
-    /// Both included.
+    /// Returns the range, with both ends included.
     pub fn range(self) -> RangeInclusive<u32> {
         self.first..=self.last
     }
@@ -66,21 +67,21 @@ impl FromStr for IterationRange {
 text_value!(IterationRange);
 
 config_options! {
-    /// What is traced, and where it goes.
+    /// Traced iterations, and the file and format of the trace.
     #[derive(Eq)]
     TraceConfig {
-        /// Where rank 0 writes the trace of all ranks.
+        /// File to which rank 0 writes the trace of all ranks.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file: Option<PathBuf> = None => option("trace", "FILE", "Where rank 0 writes a timeline of all ranks")
             .for_worker(),
-        /// Which iterations; `None` are the first five after warm-up.
+        /// Traced iterations; `None` selects the first five after warm-up.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         iterations: Option<IterationRange> = None => option("trace-iterations", "FIRST-LAST",
             "Iterations that are traced, counted from 1").default_is("the first five after warm-up"),
-        /// How it is written.
+        /// Format of the trace.
         format: TraceFormat = TraceFormat::Chrome => option("trace-format", "FORMAT",
             "How a timeline is written: for Perfetto and Chrome, or as Horovod writes its own"),
-        /// Whether the times of these iterations are told by layer.
+        /// True if the times of these iterations are printed by layer.
         #[serde(default)]
         profile_layers: bool = false => option("profile-layers", "",
             "Print the time of each layer in these iterations, and what share of the device's rate it reached"),
@@ -88,49 +89,43 @@ config_options! {
 }
 
 impl TraceConfig {
-    /// The options of a benchmark without gradients of named arrays, which Horovod's timeline is of.
+    /// Returns the options of a benchmark without gradients of named arrays, which Horovod's timeline consists of.
     pub fn options_of_layers() -> impl Iterator<Item = OptionSpec<TraceConfig>> {
         TraceConfig::options().into_iter().filter(|option| option.name() != "trace-format")
     }
 
-    /// The options of one without layers either.
+    /// Returns the options of a benchmark that has no layers either.
     pub fn options_of_spans() -> impl Iterator<Item = OptionSpec<TraceConfig>> {
         TraceConfig::options_of_layers().filter(|option| option.name() != "profile-layers")
     }
 
-    /// Whether nothing was typed.
+    /// Returns true if every option has its default.
     pub fn is_default(&self) -> bool {
         *self == TraceConfig::default()
     }
 
-    /// The iterations that are traced of so many, of which the first `warmup` warm up; `None` where nothing is.
+    /// Returns the traced iterations of a run of `iterations`, of which the first `warmup` are warm-up; `None` if
+    /// nothing is traced.
     pub fn traced(&self, warmup: u32, iterations: u32) -> Option<RangeInclusive<u32>> {
         let is_asked = self.file.is_some() || self.profile_layers;
-        let usual = || warmup + 1..=iterations.min(warmup + USUAL_ITERATIONS);
+        let usual = || warmup + 1..=iterations.min(warmup + DEFAULT_ITERATIONS);
         is_asked.then(|| self.iterations.map_or_else(usual, IterationRange::range))
     }
 
-    /// Refuses more iterations than a trace holds.
-    ///
-    /// # Errors
-    ///
-    /// Names the option, its value and the limit.
+    /// Refuses more iterations than a trace may contain. The error names the option, its value and the limit.
     pub fn check_number(&self) -> Result<()> {
         let Some(range) = self.iterations else { return Ok(()) };
         let number = range.last - range.first + 1;
         ensure!(
-            number <= MOST_ITERATIONS,
-            "--trace-iterations {range} are {number} iterations, and a trace holds {MOST_ITERATIONS}, which rank 0 keeps in memory: \
+            number <= MAX_ITERATIONS,
+            "--trace-iterations {range} are {number} iterations, and a trace holds {MAX_ITERATIONS}, which rank 0 keeps in memory: \
              choose fewer"
         );
         Ok(())
     }
 
-    /// The same, and iterations that a run of so many does not have.
-    ///
-    /// # Errors
-    ///
-    /// Names the option, its value and the run's length.
+    /// Refuses iterations that a run of `iterations` does not have, or more than a trace may contain. The error names
+    /// the option, its value and the run's length.
     pub fn check(&self, iterations: u32) -> Result<()> {
         self.check_number()?;
         let Some(range) = self.iterations else { return Ok(()) };
@@ -141,7 +136,7 @@ impl TraceConfig {
         Ok(())
     }
 
-    /// Why there is no trace where none of its iterations was done.
+    /// Returns the reason for a missing trace if none of its iterations was executed.
     pub fn never_came(&self) -> String {
         match self.iterations {
             Some(range) => format!("none of the iterations of --trace-iterations {range} was done"),

@@ -1,6 +1,6 @@
-//! Horovod's timeline (horovod/common/timeline.cc, v0.28), for tools that read it: an array of events in which each array of
-//! gradients is a process, with whole microseconds. ringmark negotiates nothing: its NEGOTIATE_ALLREDUCE is the time from the
-//! first rank whose gradient is ready to the last.
+//! Horovod's timeline (horovod/common/timeline.cc, v0.28), for tools that read it: an array of events in which each
+//! array of gradients is a process, with whole microseconds. ringmark does not negotiate: its NEGOTIATE_ALLREDUCE is
+//! the time from the first rank whose gradient is ready to the last.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::dimension::Wire;
 use crate::trace::span::{GradientReady, Lane};
 use crate::trace::timeline::{GradientArray, Timeline};
 
-/// Writes an aligned timeline, an event a line.
+/// Writes an aligned timeline, one event per line.
 pub fn write(timeline: &Timeline, output: &mut impl Write) -> Result<()> {
     let mut events = vec![
         json!({ "name": "process_name", "ph": "M", "pid": 0,
@@ -26,10 +26,10 @@ pub fn write(timeline: &Timeline, output: &mut impl Write) -> Result<()> {
             json!({ "name": "process_sort_index", "ph": "M", "pid": process, "args": { "sort_index": process } }),
         );
     }
-    let known = Known::of(timeline);
+    let index = TimelineIndex::new(timeline);
     let mut timed: Vec<(i64, Value)> =
-        known.ready.iter().flat_map(|(key, ready)| known.exchange_of(*key, ready)).collect();
-    // Stable: what begins and ends at one time stays in its order.
+        index.ready.iter().flat_map(|(key, ready)| index.exchange_events(*key, ready)).collect();
+    // A stable sort keeps the order of events at the same time.
     timed.sort_by_key(|(microseconds, _)| *microseconds);
     events.extend(timed.into_iter().map(|(_, event)| event));
     writeln!(output, "[")?;
@@ -41,19 +41,19 @@ pub fn write(timeline: &Timeline, output: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// What a rank does with a bucket.
+/// Work of a rank on a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Work {
-    /// Gradients come to the wire.
+    /// Copying gradients to the buffer of the exchange.
     Copy,
-    /// They are summed, here or on a server.
+    /// Summing gradients, here or on a server.
     Sum,
-    /// All of it.
+    /// Whole exchange of the bucket.
     Whole,
 }
 
 impl Work {
-    fn of(lane: Lane) -> Option<Work> {
+    fn from_lane(lane: Lane) -> Option<Work> {
         match lane {
             Lane::Layers => Some(Work::Copy),
             Lane::Exchange | Lane::Push(_) | Lane::Pull(_) => Some(Work::Sum),
@@ -63,38 +63,39 @@ impl Work {
     }
 }
 
-/// A timeline by iteration.
-struct Known<'a> {
+/// Timeline indexed by iteration.
+struct TimelineIndex<'a> {
     timeline: &'a Timeline,
-    /// Ranks by when the gradient of an array was ready, by iteration and array.
+    /// Ranks and the times at which the gradient of an array was ready, by iteration and array.
     ready: BTreeMap<(u32, u32), Vec<(i64, u32)>>,
-    /// From when to when rank 0 worked, by iteration and bucket.
+    /// Start and end of rank 0's work, by iteration and bucket.
     work: BTreeMap<(u32, u32, Work), (i64, i64)>,
-    /// Arrays of each bucket.
+    /// Number of arrays in each bucket.
     arrays: BTreeMap<u32, usize>,
 }
 
-impl<'a> Known<'a> {
-    fn of(timeline: &'a Timeline) -> Known<'a> {
-        let mut known = Known { timeline, ready: BTreeMap::new(), work: BTreeMap::new(), arrays: BTreeMap::new() };
+impl<'a> TimelineIndex<'a> {
+    fn new(timeline: &'a Timeline) -> TimelineIndex<'a> {
+        let mut index =
+            TimelineIndex { timeline, ready: BTreeMap::new(), work: BTreeMap::new(), arrays: BTreeMap::new() };
         for rank in &timeline.ranks {
             for GradientReady { iteration, array, at_ns } in &rank.gradients {
-                known.ready.entry((*iteration, *array)).or_default().push((*at_ns, rank.rank));
+                index.ready.entry((*iteration, *array)).or_default().push((*at_ns, rank.rank));
             }
         }
-        known.ready.values_mut().for_each(|ready| ready.sort_unstable());
+        index.ready.values_mut().for_each(|ready| ready.sort_unstable());
         for span in timeline.ranks.first().iter().flat_map(|rank| &rank.spans) {
-            if let Some((bucket, work)) = span.bucket.zip(Work::of(span.lane)) {
-                let (begin, end) = known.work.entry((span.iteration, bucket, work)).or_insert((i64::MAX, i64::MIN));
+            if let Some((bucket, work)) = span.bucket.zip(Work::from_lane(span.lane)) {
+                let (begin, end) = index.work.entry((span.iteration, bucket, work)).or_insert((i64::MAX, i64::MIN));
                 (*begin, *end) = (span.begin_ns.min(*begin), span.end_ns().max(*end));
             }
         }
-        timeline.arrays.iter().for_each(|array| *known.arrays.entry(array.bucket).or_default() += 1);
-        known
+        timeline.arrays.iter().for_each(|array| *index.arrays.entry(array.bucket).or_default() += 1);
+        index
     }
 
-    /// The events of one array in one iteration, each with its time; none where a rank's gradient is missing.
-    fn exchange_of(&self, (iteration, array): (u32, u32), ready: &[(i64, u32)]) -> Vec<(i64, Value)> {
+    /// Returns the events of one array in one iteration with their times; none if a rank's gradient is missing.
+    fn exchange_events(&self, (iteration, array): (u32, u32), ready: &[(i64, u32)]) -> Vec<(i64, Value)> {
         let (Some(GradientArray { shape, wire, bucket, .. }), Some((first, _)), Some((last, _))) =
             (self.timeline.arrays.get(array as usize), ready.first(), ready.last())
         else {
@@ -123,13 +124,12 @@ impl<'a> Known<'a> {
         let (begin, _) = summed.unwrap_or((end, end));
         events.activity(&sum, begin, end);
         let shape = shape.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
-        events.end(end, Some(json!({ "dtype": dtype(*wire), "shape": format!("[{shape}]") })));
+        events.end(end, Some(json!({ "dtype": horovod_dtype(*wire), "shape": format!("[{shape}]") })));
         events.events
     }
 }
 
-/// As Horovod calls it.
-fn dtype(wire: Wire) -> &'static str {
+fn horovod_dtype(wire: Wire) -> &'static str {
     match wire {
         Wire::Fp32 => "float32",
         Wire::Fp16 => "float16",
@@ -137,11 +137,11 @@ fn dtype(wire: Wire) -> &'static str {
     }
 }
 
-/// Events of a process, of which none is before the one that was written before it.
+/// Events of a process, in an order in which times never decrease.
 struct Events {
     process: u32,
     now: i64,
-    /// When the last of them began or was marked.
+    /// Time of the last begin or mark.
     opened: i64,
     events: Vec<(i64, Value)>,
 }
@@ -162,8 +162,8 @@ impl Events {
         self.push(json!({ "name": name, "ph": "X", "ts": self.now, "pid": self.process, "dur": 0 }));
     }
 
-    /// A microsecond behind what began or was marked last, at least: Perfetto nests what has no length, and takes an end
-    /// at its time for its own, and so each later end for the one before.
+    /// Ends at least a microsecond after the last begin or mark. Perfetto nests events without a length and takes an
+    /// end at their time for their own, so that each later end would close the wrong event.
     fn end(&mut self, nanoseconds: i64, args: Option<Value>) {
         let at = self.at(nanoseconds.max((self.opened + 1) * 1000));
         let mut event = json!({ "ph": "E", "ts": at, "pid": self.process });

@@ -1,4 +1,4 @@
-//! Time by layer: what a layer of the network took in the traced iterations, and what share of the device's rate it reached.
+//! Time by layer in the traced iterations, and the share of the device's rate that each layer reached.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,23 +11,22 @@ use crate::options::keyword_enum::KeywordEnum;
 use crate::stats::summary;
 use crate::trace::span::{Direction, EXCHANGE_OF_CALLER, Lane, LayerKind, LayerPass, RankTrace, Span};
 
-/// What the phase is called.
 const BACKWARD: &str = "backward";
 
-/// A way through a layer.
+/// Forward or backward pass of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PassTime {
     /// Median over ranks and traced iterations.
     pub time: Seconds,
-    /// Multiplications with their additions, of a rank. Where ranks have different numbers of images, those of a pass that takes
-    /// this time at the median rate.
+    /// Multiply-adds of a rank. If ranks have different numbers of images, those of a pass that takes this time at the
+    /// median rate.
     pub multiply_adds: u64,
-    /// Read and written at least, of a rank, by the same rule.
+    /// Minimum of bytes read and written by a rank, by the same rule.
     pub bytes: Bytes,
 }
 
 impl PassTime {
-    /// Of passes that each took so many nanoseconds.
+    /// Computes the median of passes, given with their times in nanoseconds.
     fn median(passes: &[(i64, LayerPass)]) -> PassTime {
         let seconds: Vec<f64> = passes.iter().map(|(time, _)| *time as f64 / 1e9).collect();
         let time = summary::median(&seconds).unwrap_or(0.0);
@@ -47,7 +46,7 @@ impl PassTime {
         }
     }
 
-    fn and(self, other: PassTime) -> PassTime {
+    fn plus(self, other: PassTime) -> PassTime {
         PassTime {
             time: Seconds(self.time.0 + other.time.0),
             multiply_adds: self.multiply_adds + other.multiply_adds,
@@ -55,7 +54,7 @@ impl PassTime {
         }
     }
 
-    /// Two operations a multiplication with its addition; `None` of what multiplies nothing.
+    /// Returns the rate, with two operations per multiply-add; `None` if nothing is multiplied.
     fn rate(self) -> Option<TeraflopsPerSecond> {
         let is_rate = self.multiply_adds > 0 && self.time.0 > 0.0;
         is_rate.then(|| TeraflopsPerSecond(2.0 * self.multiply_adds as f64 / self.time.0 / 1e12))
@@ -65,39 +64,39 @@ impl PassTime {
 /// A layer, or all layers of a kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerTime {
-    /// As its tensors are called, or what it does where it has none.
+    /// Name of its tensors, or its function if it has none.
     pub name: String,
-    /// What it does.
+    /// Kind of the layer.
     pub kind: LayerKind,
-    /// From the images.
+    /// Forward pass.
     pub forward: PassTime,
-    /// From the loss; all 0 of inference.
+    /// Backward pass; all 0 for inference.
     pub backward: PassTime,
 }
 
 impl LayerTime {
-    fn both(&self) -> PassTime {
-        self.forward.and(self.backward)
+    fn total(&self) -> PassTime {
+        self.forward.plus(self.backward)
     }
 }
 
-/// Time by layer.
+/// Times of all layers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerProfile {
-    /// Ranks times iterations that the medians are of.
+    /// Number of passes in each median: ranks times iterations.
     pub passes: u32,
-    /// In the order of forward.
+    /// Layers in forward order.
     pub layers: Vec<LayerTime>,
-    /// Forward and backward of the step, of inference forward alone, of which the layers are parts: without sums inside of
-    /// backward, as the record's phases. `None` where nothing was traced.
+    /// Forward and backward of the step, forward alone for inference, of which the layers are parts. As in the record's
+    /// phases, sums inside backward are excluded. `None` if nothing was traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Seconds>,
 }
 
 impl LayerProfile {
-    /// Of what was traced.
+    /// Computes the profile of the traced ranks.
     pub fn of(ranks: &[RankTrace]) -> LayerProfile {
-        // By layer and direction: its name and kind, and each pass with what it took.
+        // By layer and direction: its name and kind, and the time of each pass.
         type Layer<'a> = (&'a str, LayerKind, BTreeMap<(u32, u32), (i64, LayerPass)>);
         let mut passes: BTreeMap<(u32, Direction), Layer> = BTreeMap::new();
         let mut steps: BTreeMap<(u32, u32), i64> = BTreeMap::new();
@@ -142,13 +141,13 @@ impl LayerProfile {
         }
     }
 
-    /// All layers of each kind, the one that takes longest first; named by the kind and how many they are.
+    /// Returns the totals of all layers of each kind, the slowest first, named by the kind and the number of layers.
     pub fn kinds(&self) -> Vec<LayerTime> {
         let mut kinds = Vec::new();
         for kind in LayerKind::ALL {
             let layers: Vec<&LayerTime> = self.layers.iter().filter(|layer| layer.kind == *kind).collect();
             let sum = |way: fn(&LayerTime) -> PassTime| {
-                layers.iter().fold(PassTime::default(), |sum, layer| sum.and(way(layer)))
+                layers.iter().fold(PassTime::default(), |sum, layer| sum.plus(way(layer)))
             };
             if !layers.is_empty() {
                 let name = format!("{} x {kind}", layers.len());
@@ -156,18 +155,18 @@ impl LayerProfile {
                 kinds.push(LayerTime { name, kind: *kind, forward, backward });
             }
         }
-        kinds.sort_by(|one, other| other.both().time.0.total_cmp(&one.both().time.0));
+        kinds.sort_by(|one, other| other.total().time.0.total_cmp(&one.total().time.0));
         kinds
     }
 
-    /// A table: every layer, then every kind, then what is outside of layers. `rate` is that of a plain matrix product on
-    /// this device, of which each has a share.
+    /// Formats a table: every layer, then every kind, then the time outside layers. `rate` is that of a plain matrix
+    /// product on this device; each rate is also printed as a share of it.
     pub fn lines(&self, rate: Option<TeraflopsPerSecond>) -> Vec<String> {
-        let whole: f64 = self.layers.iter().map(|layer| layer.both().time.0).sum();
+        let whole: f64 = self.layers.iter().map(|layer| layer.total().time.0).sum();
         let whole = self.step.map_or(whole, |step| step.0);
         let width = self.layers.iter().map(|layer| layer.name.len()).chain([24]).max().unwrap_or(0);
         let row = |layer: &LayerTime| {
-            let both = layer.both();
+            let both = layer.total();
             let number =
                 |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
             let reached = both.rate().map(|rate| rate.0);
@@ -199,7 +198,7 @@ impl LayerProfile {
         lines.extend(self.layers.iter().map(row));
         lines.extend(self.kinds().iter().map(row));
         if let Some(Seconds(step)) = self.step {
-            let outside = step - self.layers.iter().map(|layer| layer.both().time.0).sum::<f64>();
+            let outside = step - self.layers.iter().map(|layer| layer.total().time.0).sum::<f64>();
             lines.push(format!(
                 "{:width$} {:>11} {:>19.3} {:>6.1}",
                 "outside of layers",
@@ -212,7 +211,7 @@ impl LayerProfile {
     }
 }
 
-/// A rank's backward phase of each iteration, in nanoseconds of its clock.
+/// Returns a rank's backward phase in each iteration, in nanoseconds of its clock.
 fn backward(rank: &RankTrace) -> BTreeMap<u32, Range<i64>> {
     let own = rank.spans.iter().filter(|span| span.lane == Lane::Step && span.name == BACKWARD);
     own.map(|span| (span.iteration, span.begin_ns..span.end_ns())).collect()
@@ -226,7 +225,7 @@ mod tests {
     #[test]
     fn a_layer_has_the_median_of_its_passes() {
         let mut timeline = timeline();
-        // The second rank's takes twice as long.
+        // The second rank takes twice as long.
         for span in timeline.ranks[1].spans.iter_mut().filter(|span| span.layer.is_some()) {
             span.length_ns *= 2;
         }
@@ -257,7 +256,7 @@ mod tests {
         let sum = spans.iter().find(|span| span.lane == Lane::Exchange).expect("there").clone();
         let backward = spans.iter().find(|span| span.name == "backward").expect("there").clone();
         let named = |begin_ns, name: &str| Span { begin_ns, length_ns: 1_000, name: name.to_owned(), ..sum.clone() };
-        // In a stream beside it, behind it, and inside of it.
+        // A concurrent one, one after backward, and one inside it.
         spans.push(named(backward.begin_ns + 100, "all-reduce"));
         spans.push(named(backward.end_ns(), EXCHANGE_OF_CALLER));
         let step =
@@ -270,7 +269,7 @@ mod tests {
     #[test]
     fn ranks_with_different_work_have_the_median_of_their_rates() {
         let mut timeline = timeline();
-        // Four times the work in twice the time.
+        // Four times the work takes twice the time.
         for span in &mut timeline.ranks[1].spans {
             if let Some(pass) = &mut span.layer {
                 pass.multiply_adds *= 4;
@@ -278,7 +277,7 @@ mod tests {
             }
         }
         let forward = LayerProfile::of(&timeline.ranks).layers[0].forward;
-        // 1000 in 3 us and 4000 in 6 us: a third and two thirds of 1e9 a second.
+        // 1000 in 3 us and 4000 in 6 us: one third and two thirds of 1e9 per second.
         assert!((forward.time.0 - 4.5e-6).abs() < 1e-12);
         assert_eq!((forward.multiply_adds, forward.bytes.0), (2250, 64));
     }

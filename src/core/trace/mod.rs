@@ -1,14 +1,4 @@
-//! What went on inside some iterations of a run, span by span, of all ranks on one clock.
-//!
-//! | module | what it is for |
-//! |---|---|
-//! | [`config`] | what is traced: options of every benchmark |
-//! | [`clock`] | how the clocks of several hosts become one |
-//! | [`span`] | a span, and those of a rank |
-//! | [`timeline`] | those of all ranks on rank 0's clock |
-//! | [`chrome`] | the file that Perfetto and Chrome open |
-//! | [`horovod`] | the file that tools for Horovod's timeline read |
-//! | [`layer_profile`] | time by layer |
+//! Spans inside some iterations of a run, of all ranks on one clock.
 
 pub mod chrome;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! A span: something of a rank that began and ended.
+//! Spans: named intervals of time on a rank.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,33 +6,33 @@ use crate::dimension::Bytes;
 use crate::keyword_enum;
 use crate::trace::clock::RankClock;
 
-/// What a sum is called that its caller waits for, which has other spans inside it.
+/// Name of an exchange that its caller waits for, which contains other spans.
 pub const EXCHANGE_OF_CALLER: &str = "exchange";
 
-/// Where a span is drawn: spans of one lane lie behind or inside each other.
+/// Row in which a span is drawn; spans of one lane follow or contain each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
-    /// The phases of the step.
+    /// Phases of the step.
     Step,
-    /// Layers, forward and backward, what copies their gradients, and what waits for their sums: the compute stream.
+    /// Compute stream: layers, forward and backward, copies of their gradients, and waits for their sums.
     Layers,
-    /// What sums gradients: the stream of the exchange.
+    /// Exchange stream, which sums gradients.
     Exchange,
-    /// Messages between hosts that are of no bucket.
+    /// Messages between hosts that do not belong to a bucket.
     BetweenHosts,
     /// A bucket, from its last gradient to its sum.
     Bucket(u32),
-    /// The thread that sends to a server of the kv-store, by the server's number.
+    /// Thread that sends to a server of the kv-store, by the server's number.
     Push(u32),
-    /// The thread that receives from it.
+    /// Thread that receives from a server of the kv-store, by the server's number.
     Pull(u32),
-    /// A thread that reads and decodes images.
+    /// Thread that reads and decodes images.
     Decode(u32),
 }
 
 impl Lane {
-    /// As people read it.
+    /// Returns the name for users.
     pub fn title(self) -> String {
         match self {
             Lane::Step => "step".to_owned(),
@@ -46,7 +46,7 @@ impl Lane {
         }
     }
 
-    /// Its number among a rank's lanes, from the top: below [`Lane::COUNT`].
+    /// Returns the position among a rank's lanes, from the top: less than [`Lane::COUNT`].
     pub fn order(self) -> u32 {
         match self {
             Lane::Step => 0,
@@ -60,11 +60,11 @@ impl Lane {
         }
     }
 
-    /// Numbers that a rank's lanes may have.
+    /// Number of positions of a rank's lanes.
     pub const COUNT: u32 = 10_000;
 
-    /// The lane of this title.
-    pub fn of_title(title: &str) -> Option<Lane> {
+    /// Parses a [`title`](Self::title).
+    pub fn from_title(title: &str) -> Option<Lane> {
         match title {
             "step" => Some(Lane::Step),
             "layers" => Some(Lane::Layers),
@@ -86,103 +86,97 @@ impl Lane {
 }
 
 keyword_enum!(
-    /// What a layer does.
+    /// Function of a layer.
     LayerKind {
-        /// A convolution, with what is folded into it.
+        /// Convolution, including the operations folded into it.
         Convolution = "convolution",
-        /// Batch normalization, with the sum and the ReLU behind it.
+        /// Batch normalization, including the sum and the ReLU after it.
         BatchNorm = "batch-norm",
-        /// Normalization of features, or over neighbouring channels.
+        /// Normalization of features, or over neighboring channels.
         Norm = "norm",
-        /// A product with a weight.
+        /// Matrix product with a weight.
         Linear = "linear",
-        /// Tokens look at each other.
+        /// Attention between tokens.
         Attention = "attention",
-        /// Pooling.
+        /// Pooling of neighboring pixels.
         Pool = "pool",
-        /// An activation function alone.
+        /// Activation function that is not part of another layer.
         Activation = "activation",
-        /// Dropout, copies, sums: what else the network does.
+        /// Anything else: dropout, copies, sums.
         Other = "other",
     }
 );
 
 keyword_enum!(
-    /// Which way a layer is passed.
+    /// Direction in which a layer is computed.
     Direction {
-        /// From the images.
+        /// Forward pass, from the images to the loss.
         Forward = "forward",
-        /// From the loss.
+        /// Backward pass, from the loss.
         Backward = "backward",
     }
 );
 
-/// A layer's pass.
+/// A pass through a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "field names are self-explanatory")]
 pub struct LayerPass {
-    /// Its place among the layers of a forward pass.
+    /// Index among the layers of a forward pass.
     pub layer: u32,
-    /// What it does.
     pub kind: LayerKind,
-    /// Which way.
     pub direction: Direction,
-    /// Multiplications with their additions.
     pub multiply_adds: u64,
-    /// Read and written at least, each once: forward its input and weight, and its output; backward the output's gradient,
-    /// the input and the weight's gradient, and where the input has a gradient that and the weight.
+    /// Minimum of bytes read and written, each once. Forward: input, weight and output. Backward: gradient of the
+    /// output, input and gradient of the weight; if the input has a gradient, also that gradient and the weight.
     pub bytes: Bytes,
 }
 
-/// Something that began and ended.
+/// A named interval of time on a rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// Where it is drawn.
+    /// Lane in which it is drawn.
     pub lane: Lane,
-    /// `forward`, `layer1.0.conv1`, `all-reduce`.
+    /// Name, such as `forward`, `layer1.0.conv1` or `all-reduce`.
     pub name: String,
-    /// Of the run, from 1.
+    /// Iteration of the run, from 1.
     pub iteration: u32,
-    /// In nanoseconds of the rank's clock.
+    /// Start in nanoseconds of the rank's clock.
     pub begin_ns: i64,
-    /// In nanoseconds.
+    /// Length in nanoseconds.
     pub length_ns: i64,
-    /// Of a layer.
+    /// Pass through a layer, if the span is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<LayerPass>,
-    /// Of a bucket.
+    /// Bucket, if the span belongs to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<u32>,
 }
 
 impl Span {
-    /// In nanoseconds of the rank's clock.
+    /// Returns the end in nanoseconds of the rank's clock.
     pub fn end_ns(&self) -> i64 {
         self.begin_ns + self.length_ns
     }
 }
 
-/// When the gradient of an array was ready.
+/// Time at which the gradient of an array was ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GradientReady {
-    /// Of the run, from 1.
+    /// Iteration of the run, from 1.
     pub iteration: u32,
-    /// Number of the array in the order of backward.
+    /// Number of the array, in backward order.
     pub array: u32,
-    /// In nanoseconds of the rank's clock.
+    /// Time in nanoseconds of the rank's clock.
     pub at_ns: i64,
 }
 
-/// What was traced of a rank.
+/// Trace of one rank; spans and gradients are in no particular order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "field names are self-explanatory")]
 pub struct RankTrace {
-    /// Which one.
     pub rank: u32,
-    /// Where it is.
     pub host: String,
-    /// Its clock.
     pub clock: RankClock,
-    /// In no order.
     pub spans: Vec<Span>,
-    /// In no order.
     pub gradients: Vec<GradientReady>,
 }

@@ -1,4 +1,4 @@
-//! What warnings of any benchmark are judged by.
+//! Observations from which the warnings of any benchmark are derived.
 
 use std::collections::HashMap;
 
@@ -7,31 +7,30 @@ use crate::benchmark::train::RunRecord;
 use crate::dimension::DeviceKind;
 use crate::host::{HostUse, RankPlace, RankUse};
 
-/// What ranks and hosts were seen to do while the iterations of any benchmark ran.
+/// Observations of ranks and hosts during the iterations of any benchmark.
 #[derive(Debug, Clone)]
 pub struct Observed<'a> {
-    /// Every rank.
+    /// Location of every rank.
     pub ranks: &'a [RankPlace],
-    /// Every host; empty in older records.
+    /// Resource use of every host; empty in older records.
     pub host_use: &'a [HostUse],
-    /// Every rank; empty in older records.
+    /// Resource use of every rank; empty in older records.
     pub rank_use: &'a [RankUse],
-    /// Iterations that ran.
+    /// Number of iterations that ran.
     pub iterations: u32,
-    /// Use and ranks of a host by its name: a search through the hosts for every rank is what 8,192 hosts have no time for.
+    /// Use and rank sums of a host by its name: with 8,192 hosts, a linear search for every rank takes too long.
     hosts: HashMap<&'a str, (&'a HostUse, RankSums)>,
-    /// Ranks of all hosts of a machine, by its name.
+    /// Rank sums of all hosts of a machine, by the machine's name.
     machines: HashMap<&'a str, RankSums>,
 }
 
 /// Sums over the ranks of a host or a machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RankSums {
-    /// Number of ranks.
     pub ranks: u64,
     /// Threads of ranks that compute on cores.
     pub threads: u64,
-    /// Core time in seconds; 0 if the record has no use of every rank.
+    /// Core time in seconds; 0 unless the record has the use of every rank.
     pub core_time: f64,
 }
 
@@ -44,7 +43,7 @@ impl RankSums {
 }
 
 impl<'a> Observed<'a> {
-    /// Sums up the ranks of every host and machine.
+    /// Computes the sums over the ranks of every host and machine.
     pub fn new(
         ranks: &'a [RankPlace],
         host_use: &'a [HostUse],
@@ -73,22 +72,21 @@ impl<'a> Observed<'a> {
     /// Returns the observations of a training run; `None` if it did not end.
     pub fn of_training(record: &'a RunRecord) -> Option<Observed<'a>> {
         let end = record.end.as_ref()?;
-        // They were counted since it was taken up, where it was.
+        // In a resumed run, counting starts where it was resumed.
         let iterations = end.iterations.saturating_sub(record.header.iterations_before());
         Some(Observed::new(&record.header.ranks, &end.host_use, &end.rank_use, iterations))
     }
 
-    /// Use of the host of a rank.
     pub(super) fn host_of(&self, place: &RankPlace) -> Option<&'a HostUse> {
         self.hosts.get(place.host.as_str()).map(|(host, _)| *host)
     }
 
-    /// Sums over the ranks of a host.
+    /// Returns the sums over the ranks of a host.
     pub(super) fn on_host(&self, host: &HostUse) -> RankSums {
         self.hosts.get(host.host.as_str()).map(|(_, sums)| *sums).unwrap_or_default()
     }
 
-    /// Sums over the ranks of all hosts of a machine.
+    /// Returns the sums over the ranks of all hosts of a machine.
     pub(super) fn on_machine(&self, machine: &str) -> RankSums {
         self.machines.get(machine).copied().unwrap_or_default()
     }

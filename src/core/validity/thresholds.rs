@@ -1,93 +1,96 @@
-//! Every threshold of a warning, and of figures that are unreliable, with its reason; those for stragglers are in
-//! [`crate::stats::straggler`]. They are meant to be silent on a machine that is left alone: a warning that comes in every
-//! run is read by nobody.
+//! Thresholds of warnings and of unreliable figures, with their reasons; those for stragglers are in
+//! [`crate::stats::straggler`]. They are chosen so that an undisturbed machine gives no warning: one that appears in
+//! every run is ignored.
 
 use crate::dimension::Seconds;
 
-/// Summed step times and wall clock are of one run: what lies between them is the loop itself, below 0.1 %.
+/// Relative difference between summed step times and wall clock. The loop itself takes less than 0.1 %.
 pub(super) const WALL_CLOCK: f64 = 0.02;
 
-/// Change from the first to the last quarter that is worth a warning: beyond the difference between two runs on a quiet machine.
+/// Change from the first to the last quarter that is worth a warning: more than the difference between two runs on a
+/// quiet machine.
 pub(super) const DRIFT: f64 = 0.03;
 
-/// Standard errors that a change must have: at four, noise makes one in ten thousand.
+/// Minimum number of standard errors of a change: noise exceeds four once in ten thousand.
 pub(super) const DRIFT_ERRORS: f64 = 4.0;
 
-/// Fewest iterations of a quarter: in a shorter run every burst of other work looks like a trend.
+/// Minimum number of iterations in a quarter: in a shorter run every burst of other work looks like a trend.
 pub(super) const QUARTER: usize = 10;
 
-/// Share of the step for which ranks may wait for images: a pipeline that keeps up makes them wait for the copy alone.
+/// Share of the step that ranks may wait for images: if the pipeline keeps up, they wait for the copy alone.
 pub(super) const INPUT: f64 = 0.05;
 
-/// A rank is late for its images where they are this share of what it took longer than the others.
+/// Share of a late rank's additional time from which its images are named as the cause.
 pub(super) const LATE_FOR_INPUT: f64 = 0.5;
 
-/// Reading or decoding an image is named as what makes it late from this much longer on than elsewhere.
+/// Excess over other ranks from which reading or decoding an image is named as the reason that it is late.
 pub(super) const LONGER_STAGE: f64 = 0.1;
 
-/// An iteration is an outlier beyond both: so far above the median, and so many robust standard deviations.
+/// Excess over the median, and number of robust standard deviations, both of which an outlier exceeds.
 pub(super) const OUTLIER: f64 = 0.1;
 pub(super) const OUTLIER_DEVIATIONS: f64 = 5.0;
 
-/// Outliers matter where they took this share of the run beyond their due: the mean speed is then wrong by as much.
+/// Share of the run that outliers must cost beyond their normal time: the mean speed is then wrong by as much.
 pub(super) const OUTLIER_LOSS: f64 = 0.02;
 
-/// fp16 skips a few updates while it looks for its scale, in warm-up; later one in 2000 is its rule.
+/// Share of skipped updates. fp16 skips a few while it searches for its scale, in warm-up; later about one in 2000.
 pub(super) const SKIPPED: f64 = 0.05;
 
-/// Share of the machine's core time that others may take: what an idle desktop does is 1 to 3 %.
+/// Share of the machine's core time that other processes may take; an idle desktop takes 1 to 3 %.
 pub(super) const OTHER_LOAD: f64 = 0.05;
 
-/// Share of the machine's core time that other virtual machines may take; where cores are not shared it is 0.
+/// Share of the machine's core time that other virtual machines may take; 0 if cores are not shared.
 pub(super) const STEAL: f64 = 0.02;
 
-/// Share of a rank's core time for which a quota may hold it back: a benchmark should have none.
+/// Share of a rank's core time for which a quota may throttle it; a benchmark should have no quota.
 pub(super) const QUOTA: f64 = 0.01;
 
-/// Share of the run for which a GPU may be slowed for heat.
+/// Share of the run for which a GPU may be slowed by heat.
 pub(super) const HEAT: f64 = 0.01;
 
-/// Times that cores may be slowed for heat; a short peak makes one or two.
+/// Number of times that cores may be slowed by heat; a short peak causes one or two.
 pub(super) const HEAT_EVENTS: u64 = 10;
 
-/// NVML's reasons that are trouble: hardware slowdown, software and hardware thermal slowdown, power brake. Not the power
-/// cap, which every large GPU reaches in training.
+/// NVML's reasons that are a problem: hardware slowdown, software and hardware thermal slowdown, power brake. The power
+/// cap is excluded, because every large GPU reaches it in training.
 pub(super) const GPU_TROUBLE: u64 = 0x8 | 0x20 | 0x40 | 0x80;
 
-/// A clock that fell by more is named beside a drift.
+/// Relative fall of a clock from which it is named along with a drift.
 pub(super) const CLOCK: f64 = 0.05;
 
-/// A host's rate of images below the hosts' median, from which it is named: equal hosts differ by a few percent, a disk or a link
-/// that fails by half.
+/// Relative distance below the hosts' median from which a host's rate of images is named: equal hosts differ by a few
+/// percent, a failing disk or link costs half of the rate.
 pub(super) const SLOW_INPUT: f64 = 0.2;
 
-/// Efficiency that no cluster has: caches and clocks give small cases a few percent at most, the rest is a base that was
-/// disturbed.
+/// Efficiency above which the base must have been disturbed: caches and clocks improve small cases by a few percent at
+/// most.
 pub const IMPOSSIBLE_EFFICIENCY: f64 = 1.05;
 
-/// Spread of a case's runs (CV) beyond which its median is luck: undisturbed machines stay below 3 %.
+/// Spread of a case's runs (CV) beyond which its median is down to chance: undisturbed machines stay below 3 %.
 pub const WILD_SPREAD: f64 = 0.10;
 
-/// A spread of the runs from which the last digits say nothing.
+/// Spread of a case's runs (CV) from which the last digits are meaningless.
 pub const WIDE_SPREAD: f64 = 0.03;
 
-/// Share of a machine's core time that others took, beyond which nobody knows what the run alone would have done.
+/// Share of a machine's core time that other processes took, beyond which the speed of the run alone is unknown.
 pub const HEAVY_FOREIGN_LOAD: f64 = 0.25;
 
-/// Counters of the kernel go by hundredths of a second: shorter runs are not judged by them.
+/// Minimum length of a run that is judged by the kernel's counters, which have a resolution of 10 ms.
 pub(super) const SHORTEST: Seconds = Seconds(1.0);
 
-/// A clock has fallen where it is below what it is in most other readings by more: steps of a governor are smaller.
+/// Relative distance below most other readings from which a clock has fallen; steps of a governor are smaller.
 pub(super) const FALLEN: f64 = 0.1;
 
-/// Readings in a row, seconds at least, in which it has: a shorter fall is gone before it matters.
+/// Minimum number of consecutive readings, at least a second apart, with a fallen clock: a shorter fall does not
+/// matter.
 pub(super) const FEWEST_READINGS: usize = 3;
 
-/// What it must have cost the iterations meanwhile.
+/// Relative slowdown of the iterations that a fallen clock must have caused.
 pub(super) const SLOWED: f64 = 0.03;
 
-/// Share of TCP segments that are sent again: a sound network of one rack has none, and from here on a sender slows down.
+/// Share of TCP segments that are sent again: a healthy network of one rack has none, and beyond it a sender slows
+/// down.
 pub(super) const RESENT: f64 = 0.01;
 
-/// Segments a second below which their loss says nothing.
+/// Minimum segments per second for a meaningful loss rate.
 pub(super) const FEWEST_SEGMENTS: f64 = 100.0;

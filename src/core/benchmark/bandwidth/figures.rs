@@ -1,7 +1,5 @@
-//! What a run's samples come to: the rates and the spread of each size; of all sizes together their average and best bus
-//! bandwidth, and their wrong elements.
-//!
-//! Not for text, which is in [`crate::benchmark::bandwidth::lines`].
+//! Figures derived from a bandwidth run: rates and timing spread for each message size, average and best bus bandwidth,
+//! wrong elements.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,38 +9,38 @@ use crate::dimension::{Bytes, GigabytesPerSecond, Seconds};
 use crate::stats::busbw::{Bus, algbw, busbw};
 use crate::stats::summary::{coefficient_of_variation, mean, percentile};
 
-/// One size for programs.
+/// Results of one message size.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SizeFigures {
-    /// Size of the array, all ranks' parts together.
+    /// Size of the array, including the parts of all ranks.
     pub bytes: Bytes,
-    /// Elements that the operation counts: those of one rank's part, where there are parts.
+    /// Element count as nccl-tests prints it: for operations that divide the array, elements of one rank's part.
     pub count: u64,
-    /// Element type as nccl-tests calls it.
+    /// Element type, by its nccl-tests name.
     pub element: String,
-    /// `None` where it was not measured.
+    /// `None` if not measured.
     pub out_of_place: Option<SideFigures>,
-    /// `None` where it was not measured.
+    /// `None` if not measured.
     pub in_place: Option<SideFigures>,
 }
 
-/// One side of a size.
+/// Results of one size, either out of place or in place.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct SideFigures {
     /// Mean over ranks and iterations.
     pub time: Seconds,
-    /// Of that mean.
+    /// Algorithm bandwidth at the mean time.
     pub algbw: GigabytesPerSecond,
-    /// Of that mean.
+    /// Bus bandwidth at the mean time.
     pub busbw: GigabytesPerSecond,
-    /// Elements that differ from the exact result; `None` where nothing was checked.
+    /// Elements that differ from the exact result; `None` if not checked.
     pub wrong: Option<u64>,
-    /// How the times spread.
+    /// Distribution of the times.
     #[serde(flatten)]
     pub spread: TimeSpread,
 }
 
-/// How the times of one side spread; percentiles are over all ranks and iterations.
+/// Distribution of the times of one side; percentiles are over all ranks and iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct TimeSpread {
     /// Median.
@@ -55,14 +53,14 @@ pub struct TimeSpread {
     pub min: Seconds,
     /// Longest.
     pub max: Seconds,
-    /// Coefficient of variation over iterations, of the means over ranks; `None` for one iteration.
+    /// Coefficient of variation over iterations, from the means over ranks; `None` for one iteration.
     pub cv_iterations: Option<f64>,
-    /// Coefficient of variation over ranks, of the means over iterations; `None` for one rank.
+    /// Coefficient of variation over ranks, from the means over iterations; `None` for one rank.
     pub cv_ranks: Option<f64>,
 }
 
 impl SizeFigures {
-    /// Of `result`, measured by these ranks.
+    /// Computes the figures of `result`.
     pub fn of(result: &MessageResult, bus: Bus) -> SizeFigures {
         let side = |timing: Option<&Timing>| {
             let timing = timing?;
@@ -86,7 +84,7 @@ impl SizeFigures {
 }
 
 impl TimeSpread {
-    /// `None` without a sample.
+    /// Returns `None` if there are no samples.
     pub fn of(timing: &Timing) -> Option<TimeSpread> {
         let pooled = timing.pooled();
         let time = |percent| percentile(&pooled, percent).map(Seconds);
@@ -102,24 +100,24 @@ impl TimeSpread {
     }
 }
 
-/// Mean of every bus bandwidth in the table, both sides of all sizes: nccl-tests' `Avg bus bandwidth`. `None` without
-/// a sample.
+/// Returns the mean of all bus bandwidths in the table, for both sides of every size: nccl-tests' `Avg bus bandwidth`.
+/// `None` if there are no samples.
 pub fn average_busbw(results: &[MessageResult], bus: Bus) -> Option<GigabytesPerSecond> {
     let rates: Vec<f64> = rates(results, bus).map(|(_, rate)| rate.0).collect();
     mean(&rates).map(GigabytesPerSecond)
 }
 
-/// The size that went fastest on either side, and how fast.
+/// Returns the size with the highest bus bandwidth on either side, and that bandwidth.
 pub fn best_busbw(results: &[MessageResult], bus: Bus) -> Option<(Bytes, GigabytesPerSecond)> {
     rates(results, bus).max_by(|(_, one), (_, other)| one.0.total_cmp(&other.0))
 }
 
-/// The largest size, and how fast it went on its faster side.
+/// Returns the largest size and the bus bandwidth of its faster side.
 pub fn largest_busbw(results: &[MessageResult], bus: Bus) -> Option<(Bytes, GigabytesPerSecond)> {
     rates(results, bus).max_by(|one, other| one.0.0.cmp(&other.0.0).then(one.1.0.total_cmp(&other.1.0)))
 }
 
-/// Elements that differ from the exact sum, over all sizes and sides; `None` where nothing was checked.
+/// Counts elements that differ from the exact result, over all sizes and sides; `None` if nothing was checked.
 pub fn wrong(results: &[MessageResult]) -> Option<u64> {
     timings(results).filter_map(|(_, timing)| timing.wrong).reduce(u64::saturating_add)
 }
@@ -136,7 +134,7 @@ fn timings(results: &[MessageResult]) -> impl Iterator<Item = (Bytes, &Timing)> 
 mod tests {
     use super::*;
 
-    /// 2 GB in so many seconds on either side: 2 GB/s algbw and, with two ranks, busbw in 1 s.
+    /// Result of 2 GB in the given seconds per side: at 1 s, algbw is 2 GB/s, as is busbw with two ranks.
     fn result(out_of_place: Option<f64>, in_place: Option<f64>, wrong: Option<u64>) -> MessageResult {
         let timing = |seconds| Timing {
             seconds: vec![vec![Seconds(seconds)]; 2],

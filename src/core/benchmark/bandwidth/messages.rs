@@ -1,4 +1,4 @@
-//! Messages of a bandwidth run, growing sizes of arrays or a network's gradients, and their options.
+//! Messages of a bandwidth run (growing array sizes or a network's gradients) and their options.
 
 use std::str::FromStr;
 
@@ -10,39 +10,39 @@ use crate::dimension::{Bytes, Model};
 use crate::options::option_table::{OptionSpec, OptionValue};
 use crate::options::usage::usage;
 
-/// Options of the sizes, which `--model` excludes.
+/// Size options, which conflict with `--model`.
 const SIZE_OPTIONS: &[&str] = &["begin", "end", "factor", "increment"];
 
 /// Options that `--network` excludes.
 const NETWORK_OPTIONS: &[&str] = &["model", "begin", "end", "factor", "increment"];
 
-/// More sizes than anybody reads.
+/// Maximum number of sizes in a run, far more than a readable table has.
 pub(super) const MAXIMUM_SIZES: u64 = 10_000;
 
-/// How one message size follows from the one before.
+/// Step from one message size to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Growth {
-    /// Times this.
+    /// Multiplier.
     Factor(u64),
-    /// Plus this.
+    /// Bytes added.
     Increment(Bytes),
 }
 
-/// What is exchanged.
+/// Data exchanged by a bandwidth run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Messages {
-    /// Arrays of growing size, each out of place and in place, as nccl-tests has them.
+    /// Arrays of growing size, each out of place and in place, as in nccl-tests.
     Sizes {
         /// First size.
         begin: Bytes,
-        /// Last size, where the steps meet it.
+        /// Upper bound, and the last size if the steps reach it exactly.
         end: Bytes,
-        /// Step.
+        /// Step between sizes.
         growth: Growth,
     },
-    /// The gradients of a network, in buckets.
+    /// Gradients of a network, in buckets.
     Gradients(Model),
 }
 
@@ -53,7 +53,7 @@ impl Default for Messages {
 }
 
 impl Messages {
-    /// Returns the options; the short ones are nccl-tests'.
+    /// Returns the options; the short forms are those of nccl-tests.
     pub fn options() -> Vec<OptionSpec<Messages>> {
         let begin = "First message size: bytes, or with K, M, G in steps of 1024";
         let (factor, increment) = ("Each size is the one before times this", "Each size is the one before plus this");
@@ -92,7 +92,6 @@ impl Messages {
         ]
     }
 
-    /// The network whose gradients are exchanged.
     fn model(&self) -> Option<Model> {
         match self {
             Messages::Gradients(model) => Some(*model),
@@ -100,7 +99,7 @@ impl Messages {
         }
     }
 
-    /// First size, last size and step.
+    /// Returns the first size, the last size and the step.
     pub(super) fn sizes(&self) -> Option<(Bytes, Bytes, Growth)> {
         match *self {
             Messages::Sizes { begin, end, growth } => Some((begin, end, growth)),
@@ -125,7 +124,7 @@ impl Messages {
     fn set_begin(&mut self, TypedSize(size): TypedSize) {
         if let Messages::Sizes { begin, end, .. } = self {
             *begin = size;
-            // A begin beyond the default end, with no end beside it, means this size alone.
+            // A begin beyond the default end selects a single size unless an end is given.
             *end = Bytes(end.0.max(size.0));
         }
     }
@@ -153,7 +152,7 @@ impl Messages {
 
     fn set_layers(&mut self, text: &str) -> anyhow::Result<()> {
         let layers = u32::parse(text)?;
-        // Alone it is looked at before there is a network.
+        // The option is also validated alone, before a network is set.
         if let Messages::Gradients(model) = self {
             *model = model.with_layers(layers).map_err(usage)?;
         }
@@ -161,7 +160,7 @@ impl Messages {
     }
 }
 
-/// A size as nccl-tests takes it: bytes, or with K, M or G in steps of 1024.
+/// Message size in nccl-tests syntax: a number of bytes, or a number with K, M or G in steps of 1024.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TypedSize(pub Bytes);
 

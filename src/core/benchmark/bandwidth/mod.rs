@@ -1,6 +1,5 @@
-//! All-reduce alone, without a model's computation: what is asked, what may be typed, what is written down.
-//!
-//! Not for the arithmetic of rates, which is in [`crate::stats::busbw`].
+//! Bandwidth benchmark: collective operations alone, without a model's computation. Configuration, options, figures and
+//! record.
 
 pub mod config;
 pub mod figures;

@@ -1,4 +1,4 @@
-//! JSON has no NaN: what is not finite is written as `null` and read as NaN.
+//! Serde functions that write non-finite values as `null`, because JSON has no NaN, and read `null` as NaN.
 
 use serde::{Deserialize, Deserializer, Serializer};
 

@@ -1,5 +1,5 @@
-//! Reading and decoding alone, without a network and without a device, as MXNet's `--test-io 1`: what is asked, what may be
-//! typed, what is written down and printed.
+//! Input benchmark: reads and decodes images without a network or device, as MXNet's `--test-io 1`. Configuration,
+//! options, record and output.
 
 pub mod config;
 pub mod lines;

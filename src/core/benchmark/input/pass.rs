@@ -1,4 +1,4 @@
-//! What one host did with one number of threads, and the rates that follow. Pure.
+//! Measurements of one host with a given number of threads, and the rates derived from them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,73 +6,75 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::input::config::PageCache;
 use crate::dimension::{Bytes, ImagesPerSecond, Seconds};
 
-/// Share of the stored bytes that came from the disk, from which a pass was cold. Not all of it: pages that the pass before
-/// it was still reading stay, and the last batch of an epoch is filled up with images that were read.
+/// Minimum share of stored bytes read from disk for a pass to count as cold. Less than 1 because pages that the
+/// previous pass was still reading stay cached, and the last batch of an epoch is filled up with images that were
+/// already read.
 pub const COLD_SHARE: f64 = 0.9;
 
-/// The same up to which a pass was warm: a folder's own pages, and what others drove out of memory.
+/// Maximum share of stored bytes read from disk for a pass to count as warm. Above 0 because of the folder's own pages
+/// and of pages that other processes evicted.
 pub const WARM_SHARE: f64 = 0.1;
 
-/// All hosts at once with one number of threads.
+/// One pass of all hosts with a given number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InputPass {
-    /// What it was to be; [`HostPass::cache`] says what it was.
+    /// Requested state of the cache; [`HostPass::cache`] returns the observed one.
     pub cache: PageCache,
-    /// Threads of each host.
+    /// Threads per host.
     pub threads: u32,
-    /// By rank, one a host.
+    /// Measurements by rank, one rank per host.
     pub hosts: Vec<HostPass>,
 }
 
-/// One host, over the measured batches alone.
+/// Measurements of one host, over the measured batches only.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HostPass {
-    /// From the batch before it to each batch.
+    /// Time from the previous batch to each batch.
     pub batches: Vec<Seconds>,
-    /// Images that were read and decoded meanwhile, those ahead included.
+    /// Images read and decoded meanwhile, including prefetched ones.
     pub images: u64,
-    /// Of them, those that were none and skipped, in the batches that were taken.
+    /// Files in the consumed batches that are not images and were skipped; counted in `images`.
     pub skipped: u64,
-    /// Bytes of these images as they are stored.
+    /// Stored size of these images.
     pub bytes: Bytes,
-    /// Of these bytes, those that this process had the kernel fetch from a disk or a file server: by the share of all that the
-    /// pass read, warm-up included, because the kernel reads ahead. `None` where the kernel does not say.
+    /// Stored bytes that the kernel fetched for this process from a disk or file server. Estimated from the share over
+    /// the whole pass, warm-up included, because the kernel reads ahead. `None` if the kernel does not report it.
     pub from_disk: Option<Bytes>,
-    /// Reading, over all threads.
+    /// Time spent reading, summed over threads.
     pub read: Seconds,
-    /// Pixels from bytes, over all threads.
+    /// Time spent decoding bytes to pixels, summed over threads.
     pub decode: Seconds,
-    /// Crop, size and colours into the batch, over all threads.
+    /// Time spent on crop, resize and color changes, summed over threads.
     pub augment: Seconds,
-    /// Images put together as a batch.
+    /// Time spent assembling batches.
     pub collate: Seconds,
 }
 
 impl HostPass {
-    /// Of all batches.
+    /// Returns the total time of all batches, in seconds.
     pub fn elapsed(&self) -> f64 {
         self.batches.iter().map(|batch| batch.0).sum()
     }
 
-    /// `batches x batch size / their time`; `None` without a batch.
+    /// Returns `batches x batch size / elapsed time`; `None` if there are no batches.
     pub fn speed(&self, batch_size: u32) -> Option<ImagesPerSecond> {
         let elapsed = self.elapsed();
         (elapsed > 0.0).then(|| ImagesPerSecond(self.batches.len() as f64 * f64::from(batch_size) / elapsed))
     }
 
-    /// Stored bytes a second, in MB/s.
+    /// Returns stored bytes per second, in MB/s.
     pub fn megabytes_per_second(&self) -> Option<f64> {
         let elapsed = self.elapsed();
         (elapsed > 0.0).then(|| self.bytes.0 as f64 / 1e6 / elapsed)
     }
 
-    /// Bytes from the disk over stored bytes, at most 1.
+    /// Returns bytes from disk divided by stored bytes, at most 1.
     pub fn disk_share(&self) -> Option<f64> {
         let from_disk = self.from_disk?.0 as f64;
         (self.bytes.0 > 0).then(|| (from_disk / self.bytes.0 as f64).min(1.0))
     }
 
-    /// Where the bytes came from, by [`disk_share`](Self::disk_share): `None` where it was both, or nobody knows.
+    /// Returns the observed state of the cache by [`disk_share`](Self::disk_share); `None` if mixed or unknown.
     pub fn cache(&self) -> Option<PageCache> {
         match self.disk_share()? {
             share if share >= COLD_SHARE => Some(PageCache::Cold),
@@ -81,7 +83,7 @@ impl HostPass {
         }
     }
 
-    /// Time of one thread for an image: read, decode, augment, collate, in seconds.
+    /// Returns one thread's time per image for read, decode, augment and collate, in seconds.
     pub fn stages(&self) -> [f64; 4] {
         let images = self.images.max(1) as f64;
         [self.read, self.decode, self.augment, self.collate].map(|stage| stage.0 / images)

@@ -1,9 +1,9 @@
-//! Which server, or rank, holds which part of which array: pure arithmetic, the same on every process.
+//! Placement of array parts on servers or ranks: pure arithmetic with the same result in every process.
 //!
-//! MXNet's rule (`EncodeDefaultKey` in `src/kvstore/kvstore_dist.h`, v0.12): an array of [`BIG_ARRAY`] values or more is cut into
-//! as many slices as there are servers, slice `i` from `round(n / N * i)` on; a smaller one lies whole on server
-//! `key * 9973 mod N`. Where weights have even keys and biases odd ones, that puts nearly all on one of two servers. So by
-//! default the smaller arrays go, the largest first, each to the server that holds least.
+//! MXNet's rule (`EncodeDefaultKey` in `src/kvstore/kvstore_dist.h`, v0.12): an array of [`BIG_ARRAY`] or more values
+//! is cut into as many slices as there are servers, and slice `i` starts at `round(n / N * i)`; a smaller one is placed
+//! whole on server `key * 9973 mod N`. If weights have even keys and biases odd ones, nearly everything ends up on one
+//! of two servers. The default therefore places the smaller arrays largest first, each on the server that holds least.
 
 use std::ops::Range;
 
@@ -11,24 +11,21 @@ use anyhow::ensure;
 
 use crate::dimension::{Bytes, KeyPlacement};
 
-/// Arrays of so many values are cut: MXNet's `MXNET_KVSTORE_BIGARRAY_BOUND`.
+/// Minimum length of an array that is sliced: MXNet's `MXNET_KVSTORE_BIGARRAY_BOUND`.
 pub const BIG_ARRAY: usize = 1_000_000;
 
-/// MXNet's hash of a key.
-const PRIME: usize = 9973;
+const HASH_MULTIPLIER: usize = 9973;
 
-/// A part of an array that lies on one server.
+/// Part of an array that is stored on one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "field names are self-explanatory")]
 pub struct ArrayPart {
-    /// Number of the array.
     pub key: usize,
-    /// From 0.
     pub server: usize,
-    /// Which of the array's values.
     pub values: Range<usize>,
 }
 
-/// Refuses a number of servers among which so many arrays cannot be shared out; the message is for the user.
+/// Refuses more servers than arrays, or none; the message is for the user.
 pub fn check_servers(servers: usize, arrays: usize) -> anyhow::Result<()> {
     ensure!(
         (1..=arrays).contains(&servers),
@@ -37,10 +34,10 @@ pub fn check_servers(servers: usize, arrays: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The parts of arrays of these lengths on so many servers, in the order of the arrays and of their values.
+/// Returns the parts of arrays of the given lengths, in the order of the arrays and of their values.
 pub fn place(lengths: &[usize], servers: usize, placement: KeyPlacement) -> Vec<ArrayPart> {
     let small = match placement {
-        KeyPlacement::Hash => (0..lengths.len()).map(|key| key * PRIME % servers).collect(),
+        KeyPlacement::Hash => (0..lengths.len()).map(|key| key * HASH_MULTIPLIER % servers).collect(),
         KeyPlacement::Balanced => {
             let sliced = |length: &usize| if *length < BIG_ARRAY { 0 } else { *length };
             let mut held = vec![0; servers];
@@ -59,12 +56,13 @@ pub fn place(lengths: &[usize], servers: usize, placement: KeyPlacement) -> Vec<
     lengths.iter().enumerate().flat_map(parts_of).collect()
 }
 
-/// The owner of each of these whole arrays among so many: the largest first, each to who holds least; of equals to the first.
-pub fn owners(lengths: &[usize], of: usize) -> Vec<usize> {
-    balanced(lengths, |_| true, vec![0; of])
+/// Assigns each whole array to one of `count` owners: the largest first, each to the owner that holds least, ties to
+/// the first.
+pub fn owners(lengths: &[usize], count: usize) -> Vec<usize> {
+    balanced(lengths, |_| true, vec![0; count])
 }
 
-/// fp32 bytes on each server.
+/// Returns the fp32 bytes on each server.
 pub fn bytes_by_server(parts: &[ArrayPart], servers: usize) -> Vec<Bytes> {
     let mut bytes = vec![Bytes(0); servers];
     for part in parts {
@@ -85,7 +83,7 @@ fn balanced(lengths: &[usize], is_placed: impl Fn(usize) -> bool, mut held: Vec<
     holders
 }
 
-/// Slice `index` of `length` values on so many servers: borders are rounded half away from zero.
+/// Returns slice `index` of `length` values; borders are rounded half away from zero.
 fn slice(length: usize, servers: usize, index: usize) -> Range<usize> {
     let border = |index: usize| (length as f64 / servers as f64 * index as f64).round() as usize;
     border(index)..border(index + 1)
@@ -95,7 +93,7 @@ fn slice(length: usize, servers: usize, index: usize) -> Range<usize> {
 mod tests {
     use super::*;
 
-    /// Weight and bias of a layer with so many outputs, each of so many inputs.
+    /// Returns the lengths of weights and biases of layers, given as (outputs, inputs per output).
     fn layers(layers: &[(usize, usize)]) -> Vec<usize> {
         layers.iter().flat_map(|(outputs, inputs)| [outputs * inputs, *outputs]).collect()
     }
@@ -116,7 +114,7 @@ mod tests {
         layers(&[&convolutions[..], &[(4096, 512 * 49), (4096, 4096), (1000, 4096)]].concat())
     }
 
-    /// MXNet's Inception-BN: convolutions with biases; keys of batch normalization are not counted, as measure.py does.
+    /// Array lengths of MXNet's Inception-BN: convolutions with biases, without batch normalization, as in measure.py.
     fn inception_bn() -> Vec<usize> {
         let mut all = vec![(64, 3 * 49), (64, 64), (192, 64 * 9)];
         let same = |input: usize, [single, reduced, square, twice_reduced, twice, pooled]: [usize; 6]| {

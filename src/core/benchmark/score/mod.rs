@@ -1,4 +1,4 @@
-//! Scoring: inference alone, as MXNet's benchmark_score.py: what is asked, what may be typed, what is written down.
+//! Inference benchmark, as MXNet's benchmark_score.py: configuration, options and record.
 
 pub mod config;
 pub mod record;

@@ -1,5 +1,5 @@
-//! One iteration of a run record, and its line. The line is written and read by hand: nearly all of a record's time goes
-//! there, and a derived reader of flattened phases would take it apart twice.
+//! One iteration of a run record and its serialization. It is written by hand because most of the time spent on a
+//! record goes there, and derived code would parse the flattened phases twice.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,28 +12,29 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use crate::dimension::{Phase, Phases, Seconds};
 use crate::options::keyword_enum::KeywordEnum;
 
-/// One iteration; every list has one number a rank.
+/// Measurements of one iteration; every list has one value per rank.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Iteration {
-    /// From 1.
+    /// Iteration number, from 1.
     pub iteration: u32,
-    /// Start of this iteration to the start of the next.
+    /// Time from the start of this iteration to the start of the next.
     pub step: Vec<Seconds>,
-    /// What each phase took; in the file each under its own name.
+    /// Time of each phase, stored under the phase's own key.
     pub phases: Phases<Vec<Seconds>>,
-    /// Own compute time: start of the iteration to when the rank joins its first all-reduce, with no wait for another in
-    /// it. Without overlap that is the end of backward. Empty in records that were written before it was measured.
+    /// Own compute time: from the start of the iteration until the rank joins its first all-reduce, without any wait
+    /// for other ranks. Without overlap this is the end of backward. Empty in records written before it was measured.
     pub before_allreduce: Vec<Seconds>,
-    /// Mean cross entropy of the rank's batch; `null` in the file where it is not finite.
+    /// Mean cross entropy of each rank's batch; `null` in the file if not finite.
     pub loss: Vec<f64>,
-    /// Loss scale of the iteration; 1 where none is used, `null` in the file where it is not finite.
+    /// Loss scale of the iteration; 1 without loss scaling, `null` in the file if not finite.
     pub loss_scale: f64,
-    /// Whether the update was skipped because a gradient was not finite.
+    /// True if the update was skipped because a gradient was not finite.
     pub skipped: bool,
 }
 
 impl Iteration {
-    /// Refuses lists that are not of `ranks`, times that are no durations, and any number but `expected`.
+    /// Refuses lists whose length is not `ranks`, times that are not durations, and an iteration number other than
+    /// `expected`.
     pub(super) fn check(&self, expected: usize, ranks: usize) -> anyhow::Result<()> {
         ensure!(self.iteration as usize == expected, "iteration {} where {expected} is due", self.iteration);
         let phases = self.phases.iter().map(|(phase, list)| (phase.keyword(), list));
@@ -62,7 +63,7 @@ impl Serialize for Iteration {
         if !self.before_allreduce.is_empty() {
             map.serialize_entry("before_allreduce", &self.before_allreduce)?;
         }
-        // JSON has no NaN: what is not finite is written as `null` and read as NaN.
+        // JSON has no NaN: non-finite values are written as `null` and read as NaN.
         let loss: Vec<Option<f64>> = self.loss.iter().map(|loss| loss.is_finite().then_some(*loss)).collect();
         map.serialize_entry("loss", &loss)?;
         map.serialize_entry("loss_scale", &self.loss_scale.is_finite().then_some(self.loss_scale))?;
@@ -71,7 +72,6 @@ impl Serialize for Iteration {
     }
 }
 
-/// The keys of the line.
 enum Key {
     Iteration,
     Step,
@@ -114,8 +114,8 @@ impl<'de> Deserialize<'de> for Key {
 
 impl<'de> Deserialize<'de> for Iteration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Iteration, D::Error> {
-        struct Line;
-        impl<'de> Visitor<'de> for Line {
+        struct IterationVisitor;
+        impl<'de> Visitor<'de> for IterationVisitor {
             type Value = Iteration;
 
             fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
@@ -156,30 +156,30 @@ impl<'de> Deserialize<'de> for Iteration {
                 })
             }
         }
-        deserializer.deserialize_map(Line)
+        deserializer.deserialize_map(IterationVisitor)
     }
 }
 
-/// What stands in the file, for the schema alone.
+/// Serialized form of [`Iteration`], used only for the schema.
 #[derive(JsonSchema)]
 #[schemars(rename = "Iteration")]
 #[expect(dead_code, reason = "it is only described")]
 struct IterationLine {
-    /// From 1.
+    /// Iteration number, from 1.
     iteration: u32,
-    /// Start of this iteration to the start of the next, in seconds, of each rank.
+    /// Time from the start of this iteration to the start of the next, in seconds, for each rank.
     step: Vec<Seconds>,
-    /// What each phase took, in seconds, of each rank; `input` is missing where no images were read.
+    /// Time of each phase, in seconds, for each rank; `input` is missing if no images were read.
     #[schemars(flatten)]
     phases: Phases<Vec<Seconds>>,
-    /// Start of the iteration to when the rank joins its first all-reduce, in seconds, of each rank.
+    /// Time from the start of the iteration until the rank joins its first all-reduce, in seconds, for each rank.
     #[schemars(default)]
     before_allreduce: Vec<Seconds>,
-    /// Mean cross entropy of each rank's batch; `null` where it is not finite.
+    /// Mean cross entropy of each rank's batch; `null` if not finite.
     loss: Vec<Option<f64>>,
-    /// Loss scale of the iteration; 1 where none is used, `null` where it is not finite.
+    /// Loss scale of the iteration; 1 without loss scaling, `null` if not finite.
     loss_scale: Option<f64>,
-    /// Whether the update was skipped because a gradient was not finite.
+    /// True if the update was skipped because a gradient was not finite.
     skipped: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Training that is to learn, not only to be timed: epochs, validation, the course of the learning rate. Configuration,
-//! options, and what of it a record keeps.
+//! Training for accuracy rather than for timing alone: epochs, validation, learning-rate schedule and checkpoints.
+//! Configuration, options and recorded results.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,16 +15,16 @@ use crate::options::option_table::OptionValue;
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(
-    /// What the learning rate does after its warm-up.
+    /// Learning-rate schedule after warm-up.
     LearningRateCourse {
-        /// It stays, but for the steps of `--lr-step-epochs`.
+        /// Constant, except for the steps of `--lr-step-epochs`.
         Constant = "constant",
-        /// It falls to 0 at the end of the run along half a cosine (Loshchilov and Hutter, SGDR, 2016).
+        /// Decreases to 0 at the end of the run along half a cosine (Loshchilov and Hutter, SGDR, 2016).
         Cosine = "cosine",
     }
 );
 
-/// Epochs at whose end something happens, in order.
+/// Epoch numbers in ascending order; an action is taken at the end of each.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct EpochList(Vec<u32>);
@@ -52,63 +52,61 @@ impl FromStr for EpochList {
 }
 
 config_options! {
-    /// How training is to learn.
+    /// Configuration of epochs, validation, learning-rate schedule and checkpoints.
     LearningConfig {
-        /// Epochs of a run; `None` leaves its length to the iterations.
+        /// Number of epochs; `None` if the run length is given in iterations.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         epochs: Option<u32> = None => option("epochs", "N",
             "Train so many epochs of the images of --data, whatever --iters says")
             .range(1u32..=100_000).aliases(&["num-epochs"]).default_is("--iters iterations"),
-        /// Images whose classes are predicted at the end of every epoch.
+        /// Validation images, classified at the end of every epoch.
         #[serde(default)]
         validate: DataFiles = DataFiles::default() => option("validate", "FILES",
             "Predict the classes of these images, named as for --data, at the end of every epoch: loss, top-1 and \
              top-5").default_is("nothing is predicted"),
-        /// What the learning rate does after its warm-up.
+        /// Learning-rate schedule after warm-up.
         course: LearningRateCourse = LearningRateCourse::Constant => option("lr-schedule", "COURSE",
             "What the learning rate does after its warm-up; cosine ends at 0"),
         /// Epochs at whose end the learning rate is multiplied by `factor`.
         #[serde(default)]
         step_epochs: EpochList = EpochList::default() => option("lr-step-epochs", "EPOCHS",
             "Multiply the learning rate by --lr-factor at the end of these epochs, as 30,60,80").default_is("none"),
-        /// What it is multiplied by.
+        /// Multiplier of the learning rate at each of these epochs.
         factor: f64 = 0.1 => option("lr-factor", "FACTOR", "What --lr-step-epochs multiply the learning rate by")
             .range(0.0..=1.0),
-        /// Share of a label that all classes have evenly (Szegedy et al., Rethinking the Inception Architecture, 2015).
+        /// Share of each label that is distributed evenly over all classes (Szegedy et al., Rethinking the Inception
+        /// Architecture, 2015).
         label_smoothing: f64 = 0.0 => option("label-smoothing", "SHARE",
             "Share of every label that all classes have evenly in the training loss").range(0.0..=0.99),
-        /// Where rank 0 writes checkpoints.
+        /// File to which rank 0 writes checkpoints.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         checkpoint: Option<PathBuf> = None => option("checkpoint", "FILE",
             "Where rank 0 writes weights and all else that the next step follows from (safetensors), each time over \
              the one before").requires("checkpoint-every").for_worker(),
-        /// Iterations between two of them.
+        /// Iterations between checkpoints.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         checkpoint_every: Option<u32> = None => option("checkpoint-every", "N",
             "Iterations between two checkpoints, each over the one before; in a sweep --resume goes on from a run's \
              last one").range(1u32..=10_000_000).default_is("no checkpoint"),
-        /// The checkpoint that training goes on from.
+        /// Checkpoint from which training resumes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from_checkpoint: Option<PathBuf> = None => option("from-checkpoint", "FILE",
             "Go on where this checkpoint was written, to the bit: with the options of the run that wrote it, whatever \
              --init").for_worker(),
-        /// Iterations of an epoch: of a record whose data were read.
+        /// Iterations per epoch; present in records of runs that read data.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         epoch_iterations: Option<u32> = None,
     }
 }
 
 impl LearningConfig {
-    /// Whether nothing was typed.
+    /// Returns true if every option has its default.
     pub fn is_default(&self) -> bool {
         *self == LearningConfig::default()
     }
 
-    /// Refuses what goes by epochs where there are none, or where servers would have to know them.
-    ///
-    /// # Errors
-    ///
-    /// Names the option.
+    /// Refuses options that depend on epochs if there are none, or if servers would need the length of an epoch. The
+    /// error names the option.
     pub fn check(&self, data: &DataFiles, kv_store: &KvStoreConfig) -> Result<()> {
         let by_epochs = [
             ("epochs", self.epochs.text()),
@@ -125,7 +123,7 @@ impl LearningConfig {
             "--lr-factor {} is of epochs: add --lr-step-epochs",
             self.factor
         );
-        // They update weights, and never see the data.
+        // Servers update weights but have no access to the data.
         let of_rate = by_epochs.iter().find(|(name, value)| *name != "validate" && !value.is_empty());
         if let Some((name, value)) = of_rate.filter(|_| kv_store.server_ranks() > 0) {
             bail!(
@@ -135,13 +133,13 @@ impl LearningConfig {
         Ok(())
     }
 
-    /// The option that predicts or writes down one model.
+    /// Returns the option that requires all ranks to hold the same model: validation or checkpoints.
     pub fn of_one_model(&self) -> Option<&'static str> {
         let validates = !self.validate.text().is_empty();
         validates.then_some("validate").or(self.of_checkpoints())
     }
 
-    /// The option that is about checkpoints.
+    /// Returns the first checkpoint option that is given.
     pub fn of_checkpoints(&self) -> Option<&'static str> {
         let options = [
             ("checkpoint", self.checkpoint.is_some()),
@@ -151,16 +149,12 @@ impl LearningConfig {
         options.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
-    /// The same without checkpoints.
+    /// Returns a copy without checkpoint options.
     pub fn without_checkpoints(&self) -> LearningConfig {
         LearningConfig { checkpoint: None, checkpoint_every: None, from_checkpoint: None, ..self.clone() }
     }
 
-    /// Refuses checkpoints that have no file.
-    ///
-    /// # Errors
-    ///
-    /// Names the option that is missing.
+    /// Refuses `--checkpoint-every` without a file. The error names the missing option.
     pub fn check_checkpoint(&self) -> Result<()> {
         match (self.checkpoint_every, &self.checkpoint) {
             (Some(every), None) => bail!("--checkpoint-every {every}: say where to: add --checkpoint FILE"),
@@ -168,10 +162,12 @@ impl LearningConfig {
         }
     }
 
-    /// What the rate is multiplied by in update `update`, from 1, of a run of `iterations`, the first `warmup` of which raise it.
+    /// Returns the multiplier of the learning rate in update `update` (from 1) of a run of `iterations`, of which the
+    /// first `warmup` are warm-up.
     ///
-    /// With steps at epochs 2 and 3 of 10 iterations and factor 0.1, update 21 has 0.1 and update 31 has 0.01. A cosine over 110
-    /// iterations with 10 of warm-up has 0.5 in update 61: `(1 + cos(pi x (61 - 11) / 100)) / 2`.
+    /// With steps at epochs 2 and 3 of 10 iterations and factor 0.1, the multiplier is 0.1 in update 21 and 0.01 in
+    /// update 31. A cosine over 110 iterations with 10 of warm-up gives 0.5 in update 61:
+    /// `(1 + cos(pi x (61 - 11) / 100)) / 2`.
     pub fn rate_factor(&self, update: u32, iterations: u32, warmup: u64) -> f64 {
         let epochs_over = self.epoch_iterations.map_or(0, |epoch| (update - 1) / epoch);
         let steps = self.step_epochs.0.iter().filter(|epoch| **epoch <= epochs_over).count();
@@ -187,35 +183,35 @@ impl LearningConfig {
     }
 }
 
-/// An epoch that is over.
+/// Results of a completed epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EpochEnd {
-    /// From 1.
+    /// Epoch number, from 1.
     pub epoch: u32,
-    /// Last iteration of it.
+    /// Last iteration of the epoch.
     pub iteration: u32,
-    /// Mean of the joined batches' losses in it; `null` where it is not finite.
+    /// Mean loss of the epoch's global batches; `null` if not finite.
     pub loss: Option<f64>,
-    /// What was predicted then.
+    /// Validation results at the end of the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
 }
 
-/// Predictions of images that were not trained with.
+/// Results on images that were not used for training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Validation {
-    /// All, on all ranks.
+    /// Number of images, over all ranks.
     pub images: u64,
-    /// Mean cross entropy; `null` where it is not finite.
+    /// Mean cross entropy; `null` if not finite.
     pub loss: Option<f64>,
-    /// Share of images whose class is the most likely one.
+    /// Top-1 accuracy: share of images whose class is the most likely one.
     pub top_1: f64,
-    /// Share of images whose class is among the five most likely ones.
+    /// Top-5 accuracy: share of images whose class is among the five most likely ones.
     pub top_5: f64,
-    /// Of them those that could not be decoded, for each of which another was predicted twice.
+    /// Images that could not be decoded; for each of them another one was classified twice.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
-    /// What it took.
+    /// Duration of the validation.
     pub time: Seconds,
 }
 
@@ -224,6 +220,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl EpochEnd {
+    /// Formats one line, such as
     /// `epoch 3: loss 0.4120; validation of 10000 images: loss 0.3900, top-1 0.8612, top-5 0.9971, in 1.9 s`.
     pub fn text(&self) -> String {
         let number = |loss: Option<f64>| loss.map_or_else(|| "NaN".to_owned(), |loss| format!("{loss:.4}"));

@@ -1,4 +1,4 @@
-//! Training: what is asked, what may be typed, what is written down.
+//! Training benchmark: configuration, options and record.
 
 pub mod autotune_log;
 pub mod config;

@@ -1,5 +1,5 @@
-//! How the images of an iteration are divided among ranks of different speed: MXNet's `work_load_list`
-//! (python/mxnet/executor_manager.py, `_split_input_slice`), by rank or by host. Not for measuring how fast a rank is.
+//! Division of an iteration's images among ranks of different speed: MXNet's `work_load_list`
+//! (python/mxnet/executor_manager.py, `_split_input_slice`), by rank or by host.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,30 +11,30 @@ use serde::{Deserialize, Serialize};
 use crate::host::RankPlace;
 use crate::text_value;
 
-/// What each rank is to have of the batch. Numbers alone are of ranks, `name=number` of hosts.
+/// Each rank's share of the batch. Plain numbers apply to ranks, `name=number` to hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub enum WorkLoad {
-    /// In proportion to the speed of each rank, measured before the first iteration.
+    /// Proportional to the speed of each rank, measured before the first iteration.
     Auto,
-    /// A weight for each rank, in rank order; a run of fewer ranks takes the first of them.
+    /// One weight per rank, in rank order; a run with fewer ranks uses the first ones.
     Ranks(Vec<f64>),
-    /// A weight for each rank of a host.
+    /// One weight per host, which applies to each of its ranks.
     Hosts(Vec<(String, f64)>),
 }
 
-/// How the images of an iteration were divided.
+/// Division of an iteration's images among the ranks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkDivision {
-    /// What each rank's part is in proportion to: the weights that were asked for, or the images/s that `auto` measured.
+    /// Values that each rank's share is proportional to: the requested weights, or the images/s measured for `auto`.
     pub weights: Vec<f64>,
-    /// Images of each rank in an iteration.
+    /// Images per iteration of each rank.
     pub images: Vec<u32>,
 }
 
 impl WorkLoad {
-    /// The weight of every rank; `None` where they are to be measured.
+    /// Returns the weight of every rank; `None` if they are to be measured.
     pub fn weights(&self, ranks: &[RankPlace]) -> anyhow::Result<Option<Vec<f64>>> {
         match self {
             WorkLoad::Auto => Ok(None),
@@ -44,7 +44,7 @@ impl WorkLoad {
             }
             WorkLoad::Hosts(hosts) => {
                 let weight = |place: &RankPlace| {
-                    let found = hosts.iter().find(|(name, _)| names(name, &place.host));
+                    let found = hosts.iter().find(|(name, _)| is_name_of(name, &place.host));
                     found.map(|(_, weight)| *weight).with_context(|| {
                         format!(
                             "--work-load {self} has no weight for host {host}, where rank {rank} is: add {host}=1",
@@ -58,8 +58,8 @@ impl WorkLoad {
         }
     }
 
-    /// Refuses fewer weights than `ranks`, and weights that leave one of them nothing of `batch_size` images a rank; what
-    /// needs more than their number is not looked at.
+    /// Refuses fewer weights than `ranks`, and weights that leave a rank without any of the `batch_size` images per
+    /// rank. Weights of hosts are not checked: the hosts are not known here.
     pub fn check(&self, ranks: u32, batch_size: u32) -> anyhow::Result<()> {
         self.check_ranks(ranks as usize)?;
         match self {
@@ -85,13 +85,13 @@ impl WorkLoad {
     }
 }
 
-/// Whether `typed` is `host`, with its domain or without.
-fn names(typed: &str, host: &str) -> bool {
+/// Returns true if `typed` names `host`, with or without its domain.
+fn is_name_of(typed: &str, host: &str) -> bool {
     typed == host || host.split('.').next() == Some(typed)
 }
 
 impl WorkDivision {
-    /// Divides `batch_size` images a rank by `weights`. An empty part is an error, which calls a rank what `name` does.
+    /// Divides `batch_size` images per rank by `weights`. A rank without images is an error, whose message uses `name`.
     pub fn new(weights: Vec<f64>, batch_size: u32, name: impl Fn(usize) -> String) -> anyhow::Result<WorkDivision> {
         let joined = batch_size * weights.len() as u32;
         let images = divide(&weights, joined);
@@ -106,7 +106,7 @@ impl WorkDivision {
         Ok(WorkDivision { weights, images })
     }
 
-    /// `24, 8 images by rank (weights 3, 1)`.
+    /// Formats as `24, 8 images by rank (weights 3, 1)`.
     pub fn text(&self) -> String {
         format!("{} images by rank (weights {})", joined_text(&self.images), joined_text(&self.weights))
     }
@@ -116,13 +116,13 @@ fn joined_text(values: &[impl fmt::Display]) -> String {
     values.iter().map(|value| format!("{value:.4}")).map(|text| shortened(&text)).collect::<Vec<_>>().join(", ")
 }
 
-/// Without zeros that say nothing: `3.0000` is `3`.
+/// Removes trailing zeros: `3.0000` becomes `3`.
 fn shortened(text: &str) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text.to_owned() }
 }
 
-/// MXNet's rule: `round(weight x images / sum of weights)`, half to even, in order. What is left over goes to the last;
-/// where it is more than there is, the last are cut.
+/// Divides images by MXNet's rule: `round(weight x images / sum of weights)`, half to even, in rank order. The last
+/// rank gets the remainder; if the rounded parts exceed `images`, the last ones are cut.
 ///
 /// `divide([3, 1], 32) = [24, 8]`, `divide([1, 1, 1], 32) = [11, 11, 10]`, `divide([1, 2], 10) = [3, 7]`.
 pub fn divide(weights: &[f64], images: u32) -> Vec<u32> {
@@ -197,7 +197,7 @@ mod tests {
         text.parse().expect("a work load")
     }
 
-    /// MXNet's own numbers, and what its rule makes of a half: 2.5 and 3.5 become 2 and 4.
+    /// MXNet's own numbers. Halves are rounded to even: 2.5 becomes 2 and 3.5 becomes 4.
     #[test]
     fn a_batch_is_divided_as_mxnet_divides_it() {
         assert_eq!(divide(&[3.0, 1.0], 32), [24, 8]);
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(parse("b=1,a=3").weights(&places).expect("both"), Some(vec![3.0, 3.0, 1.0]));
         assert_eq!(parse("a=3,b.cluster=0.5").weights(&places).expect("both"), Some(vec![3.0, 3.0, 0.5]));
         assert_eq!(parse("auto").weights(&places).expect("measured"), None);
-        // The smaller cases of a sweep take the first.
+        // The smaller cases of a sweep use the first weights.
         assert_eq!(parse("3,1,2,9").weights(&places[..1]).expect("enough"), Some(vec![3.0]));
         let refusal = |text: &str| parse(text).weights(&places).expect_err("refused").to_string();
         assert!(refusal("3,1").contains("has 2 weights for 3 ranks"), "{}", refusal("3,1"));

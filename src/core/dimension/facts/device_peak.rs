@@ -1,11 +1,11 @@
-//! What NVIDIA publishes of its GPUs: floating-point operations a second, by precision.
+//! Peak floating-point rates of NVIDIA GPUs as published, by precision.
 
 use crate::dimension::{Dtype, TeraflopsPerSecond};
 
-/// Peak rates of one GPU in 1e12 operations a second, at its boost clock, without sparsity; `None` where its tensor cores
-/// do not have the precision. Where a data sheet gives rates with sparsity alone, half of them.
+/// Peak rates of one GPU in 1e12 operations per second, at its boost clock, without sparsity; `None` if its tensor
+/// cores lack the precision. If a data sheet gives rates with sparsity only, the values are half of them.
 struct Published {
-    /// How the driver's name of the device begins, behind the maker's.
+    /// Prefix of the driver's name of the device, without the vendor.
     name: &'static str,
     fp32: f64,
     tf32: Option<f64>,
@@ -21,7 +21,7 @@ const fn volta(name: &'static str, fp32: f64, fp16: f64) -> Published {
     Published { name, fp32, tf32: None, fp16: Some(fp16), bf16: None }
 }
 
-/// From NVIDIA's data sheets of each product. Of two names that fit a device the longer one counts.
+/// Rates from NVIDIA's data sheets. If two names match a device, the longer one is used.
 const PUBLISHED: [Published; 18] = [
     volta("P100-PCIE", 9.3, 18.7),
     volta("P100-SXM2", 10.6, 21.2),
@@ -43,7 +43,8 @@ const PUBLISHED: [Published; 18] = [
     ampere("B200", 75.0, 1100.0, 2250.0),
 ];
 
-/// The published peak of the GPU that its driver calls `device`; `None` where it is not in the table, as no processor is.
+/// Returns the published peak of the GPU that its driver calls `device`; `None` if it is not in the table, which has no
+/// CPUs.
 pub fn published(device: &str, dtype: Dtype) -> Option<TeraflopsPerSecond> {
     let name = device.trim_start_matches("NVIDIA ").trim_start_matches("Tesla ");
     let is_of = |published: &&Published| {

@@ -1,9 +1,9 @@
-//! What is known of every network without building it: whose it is, its images, how large it is.
+//! Facts about each network that are available without building it: source, images, size.
 
 use crate::dimension::Bytes;
 use crate::dimension::facts::rank_memory::RankMemory;
 
-/// Whose network it is: whose names its tensors have.
+/// Origin of a network, and of the names of its tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// torchvision 0.26.
@@ -13,7 +13,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// As sentences say it.
+    /// Returns the name for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Source::Torchvision => "torchvision",
@@ -22,102 +22,105 @@ impl Source {
     }
 }
 
-/// Which images a network takes, and how many classes it tells apart.
+/// Images that a network accepts, and its number of classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageRule {
     /// Channels of an image.
     pub channels: u32,
-    /// Height and width in pixels where nothing else is asked for.
+    /// Default height and width in pixels.
     pub size: u32,
-    /// Least height and width.
+    /// Minimum height and width.
     pub smallest: u32,
-    /// What height and width are a multiple of.
+    /// Required divisor of height and width.
     pub multiple: u32,
-    /// Whether there is only one size.
+    /// True if only one size is accepted.
     pub is_fixed: bool,
-    /// Largest size of which the last batch normalization sees one pixel; 0 where there is none.
+    /// Largest size for which the last batch normalization has one pixel; 0 if there is none.
     pub one_pixel: u32,
-    /// Classes that the network tells apart.
+    /// Number of classes.
     pub classes: u32,
 }
 
 impl ImageRule {
-    /// Coloured images of ImageNet's classes: `size` pixels, at least `smallest`, and a multiple of `multiple`.
+    /// Returns the rule for color images of ImageNet's classes: `size` pixels, at least `smallest`, and a multiple of
+    /// `multiple`.
     const fn torchvision(size: u32, smallest: u32, multiple: u32) -> ImageRule {
         ImageRule { channels: 3, size, smallest, multiple, is_fixed: smallest == size, one_pixel: 0, classes: 1000 }
     }
 
-    /// Images of one size.
+    /// Returns the rule for images of one size.
     const fn exactly(channels: u32, size: u32, classes: u32) -> ImageRule {
         ImageRule { channels, size, smallest: size, multiple: 1, is_fixed: true, one_pixel: 0, classes }
     }
 
-    /// Of which the last batch normalization sees one pixel up to this size.
+    /// Sets the largest size for which the last batch normalization has one pixel.
     const fn one_pixel_up_to(self, one_pixel: u32) -> ImageRule {
         ImageRule { one_pixel, ..self }
     }
 }
 
-/// The last stage of a residual network has one pixel of 32.
+/// The last stage of a residual network reduces 32 pixels to one.
 const IMAGENET: ImageRule = ImageRule::torchvision(224, 32, 1).one_pixel_up_to(32);
-/// Five poolings halve the size.
+/// Five pooling layers halve the size.
 const VGG: ImageRule = ImageRule::torchvision(224, 32, 32);
-/// Up to 32 pixels MXNet builds another network of the same name.
+/// MXNet builds a different network of the same name for up to 32 pixels.
 const MXNET_RESNET: ImageRule = ImageRule::torchvision(224, 33, 1);
 
-/// Forward passes that a training step's arithmetic is worth: backward does about twice that of forward, the gradients of
-/// the weights and of the activations.
+/// Cost of a training step in forward passes: backward takes about twice as many operations as forward, for the
+/// gradients of the weights and of the activations.
 pub const PASSES_OF_TRAINING: f64 = 3.0;
 
-/// What is known of a network without building it.
+/// Facts about a network that are available without building it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelFacts {
-    /// As titles say it.
+    /// Name for titles.
     pub title: &'static str,
-    /// First part of every file name and the top key of DLPerf's JSON: DLPerf's short name where it has one.
+    /// First part of every file name and top-level key of DLPerf's JSON: DLPerf's short name if it has one.
     pub file_name: &'static str,
-    /// Whose it is.
+    /// Origin of the network.
     pub source: Source,
-    /// What its source calls it, and with it the benchmarks of that source.
+    /// Name of the network in its source and in that source's benchmarks.
     pub source_name: &'static str,
-    /// Its images.
+    /// Images that it accepts.
     pub images: ImageRule,
-    /// 1e9 multiply-accumulates of one image's forward pass at its own size: torchvision's figure, or counted alike.
+    /// Multiply-accumulates of one image's forward pass at the default size, in 1e9: torchvision's figure, or counted
+    /// in the same way.
     pub gmacs: f64,
-    /// Trained parameters.
+    /// Number of trained parameters.
     pub parameters: u64,
-    /// Arrays that they come in.
+    /// Number of parameter arrays.
     pub arrays: u32,
-    /// What a rank takes that trains on a CPU.
+    /// Memory of a rank that trains on a CPU.
     pub training_memory: RankMemory,
-    /// What a rank takes that scores on a CPU.
+    /// Memory of a rank that scores on a CPU.
     pub scoring_memory: RankMemory,
 }
 
 impl ModelFacts {
-    /// Multiply-accumulates of one image's forward pass where it has `image_size` pixels a side, in 1e9: they grow with the
-    /// pixels, as activations do.
+    /// Returns the multiply-accumulates of one image's forward pass at `image_size` pixels per side, in 1e9: they grow
+    /// with the number of pixels, as activations do.
     pub fn gmacs_at(&self, image_size: u32) -> f64 {
         self.gmacs * self.pixels_ratio(image_size)
     }
 
-    /// Floating-point operations of one image in 1e12, `passes` times its forward pass: a multiply-accumulate is two.
+    /// Returns the floating-point operations of one image in 1e12, `passes` times its forward pass: a
+    /// multiply-accumulate counts as two.
     pub fn teraflops_at(&self, image_size: u32, passes: f64) -> f64 {
         passes * 2.0 * self.gmacs_at(image_size) / 1e3
     }
 
-    /// Pixels of an image of this size over those of the network's own.
+    /// Returns the pixels of an image of this size divided by those at the default size.
     pub fn pixels_ratio(&self, image_size: u32) -> f64 {
         (f64::from(image_size) / f64::from(self.images.size)).powi(2)
     }
 
-    /// Its gradients as fp32.
+    /// Returns the size of the gradients in fp32.
     pub const fn gradient_bytes(&self) -> Bytes {
         Bytes(4 * self.parameters)
     }
 }
 
-/// In the order of [`Model`](crate::dimension::Model).
+/// Facts of all networks, in the order of [`Model`](crate::dimension::Model).
 pub static FACTS: [ModelFacts; 23] = [
     ModelFacts {
         title: "ResNet50-v1b",
@@ -380,8 +383,8 @@ pub static FACTS: [ModelFacts; 23] = [
         gmacs: 0.0023,
         parameters: 431_080,
         arrays: 8,
-        training_memory: RankMemory::of_small_images(240, 270, 150),
-        scoring_memory: RankMemory::of_small_images(220, 110, 90),
+        training_memory: RankMemory::for_small_images(240, 270, 150),
+        scoring_memory: RankMemory::for_small_images(220, 110, 90),
     },
     ModelFacts {
         title: "MXNet perceptron",
@@ -392,7 +395,7 @@ pub static FACTS: [ModelFacts; 23] = [
         gmacs: 0.0001,
         parameters: 109_386,
         arrays: 6,
-        training_memory: RankMemory::of_small_images(220, 10, 10),
-        scoring_memory: RankMemory::of_small_images(210, 10, 10),
+        training_memory: RankMemory::for_small_images(220, 10, 10),
+        scoring_memory: RankMemory::for_small_images(210, 10, 10),
     },
 ];

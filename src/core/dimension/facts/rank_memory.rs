@@ -1,28 +1,29 @@
-//! The memory that a rank takes on the CPU, by network and batch.
+//! Memory of a rank on the CPU, by network and batch.
 
 use crate::dimension::{Bytes, Dtype, Layout};
 
-/// Memory of a rank on the CPU at its peak, for images of the network's own size in nhwc: a line above what was measured,
-/// and within half of it, for batch sizes 8, 16 and 32. Measured is `peak_memory` in the record of `ringmark-worker train
-/// --device cpu --threads 1 --iters 3 --warmup 1 --model M --dtype T --batch-size N`; `score` likewise.
+/// Peak memory of a rank on the CPU, for images of the network's default size in nhwc: an upper bound, linear in the
+/// batch, that exceeds the measured value by at most 50 % for batch sizes 8, 16 and 32. The measured value is
+/// `peak_memory` in the record of `ringmark-worker train --device cpu --threads 1 --iters 3 --warmup 1 --model M
+/// --dtype T --batch-size N`, and likewise of `score`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankMemory {
-    /// Program, libraries, weights; of training also gradients, momentum and buckets.
+    /// Program, libraries and weights; for training also gradients, momentum and buckets.
     pub fixed: Bytes,
-    /// What an image of the batch adds where activations have 32 bits.
+    /// Memory per image of the batch with 32-bit activations.
     pub of_image: Bytes,
-    /// The same under autocast to 16 bits.
+    /// Memory per image of the batch under autocast to 16 bits.
     pub of_half_image: Bytes,
 }
 
 impl RankMemory {
-    /// In MB (1e6 bytes).
+    /// Creates a value from MB (1e6 bytes).
     pub const fn megabytes(fixed: u64, of_image: u64, of_half_image: u64) -> RankMemory {
-        RankMemory::of_small_images(fixed, 1000 * of_image, 1000 * of_half_image)
+        RankMemory::for_small_images(fixed, 1000 * of_image, 1000 * of_half_image)
     }
 
-    /// What is fixed in MB, of an image in kB (1e3 bytes).
-    pub const fn of_small_images(fixed: u64, of_image: u64, of_half_image: u64) -> RankMemory {
+    /// Creates a value from `fixed` in MB and the memory per image in kB (1e3 bytes).
+    pub const fn for_small_images(fixed: u64, of_image: u64, of_half_image: u64) -> RankMemory {
         RankMemory {
             fixed: Bytes(fixed * 1_000_000),
             of_image: Bytes(of_image * 1000),
@@ -31,23 +32,24 @@ impl RankMemory {
     }
 }
 
-/// Memory of a rank whose precision, layout and image size are known.
+/// Memory of a rank with known precision, layout and image size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchMemory {
-    /// Without an image.
+    /// Memory without images.
     pub fixed: Bytes,
-    /// Of each image of its batch.
+    /// Memory per image of the batch.
     pub of_image: Bytes,
 }
 
 impl RankMemory {
-    /// With images of so many times the pixels of the network's own, with which activations grow.
+    /// Returns the memory for images with `pixels_ratio` times the default number of pixels, to which activations are
+    /// proportional.
     pub fn at(&self, dtype: Dtype, layout: Layout, pixels_ratio: f64) -> BatchMemory {
         let of_image = match dtype {
             Dtype::Fp32 | Dtype::Tf32 => self.of_image,
             Dtype::Fp16 | Dtype::Bf16 => self.of_half_image,
         };
-        // Convolutions of contiguous images copy them to the other layout and back.
+        // Convolutions copy contiguous (nchw) images to the other layout and back.
         let of_layout = match layout {
             Layout::Nhwc => 1.0,
             Layout::Nchw => 1.3,
@@ -58,12 +60,12 @@ impl RankMemory {
 }
 
 impl BatchMemory {
-    /// With so many images.
+    /// Returns the memory for a batch of `images`.
     pub fn of_batch(&self, images: u32) -> Bytes {
         Bytes(self.fixed.0 + self.of_image.0 * u64::from(images))
     }
 
-    /// Most images that it is enough for; 0 where it is not enough for one.
+    /// Returns the largest batch that fits into `available`; 0 if not even one image does.
     pub fn largest_batch(&self, available: Bytes) -> u32 {
         let images = available.0.saturating_sub(self.fixed.0) / self.of_image.0.max(1);
         u32::try_from(images).unwrap_or(u32::MAX)

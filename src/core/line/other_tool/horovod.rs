@@ -1,8 +1,9 @@
-//! Horovod's synthetic benchmarks (examples/*/*_synthetic_benchmark*.py), rank 0's output: `Iter #0: 123.4 img/sec per GPU`
-//! is a rate over `--num-batches-per-iter` batches, which no line tells; `Total img/sec on 4 GPU(s): 493.6 +-22.4` is the
-//! mean of these rates, and 1.96 standard deviations, times the ranks. Warm-up comes before the first.
+//! Rank 0's output of Horovod's synthetic benchmarks (examples/*/*_synthetic_benchmark*.py).
+//! `Iter #0: 123.4 img/sec per GPU` is a rate over `--num-batches-per-iter` batches, a number that no line contains.
+//! `Total img/sec on 4 GPU(s): 493.6 +-22.4` is the mean of these rates, and 1.96 standard deviations, times the ranks.
+//! Warm-up precedes the first line.
 //!
-//! The version for Keras has no warm-up of its own and leaves the first `Iter` out of the mean: it alone does not print
+//! The Keras version has no separate warm-up and leaves the first `Iter` out of the mean; it alone does not print
 //! `Running benchmark...`.
 
 use crate::line::dlperf::speed;
@@ -10,12 +11,12 @@ use crate::line::other_tool::tool::{Tool, ToolReader, Windows, out_of_order};
 use crate::line::remark::Remark;
 use crate::stats::summary::mean;
 
-/// What was read so far.
+/// State of the reader.
 #[derive(Debug, Default)]
 pub struct Horovod {
     batch_size: Option<u32>,
     has_warmup: bool,
-    /// Of one rank.
+    /// Rates of one rank.
     rates: Vec<f64>,
     total: Option<Total>,
 }
@@ -27,7 +28,7 @@ struct Total {
     speed: f64,
 }
 
-/// More than what a rate lacks that was rounded to one decimal.
+/// Slightly more than the rounding error of a rate with one decimal.
 const ROUNDING: f64 = 0.0501;
 
 impl ToolReader for Horovod {
@@ -93,7 +94,7 @@ impl Horovod {
     }
 }
 
-/// Number and rate of an `Iter` line.
+/// Returns the number and rate of an `Iter` line.
 fn iter(line: &str) -> Option<(u64, &str)> {
     let (_, rest) = line.split_once("Iter #")?;
     let (index, rest) = rest.split_once(": ")?;
@@ -101,7 +102,7 @@ fn iter(line: &str) -> Option<(u64, &str)> {
     Some((index.parse().ok()?, rate))
 }
 
-/// Ranks and rate of the last line.
+/// Returns the ranks and rate of the last line.
 fn total(line: &str) -> Option<(&str, &str)> {
     let (_, rest) = line.split_once("Total img/sec on ")?;
     let (ranks, rest) = rest.split_once(' ')?;
@@ -148,7 +149,7 @@ mod tests {
     fn the_version_for_keras_has_its_warmup_in_the_first_iter() {
         let mut log = LOG.to_vec();
         log.retain(|line| !line.starts_with("Running"));
-        // Without the first: (120.0 + 121.1) / 2 x 4.
+        // The first is left out: (120.0 + 121.1) / 2 x 4.
         let last = log.len() - 1;
         log[last] = "Total img/sec on 4 GPU(s): 482.2 +-2.2";
         assert_eq!(read(&log).expect("a sound log").0, [480.0, 4.0 * 121.1]);

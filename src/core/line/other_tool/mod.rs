@@ -1,12 +1,5 @@
-//! Logs of other tools, whose lines are rates of several iterations, as far as their meaning is clear. Facts about the lines
-//! are from the tools' sources; DLPerf's lines are in [`crate::line::dlperf`].
-//!
-//! | module | lines of |
-//! |---|---|
-//! | [`speedometer`] | MXNet's Speedometer |
-//! | [`horovod`] | Horovod's synthetic benchmarks |
-//! | [`tf_cnn_benchmarks`] | TensorFlow's tf_cnn_benchmarks |
-//! | [`tool`] | none: what the three have in common |
+//! Logs of other tools whose lines are rates of several iterations. The meaning of the lines is taken from the tools'
+//! sources; DLPerf's lines are in [`crate::line::dlperf`].
 
 pub mod horovod;
 pub mod speedometer;
@@ -20,7 +13,7 @@ use crate::line::other_tool::tool::{Tool, ToolReader, Windows};
 use crate::line::remark::Remark;
 use crate::options::keyword_enum::KeywordEnum;
 
-/// The lines of a log that are no lines of DLPerf's.
+/// Reader of the lines of a log that are not in DLPerf's format.
 #[derive(Debug, Default)]
 pub struct OtherLines {
     speedometer: Speedometer,
@@ -30,7 +23,7 @@ pub struct OtherLines {
 }
 
 impl OtherLines {
-    /// Takes in a line. The tool whose rate it is, and what is wrong with it; `None` of any other line.
+    /// Reads a line. If it is a rate, returns its tool and any problem with it; `None` for any other line.
     pub fn take(&mut self, line: &[u8], number: u64) -> Option<(Tool, Result<(), String>)> {
         let line = String::from_utf8_lossy(line);
         let line = line.trim_end();
@@ -41,12 +34,13 @@ impl OtherLines {
         Some((tool, taken))
     }
 
-    /// The tool whose rates are in the log.
+    /// Returns the tool whose rates are in the log.
     pub fn tool(&self) -> Option<Tool> {
         self.first
     }
 
-    /// After the last line: the speeds of windows in order, over all ranks. `None` where no tool's rate is in the log.
+    /// Returns the speeds of all windows in order, over all ranks; called after the last line. `None` if the log
+    /// contains no tool's rate.
     pub fn finish(&mut self) -> Option<Result<(Vec<f64>, Windows), Remark>> {
         let tool = self.first?;
         Some(self.reader_mut(tool).finish())
@@ -61,7 +55,7 @@ impl OtherLines {
     }
 }
 
-/// That a line of one writer stands in a log of another.
+/// Returns the error text for a line of one writer in a log of another.
 pub fn mixture(line: &str, log: &str) -> String {
     format!("a line of {line} in a log of {log}: give each output a log of its own")
 }

@@ -1,29 +1,29 @@
-//! TensorFlow's `tf_cnn_benchmarks` (benchmark_cnn.py). Its lines of steps, `10<TAB>images/sec: 123.4 +/- 0.4 (jitter =
-//! 1.2)<TAB>7.608`, are batch size over the mean time of all steps since the warm-up (or a moving average of it): the rate
-//! of no window, which is therefore not read. `total images/sec: 493.60` is the images of all workers over the time of all
-//! steps: one window.
+//! Output of TensorFlow's `tf_cnn_benchmarks` (benchmark_cnn.py). Its lines of steps,
+//! `10<TAB>images/sec: 123.4 +/- 0.4 (jitter = 1.2)<TAB>7.608`, are the batch size over the mean time of all steps
+//! since the warm-up (or a moving average of it). They are not the rate of a window and are therefore not read.
+//! `total images/sec: 493.60` is the images of all workers over the time of all steps: one window.
 //!
-//! Every process prints all of it. Of how many devices, only the head says: `Batch size:  512 global`, then `128 per
-//! device`.
+//! Every process prints all of it. Only the header contains the number of devices: `Batch size:  512 global`, then
+//! `128 per device`.
 
 use crate::line::dlperf::speed;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows};
 use crate::line::remark::Remark;
 use crate::stats::summary::harmonic_mean;
 
-/// What was read so far.
+/// State of the reader.
 #[derive(Debug, Default)]
 pub struct TfCnnBenchmarks {
     mode: Option<String>,
-    /// Images an iteration, of all devices and of each.
+    /// Images per iteration, of all devices and of each.
     batch_sizes: [Option<u32>; 2],
-    /// Processes that printed their first step.
+    /// Number of processes that printed their first step.
     begun: usize,
-    /// Of every process that has ended, for all of them.
+    /// Total over all processes, as printed by each process that has ended.
     totals: Vec<f64>,
 }
 
-/// What it calls training, without evaluation in between.
+/// Name of the mode that trains without evaluation in between.
 const TRAINING: &str = "training";
 
 impl ToolReader for TfCnnBenchmarks {
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn the_total_is_the_one_rate_and_the_head_says_of_how_many_devices() {
         expect_one_window(&LOG, 490.25);
-        // Two processes of two devices each, behind mpirun's tags: 2 / (1 / 400 + 1 / 600).
+        // Two processes of two devices each, after mpirun's tags: 2 / (1 / 400 + 1 / 600).
         let tagged: Vec<String> = [0, 1]
             .iter()
             .flat_map(|rank| LOG.map(|line| format!("[1,{rank}]<stdout>:{line}")))

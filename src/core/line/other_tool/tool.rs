@@ -1,10 +1,10 @@
-//! Which tool wrote a log that has no line an iteration, what its rates are of, and what is asked of its reader.
+//! Tools whose logs have no line per iteration, the windows of their rates, and the interface of their readers.
 
 use crate::keyword_enum;
 use crate::line::remark::Remark;
 
 keyword_enum!(
-    /// Benchmarks whose lines are rates of several iterations.
+    /// Benchmark whose lines are rates of several iterations.
     Tool {
         /// MXNet's callback `Speedometer`.
         Speedometer = "speedometer",
@@ -16,7 +16,7 @@ keyword_enum!(
 );
 
 impl Tool {
-    /// In a sentence.
+    /// Returns the name for sentences.
     pub fn title(self) -> &'static str {
         match self {
             Tool::Speedometer => "MXNet's Speedometer",
@@ -26,29 +26,31 @@ impl Tool {
     }
 }
 
-/// What the speeds of a log are of, instead of single iterations: windows of them, one after another.
+/// Consecutive windows of iterations that the speeds of a log refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
-    /// Whose lines they are.
+    /// Tool that wrote the lines.
     pub tool: Tool,
-    /// Iterations in each. `None` where the log does not say, as of tools that run their own warm-up before the first.
+    /// Iterations per window. `None` if the log does not contain it, as with tools that run their own warm-up before
+    /// the first.
     pub iterations: Option<u32>,
-    /// Ranks whose images the speeds count.
+    /// Ranks whose images are included in the speeds.
     pub ranks: u32,
-    /// Images a rank and iteration, where the log says.
+    /// Images per rank and iteration, if the log contains it.
     pub batch_size: Option<u32>,
 }
 
-/// Reads one tool's lines, one after another.
+/// Reader of one tool's lines, in order.
 pub trait ToolReader {
-    /// Whether a line is a rate of this tool, and what is wrong with it. What other lines say is kept where it matters.
+    /// Reads a line. Returns `None` unless it is a rate of this tool, and an error text if the rate is invalid.
+    /// Relevant values of other lines are stored.
     fn take(&mut self, line: &str, number: u64) -> Option<Result<(), String>>;
 
-    /// After the last line: the speed of every window in order, in images/s over all ranks.
+    /// Returns the speed of every window in order, in images/s over all ranks; called after the last line.
     fn finish(&self) -> Result<(Vec<f64>, Windows), Remark>;
 }
 
-/// That the line called `name` is not the one that is due.
+/// Returns the error text for a line called `name` that is not the expected one.
 pub fn out_of_order(name: impl Fn(u64) -> String, number: u64, due: u64) -> String {
     let cause = if number < due { "two outputs in one log" } else { "lines are missing" };
     format!("{} where {} is due: {cause}, repeat the run", name(number), name(due))
