@@ -1,5 +1,5 @@
-//! Which table is compared with which, and which case with which: by what they are, never by their place. What must not be
-//! compared is refused here; what has no partner is kept, by name.
+//! Pairs tables and cases of two results by their conditions, never by their position. Incomparable tables are refused;
+//! those without a partner are listed by name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,29 +11,29 @@ use crate::read::analyse::comparison::collectives::PROGRAM;
 use crate::read::analyse::comparison::side::{ConditionDifference, Must, Side, SideCase, SideKind, SideTable};
 use crate::read::load::environment::EnvironmentText;
 
-/// Everything that has a partner, and everything that has none.
+/// Tables and cases that both sides have, and those that only one has.
 #[derive(Debug)]
 pub struct Pairing<'a> {
     /// In the order of BASE.
     pub pairs: Vec<Pair<'a>>,
-    /// Titles and names that the other side has not: of BASE, of TEST.
+    /// Titles of unmatched tables and names of unmatched cases: of BASE, of TEST.
     pub only: [Vec<String>; 2],
 }
 
-/// Two tables, and the cases that both have.
+/// Two tables and the cases that both contain.
 #[derive(Debug)]
 pub struct Pair<'a> {
-    /// Of BASE, of TEST.
+    /// BASE, then TEST.
     pub sets: [&'a SideTable; 2],
-    /// Of BASE and TEST, in the order of BASE.
+    /// The cases of BASE and TEST, in the order of BASE.
     pub cases: Vec<[&'a SideCase; 2]>,
-    /// What was measured.
+    /// Benchmark of both sides.
     pub kind: SideKind,
-    /// What should have been equal; only where it was forced.
+    /// Required conditions that differ; empty unless `--force` was given.
     pub forced: Vec<ConditionDifference>,
 }
 
-/// Pairs two sides; an error of usage where nothing is left to compare, with what is in the way.
+/// Pairs two sides. Returns a usage error with the differing conditions if nothing can be compared.
 pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pairing<'a>> {
     if base.kind != test.kind {
         return Err(usage(anyhow!(
@@ -48,7 +48,8 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
     tables.take(|base, test| {
         base.name == test.name && in_the_way(base, test).is_empty() && base.settings == test.settings
     });
-    // Of one kv-store each, it may be what is compared; of several, each has its own partner or none.
+    // If each side has one kv-store, the kv-store may be the subject of the comparison; otherwise only equal ones are
+    // paired.
     let is_one_each = [base, test].iter().all(|side| kv_stores(side).len() <= 1);
     let is_of_one = |base: &SideTable, test: &SideTable| is_one_each || kv_store(base) == kv_store(test);
     tables.take(|base, test| base.name == test.name && in_the_way(base, test).is_empty() && is_of_one(base, test));
@@ -86,7 +87,7 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
     Ok(pairing)
 }
 
-/// Where gradients are summed and weights updated; `None` of sides that do not say.
+/// Returns the kv-store, or `None` if the result does not record it.
 fn kv_store(table: &SideTable) -> Option<&str> {
     table.settings.get("kv_store").map(String::as_str)
 }
@@ -95,7 +96,7 @@ fn kv_stores(side: &Side) -> BTreeSet<Option<&str>> {
     side.sets.iter().map(kv_store).collect()
 }
 
-/// What must be equal and is not; what one side does not know is in nobody's way.
+/// Returns the required conditions that differ; a condition that either side does not record is ignored.
 fn in_the_way(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
     let differs = |((what, base), (_, test)): (&Must, &Must)| {
         let (base, test) = (base.as_ref()?, test.as_ref()?);
@@ -104,7 +105,7 @@ fn in_the_way(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
     base.must.iter().zip(&test.must).filter_map(differs).collect()
 }
 
-/// Tables that are still without a partner, and pairs.
+/// Tables without a partner, and the pairs made so far.
 struct Tables<'a> {
     base: Vec<&'a SideTable>,
     test: Vec<&'a SideTable>,
@@ -112,7 +113,7 @@ struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    /// Pairs those that belong together and to no other.
+    /// Pairs tables that match each other and no other table.
     fn take(&mut self, belong: impl Fn(&SideTable, &SideTable) -> bool) {
         let only = |list: &[&'a SideTable], belongs: &dyn Fn(&SideTable) -> bool| {
             let mut found = list.iter().filter(|set| belongs(set));
@@ -126,7 +127,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Pairs those between which least is in the way, while that is clear.
+    /// Pairs the tables with the fewest differing conditions, as long as the choice is unambiguous.
     fn take_nearest(&mut self) {
         for count in 0..=self.base.first().map_or(0, |set| set.must.len()) {
             self.take(|base, test| base.name == test.name && in_the_way(base, test).len() == count);
@@ -139,7 +140,7 @@ impl<'a> Tables<'a> {
         self.pairs.push((one, other));
     }
 
-    /// Why there is no pair at all.
+    /// Explains why no tables could be paired.
     fn refusal(&self, force: bool) -> anyhow::Error {
         let titles = |sets: &[&SideTable]| sets.iter().map(|set| set.title()).collect::<Vec<_>>().join("; ");
         let mut lines = Vec::new();
@@ -161,7 +162,7 @@ impl<'a> Tables<'a> {
                 ));
             }
         }
-        // Two tables may differ in the same.
+        // Two pairs of tables may differ in the same condition.
         let mut seen = BTreeSet::new();
         lines.retain(|line| seen.insert(line.clone()));
         if lines.is_empty() {
@@ -176,7 +177,7 @@ impl<'a> Tables<'a> {
 }
 
 impl Pair<'_> {
-    /// What is compared, as a heading: both values of what differs.
+    /// Returns the heading of the comparison, with both values of each condition that differs.
     pub fn title(&self) -> String {
         let both = |((what, base), (_, test)): (&Must, &Must)| {
             let value = match (base, test) {
@@ -190,8 +191,8 @@ impl Pair<'_> {
         SideTable { name: base.name.clone(), must, apart: base.apart.clone(), ..SideTable::default() }.title()
     }
 
-    /// What differs in options and environment of what is compared, by name. Where two programs are compared only what
-    /// both of them tell.
+    /// Returns the options and environment values that differ, by name. For results of two programs only values that
+    /// both record are compared.
     pub fn differences(&self) -> Vec<ConditionDifference> {
         let options_known = self.sets.iter().all(|set| !set.settings.is_empty());
         let all_known = self.unknown().iter().all(Option::is_none);
@@ -217,8 +218,8 @@ impl Pair<'_> {
         names.into_iter().filter_map(differs).collect()
     }
 
-    /// Servers of the cases that are compared. One for each host is no number over several cases, and one over a single case,
-    /// though the same was run.
+    /// Returns the server counts of the compared cases. Without an explicit number there is one server per host: a
+    /// table records a number only if it has a single case, so the counts are derived from the cases instead.
     fn servers(&self, side: usize) -> Option<BTreeSet<String>> {
         let table = self.sets[side];
         kv_store(table)?.parse().is_ok_and(KvStore::has_servers).then_some(())?;
@@ -227,7 +228,7 @@ impl Pair<'_> {
         self.cases.iter().map(|case| number.cloned().or_else(|| hosts(case[side]))).collect()
     }
 
-    /// What BASE and TEST do not record about themselves, and why; what could differ in it is not listed.
+    /// Returns for BASE and TEST why conditions are unknown, if they are; `differences` cannot include those.
     pub fn unknown(&self) -> [Option<&'static str>; 2] {
         [0, 1].map(|side| {
             let has_environment = self.cases.iter().any(|case| !case[side].environment.is_empty());
@@ -239,7 +240,7 @@ impl Pair<'_> {
         })
     }
 
-    /// Whether they were measured by different programs, whose percentiles are not of the same.
+    /// Returns true if different programs measured the sides; their percentiles are defined differently.
     pub fn is_of_two_programs(&self) -> bool {
         let [base, test] = self.sets.map(|set| set.settings.get(PROGRAM));
         base != test

@@ -1,4 +1,4 @@
-//! Figures of collective operations: of every message size, out of place and in place.
+//! Figures of collective operations, by message size, out of place and in place.
 
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
@@ -8,7 +8,6 @@ use ringmark_core::stats::busbw::{algbw, busbw};
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::show::export::figure::{self, Scope, Series};
 
-/// Of the result `name`.
 pub fn series(name: &str, cases: &[(Case, BandwidthRecord)]) -> Vec<Series> {
     cases.iter().flat_map(|(case, record)| of_record(name, *case, record)).collect()
 }

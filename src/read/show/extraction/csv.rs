@@ -1,6 +1,6 @@
-//! Figures for spreadsheets: one line a case. Units are in the columns' names: `images_per_s` over all ranks, `s` seconds,
-//! shares from 0 to 1; `run_warnings` is the number of those that the tables list for the case's runs; `lost` is the step less
-//! that of the base, and its parts.
+//! Figures for spreadsheets: one row per case. Column names contain the units: `images_per_s` over all ranks, `s`
+//! seconds, shares from 0 to 1. `run_warnings` is the number of warnings that the tables list for the case's runs.
+//! `lost` is the difference between the step and that of the base; its parts follow.
 
 use anyhow::Context;
 use ringmark_core::dimension::Phase;
@@ -14,10 +14,9 @@ use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
 use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::load::iteration_times::IterationTimes;
 
-/// A column's name, and its field of a case; empty for a figure that does not exist.
+/// Name of a column, and its value for a row; empty for a figure that does not exist.
 type Column = (String, Box<dyn Fn(&Line) -> String>);
 
-/// What a line is made of.
 struct Line<'a> {
     group: &'a Group,
     case: &'a TrainedCase,
@@ -37,7 +36,6 @@ impl Line<'_> {
     }
 }
 
-/// All groups below each other.
 pub fn csv(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<String> {
     let line = |group, case| Line {
         group,
@@ -49,7 +47,7 @@ pub fn csv(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<Str
     };
     let lines = extraction.groups.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case)));
     let lines: Vec<Line> = lines.map(|(group, case)| line(group, case)).collect();
-    // Columns that came later stand only where there is something in them: older results stay as they were written.
+    // Newer columns appear only if they have values, so that the output for older results does not change.
     let mut columns = columns();
     columns.extend(lines.iter().any(|line| line.energy.is_some()).then(of_energy).into_iter().flatten());
     columns.extend(lines.iter().any(|line| line.accuracy.is_some()).then(of_accuracy).into_iter().flatten());

@@ -1,4 +1,4 @@
-//! The spread of every rank: from the 5th to the 95th percentile with the median marked, ranks of a host side by side.
+//! Spread of each rank: a line from the 5th to the 95th percentile with a mark at the median, grouped by host.
 
 use maud::{Markup, html};
 use ringmark_core::stats::summary::Spread;
@@ -8,48 +8,36 @@ use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::style::colour;
 use crate::read::show::table::Style;
 
-/// Width of a letter in a drawing, about.
+/// Approximate width of a letter.
 const LETTER: f64 = 6.4;
 
-/// The whole chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankChart {
-    /// Above it.
     pub title: String,
-    /// What it shows, for those who do not see it.
     pub description: String,
-    /// Name of the upward axis, with its unit.
+    /// Name of the vertical axis, with its unit.
     pub axis: String,
-    /// Of the result that the ranks are of.
     pub style: Style,
-    /// From left to right.
     pub hosts: Vec<HostOfRanks>,
 }
 
-/// The ranks of one host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostOfRanks {
-    /// Its name.
     pub name: String,
-    /// From left to right.
     pub ranks: Vec<RankSpread>,
 }
 
-/// One rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankSpread {
-    /// Number.
     pub rank: u32,
-    /// Middle nine tenths.
+    /// Median, 5th and 95th percentile.
     pub spread: Spread,
-    /// Whether a warning names it.
+    /// True if a warning reports the rank as slow.
     pub is_slow: bool,
-    /// What is shown under the pointer.
     pub tip: String,
 }
 
 impl RankChart {
-    /// What the marks mean.
     fn key(&self) -> Vec<KeyEntry> {
         let has_slow = self.hosts.iter().flat_map(|host| &host.ranks).any(|rank| rank.is_slow);
         let class = format!("rank {}", colour(self.style));
@@ -58,7 +46,6 @@ impl RankChart {
         [usual].into_iter().chain(has_slow.then_some(slow)).collect()
     }
 
-    /// The drawing.
     pub fn drawing(&self) -> Drawing<'_> {
         let frame = Frame::new(520.0, 300.0, [56.0, 10.0, 26.0, 56.0]);
         let ranks = || self.hosts.iter().flat_map(|host| &host.ranks);
@@ -70,7 +57,7 @@ impl RankChart {
             Some((start, *next))
         });
         let starts: Vec<(f64, f64)> = starts.collect();
-        // As many ranks have a number below them as there is space for.
+        // Numbers only every n-th rank if there is not enough space for all.
         let every = (26.0 / slot).ceil().max(1.0) as usize;
         let content = html! {
             @for (index, (host, (start, end))) in self.hosts.iter().zip(&starts).enumerate() {
@@ -113,18 +100,18 @@ fn draw_rank(rank: &RankSpread, style: Style, x: f64, slot: f64, y: &Scale) -> M
     }
 }
 
-/// No series has this mark in this chart, and none its colour.
+/// Returns a mark that no series uses in this chart.
 fn diamond(x: f64, y: f64) -> String {
     path([(x, y - 6.0), (x + 5.0, y), (x, y + 6.0), (x - 5.0, y)]) + "Z"
 }
 
-/// As much of a name as there is space for; `None` where that is next to nothing.
+/// Shortens a name to the width; returns `None` if too little of it would be left.
 fn fitting(name: &str, width: f64) -> Option<String> {
     let letters = (width / LETTER) as usize;
     match name.chars().count() {
         count if count <= letters => Some(name.to_owned()),
         _ if letters < 4 => None,
-        // The ends of host names distinguish them.
+        // Host names differ at the end.
         count => Some(format!("\u{2026}{}", name.chars().skip(count - letters + 1).collect::<String>())),
     }
 }

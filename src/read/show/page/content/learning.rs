@@ -1,4 +1,4 @@
-//! What training learned, where images were read: loss and predictions over iterations.
+//! Loss and accuracy over iterations, for training with images.
 
 use ringmark_core::benchmark::train::EpochEnd;
 use ringmark_core::stats::summary::mean;
@@ -14,19 +14,17 @@ const NOTE: &str = "Training loss: of the joined batches, the mean over equal pa
                     epoch: what was predicted of the images of --validate, which were not trained with. With label smoothing \
                     the training loss cannot come to 0.";
 
-/// Most parts of a run whose mean loss is a point.
+/// Maximum number of points of the loss: each is the mean over a part of the run.
 const PARTS: usize = 50;
 
-/// One run.
 struct Course<'a> {
     name: String,
     style: Style,
-    /// Of every iteration.
     losses: &'a [f64],
     ends: &'a [EpochEnd],
 }
 
-/// `None` where no run read images.
+/// Returns the block, or `None` if no run read images.
 pub fn block(setting: &Setting) -> Option<Block> {
     let courses: Vec<Course> = courses(setting);
     let chart = |title: &str, unit: &str, points: &dyn Fn(&Course) -> Vec<Point>| {
@@ -59,7 +57,7 @@ fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {
                 continue;
             }
             let number = run.found.name.run;
-            // Lines of one result have its colour only where there are several results.
+            // Colors distinguish results, or the runs of a single result.
             let colour = if setting.series.len() > 1 { series.style.colour } else { courses.len() };
             courses.push(Course {
                 name: setting.named(series, format!("{case} run {number}")),
@@ -72,7 +70,7 @@ fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {
     courses
 }
 
-/// The mean loss of each part; none of one with a loss that is not finite.
+/// Returns the mean loss of each part, except parts with a loss that is not finite.
 fn of_parts(course: &Course) -> Vec<Point> {
     let length = course.losses.len().div_ceil(PARTS).max(1);
     let point = |(number, losses): (usize, &[f64])| {
@@ -95,7 +93,6 @@ fn of_epochs(course: &Course, what: &str, value: impl Fn(&EpochEnd) -> Option<f6
     course.ends.iter().filter_map(point).collect()
 }
 
-/// `None` without points.
 fn line(course: &Course, points: Vec<Point>) -> Option<LineSeries> {
     (!points.is_empty()).then(|| LineSeries {
         name: course.name.clone(),
@@ -107,7 +104,7 @@ fn line(course: &Course, points: Vec<Point>) -> Option<LineSeries> {
     })
 }
 
-/// The last epoch of each run.
+/// Returns the last epoch of each run.
 fn table(courses: &[Course]) -> Table {
     let columns = vec![
         Column::text("case"),

@@ -1,5 +1,5 @@
-//! What hosts and GPUs were like while the iterations ran, over the same axis as the iterations themselves: a slow stretch and
-//! the clock that fell are seen one below the other.
+//! Clocks, temperature, power and network traffic during the iterations. All charts have the same horizontal axis, so
+//! that a slow phase can be compared with, for example, a drop of the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,16 +19,15 @@ const NOTE: &str = "One reading a second on every host, beside the run. A point 
                     several devices of a host the lowest clock, the highest temperature, the sum of power and of what network \
                     cards sent, the mean of the utilization.";
 
-/// Most hosts that are all shown: neither a drawing nor the page has space for more.
+/// Maximum number of hosts that are all shown: more fit neither into a drawing nor on the page.
 const MOST_HOSTS: usize = 64;
 
-/// Hosts that are shown of them.
+/// Number of hosts shown if there are more.
 const HOSTS_SHOWN: usize = 16;
 
-/// Points of a line: what a drawing has space for.
+/// Maximum number of points per line.
 const POINTS: usize = 32;
 
-/// What becomes of several devices of a host.
 #[derive(Clone, Copy)]
 enum Joined {
     Lowest,
@@ -37,7 +36,7 @@ enum Joined {
     Mean,
 }
 
-/// A drawing: title, unit, what it is of, what becomes of several devices, and by how much values are multiplied.
+/// A chart: title, unit, quantity, aggregation over devices, and factor from the quantity's unit.
 type Drawing = (&'static str, &'static str, Quantity, Joined, f64);
 
 const DRAWINGS: [Drawing; 6] = [
@@ -49,7 +48,7 @@ const DRAWINGS: [Drawing; 6] = [
     ("Retransmits", "segments/s", Quantity::Retransmissions, Joined::Sum, 1.0),
 ];
 
-/// One a series: the slowest run of its largest case with readings.
+/// Returns a block for each series: the slowest run of its largest case with readings.
 pub fn blocks(setting: &Setting) -> Vec<Block> {
     setting.series.iter().filter_map(|series| block(setting, series)).collect()
 }
@@ -87,7 +86,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     })
 }
 
-/// Hosts that are shown of many: those whose slowest rank computes longest.
+/// Returns the hosts to show if there are many: those with the longest compute time of any rank.
 fn slowest_hosts(measured: &Measured) -> BTreeSet<&str> {
     let mut hosts: BTreeMap<&str, f64> = BTreeMap::new();
     for rank in &measured.figures.ranks {
@@ -106,12 +105,12 @@ fn slowest(case: &TrainedCase) -> Option<(u32, &Measured)> {
     read.min_by(|one, other| one.1.speed.0.total_cmp(&other.1.speed.0))
 }
 
-/// One alone shows no change.
+/// Returns true if there are at least two readings: a single one shows no change.
 fn has_readings(telemetry: Option<&Telemetry>) -> bool {
     telemetry.is_some_and(|read| read.at.len() > 1)
 }
 
-/// Means over ranges of iterations: the last iteration of each range, and the mean.
+/// Averages over ranges of iterations; returns the last iteration and the mean of each range.
 fn binned(values: impl Iterator<Item = (f64, f64)>, iterations: usize) -> Vec<(f64, f64)> {
     let size = iterations.div_ceil(POINTS).max(1) as f64;
     let mut bins: Vec<(f64, f64, f64)> = Vec::new();
@@ -153,7 +152,7 @@ fn iterations(measured: &Measured) -> Option<LineChart> {
     lines("Time of an iteration", "ms", vec![line("all ranks", 0, values, "ms")])
 }
 
-/// `None` where no host reads it, or it stood still.
+/// Returns `None` if no host has readings of the quantity, or if it is constant.
 fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, drawing: Drawing) -> Option<LineChart> {
     let (title, unit, quantity, joined, factor) = drawing;
     let of_host = |(number, (host, read)): (usize, &(&str, &Telemetry))| {
@@ -167,17 +166,18 @@ fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, drawing: Drawing) -> O
     };
     let series: Vec<LineSeries> = hosts.iter().enumerate().map(of_host).collect();
     let mut values = series.iter().flat_map(|line| &line.points).map(|point| point.y);
-    // What never changed is in the table.
+    // The table contains constant values.
     let first = values.next()?;
     values.any(|value| value != first).then(|| lines(title, unit, series))?
 }
 
-/// Returns `value`, or a whole for a share above it: older records divided core time by a clock that was read later.
+/// Limits utilization to 1: older records read the clock after the CPU time, so that their ratio may exceed 1.
 fn possible(quantity: Quantity, value: f64) -> f64 {
     if quantity == Quantity::Utilization { value.min(1.0) } else { value }
 }
 
-/// Links of GPUs are no network, and where there are GPUs the cores' clock and work are not what is waited for.
+/// Returns true if the readings belong in a chart: not traffic between GPUs, nor clock and utilization of cores if
+/// there are GPUs.
 fn is_drawn(series: &Readings, read: &Telemetry) -> bool {
     let has_gpus = read.series.iter().any(|other| other.quantity == series.quantity && other.is_of_gpu());
     match series.quantity {
@@ -199,7 +199,7 @@ fn join(values: impl Iterator<Item = f64>, joined: Joined) -> Option<f64> {
     (!all.is_empty()).then_some(value)
 }
 
-/// A row for each device of a host that has any of these.
+/// Returns a row for each device of a host that has any of these readings.
 fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
     let columns = vec![
         Column::text("host"),
