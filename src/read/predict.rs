@@ -33,7 +33,7 @@ pub struct PredictConfig {
     pub kv_store: Option<KvStore>,
     /// Number of servers to predict for; `None` keeps the measured number.
     pub servers: Option<u32>,
-    /// Efficiency below which to find the first case.
+    /// Threshold for a search: the case at which the efficiency falls below it.
     pub efficiency_below: Option<f64>,
     /// True to predict the largest measured case from the others.
     pub backtest: bool,
@@ -53,7 +53,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
     if !config.json.write(&json::json(&outlooks))? {
         output::print(&text::text(&outlooks, config.is_explained))?;
     }
-    let refused: Vec<String> = outlooks.iter().flat_map(Outlook::refused).collect();
+    let refused: Vec<String> = outlooks.iter().flat_map(Outlook::refusals).collect();
     match refused.as_slice() {
         [] => Ok(()),
         [one] => bail!("{one}"),
@@ -74,13 +74,13 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     let bandwidth = config.bandwidth.as_deref().map(bandwidth::read).transpose()?;
     let (mut records, unsound) = bandwidth.map_or_else(Default::default, |result| (result.cases, result.problems));
     problems.extend(unsound);
-    // Training only uses all-reduce. If there are only other operations, `with_bandwidth` returns the error.
+    // Other operations are of no use for a prediction. If there is no all-reduce, an error below reports it.
     let is_all_reduce = |(_, record): &(Case, BandwidthRecord)| record.config.operation == Operation::AllReduce;
     if records.iter().any(is_all_reduce) {
         records.retain(is_all_reduce);
     }
     problems.iter().for_each(|problem| output::print_note(&format!("not used: {problem}")));
-    let evidence = evidence_of(config, sweep, &extraction.groups)?;
+    let evidence = evidence_from_groups(config, sweep, &extraction.groups)?;
     ensure!(
         records.is_empty() || evidence.iter().any(|evidence| evidence.kv_store.is_ring()),
         usage(anyhow!(
@@ -92,7 +92,7 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
 }
 
 /// Returns the evidence for the requested kv-stores, and prints a note for those that cannot be predicted.
-fn evidence_of(config: &PredictConfig, sweep: &Path, groups: &[Group]) -> anyhow::Result<Vec<Evidence>> {
+fn evidence_from_groups(config: &PredictConfig, sweep: &Path, groups: &[Group]) -> anyhow::Result<Vec<Evidence>> {
     let is_asked = |group: &&Group| config.kv_store.is_none_or(|kv_store| group.conditions.kv_store == kv_store);
     let asked: Vec<&Group> = groups.iter().filter(is_asked).collect();
     if let (Some(kv_store), []) = (config.kv_store, &asked[..]) {
@@ -143,7 +143,7 @@ fn outlook(config: &PredictConfig, evidence: Evidence, caveat: Option<&'static s
     let cases = match &config.cases {
         Some(cases) => cases.clone(),
         None if asks_otherwise => Vec::new(),
-        None => doubled(&evidence),
+        None => default_cases(&evidence),
     };
     let without_straggler = evidence.without_straggler().map_or_else(Vec::new, |evidence| {
         let all = cases.iter().filter_map(|case| model::predict(&evidence, *case).ok());
@@ -161,7 +161,7 @@ fn outlook(config: &PredictConfig, evidence: Evidence, caveat: Option<&'static s
 
 /// Returns the cases with two, four and eight times the hosts of the largest measured case. That case itself comes
 /// first if other servers are requested, because it was not measured with them.
-fn doubled(evidence: &Evidence) -> Vec<Case> {
+fn default_cases(evidence: &Evidence) -> Vec<Case> {
     let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
     let itself = (!evidence.strategy.is_as_measured(largest)).then_some(largest);
     itself.into_iter().chain([2, 4, 8].map(|times| Case { nodes: times * largest.nodes, ..largest })).collect()

@@ -84,7 +84,7 @@ pub struct Cost {
 
 impl Price {
     /// Returns the hourly price of a case.
-    pub fn of_hour(&self, case: Case) -> f64 {
+    pub fn per_hour(&self, case: Case) -> f64 {
         let units = match self.unit {
             PriceUnit::Gpu => case.ranks(),
             PriceUnit::Host => case.nodes,
@@ -94,7 +94,7 @@ impl Price {
 
     /// Returns the cost of an ImageNet epoch on a case at this speed.
     pub fn of_epoch(&self, case: Case, speed: ImagesPerSecond) -> f64 {
-        seconds_per_epoch(speed).0 / 3600.0 * self.of_hour(case)
+        seconds_per_epoch(speed).0 / 3600.0 * self.per_hour(case)
     }
 
     /// Returns the cost of a case, or `None` if it has no counted runs.

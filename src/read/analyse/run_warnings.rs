@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::warning::{self, Warning};
 
-/// Returns the warnings of the counted runs of `what`, each with its run number, the most severe first. A warning that
-/// several runs share appears once, with the text of the first run. If there are too many of one kind, those that runs
-/// list first are shown.
+/// Returns the distinct warnings of the counted runs of `what` (run number, warnings), the most severe first. A warning
+/// that several runs share has the text of the first run. If there are too many of one kind, only those that the runs
+/// list first are included.
 pub fn of_runs(what: &str, counted: &[(u32, &[Warning])]) -> Vec<String> {
     let mut seen: BTreeMap<_, Vec<(u32, &Warning)>> = BTreeMap::new();
     // Order in which runs list them.

@@ -18,9 +18,10 @@ pub struct WorkCost {
     pub seconds_per_image: Vec<Seconds>,
     /// Forward and backward time of the slowest rank.
     pub slowest_seconds: Seconds,
-    /// The same with equal batches: the slowest rank's time per image x an equal share of the global batch.
+    /// Forward and backward time with equal batches: the slowest rank's time per image x an equal share of the global
+    /// batch.
     pub even_seconds: Seconds,
-    /// The same if all ranks finished together: global batch / sum of the ranks' speeds.
+    /// Forward and backward time if all ranks finished together: global batch / sum of the ranks' speeds.
     pub balanced_seconds: Seconds,
     /// `1 - slowest / even`: share of the compute time that the division saved; negative if it cost time.
     pub saved_of_even: f64,
@@ -36,10 +37,10 @@ pub fn of_case(group: &Group, case: &TrainedCase) -> Option<WorkCost> {
     let mut runs: Vec<&Measured> = case.counted().filter(|run| run.figures.ranks.len() > 1).collect();
     runs.sort_by(|one, other| one.speed.0.total_cmp(&other.speed.0));
     let median = runs.len().checked_sub(1)? / 2;
-    of_run(runs.get(median)?)
+    cost_of_run(runs.get(median)?)
 }
 
-fn of_run(run: &Measured) -> Option<WorkCost> {
+fn cost_of_run(run: &Measured) -> Option<WorkCost> {
     let images: Vec<u32> = run.figures.ranks.iter().map(|rank| rank.images).collect();
     let compute: Vec<f64> = run.figures.ranks.iter().map(|rank| rank.times.compute().0).collect();
     let each: Vec<f64> = images.iter().map(|images| f64::from(*images)).collect();

@@ -94,6 +94,7 @@ pub struct Found {
     pub runs: Vec<FoundRun>,
     /// Logs that are not runs, records without a log, unreadable folders, and planned runs that are missing.
     pub problems: Vec<Problem>,
+    /// Facts from the manifest.
     pub sweep: SweepFacts,
     /// Benchmarks found, each with the first file that names it.
     measured: BTreeMap<BenchmarkKind, PathBuf>,
@@ -102,10 +103,10 @@ pub struct Found {
 /// Finds `<case>/<model>_b<batch>_<dtype>_<run>.log` below `root` and below its folder of baselines. Fails if there is
 /// no run at all.
 pub fn find(root: &Path) -> anyhow::Result<Found> {
-    let mut found = looked_at(root)?;
-    found.leave_out_second_logs();
-    found.look_at_records(root);
-    found.miss_runs(root);
+    let mut found = scan(root)?;
+    found.remove_duplicate_logs();
+    found.find_benchmarks(root);
+    found.apply_manifest(root);
     if found.runs.is_empty() && found.has_manifest() {
         let problems: String = found.problems.iter().map(|problem| format!("\n  {problem}")).collect();
         bail!("{} holds no run that counts:{problems}", root.display());
@@ -116,7 +117,7 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-fn looked_at(root: &Path) -> anyhow::Result<Found> {
+fn scan(root: &Path) -> anyhow::Result<Found> {
     check_is_folder(root).map_err(usage)?;
     let mut found = Found::default();
     let paths = entries(root).with_context(|| format!("{} cannot be read", root.display()))?;
@@ -125,9 +126,9 @@ fn looked_at(root: &Path) -> anyhow::Result<Found> {
         if *path == baselines
             && let Ok(below) = entries(path)
         {
-            below.iter().for_each(|path| found.look_at(root, path));
+            below.iter().for_each(|path| found.add_path(root, path));
         } else {
-            found.look_at(root, path);
+            found.add_path(root, path);
         }
     }
     Ok(found)
@@ -135,7 +136,7 @@ fn looked_at(root: &Path) -> anyhow::Result<Found> {
 
 /// Returns every log below `root` whose name identifies a run, whether the run counts or not.
 pub fn logs(root: &Path) -> anyhow::Result<Vec<FoundRun>> {
-    Ok(looked_at(root)?.runs)
+    Ok(scan(root)?.runs)
 }
 
 fn check_is_folder(root: &Path) -> anyhow::Result<()> {
@@ -146,13 +147,13 @@ fn check_is_folder(root: &Path) -> anyhow::Result<()> {
 }
 
 impl Found {
-    /// Sorts a file, or the files in a folder.
-    fn look_at(&mut self, root: &Path, path: &Path) {
+    /// Adds a file, or the files in a folder.
+    fn add_path(&mut self, root: &Path, path: &Path) {
         if !path.is_dir() {
-            return self.take(root, path);
+            return self.add_file(root, path);
         }
         match entries(path) {
-            Ok(files) => files.iter().for_each(|file| self.take(root, file)),
+            Ok(files) => files.iter().for_each(|file| self.add_file(root, file)),
             Err(error) => self.problems.push(Problem::in_file(
                 below(root, path),
                 format!("the folder cannot be read: {error}: change its permissions"),
@@ -161,7 +162,7 @@ impl Found {
     }
 
     /// Adds one file to the runs or the problems, or ignores it.
-    fn take(&mut self, root: &Path, file: &Path) {
+    fn add_file(&mut self, root: &Path, file: &Path) {
         let path = below(root, file);
         // Parsed relative to the root, so that a log directly in a root named 1n1g is not mistaken for a run.
         let name = RunName::parse(&path);
@@ -180,7 +181,7 @@ impl Found {
     }
 
     /// Keeps one log per run: run numbers `1` and `01` name the same run, and the first log by path wins.
-    fn leave_out_second_logs(&mut self) {
+    fn remove_duplicate_logs(&mut self) {
         let mut first: HashMap<RunName, PathBuf> = HashMap::new();
         let problems = &mut self.problems;
         self.runs.retain(|run| match first.get(&run.name) {
@@ -223,7 +224,7 @@ impl Found {
     }
 
     /// Notes the benchmarks of the records next to the logs.
-    fn look_at_records(&mut self, root: &Path) {
+    fn find_benchmarks(&mut self, root: &Path) {
         for run in &self.runs {
             let record = run.log.with_extension("jsonl");
             if let Some(benchmark) = benchmark_of(&root.join(&record)) {
@@ -239,7 +240,7 @@ impl Found {
 
     /// Compares the runs with the sweep's manifest, if there is one. Runs that changed since the sweep wrote them, and
     /// runs that the sweep did not write, do not count.
-    fn miss_runs(&mut self, root: &Path) {
+    fn apply_manifest(&mut self, root: &Path) {
         let manifest = match Manifest::find(root) {
             Ok(None) => return,
             Ok(Some(manifest)) => manifest,
@@ -250,7 +251,7 @@ impl Found {
             }
         };
         self.measured.entry(manifest.benchmark).or_insert(MANIFEST.into());
-        let command = shell_words::join(with_out(&manifest.command, root));
+        let command = shell_words::join(with_out_folder(&manifest.command, root));
         let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
         let mut counts = HashSet::new();
         let mut shortages = Vec::new();
@@ -309,7 +310,7 @@ impl Found {
 }
 
 /// Returns the resume command for the sweep in `root`, even if the folder was moved or copied.
-fn with_out(command: &[String], root: &Path) -> Vec<String> {
+fn with_out_folder(command: &[String], root: &Path) -> Vec<String> {
     let is_root = |out: &str| fs::canonicalize(out).ok() == fs::canonicalize(root).ok();
     let out = || root.display().to_string();
     let mut is_value = false;

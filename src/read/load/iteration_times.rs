@@ -8,7 +8,7 @@ use ringmark_core::stats::summary::{Spread, mean, median_weights};
 /// Times of one iteration: means over ranks and iterations, for the median run if there are several.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IterationTimes {
-    /// From the start of an iteration to the start of the next.
+    /// Time between the starts of consecutive iterations.
     pub step: Seconds,
     /// Time of each phase.
     pub phases: Phases<Seconds>,

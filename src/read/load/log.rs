@@ -1,4 +1,4 @@
-//! Reading a run's log from its file; the parser is in [`ringmark_core::line::log`].
+//! Log files of runs; the parser is in [`ringmark_core::line::log`].
 
 use std::io::BufReader;
 use std::path::Path;

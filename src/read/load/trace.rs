@@ -24,7 +24,7 @@ pub fn of_runs(
         };
         let read = file.map_err(anyhow::Error::from).and_then(|file| {
             let mut input = BufReader::new(file);
-            if is_horovod_s(&mut input)? { Ok(None) } else { chrome::read(input).map(Some) }
+            if is_horovod(&mut input)? { Ok(None) } else { chrome::read(input).map(Some) }
         });
         match read {
             Ok(trace) => traces.extend(trace.map(|trace| (run, trace))),
@@ -35,6 +35,6 @@ pub fn of_runs(
 }
 
 /// Returns true for Horovod's format: an array of events instead of an object.
-fn is_horovod_s(input: &mut impl std::io::BufRead) -> anyhow::Result<bool> {
+fn is_horovod(input: &mut impl std::io::BufRead) -> anyhow::Result<bool> {
     Ok(input.fill_buf()?.first() == Some(&b'['))
 }

@@ -18,7 +18,7 @@
 //! | [`once`] | deduplication of warnings that several points share |
 //! | [`page`] | reports: pages with charts, text and JSON |
 
-// Only this package uses these items, and most fields of charts and documents need no comment.
+// Only this package uses these items, and the names of most fields of charts and documents need no explanation.
 #![allow(missing_docs)]
 
 pub mod batch_sizes;

@@ -13,13 +13,12 @@ const BARS: [usize; 2] = [8, 40];
 /// Color and shape of a series in all charts and tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// Index of the result, which selects the color.
+    /// Index that selects the color, usually that of the result.
     pub colour: usize,
     /// Index of the series, which selects marker and dashes.
     pub shape: usize,
 }
 
-/// Rows of text and numbers, each with an optional bar.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Table {
     pub columns: Vec<Column>,
@@ -28,7 +27,6 @@ pub struct Table {
     pub bars: Option<&'static str>,
 }
 
-/// Head of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     pub name: String,
@@ -86,7 +84,6 @@ impl Table {
         self
     }
 
-    /// Sets the style of all rows.
     pub fn with_style(mut self, style: Style) -> Table {
         self.rows.iter_mut().for_each(|row| row.style = Some(style));
         self

@@ -1,5 +1,5 @@
-//! Pairs tables and cases of two results by their conditions, never by their position. Incomparable tables are refused;
-//! those without a partner are listed by name.
+//! Pairing of tables and cases of two results by their conditions, never by their position. Incomparable tables are
+//! refused; those without a partner are listed by name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ use crate::read::load::environment::EnvironmentText;
 /// Tables and cases that both sides have, and those that only one has.
 #[derive(Debug)]
 pub struct Pairing<'a> {
-    /// In the order of BASE.
+    /// Pairs of tables, in the order of BASE.
     pub pairs: Vec<Pair<'a>>,
     /// Titles of unmatched tables and names of unmatched cases: of BASE, of TEST.
     pub only: [Vec<String>; 2],
@@ -25,7 +25,7 @@ pub struct Pairing<'a> {
 pub struct Pair<'a> {
     /// BASE, then TEST.
     pub sets: [&'a SideTable; 2],
-    /// The cases of BASE and TEST, in the order of BASE.
+    /// Pairs of cases, in the order of BASE.
     pub cases: Vec<[&'a SideCase; 2]>,
     /// Benchmark of both sides.
     pub kind: SideKind,
@@ -45,16 +45,18 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
         )));
     }
     let mut tables = Tables { base: base.sets.iter().collect(), test: test.sets.iter().collect(), pairs: Vec::new() };
-    tables.take(|base, test| {
-        base.name == test.name && in_the_way(base, test).is_empty() && base.settings == test.settings
+    tables.pair_matching(|base, test| {
+        base.name == test.name && blocking_differences(base, test).is_empty() && base.settings == test.settings
     });
     // If each side has one kv-store, the kv-store may be the subject of the comparison; otherwise only equal ones are
     // paired.
     let is_one_each = [base, test].iter().all(|side| kv_stores(side).len() <= 1);
     let is_of_one = |base: &SideTable, test: &SideTable| is_one_each || kv_store(base) == kv_store(test);
-    tables.take(|base, test| base.name == test.name && in_the_way(base, test).is_empty() && is_of_one(base, test));
+    tables.pair_matching(|base, test| {
+        base.name == test.name && blocking_differences(base, test).is_empty() && is_of_one(base, test)
+    });
     if force {
-        tables.take_nearest();
+        tables.pair_nearest();
     }
     if tables.pairs.is_empty() {
         return Err(usage(tables.refusal(force)));
@@ -77,7 +79,12 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
             only.extend(without.map(|case| named(set, case)));
         }
         if !cases.is_empty() {
-            pairing.pairs.push(Pair { kind: base.kind, sets: [one, other], cases, forced: in_the_way(one, other) });
+            pairing.pairs.push(Pair {
+                kind: base.kind,
+                sets: [one, other],
+                cases,
+                forced: blocking_differences(one, other),
+            });
         }
     }
     if pairing.pairs.is_empty() {
@@ -97,7 +104,7 @@ fn kv_stores(side: &Side) -> BTreeSet<Option<&str>> {
 }
 
 /// Returns the required conditions that differ; a condition that either side does not record is ignored.
-fn in_the_way(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
+fn blocking_differences(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
     let differs = |((what, base), (_, test)): (&Must, &Must)| {
         let (base, test) = (base.as_ref()?, test.as_ref()?);
         (base != test).then(|| ConditionDifference { name: (*what).to_owned(), base: base.clone(), test: test.clone() })
@@ -114,7 +121,7 @@ struct Tables<'a> {
 
 impl<'a> Tables<'a> {
     /// Pairs tables that match each other and no other table.
-    fn take(&mut self, belong: impl Fn(&SideTable, &SideTable) -> bool) {
+    fn pair_matching(&mut self, belong: impl Fn(&SideTable, &SideTable) -> bool) {
         let only = |list: &[&'a SideTable], belongs: &dyn Fn(&SideTable) -> bool| {
             let mut found = list.iter().filter(|set| belongs(set));
             found.next().copied().filter(|_| found.next().is_none())
@@ -128,9 +135,9 @@ impl<'a> Tables<'a> {
     }
 
     /// Pairs the tables with the fewest differing conditions, as long as the choice is unambiguous.
-    fn take_nearest(&mut self) {
+    fn pair_nearest(&mut self) {
         for count in 0..=self.base.first().map_or(0, |set| set.must.len()) {
-            self.take(|base, test| base.name == test.name && in_the_way(base, test).len() == count);
+            self.pair_matching(|base, test| base.name == test.name && blocking_differences(base, test).len() == count);
         }
     }
 
@@ -147,8 +154,8 @@ impl<'a> Tables<'a> {
         let mut can_be_forced = false;
         for one in &self.base {
             let alike = self.test.iter().filter(|other| other.name == one.name);
-            let Some(nearest) = alike.min_by_key(|other| in_the_way(one, other).len()) else { continue };
-            let differences = in_the_way(one, nearest);
+            let Some(nearest) = alike.min_by_key(|other| blocking_differences(one, other).len()) else { continue };
+            let differences = blocking_differences(one, nearest);
             can_be_forced |= !differences.is_empty();
             lines.extend(
                 differences.iter().map(|ConditionDifference { name, base, test }| {
@@ -208,8 +215,8 @@ impl Pair<'_> {
         });
         let names: BTreeSet<&String> = base.keys().chain(test.keys()).collect();
         let differs = |name: &String| {
-            let is_told = !self.is_of_two_programs() || base.contains_key(name) && test.contains_key(name);
-            (is_told && base.get(name) != test.get(name)).then(|| ConditionDifference {
+            let is_recorded = !self.is_of_two_programs() || base.contains_key(name) && test.contains_key(name);
+            (is_recorded && base.get(name) != test.get(name)).then(|| ConditionDifference {
                 name: name.clone(),
                 base: joined(&base, name),
                 test: joined(&test, name),
@@ -218,8 +225,9 @@ impl Pair<'_> {
         names.into_iter().filter_map(differs).collect()
     }
 
-    /// Returns the server counts of the compared cases. Without an explicit number there is one server per host: a
-    /// table records a number only if it has a single case, so the counts are derived from the cases instead.
+    /// Returns the server counts of the compared cases; without `--servers` there is one server per host. The option
+    /// itself cannot be compared: for the same runs, a result of one case records a number and a result of several
+    /// cases does not.
     fn servers(&self, side: usize) -> Option<BTreeSet<String>> {
         let table = self.sets[side];
         kv_store(table)?.parse().is_ok_and(KvStore::has_servers).then_some(())?;

@@ -26,7 +26,7 @@ pub struct Outlook {
 
 impl Outlook {
     /// Returns a message for each distinct refusal: its cases, the reason, and the missing measurement.
-    pub fn refused(&self) -> Vec<String> {
+    pub fn refusals(&self) -> Vec<String> {
         let all = self.predictions.iter().filter_map(|prediction| prediction.as_ref().err());
         let all = all.chain(self.under.iter().filter_map(|under| under.as_ref().err()));
         let all = all.chain(self.backtest.iter().filter_map(|backtest| backtest.as_ref().err()));

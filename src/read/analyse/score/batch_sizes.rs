@@ -15,6 +15,7 @@ pub fn tables(tables: &[ScoreTable], shortages: &[Shortage]) -> Vec<BatchTable> 
     tables
 }
 
+/// Converts one table, without shortages.
 pub fn table(table: &ScoreTable) -> BatchTable {
     let lines = table.points.chunk_by(|one, other| one.key().shares_row(&other.key()));
     let point = |point: &ScorePoint| {

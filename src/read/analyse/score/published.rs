@@ -136,7 +136,7 @@ pub fn rates(scored: &BTreeSet<Model>) -> Vec<PublishedRate> {
 }
 
 /// Returns a note that none of the scored networks was published, with the networks that were.
-pub fn nothing() -> String {
+pub fn none_published() -> String {
     let known: Vec<String> = MODELS.iter().map(Model::to_string).collect();
     format!("Published: none of these networks; MXNet's page has {}", known.join(", "))
 }

@@ -9,10 +9,10 @@ use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::show::export::figure::{self, Scope, Series};
 
 pub fn series(name: &str, cases: &[(Case, BandwidthRecord)]) -> Vec<Series> {
-    cases.iter().flat_map(|(case, record)| of_record(name, *case, record)).collect()
+    cases.iter().flat_map(|(case, record)| record_series(name, *case, record)).collect()
 }
 
-fn of_record(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Series> {
+fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Series> {
     let operands = record.config.operands();
     let mut environment = EnvironmentText::new();
     environment::add_environment(&mut environment, &record.environment);

@@ -6,7 +6,7 @@ use ringmark_core::host::host_list::compact;
 
 use crate::read::load::environment::{EnvironmentText, NCCL_CHOSE, NONE};
 
-/// From this number on, host names are written as a compact list: InfluxDB limits strings to 64 KB.
+/// Number of host names from which a compact list is used, because InfluxDB limits strings to 64 KB.
 const MOST_HOSTS: usize = 65;
 
 /// Kind of a figure: `phase` in `seconds`.
@@ -20,7 +20,6 @@ pub struct FigureKind {
     pub meaning: &'static str,
 }
 
-/// A figure of a case, run or message size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     pub kind: &'static FigureKind,
@@ -34,12 +33,10 @@ pub struct Figure {
 pub enum Value {
     /// Finite number.
     Float(f64),
-    /// Count or number of bytes.
     Integer(u64),
     Flag(bool),
 }
 
-/// Subject of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     Case,
@@ -47,7 +44,6 @@ pub enum Scope {
     Message,
 }
 
-/// The figures of one case, run or message size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     pub scope: Scope,
@@ -125,7 +121,6 @@ fn join<const COUNT: usize>(parts: [&str; COUNT]) -> String {
 }
 
 impl Scope {
-    /// Returns the prefix of the figures' names.
     pub fn prefix(self) -> &'static str {
         match self {
             Scope::Case => "ringmark",

@@ -26,7 +26,7 @@ pub mod time_line;
 pub mod training;
 
 keyword_enum!(
-    /// Whose format it is.
+    /// Format of another program.
     ExportFormat {
         /// Prometheus's text exposition format, also valid as OpenMetrics: for node_exporter's textfile collector.
         Prometheus = "prometheus" | "openmetrics",

@@ -16,8 +16,8 @@ use crate::read::show::export::figure::{self, Scope, Series};
 /// Returns the figures of every case of the result `name` that has a counted run, with and without communication.
 pub fn cases(name: &str, groups: &[Group]) -> Vec<Series> {
     let of_case = |(group, case): (&Group, &TrainedCase)| {
-        let baseline = case.baseline.as_ref().and_then(|baseline| of_case(name, group, baseline, false));
-        of_case(name, group, case, true).into_iter().chain(baseline).collect::<Vec<_>>()
+        let baseline = case.baseline.as_ref().and_then(|baseline| case_series(name, group, baseline, false));
+        case_series(name, group, case, true).into_iter().chain(baseline).collect::<Vec<_>>()
     };
     let all = groups.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case)));
     all.flat_map(of_case).collect()
@@ -26,7 +26,7 @@ pub fn cases(name: &str, groups: &[Group]) -> Vec<Series> {
 pub fn runs<'a>(name: &str, groups: &'a [Group]) -> Vec<(&'a Run, Series)> {
     let of_group = |group: &'a Group| {
         let runs = group.with_baselines().flat_map(|case| &case.runs);
-        runs.filter_map(|run| Some((run, of_run(name, group, run)?))).collect::<Vec<_>>()
+        runs.filter_map(|run| Some((run, run_series(name, group, run)?))).collect::<Vec<_>>()
     };
     groups.iter().flat_map(of_group).collect()
 }
@@ -51,7 +51,7 @@ fn labels(name: &str, group: &Group, case: String, communicates: bool) -> Vec<(&
 }
 
 /// Returns the figures over all counted runs. Communication cost belongs to the runs with communication.
-fn of_case(name: &str, group: &Group, case: &TrainedCase, communicates: bool) -> Option<Series> {
+fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool) -> Option<Series> {
     let figures = case.figures.as_ref()?;
     let started = |run: &Run| run.outcome.is_ok().then(|| run.recorded.as_ref().map(|it| it.started.0)).flatten();
     let started = case.runs.iter().filter_map(started).reduce(f64::min).map(Seconds);
@@ -87,7 +87,7 @@ fn of_case(name: &str, group: &Group, case: &TrainedCase, communicates: bool) ->
 }
 
 /// Returns the figures of a run, or `None` if it does not count.
-fn of_run(name: &str, group: &Group, run: &Run) -> Option<Series> {
+fn run_series(name: &str, group: &Group, run: &Run) -> Option<Series> {
     let measured = run.outcome.as_ref().ok()?;
     let mut labels = labels(name, group, run.found.name.case.to_string(), !run.found.name.baseline);
     labels.push(("run", run.found.name.run.to_string()));

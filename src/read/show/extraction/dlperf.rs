@@ -26,7 +26,7 @@ struct DlperfCase {
 }
 
 impl DlperfCase {
-    fn of(group: &Group, case: &TrainedCase) -> DlperfCase {
+    fn new(group: &Group, case: &TrainedCase) -> DlperfCase {
         let figures: Option<&DlperfFigures> = case.figures.as_ref().map(|figures| &figures.dlperf);
         DlperfCase {
             average_speed: figures.map(|figures| figures.average_speed),
@@ -46,7 +46,7 @@ impl Serialize for Groups<'_> {
 impl Serialize for Cases<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let group = self.0;
-        serializer.collect_map(group.cases.iter().map(|case| (case.case.to_string(), DlperfCase::of(group, case))))
+        serializer.collect_map(group.cases.iter().map(|case| (case.case.to_string(), DlperfCase::new(group, case))))
     }
 }
 

@@ -17,7 +17,6 @@ pub struct Document {
     pub sections: Vec<Section>,
 }
 
-/// A link to another page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     pub text: String,
@@ -39,7 +38,6 @@ pub struct Headline {
     pub figures: Vec<Figure>,
 }
 
-/// A figure of a headline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     pub label: String,
@@ -47,14 +45,12 @@ pub struct Figure {
     pub value: String,
     /// `images/s`; may be empty.
     pub unit: &'static str,
-    /// Text below the figure.
     pub note: String,
     /// Parts of the figure, shown as a bar with a legend; may be empty.
     pub parts: Vec<Share>,
     pub is_doubtful: bool,
 }
 
-/// A part of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
     pub class: &'static str,
@@ -75,7 +71,6 @@ impl Figure {
     }
 }
 
-/// Reliability of figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// No warnings.
@@ -96,7 +91,6 @@ impl Trust {
     }
 }
 
-/// Findings of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Findings {
     /// Title with the name of the result: `Warnings: laptop`.
@@ -118,7 +112,6 @@ pub enum Subject {
     Environment,
 }
 
-/// Blocks under one heading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
     pub subject: Subject,
@@ -145,7 +138,6 @@ pub struct Block {
 }
 
 impl Block {
-    /// Creates a block without charts, table and lines.
     pub fn new(title: impl Into<String>, note: impl Into<String>) -> Block {
         Block {
             title: title.into(),

@@ -6,10 +6,10 @@ use ringmark_core::untrusted_text::printable_lines;
 
 use crate::read::show::page::charts::{Chart, frame, style};
 use crate::read::show::page::document::{Block, Document, Findings, Headline, Section, Trust};
-use crate::read::show::page::layout::{LONG, Place, is_turned, places};
+use crate::read::show::page::layout::{BlockLayout, LONG, is_turned, layouts};
 use crate::read::show::table::{Column, Row, Table};
 
-/// Colors and charts share their style sheets with `svg`.
+/// Style sheets; those of colors and charts are shared with `svg`.
 const STYLE: &str =
     concat!(include_str!("charts/colours.css"), include_str!("charts/charts.css"), include_str!("style.css"));
 const SCRIPT: &str = include_str!("script.js");
@@ -146,8 +146,8 @@ fn links(document: &Document) -> Markup {
                 @for (number, section) in document.sections.iter().enumerate() {
                     span {
                         a href={ "#section-" (number + 1) } { (section.title) }
-                        @for (place, block) in section.blocks.iter().enumerate() {
-                            " \u{b7} " a href={ "#section-" (number + 1) "-" (place + 1) } { (block.title) }
+                        @for (index, block) in section.blocks.iter().enumerate() {
+                            " \u{b7} " a href={ "#section-" (number + 1) "-" (index + 1) } { (block.title) }
                         }
                     }
                 }
@@ -160,17 +160,17 @@ fn section(number: usize, section: &Section) -> Markup {
         section id={ "section-" (number + 1) } {
             h2 { (section.title) }
             @if !section.note.is_empty() { p class="note" { (section.note) } }
-            @for (index, (block, place)) in section.blocks.iter().zip(places(&section.blocks)).enumerate() {
-                (self::block(&format!("section-{}-{}", number + 1, index + 1), block, place))
+            @for (index, (block, layout)) in section.blocks.iter().zip(layouts(&section.blocks)).enumerate() {
+                (self::block(&format!("section-{}-{}", number + 1, index + 1), block, layout))
             }
         }
     }
 }
 
-fn block(id: &str, block: &Block, place: Place) -> Markup {
+fn block(id: &str, block: &Block, layout: BlockLayout) -> Markup {
     let notes = || [&block.note, &block.reading].into_iter().filter(|note| !note.is_empty());
     html! {
-        article id=(id) class=[place.class()] {
+        article id=(id) class=[layout.class()] {
             h3 { (block.title) }
             @if !block.remark.is_empty() { p class="note" { (block.remark) } }
             @if notes().next().is_some() {
@@ -182,19 +182,19 @@ fn block(id: &str, block: &Block, place: Place) -> Markup {
             @for charts in &block.charts {
                 div class=(charts.first().map_or("charts", Chart::row_class)) { @for chart in charts { (chart.draw()) } }
             }
-            @if let Some(table) = &block.table { (self::table(table, place)) }
+            @if let Some(table) = &block.table { (self::table(table, layout)) }
             @if !block.lines.is_empty() { pre { (block.lines.join("\n")) } }
         }
     }
 }
 
-fn table(table: &Table, place: Place) -> Markup {
+fn table(table: &Table, layout: BlockLayout) -> Markup {
     let is_short = table.rows.len() <= SHORT;
     html! {
         details class=(if is_short { "table short" } else { "table" }) open[is_short] {
             summary { "Table" @if !is_short { ", " (table.rows.len()) " rows" } }
             div class="wide" tabindex="0" role="region" aria-label="Table" {
-                @if is_turned(table, place) { (turned(table)) } @else { (upright(table)) }
+                @if is_turned(table, layout) { (turned(table)) } @else { (upright(table)) }
             }
         }
     }

@@ -22,9 +22,9 @@ use crate::read::show::page::content::input;
 /// Value of the first field, which identifies the document.
 pub const KIND: &str = "ringmark-report";
 
-/// Version of this document. Version 1 had no version field and named `backend` `collective`; version 2 had no kind,
-/// and objects of groups and cases by name; version 3 named `is_reliable` `is_quotable`, and `reliability_warnings`
-/// `objections`.
+/// Version of this document. Version 1 had no version field, and `collective` for `backend`; version 2 had no kind, and
+/// nested objects by name for groups and cases; version 3 had `is_quotable` for `is_reliable`, and `objections` for
+/// `reliability_warnings`.
 pub const SCHEMA: u32 = 4;
 
 /// The whole document.
@@ -161,13 +161,13 @@ pub fn of(results: &[ResultFolder], published: bool) -> Report<'_> {
             Vec::new()
         },
         bandwidth: result.bandwidth.iter().map(bandwidth).collect(),
-        input: result.input.as_ref().map(|record| of_input(record, &demands)),
+        input: result.input.as_ref().map(|record| input_result(record, &demands)),
         left_out: result.problems.iter().map(ToString::to_string).collect(),
     });
     Report { kind: KIND, schema: SCHEMA, results: results.collect() }
 }
 
-fn of_input<'a>(record: &'a InputRecord, demands: &[Demand]) -> Input<'a> {
+fn input_result<'a>(record: &'a InputRecord, demands: &[Demand]) -> Input<'a> {
     let host = |(rank, place): (usize, &'a RankPlace)| {
         let ceiling = |cache: PageCache| record.ceiling(rank, cache).map(|ceiling| ceiling.speed);
         InputHost {

@@ -25,9 +25,9 @@ const CHARTS: usize = 2;
 /// Maximum number of rows of a transposed table.
 const FEW: usize = 3;
 
-/// Position of a block.
+/// Layout of a block on a page with two columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum BlockLayout {
     /// Both columns.
     Whole,
     /// One column; the previous or next block is in the other.
@@ -36,36 +36,36 @@ pub enum Place {
     Beside,
 }
 
-impl Place {
+impl BlockLayout {
     pub fn class(self) -> Option<&'static str> {
         match self {
-            Place::Whole => None,
-            Place::Half => Some("half"),
-            Place::Beside => Some("beside"),
+            BlockLayout::Whole => None,
+            BlockLayout::Half => Some("half"),
+            BlockLayout::Beside => Some("beside"),
         }
     }
 }
 
-/// Returns the position of each block: blocks that fit into a column are paired; a remaining one has its table beside
-/// its chart.
-pub fn places(blocks: &[Block]) -> Vec<Place> {
-    let mut places = Vec::new();
-    while let Some(block) = blocks.get(places.len()) {
-        let next = blocks.get(places.len() + 1);
+/// Returns the layout of each block: blocks that fit into a column are paired; a remaining one has its table beside its
+/// chart.
+pub fn layouts(blocks: &[Block]) -> Vec<BlockLayout> {
+    let mut layouts = Vec::new();
+    while let Some(block) = blocks.get(layouts.len()) {
+        let next = blocks.get(layouts.len() + 1);
         if !fits(block) {
-            places.push(Place::Whole);
+            layouts.push(BlockLayout::Whole);
         } else if next.is_some_and(fits) {
-            places.extend([Place::Half; 2]);
+            layouts.extend([BlockLayout::Half; 2]);
         } else {
-            places.push(if has_one_chart(block) { Place::Beside } else { Place::Whole });
+            layouts.push(if has_one_chart(block) { BlockLayout::Beside } else { BlockLayout::Whole });
         }
     }
-    places
+    layouts
 }
 
 /// Returns true if the table is transposed because it is too wide for a column.
-pub fn is_turned(table: &Table, place: Place) -> bool {
-    place != Place::Whole && width(table) > HALF
+pub fn is_turned(table: &Table, layout: BlockLayout) -> bool {
+    layout != BlockLayout::Whole && width(table) > HALF
 }
 
 fn has_one_chart(block: &Block) -> bool {
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_fits_stands_in_pairs_and_what_needs_the_width_has_it() {
         let (small, wide) = (|| block(1, table(3, 30)), || block(1, table(9, 30)));
-        use Place::{Beside, Half, Whole};
+        use BlockLayout::{Beside, Half, Whole};
         for (blocks, expected) in [
             (vec![], vec![]),
             (vec![small(), small()], vec![Half, Half]),
@@ -162,16 +162,20 @@ mod tests {
             (vec![block(3, table(2, 2)), block(2, table(2, 2))], vec![Whole; 2]),
             (vec![Block::new("nothing", "")], vec![Whole]),
         ] {
-            assert_eq!(places(&blocks), expected);
+            assert_eq!(layouts(&blocks), expected);
         }
     }
 
     #[test]
     fn a_wide_table_of_few_rows_is_turned_where_it_has_half_the_page() {
         let [few, many, narrow] = [table(9, 2), table(9, 30), table(3, 2)];
-        assert_eq!(places(&[block(1, few.clone())]), [Place::Beside]);
-        assert!(is_turned(&few, Place::Beside) && is_turned(&few, Place::Half) && !is_turned(&few, Place::Whole));
-        assert_eq!(places(&[block(1, many)]), [Place::Whole]);
-        assert!(!is_turned(&narrow, Place::Half));
+        assert_eq!(layouts(&[block(1, few.clone())]), [BlockLayout::Beside]);
+        assert!(
+            is_turned(&few, BlockLayout::Beside)
+                && is_turned(&few, BlockLayout::Half)
+                && !is_turned(&few, BlockLayout::Whole)
+        );
+        assert_eq!(layouts(&[block(1, many)]), [BlockLayout::Whole]);
+        assert!(!is_turned(&narrow, BlockLayout::Half));
     }
 }

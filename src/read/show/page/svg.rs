@@ -4,7 +4,7 @@
 use maud::{Markup, PreEscaped, html};
 use ringmark_core::untrusted_text::printable;
 
-use crate::read::show::page::charts::frame::{Drawing, KeyEntry, px};
+use crate::read::show::page::charts::frame::{Drawing, LegendEntry, px};
 use crate::read::show::page::document::{Document, Figure, Headline, Section};
 
 const STYLE: &str = concat!(
@@ -100,11 +100,11 @@ impl Canvas {
     /// Draws text, wrapped into lines.
     fn notes(&mut self, text: &str) {
         let letters = ((WIDTH - 2.0 * MARGIN) / LETTER) as usize;
-        wrapped(text, letters).iter().for_each(|line| self.line("note", line));
+        wrap(text, letters).iter().for_each(|line| self.line("note", line));
     }
 
     /// Draws legend entries from left to right, wrapped into rows.
-    fn key(&mut self, entries: Vec<KeyEntry>) {
+    fn legend(&mut self, entries: Vec<LegendEntry>) {
         let [width, height] = SAMPLE;
         let mut x = MARGIN;
         for (sample, name) in entries {
@@ -123,9 +123,8 @@ impl Canvas {
         self.y += if x > MARGIN { LINE + 6.0 } else { 0.0 };
     }
 
-    /// Draws a chart with its legend above it.
-    fn drawing(&mut self, Drawing { key, frame, content, .. }: Drawing) {
-        self.key(key);
+    fn drawing(&mut self, Drawing { legend, frame, content, .. }: Drawing) {
+        self.legend(legend);
         let place = format!("translate({} {})", px((WIDTH - frame.width) / 2.0), px(self.y));
         self.content.push(html! { g transform=(place) { (content) } });
         self.y += frame.height + LINE;
@@ -133,7 +132,7 @@ impl Canvas {
 }
 
 /// Wraps text at `letters` per line, between words; words longer than a line are split.
-fn wrapped(text: &str, letters: usize) -> Vec<String> {
+fn wrap(text: &str, letters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let word: Vec<char> = word.chars().collect();
@@ -154,9 +153,9 @@ mod tests {
 
     #[test]
     fn lines_are_broken_between_words_and_long_words_within() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("abcdefgh i", 5), ["abcde", "fgh i"]);
-        assert_eq!(wrapped("", 5), [""; 0]);
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("abcdefgh i", 5), ["abcde", "fgh i"]);
+        assert_eq!(wrap("", 5), [""; 0]);
     }
 
     #[test]

@@ -41,7 +41,6 @@ pub fn csv(extraction: &Extraction<ScoreTable>) -> anyhow::Result<String> {
     Ok(String::from_utf8(bytes)?)
 }
 
-/// Formats a value, or an empty string if there is none.
 fn text<T: ToString>(value: Option<T>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }

@@ -51,8 +51,8 @@ fn legend(extraction: &Extraction<ScoreTable>, medium: Medium) -> [Vec<String>; 
 fn title(table: &ScoreTable) -> Vec<String> {
     let quick = if table.is_quick() { " - QUICK PROFILE" } else { "" };
     // Values shared by all rows have no column.
-    let dtype = only(table, |key| key.dtype).map(|dtype| format!(", {dtype}"));
-    let case = only(table, |key| key.case).map(|case| format!(", {case}"));
+    let dtype = shared(table, |key| key.dtype).map(|dtype| format!(", {dtype}"));
+    let case = shared(table, |key| key.case).map(|case| format!(", {case}"));
     let fixed = dtype.into_iter().chain(case).collect::<String>();
     let what = format!("Inference{fixed}: images/s by network and batch size per rank{quick}");
     let counts: BTreeSet<usize> =
@@ -80,7 +80,7 @@ pub fn how(table: &ScoreTable) -> String {
 }
 
 /// Returns the value that all points share, or `None` if they differ.
-fn only<T: Ord>(table: &ScoreTable, of: impl Fn(&PointKey) -> T) -> Option<T> {
+fn shared<T: Ord>(table: &ScoreTable, of: impl Fn(&PointKey) -> T) -> Option<T> {
     let mut values: BTreeSet<T> = table.points.iter().map(|point| of(&point.key())).collect();
     if values.len() == 1 { values.pop_first() } else { None }
 }

@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{Drawing, Frame, KeyEntry, doubtful_entry, path, px, run_entry};
+use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, doubtful_entry, path, px, run_entry};
 use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::stack::short;
 use crate::read::show::page::charts::style::{colour, marker};
@@ -42,7 +42,6 @@ pub struct BarChart {
     pub ideal_name: &'static str,
 }
 
-/// Bars of one color.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BarSeries {
     pub name: String,
@@ -67,7 +66,6 @@ pub struct Bar {
     pub is_doubtful: bool,
 }
 
-/// A bar with its position.
 struct BarPosition<'a> {
     series: &'a BarSeries,
     bar: &'a Bar,
@@ -86,18 +84,18 @@ impl BarChart {
         let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, below]);
         let values = self.bars().flat_map(|(_, bar)| bar.runs.iter().map(|(value, _)| *value).chain([bar.value]));
         let values = values.chain(self.bars().filter_map(|(_, bar)| bar.ideal));
-        let y = Scale::linear(values, [Some(0.0), self.end], frame.up());
-        let (slot, places) = self.places(&frame);
+        let y = Scale::linear(values, [Some(0.0), self.end], frame.y_range());
+        let (slot, positions) = self.positions(&frame);
         let content = html! {
-            (frame.values(&y, &self.axis, number))
-            (frame.marks(&self.marks(&places), &self.across))
-            @for place in &places { (self.draw_bar(place, slot, &y, &frame)) }
+            (frame.y_axis(&y, &self.axis, number))
+            (frame.x_axis(&self.marks(&positions), &self.across))
+            @for position in &positions { (self.draw_bar(position, slot, &y, &frame)) }
         };
-        Drawing { title: &self.title, description: &self.description, key: self.key(), frame, content }
+        Drawing { title: &self.title, description: &self.description, legend: self.legend(), frame, content }
     }
 
     /// Returns the legend: the series if there are several, and the marks that occur.
-    fn key(&self) -> Vec<KeyEntry> {
+    fn legend(&self) -> Vec<LegendEntry> {
         let several = self.series.len() > 1;
         let sample = |series: &BarSeries| {
             let sample = html! {
@@ -120,33 +118,34 @@ impl BarChart {
     }
 
     /// Returns the width of a slot, and the bars from left to right: case by case, with the series that have the case.
-    fn places(&self, frame: &Frame) -> (f64, Vec<BarPosition<'_>>) {
+    fn positions(&self, frame: &Frame) -> (f64, Vec<BarPosition<'_>>) {
         let of_case = |case: usize| self.bars().filter(move |(_, bar)| bar.case == case);
         let count = self.bars().count() as f64 + GAP * self.cases.len() as f64;
         let slot = (frame.right - frame.left) / count.max(1.0);
         let mut x = frame.left + slot * GAP / 2.0;
-        let mut places = Vec::new();
+        let mut positions = Vec::new();
         for case in 0..self.cases.len() {
             for (series, bar) in of_case(case) {
-                places.push(BarPosition { series, bar, x: x + slot / 2.0 });
+                positions.push(BarPosition { series, bar, x: x + slot / 2.0 });
                 x += slot;
             }
             x += slot * GAP;
         }
-        (slot, places)
+        (slot, positions)
     }
 
     /// Returns the axis marks, each centered below the bars of its case.
-    fn marks(&self, places: &[BarPosition]) -> Vec<(f64, String, String)> {
+    fn marks(&self, positions: &[BarPosition]) -> Vec<(f64, String, String)> {
         let mark = |(case, (name, below)): (usize, &(String, String))| {
-            let bars: Vec<f64> = places.iter().filter(|place| place.bar.case == case).map(|place| place.x).collect();
+            let bars: Vec<f64> =
+                positions.iter().filter(|position| position.bar.case == case).map(|position| position.x).collect();
             Some(((bars.first()? + bars.last()?) / 2.0, name.clone(), below.clone()))
         };
         self.cases.iter().enumerate().filter_map(mark).collect()
     }
 
-    fn draw_bar(&self, place: &BarPosition, slot: f64, y: &Scale, frame: &Frame) -> Markup {
-        let BarPosition { series, bar, x } = *place;
+    fn draw_bar(&self, position: &BarPosition, slot: f64, y: &Scale, frame: &Frame) -> Markup {
+        let BarPosition { series, bar, x } = *position;
         let width = (FILLED * slot).min(WIDEST);
         let (left, top) = (x - width / 2.0, y.at(bar.value));
         let height = frame.bottom - top;
@@ -232,13 +231,13 @@ mod tests {
     fn bars_of_a_case_stand_side_by_side_and_leave_no_place_empty() {
         let chart = chart(vec![vec![bar(0, 1.0, &[]), bar(1, 1.5, &[])], vec![bar(1, 2.0, &[])]]);
         let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, 56.0]);
-        let (slot, places) = chart.places(&frame);
+        let (slot, positions) = chart.positions(&frame);
         let order: Vec<(usize, usize)> =
-            places.iter().map(|place| (place.bar.case, place.series.style.colour)).collect();
+            positions.iter().map(|position| (position.bar.case, position.series.style.colour)).collect();
         assert_eq!(order, [(0, 0), (1, 0), (1, 1)]);
-        assert!((places[2].x - places[1].x - slot).abs() < 1e-9);
-        assert!((places[1].x - places[0].x - (1.0 + GAP) * slot).abs() < 1e-9);
-        assert!(places[2].x + slot / 2.0 <= frame.right);
+        assert!((positions[2].x - positions[1].x - slot).abs() < 1e-9);
+        assert!((positions[1].x - positions[0].x - (1.0 + GAP) * slot).abs() < 1e-9);
+        assert!(positions[2].x + slot / 2.0 <= frame.right);
     }
 
     #[test]

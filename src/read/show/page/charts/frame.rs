@@ -24,12 +24,12 @@ impl Frame {
     }
 
     /// Returns the horizontal extent of the plot, left to right.
-    pub fn across(&self) -> [f64; 2] {
+    pub fn x_range(&self) -> [f64; 2] {
         [self.left, self.right]
     }
 
     /// Returns the vertical extent of the plot, bottom to top.
-    pub fn up(&self) -> [f64; 2] {
+    pub fn y_range(&self) -> [f64; 2] {
         [self.bottom, self.top]
     }
 
@@ -45,7 +45,7 @@ impl Frame {
     }
 
     /// Draws horizontal grid lines with their values on the left, and the name of the axis above them.
-    pub fn values(&self, scale: &Scale, name: &str, label: impl Fn(f64) -> String) -> Markup {
+    pub fn y_axis(&self, scale: &Scale, name: &str, label: impl Fn(f64) -> String) -> Markup {
         html! {
             @for tick in scale.ticks(5) {
                 @let y = px(scale.at(tick));
@@ -57,19 +57,19 @@ impl Frame {
     }
 
     /// Draws vertical grid lines at about `count` round values, and the axis below the plot.
-    pub fn columns(&self, scale: &Scale, count: usize, name: &str) -> Markup {
+    pub fn x_axis_with_grid(&self, scale: &Scale, count: usize, name: &str) -> Markup {
         let marks: Vec<_> =
             scale.ticks(count).into_iter().map(|tick| (scale.at(tick), number(tick), String::new())).collect();
         html! {
             @for (x, ..) in &marks {
                 line class="grid" x1=(px(*x)) x2=(px(*x)) y1=(px(self.top)) y2=(px(self.bottom)) {}
             }
-            (self.marks(&marks, name))
+            (self.x_axis(&marks, name))
         }
     }
 
     /// Draws the axis below the plot with its name and marks (position, label, second label below it).
-    pub fn marks(&self, marks: &[(f64, String, String)], name: &str) -> Markup {
+    pub fn x_axis(&self, marks: &[(f64, String, String)], name: &str) -> Markup {
         html! {
             line class="base" x1=(px(self.left)) x2=(px(self.right)) y1=(px(self.bottom)) y2=(px(self.bottom)) {}
             @for (x, label, below) in marks {
@@ -85,19 +85,18 @@ impl Frame {
 }
 
 /// Returns legend entries for areas with these classes and names.
-pub fn area_entries(parts: &[(&str, &str)]) -> Vec<KeyEntry> {
+pub fn area_entries(parts: &[(&str, &str)]) -> Vec<LegendEntry> {
     parts.iter().map(|(class, name)| (area_sample(class), (*name).to_owned())).collect()
 }
 
-/// A legend entry: sample and name.
-pub type KeyEntry = (Markup, String);
+pub type LegendEntry = (Markup, String);
 
 /// A drawn chart, before it is placed on a page or written as a separate picture.
 pub struct Drawing<'a> {
     pub title: &'a str,
     /// Accessible description.
     pub description: &'a str,
-    pub key: Vec<KeyEntry>,
+    pub legend: Vec<LegendEntry>,
     pub frame: Frame,
     pub content: Markup,
 }
@@ -108,8 +107,8 @@ impl Drawing<'_> {
         html! {
             figure {
                 figcaption { (self.title) }
-                @if !self.key.is_empty() {
-                    ul class="key" { @for (sample, name) in &self.key { li { (sample) " " (name) } } }
+                @if !self.legend.is_empty() {
+                    ul class="key" { @for (sample, name) in &self.legend { li { (sample) " " (name) } } }
                 }
                 (self.frame.svg(self.title, self.description, self.content))
             }
@@ -138,7 +137,6 @@ pub fn path(places: impl IntoIterator<Item = (f64, f64)>) -> String {
     path
 }
 
-/// Returns the legend sample of a filled area.
 pub fn area_sample(class: &str) -> Markup {
     html! {
         svg class="sample" viewBox="0 0 14 14" aria-hidden="true" {
@@ -147,7 +145,6 @@ pub fn area_sample(class: &str) -> Markup {
     }
 }
 
-/// Returns the legend sample of a mark.
 pub fn mark_sample(class: &str, outline: &str) -> Markup {
     html! {
         svg class="sample" viewBox="0 0 14 14" aria-hidden="true" { path class=(class) d=(outline) {} }
@@ -155,7 +152,7 @@ pub fn mark_sample(class: &str, outline: &str) -> Markup {
 }
 
 /// Returns the legend entry for the circles of single runs.
-pub fn run_entry() -> KeyEntry {
+pub fn run_entry() -> LegendEntry {
     let sample = html! {
         svg class="sample" viewBox="0 0 14 14" aria-hidden="true" { circle class="run" cx="7" cy="7" r="3.5" {} }
     };
@@ -163,12 +160,12 @@ pub fn run_entry() -> KeyEntry {
 }
 
 /// Returns the legend entry for the gray bars of unreliable figures.
-pub fn doubtful_entry() -> KeyEntry {
+pub fn doubtful_entry() -> LegendEntry {
     (area_sample("doubtful"), "unreliable".to_owned())
 }
 
 /// Returns the legend entry for the pale stacked bars of unreliable figures.
-pub fn pale_entry() -> KeyEntry {
+pub fn pale_entry() -> LegendEntry {
     (area_sample("compute pale"), "unreliable".to_owned())
 }
 

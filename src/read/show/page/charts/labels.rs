@@ -16,7 +16,6 @@ const LINE: f64 = 16.0;
 /// Maximum margin, so that enough of the drawing is left for the lines.
 const WIDEST: f64 = 176.0;
 
-/// A name to be placed.
 pub struct Label<'a> {
     pub name: &'a str,
     /// End of the line that it names.
@@ -32,7 +31,7 @@ pub fn margin<'a>(names: impl Iterator<Item = &'a str>) -> Option<f64> {
 /// Draws each name next to the plot, as close as possible to the end of its line.
 pub fn draw(labels: &[Label], frame: &Frame) -> Markup {
     let wanted: Vec<f64> = labels.iter().map(|label| label.end.1).collect();
-    let heights = apart(&wanted, LINE, [frame.top, frame.bottom]);
+    let heights = spread_out(&wanted, LINE, [frame.top, frame.bottom]);
     html! {
         @for (label, height) in labels.iter().zip(heights) {
             @let (x, y) = label.end;
@@ -46,7 +45,7 @@ pub fn draw(labels: &[Label], frame: &Frame) -> Markup {
 }
 
 /// Returns heights near the wanted ones, at least `gap` apart, and between the two limits if there is enough space.
-fn apart(wanted: &[f64], gap: f64, [low, high]: [f64; 2]) -> Vec<f64> {
+fn spread_out(wanted: &[f64], gap: f64, [low, high]: [f64; 2]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|one, other| wanted[*one].total_cmp(&wanted[*other]));
     let mut heights = vec![low; wanted.len()];
@@ -69,11 +68,11 @@ mod tests {
 
     #[test]
     fn names_are_apart_and_as_near_to_their_lines_as_that_lets_them() {
-        assert_eq!(apart(&[10.0, 50.0, 90.0], 16.0, [0.0, 100.0]), [10.0, 50.0, 90.0]);
-        assert_eq!(apart(&[50.0, 50.0], 16.0, [0.0, 100.0]), [50.0, 66.0]);
-        assert_eq!(apart(&[95.0, 98.0, 10.0], 16.0, [0.0, 100.0]), [84.0, 100.0, 10.0]);
-        assert_eq!(apart(&[-5.0, 2.0], 16.0, [0.0, 100.0]), [0.0, 16.0]);
-        assert_eq!(apart(&[], 16.0, [0.0, 100.0]), [0.0; 0]);
+        assert_eq!(spread_out(&[10.0, 50.0, 90.0], 16.0, [0.0, 100.0]), [10.0, 50.0, 90.0]);
+        assert_eq!(spread_out(&[50.0, 50.0], 16.0, [0.0, 100.0]), [50.0, 66.0]);
+        assert_eq!(spread_out(&[95.0, 98.0, 10.0], 16.0, [0.0, 100.0]), [84.0, 100.0, 10.0]);
+        assert_eq!(spread_out(&[-5.0, 2.0], 16.0, [0.0, 100.0]), [0.0, 16.0]);
+        assert_eq!(spread_out(&[], 16.0, [0.0, 100.0]), [0.0; 0]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 
 use crate::read::show::page::charts::frame::{
-    Drawing, Frame, KeyEntry, area_sample, doubtful_entry, path, px, run_entry,
+    Drawing, Frame, LegendEntry, area_sample, doubtful_entry, path, px, run_entry,
 };
 use crate::read::show::page::charts::labels::{self, Label};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind, number};
@@ -119,7 +119,7 @@ impl LineChart {
     }
 
     /// Returns the legend: the lines if there are several, and the marks that occur.
-    fn key(&self) -> Vec<KeyEntry> {
+    fn legend(&self) -> Vec<LegendEntry> {
         let several = self.series.len() > 1 && self.margin().is_none();
         let entries = self.series.iter().filter(|_| several).map(|series| (sample(series), series.name.clone()));
         let has_dots = self.series.iter().any(|series| !series.dots.is_empty());
@@ -143,13 +143,13 @@ impl LineChart {
         let of_x = || self.points().map(|point| point.x);
         let of_y = self.points().map(|point| point.y);
         let x = match self.x.kind {
-            ScaleKind::Logarithmic => Scale::logarithmic(of_x(), frame.across()),
-            ScaleKind::Linear => Scale::linear(of_x(), [None; 2], frame.across()),
+            ScaleKind::Logarithmic => Scale::logarithmic(of_x(), frame.x_range()),
+            ScaleKind::Linear => Scale::linear(of_x(), [None; 2], frame.x_range()),
         };
         let of_y = of_y.chain(self.series.iter().flat_map(|series| series.ideal.iter().map(|(_, y)| *y)));
         let y = match self.y.kind {
-            ScaleKind::Logarithmic => Scale::logarithmic(of_y, frame.up()),
-            ScaleKind::Linear => Scale::linear(of_y, self.y_ends, frame.up()),
+            ScaleKind::Logarithmic => Scale::logarithmic(of_y, frame.y_range()),
+            ScaleKind::Linear => Scale::linear(of_y, self.y_ends, frame.y_range()),
         };
         let marks = match self.x.marks.is_empty() {
             false => self.x.marks.iter().map(|(at, label, below)| (x.at(*at), label.clone(), below.clone())).collect(),
@@ -169,8 +169,8 @@ impl LineChart {
                     title { (shade.tip) }
                 }
             }
-            (frame.values(&y, &self.y.label(), number))
-            (frame.marks(&marks, &self.x.label()))
+            (frame.y_axis(&y, &self.y.label(), number))
+            (frame.x_axis(&marks, &self.x.label()))
             @for series in &self.series {
                 @if !series.ideal.is_empty() {
                     path class={ "ideal " (class(series)) } d=(path(series.ideal.iter().map(|(at, value)| (x.at(*at), y.at(*value))))) {}
@@ -194,7 +194,7 @@ impl LineChart {
             }
             (labels::draw(&labels, &frame))
         };
-        Drawing { title: &self.title, description: &self.description, key: self.key(), frame, content }
+        Drawing { title: &self.title, description: &self.description, legend: self.legend(), frame, content }
     }
 }
 

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use ringmark_core::stats::summary::Spread;
 
-use crate::read::show::page::charts::frame::{Drawing, Frame, KeyEntry, mark_sample, path, px};
+use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, mark_sample, path, px};
 use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::style::colour;
 use crate::read::show::table::Style;
@@ -38,7 +38,7 @@ pub struct RankSpread {
 }
 
 impl RankChart {
-    fn key(&self) -> Vec<KeyEntry> {
+    fn legend(&self) -> Vec<LegendEntry> {
         let has_slow = self.hosts.iter().flat_map(|host| &host.ranks).any(|rank| rank.is_slow);
         let class = format!("rank {}", colour(self.style));
         let usual = (mark_sample(&class, "M7 1V13M3.5 7H10.5"), "5th percentile, median, 95th of a rank".to_owned());
@@ -49,7 +49,7 @@ impl RankChart {
     pub fn drawing(&self) -> Drawing<'_> {
         let frame = Frame::new(520.0, 300.0, [56.0, 10.0, 26.0, 56.0]);
         let ranks = || self.hosts.iter().flat_map(|host| &host.ranks);
-        let y = Scale::linear(ranks().flat_map(|rank| [rank.spread.low, rank.spread.high]), [None; 2], frame.up());
+        let y = Scale::linear(ranks().flat_map(|rank| [rank.spread.low, rank.spread.high]), [None; 2], frame.y_range());
         let slot = (frame.right - frame.left) / ranks().count().max(1) as f64;
         let starts = self.hosts.iter().scan(frame.left, |next, host| {
             let start = *next;
@@ -70,7 +70,7 @@ impl RankChart {
                     }
                 }
             }
-            (frame.values(&y, &self.axis, number))
+            (frame.y_axis(&y, &self.axis, number))
             @for (host, (start, _)) in self.hosts.iter().zip(&starts) {
                 @for (number, rank) in host.ranks.iter().enumerate() {
                     @let x = start + slot * (number as f64 + 0.5);
@@ -80,9 +80,9 @@ impl RankChart {
                     }
                 }
             }
-            (frame.marks(&[], "rank, by host"))
+            (frame.x_axis(&[], "rank, by host"))
         };
-        Drawing { title: &self.title, description: &self.description, key: self.key(), frame, content }
+        Drawing { title: &self.title, description: &self.description, legend: self.legend(), frame, content }
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(drawn.matches("class=\"hit\"").count(), hosts * ranks);
             assert!(hosts == 0 || drawn.contains("\"rank s1\"") && !drawn.contains("\"rank s0\""), "{drawn}");
             let slow = if hosts * ranks > 3 { 2 } else { 0 };
-            assert_eq!(drawn.matches("class=\"slow\"").count(), slow, "the rank and the key");
+            assert_eq!(drawn.matches("class=\"slow\"").count(), slow, "the rank and the legend");
             assert!(!drawn.contains("NaN") && !drawn.contains("<b>") && !drawn.contains("<i>"), "{drawn}");
         }
         let drawn =

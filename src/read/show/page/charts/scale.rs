@@ -6,7 +6,6 @@ pub enum ScaleKind {
     Logarithmic,
 }
 
-/// Mapping of values to coordinates on one axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale {
     kind: ScaleKind,

@@ -28,10 +28,8 @@ pub struct SpanChart {
     pub end: f64,
 }
 
-/// The lanes of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanRow {
-    /// Label on the left.
     pub label: String,
     pub lanes: Vec<Vec<SpanBar>>,
 }
@@ -54,30 +52,30 @@ impl SpanChart {
         let lanes: usize = self.rows.iter().map(|row| row.lanes.len()).sum();
         let height = 18.0 + lanes as f64 * LANE + self.rows.len() as f64 * GAP + 40.0;
         let frame = Frame::new(WIDTH, height, [78.0, 12.0, 6.0, 40.0]);
-        let x = Scale::linear([0.0, self.end], [Some(0.0), Some(self.end)], frame.across());
+        let x = Scale::linear([0.0, self.end], [Some(0.0), Some(self.end)], frame.x_range());
         let mut top = frame.top;
         let mut next = |space: f64| {
             top += space;
             top - space
         };
         let content = html! {
-            (frame.columns(&x, 8, "ms"))
+            (frame.x_axis_with_grid(&x, 8, "ms"))
             @for row in &self.rows {
                 @let first = next(GAP) + GAP;
                 text class="label" x="2" y=(px(first + BAR)) { (row.label) }
                 @for lane in &row.lanes {
                     @let place = next(LANE);
-                    @for bar in joined(lane, &x) { (draw(&bar, &x, place + GAP)) }
+                    @for bar in merge_short_bars(lane, &x) { (draw(&bar, &x, place + GAP)) }
                 }
             }
         };
-        let key = area_entries(&self.kinds);
-        Drawing { title: &self.title, description: &self.description, key, frame, content }
+        let legend = area_entries(&self.kinds);
+        Drawing { title: &self.title, description: &self.description, legend, frame, content }
     }
 }
 
 /// Merges neighbors of one kind that are too short to be visible.
-fn joined(lane: &[SpanBar], x: &Scale) -> Vec<SpanBar> {
+fn merge_short_bars(lane: &[SpanBar], x: &Scale) -> Vec<SpanBar> {
     let mut all: Vec<SpanBar> = Vec::new();
     for bar in lane.iter().filter(|bar| bar.end >= bar.begin && (bar.end - bar.begin).is_finite()) {
         let is_short = |bar: &SpanBar| x.at(bar.end) - x.at(bar.begin) < SHORTEST;

@@ -16,7 +16,6 @@ const LABELLED: f64 = 36.0;
 pub struct StackChart {
     pub title: String,
     pub description: String,
-    /// Name of the axis, with its unit.
     pub axis: String,
     /// Minimum end of the axis.
     pub end: Option<f64>,
@@ -35,9 +34,7 @@ pub struct StackGroup {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackBar {
-    /// Label on the left.
     pub label: String,
-    /// Total on the right.
     pub total: String,
     /// Value, not below 0, and tooltip of each part.
     pub values: Vec<(f64, String)>,
@@ -65,14 +62,14 @@ impl StackChart {
         let rows = self.groups.iter().map(|group| group.bars.len() + usize::from(several)).sum::<usize>();
         let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [self.label_width(), 62.0, 10.0, 42.0]);
         let lengths = self.groups.iter().flat_map(|group| group.bars.iter().map(StackBar::length));
-        let x = Scale::linear(lengths, [Some(0.0), self.end], frame.across());
+        let x = Scale::linear(lengths, [Some(0.0), self.end], frame.x_range());
         let mut row = 0.0;
         let mut next_row = || {
             row += 1.0;
             frame.top + (row - 1.0) * ROW
         };
         let content = html! {
-            (frame.columns(&x, 5, &self.axis))
+            (frame.x_axis_with_grid(&x, 5, &self.axis))
             @for group in &self.groups {
                 @if several {
                     @let top = next_row();
@@ -85,8 +82,8 @@ impl StackChart {
             }
         };
         let is_doubtful = self.groups.iter().flat_map(|group| &group.bars).any(|bar| bar.is_doubtful);
-        let key = area_entries(&self.parts).into_iter().chain(is_doubtful.then(pale_entry)).collect();
-        Drawing { title: &self.title, description: &self.description, key, frame, content }
+        let legend = area_entries(&self.parts).into_iter().chain(is_doubtful.then(pale_entry)).collect();
+        Drawing { title: &self.title, description: &self.description, legend, frame, content }
     }
 
     /// Returns the space for the longest label at the scale of a phone.
@@ -156,7 +153,7 @@ mod tests {
             groups: vec![group],
         };
         let drawn = chart.drawing().figure().into_string();
-        assert_eq!(drawn.matches("<rect class=\"area").count(), 4 + 2, "four samples in the key");
+        assert_eq!(drawn.matches("<rect class=\"area").count(), 4 + 2, "four samples in the legend");
         // The plot is 520 - 104 - 62 = 354 wide, for a value of 100.
         assert!(drawn.contains("width=\"265.5\"") && drawn.contains("width=\"88.5\""), "{drawn}");
         assert!(!drawn.contains("NaN") && drawn.contains("&lt;1n1g&gt;"), "{drawn}");

@@ -16,7 +16,6 @@ const SHAPES: usize = 6;
 /// their colors.
 const PHASES: [&str; 8] = ["p4", "p0", "p1", "p2", "p3", "p5", "p6", "p7"];
 
-/// Returns the CSS class of a phase's color.
 pub fn phase_class(phase: Phase) -> &'static str {
     PHASES[phase as usize % PHASES.len()]
 }
@@ -60,7 +59,6 @@ pub fn marker(style: Style, x: f64, y: f64, r: f64) -> String {
     }
 }
 
-/// Returns the legend sample of a series' line.
 pub fn line_sample(style: Style) -> Markup {
     html! {
         svg class="sample" viewBox="0 0 30 14" aria-hidden="true" {

@@ -87,7 +87,7 @@ pub fn iteration_ranges(steps: &[Vec<Seconds>], warmup: usize, count: usize) -> 
 impl Timeline {
     pub fn drawing(&self) -> Drawing<'_> {
         let frame = Frame::new(300.0, 150.0, [44.0, 6.0, 20.0, 20.0]);
-        let y = Scale::new(super::scale::ScaleKind::Linear, self.domain, frame.up());
+        let y = Scale::new(super::scale::ScaleKind::Linear, self.domain, frame.y_range());
         let width = (frame.right - frame.left) / self.iterations.max(1) as f64;
         // Iteration n fills the n-th of equal slots.
         let start = |iteration: usize| frame.left + (iteration as f64 - 1.0) * width;
@@ -99,8 +99,8 @@ impl Timeline {
             @if self.warmup > 0 {
                 rect class="warmup" x=(px(frame.left)) y=(px(frame.top)) width=(px(start(self.warmup + 1) - frame.left)) height=(px(frame.bottom - frame.top)) {}
             }
-            (frame.values(&y, "ms", number))
-            (frame.marks(&[], ""))
+            (frame.y_axis(&y, "ms", number))
+            (frame.x_axis(&[], ""))
             text class="tick" x=(px(frame.left)) y=(px(frame.bottom + 15.0)) { "1" }
             text class="tick end" x=(px(frame.right)) y=(px(frame.bottom + 15.0)) { (self.iterations) }
             path class={ "band " (colour(self.style)) } d=(path(upper.chain(lower))) {}
@@ -117,7 +117,7 @@ impl Timeline {
                     height=(px(frame.bottom - frame.top + 8.0)) { title { (range.tip(self.warmup)) } }
             }
         };
-        Drawing { title: &self.title, description: &self.description, key: Vec::new(), frame, content }
+        Drawing { title: &self.title, description: &self.description, legend: Vec::new(), frame, content }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{Drawing, Frame, KeyEntry, pale_entry, path, px};
+use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, pale_entry, path, px};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind, extent};
 use crate::read::show::page::charts::stack::short;
 
@@ -13,7 +13,6 @@ const BAR: f64 = 18.0;
 pub struct Waterfall {
     pub title: String,
     pub description: String,
-    /// Name of the axis, with its unit.
     pub axis: String,
     /// Label and value of the first bar.
     pub from: (String, f64),
@@ -64,11 +63,11 @@ impl Waterfall {
         let x = Scale::new(
             ScaleKind::Linear,
             [if from_zero { low.min(0.0) } else { low - 2.0 * air }, high + air],
-            frame.across(),
+            frame.x_range(),
         );
         let top = |row: usize| frame.top + row as f64 * ROW + (ROW - BAR) / 2.0;
         let content = html! {
-            (frame.columns(&x, 5, &self.axis))
+            (frame.x_axis_with_grid(&x, 5, &self.axis))
             (whole(&self.from, top(0), &x, from_zero))
             @for (row, (part, start, end)) in steps.iter().enumerate() {
                 @let (left, right) = (x.at(start.min(*end)), x.at(start.max(*end)));
@@ -91,9 +90,9 @@ impl Waterfall {
             }
             (whole(&self.to, top(rows - 1), &x, from_zero))
         };
-        let key: Vec<KeyEntry> = self.is_doubtful.then(pale_entry).into_iter().collect();
+        let legend: Vec<LegendEntry> = self.is_doubtful.then(pale_entry).into_iter().collect();
         let content = html! { g class=[self.is_doubtful.then_some("unreliable")] { (content) } };
-        Drawing { title: &self.title, description: &self.description, key, frame, content }
+        Drawing { title: &self.title, description: &self.description, legend, frame, content }
     }
 }
 

@@ -135,7 +135,7 @@ fn section(done: Done, tables: &[&PageTable], published: bool) -> Section {
     let series = || tables.iter().flat_map(|table| &table.table.series);
     let cases: BTreeSet<(u32, Case)> = series().map(|series| (series.case.ranks(), series.case)).collect();
     let mut blocks: Vec<Block> = cases.into_iter().map(|(_, case)| block(tables, case, device)).collect();
-    // Only the first block explains how to read them.
+    // Only the first block explains how to read the charts and the table.
     for block in blocks.iter_mut().skip(1) {
         (block.note, block.reading) = (String::new(), String::new());
     }
@@ -149,7 +149,7 @@ fn section(done: Done, tables: &[&PageTable], published: bool) -> Section {
             tables.iter().flat_map(|table| table.table.series.iter().map(|series| (table.name.as_str(), series)));
         match (published_scores::block(&named.collect::<Vec<_>>()), blocks.last_mut()) {
             (Some(block), _) => blocks.push(block),
-            (None, Some(last)) => last.remark = format!("{}.", published::nothing()),
+            (None, Some(last)) => last.remark = format!("{}.", published::none_published()),
             (None, None) => {}
         }
     }

@@ -108,7 +108,6 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
     Some(parts.collect::<Vec<_>>().join(" \u{b7} "))
 }
 
-/// Returns the section of runs that may be compared.
 fn section(setting: &Setting, published: bool) -> Section {
     let mut blocks = scaling::kv_stores(setting);
     blocks.push(scaling::block(setting, published));

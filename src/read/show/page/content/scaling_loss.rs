@@ -54,7 +54,6 @@ pub fn block(setting: &Setting) -> Option<Block> {
     })
 }
 
-/// Returns the CSS class of a part's color.
 pub fn class(part: LossPart) -> &'static str {
     match part {
         LossPart::Compute | LossPart::ComputeCrowded => "compute",

@@ -13,7 +13,6 @@ use crate::read::show::page::document::Block;
 use crate::read::show::table::{Column, Row, Table};
 
 struct StepPart {
-    /// CSS class of the color.
     class: &'static str,
     name: &'static str,
     time: Box<dyn Fn(&IterationTimes) -> Seconds>,

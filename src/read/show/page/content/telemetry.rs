@@ -29,7 +29,7 @@ const HOSTS_SHOWN: usize = 16;
 const POINTS: usize = 32;
 
 #[derive(Clone, Copy)]
-enum Joined {
+enum Aggregation {
     Lowest,
     Highest,
     Sum,
@@ -37,15 +37,15 @@ enum Joined {
 }
 
 /// A chart: title, unit, quantity, aggregation over devices, and factor from the quantity's unit.
-type Drawing = (&'static str, &'static str, Quantity, Joined, f64);
+type ChartSpec = (&'static str, &'static str, Quantity, Aggregation, f64);
 
-const DRAWINGS: [Drawing; 6] = [
-    ("Clock", "MHz", Quantity::Clock, Joined::Lowest, 1.0),
-    ("Temperature", "\u{b0}C", Quantity::Temperature, Joined::Highest, 1.0),
-    ("Power", "W", Quantity::Power, Joined::Sum, 1.0),
-    ("Utilization", "%", Quantity::Utilization, Joined::Mean, 100.0),
-    ("Sent over the network", "MB/s", Quantity::Sent, Joined::Sum, 1e-6),
-    ("Retransmits", "segments/s", Quantity::Retransmissions, Joined::Sum, 1.0),
+const CHARTS: [ChartSpec; 6] = [
+    ("Clock", "MHz", Quantity::Clock, Aggregation::Lowest, 1.0),
+    ("Temperature", "\u{b0}C", Quantity::Temperature, Aggregation::Highest, 1.0),
+    ("Power", "W", Quantity::Power, Aggregation::Sum, 1.0),
+    ("Utilization", "%", Quantity::Utilization, Aggregation::Mean, 100.0),
+    ("Sent over the network", "MB/s", Quantity::Sent, Aggregation::Sum, 1e-6),
+    ("Retransmits", "segments/s", Quantity::Retransmissions, Aggregation::Sum, 1.0),
 ];
 
 /// Returns a block for each series: the slowest run of its largest case with readings.
@@ -72,7 +72,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     let which = if case.counted().count() > 1 { ", the slowest" } else { "" };
     let charts: Vec<Chart> = [iterations(measured)]
         .into_iter()
-        .chain(DRAWINGS.iter().map(|drawing| chart(&hosts, measured.figures.timed, *drawing)))
+        .chain(CHARTS.iter().map(|spec| chart(&hosts, measured.figures.timed, *spec)))
         .flatten()
         .map(Chart::Lines)
         .collect();
@@ -153,13 +153,13 @@ fn iterations(measured: &Measured) -> Option<LineChart> {
 }
 
 /// Returns `None` if no host has readings of the quantity, or if it is constant.
-fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, drawing: Drawing) -> Option<LineChart> {
-    let (title, unit, quantity, joined, factor) = drawing;
+fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, spec: ChartSpec) -> Option<LineChart> {
+    let (title, unit, quantity, aggregation, factor) = spec;
     let of_host = |(number, (host, read)): (usize, &(&str, &Telemetry))| {
         let series: Vec<&Readings> = read.of(quantity).filter(|series| is_drawn(series, read)).collect();
         let at = |index: usize| {
             let values = series.iter().filter_map(|series| series.values.get(index).copied().flatten());
-            let value = join(values.map(|value| possible(quantity, value)), joined)?;
+            let value = aggregate(values.map(|value| limited(quantity, value)), aggregation)?;
             Some((f64::from(read.iteration[index]).max(1.0), factor * value))
         };
         line(host, number, binned((0..read.at.len()).filter_map(at), iterations), unit)
@@ -172,7 +172,7 @@ fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, drawing: Drawing) -> O
 }
 
 /// Limits utilization to 1: older records read the clock after the CPU time, so that their ratio may exceed 1.
-fn possible(quantity: Quantity, value: f64) -> f64 {
+fn limited(quantity: Quantity, value: f64) -> f64 {
     if quantity == Quantity::Utilization { value.min(1.0) } else { value }
 }
 
@@ -187,14 +187,14 @@ fn is_drawn(series: &Readings, read: &Telemetry) -> bool {
     }
 }
 
-fn join(values: impl Iterator<Item = f64>, joined: Joined) -> Option<f64> {
+fn aggregate(values: impl Iterator<Item = f64>, aggregation: Aggregation) -> Option<f64> {
     let all: Vec<f64> = values.collect();
     let sum: f64 = all.iter().sum();
-    let value = match joined {
-        Joined::Lowest => all.iter().copied().fold(f64::INFINITY, f64::min),
-        Joined::Highest => all.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        Joined::Sum => sum,
-        Joined::Mean => sum / all.len() as f64,
+    let value = match aggregation {
+        Aggregation::Lowest => all.iter().copied().fold(f64::INFINITY, f64::min),
+        Aggregation::Highest => all.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        Aggregation::Sum => sum,
+        Aggregation::Mean => sum / all.len() as f64,
     };
     (!all.is_empty()).then_some(value)
 }
@@ -221,7 +221,7 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
         let row = |device: &str| {
             let mean = |quantity: Quantity| {
                 let mean = read.mean_sum(quantity, warmup, |series| series.of == device)?;
-                Some(possible(quantity, mean))
+                Some(limited(quantity, mean))
             };
             let counted = || {
                 let values = |quantity: Quantity| read.of(quantity).find(|series| series.of == device);
@@ -230,7 +230,8 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
                     counted.filter_map(|index| values(quantity)?.values.get(index).copied().flatten()).collect()
                 }
             };
-            let extreme = |quantity: Quantity, joined: Joined| join(counted()(quantity).into_iter(), joined);
+            let extreme =
+                |quantity: Quantity, aggregation: Aggregation| aggregate(counted()(quantity).into_iter(), aggregation);
             let bits = counted()(Quantity::ThrottleReasons).iter().fold(0, |all, bits| all | *bits as u64);
             let number = |value: Option<f64>, factor: f64| {
                 value.map_or_else(|| "-".to_owned(), |value| format!("{:.0}", factor * value))
@@ -239,8 +240,8 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
                 (*host).to_owned(),
                 device.to_owned(),
                 number(mean(Quantity::Clock), 1.0),
-                number(extreme(Quantity::Clock, Joined::Lowest), 1.0),
-                number(extreme(Quantity::Temperature, Joined::Highest), 1.0),
+                number(extreme(Quantity::Clock, Aggregation::Lowest), 1.0),
+                number(extreme(Quantity::Temperature, Aggregation::Highest), 1.0),
                 number(mean(Quantity::Power), 1.0),
                 number(mean(Quantity::Utilization), 100.0),
                 number(mean(Quantity::Sent), 1e-6),
@@ -279,7 +280,7 @@ mod tests {
             series: vec![series],
             ..Telemetry::default()
         };
-        let utilization = DRAWINGS.iter().find(|drawing| drawing.2 == Quantity::Utilization).expect("it is drawn");
+        let utilization = CHARTS.iter().find(|spec| spec.2 == Quantity::Utilization).expect("it is drawn");
         let chart = chart(&[("a", &read)], 3, *utilization).expect("it changes");
         let shown: Vec<f64> = chart.series[0].points.iter().map(|point| point.y).collect();
         assert_eq!(shown, [61.0, 100.0, 100.0]);
@@ -287,8 +288,11 @@ mod tests {
 
     #[test]
     fn devices_are_joined_as_it_matters() {
-        let all = [Joined::Lowest, Joined::Highest, Joined::Sum, Joined::Mean];
-        assert_eq!(all.map(|joined| join([2.0, 4.0].into_iter(), joined)), [2.0, 4.0, 6.0, 3.0].map(Some));
-        assert_eq!(join(std::iter::empty(), Joined::Sum), None);
+        let all = [Aggregation::Lowest, Aggregation::Highest, Aggregation::Sum, Aggregation::Mean];
+        assert_eq!(
+            all.map(|aggregation| aggregate([2.0, 4.0].into_iter(), aggregation)),
+            [2.0, 4.0, 6.0, 3.0].map(Some)
+        );
+        assert_eq!(aggregate(std::iter::empty(), Aggregation::Sum), None);
     }
 }

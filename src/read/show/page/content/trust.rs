@@ -18,7 +18,7 @@ pub struct Evidence {
     lacks_records: bool,
     warnings: usize,
     /// `case` or `point` if one of them has only one run.
-    lone: Option<&'static str>,
+    single_run: Option<&'static str>,
     /// Coefficients of variation over runs.
     spreads: Vec<f64>,
 }
@@ -42,7 +42,7 @@ impl Evidence {
             // If there are several groups, one without counted runs may lack records.
             lacks_records: groups.iter().any(|it| it.conditions.recorded.is_none() && (!several || it.base.is_some())),
             warnings: groups.iter().map(warnings).sum(),
-            lone: measured().any(|case| case.counted().count() == 1).then_some("case"),
+            single_run: measured().any(|case| case.counted().count() == 1).then_some("case"),
             spreads: measured().filter_map(|case| case.figures.as_ref()?.cv).collect(),
         }
     }
@@ -56,7 +56,7 @@ impl Evidence {
             // Scoring runs without a record do not count.
             lacks_records: false,
             warnings: table.all_warnings().count(),
-            lone: points().any(|point| point.counted().count() == 1).then_some("point"),
+            single_run: points().any(|point| point.counted().count() == 1).then_some("point"),
             spreads: points().filter_map(|point| point.figures?.cv).collect(),
         }
     }
@@ -90,7 +90,7 @@ impl Evidence {
         if self.warnings > 0 {
             lower(Trust::WithCare, count(self.warnings, "warning"));
         }
-        if let Some(what) = self.lone {
+        if let Some(what) = self.single_run {
             lower(Trust::WithCare, format!("one run of a {what} has no spread"));
         }
         let spread = self.spreads.iter().copied().fold(f64::NAN, f64::max);
