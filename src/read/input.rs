@@ -1,4 +1,4 @@
-//! `ringmark input --against`: what the cases of a training sweep need of reading and decoding.
+//! `ringmark input --against`: compares input rates with the demand of a training sweep.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use crate::read::analyse::input_ceiling;
 use crate::read::analyse::input_demand::{Demand, demands};
 use crate::read::extract;
 
-/// Makes sentences of a record: what each case of the sweep in `folder` needs, against what was measured.
+/// Returns a function that compares a record with the demand of each case of the sweep in `folder`, as sentences.
 ///
 /// # Errors
 ///
-/// Where the folder holds no such sweep, or none of its runs counts.
+/// Fails if the folder contains no training sweep, or no run counts.
 pub fn judge(folder: &Path) -> anyhow::Result<impl Fn(&InputRecord) -> Vec<String> + use<>> {
     let demands = read(folder).map_err(|error| usage(error.context(format!("--against {}", folder.display()))))?;
     Ok(move |record: &InputRecord| {

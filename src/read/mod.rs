@@ -1,17 +1,17 @@
-//! From files to figures. Needs no libtorch, no MPI and no GPU. Not for starting anything.
+//! Analysis of results and their presentation. Needs neither libtorch nor MPI nor a GPU.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`load`] | what lies in a folder or a file: runs, records, bandwidth results, other programs' formats |
-//! | [`analyse`] | figures from what was loaded; pure, but for the command lines that it advises |
+//! | [`load`] | reading of folders and files: runs, records, bandwidth results, formats of other programs |
+//! | [`analyse`] | figures from loaded results; pure, except for suggested command lines |
 //! | [`show`] | figures as tables, Markdown, CSV, JSON and pages |
-//! | [`extract`] | the command: a folder of runs as a table, JSON, CSV and Markdown |
-//! | [`export`] | the same command: the figures in the formats of Prometheus, InfluxDB, MLflow, MLPerf |
-//! | [`check`] | the command: whether a result is complete, unedited, by the rules, reliable |
-//! | [`diff`] | the command: two results against each other |
-//! | [`report`] | the command: a page, a picture, or tables with bars, of one result or several |
-//! | [`input`] | what a result of training needs of reading and decoding |
-//! | [`predict`] | the command: larger cases from measured ones, as a band |
+//! | [`extract`] | command: a folder of runs as a table, JSON, CSV and Markdown |
+//! | [`export`] | option of `extract`: figures in the formats of Prometheus, InfluxDB, MLflow, MLPerf |
+//! | [`check`] | command: checks that a result is complete, unedited, by the rules and reliable |
+//! | [`diff`] | command: comparison of two results |
+//! | [`report`] | command: a page, a picture, or tables with bars, for one or more results |
+//! | [`input`] | comparison of input rates with the demand of a training result |
+//! | [`predict`] | command: predictions of larger cases from measured ones, as bands |
 //!
 //! `analyse` imports `load`, `show` imports both, and commands import all three.
 

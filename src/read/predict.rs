@@ -1,4 +1,4 @@
-//! `ringmark predict`: larger cases from a sweep and a bandwidth result.
+//! `ringmark predict`: predictions of larger cases from a sweep and a bandwidth result.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,32 +19,33 @@ use crate::read::extract;
 use crate::read::load::bandwidth;
 use crate::read::show::prediction::{json, text};
 
-/// What `ringmark predict` is asked to do.
+/// Options of `ringmark predict`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PredictConfig {
-    /// Folder of a sweep; `None` takes the published rows.
+    /// Folder of a sweep; `None` uses the published rows.
     pub sweep: Option<PathBuf>,
-    /// Folder of a bandwidth command.
+    /// Folder of `ringmark bandwidth`.
     pub bandwidth: Option<PathBuf>,
-    /// Cases; `None` doubles the hosts of the largest measured case three times, unless something else is asked.
+    /// Requested cases. `None` doubles the hosts of the largest measured case three times, unless a search or a
+    /// backtest is requested.
     pub cases: Option<Vec<Case>>,
-    /// The only one to predict; `None`: every one that was swept.
+    /// The only kv-store to predict; `None` predicts every kv-store of the sweep.
     pub kv_store: Option<KvStore>,
-    /// Servers of the predicted clusters; `None`: as they were measured.
+    /// Number of servers to predict for; `None` keeps the measured number.
     pub servers: Option<u32>,
-    /// Finds where the efficiency falls under this.
+    /// Threshold for a search: the case at which the efficiency falls below it.
     pub efficiency_below: Option<f64>,
-    /// Predicts the largest measured case from the others.
+    /// True to predict the largest measured case from the others.
     pub backtest: bool,
-    /// First iterations to leave out, instead of what records (or DLPerf) say.
+    /// Number of warm-up iterations to exclude; `None` uses that of the records (or DLPerf's).
     pub warmup: Option<u32>,
-    /// True if the text says what the predictions rest on.
+    /// True to print the basis of each prediction.
     pub is_explained: bool,
-    /// Where JSON goes.
+    /// Destination of the JSON output.
     pub json: Json,
 }
 
-/// Reads, predicts, prints; an error where something that was asked cannot be predicted.
+/// Prints the predictions. Fails if any requested case cannot be predicted, after printing the others.
 pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     let outlooks: Vec<Outlook> =
@@ -52,7 +53,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
     if !config.json.write(&json::json(&outlooks))? {
         output::print(&text::text(&outlooks, config.is_explained))?;
     }
-    let refused: Vec<String> = outlooks.iter().flat_map(Outlook::refused).collect();
+    let refused: Vec<String> = outlooks.iter().flat_map(Outlook::refusals).collect();
     match refused.as_slice() {
         [] => Ok(()),
         [one] => bail!("{one}"),
@@ -63,7 +64,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
     }
 }
 
-/// Of every group in the folder, or of every published row.
+/// Returns the evidence of every group in the folder, or of every published row, with its limitation.
 fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'static str>)>> {
     let Some(sweep) = &config.sweep else {
         return Ok(published::DLPERF.iter().map(|row| (Evidence::of_published(row), row.caveat)).collect());
@@ -73,13 +74,13 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     let bandwidth = config.bandwidth.as_deref().map(bandwidth::read).transpose()?;
     let (mut records, unsound) = bandwidth.map_or_else(Default::default, |result| (result.cases, result.problems));
     problems.extend(unsound);
-    // Training exchanges by it: of other operations alone nothing follows, which is said below.
+    // Other operations are of no use for a prediction. If there is no all-reduce, an error below reports it.
     let is_all_reduce = |(_, record): &(Case, BandwidthRecord)| record.config.operation == Operation::AllReduce;
     if records.iter().any(is_all_reduce) {
         records.retain(is_all_reduce);
     }
     problems.iter().for_each(|problem| output::print_note(&format!("not used: {problem}")));
-    let evidence = evidence_of(config, sweep, &extraction.groups)?;
+    let evidence = evidence_from_groups(config, sweep, &extraction.groups)?;
     ensure!(
         records.is_empty() || evidence.iter().any(|evidence| evidence.kv_store.is_ring()),
         usage(anyhow!(
@@ -90,8 +91,8 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     evidence.into_iter().map(|evidence| Ok((evidence.with_bandwidth(&records)?, None))).collect()
 }
 
-/// Of those kv-stores that are asked for and can be predicted; the others are told.
-fn evidence_of(config: &PredictConfig, sweep: &Path, groups: &[Group]) -> anyhow::Result<Vec<Evidence>> {
+/// Returns the evidence for the requested kv-stores, and prints a note for those that cannot be predicted.
+fn evidence_from_groups(config: &PredictConfig, sweep: &Path, groups: &[Group]) -> anyhow::Result<Vec<Evidence>> {
     let is_asked = |group: &&Group| config.kv_store.is_none_or(|kv_store| group.conditions.kv_store == kv_store);
     let asked: Vec<&Group> = groups.iter().filter(is_asked).collect();
     if let (Some(kv_store), []) = (config.kv_store, &asked[..]) {
@@ -131,7 +132,7 @@ fn evidence_of(config: &PredictConfig, sweep: &Path, groups: &[Group]) -> anyhow
     Ok(evidence)
 }
 
-/// Each once.
+/// Joins the distinct names.
 fn joined(kv_stores: impl Iterator<Item = KvStore>) -> String {
     let names: Vec<String> = kv_stores.collect::<BTreeSet<KvStore>>().iter().map(KvStore::to_string).collect();
     names.join(", ")
@@ -142,7 +143,7 @@ fn outlook(config: &PredictConfig, evidence: Evidence, caveat: Option<&'static s
     let cases = match &config.cases {
         Some(cases) => cases.clone(),
         None if asks_otherwise => Vec::new(),
-        None => doubled(&evidence),
+        None => default_cases(&evidence),
     };
     let without_straggler = evidence.without_straggler().map_or_else(Vec::new, |evidence| {
         let all = cases.iter().filter_map(|case| model::predict(&evidence, *case).ok());
@@ -158,8 +159,9 @@ fn outlook(config: &PredictConfig, evidence: Evidence, caveat: Option<&'static s
     }
 }
 
-/// Twice, four and eight times the hosts of the largest measured case; before them that itself where other servers are asked for.
-fn doubled(evidence: &Evidence) -> Vec<Case> {
+/// Returns the cases with two, four and eight times the hosts of the largest measured case. That case itself comes
+/// first if other servers are requested, because it was not measured with them.
+fn default_cases(evidence: &Evidence) -> Vec<Case> {
     let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
     let itself = (!evidence.strategy.is_as_measured(largest)).then_some(largest);
     itself.into_iter().chain([2, 4, 8].map(|times| Case { nodes: times * largest.nodes, ..largest })).collect()

@@ -1,4 +1,4 @@
-//! What it costs to train at the speed of a case: the time of an epoch of ImageNet, times a price. Pure.
+//! Training cost at the speed of a case: time of an ImageNet epoch times a price.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,27 +13,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 
-/// Epochs of ImageNet that ResNet-50 is trained for (Goyal et al., 2017, Accurate, Large Minibatch SGD).
+/// Epochs of ImageNet for training ResNet-50 (Goyal et al., 2017, Accurate, Large Minibatch SGD).
 pub const EPOCHS: f64 = 90.0;
 
 keyword_enum!(
-    /// What a price is paid for, an hour long.
+    /// Unit of an hourly price.
     PriceUnit {
-        /// A GPU, or a rank where there is none.
+        /// A GPU, or a rank if there are no GPUs.
         Gpu = "gpu-hour" | "rank-hour",
-        /// A host with all it has.
+        /// A whole host.
         Host = "host-hour" | "node-hour",
     }
 );
 
-/// What an hour costs: `2.49/gpu-hour`, `$98.32/host-hour`.
+/// Price per hour: `2.49/gpu-hour`, `$98.32/host-hour`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Price {
-    /// As it was typed before the number; may be empty.
+    /// Text before the number, as typed; may be empty.
     pub currency: String,
-    /// Of one unit for an hour.
+    /// Price of one unit for an hour.
     pub amount: f64,
-    /// For what.
+    /// Unit that is billed.
     pub unit: PriceUnit,
 }
 
@@ -65,24 +65,26 @@ impl fmt::Display for Price {
     }
 }
 
-/// Of a case. At 20,000 images/s an epoch of 1,281,167 images takes 64.1 s: on 8 GPUs at 2.49 an hour 0.354, 90 epochs 31.9.
+/// Cost of a case. At 20,000 images/s an epoch of 1,281,167 images takes 64.1 s: on 8 GPUs at 2.49 an hour, an epoch
+/// costs 0.354 and 90 epochs cost 31.9.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cost {
-    /// What was typed.
+    /// Price as given.
     pub price: String,
-    /// `1281167 / (images/s)`: images of ImageNet-1k (ILSVRC 2012), without validation.
+    /// `1281167 / (images/s)`: training images of ImageNet-1k (ILSVRC 2012), without validation.
     pub seconds_per_epoch: Seconds,
-    /// `seconds / 3600 x price x GPUs (or hosts)`.
+    /// Cost of an epoch: `seconds / 3600 x price x GPUs (or hosts)`.
     pub of_epoch: f64,
-    /// 90 times that.
+    /// Cost of 90 epochs.
     pub of_90_epochs: f64,
-    /// What the same epoch costs more than on the base, a share of that: what scaling costs. For a price by GPU `1 / efficiency - 1`.
+    /// Extra cost of an epoch relative to the base case, as a fraction: the cost of scaling. For a price per GPU this
+    /// is `1 / efficiency - 1`.
     pub over_base: f64,
 }
 
 impl Price {
-    /// What a case is charged for in an hour.
-    pub fn of_hour(&self, case: Case) -> f64 {
+    /// Returns the hourly price of a case.
+    pub fn per_hour(&self, case: Case) -> f64 {
         let units = match self.unit {
             PriceUnit::Gpu => case.ranks(),
             PriceUnit::Host => case.nodes,
@@ -90,12 +92,12 @@ impl Price {
         self.amount * f64::from(units)
     }
 
-    /// Of an epoch of ImageNet on a case at this speed.
+    /// Returns the cost of an ImageNet epoch on a case at this speed.
     pub fn of_epoch(&self, case: Case, speed: ImagesPerSecond) -> f64 {
-        seconds_per_epoch(speed).0 / 3600.0 * self.of_hour(case)
+        seconds_per_epoch(speed).0 / 3600.0 * self.per_hour(case)
     }
 
-    /// Of a case whose runs count.
+    /// Returns the cost of a case, or `None` if it has no counted runs.
     pub fn of_case(&self, group: &Group, case: &TrainedCase) -> Option<Cost> {
         let figures = case.figures.as_ref()?;
         let base = ImagesPerSecond(figures.speed.0 / figures.speedup);
@@ -133,9 +135,9 @@ mod tests {
         let cost = price.cost(case("1n8g"), ImagesPerSecond(20_000.0), base);
         assert!((cost.seconds_per_epoch.0 - 64.058).abs() < 1e-3, "{cost:?}");
         assert!((cost.of_epoch - 0.3545).abs() < 1e-4 && (cost.of_90_epochs - 31.90).abs() < 1e-2, "{cost:?}");
-        // An efficiency of 0.8: a quarter more.
+        // An efficiency of 0.8 costs a quarter more.
         assert!((cost.over_base - 0.25).abs() < 1e-12, "{cost:?}");
-        // Hosts are paid for whole: on one of them eight GPUs cost what one does.
+        // Hosts are billed as a whole: eight GPUs of a host cost as much as one.
         let price: Price = "€20/host-hour".parse().expect("a price");
         let cost = price.cost(case("1n8g"), ImagesPerSecond(20_000.0), base);
         assert!((cost.over_base - (3125.0 / 20_000.0 - 1.0)).abs() < 1e-12, "{cost:?}");

@@ -1,31 +1,31 @@
-//! Figures from what was loaded. Pure: no files, no printing.
+//! Computation of figures from loaded results. Pure: no file access and no output.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`grouping`] | which runs may stand in one table, and what tables are called |
-//! | [`case_runs`] | runs of one case, whatever was measured |
-//! | [`figures`] | groups of runs into cases, speedup and efficiency |
-//! | [`accuracy`] | predictions at the end of training |
-//! | [`batch_sizes`] | speed and memory by batch size, of training and of scoring |
-//! | [`run_warnings`] | what a reader of a table must know of the runs in it |
-//! | [`conclusion`] | the last word about a group of runs |
-//! | [`reliability`] | why figures are unreliable, and what to do |
-//! | [`checks`] | whether a result holds: complete, unedited, by the rules, reliable |
-//! | [`title`] | what a group of runs measured, on what and how, in a few lines |
-//! | [`utilisation`] | how much of a device a network's arithmetic takes |
-//! | [`energy`] | what it takes of electric power |
-//! | [`cost`] | what it costs in money |
-//! | [`work_load`] | what the division of the batch among ranks cost |
-//! | [`scaling_loss`] | where the time of larger cases goes |
-//! | [`input_demand`] | how many images the devices of a host take |
-//! | [`input_ceiling`] | whether hosts read and decode as many images as their devices need |
-//! | [`result_json`] | the result file of a training sweep: one row for each case |
+//! | [`grouping`] | which runs may share a table, and table titles |
+//! | [`case_runs`] | runs of one case, for every benchmark |
+//! | [`figures`] | runs grouped into cases, speedup and efficiency |
+//! | [`accuracy`] | accuracy at the end of training |
+//! | [`batch_sizes`] | speed and memory by batch size, for training and scoring |
+//! | [`run_warnings`] | warnings about the runs in a table |
+//! | [`conclusion`] | summary of a group of runs |
+//! | [`reliability`] | reasons why figures are unreliable, and remedies |
+//! | [`checks`] | checks of a result: complete, unedited, by the rules, reliable |
+//! | [`title`] | description of a group of runs: network, devices, options |
+//! | [`utilisation`] | share of a device's arithmetic rate that a network reaches |
+//! | [`energy`] | power and energy |
+//! | [`cost`] | training cost |
+//! | [`work_load`] | effect of uneven batch sizes per rank |
+//! | [`scaling_loss`] | scaling loss of a case and its parts |
+//! | [`input_demand`] | images per second that the devices of a host consume |
+//! | [`input_ceiling`] | comparison of a host's input rate with that demand |
+//! | [`result_json`] | result file of a training sweep: one row for each case |
 //! | [`score`] | figures of scoring sweeps |
-//! | [`comparison`] | two results against each other |
-//! | [`prediction`] | larger cases from measured ones, as a band |
-//! | [`results`] | the results that one report is about |
-//! | [`critical_path`] | what held a traced iteration |
-//! | [`published`] | rows that others published, with their sources |
+//! | [`comparison`] | comparison of two results |
+//! | [`prediction`] | predictions of larger cases, as bands |
+//! | [`results`] | the results included in one report |
+//! | [`critical_path`] | critical path of a traced iteration |
+//! | [`published`] | rows published by others, with their sources |
 
 pub mod accuracy;
 pub mod batch_sizes;

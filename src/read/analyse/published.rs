@@ -1,37 +1,34 @@
-//! Rows that others published, to stand beside measured ones: each with its source and what keeps it from being taken
-//! for more than it is. Numbers as they were printed there; nothing here was measured by ringmark.
+//! Rows published by others, each with its source and limitations. Numbers are as printed in the source; none was
+//! measured by ringmark.
 
 use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model};
 
-/// One row of one table.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Published {
-    /// Short, for a legend.
+    /// Short name for a legend.
     pub name: &'static str,
-    /// Where it was published.
+    /// Publication: repository, file, commit.
     pub source: &'static str,
-    /// On what it was measured.
+    /// Hardware and software of the measurement.
     pub setup: &'static str,
-    /// What a reader must know besides; `None` where it is what it says.
+    /// Limitation that readers must consider, if any.
     pub caveat: Option<&'static str>,
-    /// Network.
     pub model: Model,
     /// Precision of the step.
     pub dtype: Dtype,
-    /// Images a GPU and iteration.
     pub batch_size: u32,
-    /// In the order of the table.
     pub cases: &'static [PublishedCase],
 }
 
-/// One case of a row.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PublishedCase {
-    /// Nodes and GPUs a node.
+    /// Nodes, and GPUs per node.
     pub case: Case,
-    /// Median over runs, over all GPUs.
+    /// Median speed over runs, all GPUs together.
     pub median: ImagesPerSecond,
-    /// Every run's speed in the order of the runs, where they were published; otherwise empty.
+    /// Speed of each run, or empty if only the median was published.
     pub runs: &'static [f64],
 }
 
@@ -39,7 +36,7 @@ const SOURCE: &str = "Oneflow-Inc/DLPerf, MxNet/Classification/RN50v1b/README.md
 
 const SETUP: &str = "4 nodes of 8 Tesla V100-SXM2-16GB, MXNet 1.6.0, Horovod 0.19.5, NCCL 2.7.3, ImageNet from disk";
 
-/// A case of one node or several, each of its five runs where DLPerf printed them.
+/// Returns a case; `runs` has the five runs if DLPerf printed them.
 const fn case(nodes: u32, gpus_per_node: u32, median: f64, runs: &'static [f64]) -> PublishedCase {
     PublishedCase { case: Case { nodes, gpus_per_node }, median: ImagesPerSecond(median), runs }
 }

@@ -1,14 +1,15 @@
-//! What a reader of a table must know of the runs in it, whatever was measured. Not for what a benchmark alone can warn of.
+//! Warnings about the runs in a table, for every benchmark.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::warning::{self, Warning};
 
-/// Warnings of the counted runs of `what`, given by number, once each however many runs have it, as the first of them has it; the gravest
-/// first. Of many of one kind those that the runs name first.
+/// Returns the distinct warnings of the counted runs of `what` (run number, warnings), the most severe first. A warning
+/// that several runs share has the text of the first run. If there are too many of one kind, only those that the runs
+/// list first are included.
 pub fn of_runs(what: &str, counted: &[(u32, &[Warning])]) -> Vec<String> {
     let mut seen: BTreeMap<_, Vec<(u32, &Warning)>> = BTreeMap::new();
-    // In the order in which runs name them.
+    // Order in which runs list them.
     let mut order: BTreeMap<_, usize> = BTreeMap::new();
     for (run, warnings) in counted {
         for warning in *warnings {
@@ -42,7 +43,7 @@ pub fn of_runs(what: &str, counted: &[(u32, &[Warning])]) -> Vec<String> {
     texts
 }
 
-/// Different devices or different software in one table.
+/// Returns a warning for each kind of mixture in a table: different devices, different software.
 pub fn of_mixture(device_names: &BTreeSet<String>, software: &BTreeSet<String>) -> Vec<String> {
     let warning = |what: &str, values: &BTreeSet<String>| {
         let values: Vec<&str> = values.iter().map(String::as_str).collect();

@@ -1,5 +1,4 @@
-//! The scaling loss of a case: what its runs give to `ringmark_core::stats::scaling_loss`, which has the formulas. Not for
-//! showing it.
+//! Scaling loss of a case, from its runs; the formulas are in `ringmark_core::stats::scaling_loss`.
 
 use ringmark_core::dimension::{Case, ImagesPerSecond, Phase};
 use ringmark_core::options::keyword_enum::KeywordEnum;
@@ -9,8 +8,8 @@ use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::run::Measured;
 
-/// Every part that a loss can have, in the order in which they are shown: halves of compute behind compute, and each phase
-/// that is neither computing nor exchanging by itself.
+/// Returns every possible part of a loss in display order: the halves of compute follow compute, then come the phases
+/// other than compute and all-reduce.
 pub fn all_parts() -> Vec<LossPart> {
     let is_own = |phase: &Phase| !matches!(phase, Phase::Forward | Phase::Backward | Phase::ExposedAllreduce);
     let phases = Phase::ALL.iter().copied().filter(is_own).map(LossPart::Phase);
@@ -24,20 +23,20 @@ pub fn all_parts() -> Vec<LossPart> {
     first.into_iter().chain(phases).chain([LossPart::Other]).collect()
 }
 
-/// What a case loses against the base of its group.
+/// Scaling loss of a case relative to the base of its group.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)]
 pub struct CaseLoss {
-    /// The case.
     pub case: Case,
-    /// What it is compared with: 1n1g, or the smallest case that there is.
+    /// Base: 1n1g, or the smallest case of the group.
     pub base: Case,
-    /// Speed of as many ideal ranks: the base's by images over time, times ranks over its ranks.
+    /// Speed with ideal scaling: the base's images per second times the ratio of the rank counts.
     pub ideal: ImagesPerSecond,
-    /// The loss and its parts, in seconds of a step.
+    /// The loss and its parts, in seconds per step.
     pub loss: ScalingLoss,
 }
 
-/// Of a case other than its group's base. `None` for the base, and where no run of either counts.
+/// Returns the loss of a case; `None` for the base itself, and if either case has no counted run.
 pub fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseLoss> {
     let base = group.base.filter(|base| *base != case.case)?;
     let base_runs = group.base_case()?;
@@ -48,13 +47,13 @@ pub fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseLoss> {
     Some(CaseLoss { case: case.case, base, ideal: ImagesPerSecond(images / loss.base_step), loss })
 }
 
-/// Step of every counted run.
+/// Returns the step of every counted run.
 pub fn runs(case: &TrainedCase, batch_size: u32) -> Vec<RunStep> {
     let images = f64::from(batch_size) * f64::from(case.case.ranks());
     case.counted().map(|run| run_step(run, images)).collect()
 }
 
-/// `images` are those of all ranks in one iteration.
+/// `images` is the global batch of all ranks.
 fn run_step(run: &Measured, images: f64) -> RunStep {
     let times =
         |times: IterationTimes| StepTimes { phases: times.phases.map(|_, time| time.0), waiting: times.waiting.0 };
@@ -63,12 +62,12 @@ fn run_step(run: &Measured, images: f64) -> RunStep {
 }
 
 impl CaseLoss {
-    /// What this much of the step costs of the ideal ranks' speed.
+    /// Returns the speed lost to `part` seconds of the step, relative to ideal scaling.
     pub fn rate_lost(&self, part: f64) -> ImagesPerSecond {
         ImagesPerSecond(self.ideal.0 * self.loss.efficiency_lost(part))
     }
 
-    /// The part's time; `None` where it was not measured separately.
+    /// Returns the time of a part, or `None` if it was not measured separately.
     pub fn part(&self, wanted: LossPart) -> Option<Difference> {
         let mut parts = self.loss.parts.iter().chain(&self.loss.compute);
         parts.find(|(part, _)| *part == wanted).map(|(_, difference)| *difference)

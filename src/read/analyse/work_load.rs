@@ -1,5 +1,5 @@
-//! What the division of the batch cost the cases of a sweep with `--work-load`; the formulas are those of
-//! `ringmark_core::stats::work_split`. Not for showing it.
+//! Effect of uneven batch sizes per rank (`--work-load`) on the cases of a sweep; the formulas are in
+//! `ringmark_core::stats::work_split`.
 
 use ringmark_core::dimension::Seconds;
 use ringmark_core::stats::work_split::split_times;
@@ -9,37 +9,38 @@ use serde::{Deserialize, Serialize};
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::load::run::Measured;
 
-/// Of one case: its median run, of two in the middle the slower one.
+/// Times of the median run of a case; of an even number of runs, the slower of the middle two.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkCost {
     /// Images of each rank in an iteration.
     pub images: Vec<u32>,
-    /// Forward and backward of each rank over its images, a mean over iterations.
+    /// Forward and backward time per image of each rank, mean over iterations.
     pub seconds_per_image: Vec<Seconds>,
-    /// Forward and backward of the slowest rank.
+    /// Forward and backward time of the slowest rank.
     pub slowest_seconds: Seconds,
-    /// The same with even parts: the slowest rank's time of an image x an even part.
+    /// Forward and backward time with equal batches: the slowest rank's time per image x an equal share of the global
+    /// batch.
     pub even_seconds: Seconds,
-    /// The same if all ranks finished together: joined batch / sum of the ranks' speeds.
+    /// Forward and backward time if all ranks finished together: global batch / sum of the ranks' speeds.
     pub balanced_seconds: Seconds,
-    /// `1 - slowest / even`: what the division saved of the even step's compute time; below 0 it cost.
+    /// `1 - slowest / even`: share of the compute time that the division saved; negative if it cost time.
     pub saved_of_even: f64,
-    /// `1 - balanced / slowest`: what a balanced division would save.
+    /// `1 - balanced / slowest`: share that a balanced division would save.
     pub left_to_gain: f64,
-    /// Exposed all-reduce until the slowest rank joined it: mean over ranks.
+    /// Exposed all-reduce before the slowest rank joins it: mean over ranks.
     pub waiting_seconds: Seconds,
 }
 
-/// Of a case of a group with `--work-load`; `None` of others, of one rank, and without a counted run.
+/// Returns the effect on a case; `None` without `--work-load`, for a single rank, or without a counted run.
 pub fn of_case(group: &Group, case: &TrainedCase) -> Option<WorkCost> {
     group.conditions.recorded.as_ref()?.config.work_load.as_ref()?;
     let mut runs: Vec<&Measured> = case.counted().filter(|run| run.figures.ranks.len() > 1).collect();
     runs.sort_by(|one, other| one.speed.0.total_cmp(&other.speed.0));
     let median = runs.len().checked_sub(1)? / 2;
-    of_run(runs.get(median)?)
+    cost_of_run(runs.get(median)?)
 }
 
-fn of_run(run: &Measured) -> Option<WorkCost> {
+fn cost_of_run(run: &Measured) -> Option<WorkCost> {
     let images: Vec<u32> = run.figures.ranks.iter().map(|rank| rank.images).collect();
     let compute: Vec<f64> = run.figures.ranks.iter().map(|rank| rank.times.compute().0).collect();
     let each: Vec<f64> = images.iter().map(|images| f64::from(*images)).collect();

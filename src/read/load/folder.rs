@@ -1,4 +1,4 @@
-//! Which files of a folder are runs, by their names and its manifest; what looks like a log and is no run becomes a
+//! Runs in a folder, found by file name and manifest. Files that look like a log but are not a run become a
 //! [`Problem`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::read::load::content::{benchmark_of, files_below, model_of};
 use crate::read::load::problem::Problem;
 
-/// What a run's log is called.
+/// Returns the naming pattern of logs, with an example.
 fn pattern() -> String {
     let example = RunName {
         baseline: false,
@@ -34,34 +34,34 @@ fn pattern() -> String {
     format!("<case>/<model>_b<batch>_<dtype>_<run>.log, for example {example}")
 }
 
-/// A log whose name says which run it holds.
+/// A log whose name identifies its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundRun {
-    /// What the path says.
+    /// Run parsed from the path.
     pub name: RunName,
-    /// Path of the log below the folder.
+    /// Path of the log relative to the folder.
     pub log: PathBuf,
 }
 
-/// A batch that has no memory.
+/// A batch size that does not fit into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Shortage {
     /// Network.
     pub model: Model,
     /// Precision.
     pub dtype: Dtype,
-    /// Where gradients are summed and weights updated; not there for `ring`.
+    /// Kv-store; absent for `ring`.
     #[serde(default = "KvStore::ring", skip_serializing_if = "KvStore::is_ring")]
     pub kv_store: KvStore,
-    /// Nodes and ranks a node.
+    /// Nodes, and ranks per node.
     pub case: Case,
-    /// Whether its ranks were to exchange nothing.
+    /// True for a baseline run, whose ranks do not communicate.
     pub is_baseline: bool,
-    /// Images of a rank.
+    /// Images per rank.
     pub batch_size: u32,
-    /// The batch that was tried: this one, or a smaller one.
+    /// Batch size that was tried: this one or a smaller one.
     pub tried_batch_size: u32,
-    /// What the device had.
+    /// Memory of the device.
     pub memory: MemoryShortage,
 }
 
@@ -76,36 +76,37 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// What a manifest says of the whole sweep, whatever became of its runs; nothing where there is none.
+/// Facts about the whole sweep from its manifest; empty if there is none.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SweepFacts {
-    /// The command line that goes on with it.
+    /// Command line that resumes the sweep.
     pub resume_command: Option<String>,
-    /// Where it was asked to train; `None` where that was left to the worker.
+    /// Requested device; `None` if the worker chose it.
     pub device: Option<DeviceChoice>,
-    /// Its batches without memory, each once.
+    /// Batch sizes that do not fit into memory, without duplicates.
     pub shortages: Vec<Shortage>,
 }
 
-/// What lies in a folder.
+/// Contents of a folder.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// In the order of their paths.
+    /// Runs in the order of their paths.
     pub runs: Vec<FoundRun>,
-    /// Logs that are no run, records without a log, folders that cannot be read, planned runs of a sweep that are missing.
+    /// Logs that are not runs, records without a log, unreadable folders, and planned runs that are missing.
     pub problems: Vec<Problem>,
-    /// What the manifest says of the whole sweep.
+    /// Facts from the manifest.
     pub sweep: SweepFacts,
-    /// What was measured, each with the first file that says so.
+    /// Benchmarks found, each with the first file that names it.
     measured: BTreeMap<BenchmarkKind, PathBuf>,
 }
 
-/// Looks for `<case>/<model>_b<batch>_<dtype>_<run>.log` below `root` and below its folder of baselines. An error where there is none at all.
+/// Finds `<case>/<model>_b<batch>_<dtype>_<run>.log` below `root` and below its folder of baselines. Fails if there is
+/// no run at all.
 pub fn find(root: &Path) -> anyhow::Result<Found> {
-    let mut found = looked_at(root)?;
-    found.leave_out_second_logs();
-    found.look_at_records(root);
-    found.miss_runs(root);
+    let mut found = scan(root)?;
+    found.remove_duplicate_logs();
+    found.find_benchmarks(root);
+    found.apply_manifest(root);
     if found.runs.is_empty() && found.has_manifest() {
         let problems: String = found.problems.iter().map(|problem| format!("\n  {problem}")).collect();
         bail!("{} holds no run that counts:{problems}", root.display());
@@ -116,8 +117,7 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// What lies there by its names alone.
-fn looked_at(root: &Path) -> anyhow::Result<Found> {
+fn scan(root: &Path) -> anyhow::Result<Found> {
     check_is_folder(root).map_err(usage)?;
     let mut found = Found::default();
     let paths = entries(root).with_context(|| format!("{} cannot be read", root.display()))?;
@@ -126,17 +126,17 @@ fn looked_at(root: &Path) -> anyhow::Result<Found> {
         if *path == baselines
             && let Ok(below) = entries(path)
         {
-            below.iter().for_each(|path| found.look_at(root, path));
+            below.iter().for_each(|path| found.add_path(root, path));
         } else {
-            found.look_at(root, path);
+            found.add_path(root, path);
         }
     }
     Ok(found)
 }
 
-/// Every log below `root` whose name says which run it holds, counted or not.
+/// Returns every log below `root` whose name identifies a run, whether the run counts or not.
 pub fn logs(root: &Path) -> anyhow::Result<Vec<FoundRun>> {
-    Ok(looked_at(root)?.runs)
+    Ok(scan(root)?.runs)
 }
 
 fn check_is_folder(root: &Path) -> anyhow::Result<()> {
@@ -147,13 +147,13 @@ fn check_is_folder(root: &Path) -> anyhow::Result<()> {
 }
 
 impl Found {
-    /// A file, or the files of a folder.
-    fn look_at(&mut self, root: &Path, path: &Path) {
+    /// Adds a file, or the files in a folder.
+    fn add_path(&mut self, root: &Path, path: &Path) {
         if !path.is_dir() {
-            return self.take(root, path);
+            return self.add_file(root, path);
         }
         match entries(path) {
-            Ok(files) => files.iter().for_each(|file| self.take(root, file)),
+            Ok(files) => files.iter().for_each(|file| self.add_file(root, file)),
             Err(error) => self.problems.push(Problem::in_file(
                 below(root, path),
                 format!("the folder cannot be read: {error}: change its permissions"),
@@ -161,14 +161,14 @@ impl Found {
         }
     }
 
-    /// Sorts one file into runs, problems, or neither.
-    fn take(&mut self, root: &Path, file: &Path) {
+    /// Adds one file to the runs or the problems, or ignores it.
+    fn add_file(&mut self, root: &Path, file: &Path) {
         let path = below(root, file);
-        // The name is read below the root, so that a log directly in a root named 1n1g is not taken for a run.
+        // Parsed relative to the root, so that a log directly in a root named 1n1g is not mistaken for a run.
         let name = RunName::parse(&path);
         match (file.extension().and_then(OsStr::to_str), name) {
             (Some("log"), Some(name)) => self.runs.push(FoundRun { name, log: path }),
-            // Of `ringmark bandwidth`, which may share a folder with a sweep.
+            // Written by `ringmark bandwidth`, which may share a folder with a sweep.
             (Some("log"), None) if bandwidth_operation(Path::new(&path)).is_some() => {}
             (Some("log"), None) if in_case(&path) || is_named_like_a_run(&path) => {
                 self.problems.push(Problem::in_file(path, format!("the name is not that of a run, {}", pattern())));
@@ -180,8 +180,8 @@ impl Found {
         }
     }
 
-    /// Two logs whose run numbers are `1` and `01` name one run: the first of them by path is read.
-    fn leave_out_second_logs(&mut self) {
+    /// Keeps one log per run: run numbers `1` and `01` name the same run, and the first log by path wins.
+    fn remove_duplicate_logs(&mut self) {
         let mut first: HashMap<RunName, PathBuf> = HashMap::new();
         let problems = &mut self.problems;
         self.runs.retain(|run| match first.get(&run.name) {
@@ -196,8 +196,8 @@ impl Found {
 }
 
 impl Found {
-    /// The benchmark whose runs these are; training where no record and no manifest names one, as beside DLPerf's logs. A
-    /// folder of several is refused.
+    /// Returns the benchmark of these runs; training if no record and no manifest names one, as with DLPerf's logs.
+    /// Fails if the folder mixes benchmarks.
     pub fn benchmark(&self, root: &Path) -> anyhow::Result<BenchmarkKind> {
         if self.measured.len() > 1 {
             let each = self.measured.iter().map(|(kind, file)| format!("runs of {kind} ({})", file.display()));
@@ -210,7 +210,7 @@ impl Found {
         Ok(self.measured.keys().next().copied().unwrap_or(BenchmarkKind::Train))
     }
 
-    /// Refuses runs of any other benchmark than training.
+    /// Rejects runs of any benchmark other than training.
     pub fn check_is_training(&self, root: &Path) -> anyhow::Result<()> {
         match self.benchmark(root)? {
             BenchmarkKind::Train => Ok(()),
@@ -223,8 +223,8 @@ impl Found {
         }
     }
 
-    /// What the records beside the logs are of.
-    fn look_at_records(&mut self, root: &Path) {
+    /// Notes the benchmarks of the records next to the logs.
+    fn find_benchmarks(&mut self, root: &Path) {
         for run in &self.runs {
             let record = run.log.with_extension("jsonl");
             if let Some(benchmark) = benchmark_of(&root.join(&record)) {
@@ -233,25 +233,25 @@ impl Found {
         }
     }
 
-    /// Whether there is one that can be read.
+    /// Returns true if a readable manifest was found.
     fn has_manifest(&self) -> bool {
         self.sweep.resume_command.is_some()
     }
 
-    /// What the sweep's manifest, where there is one, says of runs that are not there as it left them, and of runs that are
-    /// none of its own: neither count.
-    fn miss_runs(&mut self, root: &Path) {
+    /// Compares the runs with the sweep's manifest, if there is one. Runs that changed since the sweep wrote them, and
+    /// runs that the sweep did not write, do not count.
+    fn apply_manifest(&mut self, root: &Path) {
         let manifest = match Manifest::find(root) {
             Ok(None) => return,
             Ok(Some(manifest)) => manifest,
             Err(error) => {
-                // The first is the path.
+                // Skips the path, which the problem contains already.
                 let what: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
                 return self.problems.push(Problem::in_file(MANIFEST, what.join(": ")));
             }
         };
         self.measured.entry(manifest.benchmark).or_insert(MANIFEST.into());
-        let command = shell_words::join(with_out(&manifest.command, root));
+        let command = shell_words::join(with_out_folder(&manifest.command, root));
         let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
         let mut counts = HashSet::new();
         let mut shortages = Vec::new();
@@ -287,7 +287,7 @@ impl Found {
             } else if !has_log {
                 self.problems.push(Problem::in_file(run.name.log(Path::new("")), what));
             } else {
-                // Its log says more.
+                // The log explains the failure in more detail.
                 counts.insert(run.name);
             }
         }
@@ -309,8 +309,8 @@ impl Found {
     }
 }
 
-/// The command that goes on with the sweep in `root`, also where the folder was moved or copied since.
-fn with_out(command: &[String], root: &Path) -> Vec<String> {
+/// Returns the resume command for the sweep in `root`, even if the folder was moved or copied.
+fn with_out_folder(command: &[String], root: &Path) -> Vec<String> {
     let is_root = |out: &str| fs::canonicalize(out).ok() == fs::canonicalize(root).ok();
     let out = || root.display().to_string();
     let mut is_value = false;
@@ -322,12 +322,12 @@ fn with_out(command: &[String], root: &Path) -> Vec<String> {
     command.iter().map(word).collect()
 }
 
-/// That a run is none of the sweep in its folder.
+/// Returns the problem for a run that the sweep in its folder did not write.
 pub fn stranger(run: &FoundRun) -> Problem {
     Problem::in_file(&run.log, "the sweep in this folder did not write it: move it out, into a folder of its own")
 }
 
-/// Paths in a folder, sorted, plain run names (`_1`) before those with leading zeros (`_01`).
+/// Returns the sorted paths in a folder, with plain run numbers (`_1`) before those with leading zeros (`_01`).
 fn entries(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
     paths.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
@@ -350,7 +350,7 @@ fn is_named_like_a_run(file: &Path) -> bool {
     file.file_name().and_then(OsStr::to_str).is_some_and(|name| model_of(name).is_some())
 }
 
-/// What may have been meant by a folder without runs.
+/// Suggests the intended folder if this one contains no runs.
 fn hint(root: &Path, problems: &[Problem]) -> String {
     let holds_cases = |folder: &PathBuf| entries(folder).is_ok_and(|paths| paths.iter().any(|path| is_case(path)));
     if fs::canonicalize(root).is_ok_and(|root| is_case(&root)) {

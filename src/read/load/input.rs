@@ -1,4 +1,4 @@
-//! A folder of an input command: its record. Not for what follows from the times.
+//! Record of `ringmark input` in a folder.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -11,7 +11,7 @@ use ringmark_core::file::whole_file;
 
 use crate::read::load::problem::Problem;
 
-/// That of the folder `root`, or why it says nothing; `None` where it has none.
+/// Reads the record in the folder `root`; returns `None` if there is none.
 pub fn find(root: &Path) -> Option<Result<InputRecord, Problem>> {
     let path = root.join(INPUT_RECORD);
     path.exists().then(|| read(&path).map_err(|error| Problem::in_file(INPUT_RECORD, format!("{error:#}"))))

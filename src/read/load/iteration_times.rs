@@ -5,47 +5,47 @@ use ringmark_core::dimension::{Phase, Phases, Seconds};
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::summary::{Spread, mean, median_weights};
 
-/// Times of one iteration: means over ranks and iterations, of the median run where there are several runs.
+/// Times of one iteration: means over ranks and iterations, for the median run if there are several.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IterationTimes {
-    /// Start of an iteration to the start of the next.
+    /// Time between the starts of consecutive iterations.
     pub step: Seconds,
-    /// What each phase took.
+    /// Time of each phase.
     pub phases: Phases<Seconds>,
-    /// Part of the exposed all-reduce that went by until the slowest rank was there: in every iteration the rank's time less
-    /// the shortest of all ranks, since who comes last waits for nobody.
+    /// Part of the exposed all-reduce before the slowest rank joins: in each iteration the rank's time minus the
+    /// minimum over all ranks, because the last rank does not wait.
     pub waiting: Seconds,
 }
 
-/// One rank of a run, over the iterations after warm-up.
+/// Times of one rank, over the iterations after warm-up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankTimes {
-    /// Where it ran.
+    /// Host and device of the rank.
     pub place: RankPlace,
-    /// Its images in an iteration.
+    /// Images per iteration.
     pub images: u32,
-    /// Means over its iterations.
+    /// Means over iterations.
     pub times: IterationTimes,
-    /// Own compute time over its iterations, in seconds: until it joins its first all-reduce. `None` in records that were
-    /// written before it was measured.
+    /// Compute time before the rank's first all-reduce, over its iterations, in seconds. `None` in records of versions
+    /// that did not measure it.
     pub own_compute: Option<Spread>,
 }
 
 impl IterationTimes {
-    /// Mean of each time over the ranks of a run; `None` for none.
+    /// Averages the times over the ranks of a run; returns `None` without ranks.
     pub fn of_ranks(ranks: &[RankTimes]) -> Option<IterationTimes> {
         let weight = 1.0 / ranks.len() as f64;
         IterationTimes::sum(ranks.iter().map(|rank| (rank.times, weight)))
     }
 
-    /// Those of the median run, of an even number of runs those of the two weighted by their speeds, so that the step is that
-    /// of the median speed and its parts add up to it; `None` for none.
+    /// Returns the times of the median run; of an even number of runs, the middle two weighted such that the step is
+    /// that of the median speed and the parts add up to it. Returns `None` without runs.
     pub fn of_runs(runs: &[IterationTimes]) -> Option<IterationTimes> {
         let steps: Vec<f64> = runs.iter().map(|run| run.step.0).collect();
         IterationTimes::sum(median_weights(&steps).into_iter().map(|(place, weight)| (runs[place], weight)))
     }
 
-    /// Of times with their weights; `None` for none.
+    /// Returns the weighted sum of times, or `None` if there are none.
     fn sum(weighted: impl Iterator<Item = (IterationTimes, f64)>) -> Option<IterationTimes> {
         let scaled = |times: IterationTimes, weight: f64| IterationTimes {
             step: Seconds(weight * times.step.0),
@@ -59,36 +59,36 @@ impl IterationTimes {
         })
     }
 
-    /// Forward and backward.
+    /// Returns forward plus backward time.
     pub fn compute(&self) -> Seconds {
         Seconds(self.phases[Phase::Forward].0 + self.phases[Phase::Backward].0)
     }
 
-    /// What lies in the step and in none of its phases: what the loop, timing and recording cost. Below zero where the
+    /// Returns the time of the step outside its phases: overhead of the loop, timing and recording. Negative if the
     /// phases are longer than the step.
     pub fn other(&self) -> Seconds {
         Seconds(self.step.0 - self.phases.iter().map(|(_, time)| time.0).sum::<f64>())
     }
 
-    /// Exposed all-reduce after the slowest rank was there.
+    /// Returns the exposed all-reduce after the slowest rank joins.
     pub fn transfer(&self) -> Seconds {
         Seconds(self.phases[Phase::ExposedAllreduce].0 - self.waiting.0)
     }
 
-    /// Share of the step that is exposed all-reduce, 0 to 1.
+    /// Returns the share of the step that is exposed all-reduce, 0 to 1.
     pub fn exposed_share(&self) -> f64 {
         self.phases[Phase::ExposedAllreduce].0 / self.step.0
     }
 }
 
-/// Phases that any of these has, and those that every iteration has.
+/// Returns the phases that every iteration has, and those that took time in any of these.
 pub fn phases_to_show<'a>(all: impl IntoIterator<Item = &'a IterationTimes>) -> Vec<Phase> {
     let mut took = Phases::<bool>::default();
     all.into_iter().flat_map(|times| times.phases.iter()).for_each(|(phase, time)| took[phase] |= time.0 != 0.0);
     took.iter().filter(|(phase, took)| phase.is_always() || **took).map(|(phase, _)| phase).collect()
 }
 
-/// Every rank's times over these iterations, of which each has the same ranks; `images` are each rank's.
+/// Returns the times of every rank; each iteration has the same ranks, and `images` has the batch size of each.
 pub fn rank_times(places: &[RankPlace], images: &[u32], iterations: &[Iteration]) -> Vec<RankTimes> {
     const EXPOSED: Phase = Phase::ExposedAllreduce;
     let shortest = |list: &[Seconds]| list.iter().map(|time| time.0).fold(f64::INFINITY, f64::min);
@@ -103,7 +103,7 @@ pub fn rank_times(places: &[RankPlace], images: &[u32], iterations: &[Iteration]
         let times = IterationTimes {
             step: average(&|iteration| &iteration.step)?,
             phases,
-            // Rounding must not make it less than nothing.
+            // Rounding must not make it negative.
             waiting: Seconds((phases[EXPOSED].0 - shortest?).max(0.0)),
         };
         let own = iterations.iter().filter_map(|iteration| Some(iteration.before_allreduce.get(rank)?.0));
@@ -113,7 +113,7 @@ pub fn rank_times(places: &[RankPlace], images: &[u32], iterations: &[Iteration]
     places.iter().zip(images).enumerate().filter_map(of_rank).collect()
 }
 
-/// By rank, then by iteration.
+/// Returns step times by rank, then by iteration.
 pub fn steps(ranks: usize, iterations: &[Iteration]) -> Vec<Vec<Seconds>> {
     (0..ranks).map(|rank| iterations.iter().map(|iteration| iteration.step[rank]).collect()).collect()
 }

@@ -1,4 +1,4 @@
-//! The log of a run, from its file. What it says is [`ringmark_core::line::log`]'s. Not for the record beside it.
+//! Log files of runs; the parser is in [`ringmark_core::line::log`].
 
 use std::io::BufReader;
 use std::path::Path;
@@ -8,10 +8,10 @@ use ringmark_core::line::log::{self, Log};
 
 use crate::read::load::problem::Problem;
 
-/// What is read at once, in bytes: few calls, and still in the processor's cache when it is looked at.
+/// Read buffer in bytes: large enough for few system calls, small enough to stay in the processor's cache.
 pub(super) const BLOCK: usize = 1 << 17;
 
-/// Reads a log of any length and content; an error where the file itself cannot be read.
+/// Reads a log of any length and content. Fails only if the file itself cannot be read.
 pub fn read(root: &Path, path: &Path) -> Result<Log, Problem> {
     let file = whole_file::open(&root.join(path));
     let log = file.and_then(|file| log::read(&mut BufReader::with_capacity(BLOCK, file)));

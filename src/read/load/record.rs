@@ -1,4 +1,4 @@
-//! The record beside a log, whatever was measured: reading it, and what it says of speeds, devices and software.
+//! The record next to a log, for every benchmark: reading it, and its speeds, devices and software.
 
 use std::collections::BTreeSet;
 use std::io::{BufReader, ErrorKind};
@@ -13,7 +13,7 @@ use ringmark_core::host::{Environment, RankPlace};
 use crate::read::load::log;
 use crate::read::load::problem::Problem;
 
-/// The record beside a log; `None` where there is none.
+/// Reads the record next to a log; returns `None` if there is none.
 pub fn beside<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> {
     let path = log.with_extension("jsonl");
     match whole_file::open(&root.join(&path)) {
@@ -21,13 +21,14 @@ pub fn beside<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> 
             .map(Some)
             .context("the record cannot be used")
             .map_err(|error| Problem::from_error(&path, &error)),
-        // A link that leads nowhere is a record that is missing, not none.
+        // A dangling link is a missing record, which is an error.
         Err(error) if error.kind() == ErrorKind::NotFound && !root.join(&path).is_symlink() => Ok(None),
         Err(error) => Err(Problem::in_file(&path, format!("the record cannot be read: {error}"))),
     }
 }
 
-/// Refuses what is no speed. What is 0 after rounding can be divided by no more, and no hardware is as fast as the limit.
+/// Rejects impossible speeds. Below the lower limit a speed is rounded to 0, and later code divides by it; no hardware
+/// reaches the upper limit.
 pub fn check_speed(speed: ImagesPerSecond) -> anyhow::Result<()> {
     ensure!(
         (0.005..1e15).contains(&speed.0),
@@ -37,28 +38,28 @@ pub fn check_speed(speed: ImagesPerSecond) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names of the devices of these ranks.
+/// Returns the device names of these ranks.
 pub fn device_names<'a>(ranks: impl IntoIterator<Item = &'a RankPlace>) -> BTreeSet<String> {
     ranks.into_iter().map(|rank| rank.device_name.clone()).collect()
 }
 
-/// Memory of the rank that held most; `None` where the record says nothing of it.
+/// Returns the highest memory use of any rank, or `None` if the record has none.
 pub fn peak_memory(of_ranks: &[Bytes]) -> Option<Bytes> {
     let most = of_ranks.iter().map(|bytes| bytes.0).max().filter(|most| *most > 0);
     most.map(Bytes)
 }
 
-/// What a record tells of its ranks' devices, summed over them.
+/// Arithmetic rates of the devices, summed over ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DeviceRates {
-    /// Of plain matrix products, all ranks at once.
+    /// Measured rate of plain matrix products, on all ranks at once.
     pub matrix_product: Option<TeraflopsPerSecond>,
-    /// As their maker publishes it.
+    /// Peak rate published by the manufacturer.
     pub published_peak: Option<TeraflopsPerSecond>,
 }
 
 impl DeviceRates {
-    /// In this precision; `matrix_product` has a rate for each rank, or none.
+    /// Sums the rates at precision `dtype`; `matrix_product` contains a rate for each rank, or none.
     pub fn new(ranks: &[RankPlace], matrix_product: &[TeraflopsPerSecond], dtype: Dtype) -> DeviceRates {
         let sum = |rates: Vec<TeraflopsPerSecond>| TeraflopsPerSecond(rates.iter().map(|rate| rate.0).sum());
         let is_whole = !ranks.is_empty() && matrix_product.len() == ranks.len();
@@ -70,7 +71,7 @@ impl DeviceRates {
     }
 }
 
-/// Versions of what ran, as text.
+/// Returns the versions of worker, libtorch and NCCL as text.
 pub fn software(environment: &Environment) -> String {
     let versions = [
         ("ringmark-worker", Some(&environment.ringmark_version)),

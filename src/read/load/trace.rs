@@ -1,4 +1,4 @@
-//! Traces that lie beside the logs of runs.
+//! Traces next to the logs of runs.
 
 use std::io::{BufReader, ErrorKind};
 use std::path::Path;
@@ -9,7 +9,7 @@ use ringmark_core::trace::{Timeline, chrome};
 
 use crate::read::load::problem::Problem;
 
-/// Of those of `runs` that have one. Horovod's form is for other tools, and left out.
+/// Reads the traces of those `runs` that have one. Traces in Horovod's format are skipped: they are for other tools.
 pub fn of_runs(
     folder: &Path,
     runs: impl Iterator<Item = RunName>,
@@ -24,7 +24,7 @@ pub fn of_runs(
         };
         let read = file.map_err(anyhow::Error::from).and_then(|file| {
             let mut input = BufReader::new(file);
-            if is_horovod_s(&mut input)? { Ok(None) } else { chrome::read(input).map(Some) }
+            if is_horovod(&mut input)? { Ok(None) } else { chrome::read(input).map(Some) }
         });
         match read {
             Ok(trace) => traces.extend(trace.map(|trace| (run, trace))),
@@ -34,7 +34,7 @@ pub fn of_runs(
     traces
 }
 
-/// An array of events instead of an object.
-fn is_horovod_s(input: &mut impl std::io::BufRead) -> anyhow::Result<bool> {
+/// Returns true for Horovod's format: an array of events instead of an object.
+fn is_horovod(input: &mut impl std::io::BufRead) -> anyhow::Result<bool> {
     Ok(input.fill_buf()?.first() == Some(&b'['))
 }

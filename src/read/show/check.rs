@@ -1,4 +1,4 @@
-//! The checks of a result, as text and for programs.
+//! Checks of a result, as text and JSON.
 
 use ringmark_core::benchmark::BenchmarkKind;
 use schemars::JsonSchema;
@@ -6,34 +6,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::read::analyse::checks::{Check, CheckState};
 
-/// Version of the JSON. Version 1 called the check `reliable` `quotable`.
+/// Version of the JSON format. Version 1 had the name `quotable` for the check `reliable`.
 const SCHEMA: u32 = 2;
 
-/// All that was checked of one folder.
+/// All checks of one folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckedResult {
     /// Always `ringmark-check`.
     kind: String,
     /// Version of the format.
     schema: u32,
-    /// As it was given.
+    /// Folder as given.
     folder: String,
-    /// What was measured.
+    /// Benchmark of the result.
     benchmark: BenchmarkKind,
-    /// Whether every check is.
+    /// True if every check passed.
     is_passed: bool,
-    /// In the order of the text.
+    /// Checks in the order of the text output.
     checks: Vec<Check>,
 }
 
 impl CheckedResult {
-    /// Of `folder`.
     pub fn new(folder: String, benchmark: BenchmarkKind, checks: Vec<Check>) -> CheckedResult {
         let is_passed = checks.iter().all(|check| check.state == CheckState::Passed);
         CheckedResult { kind: "ringmark-check".to_owned(), schema: SCHEMA, folder, benchmark, is_passed, checks }
     }
 
-    /// `failed: rules; unknown: unedited`; `None` if every check passed.
+    /// Returns the checks that did not pass, `failed: rules; unknown: unedited`; `None` if every check passed.
     pub fn failure(&self) -> Option<String> {
         let states = [(CheckState::Failed, "failed"), (CheckState::Unknown, "unknown")];
         let parts = states.into_iter().filter_map(|(state, word)| {
@@ -44,7 +43,7 @@ impl CheckedResult {
         Some(parts.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
     }
 
-    /// A line a check, below it what speaks against it.
+    /// Returns one line per check, followed by its findings and notes.
     pub fn text(&self) -> String {
         self.checks.iter().map(lines).collect()
     }

@@ -1,22 +1,25 @@
-//! Figures as a reader wants them: text for a terminal, Markdown, CSV, JSON, pages. Not for working anything out.
+//! Presentation of figures: terminal text, Markdown, CSV, JSON and pages.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`table`] | tables, aligned for a terminal or in Markdown |
 //! | [`text`] | headings, tables, notes and warnings, for a terminal or in Markdown |
-//! | [`numbers`] | formats of numbers |
-//! | [`batch_sizes`] | figures by batch size as the cells of a table |
-//! | [`utilisation`] | what a network's arithmetic takes of the devices |
-//! | [`economy`] | power, energy and money as the cells of a table |
-//! | [`work_load`] | what the division of the batch among ranks cost |
-//! | [`extraction`] | the figures of a folder |
+//! | [`numbers`] | number formats |
+//! | [`batch_sizes`] | table cells of figures by batch size |
+//! | [`utilisation`] | arithmetic rate of a network relative to its devices |
+//! | [`economy`] | table cells of power, energy and cost |
+//! | [`work_load`] | effect of uneven batch sizes per rank |
+//! | [`extraction`] | figures of a folder |
 //! | [`score`] | tables of a scoring sweep |
-//! | [`export`] | the figures of a folder in the formats of other programs |
-//! | [`check`] | the checks of a result |
-//! | [`comparison`] | a comparison of two results |
-//! | [`prediction`] | a prediction of larger cases |
-//! | [`once`] | warnings of several points, each once |
-//! | [`page`] | a report: charts on a page, the same as text, and its figures for programs |
+//! | [`export`] | figures of a folder in the formats of other programs |
+//! | [`check`] | checks of a result |
+//! | [`comparison`] | comparison of two results |
+//! | [`prediction`] | predictions of larger cases |
+//! | [`once`] | deduplication of warnings that several points share |
+//! | [`page`] | reports: pages with charts, text and JSON |
+
+// Only this package uses these items, and the names of most fields of charts and documents need no explanation.
+#![allow(missing_docs)]
 
 pub mod batch_sizes;
 pub mod check;

@@ -1,9 +1,10 @@
-//! Texts of several points of a sweep, each once, after the points that it is true of.
+//! Deduplication of texts that several points of a sweep share.
 
-/// Number of points that a text names; the others are counted.
+/// Maximum number of points listed by name; the others are counted.
 const NAMED: usize = 3;
 
-/// Each of the texts once, in their order. Of several points, given as name and texts, it begins with those that have it.
+/// Returns each distinct text in order. If there are several points, given as name and texts, a text is prefixed with
+/// the points that have it.
 pub fn once(points: &[(String, Vec<String>)]) -> Vec<String> {
     let mut texts: Vec<(&str, Vec<&str>)> = Vec::new();
     for (point, of_point) in points {

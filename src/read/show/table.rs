@@ -4,72 +4,61 @@ use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
 use comfy_table::{CellAlignment, LineStyle};
 use ringmark_core::untrusted_text::printable;
 
-/// Longest bar in Markdown.
+/// Maximum length of a bar in Markdown.
 const BAR: usize = 20;
 
-/// Shortest and longest bar on a terminal.
+/// Minimum and maximum length of a bar on a terminal.
 const BARS: [usize; 2] = [8, 40];
 
 /// Color and shape of a series in all charts and tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// Number of the result.
+    /// Index that selects the color, usually that of the result.
     pub colour: usize,
-    /// Number of the series; selects marker and dashes.
+    /// Index of the series, which selects marker and dashes.
     pub shape: usize,
 }
 
-/// Rows of text and numbers, each with an optional bar.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Table {
-    /// From left to right.
     pub columns: Vec<Column>,
-    /// From top to bottom.
     pub rows: Vec<Row>,
     /// Name of the column whose values the bars show; `None` without bars.
     pub bars: Option<&'static str>,
 }
 
-/// Head of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
-    /// Name.
     pub name: String,
     /// `ms`; may be empty.
     pub unit: String,
-    /// Text is aligned left and escaped, numbers are aligned right.
+    /// True for text, which is left-aligned and escaped; numbers are right-aligned.
     pub is_text: bool,
     /// True if a narrow terminal omits it.
     pub is_minor: bool,
 }
 
-/// One row.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Row {
-    /// One for each column.
     pub cells: Vec<String>,
     /// Length of its bar, in the unit of the column with bars.
     pub bar: Option<f64>,
-    /// Style of its series.
     pub style: Option<Style>,
     /// True if it is highlighted.
     pub is_marked: bool,
-    /// True if its figures are unreliable.
     pub is_doubtful: bool,
 }
 
 impl Column {
-    /// A column of text.
     pub fn text(name: impl Into<String>) -> Column {
         Column { name: name.into(), unit: String::new(), is_text: true, is_minor: false }
     }
 
-    /// A column of numbers.
     pub fn numbers(name: impl Into<String>, unit: impl Into<String>) -> Column {
         Column { name: name.into(), unit: unit.into(), is_text: false, is_minor: false }
     }
 
-    /// The same column, omitted on a narrow terminal.
+    /// Marks the column as omitted on narrow terminals.
     pub fn minor(self) -> Column {
         Column { is_minor: true, ..self }
     }
@@ -82,32 +71,31 @@ impl From<Vec<String>> for Row {
 }
 
 impl Table {
-    /// A table without bars; `headers` are names and units. The first column contains text, the others numbers.
+    /// Creates a table without bars; `headers` are names and units. The first column contains text, the others numbers.
     pub fn new(headers: &[(&str, &str)], rows: Vec<impl Into<Row>>) -> Table {
         let column = |(name, unit): &(&str, &str)| Column::numbers(*name, *unit);
         let columns = headers.iter().map(column).collect();
         Table { columns, rows: rows.into_iter().map(Into::into).collect(), bars: None }.with_text(1)
     }
 
-    /// The same table with text in its first `number` columns.
+    /// Marks the first `number` columns as text.
     pub fn with_text(mut self, number: usize) -> Table {
         self.columns.iter_mut().take(number).for_each(|column| column.is_text = true);
         self
     }
 
-    /// The same table with all rows in one style.
     pub fn with_style(mut self, style: Style) -> Table {
         self.rows.iter_mut().for_each(|row| row.style = Some(style));
         self
     }
 
-    /// The longest bar; 0 without bars.
+    /// Returns the length of the longest bar; 0 without bars.
     pub fn longest_bar(&self) -> f64 {
         self.rows.iter().filter_map(|row| row.bar).filter(|bar| bar.is_finite()).fold(0.0, f64::max)
     }
 
-    /// Aligned columns for a terminal of `width` columns: omits minor columns if the table is too wide, and draws bars in the
-    /// remaining space.
+    /// Returns the table for a terminal of `width` columns: omits minor columns if the table is too wide, and draws
+    /// bars in the remaining space.
     pub fn aligned(&self, width: usize) -> String {
         let columns_of = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         let mut shown = self.align(|_| true);
@@ -129,7 +117,7 @@ impl Table {
         shown.lines().enumerate().map(with_bar).collect::<Vec<_>>().join("\n")
     }
 
-    /// Units are below the names.
+    /// Aligns the columns, with units below the names.
     fn align(&self, is_shown: fn(&Column) -> bool) -> String {
         let shown = || self.columns.iter().enumerate().filter(|(_, column)| is_shown(column));
         let has_units = shown().any(|(_, column)| !column.unit.is_empty());
@@ -150,7 +138,7 @@ impl Table {
         table.trim_fmt()
     }
 
-    /// A table in Markdown: one header line, and a column of bars if there are any.
+    /// Returns the table in Markdown, with one header line, and a column of bars if there are any.
     pub fn markdown(&self) -> String {
         let longest = self.longest_bar();
         let bars = self.bars.filter(|_| longest > 0.0);
@@ -206,7 +194,7 @@ pub fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Draws a bar over `share` of so many columns, in steps of an eighth; a value above 0 is at least one step.
+/// Draws a bar over `share` of `columns`, in steps of an eighth; a value above 0 has at least one step.
 fn bar(share: f64, columns: usize) -> String {
     const PARTS: [&str; 8] = ["", "\u{258f}", "\u{258e}", "\u{258d}", "\u{258c}", "\u{258b}", "\u{258a}", "\u{2589}"];
     if share.is_nan() || share <= 0.0 {

@@ -1,4 +1,4 @@
-//! Table of the network's arithmetic, as a share of what the devices can do.
+//! Table of a network's arithmetic rate, relative to the rates of the devices.
 
 use ringmark_core::dimension::TeraflopsPerSecond;
 

@@ -1,13 +1,13 @@
-//! Two results against each other: what differs in how they were made, and how sure it is that one is faster. The test is
-//! in [`ringmark_core::stats::comparison`].
+//! Comparison of two results: differences in how they were made, and confidence that one is faster. The statistical
+//! test is in [`ringmark_core::stats::comparison`].
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`side`] | BASE or TEST, whatever it was read from |
-//! | [`training`] | training runs as a side: the JSON that extract makes of them |
-//! | [`pytorch`] | files of PyTorch's DDP benchmark as a side |
-//! | [`collectives`] | records of `ringmark bandwidth` and files of nccl-tests as a side |
-//! | [`pairing`] | which is compared with which, and what must not be |
+//! | [`side`] | BASE or TEST, independent of the file format |
+//! | [`training`] | a side from training runs: the JSON written by `extract` |
+//! | [`pytorch`] | a side from files of PyTorch's DDP benchmark |
+//! | [`collectives`] | a side from `ringmark bandwidth` records or nccl-tests files |
+//! | [`pairing`] | matching tables and cases of both sides, and refusing incomparable ones |
 //! | [`verdicts`] | differences, intervals, verdicts |
 
 pub mod collectives;

@@ -1,5 +1,5 @@
-//! Which table is compared with which, and which case with which: by what they are, never by their place. What must not be
-//! compared is refused here; what has no partner is kept, by name.
+//! Pairing of tables and cases of two results by their conditions, never by their position. Incomparable tables are
+//! refused; those without a partner are listed by name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,29 +11,29 @@ use crate::read::analyse::comparison::collectives::PROGRAM;
 use crate::read::analyse::comparison::side::{ConditionDifference, Must, Side, SideCase, SideKind, SideTable};
 use crate::read::load::environment::EnvironmentText;
 
-/// Everything that has a partner, and everything that has none.
+/// Tables and cases that both sides have, and those that only one has.
 #[derive(Debug)]
 pub struct Pairing<'a> {
-    /// In the order of BASE.
+    /// Pairs of tables, in the order of BASE.
     pub pairs: Vec<Pair<'a>>,
-    /// Titles and names that the other side has not: of BASE, of TEST.
+    /// Titles of unmatched tables and names of unmatched cases: of BASE, of TEST.
     pub only: [Vec<String>; 2],
 }
 
-/// Two tables, and the cases that both have.
+/// Two tables and the cases that both contain.
 #[derive(Debug)]
 pub struct Pair<'a> {
-    /// Of BASE, of TEST.
+    /// BASE, then TEST.
     pub sets: [&'a SideTable; 2],
-    /// Of BASE and TEST, in the order of BASE.
+    /// Pairs of cases, in the order of BASE.
     pub cases: Vec<[&'a SideCase; 2]>,
-    /// What was measured.
+    /// Benchmark of both sides.
     pub kind: SideKind,
-    /// What should have been equal; only where it was forced.
+    /// Required conditions that differ; empty unless `--force` was given.
     pub forced: Vec<ConditionDifference>,
 }
 
-/// Pairs two sides; an error of usage where nothing is left to compare, with what is in the way.
+/// Pairs two sides. Returns a usage error with the differing conditions if nothing can be compared.
 pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pairing<'a>> {
     if base.kind != test.kind {
         return Err(usage(anyhow!(
@@ -45,15 +45,18 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
         )));
     }
     let mut tables = Tables { base: base.sets.iter().collect(), test: test.sets.iter().collect(), pairs: Vec::new() };
-    tables.take(|base, test| {
-        base.name == test.name && in_the_way(base, test).is_empty() && base.settings == test.settings
+    tables.pair_matching(|base, test| {
+        base.name == test.name && blocking_differences(base, test).is_empty() && base.settings == test.settings
     });
-    // Of one kv-store each, it may be what is compared; of several, each has its own partner or none.
+    // If each side has one kv-store, the kv-store may be the subject of the comparison; otherwise only equal ones are
+    // paired.
     let is_one_each = [base, test].iter().all(|side| kv_stores(side).len() <= 1);
     let is_of_one = |base: &SideTable, test: &SideTable| is_one_each || kv_store(base) == kv_store(test);
-    tables.take(|base, test| base.name == test.name && in_the_way(base, test).is_empty() && is_of_one(base, test));
+    tables.pair_matching(|base, test| {
+        base.name == test.name && blocking_differences(base, test).is_empty() && is_of_one(base, test)
+    });
     if force {
-        tables.take_nearest();
+        tables.pair_nearest();
     }
     if tables.pairs.is_empty() {
         return Err(usage(tables.refusal(force)));
@@ -76,7 +79,12 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
             only.extend(without.map(|case| named(set, case)));
         }
         if !cases.is_empty() {
-            pairing.pairs.push(Pair { kind: base.kind, sets: [one, other], cases, forced: in_the_way(one, other) });
+            pairing.pairs.push(Pair {
+                kind: base.kind,
+                sets: [one, other],
+                cases,
+                forced: blocking_differences(one, other),
+            });
         }
     }
     if pairing.pairs.is_empty() {
@@ -86,7 +94,7 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
     Ok(pairing)
 }
 
-/// Where gradients are summed and weights updated; `None` of sides that do not say.
+/// Returns the kv-store, or `None` if the result does not record it.
 fn kv_store(table: &SideTable) -> Option<&str> {
     table.settings.get("kv_store").map(String::as_str)
 }
@@ -95,8 +103,8 @@ fn kv_stores(side: &Side) -> BTreeSet<Option<&str>> {
     side.sets.iter().map(kv_store).collect()
 }
 
-/// What must be equal and is not; what one side does not know is in nobody's way.
-fn in_the_way(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
+/// Returns the required conditions that differ; a condition that either side does not record is ignored.
+fn blocking_differences(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
     let differs = |((what, base), (_, test)): (&Must, &Must)| {
         let (base, test) = (base.as_ref()?, test.as_ref()?);
         (base != test).then(|| ConditionDifference { name: (*what).to_owned(), base: base.clone(), test: test.clone() })
@@ -104,7 +112,7 @@ fn in_the_way(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
     base.must.iter().zip(&test.must).filter_map(differs).collect()
 }
 
-/// Tables that are still without a partner, and pairs.
+/// Tables without a partner, and the pairs made so far.
 struct Tables<'a> {
     base: Vec<&'a SideTable>,
     test: Vec<&'a SideTable>,
@@ -112,8 +120,8 @@ struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    /// Pairs those that belong together and to no other.
-    fn take(&mut self, belong: impl Fn(&SideTable, &SideTable) -> bool) {
+    /// Pairs tables that match each other and no other table.
+    fn pair_matching(&mut self, belong: impl Fn(&SideTable, &SideTable) -> bool) {
         let only = |list: &[&'a SideTable], belongs: &dyn Fn(&SideTable) -> bool| {
             let mut found = list.iter().filter(|set| belongs(set));
             found.next().copied().filter(|_| found.next().is_none())
@@ -126,10 +134,10 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Pairs those between which least is in the way, while that is clear.
-    fn take_nearest(&mut self) {
+    /// Pairs the tables with the fewest differing conditions, as long as the choice is unambiguous.
+    fn pair_nearest(&mut self) {
         for count in 0..=self.base.first().map_or(0, |set| set.must.len()) {
-            self.take(|base, test| base.name == test.name && in_the_way(base, test).len() == count);
+            self.pair_matching(|base, test| base.name == test.name && blocking_differences(base, test).len() == count);
         }
     }
 
@@ -139,15 +147,15 @@ impl<'a> Tables<'a> {
         self.pairs.push((one, other));
     }
 
-    /// Why there is no pair at all.
+    /// Explains why no tables could be paired.
     fn refusal(&self, force: bool) -> anyhow::Error {
         let titles = |sets: &[&SideTable]| sets.iter().map(|set| set.title()).collect::<Vec<_>>().join("; ");
         let mut lines = Vec::new();
         let mut can_be_forced = false;
         for one in &self.base {
             let alike = self.test.iter().filter(|other| other.name == one.name);
-            let Some(nearest) = alike.min_by_key(|other| in_the_way(one, other).len()) else { continue };
-            let differences = in_the_way(one, nearest);
+            let Some(nearest) = alike.min_by_key(|other| blocking_differences(one, other).len()) else { continue };
+            let differences = blocking_differences(one, nearest);
             can_be_forced |= !differences.is_empty();
             lines.extend(
                 differences.iter().map(|ConditionDifference { name, base, test }| {
@@ -161,7 +169,7 @@ impl<'a> Tables<'a> {
                 ));
             }
         }
-        // Two tables may differ in the same.
+        // Two pairs of tables may differ in the same condition.
         let mut seen = BTreeSet::new();
         lines.retain(|line| seen.insert(line.clone()));
         if lines.is_empty() {
@@ -176,7 +184,7 @@ impl<'a> Tables<'a> {
 }
 
 impl Pair<'_> {
-    /// What is compared, as a heading: both values of what differs.
+    /// Returns the heading of the comparison, with both values of each condition that differs.
     pub fn title(&self) -> String {
         let both = |((what, base), (_, test)): (&Must, &Must)| {
             let value = match (base, test) {
@@ -190,8 +198,8 @@ impl Pair<'_> {
         SideTable { name: base.name.clone(), must, apart: base.apart.clone(), ..SideTable::default() }.title()
     }
 
-    /// What differs in options and environment of what is compared, by name. Where two programs are compared only what
-    /// both of them tell.
+    /// Returns the options and environment values that differ, by name. For results of two programs only values that
+    /// both record are compared.
     pub fn differences(&self) -> Vec<ConditionDifference> {
         let options_known = self.sets.iter().all(|set| !set.settings.is_empty());
         let all_known = self.unknown().iter().all(Option::is_none);
@@ -207,8 +215,8 @@ impl Pair<'_> {
         });
         let names: BTreeSet<&String> = base.keys().chain(test.keys()).collect();
         let differs = |name: &String| {
-            let is_told = !self.is_of_two_programs() || base.contains_key(name) && test.contains_key(name);
-            (is_told && base.get(name) != test.get(name)).then(|| ConditionDifference {
+            let is_recorded = !self.is_of_two_programs() || base.contains_key(name) && test.contains_key(name);
+            (is_recorded && base.get(name) != test.get(name)).then(|| ConditionDifference {
                 name: name.clone(),
                 base: joined(&base, name),
                 test: joined(&test, name),
@@ -217,8 +225,9 @@ impl Pair<'_> {
         names.into_iter().filter_map(differs).collect()
     }
 
-    /// Servers of the cases that are compared. One for each host is no number over several cases, and one over a single case,
-    /// though the same was run.
+    /// Returns the server counts of the compared cases; without `--servers` there is one server per host. The option
+    /// itself cannot be compared: for the same runs, a result of one case records a number and a result of several
+    /// cases does not.
     fn servers(&self, side: usize) -> Option<BTreeSet<String>> {
         let table = self.sets[side];
         kv_store(table)?.parse().is_ok_and(KvStore::has_servers).then_some(())?;
@@ -227,7 +236,7 @@ impl Pair<'_> {
         self.cases.iter().map(|case| number.cloned().or_else(|| hosts(case[side]))).collect()
     }
 
-    /// What BASE and TEST do not record about themselves, and why; what could differ in it is not listed.
+    /// Returns for BASE and TEST why conditions are unknown, if they are; `differences` cannot include those.
     pub fn unknown(&self) -> [Option<&'static str>; 2] {
         [0, 1].map(|side| {
             let has_environment = self.cases.iter().any(|case| !case[side].environment.is_empty());
@@ -239,7 +248,7 @@ impl Pair<'_> {
         })
     }
 
-    /// Whether they were measured by different programs, whose percentiles are not of the same.
+    /// Returns true if different programs measured the sides; their percentiles are defined differently.
     pub fn is_of_two_programs(&self) -> bool {
         let [base, test] = self.sets.map(|set| set.settings.get(PROGRAM));
         base != test

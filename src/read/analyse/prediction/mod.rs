@@ -1,15 +1,15 @@
-//! Larger cases from a sweep and a bandwidth result, each as a band.
+//! Predictions of larger cases from a sweep and a bandwidth result, each as a band.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`evidence`] | what was measured: steps by case, from a folder or a published row; all-reduce alone by size |
-//! | [`strategy`] | who exchanges what: all-reduce, owners or servers |
-//! | [`model`] | from measured cases to others, as a band |
-//! | [`kv_store_model`] | the same where the exchange is no all-reduce |
-//! | [`parts`] | what both work with: parts of steps, margins, losses |
-//! | [`refusal`] | why a case cannot be predicted, and what to measure |
-//! | [`search`] | where the efficiency falls under a value; the largest measured case from the others |
-//! | [`outlook`] | the whole answer about one group of runs |
+//! | [`evidence`] | measurements: steps by case, from a folder or a published row; all-reduce times by size |
+//! | [`strategy`] | exchange strategy: all-reduce, owners or servers |
+//! | [`model`] | extrapolation from measured cases, as a band |
+//! | [`kv_store_model`] | extrapolation for kv-stores without all-reduce |
+//! | [`parts`] | parts of steps, margins and losses, shared by both models |
+//! | [`refusal`] | reasons why a case cannot be predicted, and the missing measurement |
+//! | [`search`] | case at which the efficiency falls below a value; backtest of the largest measured case |
+//! | [`outlook`] | all predictions for one group of runs |
 
 pub mod evidence;
 pub mod kv_store_model;

@@ -1,4 +1,4 @@
-//! The whole answer about one group of runs: predictions, where the efficiency falls, a backtest; or why not.
+//! Predictions for one group of runs, or the reasons why there are none.
 
 use ringmark_core::dimension::Case;
 
@@ -7,26 +7,26 @@ use crate::read::analyse::prediction::model::Prediction;
 use crate::read::analyse::prediction::refusal::Refusal;
 use crate::read::analyse::prediction::search::{Backtest, Under};
 
-/// The whole answer about one group of runs.
+/// All predictions for one group of runs.
 #[derive(Debug, PartialEq)]
 pub struct Outlook {
-    /// What it is predicted from.
+    /// Measurements that the predictions are based on.
     pub evidence: Evidence,
-    /// What keeps a published row from being more than it is.
+    /// Limitation of a published row.
     pub caveat: Option<&'static str>,
-    /// In the order asked for.
+    /// Predictions in the requested order.
     pub predictions: Vec<Result<Prediction, Refusal>>,
-    /// The same cases as if nobody waited for the straggler; none where none was named.
+    /// The same cases without the straggler's delay; empty if there is no straggler.
     pub without_straggler: Vec<Prediction>,
-    /// Where it was asked for.
+    /// Result of `--efficiency-below`, if requested.
     pub under: Option<Result<Under, Refusal>>,
-    /// Where it was asked for.
+    /// Result of `--backtest`, if requested.
     pub backtest: Option<Result<Backtest, Refusal>>,
 }
 
 impl Outlook {
-    /// What was asked and cannot be predicted: the cases, why, and what to measure; each reason once.
-    pub fn refused(&self) -> Vec<String> {
+    /// Returns a message for each distinct refusal: its cases, the reason, and the missing measurement.
+    pub fn refusals(&self) -> Vec<String> {
         let all = self.predictions.iter().filter_map(|prediction| prediction.as_ref().err());
         let all = all.chain(self.under.iter().filter_map(|under| under.as_ref().err()));
         let all = all.chain(self.backtest.iter().filter_map(|backtest| backtest.as_ref().err()));
@@ -45,12 +45,12 @@ impl Outlook {
         reasons.into_iter().map(sentence).collect()
     }
 
-    /// Returns true if anything that was asked could be predicted.
+    /// Returns true if anything that was requested could be predicted.
     pub fn has_answer(&self) -> bool {
         self.grown().next().is_some() || matches!(self.under, Some(Ok(_)))
     }
 
-    /// Every prediction: of cases, then of the backtest.
+    /// Returns every prediction: the requested cases, then the backtest.
     pub fn grown(&self) -> impl Iterator<Item = &Prediction> {
         let backtest = self.backtest.iter().flatten().map(|backtest| &backtest.predicted);
         self.predictions.iter().flatten().chain(backtest)

@@ -1,4 +1,4 @@
-//! Scoring runs as lines by batch size, beside those of training.
+//! Scoring runs as series by batch size, in the same form as those of training.
 
 use ringmark_core::dimension::KvStore;
 
@@ -8,14 +8,14 @@ use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
 use crate::read::analyse::title::devices_text;
 use crate::read::load::folder::Shortage;
 
-/// All points of each table, with the batches that have no memory.
+/// Converts all tables, with the batches that do not fit into memory.
 pub fn tables(tables: &[ScoreTable], shortages: &[Shortage]) -> Vec<BatchTable> {
     let mut tables: Vec<BatchTable> = tables.iter().map(table).collect();
     batch_sizes::add_shortages(&mut tables, shortages);
     tables
 }
 
-/// All points of a table.
+/// Converts one table, without shortages.
 pub fn table(table: &ScoreTable) -> BatchTable {
     let lines = table.points.chunk_by(|one, other| one.key().shares_row(&other.key()));
     let point = |point: &ScorePoint| {

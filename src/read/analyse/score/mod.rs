@@ -1,9 +1,9 @@
 //! Figures of scoring sweeps.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
 //! | [`figures`] | points and tables of runs: median and CV of the images/s |
-//! | [`batch_sizes`] | points as lines by batch size, like those of training |
+//! | [`batch_sizes`] | points as series by batch size |
 //! | [`json`] | the result file |
 //! | [`published`] | MXNet's published rates of the same networks |
 //! | [`side`] | the result as a side of a comparison |

@@ -1,5 +1,4 @@
-//! What MXNet's performance page published of inference, to stand beside measured figures. Numbers as they were printed
-//! there; nothing here was measured by ringmark.
+//! Inference rates from MXNet's performance page. Numbers are as printed there; none was measured by ringmark.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +6,14 @@ use ringmark_core::dimension::{Dtype, ImagesPerSecond, Model};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where.
+/// Publication of the tables.
 pub const SOURCE: &str =
     "MXNet, docs/how_to/perf.md, commit 0a03417 (2016): FP32, benchmark_score.py; cuDNN 5.1 on GPUs";
 
-/// Columns of every table there.
+/// Columns of every table in the source.
 pub const BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
-/// Rows of every table there. Its VGG is VGG-11.
+/// Rows of every table in the source. Its VGG is VGG-11.
 const MODELS: [Model; 6] = [
     Model::MxnetAlexnet,
     Model::Vgg11,
@@ -24,7 +23,6 @@ const MODELS: [Model; 6] = [
     Model::MxnetResnet152,
 ];
 
-/// One table: on what, and its rows.
 struct Published {
     hardware: &'static str,
     short: &'static str,
@@ -82,37 +80,37 @@ const TABLES: [Published; 4] = [
     },
 ];
 
-/// One figure of a table, for programs.
+/// One published rate, for JSON output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PublishedRate {
     /// Network.
     pub model: Model,
     /// Precision.
     pub dtype: Dtype,
-    /// Images of a pass.
+    /// Images per pass.
     pub batch_size: u32,
-    /// On one device.
+    /// Rate on one device.
     pub images_per_second: ImagesPerSecond,
-    /// On what.
+    /// Hardware of the measurement.
     pub hardware: String,
-    /// Where it was published.
+    /// Publication: document, commit, year.
     pub source: String,
 }
 
-/// One row of a table.
+/// One row of a published table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PublishedRow {
-    /// On what.
+    /// Hardware of the measurement.
     pub hardware: &'static str,
-    /// In a table of many rows.
+    /// Short hardware name for tables with many rows.
     pub short: &'static str,
     /// Network.
     pub model: Model,
-    /// One each of [`BATCH_SIZES`].
+    /// Images per second, one for each of [`BATCH_SIZES`].
     pub rates: [f64; 6],
 }
 
-/// What was published of these networks, by hardware.
+/// Returns the published rows of these networks, grouped by hardware.
 pub fn rows(scored: &BTreeSet<Model>) -> Vec<PublishedRow> {
     let of_table = |table: &Published| {
         let rows = MODELS.into_iter().zip(table.rows).filter(|(model, _)| scored.contains(model));
@@ -122,7 +120,7 @@ pub fn rows(scored: &BTreeSet<Model>) -> Vec<PublishedRow> {
     TABLES.iter().flat_map(of_table).collect()
 }
 
-/// The same for programs.
+/// Returns the published rates of these networks for JSON output.
 pub fn rates(scored: &BTreeSet<Model>) -> Vec<PublishedRate> {
     let of_row = |row: PublishedRow| {
         BATCH_SIZES.into_iter().zip(row.rates).map(move |(batch_size, rate)| PublishedRate {
@@ -137,8 +135,8 @@ pub fn rates(scored: &BTreeSet<Model>) -> Vec<PublishedRate> {
     rows(scored).into_iter().flat_map(of_row).collect()
 }
 
-/// That none of the networks is there, and which are.
-pub fn nothing() -> String {
+/// Returns a note that none of the scored networks was published, with the networks that were.
+pub fn none_published() -> String {
     let known: Vec<String> = MODELS.iter().map(Model::to_string).collect();
     format!("Published: none of these networks; MXNet's page has {}", known.join(", "))
 }

@@ -1,9 +1,9 @@
-//! Result files of other benchmarks, as their own programs write them. Not for ours, and not for comparing.
+//! Result files of other benchmarks, in their own formats.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`nccl_tests`] | the JSON of nccl-tests (`-J`) |
-//! | [`pytorch_ddp`] | the JSON of PyTorch's `benchmarks/distributed/ddp`, which its `diff.py` reads |
+//! | [`nccl_tests`] | JSON of nccl-tests (`-J`) |
+//! | [`pytorch_ddp`] | JSON of PyTorch's `benchmarks/distributed/ddp`, the input of its `diff.py` |
 
 pub mod nccl_tests;
 pub mod pytorch_ddp;

@@ -1,7 +1,8 @@
-//! The JSON of nccl-tests (`all_reduce_perf -J FILE` and its other programs): formats 1 to 3, and of later ones what these had.
+//! JSON of nccl-tests (`all_reduce_perf -J FILE` and the other programs), formats 1 to 3 and the known fields of later
+//! ones.
 //!
-//! Format 2 added what `-P` measures of single iterations, format 3 how many of them it leaves out; what is read here has
-//! been the same in all. A test that fails ends its file early: what is missing then is `null` or absent.
+//! Format 2 added the times of single iterations (`-P`), and format 3 the number of skipped iterations; the other
+//! fields have not changed. If a test fails, its file ends early, and the remaining fields are `null` or absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -11,42 +12,42 @@ use ringmark_core::host::environment;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Formats that are known. Of a later one what these have is read: it has only been added to.
+/// Known formats. Later ones are accepted, since formats have only added fields so far.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=3;
 
-/// A whole file.
+/// A complete file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct NcclTests {
-    /// Of the format.
+    /// Format version.
     pub version: u32,
     /// Local time, `2025-11-21 19:31:18`.
     pub start_time: Option<String>,
-    /// The command line; the first is the program, which says which collective was measured.
+    /// Command line; the first word is the program, which determines the collective.
     pub args: Vec<String>,
-    /// `NAME=VALUE`, of which those are kept that [`environment::is_allowed`] lets through: the file holds all, secrets
-    /// included.
+    /// `NAME=VALUE`, limited to the variables that [`environment::is_allowed`] accepts: the file contains the whole
+    /// environment, including secrets.
     #[serde(default)]
     pub env: Vec<String>,
-    /// As `ncclGetVersion` has it: 22809 is 2.28.9.
+    /// As returned by `ncclGetVersion`: 22809 is 2.28.9.
     pub nccl_version: u32,
-    /// `None` where the test failed before it knew.
+    /// `None` if the test failed before writing it.
     pub config: Option<Config>,
-    /// In the order of measurement; with `-N` each size once a cycle.
+    /// Messages in the order of measurement; with `-N` each size appears once per cycle.
     #[serde(default)]
     pub results: Vec<Message>,
-    /// What NCCL reported last; empty strings where it reported nothing.
+    /// Last errors reported by NCCL; empty strings if there were none.
     #[serde(default)]
     pub errors: Vec<String>,
 }
 
-/// What was asked, and on what.
+/// Options and devices of a test.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Config {
-    /// Threads of a process.
+    /// Threads per process.
     pub nthreads: u32,
-    /// GPUs of a thread.
+    /// GPUs per thread.
     pub ngpus: u32,
-    /// One a process, its first, however many GPUs it drives.
+    /// First device of each process, regardless of how many GPUs the process uses.
     #[serde(default)]
     pub devices: Vec<Device>,
     /// Options by their names in the file.
@@ -57,64 +58,64 @@ pub struct Config {
 /// First GPU of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Device {
-    /// Communicator it belongs to, where there are several at once.
+    /// Communicator of the device, if several run at once.
     pub group: i32,
-    /// Where it is.
+    /// Host of the process.
     pub hostname: String,
     /// Marketing name.
     pub device_info: String,
 }
 
-/// One size.
+/// Measurement of one message size.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Message {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// `float`, `half`, `bfloat16`.
+    /// Element type: `float`, `half`, `bfloat16`.
     #[serde(rename = "type")]
     pub element: String,
-    /// `sum`; `none` where nothing is reduced.
+    /// Reduction, for example `sum`; `none` if the collective does not reduce.
     pub redop: String,
-    /// Rank, padded with blanks; -1 where there is none.
+    /// Root rank, padded with blanks; -1 if the collective has none.
     pub root: String,
-    /// With different memory for input and output.
+    /// Timing with separate input and output buffers.
     pub out_of_place: Option<Timing>,
-    /// With the output in the input's place.
+    /// Timing with the output in the input buffer.
     pub in_place: Option<Timing>,
-    /// With `-P`.
+    /// Single iterations, with `-P`.
     pub out_of_place_per_iter: Option<Iterations>,
-    /// With `-P`.
+    /// Single iterations, with `-P`.
     pub in_place_per_iter: Option<Iterations>,
 }
 
 /// Means over iterations and ranks.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Timing {
-    /// Microseconds; `None` where `-C` had the processor's time written in its place.
+    /// Microseconds; `None` if `-C` replaced it with CPU time.
     #[serde(default, deserialize_with = "number")]
     pub time: Option<f64>,
-    /// Size over time, GB/s.
+    /// Algorithm bandwidth: size over time, in GB/s.
     #[serde(default, deserialize_with = "number")]
     pub alg_bw: Option<f64>,
-    /// GB/s.
+    /// Bus bandwidth, in GB/s.
     #[serde(default, deserialize_with = "number")]
     pub bus_bw: Option<f64>,
-    /// Wrong elements; `None` where nothing was checked.
+    /// Number of wrong elements; `None` if results were not checked.
     #[serde(default, deserialize_with = "number")]
     pub nwrong: Option<f64>,
 }
 
-/// Every iteration.
+/// Times of single iterations.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Iterations {
-    /// First ones that its own figures leave out.
+    /// Number of first iterations excluded from the program's own statistics.
     #[serde(default)]
     pub skipped_iterations: usize,
-    /// Microseconds of each iteration, those left out included: the slowest GPU's.
+    /// Microseconds of each iteration on the slowest GPU, including skipped ones.
     pub times_us: Vec<f64>,
 }
 
-/// What is no number is written as the word `nan`.
+/// Deserializes a number; nccl-tests writes NaN as the string `nan`.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -130,7 +131,7 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::
 }
 
 impl NcclTests {
-    /// Reads a file; an error names the field, and the line where the JSON itself is broken.
+    /// Reads a file. Errors name the field, or the line of invalid JSON.
     pub fn read(input: impl Read) -> anyhow::Result<NcclTests> {
         let mut file: NcclTests = serde_json::from_reader(input).context("not a file of nccl-tests")?;
         ensure!(!file.args.is_empty(), "not a file of nccl-tests: args is empty, so that its collective is not known");
@@ -138,15 +139,16 @@ impl NcclTests {
         Ok(file)
     }
 
-    /// `all_reduce` of `build/all_reduce_perf`.
+    /// Returns the collective: `all_reduce` for `build/all_reduce_perf`.
     pub fn collective(&self) -> &str {
         let program = self.args[0].rsplit('/').next().unwrap_or_default();
         let program = program.strip_suffix("_mpi").unwrap_or(program);
         program.strip_suffix("_perf").unwrap_or(program)
     }
 
-    /// What [`Timing::alg_bw`] and [`Timing::bus_bw`] count of a message of so many bytes among so many ranks, in bytes;
-    /// `None` for a collective that is not known (nccl-tests, `doc/PERFORMANCE.md` and `GetBw` of every collective).
+    /// Returns the bytes that [`Timing::alg_bw`] and [`Timing::bus_bw`] count for a message of `size` bytes among
+    /// `ranks` ranks; `None` for an unknown collective (nccl-tests, `doc/PERFORMANCE.md` and `GetBw` of every
+    /// collective).
     pub fn counted(&self, size: u64, ranks: u32) -> Option<[f64; 2]> {
         let (size, ranks) = (size as f64, f64::from(ranks.max(1)));
         let others = (ranks - 1.0) / ranks;
@@ -159,32 +161,32 @@ impl NcclTests {
         })
     }
 
-    /// `2.28.9`, as NCCL counts since 2.9.
+    /// Returns the NCCL version as `2.28.9`, in the encoding used since NCCL 2.9.
     pub fn nccl(&self) -> String {
         let version = self.nccl_version;
         format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
     }
 
-    /// Variables that may be shown, by their names.
+    /// Returns the allowed environment variables by name.
     pub fn variables(&self) -> BTreeMap<&str, &str> {
         self.env.iter().filter_map(|variable| variable.split_once('=')).collect()
     }
 }
 
 impl Config {
-    /// Of each communicator.
+    /// Returns the number of ranks of each communicator.
     pub fn ranks(&self) -> u32 {
         let group = self.devices.first().map(|device| device.group);
         let processes = self.devices.iter().filter(|device| Some(device.group) == group).count() as u32;
         processes.saturating_mul(self.nthreads).saturating_mul(self.ngpus)
     }
 
-    /// Communicators that were at work at once.
+    /// Returns the number of communicators that run at once.
     pub fn groups(&self) -> usize {
         self.devices.iter().map(|device| device.group).collect::<BTreeSet<_>>().len()
     }
 
-    /// Hosts of all groups together.
+    /// Returns the hosts of all communicators.
     pub fn hosts(&self) -> BTreeSet<&str> {
         self.devices.iter().map(|device| device.hostname.as_str()).collect()
     }
@@ -194,7 +196,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    /// Two processes of two GPUs on two hosts; of format 3, measured with `-P 1`.
+    /// Two processes with two GPUs each, on two hosts; format 3, measured with `-P 1`.
     const FILE: &str = r#"{"version":3,"start_time":"2026-07-09 10:00:00","args":["build\/all_reduce_perf_mpi","-g","2"],
         "env":["HOME=\/root","AWS_SECRET_ACCESS_KEY=x","NCCL_ALGO=Ring"],"nccl_version":22809,"config":{"nthreads":1,
         "ngpus":2,"minimum_bytes":8,"maximum_bytes":16,"step_factor":2,"warmup_iters":1,"iterations":3,"validation":1,
@@ -228,7 +230,7 @@ mod tests {
         assert_eq!((&cut_off.out_of_place, &cut_off.in_place), (&None, &None));
     }
 
-    /// A file of the first format, and one that ended before anything was known.
+    /// Covers a file of format 1, and one that ends before the configuration.
     #[test]
     fn older_and_shorter_files_are_read() {
         let first = FILE.replace("\"version\":3", "\"version\":1").replace("\"skipped_iterations\":1,", "");

@@ -1,4 +1,4 @@
-//! Figures of collective operations: of every message size, out of place and in place.
+//! Figures of collective operations, by message size, out of place and in place.
 
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
@@ -8,12 +8,11 @@ use ringmark_core::stats::busbw::{algbw, busbw};
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::show::export::figure::{self, Scope, Series};
 
-/// Of the result `name`.
 pub fn series(name: &str, cases: &[(Case, BandwidthRecord)]) -> Vec<Series> {
-    cases.iter().flat_map(|(case, record)| of_record(name, *case, record)).collect()
+    cases.iter().flat_map(|(case, record)| record_series(name, *case, record)).collect()
 }
 
-fn of_record(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Series> {
+fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Series> {
     let operands = record.config.operands();
     let mut environment = EnvironmentText::new();
     environment::add_environment(&mut environment, &record.environment);

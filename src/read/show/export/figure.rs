@@ -1,70 +1,59 @@
-//! A figure with its unit and meaning, and what it is of. Names and units are those of the result JSON, in Prometheus's base
-//! units: seconds, bytes, ratios from 0 to 1.
+//! Figures with unit and meaning, and the case, run or message they describe. Names and units are those of the result
+//! JSON, in Prometheus's base units: seconds, bytes, ratios from 0 to 1.
 
 use ringmark_core::dimension::Seconds;
 use ringmark_core::host::host_list::compact;
 
 use crate::read::load::environment::{EnvironmentText, NCCL_CHOSE, NONE};
 
-/// Names of so many hosts are written as a compact list: InfluxDB takes no string above 64 KB.
+/// Number of host names from which a compact list is used, because InfluxDB limits strings to 64 KB.
 const MOST_HOSTS: usize = 65;
 
-/// What is measured: `phase` in `seconds`.
+/// Kind of a figure: `phase` in `seconds`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FigureKind {
-    /// What it is of, empty where the unit says all.
+    /// Name without the unit; empty if the unit is the whole name.
     stem: &'static str,
-    /// Last part of the name, and the figure's unit; empty for a plain number, where the stem is the name.
+    /// Last part of the name, and the figure's unit; empty for a plain number.
     pub unit: &'static str,
-    /// A sentence without its full stop, and without quotation marks, which one format would have to escape.
+    /// Help text: one sentence without a full stop, and without quotation marks, which one format would have to escape.
     pub meaning: &'static str,
 }
 
-/// A figure of a case or a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// What is measured.
     pub kind: &'static FigureKind,
-    /// Which of several alike, as `("phase", "forward")`.
+    /// Label that distinguishes figures of one kind, for example `("phase", "forward")`.
     pub part: Option<(&'static str, &'static str)>,
-    /// How much.
     pub value: Value,
 }
 
-/// A number, and how a format that has types writes it.
+/// A number with its type, for formats that distinguish types.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
-    /// Finite.
+    /// Finite number.
     Float(f64),
-    /// A count, or bytes.
     Integer(u64),
-    /// Whether something is so.
     Flag(bool),
 }
 
-/// What figures are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// All counted runs of a case.
     Case,
-    /// One run.
     Run,
-    /// One message size of a collective operation.
     Message,
 }
 
-/// The figures of one case, run or message size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// What they are of.
     pub scope: Scope,
-    /// What tells it from all others of its scope, each a name and a value that is not empty.
+    /// Labels that identify it within its scope; no value is empty.
     pub labels: Vec<(&'static str, String)>,
-    /// What it ran on, which tells it from no other.
+    /// Devices and software; they do not identify the series.
     pub details: Vec<(&'static str, String)>,
-    /// When it began, of a case its first run; `None` where no record says it.
+    /// Start time, of a case that of its first run; `None` if no record contains it.
     pub started: Option<Seconds>,
-    /// Those that exist.
+    /// Figures that exist; missing ones are left out.
     pub figures: Vec<Figure>,
 }
 
@@ -114,14 +103,14 @@ figures! {
 }
 
 impl FigureKind {
-    /// `phase_seconds`.
+    /// Returns the name with its unit: `phase_seconds`.
     pub fn name(&self) -> String {
         join([self.stem, self.unit])
     }
 }
 
 impl Figure {
-    /// The name of the kind with the part in it: `phase_forward_seconds`.
+    /// Returns the name of the kind, including the part: `phase_forward_seconds`.
     pub fn name(&self) -> String {
         join([self.kind.stem, self.part.map_or("", |(_, part)| part), self.kind.unit])
     }
@@ -132,7 +121,6 @@ fn join<const COUNT: usize>(parts: [&str; COUNT]) -> String {
 }
 
 impl Scope {
-    /// First part of the names of its figures.
     pub fn prefix(self) -> &'static str {
         match self {
             Scope::Case => "ringmark",
@@ -143,18 +131,18 @@ impl Scope {
 }
 
 impl Series {
-    /// Without figures; labels and details that are empty are left out.
+    /// Creates a series without figures; empty labels are left out.
     pub fn new(scope: Scope, labels: Vec<(&'static str, String)>, started: Option<Seconds>) -> Series {
         let labels = labels.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         Series { scope, labels, details: Vec::new(), started, figures: Vec::new() }
     }
 
-    /// Adds a figure; nothing where there is none, or none that is finite.
+    /// Adds a figure, unless it is missing or not finite.
     pub fn add(&mut self, kind: &'static FigureKind, value: Option<impl Into<Value>>) {
         self.add_part(kind, None, value);
     }
 
-    /// The same of one of several parts.
+    /// Adds a figure that has several parts, such as phases.
     pub fn add_part(
         &mut self,
         kind: &'static FigureKind,
@@ -165,7 +153,7 @@ impl Series {
         self.figures.extend(value.map(|value| Figure { kind, part, value }));
     }
 
-    /// Mean and percentiles 50, 75, 90 and 95 of times, in seconds.
+    /// Adds the mean and percentiles 50, 75, 90 and 95 of times, in seconds.
     pub fn add_times(&mut self, kind: &'static FigureKind, mean: Option<f64>, percentiles: Option<[f64; 4]>) {
         self.add_part(kind, Some(("statistic", "mean")), mean);
         for (name, value) in ["p50", "p75", "p90", "p95"].into_iter().zip(percentiles.into_iter().flatten()) {
@@ -173,7 +161,7 @@ impl Series {
         }
     }
 
-    /// What it ran on, of what was found in its environment.
+    /// Adds the devices and software found in the environment.
     pub fn describe(&mut self, environment: &EnvironmentText) {
         const DETAILS: [(&str, &str); 8] = [
             ("device_name", "device name"),

@@ -1,7 +1,7 @@
-//! A folder of MLflow's file store (mlflow/store/tracking/file_store.py): an experiment for the result, and in it a run for each
-//! run that counts. A folder `params`, `metrics` and `tags` each with a file a name; a metric's lines are `milliseconds value
-//! step`; `meta.yaml` says what the run is. Written again, a result takes the place of what it wrote before, because names follow
-//! from the runs.
+//! MLflow's file store (mlflow/store/tracking/file_store.py): an experiment for the result, with an MLflow run for each
+//! counted run. Its folders `params`, `metrics` and `tags` contain one file per name; each line of a metric is
+//! `milliseconds value step`; `meta.yaml` describes the run. Names are derived from the runs, so exporting a result
+//! again replaces its earlier export.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,57 +17,54 @@ use crate::read::load::environment::EnvironmentText;
 use crate::read::show::export::figure::{Series, Value};
 use crate::read::show::export::time_line::{Period, TimeLine, milliseconds};
 
-/// Most letters that MLflow takes as the value of a parameter or a tag.
+/// Length limit of MLflow for the value of a parameter or a tag.
 const LONGEST: usize = 5000;
 
 /// `FINISHED` in mlflow/entities/run_status.py.
 const FINISHED: u32 = 3;
 
-/// Where runs of a result go.
+/// MLflow experiment that contains the runs of a result.
 pub struct Experiment {
     name: String,
     id: String,
-    /// The store's folder as a URI.
+    /// URI of the store's folder.
     store: String,
 }
 
-/// A run that counts.
 pub struct RunToExport<'a> {
-    /// Path of its log below the folder of the result.
+    /// Path of the log relative to the result's folder.
     pub log: &'a Path,
-    /// From when to when.
     pub period: Period,
-    /// Its figures.
     pub series: &'a Series,
-    /// What it was asked, by the names in its record.
+    /// Options by their names in the record.
     pub options: BTreeMap<String, Json>,
-    /// What it ran on.
     pub environment: EnvironmentText,
-    /// The course of training.
+    /// Record with the losses of each iteration and epoch.
     pub record: Option<&'a RunRecord>,
 }
 
 impl RunToExport<'_> {
-    /// `1n2g/rn50_b8_bf16_1`.
+    /// Returns the run's name: `1n2g/rn50_b8_bf16_1`.
     fn name(&self) -> String {
         self.log.with_extension("").to_string_lossy().into_owned()
     }
 }
 
-/// A file below the store's folder, and what is in it.
+/// Path of a file relative to the store's folder, and its content.
 type File = (PathBuf, String);
 
 impl Experiment {
-    /// For the result `name`, in the folder `store`, an absolute path.
+    /// Creates the experiment for the result `name` in `store`, an absolute path.
     pub fn new(name: &str, store: &Path) -> Experiment {
         let name = format!("ringmark/{name}");
-        // MLflow's own have 18 digits; the number has to fit into a column of a database, where migrate-filestore puts it.
+        // MLflow's own IDs have 18 digits; migrate-filestore stores the number in a database column, which limits its
+        // size.
         let hash = sha256::of_text(&name);
         let id = u64::from_str_radix(&hash[..14], 16).map(|number| format!("{:018}", 100_000_000_000_000_000 + number));
         Experiment { name, id: id.unwrap_or(hash), store: uri(store) }
     }
 
-    /// The file that makes it one; `started` is when its first run began.
+    /// Returns the metadata file of the experiment; `started` is the start of its first run.
     pub fn file(&self, started: Seconds) -> File {
         let Experiment { name, id, store } = self;
         let time = milliseconds(started);
@@ -81,7 +78,7 @@ impl Experiment {
         (PathBuf::from(id).join("meta.yaml"), meta)
     }
 
-    /// Folder of a run below that of the store; a folder `artifacts` has to be in it.
+    /// Returns the folder of a run relative to the store; the caller creates a folder `artifacts` in it.
     pub fn folder(&self, run: &RunToExport) -> PathBuf {
         Path::new(&self.id).join(self.run_id(run))
     }
@@ -90,7 +87,7 @@ impl Experiment {
         sha256::of_text(&format!("{}\n{}\n{}", self.name, run.name(), run.period.start.0))[..32].to_owned()
     }
 
-    /// Every file of a run but for artifacts, the one last that makes it one.
+    /// Returns every file of a run except artifacts. `meta.yaml` is last, because MLflow ignores a run without it.
     pub fn run(&self, run: &RunToExport) -> Vec<File> {
         let (name, id, folder) = (run.name(), self.run_id(run), self.folder(run));
         let below = |kind: &str, name: &str| folder.join(kind).join(name);
@@ -127,7 +124,8 @@ impl Experiment {
     }
 }
 
-/// The run's figures, as of its end; of training also loss and time of every iteration, and what was predicted behind every epoch.
+/// Returns the run's figures at its end time; for training also loss and time of each iteration, and the validation of
+/// each epoch.
 fn metrics(run: &RunToExport) -> BTreeMap<String, String> {
     let mut metrics: BTreeMap<String, String> = BTreeMap::new();
     let mut add = |name: &str, time: Seconds, value: f64, step: u32| {
@@ -161,22 +159,22 @@ fn metrics(run: &RunToExport) -> BTreeMap<String, String> {
     metrics
 }
 
-/// As Python reads it.
+/// Formats a number for Python's `float`.
 fn number(value: f64) -> String {
     if value.is_nan() { "nan".to_owned() } else { value.to_string() }
 }
 
-/// What a tag may be called: letters, digits, and a few others.
+/// Replaces characters that MLflow does not allow in the name of a tag.
 fn tag_name(name: &str) -> String {
     name.replace(|letter: char| !(letter.is_ascii_alphanumeric() || "_-. ".contains(letter)), "_")
 }
 
-/// A text in YAML, on one line.
+/// Quotes text as a YAML string on one line.
 fn quoted(text: &str) -> String {
     format!("'{}'", printable(text).replace('\'', "''"))
 }
 
-/// `file:///a/b%20c` of an absolute path.
+/// Returns the URI of an absolute path: `file:///a/b%20c`.
 fn uri(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(byte);
@@ -184,7 +182,7 @@ fn uri(path: &Path) -> String {
     format!("file://{}", path.as_os_str().as_bytes().iter().map(text).collect::<String>())
 }
 
-/// Options of a run, by their names in its record; those at `null` are left out.
+/// Returns the options of a run by their names in the record, without those that are `null`.
 pub fn options(config: &impl Serialize) -> BTreeMap<String, Json> {
     let fields = serde_json::to_value(config).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
     fields.into_iter().filter(|(_, value)| !value.is_null()).collect()

@@ -1,16 +1,16 @@
-//! The figures of a folder in the formats of other programs, which `ringmark extract --format` prints or writes. All are made
-//! of the same figures; none works anything out.
+//! Figures of a folder in the formats of other programs, for `ringmark extract --format`. All formats write the same
+//! figures; none computes any.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`figure`] | a figure, with its unit and meaning, and what it is of: what every format is made of |
-//! | [`training`] | figures of training: of every case, and of every run |
-//! | [`scoring`] | the same of inference |
+//! | [`figure`] | figures with unit, meaning and labels, the input of every format |
+//! | [`training`] | figures of training, by case and by run |
+//! | [`scoring`] | figures of inference |
 //! | [`bandwidth`] | figures of collective operations, by message size |
 //! | [`prometheus`] | Prometheus's text format |
 //! | [`influx`] | InfluxDB's line protocol |
-//! | [`time_line`] | when each iteration and epoch of a run began and ended |
-//! | [`mlflow`] | a folder of MLflow's file store |
+//! | [`time_line`] | start and end of each iteration and epoch of a run |
+//! | [`mlflow`] | MLflow's file store |
 //! | [`mllog`] | MLPerf's log lines |
 
 use ringmark_core::keyword_enum;
@@ -26,7 +26,7 @@ pub mod time_line;
 pub mod training;
 
 keyword_enum!(
-    /// Whose format it is.
+    /// Format of another program.
     ExportFormat {
         /// Prometheus's text exposition format, also valid as OpenMetrics: for node_exporter's textfile collector.
         Prometheus = "prometheus" | "openmetrics",

@@ -1,12 +1,11 @@
-//! Prometheus's text format 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>), which is OpenMetrics 1.0
-//! as well: `# UNIT` and `# EOF` are comments to the former. Every figure is a gauge. Without time stamps, which node_exporter's
-//! textfile collector refuses: when a run began is a figure of it.
+//! Prometheus's text format 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>), also valid as
+//! OpenMetrics 1.0: `# UNIT` and `# EOF` are comments to the former. Every figure is a gauge. There are no time stamps,
+//! because node_exporter's textfile collector rejects them; a run's start is a figure instead.
 
 use ringmark_core::line::prometheus::{MetricFamily, MetricKind, Sample};
 
 use crate::read::show::export::figure::{Figure, FigureKind, INFO, Scope, Series, Value};
 
-/// A whole exposition.
 pub fn text(all: &[Series]) -> String {
     let mut text = String::new();
     for scope in [Scope::Case, Scope::Run, Scope::Message] {
@@ -24,7 +23,7 @@ pub fn text(all: &[Series]) -> String {
     text + "# EOF\n"
 }
 
-/// Each once, in the order in which they come: all samples of a family stand together.
+/// Returns the distinct kinds in order of appearance: all samples of a family must be contiguous.
 fn kinds(all: &[&Series]) -> Vec<&'static FigureKind> {
     let mut kinds: Vec<&'static FigureKind> = Vec::new();
     for figure in all.iter().flat_map(|series| &series.figures) {
@@ -49,7 +48,7 @@ fn sample(series: &Series, figure: &Figure) -> Sample {
     let part = figure.part.map(|(name, value)| (name, value.to_owned()));
     let value = match figure.value {
         Value::Float(number) => number,
-        // Counts and bytes stay below the 2^53 that a float has exactly.
+        // Counts and bytes stay below 2^53, so they are exact as floats.
         Value::Integer(number) => number as f64,
         Value::Flag(flag) => f64::from(u8::from(flag)),
     };

@@ -1,45 +1,37 @@
-//! When each iteration and each epoch of a run began and ended, by its record: its start, and from there the times that
-//! iterations and validations took, anew from where the run was taken up. What lies between the start and the first
-//! iteration, and what a checkpoint took, is in no record: times may be early by that.
+//! Start and end of each iteration and epoch of a run, derived from its record: the start time plus the durations of
+//! iterations and validations, restarting at each resumption. Records contain neither the time between the start and
+//! the first iteration nor the time of checkpoints, so results may be early by that.
 
 use ringmark_core::benchmark::train::{EpochEnd, RunRecord};
 use ringmark_core::dimension::Seconds;
 
-/// From when to when, seconds since 1970 UTC.
+/// A period, in seconds since 1970 UTC.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Period {
-    /// Begin.
     pub start: Seconds,
-    /// End.
     pub end: Seconds,
 }
 
-/// A run's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimeLine<'a> {
-    /// The whole run, its last validation included.
+    /// The whole run, including its last validation.
     pub run: Period,
-    /// Every iteration.
     pub iterations: Vec<Period>,
-    /// Every epoch that was trained whole.
+    /// Completed epochs.
     pub epochs: Vec<EpochTimes<'a>>,
 }
 
-/// One epoch's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EpochTimes<'a> {
-    /// What the record says of it.
     pub epoch: &'a EpochEnd,
-    /// First iteration of it, from 1.
+    /// First iteration of the epoch, counted from 1.
     pub first_iteration: u32,
-    /// Its iterations.
     pub training: Period,
-    /// Predicting behind them; no time at all where nothing was predicted.
+    /// Validation after them; empty if there was none.
     pub validation: Period,
 }
 
 impl TimeLine<'_> {
-    /// Of a record.
     pub fn of(record: &RunRecord) -> TimeLine<'_> {
         let ends = record.end.as_ref().map(|end| end.epochs.as_slice()).unwrap_or_default();
         let mut ends = ends.iter().peekable();
@@ -74,7 +66,7 @@ impl TimeLine<'_> {
     }
 }
 
-/// Milliseconds, in which MLflow and MLPerf count.
+/// Converts to milliseconds, the unit of MLflow and MLPerf.
 pub fn milliseconds(time: Seconds) -> i64 {
     (1e3 * time.0).round() as i64
 }

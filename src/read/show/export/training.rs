@@ -1,4 +1,4 @@
-//! Figures of training: of every case and of every run, each with and without communication.
+//! Figures of training, by case and by run, each with and without communication.
 
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::dimension::{Phase, Seconds};
@@ -13,21 +13,20 @@ use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::run::{self, Measured, Run};
 use crate::read::show::export::figure::{self, Scope, Series};
 
-/// Of the result `name`: every case that has a run that counts, with and without communication.
+/// Returns the figures of every case of the result `name` that has a counted run, with and without communication.
 pub fn cases(name: &str, groups: &[Group]) -> Vec<Series> {
     let of_case = |(group, case): (&Group, &TrainedCase)| {
-        let baseline = case.baseline.as_ref().and_then(|baseline| of_case(name, group, baseline, false));
-        of_case(name, group, case, true).into_iter().chain(baseline).collect::<Vec<_>>()
+        let baseline = case.baseline.as_ref().and_then(|baseline| case_series(name, group, baseline, false));
+        case_series(name, group, case, true).into_iter().chain(baseline).collect::<Vec<_>>()
     };
     let all = groups.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case)));
     all.flat_map(of_case).collect()
 }
 
-/// Every run that counts.
 pub fn runs<'a>(name: &str, groups: &'a [Group]) -> Vec<(&'a Run, Series)> {
     let of_group = |group: &'a Group| {
         let runs = group.with_baselines().flat_map(|case| &case.runs);
-        runs.filter_map(|run| Some((run, of_run(name, group, run)?))).collect::<Vec<_>>()
+        runs.filter_map(|run| Some((run, run_series(name, group, run)?))).collect::<Vec<_>>()
     };
     groups.iter().flat_map(of_group).collect()
 }
@@ -51,8 +50,8 @@ fn labels(name: &str, group: &Group, case: String, communicates: bool) -> Vec<(&
     ]
 }
 
-/// Of all counted runs. What it costs to communicate is in the figures of the ranks that do.
-fn of_case(name: &str, group: &Group, case: &TrainedCase, communicates: bool) -> Option<Series> {
+/// Returns the figures over all counted runs. Communication cost belongs to the runs with communication.
+fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool) -> Option<Series> {
     let figures = case.figures.as_ref()?;
     let started = |run: &Run| run.outcome.is_ok().then(|| run.recorded.as_ref().map(|it| it.started.0)).flatten();
     let started = case.runs.iter().filter_map(started).reduce(f64::min).map(Seconds);
@@ -87,8 +86,8 @@ fn of_case(name: &str, group: &Group, case: &TrainedCase, communicates: bool) ->
     Some(series)
 }
 
-/// `None` where the run does not count.
-fn of_run(name: &str, group: &Group, run: &Run) -> Option<Series> {
+/// Returns the figures of a run, or `None` if it does not count.
+fn run_series(name: &str, group: &Group, run: &Run) -> Option<Series> {
     let measured = run.outcome.as_ref().ok()?;
     let mut labels = labels(name, group, run.found.name.case.to_string(), !run.found.name.baseline);
     labels.push(("run", run.found.name.run.to_string()));
@@ -124,7 +123,7 @@ fn add_times(series: &mut Series, times: Option<IterationTimes>) {
     series.add(&figure::EXPOSED, Some(times.exposed_share()));
 }
 
-/// What the network's arithmetic takes of the devices.
+/// Adds the arithmetic rate of the network and its shares of the devices' rates.
 pub fn add_arithmetic(series: &mut Series, arithmetic: Option<Utilisation>) {
     series.add(&figure::FLOP_RATE, arithmetic.map(|it| 1e12 * it.teraflops_per_second.0));
     series.add(&figure::PRODUCT_SHARE, arithmetic.and_then(|it| it.share_of_matrix_product));

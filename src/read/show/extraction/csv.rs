@@ -1,6 +1,6 @@
-//! Figures for spreadsheets: one line a case. Units are in the columns' names: `images_per_s` over all ranks, `s` seconds,
-//! shares from 0 to 1; `run_warnings` is the number of those that the tables list for the case's runs; `lost` is the step less
-//! that of the base, and its parts.
+//! Figures for spreadsheets: one row per case. Column names contain the units: `images_per_s` over all ranks, `s`
+//! seconds, shares from 0 to 1. `run_warnings` is the number of warnings that the tables list for the case's runs.
+//! `lost` is the difference between the step and that of the base; its parts follow.
 
 use anyhow::Context;
 use ringmark_core::dimension::Phase;
@@ -14,11 +14,10 @@ use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
 use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::load::iteration_times::IterationTimes;
 
-/// A column's name, and its field of a case; empty for a figure that does not exist.
-type Column = (String, Box<dyn Fn(&Line) -> String>);
+/// Name of a column, and its value for a row; empty for a figure that does not exist.
+type Column = (String, Box<dyn Fn(&Row) -> String>);
 
-/// What a line is made of.
-struct Line<'a> {
+struct Row<'a> {
     group: &'a Group,
     case: &'a TrainedCase,
     loss: Option<CaseLoss>,
@@ -27,7 +26,7 @@ struct Line<'a> {
     cost: Option<Cost>,
 }
 
-impl Line<'_> {
+impl Row<'_> {
     fn figures(&self) -> Option<&Figures> {
         self.case.figures.as_ref()
     }
@@ -37,9 +36,8 @@ impl Line<'_> {
     }
 }
 
-/// All groups below each other.
 pub fn csv(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<String> {
-    let line = |group, case| Line {
+    let line = |group, case| Row {
         group,
         case,
         loss: scaling_loss::of_case(group, case),
@@ -48,12 +46,12 @@ pub fn csv(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<Str
         cost: price.and_then(|price| price.of_case(group, case)),
     };
     let lines = extraction.groups.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case)));
-    let lines: Vec<Line> = lines.map(|(group, case)| line(group, case)).collect();
-    // Columns that came later stand only where there is something in them: older results stay as they were written.
+    let lines: Vec<Row> = lines.map(|(group, case)| line(group, case)).collect();
+    // Newer columns appear only if they have values, so that the output for older results does not change.
     let mut columns = columns();
-    columns.extend(lines.iter().any(|line| line.energy.is_some()).then(of_energy).into_iter().flatten());
-    columns.extend(lines.iter().any(|line| line.accuracy.is_some()).then(of_accuracy).into_iter().flatten());
-    columns.extend(lines.iter().any(|line| line.cost.is_some()).then(of_cost).into_iter().flatten());
+    columns.extend(lines.iter().any(|line| line.energy.is_some()).then(energy_columns).into_iter().flatten());
+    columns.extend(lines.iter().any(|line| line.accuracy.is_some()).then(accuracy_columns).into_iter().flatten());
+    columns.extend(lines.iter().any(|line| line.cost.is_some()).then(cost_columns).into_iter().flatten());
     let mut table = csv::Writer::from_writer(Vec::new());
     table.write_record(columns.iter().map(|(name, _)| name))?;
     for line in &lines {
@@ -67,7 +65,7 @@ fn text<T: ToString>(value: Option<T>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-fn column(name: &str, field: impl Fn(&Line) -> String + 'static) -> Column {
+fn column(name: &str, field: impl Fn(&Row) -> String + 'static) -> Column {
     (name.to_owned(), Box::new(field))
 }
 
@@ -93,14 +91,14 @@ fn columns() -> Vec<Column> {
     columns
 }
 
-fn of_energy() -> Vec<Column> {
+fn energy_columns() -> Vec<Column> {
     vec![
         column("power_watts", |line| text(line.energy.as_ref().map(|it| it.watts))),
         column("joules_per_image", |line| text(line.energy.as_ref().map(|it| it.joules_per_image))),
     ]
 }
 
-fn of_accuracy() -> Vec<Column> {
+fn accuracy_columns() -> Vec<Column> {
     vec![
         column("validation_loss", |line| text(line.accuracy.as_ref().and_then(|it| it.loss))),
         column("top_1", |line| text(line.accuracy.as_ref().map(|it| it.top_1))),
@@ -108,7 +106,7 @@ fn of_accuracy() -> Vec<Column> {
     ]
 }
 
-fn of_cost() -> Vec<Column> {
+fn cost_columns() -> Vec<Column> {
     vec![
         column("price", |line| text(line.cost.as_ref().map(|it| it.price.clone()))),
         column("imagenet_epoch_s", |line| text(line.cost.as_ref().map(|it| it.seconds_per_epoch.0))),
@@ -119,13 +117,13 @@ fn of_cost() -> Vec<Column> {
 }
 
 fn arithmetic() -> Vec<Column> {
-    fn of(line: &Line, value: fn(&Utilisation) -> Option<f64>) -> String {
+    fn rate(line: &Row, value: fn(&Utilisation) -> Option<f64>) -> String {
         text(utilisation::of_training(line.group, line.case).as_ref().and_then(value))
     }
     vec![
-        column("teraflops_per_s", |line| of(line, |it| Some(it.teraflops_per_second.0))),
-        column("share_of_matrix_product", |line| of(line, |it| it.share_of_matrix_product)),
-        column("share_of_published_peak", |line| of(line, |it| it.share_of_published_peak)),
+        column("teraflops_per_s", |line| rate(line, |it| Some(it.teraflops_per_second.0))),
+        column("share_of_matrix_product", |line| rate(line, |it| it.share_of_matrix_product)),
+        column("share_of_published_peak", |line| rate(line, |it| it.share_of_published_peak)),
     ]
 }
 
@@ -166,7 +164,7 @@ fn times() -> Vec<Column> {
         let name = format!("{}_s", phase.keyword());
         columns.push(column(&name, |line| text(line.times().map(|times| times.phases[*phase].0))));
         if *phase == Phase::ExposedAllreduce {
-            let share = |line: &Line| text(line.times().map(IterationTimes::exposed_share));
+            let share = |line: &Row| text(line.times().map(IterationTimes::exposed_share));
             columns.push(column("exposed_allreduce_share", share));
         }
     }

@@ -1,22 +1,22 @@
-//! DLPerf's file: `{"rn50": {"1n1g": {"average_speed": .., "batch_size_per_device": .., "median_speed": .., "speedup": ..},
-//! ..}}`, with DLPerf's figures alone.
+//! DLPerf's result file, with DLPerf's figures only: `{"rn50": {"1n1g": {"average_speed": .., "batch_size_per_device":
+//! .., "median_speed": .., "speedup": ..}, ..}}`.
 //!
-//! Where conditions differ within a folder there is one such key for every table, never `rn50` itself, so that a reader
-//! that knows only `rn50` cannot take one of them for the whole. A case without a counted run has `null` for its speeds,
-//! and `speedup` is `null` where it would not be over 1n1g.
+//! If conditions differ within a folder, each table has a key of its own, never `rn50` itself: a program that expects
+//! `rn50` must not mistake one table for the whole. A case without counted runs has `null` for its speeds, and
+//! `speedup` is `null` if its base is not 1n1g.
 
 use ringmark_core::dimension::ImagesPerSecond;
 use serde::{Serialize, Serializer};
 
 use crate::read::analyse::figures::{DlperfFigures, Extraction, Group, TrainedCase};
 
-/// Cases by group.
+/// Serializes groups as a map from label to cases.
 struct Groups<'a>(&'a [Group]);
 
-/// Cases by name.
+/// Serializes the cases of a group as a map from name to figures.
 struct Cases<'a>(&'a Group);
 
-/// One case, its fields in DLPerf's order. Speeds in images/s over all ranks.
+/// One case with its fields in DLPerf's order. Speeds are in images/s over all ranks.
 #[derive(Serialize)]
 struct DlperfCase {
     average_speed: Option<ImagesPerSecond>,
@@ -26,7 +26,7 @@ struct DlperfCase {
 }
 
 impl DlperfCase {
-    fn of(group: &Group, case: &TrainedCase) -> DlperfCase {
+    fn new(group: &Group, case: &TrainedCase) -> DlperfCase {
         let figures: Option<&DlperfFigures> = case.figures.as_ref().map(|figures| &figures.dlperf);
         DlperfCase {
             average_speed: figures.map(|figures| figures.average_speed),
@@ -46,11 +46,10 @@ impl Serialize for Groups<'_> {
 impl Serialize for Cases<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let group = self.0;
-        serializer.collect_map(group.cases.iter().map(|case| (case.case.to_string(), DlperfCase::of(group, case))))
+        serializer.collect_map(group.cases.iter().map(|case| (case.case.to_string(), DlperfCase::new(group, case))))
     }
 }
 
-/// The whole file.
 pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&Groups(&extraction.groups))? + "\n")
 }

@@ -1,13 +1,13 @@
-//! The figures of a folder, in every format that `ringmark extract` prints and writes.
+//! Figures of a folder, in every format of `ringmark extract`.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`text`] | tables for a terminal, and the same in Markdown |
-//! | [`scaling_loss`] | the table of the scaling loss |
-//! | [`kv_stores`] | kv-stores of one sweep side by side |
-//! | [`dlperf`] | DLPerf's file |
-//! | [`csv`] | one line a case |
-//! | [`pytorch_ddp`] | for users of PyTorch's DDP suite: the JSON for its diff.py, and its lines |
+//! | [`text`] | tables for a terminal or in Markdown |
+//! | [`scaling_loss`] | table of the scaling loss |
+//! | [`kv_stores`] | kv-stores of a sweep side by side |
+//! | [`dlperf`] | DLPerf's result file |
+//! | [`csv`] | CSV with one row per case |
+//! | [`pytorch_ddp`] | JSON and text of PyTorch's DDP benchmark, for its diff.py |
 
 pub mod csv;
 pub mod dlperf;

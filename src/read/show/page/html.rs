@@ -1,34 +1,33 @@
-//! The report as one HTML page that needs nothing else: no network, no fonts, no library. It prints, follows the reader's
-//! choice of light or dark, and fits a phone. Whatever comes from a file is text here, never markup: maud escapes it.
+//! Self-contained HTML page of a report: no network access, no fonts, no libraries. It is printable, has a light and a
+//! dark color scheme, and fits a phone. Text from files is never markup, because maud escapes it.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ringmark_core::untrusted_text::printable_lines;
 
 use crate::read::show::page::charts::{Chart, frame, style};
 use crate::read::show::page::document::{Block, Document, Findings, Headline, Section, Trust};
-use crate::read::show::page::layout::{LONG, Place, is_turned, places};
+use crate::read::show::page::layout::{BlockLayout, LONG, is_turned, layouts};
 use crate::read::show::table::{Column, Row, Table};
 
-/// Colours and drawings are those of a picture that stands alone too.
+/// Style sheets; those of colors and charts are shared with `svg`.
 const STYLE: &str =
     concat!(include_str!("charts/colours.css"), include_str!("charts/charts.css"), include_str!("style.css"));
 const SCRIPT: &str = include_str!("script.js");
 
-/// The page may load nothing, and run no script but its own, whose hash this is, even if a name got into the markup:
-/// `openssl dgst -sha256 -binary src/read/show/page/script.js | base64`.
+/// Policy that forbids the page to load anything or to run other scripts, in case a name gets into the markup. The
+/// script's hash is `openssl dgst -sha256 -binary src/read/show/page/script.js | base64`.
 const POLICY: &str = concat!(
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-",
     include_str!("script.sha256"),
     "'; base-uri 'none'; form-action 'none'"
 );
 
-/// Rows up to which a table is open, and printed.
+/// Maximum number of rows of a table that is unfolded and printed.
 const SHORT: usize = 36;
 
-/// Sections up to which the contents are open.
+/// Maximum number of sections for which the table of contents is unfolded.
 const MANY: usize = 8;
 
-/// The whole page.
 pub fn html(document: &Document) -> String {
     let page = html! {
         (DOCTYPE)
@@ -63,11 +62,11 @@ pub fn html(document: &Document) -> String {
             }
         }
     };
-    // Of all its names at once: maud escapes markup, and neither control characters nor what turns text around.
+    // Applied to the whole page: maud escapes markup, but neither control characters nor bidirectional overrides.
     printable_lines(&page.into_string()).into_owned()
 }
 
-/// What drawings refer to.
+/// Returns the patterns that drawings refer to.
 fn patterns() -> Markup {
     html! {
         svg class="patterns" width="0" height="0" aria-hidden="true" {
@@ -127,7 +126,7 @@ fn findings(findings: &Findings) -> Markup {
     }
 }
 
-/// Folded where they are so many that what they lead to would not be on the first screen.
+/// Returns the table of contents, folded if it is so long that the headlines would not be on the first screen.
 fn contents(document: &Document) -> Markup {
     html! {
         @if document.sections.len() > MANY {
@@ -147,8 +146,8 @@ fn links(document: &Document) -> Markup {
                 @for (number, section) in document.sections.iter().enumerate() {
                     span {
                         a href={ "#section-" (number + 1) } { (section.title) }
-                        @for (place, block) in section.blocks.iter().enumerate() {
-                            " \u{b7} " a href={ "#section-" (number + 1) "-" (place + 1) } { (block.title) }
+                        @for (index, block) in section.blocks.iter().enumerate() {
+                            " \u{b7} " a href={ "#section-" (number + 1) "-" (index + 1) } { (block.title) }
                         }
                     }
                 }
@@ -161,17 +160,17 @@ fn section(number: usize, section: &Section) -> Markup {
         section id={ "section-" (number + 1) } {
             h2 { (section.title) }
             @if !section.note.is_empty() { p class="note" { (section.note) } }
-            @for (index, (block, place)) in section.blocks.iter().zip(places(&section.blocks)).enumerate() {
-                (self::block(&format!("section-{}-{}", number + 1, index + 1), block, place))
+            @for (index, (block, layout)) in section.blocks.iter().zip(layouts(&section.blocks)).enumerate() {
+                (self::block(&format!("section-{}-{}", number + 1, index + 1), block, layout))
             }
         }
     }
 }
 
-fn block(id: &str, block: &Block, place: Place) -> Markup {
+fn block(id: &str, block: &Block, layout: BlockLayout) -> Markup {
     let notes = || [&block.note, &block.reading].into_iter().filter(|note| !note.is_empty());
     html! {
-        article id=(id) class=[place.class()] {
+        article id=(id) class=[layout.class()] {
             h3 { (block.title) }
             @if !block.remark.is_empty() { p class="note" { (block.remark) } }
             @if notes().next().is_some() {
@@ -183,25 +182,25 @@ fn block(id: &str, block: &Block, place: Place) -> Markup {
             @for charts in &block.charts {
                 div class=(charts.first().map_or("charts", Chart::row_class)) { @for chart in charts { (chart.draw()) } }
             }
-            @if let Some(table) = &block.table { (self::table(table, place)) }
+            @if let Some(table) = &block.table { (self::table(table, layout)) }
             @if !block.lines.is_empty() { pre { (block.lines.join("\n")) } }
         }
     }
 }
 
-fn table(table: &Table, place: Place) -> Markup {
+fn table(table: &Table, layout: BlockLayout) -> Markup {
     let is_short = table.rows.len() <= SHORT;
     html! {
         details class=(if is_short { "table short" } else { "table" }) open[is_short] {
             summary { "Table" @if !is_short { ", " (table.rows.len()) " rows" } }
             div class="wide" tabindex="0" role="region" aria-label="Table" {
-                @if is_turned(table, place) { (turned(table)) } @else { (upright(table)) }
+                @if is_turned(table, layout) { (turned(table)) } @else { (upright(table)) }
             }
         }
     }
 }
 
-/// A line a row, with bars.
+/// Returns the table with one line per row, and bars.
 fn upright(table: &Table) -> Markup {
     let longest = table.longest_bar();
     let bars = table.bars.filter(|_| longest > 0.0);
@@ -218,7 +217,7 @@ fn upright(table: &Table) -> Markup {
     }
 }
 
-/// A line a column; the first has the names of the rows.
+/// Returns the transposed table: one line per column; the first contains the names of the rows.
 fn turned(table: &Table) -> Markup {
     let line = |index: usize, column: &Column| {
         html! {
@@ -246,7 +245,7 @@ fn head(column: &Column, scope: &str) -> Markup {
     }
 }
 
-/// Class of a row that is not like the others.
+/// Returns the CSS class of a marked or unreliable row.
 fn mark(row: &Row) -> Option<&'static str> {
     row.is_marked.then_some("marked").or(row.is_doubtful.then_some("doubtful"))
 }

@@ -1,4 +1,4 @@
-//! The figures of a report for programs: what `ringmark extract` writes of each result, and bandwidths beside it.
+//! JSON of a report: the rows of `ringmark extract` for each result, plus bandwidths and input rates.
 
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, Timing};
 use ringmark_core::benchmark::input::{InputRecord, PageCache};
@@ -19,11 +19,12 @@ use crate::read::analyse::score::json::ScoreRow;
 use crate::read::analyse::score::published::{self, PublishedRate};
 use crate::read::show::page::content::input;
 
-/// What the document is, in its first field.
+/// Value of the first field, which identifies the document.
 pub const KIND: &str = "ringmark-report";
 
-/// Version of this document. Version 1 did not say so, and called `backend` `collective`; version 2 had no kind, and cases by
-/// name in groups by name; version 3 called `is_reliable` `is_quotable`, and `reliability_warnings` `objections`.
+/// Version of this document. Version 1 had no version field, and `collective` for `backend`; version 2 had no kind, and
+/// nested objects by name for groups and cases; version 3 had `is_quotable` for `is_reliable`, and `objections` for
+/// `reliability_warnings`.
 pub const SCHEMA: u32 = 4;
 
 /// The whole document.
@@ -33,26 +34,26 @@ pub struct Report<'a> {
     kind: &'static str,
     /// Version of the format.
     schema: u32,
-    /// One a folder.
+    /// One result per folder.
     results: Vec<OneResult<'a>>,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct OneResult<'a> {
     name: &'a str,
-    /// As in the JSON of `ringmark extract`.
+    /// Rows as in the JSON of `ringmark extract`.
     rows: Vec<JsonRow>,
-    /// As in its JSON of scoring.
+    /// Rows as in the JSON of `ringmark extract` for scoring.
     scoring: Vec<ScoreRow>,
-    /// What others published of the networks that were scored, where that was asked for; measured by none of these runs.
+    /// Published rates of the scored networks, if requested; these runs did not measure them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     published_scores: Vec<PublishedRate>,
     bandwidth: Vec<Bandwidth<'a>>,
-    /// Reading and decoding alone.
+    /// Input rates.
     #[serde(skip_serializing_if = "Option::is_none")]
     input: Option<Input<'a>>,
-    /// What is not in the figures, and why.
+    /// Runs and files that are not included, with reasons.
     left_out: Vec<String>,
 }
 
@@ -62,20 +63,20 @@ struct Bandwidth<'a> {
     case: String,
     ranks: u32,
     operation: Operation,
-    /// Whose exchange of gradients it is, where that is no all-reduce.
+    /// Kv-store whose gradient exchange was measured, if it is not an all-reduce.
     #[serde(skip_serializing_if = "Option::is_none")]
     kv_store: Option<KvStore>,
     #[serde(skip_serializing_if = "Option::is_none")]
     servers: Option<u32>,
-    /// As nccl-tests has it: `none` where nothing is reduced.
+    /// Reduction as named by nccl-tests; `none` if the operation does not reduce.
     reduction: String,
-    /// As nccl-tests has it: -1 where there is none.
+    /// Root rank as in nccl-tests; -1 if there is none.
     root: i64,
     backend: BackendName,
     messages: Vec<Message<'a>>,
 }
 
-/// One size on one side.
+/// One message size, out of place or in place.
 #[derive(Serialize, JsonSchema)]
 struct Message<'a> {
     bytes: Bytes,
@@ -86,58 +87,58 @@ struct Message<'a> {
     wrong: Option<u64>,
 }
 
-/// Reading and decoding alone.
+/// Input rates of hosts, compared with the demand of training.
 #[derive(Serialize, JsonSchema)]
 struct Input<'a> {
     hosts: Vec<InputHost<'a>>,
-    /// One for every case of training in the report.
+    /// Comparison for every case of training in the report.
     verdicts: Vec<InputVerdict>,
 }
 
-/// One host: its fastest passes.
+/// Highest rates of one host.
 #[derive(Serialize, JsonSchema)]
 struct InputHost<'a> {
     host: &'a str,
     cores: u32,
-    /// Of files in memory; `null` where no pass was from there.
+    /// Rate with files in memory; `null` if not measured.
     from_memory: Option<ImagesPerSecond>,
-    /// Of files on the disk alone; `null` where no pass was from there.
+    /// Rate with files on disk only; `null` if not measured.
     from_disk: Option<ImagesPerSecond>,
-    /// Of one core, with as many threads as cores, from memory.
+    /// Rate per core, with files in memory and as many threads as cores.
     of_a_core: Option<ImagesPerSecond>,
 }
 
-/// What the devices of a host take, and whether the lowest host gives it.
+/// Demand of the devices of a host, compared with the rates of the slowest host.
 #[derive(Serialize, JsonSchema)]
 struct InputVerdict {
-    /// Case, with its table and result where there are several.
+    /// Case, with table and result if there are several.
     label: String,
-    /// Of one host.
+    /// Number of devices per host.
     devices: u32,
-    /// Images a second that the devices of one host take.
+    /// Images per second that the devices of one host consume.
     needed: ImagesPerSecond,
-    /// Images a second of one host while its devices read images; `null` where they trained with synthetic ones.
+    /// Images per second of one host when training with image files; `null` if training used synthetic data.
     trained: Option<ImagesPerSecond>,
     memory: Option<MemoryVerdict>,
     disk: Option<DiskVerdict>,
-    /// Why nothing is said.
+    /// Reason why there is no comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// Of files in memory.
+/// Comparison for files in memory.
 #[derive(Serialize, JsonSchema)]
 struct MemoryVerdict {
     host: String,
     ceiling: ImagesPerSecond,
     is_enough: bool,
-    /// Beside those of the host; 0 where these are enough.
+    /// Number of cores missing on the host; 0 if it has enough.
     more_cores: u32,
-    /// Instead of them: the shorter edge of stored images in pixels.
+    /// Alternative to more cores: shorter edge of stored images in pixels.
     stored_edge: Option<u32>,
 }
 
-/// Of files on the disk alone.
+/// Comparison for files on disk only.
 #[derive(Serialize, JsonSchema)]
 struct DiskVerdict {
     host: String,
@@ -147,7 +148,7 @@ struct DiskVerdict {
     needed_megabytes_per_second: f64,
 }
 
-/// An object a result; with what others published of scored networks where `published`.
+/// Returns the report; `published` adds published rates of the scored networks.
 pub fn of(results: &[ResultFolder], published: bool) -> Report<'_> {
     let demands = input::all_demands(results);
     let results = results.iter().map(|result| OneResult {
@@ -160,13 +161,13 @@ pub fn of(results: &[ResultFolder], published: bool) -> Report<'_> {
             Vec::new()
         },
         bandwidth: result.bandwidth.iter().map(bandwidth).collect(),
-        input: result.input.as_ref().map(|record| of_input(record, &demands)),
+        input: result.input.as_ref().map(|record| input_result(record, &demands)),
         left_out: result.problems.iter().map(ToString::to_string).collect(),
     });
     Report { kind: KIND, schema: SCHEMA, results: results.collect() }
 }
 
-fn of_input<'a>(record: &'a InputRecord, demands: &[Demand]) -> Input<'a> {
+fn input_result<'a>(record: &'a InputRecord, demands: &[Demand]) -> Input<'a> {
     let host = |(rank, place): (usize, &'a RankPlace)| {
         let ceiling = |cache: PageCache| record.ceiling(rank, cache).map(|ceiling| ceiling.speed);
         InputHost {

@@ -1,78 +1,77 @@
-//! Which blocks of a section stand side by side on a wide screen. Sizes are estimated: what does not fit after all is
-//! scrolled in its place. Not for how it is drawn, nor for narrow screens and paper, where everything is one column.
+//! Layout of the blocks of a section on a wide screen. Sizes are estimates; content that does not fit after all
+//! scrolls. Narrow screens and paper have a single column.
 
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::document::Block;
 use crate::read::show::table::{Column, Row, Table};
 
-/// Pixels of a column where two stand on the narrowest screen that has two.
+/// Width of a column in pixels, on the narrowest screen with two columns.
 const HALF: f64 = 504.0;
 
-/// Pixels of a letter in a table, about, of the space between its columns, and of the narrowest bars.
+/// Approximate widths in pixels: a letter in a table, the space between columns, the narrowest bars.
 const LETTER: f64 = 7.8;
 const SPACE: f64 = 14.0;
 const BARS: f64 = 70.0;
 
-/// Letters from which words in a table are broken.
+/// Number of letters from which text in a table is wrapped.
 pub const LONG: usize = 32;
 
-/// Letters of a line of text in a column.
+/// Maximum number of letters of a preformatted line in a column.
 const LINE: usize = 64;
 
-/// Charts of a row that fit below each other in a column.
+/// Maximum number of charts below each other in a column.
 const CHARTS: usize = 2;
 
-/// Rows up to which a table may stand.
+/// Maximum number of rows of a transposed table.
 const FEW: usize = 3;
 
-/// Where a block is.
+/// Layout of a block on a page with two columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// In both columns.
+pub enum BlockLayout {
+    /// Both columns.
     Whole,
-    /// In one column; the block before or after it is in the other.
+    /// One column; the previous or next block is in the other.
     Half,
-    /// In both columns: its chart in one, its table in the other.
+    /// Both columns: chart in one, table in the other.
     Beside,
 }
 
-impl Place {
-    /// Class of the block.
+impl BlockLayout {
     pub fn class(self) -> Option<&'static str> {
         match self {
-            Place::Whole => None,
-            Place::Half => Some("half"),
-            Place::Beside => Some("beside"),
+            BlockLayout::Whole => None,
+            BlockLayout::Half => Some("half"),
+            BlockLayout::Beside => Some("beside"),
         }
     }
 }
 
-/// One a block: those that fit stand in pairs, and what remains has its table beside its chart.
-pub fn places(blocks: &[Block]) -> Vec<Place> {
-    let mut places = Vec::new();
-    while let Some(block) = blocks.get(places.len()) {
-        let next = blocks.get(places.len() + 1);
+/// Returns the layout of each block: blocks that fit into a column are paired; a remaining one has its table beside its
+/// chart.
+pub fn layouts(blocks: &[Block]) -> Vec<BlockLayout> {
+    let mut layouts = Vec::new();
+    while let Some(block) = blocks.get(layouts.len()) {
+        let next = blocks.get(layouts.len() + 1);
         if !fits(block) {
-            places.push(Place::Whole);
+            layouts.push(BlockLayout::Whole);
         } else if next.is_some_and(fits) {
-            places.extend([Place::Half; 2]);
+            layouts.extend([BlockLayout::Half; 2]);
         } else {
-            places.push(if has_one_chart(block) { Place::Beside } else { Place::Whole });
+            layouts.push(if has_one_chart(block) { BlockLayout::Beside } else { BlockLayout::Whole });
         }
     }
-    places
+    layouts
 }
 
-/// Whether its table is turned, a line a column, because it is too wide for a column of the page.
-pub fn is_turned(table: &Table, place: Place) -> bool {
-    place != Place::Whole && width(table) > HALF
+/// Returns true if the table is transposed because it is too wide for a column.
+pub fn is_turned(table: &Table, layout: BlockLayout) -> bool {
+    layout != BlockLayout::Whole && width(table) > HALF
 }
 
 fn has_one_chart(block: &Block) -> bool {
     block.charts.iter().flatten().count() == 1 && block.table.is_some()
 }
 
-/// Whether all of a block fits into one column.
 fn fits(block: &Block) -> bool {
     let narrow = |charts: &Vec<Chart>| charts.len() <= CHARTS && !charts.iter().any(needs_the_width);
     block.charts.iter().all(narrow)
@@ -96,7 +95,7 @@ fn pixels(letters: usize) -> f64 {
     LETTER * letters.min(LONG) as f64 + SPACE
 }
 
-/// Of a column's name and its unit, which stands below it, or behind it where the table is turned.
+/// Returns the lengths of a column's name and unit; the unit is below the name, or behind it in a transposed table.
 fn head(column: &Column) -> [usize; 2] {
     [&column.name, &column.unit].map(|word| word.chars().count())
 }
@@ -105,7 +104,7 @@ fn cell(row: &Row, index: usize) -> usize {
     row.cells.get(index).map_or(0, |cell| cell.chars().count())
 }
 
-/// Of a row under the other.
+/// Returns the width of the table in pixels.
 fn width(table: &Table) -> f64 {
     let column = |(index, column): (usize, &Column)| {
         pixels(table.rows.iter().map(|row| cell(row, index)).chain(head(column)).max().unwrap_or(0))
@@ -114,7 +113,7 @@ fn width(table: &Table) -> f64 {
     table.columns.iter().enumerate().map(column).sum::<f64>() + bars
 }
 
-/// Of a row beside the other: the names of the columns, and what each row has of them.
+/// Returns the width of the transposed table in pixels: the names of the columns, then each row.
 fn turned_width(table: &Table) -> f64 {
     let names = pixels(table.columns.iter().map(|column| head(column).iter().sum::<usize>() + 1).max().unwrap_or(0));
     let row = |row: &Row| pixels((0..table.columns.len()).map(|index| cell(row, index)).max().unwrap_or(0));
@@ -153,7 +152,7 @@ mod tests {
     #[test]
     fn what_fits_stands_in_pairs_and_what_needs_the_width_has_it() {
         let (small, wide) = (|| block(1, table(3, 30)), || block(1, table(9, 30)));
-        use Place::{Beside, Half, Whole};
+        use BlockLayout::{Beside, Half, Whole};
         for (blocks, expected) in [
             (vec![], vec![]),
             (vec![small(), small()], vec![Half, Half]),
@@ -163,16 +162,20 @@ mod tests {
             (vec![block(3, table(2, 2)), block(2, table(2, 2))], vec![Whole; 2]),
             (vec![Block::new("nothing", "")], vec![Whole]),
         ] {
-            assert_eq!(places(&blocks), expected);
+            assert_eq!(layouts(&blocks), expected);
         }
     }
 
     #[test]
     fn a_wide_table_of_few_rows_is_turned_where_it_has_half_the_page() {
         let [few, many, narrow] = [table(9, 2), table(9, 30), table(3, 2)];
-        assert_eq!(places(&[block(1, few.clone())]), [Place::Beside]);
-        assert!(is_turned(&few, Place::Beside) && is_turned(&few, Place::Half) && !is_turned(&few, Place::Whole));
-        assert_eq!(places(&[block(1, many)]), [Place::Whole]);
-        assert!(!is_turned(&narrow, Place::Half));
+        assert_eq!(layouts(&[block(1, few.clone())]), [BlockLayout::Beside]);
+        assert!(
+            is_turned(&few, BlockLayout::Beside)
+                && is_turned(&few, BlockLayout::Half)
+                && !is_turned(&few, BlockLayout::Whole)
+        );
+        assert_eq!(layouts(&[block(1, many)]), [BlockLayout::Whole]);
+        assert!(!is_turned(&narrow, BlockLayout::Half));
     }
 }

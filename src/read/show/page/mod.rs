@@ -1,15 +1,15 @@
-//! A report about one result or several, as one page of charts, as text, and as figures for programs.
+//! Report on one or more results: a page with charts, text, and JSON.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`content`] | what the report says about the results |
-//! | [`document`] | what a report says, before it is known where it is shown |
+//! | [`content`] | blocks and sections from the results |
+//! | [`document`] | structure of a report, independent of the output format |
 //! | [`charts`] | charts as data and as SVG |
-//! | [`layout`] | which blocks stand side by side |
-//! | [`html`] | one HTML page that needs nothing else |
-//! | [`svg`] | one picture that stands alone |
+//! | [`layout`] | arrangement of blocks in two columns |
+//! | [`html`] | self-contained HTML page |
+//! | [`svg`] | self-contained SVG picture |
 //! | [`text`] | Markdown, and tables for a terminal |
-//! | [`json`] | the figures for programs |
+//! | [`json`] | JSON |
 
 pub mod charts;
 pub mod content;

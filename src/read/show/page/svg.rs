@@ -1,10 +1,10 @@
-//! A picture that stands alone: the first chart of what the report begins with as one SVG with its own style, light and dark, without
-//! a script. For a README; the page has all charts, this has the one that sums them up.
+//! Self-contained SVG picture for a README: the first charts of the report, with their own style, light and dark, and
+//! no script.
 
 use maud::{Markup, PreEscaped, html};
 use ringmark_core::untrusted_text::printable;
 
-use crate::read::show::page::charts::frame::{Drawing, KeyEntry, px};
+use crate::read::show::page::charts::frame::{Drawing, LegendEntry, px};
 use crate::read::show::page::document::{Document, Figure, Headline, Section};
 
 const STYLE: &str = concat!(
@@ -15,23 +15,21 @@ const STYLE: &str = concat!(
      svg .note { fill: var(--muted); font-size: 12px; }\n"
 );
 
-/// Width of the picture in its own units, and in a browser's pixels.
+/// Width of the picture in its own units, and in pixels of a browser.
 const WIDTH: f64 = 480.0;
 const PIXELS: u32 = 720;
 
-/// Margin around everything.
 const MARGIN: f64 = 20.0;
 
-/// Height of a line of text.
 const LINE: f64 = 17.0;
 
-/// Width of a letter of a note, about.
+/// Approximate width of a letter of a note.
 const LETTER: f64 = 6.3;
 
-/// Size of a sample in the key.
+/// Size of a legend sample.
 const SAMPLE: [f64; 2] = [30.0, 14.0];
 
-/// The whole picture. Of a document without such a chart it says so.
+/// Returns the whole picture. If there is no chart to draw, it contains a note instead.
 pub fn svg(document: &Document) -> String {
     let drawn = || document.sections.iter().filter_map(|section| Some((section, headline_chart(section)?)));
     let first = drawn().next().map(|(section, _)| section.subject);
@@ -63,12 +61,13 @@ pub fn svg(document: &Document) -> String {
     picture.into_string() + "\n"
 }
 
-/// What a section begins with, where that may stand alone.
+/// Returns the first chart of a section, if it makes sense as a separate picture.
 fn headline_chart(section: &Section) -> Option<Drawing<'_>> {
     section.blocks.first()?.charts.first()?.first()?.picture()
 }
 
-/// `Speed of 1n2g: 22.0 images/s; Efficiency of 1n2g: 94.2 %`. The step says the same as the speed.
+/// Returns the main figures: `Speed of 1n2g: 22.0 images/s; Efficiency of 1n2g: 94.2 %`. Omits the step, which follows
+/// from the speed.
 fn figures(headline: &Headline) -> String {
     let figure = |figure: &Figure| format!("{}: {} {}", figure.label, figure.value, figure.unit);
     headline
@@ -85,7 +84,7 @@ fn describe(panels: &[(&Section, Drawing)]) -> String {
     panels.iter().map(panel).collect::<Vec<_>>().join("; ")
 }
 
-/// What is drawn so far, and where the next thing begins.
+/// Drawn elements, and the vertical position of the next one.
 struct Canvas {
     y: f64,
     content: Vec<Markup>,
@@ -98,14 +97,14 @@ impl Canvas {
         self.y += LINE;
     }
 
-    /// In as many lines as it takes.
+    /// Draws text, wrapped into lines.
     fn notes(&mut self, text: &str) {
         let letters = ((WIDTH - 2.0 * MARGIN) / LETTER) as usize;
-        wrapped(text, letters).iter().for_each(|line| self.line("note", line));
+        wrap(text, letters).iter().for_each(|line| self.line("note", line));
     }
 
-    /// Samples and names from left to right, in as many rows as they take.
-    fn key(&mut self, entries: Vec<KeyEntry>) {
+    /// Draws legend entries from left to right, wrapped into rows.
+    fn legend(&mut self, entries: Vec<LegendEntry>) {
         let [width, height] = SAMPLE;
         let mut x = MARGIN;
         for (sample, name) in entries {
@@ -124,17 +123,16 @@ impl Canvas {
         self.y += if x > MARGIN { LINE + 6.0 } else { 0.0 };
     }
 
-    /// With its key above it.
-    fn drawing(&mut self, Drawing { key, frame, content, .. }: Drawing) {
-        self.key(key);
+    fn drawing(&mut self, Drawing { legend, frame, content, .. }: Drawing) {
+        self.legend(legend);
         let place = format!("translate({} {})", px((WIDTH - frame.width) / 2.0), px(self.y));
         self.content.push(html! { g transform=(place) { (content) } });
         self.y += frame.height + LINE;
     }
 }
 
-/// In lines of so many letters, broken between words, or within one that is longer than a line.
-fn wrapped(text: &str, letters: usize) -> Vec<String> {
+/// Wraps text at `letters` per line, between words; words longer than a line are split.
+fn wrap(text: &str, letters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let word: Vec<char> = word.chars().collect();
@@ -155,9 +153,9 @@ mod tests {
 
     #[test]
     fn lines_are_broken_between_words_and_long_words_within() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("abcdefgh i", 5), ["abcde", "fgh i"]);
-        assert_eq!(wrapped("", 5), [""; 0]);
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("abcdefgh i", 5), ["abcde", "fgh i"]);
+        assert_eq!(wrap("", 5), [""; 0]);
     }
 
     #[test]

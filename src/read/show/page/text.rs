@@ -1,10 +1,9 @@
-//! A report without charts, as text.
+//! Text version of a report, without charts.
 
 use crate::read::show::numbers::marked;
 use crate::read::show::page::document::{Block, Document, Figure, Headline, Link};
 use crate::read::show::text::{self, Medium, Paragraph};
 
-/// Returns the whole report.
 pub fn text(document: &Document, medium: Medium) -> String {
     let mut text = vec![Paragraph::Title(document.title.clone())];
     text.extend(document.headlines.iter().flat_map(headline));

@@ -1,15 +1,15 @@
-//! What the prediction of a kv-store without all-reduce rests on, as sentences.
+//! Assumptions of predictions for kv-stores without all-reduce, as sentences.
 
 use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::strategy::{ServerSetup, Strategy};
 
-/// Of cases of so many hosts, of which `reference` was measured and `case` is asked for.
+/// Returns the assumptions for `case`, which is predicted from the measured case `reference`.
 pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<String> {
     let store = evidence.kv_store;
     let mut lines = match &evidence.strategy {
-        // That of ring has sentences of its own.
+        // The assumptions for ring are in `notes`.
         Strategy::AllReduce => Vec::new(),
         Strategy::Owners { .. } => vec![
             format!(
@@ -36,7 +36,7 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
     lines
 }
 
-/// How they go to owners: on CPUs straight to each of several, of which none waits for another.
+/// Describes how buckets move to owners: on CPUs they are sent directly, to several owners concurrently.
 fn buckets(evidence: &Evidence) -> &'static str {
     match (evidence.kv_store, evidence.conditions) {
         (KvStore::Device, Some((DeviceKind::Cpu, _))) => {

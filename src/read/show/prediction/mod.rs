@@ -1,10 +1,10 @@
-//! A prediction of larger cases, for people and for programs.
+//! Predictions of larger cases, as text and JSON.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`text`] | tables, and what they rest on below them |
-//! | [`json`] | the same for programs |
-//! | [`notes`] | what it rests on, and what a reader must know; [`kv_store_notes`] where the exchange is no all-reduce |
+//! | [`text`] | tables, and notes below them |
+//! | [`json`] | JSON |
+//! | [`notes`] | assumptions and warnings as sentences; [`kv_store_notes`] for kv-stores without all-reduce |
 
 pub mod json;
 mod kv_store_notes;

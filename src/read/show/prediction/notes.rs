@@ -1,4 +1,4 @@
-//! What a prediction rests on, and what a reader must know of it, as sentences.
+//! Assumptions and warnings of predictions, as sentences.
 
 use ringmark_core::dimension::Case;
 use ringmark_core::stats::allreduce_model::{Algorithm, Line};
@@ -8,10 +8,10 @@ use crate::read::analyse::prediction::model::FAR;
 use crate::read::analyse::prediction::outlook::Outlook;
 use crate::read::show::prediction::kv_store_notes;
 
-/// Relative residual of a line from which on a reader is warned of it.
+/// Relative residual of a fitted line above which there is a warning.
 const POOR: f64 = 0.3;
 
-/// What the figures rest on, a line each.
+/// Returns the assumptions, one line each.
 pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     let evidence = &outlook.evidence;
     let mut lines = vec![measured(evidence)];
@@ -40,7 +40,7 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
             lines.push(format!(
                 "no bandwidth result: how much is latency and how much hides in backward is not known, the band is \
                  wider{}",
-                // Of other programs' runs it would say nothing.
+                // Not useful for published rows, which other programs measured.
                 if evidence.buckets.is_empty() { "" } else { &advice }
             ));
         }
@@ -98,7 +98,6 @@ fn line_text(level: &str, line: &Line) -> String {
     )
 }
 
-/// What a reader must know.
 pub fn warnings(outlook: &Outlook) -> Vec<String> {
     let evidence = &outlook.evidence;
     let mut warnings = evidence.warnings.clone();

@@ -1,5 +1,5 @@
-//! Images/s for spreadsheets: one line a point. Units are in the columns' names; `run_warnings` is the number of those that
-//! the tables list for the point's runs.
+//! Images/s for spreadsheets: one row per point. Column names contain the units; `run_warnings` is the number of
+//! warnings that the tables list for the point's runs.
 
 use anyhow::Context;
 
@@ -29,7 +29,6 @@ const COLUMNS: [&str; 20] = [
     "run_warnings",
 ];
 
-/// All tables below each other.
 pub fn csv(extraction: &Extraction<ScoreTable>) -> anyhow::Result<String> {
     let mut lines = csv::Writer::from_writer(Vec::new());
     lines.write_record(COLUMNS)?;
@@ -42,12 +41,11 @@ pub fn csv(extraction: &Extraction<ScoreTable>) -> anyhow::Result<String> {
     Ok(String::from_utf8(bytes)?)
 }
 
-/// Empty for what does not exist.
 fn text<T: ToString>(value: Option<T>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// In the order of [`COLUMNS`].
+/// Returns the fields in the order of [`COLUMNS`].
 fn fields(table: &ScoreTable, point: &ScorePoint) -> [String; COLUMNS.len()] {
     let key = point.key();
     let conditions = table.conditions.as_ref();

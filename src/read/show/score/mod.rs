@@ -1,10 +1,10 @@
 //! Tables of scoring sweeps.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
-//! | [`text`] | a table by network and batch size, for a terminal and in Markdown |
+//! | [`text`] | table by network and batch size, for a terminal or in Markdown |
 //! | [`published`] | published rates of the same networks |
-//! | [`csv`] | one line for each point |
+//! | [`csv`] | CSV with one row per point |
 
 pub mod csv;
 pub mod published;

@@ -2,15 +2,14 @@
 
 use crate::read::analyse::figures::Extraction;
 use crate::read::analyse::score::figures::{self, ScoreTable};
-use crate::read::analyse::score::published::{BATCH_SIZES, PublishedRow, SOURCE, nothing, rows};
+use crate::read::analyse::score::published::{BATCH_SIZES, PublishedRow, SOURCE, none_published, rows};
 use crate::read::show::table::{Column, Table};
 use crate::read::show::text::Paragraph;
 
-/// Returns the sections of the networks in `extraction`.
 pub fn sections(extraction: &Extraction<ScoreTable>) -> Vec<Paragraph> {
     let rows = rows(&figures::models(&extraction.groups));
     if rows.is_empty() {
-        return vec![Paragraph::Heading(vec![nothing()])];
+        return vec![Paragraph::Heading(vec![none_published()])];
     }
     let of_hardware = |rows: &[PublishedRow]| {
         let cells = |row: &PublishedRow| {

@@ -1,4 +1,4 @@
-//! Images/s for people, as MXNet's pages of performance have them: a row a network, a column a batch size.
+//! Images/s as on MXNet's performance pages: a row for each network, a column for each batch size.
 
 use std::collections::BTreeSet;
 
@@ -47,12 +47,12 @@ fn legend(extraction: &Extraction<ScoreTable>, medium: Medium) -> [Vec<String>; 
     [LEGEND.map(str::to_owned).into(), marks.into_iter().chain(doubtful).collect()]
 }
 
-/// What was measured, on what, and how.
+/// Returns a description of the table: benchmark, devices, options and number of runs.
 fn title(table: &ScoreTable) -> Vec<String> {
     let quick = if table.is_quick() { " - QUICK PROFILE" } else { "" };
-    // What is the same in every row has no column.
-    let dtype = only(table, |key| key.dtype).map(|dtype| format!(", {dtype}"));
-    let case = only(table, |key| key.case).map(|case| format!(", {case}"));
+    // Values shared by all rows have no column.
+    let dtype = shared(table, |key| key.dtype).map(|dtype| format!(", {dtype}"));
+    let case = shared(table, |key| key.case).map(|case| format!(", {case}"));
     let fixed = dtype.into_iter().chain(case).collect::<String>();
     let what = format!("Inference{fixed}: images/s by network and batch size per rank{quick}");
     let counts: BTreeSet<usize> =
@@ -70,7 +70,7 @@ fn title(table: &ScoreTable) -> Vec<String> {
     vec![what, format!("{}: {devices}", conditions.device), format!("{}, {runs}", how(table))]
 }
 
-/// How its passes were made: `224 pixels, nhwc, folded, 10 measured + 5 warm-up passes`.
+/// Describes the passes: `224 pixels, nhwc, folded, 10 measured + 5 warm-up passes`.
 pub fn how(table: &ScoreTable) -> String {
     let options = table.conditions.as_ref().map(|ScoreConditions { config, .. }| {
         let passes = measured_and_warmup(config.iterations, config.warmup);
@@ -79,8 +79,8 @@ pub fn how(table: &ScoreTable) -> String {
     batch_sizes::table(table).pixels() + &options.unwrap_or_default()
 }
 
-/// What all points share; `None` where they differ.
-fn only<T: Ord>(table: &ScoreTable, of: impl Fn(&PointKey) -> T) -> Option<T> {
+/// Returns the value that all points share, or `None` if they differ.
+fn shared<T: Ord>(table: &ScoreTable, of: impl Fn(&PointKey) -> T) -> Option<T> {
     let mut values: BTreeSet<T> = table.points.iter().map(|point| of(&point.key())).collect();
     if values.len() == 1 { values.pop_first() } else { None }
 }

@@ -1,86 +1,75 @@
-//! One case or two, or batch sizes, as bars: the median as a bar, a dot on it for each run, and a line across it for what would be ideal. A
-//! line between two points says little. Not for more cases: see `lines`.
+//! Bar chart for one or two cases, or for batch sizes, for which a line would be misleading: each bar is a median, with
+//! a dot for each run and a line across for the ideal value. More cases are drawn by `lines`.
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{Drawing, Frame, KeyEntry, doubtful_entry, path, px, run_entry};
+use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, doubtful_entry, path, px, run_entry};
 use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::stack::short;
 use crate::read::show::page::charts::style::{colour, marker};
 use crate::read::show::table::Style;
 
-/// Widest bar.
+/// Maximum width of a bar.
 const WIDEST: f64 = 80.0;
 
-/// Width of a bar by that of its place.
+/// Width of a bar relative to its slot.
 const FILLED: f64 = 0.8;
 
-/// Space between two cases by that of a bar's place.
+/// Space between two cases relative to a slot.
 const GAP: f64 = 0.5;
 
-/// Width of a letter where the drawing is as narrow as a phone.
+/// Width of a letter at the scale of a phone.
 const LETTER: f64 = 8.2;
 
-/// Heights of a value and of a marker in the foot of a bar.
+/// Heights of the value and the marker at the foot of a bar.
 const VALUE: f64 = 22.0;
 const MARKER: f64 = 18.0;
 
-/// The whole chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BarChart {
-    /// Above it.
     pub title: String,
-    /// What it shows, for those who do not see it.
     pub description: String,
-    /// Name of the upward axis, with its unit; it begins at 0.
+    /// Name of the vertical axis, with its unit; the axis starts at 0.
     pub axis: String,
-    /// Where it ends at the earliest.
+    /// Minimum end of the vertical axis.
     pub end: Option<f64>,
-    /// Name of the axis below.
+    /// Name of the horizontal axis.
     pub across: String,
-    /// Names of the cases from left to right, and what stands below each.
+    /// Names of the cases from left to right, each with a second line below it.
     pub cases: Vec<(String, String)>,
-    /// Series in the order of the key.
     pub series: Vec<BarSeries>,
-    /// What the lines across bars are.
+    /// Legend text for the lines across bars.
     pub ideal_name: &'static str,
 }
 
-/// Bars of one colour.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BarSeries {
-    /// In the key.
     pub name: String,
-    /// Colour and marker.
     pub style: Style,
-    /// From left to right.
     pub bars: Vec<Bar>,
-    /// Whether it was measured by others: in grey, and empty.
+    /// True for published values, drawn as gray outlines.
     pub is_reference: bool,
 }
 
-/// One case of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
-    /// Its number among the chart's cases.
+    /// Index of the case in the chart.
     pub case: usize,
     /// Median.
     pub value: f64,
-    /// What it would be without loss, where that is another.
+    /// Value without scaling loss; `None` if it is the same.
     pub ideal: Option<f64>,
-    /// Every run in turn, with what is shown under the pointer.
+    /// Value and tooltip of each run.
     pub runs: Vec<(f64, String)>,
-    /// What is shown under the pointer.
     pub tip: String,
-    /// True if it is unreliable: in grey.
+    /// True if the value is unreliable; the bar is gray.
     pub is_doubtful: bool,
 }
 
-/// Where a bar stands.
 struct BarPosition<'a> {
     series: &'a BarSeries,
     bar: &'a Bar,
-    /// Its middle.
+    /// Center of the bar.
     x: f64,
 }
 
@@ -90,24 +79,23 @@ impl BarChart {
         bars.filter(|(_, bar)| bar.value.is_finite())
     }
 
-    /// The drawing with its key.
     pub fn drawing(&self) -> Drawing<'_> {
         let below = if self.cases.iter().any(|(_, below)| !below.is_empty()) { 56.0 } else { 42.0 };
         let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, below]);
         let values = self.bars().flat_map(|(_, bar)| bar.runs.iter().map(|(value, _)| *value).chain([bar.value]));
         let values = values.chain(self.bars().filter_map(|(_, bar)| bar.ideal));
-        let y = Scale::linear(values, [Some(0.0), self.end], frame.up());
-        let (slot, places) = self.places(&frame);
+        let y = Scale::linear(values, [Some(0.0), self.end], frame.y_range());
+        let (slot, positions) = self.positions(&frame);
         let content = html! {
-            (frame.values(&y, &self.axis, number))
-            (frame.marks(&self.marks(&places), &self.across))
-            @for place in &places { (self.draw_bar(place, slot, &y, &frame)) }
+            (frame.y_axis(&y, &self.axis, number))
+            (frame.x_axis(&self.marks(&positions), &self.across))
+            @for position in &positions { (self.draw_bar(position, slot, &y, &frame)) }
         };
-        Drawing { title: &self.title, description: &self.description, key: self.key(), frame, content }
+        Drawing { title: &self.title, description: &self.description, legend: self.legend(), frame, content }
     }
 
-    /// Samples of every series where there are several, and of what else is drawn.
-    fn key(&self) -> Vec<KeyEntry> {
+    /// Returns the legend: the series if there are several, and the marks that occur.
+    fn legend(&self) -> Vec<LegendEntry> {
         let several = self.series.len() > 1;
         let sample = |series: &BarSeries| {
             let sample = html! {
@@ -129,34 +117,35 @@ impl BarChart {
             .collect()
     }
 
-    /// Width of a bar's place, and the bars from left to right: case by case, in each those series that have it.
-    fn places(&self, frame: &Frame) -> (f64, Vec<BarPosition<'_>>) {
+    /// Returns the width of a slot, and the bars from left to right: case by case, with the series that have the case.
+    fn positions(&self, frame: &Frame) -> (f64, Vec<BarPosition<'_>>) {
         let of_case = |case: usize| self.bars().filter(move |(_, bar)| bar.case == case);
         let count = self.bars().count() as f64 + GAP * self.cases.len() as f64;
         let slot = (frame.right - frame.left) / count.max(1.0);
         let mut x = frame.left + slot * GAP / 2.0;
-        let mut places = Vec::new();
+        let mut positions = Vec::new();
         for case in 0..self.cases.len() {
             for (series, bar) in of_case(case) {
-                places.push(BarPosition { series, bar, x: x + slot / 2.0 });
+                positions.push(BarPosition { series, bar, x: x + slot / 2.0 });
                 x += slot;
             }
             x += slot * GAP;
         }
-        (slot, places)
+        (slot, positions)
     }
 
-    /// Each case in the middle of its bars.
-    fn marks(&self, places: &[BarPosition]) -> Vec<(f64, String, String)> {
+    /// Returns the axis marks, each centered below the bars of its case.
+    fn marks(&self, positions: &[BarPosition]) -> Vec<(f64, String, String)> {
         let mark = |(case, (name, below)): (usize, &(String, String))| {
-            let bars: Vec<f64> = places.iter().filter(|place| place.bar.case == case).map(|place| place.x).collect();
+            let bars: Vec<f64> =
+                positions.iter().filter(|position| position.bar.case == case).map(|position| position.x).collect();
             Some(((bars.first()? + bars.last()?) / 2.0, name.clone(), below.clone()))
         };
         self.cases.iter().enumerate().filter_map(mark).collect()
     }
 
-    fn draw_bar(&self, place: &BarPosition, slot: f64, y: &Scale, frame: &Frame) -> Markup {
-        let BarPosition { series, bar, x } = *place;
+    fn draw_bar(&self, position: &BarPosition, slot: f64, y: &Scale, frame: &Frame) -> Markup {
+        let BarPosition { series, bar, x } = *position;
         let width = (FILLED * slot).min(WIDEST);
         let (left, top) = (x - width / 2.0, y.at(bar.value));
         let height = frame.bottom - top;
@@ -231,7 +220,7 @@ mod tests {
     fn a_bar_is_as_high_as_its_value_and_has_a_dot_a_run() {
         let chart = chart(vec![vec![bar(0, 1.0, &[0.9, 1.0, 1.1]), bar(1, 1.5, &[1.5])]]);
         let drawn = chart.drawing().figure().into_string();
-        // The plot is 208 high, and 2 ends it.
+        // The plot is 208 high and ends at 2.
         assert!(drawn.contains("height=\"104\"") && drawn.contains("height=\"156\""), "{drawn}");
         assert_eq!(drawn.matches("<circle class=\"run s0\"").count(), 4);
         assert_eq!(drawn.matches("<path class=\"ideal across s0\"").count(), 1, "the base is its own ideal");
@@ -242,13 +231,13 @@ mod tests {
     fn bars_of_a_case_stand_side_by_side_and_leave_no_place_empty() {
         let chart = chart(vec![vec![bar(0, 1.0, &[]), bar(1, 1.5, &[])], vec![bar(1, 2.0, &[])]]);
         let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, 56.0]);
-        let (slot, places) = chart.places(&frame);
+        let (slot, positions) = chart.positions(&frame);
         let order: Vec<(usize, usize)> =
-            places.iter().map(|place| (place.bar.case, place.series.style.colour)).collect();
+            positions.iter().map(|position| (position.bar.case, position.series.style.colour)).collect();
         assert_eq!(order, [(0, 0), (1, 0), (1, 1)]);
-        assert!((places[2].x - places[1].x - slot).abs() < 1e-9);
-        assert!((places[1].x - places[0].x - (1.0 + GAP) * slot).abs() < 1e-9);
-        assert!(places[2].x + slot / 2.0 <= frame.right);
+        assert!((positions[2].x - positions[1].x - slot).abs() < 1e-9);
+        assert!((positions[1].x - positions[0].x - (1.0 + GAP) * slot).abs() < 1e-9);
+        assert!(positions[2].x + slot / 2.0 <= frame.right);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What charts share: a drawing with its description for those who do not see it, axes, markers, and numbers as SVG writes them.
+//! Parts shared by all charts: drawings with accessible descriptions, axes, markers, and number formatting for SVG.
 
 use std::fmt::Write;
 
@@ -6,40 +6,34 @@ use maud::{Markup, html};
 
 use crate::read::show::page::charts::scale::{Scale, number};
 
-/// Size of a drawing and of its plot area.
+/// Size of a drawing, which the page scales, and edges of its plot area.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Frame {
-    /// Of the drawing; the page scales it.
     pub width: f64,
-    /// Of the drawing.
     pub height: f64,
-    /// Left end of the plot.
     pub left: f64,
-    /// Right end of the plot.
     pub right: f64,
-    /// Upper end of the plot.
     pub top: f64,
-    /// Lower end of the plot.
     pub bottom: f64,
 }
 
 impl Frame {
-    /// With these margins around the plot: left, right, top, bottom.
+    /// Creates a frame with these margins around the plot: left, right, top, bottom.
     pub fn new(width: f64, height: f64, [left, right, top, bottom]: [f64; 4]) -> Frame {
         Frame { width, height, left, right: width - right, top, bottom: height - bottom }
     }
 
-    /// Places from left to right.
-    pub fn across(&self) -> [f64; 2] {
+    /// Returns the horizontal extent of the plot, left to right.
+    pub fn x_range(&self) -> [f64; 2] {
         [self.left, self.right]
     }
 
-    /// Places from the lower end to the upper.
-    pub fn up(&self) -> [f64; 2] {
+    /// Returns the vertical extent of the plot, bottom to top.
+    pub fn y_range(&self) -> [f64; 2] {
         [self.bottom, self.top]
     }
 
-    /// The drawing: `title` and `description` for those who do not see it.
+    /// Returns the SVG element; `title` and `description` are for screen readers.
     pub fn svg(&self, title: &str, description: &str, content: Markup) -> Markup {
         html! {
             svg viewBox={ "0 0 " (px(self.width)) " " (px(self.height)) } role="img" aria-label={ (title) ": " (description) } {
@@ -50,8 +44,8 @@ impl Frame {
         }
     }
 
-    /// Lines across the plot with their values on the left, and the axis' name above them.
-    pub fn values(&self, scale: &Scale, name: &str, label: impl Fn(f64) -> String) -> Markup {
+    /// Draws horizontal grid lines with their values on the left, and the name of the axis above them.
+    pub fn y_axis(&self, scale: &Scale, name: &str, label: impl Fn(f64) -> String) -> Markup {
         html! {
             @for tick in scale.ticks(5) {
                 @let y = px(scale.at(tick));
@@ -62,20 +56,20 @@ impl Frame {
         }
     }
 
-    /// Lines up the plot at about `count` round values, and the axis below it.
-    pub fn columns(&self, scale: &Scale, count: usize, name: &str) -> Markup {
+    /// Draws vertical grid lines at about `count` round values, and the axis below the plot.
+    pub fn x_axis_with_grid(&self, scale: &Scale, count: usize, name: &str) -> Markup {
         let marks: Vec<_> =
             scale.ticks(count).into_iter().map(|tick| (scale.at(tick), number(tick), String::new())).collect();
         html! {
             @for (x, ..) in &marks {
                 line class="grid" x1=(px(*x)) x2=(px(*x)) y1=(px(self.top)) y2=(px(self.bottom)) {}
             }
-            (self.marks(&marks, name))
+            (self.x_axis(&marks, name))
         }
     }
 
-    /// The axis below the plot with these marks (place, label, label below it), and its name.
-    pub fn marks(&self, marks: &[(f64, String, String)], name: &str) -> Markup {
+    /// Draws the axis below the plot with its name and marks (position, label, second label below it).
+    pub fn x_axis(&self, marks: &[(f64, String, String)], name: &str) -> Markup {
         html! {
             line class="base" x1=(px(self.left)) x2=(px(self.right)) y1=(px(self.bottom)) y2=(px(self.bottom)) {}
             @for (x, label, below) in marks {
@@ -90,36 +84,31 @@ impl Frame {
     }
 }
 
-/// Entries of a key for areas of these classes and names.
-pub fn area_entries(parts: &[(&str, &str)]) -> Vec<KeyEntry> {
+/// Returns legend entries for areas with these classes and names.
+pub fn area_entries(parts: &[(&str, &str)]) -> Vec<LegendEntry> {
     parts.iter().map(|(class, name)| (area_sample(class), (*name).to_owned())).collect()
 }
 
-/// A sample, and what it is of.
-pub type KeyEntry = (Markup, String);
+pub type LegendEntry = (Markup, String);
 
-/// A chart that is drawn, before it is known whether it stands on a page or alone.
+/// A drawn chart, before it is placed on a page or written as a separate picture.
 pub struct Drawing<'a> {
-    /// Above it.
     pub title: &'a str,
-    /// What it shows, for those who do not see it.
+    /// Accessible description.
     pub description: &'a str,
-    /// What its marks mean.
-    pub key: Vec<KeyEntry>,
-    /// Its size.
+    pub legend: Vec<LegendEntry>,
     pub frame: Frame,
-    /// What is in it.
     pub content: Markup,
 }
 
 impl Drawing<'_> {
-    /// On a page: caption, key, drawing.
+    /// Returns the figure element: caption, legend and drawing.
     pub fn figure(self) -> Markup {
         html! {
             figure {
                 figcaption { (self.title) }
-                @if !self.key.is_empty() {
-                    ul class="key" { @for (sample, name) in &self.key { li { (sample) " " (name) } } }
+                @if !self.legend.is_empty() {
+                    ul class="key" { @for (sample, name) in &self.legend { li { (sample) " " (name) } } }
                 }
                 (self.frame.svg(self.title, self.description, self.content))
             }
@@ -127,7 +116,7 @@ impl Drawing<'_> {
     }
 }
 
-/// A place, to a tenth.
+/// Formats a coordinate with at most one decimal.
 pub fn px(value: f64) -> String {
     let text = format!("{value:.1}");
     match text.strip_suffix(".0") {
@@ -137,18 +126,17 @@ pub fn px(value: f64) -> String {
     }
 }
 
-/// A path through these places.
+/// Returns the path data of a line through these points.
 pub fn path(places: impl IntoIterator<Item = (f64, f64)>) -> String {
     let mut path = String::new();
     for (index, (x, y)) in places.into_iter().enumerate() {
         let step = if index == 0 { 'M' } else { 'L' };
-        // A string takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(path, "{step}{} {}", px(x), px(y));
     }
     path
 }
 
-/// Sample of a filled area of this class.
 pub fn area_sample(class: &str) -> Markup {
     html! {
         svg class="sample" viewBox="0 0 14 14" aria-hidden="true" {
@@ -157,28 +145,27 @@ pub fn area_sample(class: &str) -> Markup {
     }
 }
 
-/// Sample of a mark of this class and outline.
 pub fn mark_sample(class: &str, outline: &str) -> Markup {
     html! {
         svg class="sample" viewBox="0 0 14 14" aria-hidden="true" { path class=(class) d=(outline) {} }
     }
 }
 
-/// Of the small circles.
-pub fn run_entry() -> KeyEntry {
+/// Returns the legend entry for the circles of single runs.
+pub fn run_entry() -> LegendEntry {
     let sample = html! {
         svg class="sample" viewBox="0 0 14 14" aria-hidden="true" { circle class="run" cx="7" cy="7" r="3.5" {} }
     };
     (sample, "one run".to_owned())
 }
 
-/// Legend entry of the bars that are grey because their figures are unreliable.
-pub fn doubtful_entry() -> KeyEntry {
+/// Returns the legend entry for the gray bars of unreliable figures.
+pub fn doubtful_entry() -> LegendEntry {
     (area_sample("doubtful"), "unreliable".to_owned())
 }
 
-/// The entry for unreliable bars of parts.
-pub fn pale_entry() -> KeyEntry {
+/// Returns the legend entry for the pale stacked bars of unreliable figures.
+pub fn pale_entry() -> LegendEntry {
     (area_sample("compute pale"), "unreliable".to_owned())
 }
 

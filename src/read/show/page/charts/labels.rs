@@ -1,39 +1,37 @@
-//! Names at the ends of lines: where each stands so that none lies on another, and the drawing of them.
+//! Names at the ends of lines, placed so that they do not overlap.
 
 use maud::{Markup, html};
 
 use crate::read::show::page::charts::frame::{Frame, path, px};
 
-/// Width of a letter, where a phone shows letters larger than a desk does.
+/// Width of a letter at the scale of a phone, which shows larger letters than a desktop.
 const LETTER: f64 = 8.1;
 
-/// Space between the plot and the names, and from the drawing's edge.
+/// Space between the plot and the names, and between the names and the edge of the drawing.
 const SPACE: [f64; 2] = [16.0, 4.0];
 
-/// Between two names.
+/// Minimum distance between two names.
 const LINE: f64 = 16.0;
 
-/// Widest margin that leaves enough of the drawing for the lines.
+/// Maximum margin, so that enough of the drawing is left for the lines.
 const WIDEST: f64 = 176.0;
 
-/// A name to be placed.
 pub struct Label<'a> {
-    /// What it says.
     pub name: &'a str,
-    /// Where its line ends.
+    /// End of the line that it names.
     pub end: (f64, f64),
 }
 
-/// Margin that the names need; `None` where they would leave too little space.
+/// Returns the margin needed for the names, or `None` if it would leave too little space for the plot.
 pub fn margin<'a>(names: impl Iterator<Item = &'a str>) -> Option<f64> {
     let letters = names.map(|name| name.chars().count()).max()?;
     Some(SPACE[0] + SPACE[1] + LETTER * letters as f64).filter(|margin| *margin <= WIDEST)
 }
 
-/// Each beside the plot, at the height of its line's end or as near to it as the others let it be.
+/// Draws each name next to the plot, as close as possible to the end of its line.
 pub fn draw(labels: &[Label], frame: &Frame) -> Markup {
     let wanted: Vec<f64> = labels.iter().map(|label| label.end.1).collect();
-    let heights = apart(&wanted, LINE, [frame.top, frame.bottom]);
+    let heights = spread_out(&wanted, LINE, [frame.top, frame.bottom]);
     html! {
         @for (label, height) in labels.iter().zip(heights) {
             @let (x, y) = label.end;
@@ -46,9 +44,8 @@ pub fn draw(labels: &[Label], frame: &Frame) -> Markup {
     }
 }
 
-/// Heights in the order of those that are wanted, none nearer to another than `gap`, all between the two ends where there is
-/// space for all.
-fn apart(wanted: &[f64], gap: f64, [low, high]: [f64; 2]) -> Vec<f64> {
+/// Returns heights near the wanted ones, at least `gap` apart, and between the two limits if there is enough space.
+fn spread_out(wanted: &[f64], gap: f64, [low, high]: [f64; 2]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|one, other| wanted[*one].total_cmp(&wanted[*other]));
     let mut heights = vec![low; wanted.len()];
@@ -71,11 +68,11 @@ mod tests {
 
     #[test]
     fn names_are_apart_and_as_near_to_their_lines_as_that_lets_them() {
-        assert_eq!(apart(&[10.0, 50.0, 90.0], 16.0, [0.0, 100.0]), [10.0, 50.0, 90.0]);
-        assert_eq!(apart(&[50.0, 50.0], 16.0, [0.0, 100.0]), [50.0, 66.0]);
-        assert_eq!(apart(&[95.0, 98.0, 10.0], 16.0, [0.0, 100.0]), [84.0, 100.0, 10.0]);
-        assert_eq!(apart(&[-5.0, 2.0], 16.0, [0.0, 100.0]), [0.0, 16.0]);
-        assert_eq!(apart(&[], 16.0, [0.0, 100.0]), [0.0; 0]);
+        assert_eq!(spread_out(&[10.0, 50.0, 90.0], 16.0, [0.0, 100.0]), [10.0, 50.0, 90.0]);
+        assert_eq!(spread_out(&[50.0, 50.0], 16.0, [0.0, 100.0]), [50.0, 66.0]);
+        assert_eq!(spread_out(&[95.0, 98.0, 10.0], 16.0, [0.0, 100.0]), [84.0, 100.0, 10.0]);
+        assert_eq!(spread_out(&[-5.0, 2.0], 16.0, [0.0, 100.0]), [0.0, 16.0]);
+        assert_eq!(spread_out(&[], 16.0, [0.0, 100.0]), [0.0; 0]);
     }
 
     #[test]

@@ -1,67 +1,59 @@
-//! Lines over ranks, runs or sizes: the median as a line, a dot for each run, and a thin line for what would be ideal.
+//! Line chart over ranks, runs or sizes: a line through medians, a dot for each run, and a thin line for the ideal
+//! value.
 
 use maud::{Markup, html};
 
 use crate::read::show::page::charts::frame::{
-    Drawing, Frame, KeyEntry, area_sample, doubtful_entry, path, px, run_entry,
+    Drawing, Frame, LegendEntry, area_sample, doubtful_entry, path, px, run_entry,
 };
 use crate::read::show::page::charts::labels::{self, Label};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind, number};
 use crate::read::show::page::charts::style::{colour, line_class, line_sample, marker};
 use crate::read::show::table::Style;
 
-/// The whole chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LineChart {
-    /// Above it.
     pub title: String,
-    /// What it shows, for those who do not see it.
     pub description: String,
-    /// From left to right.
     pub x: Axis,
-    /// Upwards.
     pub y: Axis,
-    /// Series in the order of the key.
     pub series: Vec<LineSeries>,
-    /// Where the upward axis begins at the latest, and ends at the earliest; values beyond widen it to the next round number.
+    /// Maximum start and minimum end of the vertical axis; values beyond them extend it to the next round number.
     pub y_ends: [Option<f64>; 2],
-    /// What the thin lines are.
+    /// Legend text for the thin lines.
     pub ideal_name: &'static str,
-    /// Parts of the axis whose values do not mean what the others mean.
+    /// Ranges of the horizontal axis whose values have a different meaning, for example messages that fit into a cache.
     pub shades: Vec<Shade>,
-    /// Why.
+    /// Legend text for the shades: the reason for them.
     pub shade_name: &'static str,
-    /// Whether series are named where their lines end, and not in the key, if there is space.
+    /// True to name series at the ends of their lines instead of in the legend, if there is space.
     pub are_named_at_their_ends: bool,
 }
 
-/// A part of the axis from left to right, behind the lines.
+/// A shaded range of the horizontal axis, behind the lines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shade {
-    /// Where it begins and ends; beyond the axis it is cut off.
+    /// Start and end; clipped to the axis.
     pub ends: [f64; 2],
-    /// What is shown under the pointer.
     pub tip: String,
 }
 
-/// One axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
     /// Name with unit.
     pub name: String,
-    /// How places follow values.
     pub kind: ScaleKind,
     /// Marks: value, label, second line of the label. Empty for round numbers.
     pub marks: Vec<(f64, String, String)>,
 }
 
 impl Axis {
-    /// With round marks.
+    /// Creates an axis with marks at round numbers.
     pub fn new(name: impl Into<String>, kind: ScaleKind) -> Axis {
         Axis { name: name.into(), kind, marks: Vec::new() }
     }
 
-    /// Returns the name, marked if equal distances are equal factors.
+    /// Returns the name, with `(log)` for a logarithmic axis.
     fn label(&self) -> String {
         match self.kind {
             ScaleKind::Linear => self.name.clone(),
@@ -70,33 +62,25 @@ impl Axis {
     }
 }
 
-/// One line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LineSeries {
-    /// In the key.
     pub name: String,
-    /// Colour, marker, dashes.
     pub style: Style,
-    /// Medians, from left to right, with what is shown at each.
+    /// Medians from left to right.
     pub points: Vec<Point>,
-    /// Single runs.
     pub dots: Vec<Point>,
-    /// What it would be without loss; may be empty.
+    /// Values without scaling loss; may be empty.
     pub ideal: Vec<(f64, f64)>,
-    /// Whether it was measured by others: paler, in grey.
+    /// True for published values, drawn paler and in gray.
     pub is_reference: bool,
 }
 
-/// One value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Place from left to right.
     pub x: f64,
-    /// Place upwards.
     pub y: f64,
-    /// What is shown under the pointer.
     pub tip: String,
-    /// True if it is unreliable: in grey.
+    /// True if the value is unreliable; the marker is gray.
     pub is_doubtful: bool,
 }
 
@@ -107,7 +91,7 @@ impl Point {
 }
 
 impl LineChart {
-    /// From 0 upwards, without ideals and shades; each line is described by its last point.
+    /// Creates a chart that starts at 0, without ideal lines and shades; the last point of each line describes it.
     pub fn new(title: impl Into<String>, x: Axis, y: Axis, series: Vec<LineSeries>) -> LineChart {
         let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
         LineChart {
@@ -124,7 +108,7 @@ impl LineChart {
         }
     }
 
-    /// Space for the names at the ends of the lines, where they stand there.
+    /// Returns the space for names at the ends of the lines; `None` if names are in the legend.
     fn margin(&self) -> Option<f64> {
         let several = self.series.len() > 1 && self.are_named_at_their_ends;
         several.then(|| labels::margin(self.series.iter().map(|series| series.name.as_str()))).flatten()
@@ -134,8 +118,8 @@ impl LineChart {
         self.series.iter().flat_map(|series| series.points.iter().chain(&series.dots)).filter(|point| point.is_finite())
     }
 
-    /// Samples of every line where there are several, and of what else is drawn.
-    fn key(&self) -> Vec<KeyEntry> {
+    /// Returns the legend: the lines if there are several, and the marks that occur.
+    fn legend(&self) -> Vec<LegendEntry> {
         let several = self.series.len() > 1 && self.margin().is_none();
         let entries = self.series.iter().filter(|_| several).map(|series| (sample(series), series.name.clone()));
         let has_dots = self.series.iter().any(|series| !series.dots.is_empty());
@@ -152,7 +136,6 @@ impl LineChart {
             .collect()
     }
 
-    /// The drawing with its key.
     pub fn drawing(&self) -> Drawing<'_> {
         let below = if self.x.marks.iter().any(|(_, _, below)| !below.is_empty()) { 56.0 } else { 42.0 };
         let margin = self.margin();
@@ -160,13 +143,13 @@ impl LineChart {
         let of_x = || self.points().map(|point| point.x);
         let of_y = self.points().map(|point| point.y);
         let x = match self.x.kind {
-            ScaleKind::Logarithmic => Scale::logarithmic(of_x(), frame.across()),
-            ScaleKind::Linear => Scale::linear(of_x(), [None; 2], frame.across()),
+            ScaleKind::Logarithmic => Scale::logarithmic(of_x(), frame.x_range()),
+            ScaleKind::Linear => Scale::linear(of_x(), [None; 2], frame.x_range()),
         };
         let of_y = of_y.chain(self.series.iter().flat_map(|series| series.ideal.iter().map(|(_, y)| *y)));
         let y = match self.y.kind {
-            ScaleKind::Logarithmic => Scale::logarithmic(of_y, frame.up()),
-            ScaleKind::Linear => Scale::linear(of_y, self.y_ends, frame.up()),
+            ScaleKind::Logarithmic => Scale::logarithmic(of_y, frame.y_range()),
+            ScaleKind::Linear => Scale::linear(of_y, self.y_ends, frame.y_range()),
         };
         let marks = match self.x.marks.is_empty() {
             false => self.x.marks.iter().map(|(at, label, below)| (x.at(*at), label.clone(), below.clone())).collect(),
@@ -186,14 +169,14 @@ impl LineChart {
                     title { (shade.tip) }
                 }
             }
-            (frame.values(&y, &self.y.label(), number))
-            (frame.marks(&marks, &self.x.label()))
+            (frame.y_axis(&y, &self.y.label(), number))
+            (frame.x_axis(&marks, &self.x.label()))
             @for series in &self.series {
                 @if !series.ideal.is_empty() {
                     path class={ "ideal " (class(series)) } d=(path(series.ideal.iter().map(|(at, value)| (x.at(*at), y.at(*value))))) {}
                 }
             }
-            // What others measured lies below what was measured here.
+            // In reverse order, so that published values are below measured ones.
             @for series in self.series.iter().rev() {
                 @let shown = series.points.iter().filter(|point| point.is_finite());
                 path class=(if series.is_reference { "line reference".to_owned() } else { line_class(series.style) }) d=(path(shown.clone().map(place))) {}
@@ -211,7 +194,7 @@ impl LineChart {
             }
             (labels::draw(&labels, &frame))
         };
-        Drawing { title: &self.title, description: &self.description, key: self.key(), frame, content }
+        Drawing { title: &self.title, description: &self.description, legend: self.legend(), frame, content }
     }
 }
 
@@ -235,8 +218,8 @@ fn sample(series: &LineSeries) -> Markup {
     }
 }
 
-/// Some of these values, upwards and above 0, of which a logarithmic axis has space for so many marks, and one: each far
-/// enough from the one before it.
+/// Returns some of these values (ascending, above 0), at most `most` + 1, such that their labels do not overlap on a
+/// logarithmic axis.
 pub fn far_apart(values: &[f64], most: usize) -> Vec<f64> {
     let [Some(low), Some(high)] = [values.first(), values.last()] else { return Vec::new() };
     let step = ((high / low).ln() / most as f64).max(f64::MIN_POSITIVE);
@@ -301,7 +284,7 @@ mod tests {
         assert!(!alone.contains("name</text>"), "{alone}");
         named.series.push(LineSeries { name: "other".to_owned(), points: Vec::new(), ..named.series[0].clone() });
         let drawn = named.drawing().figure().into_string();
-        // What has no line has no name.
+        // A series without points has no line to name.
         assert!(drawn.contains("&lt;u&gt;name&lt;/u&gt;</text>") && !drawn.contains("other"), "{drawn}");
         named.series[1].name = "a name that is far too long".to_owned();
         let drawn = named.drawing().figure().into_string();

@@ -1,19 +1,19 @@
-//! Charts as data, and as SVG that needs nothing but the page's style sheet. Every mark has its values as a title, which a
-//! browser shows without a script and the page's script shows sooner. Not for what is drawn: see `content`.
+//! Charts as data, and as SVG that needs only the page's style sheet. Every mark has its values in a `title` element,
+//! which browsers show even without scripts; the page's script shows it sooner. The charts are chosen in `content`.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`scale`] | from values to places, with round ticks |
-//! | [`frame`] | plot area, axes, markers, numbers as SVG writes them |
-//! | [`style`] | what distinguishes a series from the others: colour, marker, dashes |
-//! | [`labels`] | names at the ends of lines, where none lies on another |
-//! | [`lines`] | lines with a dot a run: throughput, speedup, efficiency, bus bandwidth, speed by batch size |
-//! | [`bars`] | the same of at most two cases, a bar each |
-//! | [`stack`] | bars of parts: where a step's time goes |
-//! | [`spans`] | what ranks did within one iteration, lane by lane |
-//! | [`timeline`] | every iteration of a run, thinned out so that no outlier is lost |
-//! | [`ranks`] | the spread of every rank, hosts side by side |
-//! | [`waterfall`] | from one time to another by parts that add up |
+//! | [`scale`] | mapping of values to coordinates, with round ticks |
+//! | [`frame`] | plot area, axes, markers, number formatting for SVG |
+//! | [`style`] | color, marker and dashes of a series |
+//! | [`labels`] | names at the ends of lines, placed without overlap |
+//! | [`lines`] | line charts: throughput, speedup, efficiency, bus bandwidth, speed by batch size |
+//! | [`bars`] | bar charts of the same values for at most two cases |
+//! | [`stack`] | stacked bars: breakdown of the step time |
+//! | [`spans`] | time line of one iteration, with lanes for each rank |
+//! | [`timeline`] | step time over all iterations of a run, downsampled without losing outliers |
+//! | [`ranks`] | spread of the step time of each rank, grouped by host |
+//! | [`waterfall`] | breakdown of the difference between two step times |
 
 pub mod bars;
 pub mod frame;
@@ -38,27 +38,19 @@ use crate::read::show::page::charts::stack::StackChart;
 use crate::read::show::page::charts::timeline::Timeline;
 use crate::read::show::page::charts::waterfall::Waterfall;
 
-/// Any chart.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Chart {
-    /// Values over ranks, runs or sizes.
     Lines(LineChart),
-    /// Values of one case or two, or of batch sizes.
     Bars(BarChart),
-    /// Parts of a whole.
     Stack(StackChart),
-    /// Iterations of one run.
     Timeline(Timeline),
-    /// Every rank of a case.
     Ranks(RankChart),
-    /// From one whole to another.
     Waterfall(Waterfall),
-    /// Within one iteration.
     Spans(SpanChart),
 }
 
 impl Chart {
-    /// A figure: caption, key, drawing.
+    /// Returns the figure element: caption, legend and drawing.
     pub fn draw(&self) -> Markup {
         match self {
             Chart::Spans(_) => html! { div class="zoom" { (self.drawing().figure()) } },
@@ -66,7 +58,7 @@ impl Chart {
         }
     }
 
-    /// A picture of its own; `None` of charts that are read beside others.
+    /// Returns the chart as a separate picture; `None` for charts that make sense only next to others.
     pub fn picture(&self) -> Option<Drawing<'_>> {
         matches!(self, Chart::Lines(_) | Chart::Bars(_)).then(|| self.drawing())
     }
@@ -83,7 +75,7 @@ impl Chart {
         }
     }
 
-    /// Class of a row of such charts: how much space each needs.
+    /// Returns the CSS class of a row of such charts, which determines their width.
     pub fn row_class(&self) -> &'static str {
         match self {
             Chart::Lines(_) | Chart::Bars(_) => "charts",

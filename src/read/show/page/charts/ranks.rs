@@ -1,56 +1,44 @@
-//! The spread of every rank: from the 5th to the 95th percentile with the median marked, ranks of a host side by side.
+//! Spread of each rank: a line from the 5th to the 95th percentile with a mark at the median, grouped by host.
 
 use maud::{Markup, html};
 use ringmark_core::stats::summary::Spread;
 
-use crate::read::show::page::charts::frame::{Drawing, Frame, KeyEntry, mark_sample, path, px};
+use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, mark_sample, path, px};
 use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::style::colour;
 use crate::read::show::table::Style;
 
-/// Width of a letter in a drawing, about.
+/// Approximate width of a letter.
 const LETTER: f64 = 6.4;
 
-/// The whole chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankChart {
-    /// Above it.
     pub title: String,
-    /// What it shows, for those who do not see it.
     pub description: String,
-    /// Name of the upward axis, with its unit.
+    /// Name of the vertical axis, with its unit.
     pub axis: String,
-    /// Of the result that the ranks are of.
     pub style: Style,
-    /// From left to right.
     pub hosts: Vec<HostOfRanks>,
 }
 
-/// The ranks of one host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostOfRanks {
-    /// Its name.
     pub name: String,
-    /// From left to right.
     pub ranks: Vec<RankSpread>,
 }
 
-/// One rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankSpread {
-    /// Number.
     pub rank: u32,
-    /// Middle nine tenths.
+    /// Median, 5th and 95th percentile.
     pub spread: Spread,
-    /// Whether a warning names it.
+    /// True if a warning reports the rank as slow.
     pub is_slow: bool,
-    /// What is shown under the pointer.
     pub tip: String,
 }
 
 impl RankChart {
-    /// What the marks mean.
-    fn key(&self) -> Vec<KeyEntry> {
+    fn legend(&self) -> Vec<LegendEntry> {
         let has_slow = self.hosts.iter().flat_map(|host| &host.ranks).any(|rank| rank.is_slow);
         let class = format!("rank {}", colour(self.style));
         let usual = (mark_sample(&class, "M7 1V13M3.5 7H10.5"), "5th percentile, median, 95th of a rank".to_owned());
@@ -58,11 +46,10 @@ impl RankChart {
         [usual].into_iter().chain(has_slow.then_some(slow)).collect()
     }
 
-    /// The drawing.
     pub fn drawing(&self) -> Drawing<'_> {
         let frame = Frame::new(520.0, 300.0, [56.0, 10.0, 26.0, 56.0]);
         let ranks = || self.hosts.iter().flat_map(|host| &host.ranks);
-        let y = Scale::linear(ranks().flat_map(|rank| [rank.spread.low, rank.spread.high]), [None; 2], frame.up());
+        let y = Scale::linear(ranks().flat_map(|rank| [rank.spread.low, rank.spread.high]), [None; 2], frame.y_range());
         let slot = (frame.right - frame.left) / ranks().count().max(1) as f64;
         let starts = self.hosts.iter().scan(frame.left, |next, host| {
             let start = *next;
@@ -70,7 +57,7 @@ impl RankChart {
             Some((start, *next))
         });
         let starts: Vec<(f64, f64)> = starts.collect();
-        // As many ranks have a number below them as there is space for.
+        // Numbers only every n-th rank if there is not enough space for all.
         let every = (26.0 / slot).ceil().max(1.0) as usize;
         let content = html! {
             @for (index, (host, (start, end))) in self.hosts.iter().zip(&starts).enumerate() {
@@ -83,7 +70,7 @@ impl RankChart {
                     }
                 }
             }
-            (frame.values(&y, &self.axis, number))
+            (frame.y_axis(&y, &self.axis, number))
             @for (host, (start, _)) in self.hosts.iter().zip(&starts) {
                 @for (number, rank) in host.ranks.iter().enumerate() {
                     @let x = start + slot * (number as f64 + 0.5);
@@ -93,9 +80,9 @@ impl RankChart {
                     }
                 }
             }
-            (frame.marks(&[], "rank, by host"))
+            (frame.x_axis(&[], "rank, by host"))
         };
-        Drawing { title: &self.title, description: &self.description, key: self.key(), frame, content }
+        Drawing { title: &self.title, description: &self.description, legend: self.legend(), frame, content }
     }
 }
 
@@ -113,18 +100,18 @@ fn draw_rank(rank: &RankSpread, style: Style, x: f64, slot: f64, y: &Scale) -> M
     }
 }
 
-/// No series has this mark in this chart, and none its colour.
+/// Returns a mark that no series uses in this chart.
 fn diamond(x: f64, y: f64) -> String {
     path([(x, y - 6.0), (x + 5.0, y), (x, y + 6.0), (x - 5.0, y)]) + "Z"
 }
 
-/// As much of a name as there is space for; `None` where that is next to nothing.
+/// Shortens a name to the width; returns `None` if too little of it would be left.
 fn fitting(name: &str, width: f64) -> Option<String> {
     let letters = (width / LETTER) as usize;
     match name.chars().count() {
         count if count <= letters => Some(name.to_owned()),
         _ if letters < 4 => None,
-        // The ends of host names distinguish them.
+        // Host names differ at the end.
         count => Some(format!("\u{2026}{}", name.chars().skip(count - letters + 1).collect::<String>())),
     }
 }
@@ -156,7 +143,7 @@ mod tests {
             assert_eq!(drawn.matches("class=\"hit\"").count(), hosts * ranks);
             assert!(hosts == 0 || drawn.contains("\"rank s1\"") && !drawn.contains("\"rank s0\""), "{drawn}");
             let slow = if hosts * ranks > 3 { 2 } else { 0 };
-            assert_eq!(drawn.matches("class=\"slow\"").count(), slow, "the rank and the key");
+            assert_eq!(drawn.matches("class=\"slow\"").count(), slow, "the rank and the legend");
             assert!(!drawn.contains("NaN") && !drawn.contains("<b>") && !drawn.contains("<i>"), "{drawn}");
         }
         let drawn =

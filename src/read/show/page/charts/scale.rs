@@ -1,26 +1,22 @@
-//! From values to places on an axis, with round ticks. Pure arithmetic.
+//! Mapping of values to coordinates on an axis, with round ticks.
 
-/// How places follow values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScaleKind {
-    /// Equal steps are equally long.
     Linear,
-    /// Equal factors are equally long.
     Logarithmic,
 }
 
-/// One axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale {
     kind: ScaleKind,
     /// Values at the two ends.
     domain: [f64; 2],
-    /// Places of the two ends.
+    /// Coordinates of the two ends.
     range: [f64; 2],
 }
 
 impl Scale {
-    /// From `domain`'s values to `range`'s places. A domain without extent gets some, so that nothing divides by zero.
+    /// Maps the values of `domain` to the coordinates of `range`. An empty domain is widened to avoid division by zero.
     pub fn new(kind: ScaleKind, domain: [f64; 2], range: [f64; 2]) -> Scale {
         let [low, high] = domain;
         let domain = match kind {
@@ -33,8 +29,8 @@ impl Scale {
         Scale { kind, domain, range }
     }
 
-    /// A linear axis that holds all values: it begins and ends at `ends` where these are given and hold them, otherwise at
-    /// round numbers.
+    /// Returns a linear axis that includes all values. It starts and ends at `ends` if they are given and include the
+    /// values, otherwise at round numbers.
     pub fn linear(values: impl IntoIterator<Item = f64>, ends: [Option<f64>; 2], range: [f64; 2]) -> Scale {
         let values = values.into_iter().chain(ends.into_iter().flatten());
         let [low, high] = extent(values).unwrap_or([0.0, 1.0]);
@@ -47,31 +43,30 @@ impl Scale {
         Scale { domain: [low, high], ..loose }
     }
 
-    /// A logarithmic axis that holds all positive values, with some air.
+    /// Returns a logarithmic axis that includes all positive values, with a margin.
     pub fn logarithmic(values: impl IntoIterator<Item = f64>, range: [f64; 2]) -> Scale {
         let [low, high] = extent(values.into_iter().filter(|value| *value > 0.0)).unwrap_or([1.0, 2.0]);
         let air = (high / low).powf(0.06).max(1.05);
         Scale::new(ScaleKind::Logarithmic, [low / air, high * air], range)
     }
 
-    /// Values at the two ends.
     pub fn domain(&self) -> [f64; 2] {
         self.domain
     }
 
-    /// Place of a value; the nearer end's where the value lies outside or is no number.
+    /// Returns the coordinate of a value, clamped to the axis; NaN maps to the lower end.
     pub fn at(&self, value: f64) -> f64 {
         let [low, high] = self.domain;
         let share = match self.kind {
             ScaleKind::Linear => (value - low) / (high - low),
             ScaleKind::Logarithmic => (value / low).ln() / (high / low).ln(),
         };
-        // A comparison with what is no number is false: such a value lies at the lower end.
+        // Comparisons with NaN are false, so NaN maps to the lower end.
         let share = if share > 0.0 { share.min(1.0) } else { 0.0 };
         self.range[0] + share * (self.range[1] - self.range[0])
     }
 
-    /// About `count` round values in the domain, upwards.
+    /// Returns about `count` round values in the domain, ascending.
     pub fn ticks(&self, count: usize) -> Vec<f64> {
         let [low, high] = self.domain;
         match self.kind {
@@ -98,7 +93,7 @@ impl Scale {
         }
     }
 
-    /// Step of about `count` linear ticks: 1, 2, 2.5 or 5 times a power of ten.
+    /// Returns the step between about `count` linear ticks: 1, 2, 2.5 or 5 times a power of ten.
     fn step(&self, count: usize) -> f64 {
         let rough = (self.domain[1] - self.domain[0]) / count.max(1) as f64;
         let power = 10f64.powf(rough.log10().floor());
@@ -111,7 +106,7 @@ impl Scale {
     }
 }
 
-/// A round number on an axis.
+/// Formats a round number for an axis.
 pub fn number(value: f64) -> String {
     let size = value.abs();
     let text = match size {
@@ -129,7 +124,7 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Lowest and highest of the finite values; `None` where there is none.
+/// Returns the minimum and maximum of the finite values, or `None` if there are none.
 pub fn extent(values: impl IntoIterator<Item = f64>) -> Option<[f64; 2]> {
     let finite = values.into_iter().filter(|value| value.is_finite());
     finite.fold(None, |extent, value| {

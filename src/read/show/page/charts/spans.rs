@@ -1,93 +1,81 @@
-//! What ranks did within one iteration: a row of lanes a rank, on one axis of time. The page's script lets the reader zoom.
+//! Time line of one iteration: lanes for each rank on a common time axis. The page's script adds zooming.
 
 use maud::{Markup, html};
 
 use crate::read::show::page::charts::frame::{Drawing, Frame, area_entries, px};
 use crate::read::show::page::charts::scale::Scale;
 
-/// Width of the drawing: that of the page, where a unit is a pixel. Narrower screens scroll it.
+/// Width of the drawing: that of the page, with one unit per pixel. Narrower screens scroll.
 const WIDTH: f64 = 1184.0;
-/// Height of a lane, and of what is drawn in it.
+/// Heights of a lane and of the bars in it.
 const LANE: f64 = 15.0;
 const BAR: f64 = 11.0;
 /// Space above the lanes of a rank.
 const GAP: f64 = 9.0;
-/// Shortest bar that has its name in it, for each letter.
+/// Width per letter that a bar needs to contain its name.
 const LETTER: f64 = 6.4;
-/// Shorter bars than this, in the drawing's units, are joined with those beside them.
+/// Bars shorter than this, in units of the drawing, are merged with their neighbors.
 const SHORTEST: f64 = 0.03;
 
-/// The whole chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanChart {
-    /// Above it.
     pub title: String,
-    /// What it shows, for those who do not see it.
     pub description: String,
-    /// Class (that of its colour) and name, for the key.
+    /// CSS class (for the color) and name of each kind, for the legend.
     pub kinds: Vec<(&'static str, &'static str)>,
-    /// From top to bottom.
     pub rows: Vec<SpanRow>,
-    /// End of the axis, in milliseconds; it begins at 0.
+    /// End of the axis in milliseconds; it starts at 0.
     pub end: f64,
 }
 
-/// A rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanRow {
-    /// On its left.
     pub label: String,
-    /// From top to bottom.
     pub lanes: Vec<Vec<SpanBar>>,
 }
 
-/// From a time to another, in milliseconds.
+/// An activity of a rank, in milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanBar {
-    /// From.
     pub begin: f64,
-    /// To.
     pub end: f64,
-    /// Of its colour.
     pub class: &'static str,
-    /// Written in it, where there is space; may be empty.
+    /// Text inside the bar if there is enough space; may be empty.
     pub name: String,
-    /// Shown at it.
     pub tip: String,
-    /// Whether the iteration waited for it.
+    /// True if the bar is on the critical path of the iteration.
     pub is_critical: bool,
 }
 
 impl SpanChart {
-    /// The drawing, with a sample of every kind.
     pub fn drawing(&self) -> Drawing<'_> {
         let lanes: usize = self.rows.iter().map(|row| row.lanes.len()).sum();
         let height = 18.0 + lanes as f64 * LANE + self.rows.len() as f64 * GAP + 40.0;
         let frame = Frame::new(WIDTH, height, [78.0, 12.0, 6.0, 40.0]);
-        let x = Scale::linear([0.0, self.end], [Some(0.0), Some(self.end)], frame.across());
+        let x = Scale::linear([0.0, self.end], [Some(0.0), Some(self.end)], frame.x_range());
         let mut top = frame.top;
         let mut next = |space: f64| {
             top += space;
             top - space
         };
         let content = html! {
-            (frame.columns(&x, 8, "ms"))
+            (frame.x_axis_with_grid(&x, 8, "ms"))
             @for row in &self.rows {
                 @let first = next(GAP) + GAP;
                 text class="label" x="2" y=(px(first + BAR)) { (row.label) }
                 @for lane in &row.lanes {
                     @let place = next(LANE);
-                    @for bar in joined(lane, &x) { (draw(&bar, &x, place + GAP)) }
+                    @for bar in merge_short_bars(lane, &x) { (draw(&bar, &x, place + GAP)) }
                 }
             }
         };
-        let key = area_entries(&self.kinds);
-        Drawing { title: &self.title, description: &self.description, key, frame, content }
+        let legend = area_entries(&self.kinds);
+        Drawing { title: &self.title, description: &self.description, legend, frame, content }
     }
 }
 
-/// Neighbours of one kind that are too short to be seen become one.
-fn joined(lane: &[SpanBar], x: &Scale) -> Vec<SpanBar> {
+/// Merges neighbors of one kind that are too short to be visible.
+fn merge_short_bars(lane: &[SpanBar], x: &Scale) -> Vec<SpanBar> {
     let mut all: Vec<SpanBar> = Vec::new();
     for bar in lane.iter().filter(|bar| bar.end >= bar.begin && (bar.end - bar.begin).is_finite()) {
         let is_short = |bar: &SpanBar| x.at(bar.end) - x.at(bar.begin) < SHORTEST;
@@ -120,7 +108,7 @@ fn draw(bar: &SpanBar, x: &Scale, top: f64) -> Markup {
     }
 }
 
-/// To a hundredth: a reader who zooms sees it.
+/// Formats a coordinate with two decimals, because readers can zoom.
 fn fine(value: f64) -> String {
     format!("{value:.2}")
 }

@@ -1,4 +1,4 @@
-//! Bars of parts: where the time of a step goes, one bar a case.
+//! Stacked bar chart: breakdown of the step time, one bar per case.
 
 use maud::{Markup, html};
 
@@ -9,47 +9,36 @@ use crate::read::show::table::Style;
 
 const ROW: f64 = 30.0;
 const BAR: f64 = 20.0;
-/// Shortest segment that has its value written in it.
+/// Minimum width of a segment that contains its value as text.
 const LABELLED: f64 = 36.0;
 
-/// The whole chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackChart {
-    /// Above it.
     pub title: String,
-    /// What it shows, for those who do not see it.
     pub description: String,
-    /// Name of the axis, with its unit.
     pub axis: String,
-    /// Where the axis ends at the earliest.
+    /// Minimum end of the axis.
     pub end: Option<f64>,
-    /// Class (that of its colour) and name, from left to right.
+    /// CSS class (for the color) and name of each part, from left to right.
     pub parts: Vec<(&'static str, &'static str)>,
-    /// Bars of each series.
     pub groups: Vec<StackGroup>,
 }
 
-/// Bars of one series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackGroup {
-    /// Above its bars, where there are several.
+    /// Heading above the bars, if there are several series.
     pub name: String,
-    /// Of its mark.
     pub style: Style,
-    /// From top to bottom.
     pub bars: Vec<StackBar>,
 }
 
-/// One bar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackBar {
-    /// On its left.
     pub label: String,
-    /// On its right.
     pub total: String,
-    /// One a part, not below 0, with what is shown at each.
+    /// Value, not below 0, and tooltip of each part.
     pub values: Vec<(f64, String)>,
-    /// True if it is unreliable: pale.
+    /// True if the values are unreliable; the bar is pale.
     pub is_doubtful: bool,
 }
 
@@ -59,29 +48,28 @@ impl StackBar {
     }
 }
 
-/// Width of a letter of a label where the drawing is as narrow as a phone.
+/// Width of a letter of a label at the scale of a phone.
 const LETTER: f64 = 8.2;
 
-/// Only what has a length can be drawn.
+/// Replaces values that have no length by 0.
 fn drawable(value: f64) -> f64 {
     if value.is_finite() { value.max(0.0) } else { 0.0 }
 }
 
 impl StackChart {
-    /// The drawing, with a sample of every part.
     pub fn drawing(&self) -> Drawing<'_> {
         let several = self.groups.len() > 1;
         let rows = self.groups.iter().map(|group| group.bars.len() + usize::from(several)).sum::<usize>();
         let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [self.label_width(), 62.0, 10.0, 42.0]);
         let lengths = self.groups.iter().flat_map(|group| group.bars.iter().map(StackBar::length));
-        let x = Scale::linear(lengths, [Some(0.0), self.end], frame.across());
+        let x = Scale::linear(lengths, [Some(0.0), self.end], frame.x_range());
         let mut row = 0.0;
         let mut next_row = || {
             row += 1.0;
             frame.top + (row - 1.0) * ROW
         };
         let content = html! {
-            (frame.columns(&x, 5, &self.axis))
+            (frame.x_axis_with_grid(&x, 5, &self.axis))
             @for group in &self.groups {
                 @if several {
                     @let top = next_row();
@@ -94,11 +82,11 @@ impl StackChart {
             }
         };
         let is_doubtful = self.groups.iter().flat_map(|group| &group.bars).any(|bar| bar.is_doubtful);
-        let key = area_entries(&self.parts).into_iter().chain(is_doubtful.then(pale_entry)).collect();
-        Drawing { title: &self.title, description: &self.description, key, frame, content }
+        let legend = area_entries(&self.parts).into_iter().chain(is_doubtful.then(pale_entry)).collect();
+        Drawing { title: &self.title, description: &self.description, legend, frame, content }
     }
 
-    /// Room for the longest label, in the letters of a phone.
+    /// Returns the space for the longest label at the scale of a phone.
     fn label_width(&self) -> f64 {
         let labels = self.groups.iter().flat_map(|group| &group.bars).map(|bar| bar.label.chars().count());
         (labels.max().unwrap_or(0) as f64 * LETTER + 14.0).clamp(104.0, 260.0)
@@ -129,7 +117,7 @@ impl StackChart {
     }
 }
 
-/// Three digits or the whole number.
+/// Formats a number with three digits, or as an integer if it is longer.
 pub fn short(value: f64) -> String {
     match value.abs() {
         ..10.0 => format!("{value:.2}"),
@@ -165,8 +153,8 @@ mod tests {
             groups: vec![group],
         };
         let drawn = chart.drawing().figure().into_string();
-        assert_eq!(drawn.matches("<rect class=\"area").count(), 4 + 2, "four samples in the key");
-        // 520 less 104 and 62: 354 for 100.
+        assert_eq!(drawn.matches("<rect class=\"area").count(), 4 + 2, "four samples in the legend");
+        // The plot is 520 - 104 - 62 = 354 wide, for a value of 100.
         assert!(drawn.contains("width=\"265.5\"") && drawn.contains("width=\"88.5\""), "{drawn}");
         assert!(!drawn.contains("NaN") && drawn.contains("&lt;1n1g&gt;"), "{drawn}");
         assert!(!drawn.contains("unreliable"), "{drawn}");

@@ -1,5 +1,4 @@
-//! What distinguishes a series from the others in every chart: colour, marker, dashes. The colours themselves are in
-//! the style sheet.
+//! Color, marker and dashes that distinguish a series in every chart. The style sheet defines the colors.
 
 use maud::{Markup, html};
 use ringmark_core::dimension::Phase;
@@ -7,32 +6,31 @@ use ringmark_core::dimension::Phase;
 use crate::read::show::page::charts::frame::{path, px};
 use crate::read::show::table::Style;
 
-/// Colours of results; then they come again, with other markers. The style sheet has as many.
+/// Number of colors in the style sheet; further results reuse them with other markers.
 pub const COLOURS: usize = 7;
 
-/// Kinds of marker, and of dashes.
+/// Number of markers, and of dash patterns.
 const SHAPES: usize = 6;
 
-/// Classes of the phases' colours; the style sheet has as many. Input has the fifth, so that the others keep the colours that
-/// they had before it.
+/// CSS classes of the phases' colors, as defined in the style sheet. Input has the fifth, so that the older phases keep
+/// their colors.
 const PHASES: [&str; 8] = ["p4", "p0", "p1", "p2", "p3", "p5", "p6", "p7"];
 
-/// Class that gives a phase its colour.
 pub fn phase_class(phase: Phase) -> &'static str {
     PHASES[phase as usize % PHASES.len()]
 }
 
-/// Class that gives a series its colour.
+/// Returns the CSS class of a series' color.
 pub fn colour(style: Style) -> String {
     format!("s{}", style.colour % COLOURS)
 }
 
-/// Class that gives a series its colour and its dashes.
+/// Returns the CSS classes of a series' color and dashes.
 pub fn line_class(style: Style) -> String {
     format!("line {} d{}", colour(style), style.shape % SHAPES)
 }
 
-/// Outline of a series' marker around a place, `r` from its middle to its edge.
+/// Returns the outline of a series' marker with center (`x`, `y`) and radius `r`.
 pub fn marker(style: Style, x: f64, y: f64, r: f64) -> String {
     let polygon = |corners: &[(f64, f64)]| path(corners.iter().map(|(dx, dy)| (x + dx * r, y + dy * r))) + "Z";
     match style.shape % SHAPES {
@@ -61,7 +59,6 @@ pub fn marker(style: Style, x: f64, y: f64, r: f64) -> String {
     }
 }
 
-/// Sample of a series' line.
 pub fn line_sample(style: Style) -> Markup {
     html! {
         svg class="sample" viewBox="0 0 30 14" aria-hidden="true" {

@@ -1,6 +1,6 @@
-//! Every iteration of one run over time: median line in a band from the shortest to the longest, warm-up shaded, outliers
-//! marked. Long runs are thinned out to ranges of iterations; shortest and longest of each are kept, so that no outlier
-//! is lost. Not for judging a run, which the record's warnings do.
+//! Step time over all iterations of a run: a line through medians in a band from the minimum to the maximum, with
+//! shaded warm-up and marked outliers. Long runs are downsampled to ranges of iterations that keep minimum and maximum,
+//! so that no outlier is lost.
 
 use maud::{Markup, html};
 use ringmark_core::dimension::Seconds;
@@ -10,38 +10,31 @@ use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::style::colour;
 use crate::read::show::table::Style;
 
-/// Most marks of outliers in one drawing; the longest are kept, and the band has the others.
+/// Maximum number of outlier marks in one drawing: the longest are marked, the band includes the others.
 const MARKS: usize = 60;
 
-/// The whole chart: one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
-    /// Above it.
     pub title: String,
-    /// What it shows, for those who do not see it.
     pub description: String,
-    /// Of the result that the run is of.
     pub style: Style,
-    /// In order.
     pub ranges: Vec<IterationRange>,
-    /// Iterations of the run.
     pub iterations: usize,
-    /// First iterations that the figures leave out.
+    /// Number of warm-up iterations, which are excluded from the figures.
     pub warmup: usize,
     /// Median after warm-up, in milliseconds.
     pub usual: f64,
-    /// Iterations after warm-up that took far longer than the others: from 1, and milliseconds.
+    /// Outliers after warm-up: iteration, counted from 1, and milliseconds.
     pub outliers: Vec<(usize, f64)>,
-    /// Lower and upper end of the axis in milliseconds, shared by the runs of a case; what lies above is marked at its end.
+    /// Ends of the axis in milliseconds, shared by the runs of a case; longer steps are marked at the upper end.
     pub domain: [f64; 2],
 }
 
-/// Some iterations that follow each other, of all ranks; milliseconds.
+/// Consecutive iterations of all ranks; times in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IterationRange {
-    /// First iteration, from 1.
+    /// First iteration, counted from 1.
     pub first: usize,
-    /// Last iteration.
     pub last: usize,
     /// Shortest step of any rank.
     pub shortest: f64,
@@ -49,13 +42,14 @@ pub struct IterationRange {
     pub middle: f64,
     /// Longest step of any rank.
     pub longest: f64,
-    /// Which rank took longest.
+    /// Rank of the longest step.
     pub rank: usize,
-    /// In which iteration.
+    /// Iteration of the longest step.
     pub iteration: usize,
 }
 
-/// At most `count` ranges of all iterations of `steps`, by rank, then by iteration. Warm-up and the rest are never in one.
+/// Divides the iterations of `steps` (by rank, then by iteration) into at most `count` ranges, or one more if warm-up
+/// ends within a range: no range contains both warm-up and other iterations.
 pub fn iteration_ranges(steps: &[Vec<Seconds>], warmup: usize, count: usize) -> Vec<IterationRange> {
     let iterations = steps.iter().map(Vec::len).min().unwrap_or(0);
     let length = iterations.div_ceil(count.max(2) - 1).max(1);
@@ -91,12 +85,11 @@ pub fn iteration_ranges(steps: &[Vec<Seconds>], warmup: usize, count: usize) -> 
 }
 
 impl Timeline {
-    /// The drawing.
     pub fn drawing(&self) -> Drawing<'_> {
         let frame = Frame::new(300.0, 150.0, [44.0, 6.0, 20.0, 20.0]);
-        let y = Scale::new(super::scale::ScaleKind::Linear, self.domain, frame.up());
+        let y = Scale::new(super::scale::ScaleKind::Linear, self.domain, frame.y_range());
         let width = (frame.right - frame.left) / self.iterations.max(1) as f64;
-        // Iteration n fills the n-th of equal places.
+        // Iteration n fills the n-th of equal slots.
         let start = |iteration: usize| frame.left + (iteration as f64 - 1.0) * width;
         let middle = |range: &IterationRange| (start(range.first) + start(range.last + 1)) / 2.0;
         let upper = self.ranges.iter().map(|range| (middle(range), y.at(range.longest)));
@@ -106,8 +99,8 @@ impl Timeline {
             @if self.warmup > 0 {
                 rect class="warmup" x=(px(frame.left)) y=(px(frame.top)) width=(px(start(self.warmup + 1) - frame.left)) height=(px(frame.bottom - frame.top)) {}
             }
-            (frame.values(&y, "ms", number))
-            (frame.marks(&[], ""))
+            (frame.y_axis(&y, "ms", number))
+            (frame.x_axis(&[], ""))
             text class="tick" x=(px(frame.left)) y=(px(frame.bottom + 15.0)) { "1" }
             text class="tick end" x=(px(frame.right)) y=(px(frame.bottom + 15.0)) { (self.iterations) }
             path class={ "band " (colour(self.style)) } d=(path(upper.chain(lower))) {}
@@ -124,7 +117,7 @@ impl Timeline {
                     height=(px(frame.bottom - frame.top + 8.0)) { title { (range.tip(self.warmup)) } }
             }
         };
-        Drawing { title: &self.title, description: &self.description, key: Vec::new(), frame, content }
+        Drawing { title: &self.title, description: &self.description, legend: Vec::new(), frame, content }
     }
 }
 
@@ -145,7 +138,7 @@ impl IterationRange {
     }
 }
 
-/// A diamond at its place, or a triangle that points beyond the axis' end.
+/// Draws a diamond, or a triangle for a value beyond the end of the axis.
 fn outlier(x: f64, y: f64, is_beyond: bool) -> Markup {
     let diamond = || path([(x, y - 4.0), (x + 3.5, y), (x, y + 4.0), (x - 3.5, y)]) + "Z";
     html! { path class="outlier" d=(if is_beyond { triangle(x, y) } else { diamond() }) {} }

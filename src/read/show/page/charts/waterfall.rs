@@ -1,50 +1,41 @@
-//! From one time to another by parts that add up: what the step of many ranks takes beyond that of one.
+//! Waterfall chart: breakdown of the difference between two step times.
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{Drawing, Frame, KeyEntry, pale_entry, path, px};
+use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, pale_entry, path, px};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind, extent};
 use crate::read::show::page::charts::stack::short;
 
 const ROW: f64 = 26.0;
 const BAR: f64 = 18.0;
 
-/// The whole chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waterfall {
-    /// Above it.
     pub title: String,
-    /// What it shows, for those who do not see it.
     pub description: String,
-    /// Name of the axis, with its unit.
     pub axis: String,
-    /// Where it begins: label and value.
+    /// Label and value of the first bar.
     pub from: (String, f64),
-    /// What is added to it, in turn.
     pub parts: Vec<WaterfallStep>,
-    /// Where it ends: label and value.
+    /// Label and value of the last bar.
     pub to: (String, f64),
-    /// True if it is unreliable: pale.
+    /// True if the values are unreliable; the bars are pale.
     pub is_doubtful: bool,
 }
 
-/// One step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaterfallStep {
-    /// On its left.
     pub label: String,
-    /// Class of its colour.
+    /// CSS class of the color.
     pub class: &'static str,
-    /// Below 0 where it makes the step shorter.
+    /// Difference; negative if it makes the step shorter.
     pub value: f64,
-    /// The true value lies within this of it; `None` where that is not known.
+    /// Margin of error of the difference, if known.
     pub margin: Option<f64>,
-    /// What is shown under the pointer.
     pub tip: String,
 }
 
 impl Waterfall {
-    /// The drawing.
     pub fn drawing(&self) -> Drawing<'_> {
         let rows = self.parts.len() + 2;
         let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [170.0, 66.0, 10.0, 42.0]);
@@ -61,10 +52,10 @@ impl Waterfall {
             |part: &WaterfallStep, end: f64| [end - part.margin.unwrap_or(0.0), end + part.margin.unwrap_or(0.0)];
         let corners = steps.iter().flat_map(|(_, start, end)| [*start, *end]).chain([self.from.1, self.to.1]);
         let [low, high] = extent(corners).unwrap_or([0.0, 1.0]);
-        // What is lost is what is shown: the axis begins at 0 only where that leaves it visible.
+        // The chart is about the differences: the axis starts at 0 only if they are still visible.
         let from_zero = low <= 0.0 || high - low > 0.4 * high;
         let air = 0.12 * (high - low).max(0.02 * high.abs());
-        // Doubt is shown too, but may not crowd out what is known.
+        // Whiskers are limited, so that large margins of error do not squeeze the bars.
         let whiskers = extent(steps.iter().flat_map(|(part, _, end)| ends(part, *end))).unwrap_or([low, high]);
         let room = 0.5 * (high - low);
         let low = low.min(whiskers[0].max(low - room));
@@ -72,11 +63,11 @@ impl Waterfall {
         let x = Scale::new(
             ScaleKind::Linear,
             [if from_zero { low.min(0.0) } else { low - 2.0 * air }, high + air],
-            frame.across(),
+            frame.x_range(),
         );
         let top = |row: usize| frame.top + row as f64 * ROW + (ROW - BAR) / 2.0;
         let content = html! {
-            (frame.columns(&x, 5, &self.axis))
+            (frame.x_axis_with_grid(&x, 5, &self.axis))
             (whole(&self.from, top(0), &x, from_zero))
             @for (row, (part, start, end)) in steps.iter().enumerate() {
                 @let (left, right) = (x.at(start.min(*end)), x.at(start.max(*end)));
@@ -99,9 +90,9 @@ impl Waterfall {
             }
             (whole(&self.to, top(rows - 1), &x, from_zero))
         };
-        let key: Vec<KeyEntry> = self.is_doubtful.then(pale_entry).into_iter().collect();
+        let legend: Vec<LegendEntry> = self.is_doubtful.then(pale_entry).into_iter().collect();
         let content = html! { g class=[self.is_doubtful.then_some("unreliable")] { (content) } };
-        Drawing { title: &self.title, description: &self.description, key, frame, content }
+        Drawing { title: &self.title, description: &self.description, legend, frame, content }
     }
 }
 
@@ -115,14 +106,14 @@ fn whole((label, value): &(String, f64), top: f64, x: &Scale, from_zero: bool) -
             rect class="area whole" x=(px(left)) y=(px(top)) width=(px(width)) height=(px(BAR)) {}
         }
         @if !from_zero {
-            // The bar goes on to the left, to 0.
+            // Marks the bar as cut off: it starts at 0.
             path class="break" d=(path([(left + 9.0, top - 2.0), (left + 5.0, top + BAR / 2.0), (left + 9.0, top + BAR / 2.0), (left + 5.0, top + BAR + 2.0)])) {}
         }
         text class="label strong" x=(px(left + width + 6.0)) y=(px(top + 13.5)) { (short(*value)) }
     }
 }
 
-/// With its sign, and a true minus; what rounds to nothing has none.
+/// Formats a number with its sign, using a true minus; numbers rounded to zero have no sign.
 pub fn signed(value: f64) -> String {
     let text = short(value.abs());
     match value {

@@ -1,5 +1,5 @@
-//! Speed and memory by batch size, of training with several batch sizes and of scoring: a block a case, its networks and
-//! precisions as lines of a chart and rows of a table.
+//! Speed and memory by batch size, for training with several batch sizes and for scoring: one block per case, with a
+//! line and a table row for each network and precision.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,17 +25,13 @@ const NOTE: &str = "Images/s are of all ranks, the median over runs; CV is the r
                     memory of the fullest rank: on a GPU what tensors held, on the CPU what was resident. Runs of a figure with ! have \
                     warnings; one in parentheses is unreliable.";
 
-/// What was done with the images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
-    /// By `ringmark sweep`.
     Training,
-    /// By `ringmark score`.
     Inference,
 }
 
 impl Done {
-    /// In a heading.
     pub fn title(self) -> &'static str {
         match self {
             Done::Training => "Training by batch size",
@@ -44,39 +40,35 @@ impl Done {
     }
 }
 
-/// The lines of one result whose conditions are equal.
+/// Series of one result with equal conditions.
 pub struct PageTable<'a> {
-    /// Number of its result.
     pub result: usize,
-    /// Name of its result, with what tells it from others of that.
+    /// Name of the result, with the settings that distinguish it from other tables of the result.
     pub name: String,
-    /// What was done.
     pub done: Done,
-    /// What was measured.
     pub table: BatchTable,
-    /// For or against its figures.
     pub evidence: Evidence,
-    /// The groups that it is of; none of scoring.
+    /// Training groups in the table; empty for scoring.
     pub groups: Vec<&'a Group>,
-    /// How its passes were made; empty of training, where each group says it.
+    /// Description of the passes; empty for training, where each group has its own.
     how: String,
 }
 
 impl PageTable<'_> {
-    /// `AMD EPYC, 1 thread a rank; 224 pixels`.
+    /// Returns devices and image size: `AMD EPYC, 1 thread a rank; 224 pixels`.
     pub fn conditions(&self) -> String {
         let devices = if self.table.devices.is_empty() { "no records beside the logs" } else { &self.table.devices };
         let how = if self.how.is_empty() { self.table.pixels() } else { self.how.clone() };
         format!("{devices}; {how}")
     }
 
-    /// Whether one of its groups has several cases: then its scaling is what the report is about first.
+    /// Returns true if a group has several cases; then the report starts with its scaling.
     pub fn is_scaling(&self) -> bool {
         self.groups.iter().any(|group| group.cases.iter().filter(|case| case.figures.is_some()).count() > 1)
     }
 }
 
-/// Those of all results, training first.
+/// Returns the tables of all results, training first.
 pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
     let numbered = || results.iter().enumerate();
     let training = numbered().flat_map(|(number, result)| {
@@ -108,7 +100,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
     tables
 }
 
-/// What tells each from other tables of its result: ` (fold=off)`, ` (quick)`, or nothing.
+/// Returns what distinguishes each table from others of its result: ` (fold=off)`, ` (quick)`, or nothing.
 fn labels(tables: &[PageTable]) -> Vec<String> {
     let label = |own: &PageTable| {
         let is_other = |other: &&PageTable| (other.result, other.done) == (own.result, own.done);
@@ -122,7 +114,7 @@ fn labels(tables: &[PageTable]) -> Vec<String> {
     tables.iter().map(label).collect()
 }
 
-/// A section for each kind of device and size of image; with what others published of scored networks where `published`.
+/// Returns a section for each kind of device and image size; `published` adds published rates of the scored networks.
 pub fn sections(done: Done, tables: &[PageTable], published: bool) -> Vec<Section> {
     let key = |table: &PageTable| (table.table.device.map(|device| device.to_string()), table.table.image_size);
     let of_kind = || tables.iter().filter(|table| table.done == done);
@@ -143,7 +135,7 @@ fn section(done: Done, tables: &[&PageTable], published: bool) -> Section {
     let series = || tables.iter().flat_map(|table| &table.table.series);
     let cases: BTreeSet<(u32, Case)> = series().map(|series| (series.case.ranks(), series.case)).collect();
     let mut blocks: Vec<Block> = cases.into_iter().map(|(_, case)| block(tables, case, device)).collect();
-    // How they are read is the same in all.
+    // Only the first block explains how to read the charts and the table.
     for block in blocks.iter_mut().skip(1) {
         (block.note, block.reading) = (String::new(), String::new());
     }
@@ -157,7 +149,7 @@ fn section(done: Done, tables: &[&PageTable], published: bool) -> Section {
             tables.iter().flat_map(|table| table.table.series.iter().map(|series| (table.name.as_str(), series)));
         match (published_scores::block(&named.collect::<Vec<_>>()), blocks.last_mut()) {
             (Some(block), _) => blocks.push(block),
-            (None, Some(last)) => last.remark = format!("{}.", published::nothing()),
+            (None, Some(last)) => last.remark = format!("{}.", published::none_published()),
             (None, None) => {}
         }
     }
@@ -169,7 +161,6 @@ fn section(done: Done, tables: &[&PageTable], published: bool) -> Section {
     }
 }
 
-/// The lines of one case.
 fn block(tables: &[&PageTable], case: Case, device: Option<DeviceKind>) -> Block {
     let of_case = tables.iter().flat_map(|table| table.table.series.iter().map(move |series| (*table, series)));
     let lines: Vec<(&PageTable, &BatchSeries)> = of_case.filter(|(_, series)| series.case == case).collect();
@@ -188,13 +179,14 @@ fn block(tables: &[&PageTable], case: Case, device: Option<DeviceKind>) -> Block
     Block {
         charts,
         reading: reading.to_owned(),
-        // Pages and Markdown collapse spaces.
+        // An em space, because pages and Markdown collapse ordinary spaces.
         table: Some(table(&in_table, &batch_sizes, Below::SpreadAndMemory, "\u{2003}")),
         ..Block::new(format!("Images/s by batch size, {case}"), NOTE)
     }
 }
 
-/// The colour of a line is its result's. One result alone has its colours for its networks, and shapes for its precisions.
+/// Returns the style of each line. Colors distinguish results; within a single result they distinguish networks, and
+/// shapes distinguish precisions.
 fn styles(lines: &[(&PageTable, &BatchSeries)]) -> Vec<Style> {
     let place = |models: &BTreeSet<Model>, model: Model| models.iter().position(|known| *known == model).unwrap_or(0);
     let models: BTreeSet<Model> = lines.iter().map(|(_, series)| series.model).collect();

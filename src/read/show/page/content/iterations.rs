@@ -1,5 +1,5 @@
-//! Every iteration of every run over time, a drawing a run; the runs of a case share their axis, so that drift within a run
-//! and from run to run is seen.
+//! Charts of every iteration, one per run. The runs of a case share their axis, so that drift within and between runs
+//! is visible.
 
 use ringmark_core::dimension::Seconds;
 use ringmark_core::stats::straggler::deviation;
@@ -15,18 +15,18 @@ use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
 use crate::read::show::table::{Column, Row, Table};
 
-/// An iteration is marked beyond both, as where the record's warnings speak of outliers: so far above the median, and so
-/// many robust standard deviations.
+/// Limits of outliers, the same as in the record's warnings: an iteration must exceed the median by this share and by
+/// this number of robust standard deviations.
 const OUTLIER: f64 = 0.1;
 const OUTLIER_DEVIATIONS: f64 = 5.0;
 
-/// Ranges that a drawing has space for.
+/// Maximum number of ranges per drawing.
 const RANGES: usize = 150;
 
-/// Ranges of all runs of a result together: what keeps the page small.
+/// Maximum number of ranges over all runs of a result, to limit the size of the page.
 const RANGES_IN_ALL: usize = 9000;
 
-/// Fewest ranges that show anything.
+/// Minimum number of ranges for a useful drawing.
 const FEWEST: usize = 24;
 
 const READING: &str = "A drawing a run, titled with its p50: the median over ranks in a band from the fastest rank to the \
@@ -34,28 +34,28 @@ const READING: &str = "A drawing a run, titled with its p50: the median over ran
                     of all ranks; diamonds are outliers, by their mean over ranks; triangles lie beyond the axis, which the \
                     runs of a case share and which does not begin at 0. baseline: the same ranks without communication.";
 
-/// What the table says of one run, milliseconds.
+/// Times of one run for the table, in milliseconds.
 struct Times {
     percentiles: [f64; 4],
     ends: [f64; 2],
     outliers: Vec<(usize, f64)>,
 }
 
-/// The runs of one case that count, or those of its baseline.
+/// Counted runs of a case, or of its baseline.
 struct CaseTimes<'a> {
     name: String,
     runs: Vec<(u32, &'a Measured, Times)>,
     is_doubtful: bool,
 }
 
-/// One a series. How the drawings are read is said once.
+/// Returns one block per series. Only the first explains how to read the drawings.
 pub fn blocks(setting: &Setting) -> Vec<Block> {
     let mut blocks: Vec<Block> = setting.series.iter().filter_map(|series| block(setting, series)).collect();
     blocks.iter_mut().skip(1).for_each(|block| block.reading.clear());
     blocks
 }
 
-/// A row of drawings a case. `None` where no run counts.
+/// Returns one row of drawings per case; `None` if no run counts.
 fn block(setting: &Setting, series: &Series) -> Option<Block> {
     let cases = series.group.cases.iter().flat_map(|case| {
         let baseline = case.baseline.as_ref().map(|runs| case_times(series, format!("{} baseline", case.case), runs));
@@ -103,7 +103,7 @@ fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
     case.runs.iter().map(chart).collect()
 }
 
-/// `None` where the log has no times of single iterations.
+/// Returns `None` if the log does not contain times of single iterations.
 fn times(measured: &Measured) -> Option<Times> {
     let all: Vec<f64> = measured.figures.iteration_times().iter().map(|Seconds(time)| time * 1e3).collect();
     let counted = all.get(measured.figures.warmup..)?;
@@ -118,7 +118,8 @@ fn times(measured: &Measured) -> Option<Times> {
     Some(Times { percentiles: step_percentiles(of_ranks)?, ends, outliers })
 }
 
-/// From the fastest iteration of any run to where most of them end: one wild iteration must not flatten the rest.
+/// Returns the axis: from the fastest iteration of any run to a limit based on the percentiles, so that a single
+/// extreme outlier does not flatten the rest.
 fn domain(runs: &[(u32, &Measured, Times)]) -> [f64; 2] {
     let low = runs.iter().map(|(_, _, times)| times.ends[0]).fold(f64::INFINITY, f64::min);
     let usual = runs.iter().map(|(_, _, times)| times.percentiles[0]).fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! What training learned, where images were read: loss and predictions over iterations.
+//! Loss and accuracy over iterations, for training with images.
 
 use ringmark_core::benchmark::train::EpochEnd;
 use ringmark_core::stats::summary::mean;
@@ -14,43 +14,41 @@ const NOTE: &str = "Training loss: of the joined batches, the mean over equal pa
                     epoch: what was predicted of the images of --validate, which were not trained with. With label smoothing \
                     the training loss cannot come to 0.";
 
-/// Most parts of a run whose mean loss is a point.
+/// Maximum number of points of the loss: each is the mean over a part of the run.
 const PARTS: usize = 50;
 
-/// One run.
-struct Course<'a> {
+struct RunCurve<'a> {
     name: String,
     style: Style,
-    /// Of every iteration.
     losses: &'a [f64],
     ends: &'a [EpochEnd],
 }
 
-/// `None` where no run read images.
+/// Returns the block, or `None` if no run read images.
 pub fn block(setting: &Setting) -> Option<Block> {
-    let courses: Vec<Course> = courses(setting);
-    let chart = |title: &str, unit: &str, points: &dyn Fn(&Course) -> Vec<Point>| {
-        let series: Vec<LineSeries> = courses.iter().filter_map(|course| line(course, points(course))).collect();
+    let curves: Vec<RunCurve> = curves(setting);
+    let chart = |title: &str, unit: &str, points: &dyn Fn(&RunCurve) -> Vec<Point>| {
+        let series: Vec<LineSeries> = curves.iter().filter_map(|curve| line(curve, points(curve))).collect();
         (!series.is_empty()).then(|| {
             let [x, y] = ["iteration", unit].map(|name| Axis::new(name, ScaleKind::Linear));
             Chart::Lines(LineChart { y_ends: [None, None], ..LineChart::new(title, x, y, series) })
         })
     };
     let charts = [
-        chart("Training loss", "cross entropy", &of_parts),
-        chart("Validation loss", "cross entropy", &|course| {
-            of_epochs(course, "validation loss", |end| end.validation?.loss)
+        chart("Training loss", "cross entropy", &loss_points),
+        chart("Validation loss", "cross entropy", &|curve| {
+            epoch_points(curve, "validation loss", |end| end.validation?.loss)
         }),
-        chart("Top-1", "%", &|course| of_epochs(course, "top-1", |end| Some(100.0 * end.validation?.top_1))),
+        chart("Top-1", "%", &|curve| epoch_points(curve, "top-1", |end| Some(100.0 * end.validation?.top_1))),
     ];
     let charts: Vec<Chart> = charts.into_iter().flatten().collect();
     let charts = charts.chunks(2).map(<[Chart]>::to_vec).collect();
-    let table = Some(table(&courses)).filter(|table| !table.rows.is_empty());
-    (!courses.is_empty()).then(|| Block { charts, table, ..Block::new("Loss and accuracy", NOTE) })
+    let table = Some(table(&curves)).filter(|table| !table.rows.is_empty());
+    (!curves.is_empty()).then(|| Block { charts, table, ..Block::new("Loss and accuracy", NOTE) })
 }
 
-fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {
-    let mut courses = Vec::new();
+fn curves<'a>(setting: &Setting<'a>) -> Vec<RunCurve<'a>> {
+    let mut curves = Vec::new();
     for series in &setting.series {
         let runs = series.group.cases.iter().flat_map(|case| case.runs.iter().map(move |run| (case.case, run)));
         for (case, run) in runs {
@@ -59,47 +57,46 @@ fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {
                 continue;
             }
             let number = run.found.name.run;
-            // Lines of one result have its colour only where there are several results.
-            let colour = if setting.series.len() > 1 { series.style.colour } else { courses.len() };
-            courses.push(Course {
+            // Colors distinguish results, or the runs of a single result.
+            let colour = if setting.series.len() > 1 { series.style.colour } else { curves.len() };
+            curves.push(RunCurve {
                 name: setting.named(series, format!("{case} run {number}")),
-                style: Style { colour, shape: courses.len() },
+                style: Style { colour, shape: curves.len() },
                 losses: &measured.figures.losses,
                 ends: &measured.figures.epochs,
             });
         }
     }
-    courses
+    curves
 }
 
-/// The mean loss of each part; none of one with a loss that is not finite.
-fn of_parts(course: &Course) -> Vec<Point> {
-    let length = course.losses.len().div_ceil(PARTS).max(1);
+/// Returns the mean loss of each part, except parts with a loss that is not finite.
+fn loss_points(curve: &RunCurve) -> Vec<Point> {
+    let length = curve.losses.len().div_ceil(PARTS).max(1);
     let point = |(number, losses): (usize, &[f64])| {
         let (first, last) = (number * length + 1, number * length + losses.len());
         let y = mean(losses).filter(|loss| loss.is_finite())?;
         let iterations =
             if first == last { format!("iteration {first}") } else { format!("iterations {first}-{last}") };
-        let tip = format!("{}, {iterations}: training loss {y:.4}", course.name);
+        let tip = format!("{}, {iterations}: training loss {y:.4}", curve.name);
         Some(Point { x: last as f64, y, tip, is_doubtful: false })
     };
-    course.losses.chunks(length).enumerate().filter_map(point).collect()
+    curve.losses.chunks(length).enumerate().filter_map(point).collect()
 }
 
-fn of_epochs(course: &Course, what: &str, value: impl Fn(&EpochEnd) -> Option<f64>) -> Vec<Point> {
+fn epoch_points(curve: &RunCurve, what: &str, value: impl Fn(&EpochEnd) -> Option<f64>) -> Vec<Point> {
     let point = |end: &EpochEnd| {
         let y = value(end)?;
-        let tip = format!("{}, epoch {}: {what} {y:.4}", course.name, end.epoch);
+        let tip = format!("{}, epoch {}: {what} {y:.4}", curve.name, end.epoch);
         Some(Point { x: f64::from(end.iteration), y, tip, is_doubtful: false })
     };
-    course.ends.iter().filter_map(point).collect()
+    curve.ends.iter().filter_map(point).collect()
 }
 
-/// `None` without points.
-fn line(course: &Course, points: Vec<Point>) -> Option<LineSeries> {
+fn line(curve: &RunCurve, points: Vec<Point>) -> Option<LineSeries> {
     (!points.is_empty()).then(|| LineSeries {
-        name: course.name.clone(),
-        style: course.style,
+        name: curve.name.clone(),
+        style: curve.style,
         points,
         dots: Vec::new(),
         ideal: Vec::new(),
@@ -107,8 +104,8 @@ fn line(course: &Course, points: Vec<Point>) -> Option<LineSeries> {
     })
 }
 
-/// The last epoch of each run.
-fn table(courses: &[Course]) -> Table {
+/// Returns the last epoch of each run.
+fn table(curves: &[RunCurve]) -> Table {
     let columns = vec![
         Column::text("case"),
         Column::numbers("epochs", ""),
@@ -117,21 +114,21 @@ fn table(courses: &[Course]) -> Table {
         Column::numbers("top-1", "%"),
         Column::numbers("top-5", "%"),
     ];
-    let row = |course: &Course| {
-        let last = course.ends.last()?;
+    let row = |curve: &RunCurve| {
+        let last = curve.ends.last()?;
         let number = |value: Option<f64>, decimals: usize| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
         };
         let validation = last.validation;
         let cells = vec![
-            course.name.clone(),
+            curve.name.clone(),
             last.epoch.to_string(),
             number(last.loss, 4),
             number(validation.and_then(|of| of.loss), 4),
             number(validation.map(|of| 100.0 * of.top_1), 2),
             number(validation.map(|of| 100.0 * of.top_5), 2),
         ];
-        Some(Row { cells, style: Some(course.style), ..Row::default() })
+        Some(Row { cells, style: Some(curve.style), ..Row::default() })
     };
-    Table { columns, rows: courses.iter().filter_map(row).collect(), bars: None }
+    Table { columns, rows: curves.iter().filter_map(row).collect(), bars: None }
 }

@@ -1,27 +1,27 @@
-//! What a report says of results: each module makes one block or section of the document. Not for how it is drawn.
+//! Content of a report: each module creates a block or section of the document.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`series`] | which groups of runs may stand in one chart |
-//! | [`headline`] | the first screen: big figures |
-//! | [`trust`] | whether to believe them, and why |
+//! | [`series`] | grouping of runs that may share a chart |
+//! | [`headline`] | headline figures |
+//! | [`trust`] | reliability of the figures, with reasons |
 //! | [`scaling`] | throughput, speedup, efficiency |
-//! | [`scaling_charts`] | their charts: lines over ranks, or bars of one case or two |
-//! | [`batch_sizes`] | speed and memory by batch size, of training and of scoring |
-//! | [`batch_size_charts`] | their charts: lines over batch sizes, or bars |
-//! | [`published_scores`] | what MXNet published of scored networks, beside them |
-//! | [`split`] | where the time of a step goes |
-//! | [`work_load`] | what an uneven division of the batch cost |
-//! | [`scaling_loss`] | where the scaling loss goes |
-//! | [`learning`] | loss and predictions over epochs |
-//! | [`economy`] | power, energy and money |
-//! | [`telemetry`] | clocks, heat, power and network over the iterations |
-//! | [`traced_step`] | inside a traced iteration |
-//! | [`iterations`] | every iteration of every run |
-//! | [`ranks`] | the spread of every rank |
-//! | [`bandwidth`] | all-reduce alone |
-//! | [`input`] | reading and decoding alone, and what devices take |
-//! | [`environment`] | on what it ran, and how hosts differ |
+//! | [`scaling_charts`] | charts of the scaling: lines over ranks, or bars for one or two cases |
+//! | [`batch_sizes`] | speed and memory by batch size, for training and scoring |
+//! | [`batch_size_charts`] | charts by batch size: lines or bars |
+//! | [`published_scores`] | MXNet's published rates of the scored networks |
+//! | [`split`] | breakdown of the step time |
+//! | [`work_load`] | effect of uneven batch sizes per rank |
+//! | [`scaling_loss`] | breakdown of the scaling loss |
+//! | [`learning`] | loss and accuracy over epochs |
+//! | [`economy`] | power, energy and cost |
+//! | [`telemetry`] | clocks, temperature, power and network traffic over the iterations |
+//! | [`traced_step`] | time line of a traced iteration |
+//! | [`iterations`] | times of all iterations |
+//! | [`ranks`] | spread of the step time of each rank |
+//! | [`bandwidth`] | bandwidth of collective operations |
+//! | [`input`] | input rates and the demand of the devices |
+//! | [`environment`] | hosts, devices and software, with differences between hosts |
 
 pub mod bandwidth;
 pub mod batch_size_charts;
@@ -59,14 +59,14 @@ use crate::read::show::page::content::batch_sizes::{Done, PageTable};
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::{Document, Findings, Link, Section, Subject};
 
-/// The whole report; with rows that others published under the same conditions where `published`.
+/// Returns the whole report; `published` adds rows published by others for the same conditions.
 pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Document {
     let settings = series::settings(results);
     let by_size = batch_sizes::tables(results);
     let trained = batch_sizes::sections(Done::Training, &by_size, published);
     let scored = batch_sizes::sections(Done::Inference, &by_size, published);
     let of_settings = settings.iter().map(|setting| section(setting, published));
-    // What a sweep varied comes first.
+    // The parameter that a sweep varies comes first.
     let is_scaling = by_size.iter().any(PageTable::is_scaling);
     let mut sections: Vec<Section> = match is_scaling {
         true => of_settings.chain(trained).collect(),
@@ -86,7 +86,7 @@ pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Do
     }
 }
 
-/// When and where a result was measured, and by which command; with its name where there are `several`.
+/// Returns time, hosts, version and command of a measurement; prefixed with the result's name if there are `several`.
 fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
     let moments: BTreeSet<String> = result.heads().filter_map(|head| moment(head.started)).collect();
     let begun = match (moments.first(), moments.last()) {
@@ -108,7 +108,6 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
     Some(parts.collect::<Vec<_>>().join(" \u{b7} "))
 }
 
-/// Everything about runs that may be compared.
 fn section(setting: &Setting, published: bool) -> Section {
     let mut blocks = scaling::kv_stores(setting);
     blocks.push(scaling::block(setting, published));
@@ -124,7 +123,7 @@ fn section(setting: &Setting, published: bool) -> Section {
     Section { subject: Subject::Runs, title: setting.title.clone(), note: setting.note.clone(), blocks }
 }
 
-/// Warnings, then what is not in the figures, of each result.
+/// Returns the findings of each result: unreliable figures, problems, then warnings.
 fn findings(results: &[ResultFolder]) -> Vec<Findings> {
     let mut findings = Vec::new();
     for result in results {

@@ -1,5 +1,5 @@
-//! Where the scaling loss goes, as a waterfall a case: from the step of the base to that of the case, by parts that add up.
-//! The arithmetic is that of `ringmark_core::stats::scaling_loss`.
+//! Breakdown of the scaling loss, as a waterfall per case: from the step of the base to that of the case. The formulas
+//! are in `ringmark_core::stats::scaling_loss`.
 
 use ringmark_core::dimension::Seconds;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
@@ -25,13 +25,13 @@ const READING: &str =
 const ALONE: &str = "Compute is split by runs of the same ranks without communication: crowded is what sharing a host costs, \
                      overlapped what computing loses while gradients move.";
 
-/// Every case but the base, where records have the parts.
+/// Returns the loss of every case except the base, if its records contain the parts.
 pub fn losses(group: &Group) -> Vec<CaseLoss> {
     let with_parts = |case| scaling_loss::of_case(group, case).filter(|loss| !loss.loss.parts.is_empty());
     group.cases.iter().filter_map(with_parts).collect()
 }
 
-/// `None` where no case has anything to compare with, or no records.
+/// Returns `None` if no case has a base to compare with, or if there are no records.
 pub fn block(setting: &Setting) -> Option<Block> {
     let series: Vec<(&Series, Vec<CaseLoss>)> = setting
         .series
@@ -54,7 +54,6 @@ pub fn block(setting: &Setting) -> Option<Block> {
     })
 }
 
-/// Class of a part's colour.
 pub fn class(part: LossPart) -> &'static str {
     match part {
         LossPart::Compute | LossPart::ComputeCrowded => "compute",
@@ -95,7 +94,7 @@ fn is_doubtful(series: &Series, loss: &CaseLoss) -> bool {
     !series.group.case(loss.case).is_some_and(|case| series.group.is_reliable(case))
 }
 
-/// Parts up to which a row has space for a bar.
+/// Maximum number of parts for which a row has space for a bar.
 const WITH_BARS: usize = 6;
 
 fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
@@ -104,7 +103,7 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
     let shown: Vec<LossPart> =
         all_parts().into_iter().filter(|part| all().any(|loss| loss.part(*part).is_some())).collect();
     let column = |part: &LossPart| match part {
-        // What they are parts of stands beside them.
+        // Their sum has its own column.
         LossPart::ComputeCrowded | LossPart::ComputeOverlapped => Column::numbers(part.name(), "ms").minor(),
         _ => Column::numbers(part.name(), "ms"),
     };
@@ -132,12 +131,12 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
         })
     });
     let rows = rows.collect();
-    // More columns leave no space for bars on a desktop screen; the waterfall shows the same.
+    // With more columns there is no space for bars on a desktop screen; the waterfall shows the same values.
     let has_room = shown.len() <= WITH_BARS;
     Table { columns, rows, bars: has_room.then_some("lost") }
 }
 
-/// `12.01 ± 0.03`.
+/// Formats a difference with its margin of error: `12.01 ± 0.03`.
 fn number(difference: Option<Difference>) -> String {
     let Some(Difference { seconds, margin }) = difference else { return "-".to_owned() };
     let margin = margin.map(|margin| format!(" \u{b1} {}", milliseconds(Seconds(margin)))).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Which groups of runs may stand in one chart: those of one kind of device, model, precision, batch size and image size. What
-//! differs besides, as overlap or buckets, makes a series of its own with its name.
+//! Grouping of runs that may share a chart: those with equal kind of device, model, precision, batch size and image
+//! size. Runs that differ in other options, such as overlap or buckets, form separate series.
 
 use ringmark_core::dimension::{DeviceKind, Dtype, Model};
 
@@ -15,47 +15,43 @@ use crate::read::show::table::Style;
 /// Series that may be compared.
 #[derive(Debug)]
 pub struct Setting<'a> {
-    /// What they share.
+    /// Conditions that the series share.
     pub title: String,
-    /// On what they ran.
+    /// Devices of each series.
     pub note: String,
-    /// In the order of the results.
     pub series: Vec<Series<'a>>,
 }
 
-/// One group of runs.
 #[derive(Debug)]
 pub struct Series<'a> {
-    /// In keys and tables.
     pub name: String,
-    /// In charts.
     pub style: Style,
-    /// Its runs.
     pub group: &'a Group,
-    /// What an hour of it costs.
+    /// Price per hour, if given.
     pub price: Option<&'a Price>,
-    /// Traces of its result, of runs in any group.
+    /// Traces of the result, for the runs of all its groups.
     pub traces: &'a [(RunName, Timeline)],
 }
 
 impl Setting<'_> {
-    /// `laptop, 1n2g` where there are several series, otherwise `1n2g`.
+    /// Returns `laptop, 1n2g` if there are several series, otherwise `1n2g`.
     pub fn named(&self, series: &Series, what: impl std::fmt::Display) -> String {
         if self.series.len() > 1 { format!("{}, {what}", series.name) } else { what.to_string() }
     }
 
-    /// `Every rank: laptop` if there are several series, otherwise `Every rank`.
+    /// Returns `Every rank: laptop` if there are several series, otherwise `Every rank`.
     pub fn titled(&self, title: &str, series: &Series) -> String {
         if self.series.len() > 1 { format!("{title}: {}", series.name) } else { title.to_owned() }
     }
 
-    /// `GPU` or `rank`.
+    /// Returns `GPU` or `rank`.
     pub fn process(&self) -> &'static str {
         self.series.first().map_or("rank", |series| title::process(series.group))
     }
 }
 
-/// What has to be equal; an unknown device, of logs without records, is a device of its own.
+/// Conditions that must be equal. Logs without records have an unknown device, which equals only another unknown
+/// device.
 type Key = (Option<DeviceKind>, Model, Dtype, u32, Option<u32>);
 
 fn key(group: &Group) -> Key {
@@ -65,7 +61,7 @@ fn key(group: &Group) -> Key {
     (recorded.map(|recorded| recorded.device), conditions.model, conditions.dtype, conditions.batch_size, image_size)
 }
 
-/// Every group of every result in its setting, in the order in which they come.
+/// Groups all runs of all results by setting, in the order of their appearance.
 pub fn settings(results: &[ResultFolder]) -> Vec<Setting<'_>> {
     let mut settings: Vec<(Key, Setting)> = Vec::new();
     for (number, result) in results.iter().enumerate() {
@@ -90,7 +86,7 @@ pub fn settings(results: &[ResultFolder]) -> Vec<Setting<'_>> {
     settings.into_iter().map(|(_, setting)| named(setting)).collect()
 }
 
-/// Tells series of one result apart, and says what each ran on.
+/// Makes the names of the series distinct, and adds the devices of each.
 fn named(mut setting: Setting) -> Setting {
     let mut results: Vec<String> = setting.series.iter().map(|series| series.name.clone()).collect();
     results.dedup();
@@ -116,13 +112,13 @@ fn named(mut setting: Setting) -> Setting {
     setting
 }
 
-/// The label without what all share.
+/// Returns the label without the name of the model.
 pub fn short_label(group: &Group) -> &str {
     let model = group.label.strip_prefix(group.conditions.model.facts().file_name);
     model.and_then(|rest| rest.strip_prefix('_')).unwrap_or(&group.label)
 }
 
-/// `ResNet50-v1b, bf16, batch size 8 per rank, 224 pixels, CPU`.
+/// Returns the conditions: `ResNet50-v1b, bf16, batch size 8 per rank, 224 pixels, CPU`.
 fn title(group: &Group) -> String {
     let conditions = &group.conditions;
     let model = conditions.model.facts().title;
@@ -141,7 +137,7 @@ fn title(group: &Group) -> String {
     title
 }
 
-/// A kind of device, in a heading.
+/// Returns a kind of device for a heading.
 pub fn device_title(device: Option<DeviceKind>) -> &'static str {
     match device {
         Some(DeviceKind::Cpu) => "CPU",
@@ -150,7 +146,6 @@ pub fn device_title(device: Option<DeviceKind>) -> &'static str {
     }
 }
 
-/// Names of its devices.
 pub fn device(group: &Group) -> String {
     match (&group.conditions.recorded, group.conditions.tool) {
         (Some(_), _) => title::devices(group),

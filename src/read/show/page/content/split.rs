@@ -1,4 +1,4 @@
-//! Where the time of a step goes: parts of the mean step of each case, from the records.
+//! Breakdown of the step time of each case, from the records.
 
 use ringmark_core::dimension::{Phase, Seconds};
 
@@ -12,9 +12,7 @@ use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
 use crate::read::show::table::{Column, Row, Table};
 
-/// One part of a step, as it is drawn.
 struct StepPart {
-    /// Of its colour.
     class: &'static str,
     name: &'static str,
     time: Box<dyn Fn(&IterationTimes) -> Seconds>,
@@ -23,7 +21,7 @@ struct StepPart {
 const NOTE: &str = "Mean over ranks and iterations after warm-up, of the median run. Of the all-reduce only what backward did not hide is \
                     a part of the step: waiting until the slowest rank has come, then transfer. Other is the loop itself.";
 
-/// In the order in which they come in a step; the exposed all-reduce is two.
+/// Returns the parts in the order of a step; the exposed all-reduce is split in two.
 fn parts(phases: &[Phase]) -> Vec<StepPart> {
     let part = |class, name, time: Box<dyn Fn(&IterationTimes) -> Seconds>| StepPart { class, name, time };
     let of_phase = |phase: Phase| match phase {
@@ -37,7 +35,7 @@ fn parts(phases: &[Phase]) -> Vec<StepPart> {
     phases.iter().copied().flat_map(of_phase).chain([other]).collect()
 }
 
-/// One bar: a case, or its baseline.
+/// One bar: a case or its baseline.
 struct Step<'a> {
     label: String,
     times: &'a IterationTimes,
@@ -61,7 +59,7 @@ fn steps<'a>(series: &Series<'a>) -> Vec<Step<'a>> {
     series.group.cases.iter().flat_map(of_case).collect()
 }
 
-/// `None` where no run has a record.
+/// Returns `None` if no run has a record.
 pub fn block(setting: &Setting) -> Option<Block> {
     let groups: Vec<(&Series, Vec<Step>)> =
         setting.series.iter().map(|series| (series, steps(series))).filter(|(_, steps)| !steps.is_empty()).collect();
@@ -99,7 +97,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
     })
 }
 
-/// In milliseconds, or in hundredths of the step.
+/// Returns the bar of a step, in milliseconds or in percent of the step.
 fn bar(setting: &Setting, series: &Series, step: &Step, parts: &[StepPart], is_share: bool) -> StackBar {
     let whole = step.times.step.0;
     let part = |part: &StepPart| {

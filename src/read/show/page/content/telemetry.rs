@@ -1,5 +1,5 @@
-//! What hosts and GPUs were like while the iterations ran, over the same axis as the iterations themselves: a slow stretch and
-//! the clock that fell are seen one below the other.
+//! Clocks, temperature, power and network traffic during the iterations. All charts have the same horizontal axis, so
+//! that a slow phase can be compared with, for example, a drop of the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,37 +19,36 @@ const NOTE: &str = "One reading a second on every host, beside the run. A point 
                     several devices of a host the lowest clock, the highest temperature, the sum of power and of what network \
                     cards sent, the mean of the utilization.";
 
-/// Most hosts that are all shown: neither a drawing nor the page has space for more.
+/// Maximum number of hosts that are all shown: more fit neither into a drawing nor on the page.
 const MOST_HOSTS: usize = 64;
 
-/// Hosts that are shown of them.
+/// Number of hosts shown if there are more.
 const HOSTS_SHOWN: usize = 16;
 
-/// Points of a line: what a drawing has space for.
+/// Maximum number of points per line.
 const POINTS: usize = 32;
 
-/// What becomes of several devices of a host.
 #[derive(Clone, Copy)]
-enum Joined {
+enum Aggregation {
     Lowest,
     Highest,
     Sum,
     Mean,
 }
 
-/// A drawing: title, unit, what it is of, what becomes of several devices, and by how much values are multiplied.
-type Drawing = (&'static str, &'static str, Quantity, Joined, f64);
+/// A chart: title, unit, quantity, aggregation over devices, and factor from the quantity's unit.
+type ChartSpec = (&'static str, &'static str, Quantity, Aggregation, f64);
 
-const DRAWINGS: [Drawing; 6] = [
-    ("Clock", "MHz", Quantity::Clock, Joined::Lowest, 1.0),
-    ("Temperature", "\u{b0}C", Quantity::Temperature, Joined::Highest, 1.0),
-    ("Power", "W", Quantity::Power, Joined::Sum, 1.0),
-    ("Utilization", "%", Quantity::Utilization, Joined::Mean, 100.0),
-    ("Sent over the network", "MB/s", Quantity::Sent, Joined::Sum, 1e-6),
-    ("Retransmits", "segments/s", Quantity::Retransmissions, Joined::Sum, 1.0),
+const CHARTS: [ChartSpec; 6] = [
+    ("Clock", "MHz", Quantity::Clock, Aggregation::Lowest, 1.0),
+    ("Temperature", "\u{b0}C", Quantity::Temperature, Aggregation::Highest, 1.0),
+    ("Power", "W", Quantity::Power, Aggregation::Sum, 1.0),
+    ("Utilization", "%", Quantity::Utilization, Aggregation::Mean, 100.0),
+    ("Sent over the network", "MB/s", Quantity::Sent, Aggregation::Sum, 1e-6),
+    ("Retransmits", "segments/s", Quantity::Retransmissions, Aggregation::Sum, 1.0),
 ];
 
-/// One a series: the slowest run of its largest case with readings.
+/// Returns a block for each series: the slowest run of its largest case with readings.
 pub fn blocks(setting: &Setting) -> Vec<Block> {
     setting.series.iter().filter_map(|series| block(setting, series)).collect()
 }
@@ -73,7 +72,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     let which = if case.counted().count() > 1 { ", the slowest" } else { "" };
     let charts: Vec<Chart> = [iterations(measured)]
         .into_iter()
-        .chain(DRAWINGS.iter().map(|drawing| chart(&hosts, measured.figures.timed, *drawing)))
+        .chain(CHARTS.iter().map(|spec| chart(&hosts, measured.figures.timed, *spec)))
         .flatten()
         .map(Chart::Lines)
         .collect();
@@ -87,7 +86,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     })
 }
 
-/// Hosts that are shown of many: those whose slowest rank computes longest.
+/// Returns the hosts to show if there are many: those with the longest compute time of any rank.
 fn slowest_hosts(measured: &Measured) -> BTreeSet<&str> {
     let mut hosts: BTreeMap<&str, f64> = BTreeMap::new();
     for rank in &measured.figures.ranks {
@@ -106,12 +105,12 @@ fn slowest(case: &TrainedCase) -> Option<(u32, &Measured)> {
     read.min_by(|one, other| one.1.speed.0.total_cmp(&other.1.speed.0))
 }
 
-/// One alone shows no change.
+/// Returns true if there are at least two readings: a single one shows no change.
 fn has_readings(telemetry: Option<&Telemetry>) -> bool {
     telemetry.is_some_and(|read| read.at.len() > 1)
 }
 
-/// Means over ranges of iterations: the last iteration of each range, and the mean.
+/// Averages over ranges of iterations; returns the last iteration and the mean of each range.
 fn binned(values: impl Iterator<Item = (f64, f64)>, iterations: usize) -> Vec<(f64, f64)> {
     let size = iterations.div_ceil(POINTS).max(1) as f64;
     let mut bins: Vec<(f64, f64, f64)> = Vec::new();
@@ -153,31 +152,32 @@ fn iterations(measured: &Measured) -> Option<LineChart> {
     lines("Time of an iteration", "ms", vec![line("all ranks", 0, values, "ms")])
 }
 
-/// `None` where no host reads it, or it stood still.
-fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, drawing: Drawing) -> Option<LineChart> {
-    let (title, unit, quantity, joined, factor) = drawing;
+/// Returns `None` if no host has readings of the quantity, or if it is constant.
+fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, spec: ChartSpec) -> Option<LineChart> {
+    let (title, unit, quantity, aggregation, factor) = spec;
     let of_host = |(number, (host, read)): (usize, &(&str, &Telemetry))| {
         let series: Vec<&Readings> = read.of(quantity).filter(|series| is_drawn(series, read)).collect();
         let at = |index: usize| {
             let values = series.iter().filter_map(|series| series.values.get(index).copied().flatten());
-            let value = join(values.map(|value| possible(quantity, value)), joined)?;
+            let value = aggregate(values.map(|value| limited(quantity, value)), aggregation)?;
             Some((f64::from(read.iteration[index]).max(1.0), factor * value))
         };
         line(host, number, binned((0..read.at.len()).filter_map(at), iterations), unit)
     };
     let series: Vec<LineSeries> = hosts.iter().enumerate().map(of_host).collect();
     let mut values = series.iter().flat_map(|line| &line.points).map(|point| point.y);
-    // What never changed is in the table.
+    // The table contains constant values.
     let first = values.next()?;
     values.any(|value| value != first).then(|| lines(title, unit, series))?
 }
 
-/// Returns `value`, or a whole for a share above it: older records divided core time by a clock that was read later.
-fn possible(quantity: Quantity, value: f64) -> f64 {
+/// Limits utilization to 1: older records read the clock after the CPU time, so that their ratio may exceed 1.
+fn limited(quantity: Quantity, value: f64) -> f64 {
     if quantity == Quantity::Utilization { value.min(1.0) } else { value }
 }
 
-/// Links of GPUs are no network, and where there are GPUs the cores' clock and work are not what is waited for.
+/// Returns true if the readings belong in a chart: not traffic between GPUs, nor clock and utilization of cores if
+/// there are GPUs.
 fn is_drawn(series: &Readings, read: &Telemetry) -> bool {
     let has_gpus = read.series.iter().any(|other| other.quantity == series.quantity && other.is_of_gpu());
     match series.quantity {
@@ -187,19 +187,19 @@ fn is_drawn(series: &Readings, read: &Telemetry) -> bool {
     }
 }
 
-fn join(values: impl Iterator<Item = f64>, joined: Joined) -> Option<f64> {
+fn aggregate(values: impl Iterator<Item = f64>, aggregation: Aggregation) -> Option<f64> {
     let all: Vec<f64> = values.collect();
     let sum: f64 = all.iter().sum();
-    let value = match joined {
-        Joined::Lowest => all.iter().copied().fold(f64::INFINITY, f64::min),
-        Joined::Highest => all.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        Joined::Sum => sum,
-        Joined::Mean => sum / all.len() as f64,
+    let value = match aggregation {
+        Aggregation::Lowest => all.iter().copied().fold(f64::INFINITY, f64::min),
+        Aggregation::Highest => all.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        Aggregation::Sum => sum,
+        Aggregation::Mean => sum / all.len() as f64,
     };
     (!all.is_empty()).then_some(value)
 }
 
-/// A row for each device of a host that has any of these.
+/// Returns a row for each device of a host that has any of these readings.
 fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
     let columns = vec![
         Column::text("host"),
@@ -221,7 +221,7 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
         let row = |device: &str| {
             let mean = |quantity: Quantity| {
                 let mean = read.mean_sum(quantity, warmup, |series| series.of == device)?;
-                Some(possible(quantity, mean))
+                Some(limited(quantity, mean))
             };
             let counted = || {
                 let values = |quantity: Quantity| read.of(quantity).find(|series| series.of == device);
@@ -230,7 +230,8 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
                     counted.filter_map(|index| values(quantity)?.values.get(index).copied().flatten()).collect()
                 }
             };
-            let extreme = |quantity: Quantity, joined: Joined| join(counted()(quantity).into_iter(), joined);
+            let extreme =
+                |quantity: Quantity, aggregation: Aggregation| aggregate(counted()(quantity).into_iter(), aggregation);
             let bits = counted()(Quantity::ThrottleReasons).iter().fold(0, |all, bits| all | *bits as u64);
             let number = |value: Option<f64>, factor: f64| {
                 value.map_or_else(|| "-".to_owned(), |value| format!("{:.0}", factor * value))
@@ -239,8 +240,8 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
                 (*host).to_owned(),
                 device.to_owned(),
                 number(mean(Quantity::Clock), 1.0),
-                number(extreme(Quantity::Clock, Joined::Lowest), 1.0),
-                number(extreme(Quantity::Temperature, Joined::Highest), 1.0),
+                number(extreme(Quantity::Clock, Aggregation::Lowest), 1.0),
+                number(extreme(Quantity::Temperature, Aggregation::Highest), 1.0),
                 number(mean(Quantity::Power), 1.0),
                 number(mean(Quantity::Utilization), 100.0),
                 number(mean(Quantity::Sent), 1e-6),
@@ -279,7 +280,7 @@ mod tests {
             series: vec![series],
             ..Telemetry::default()
         };
-        let utilization = DRAWINGS.iter().find(|drawing| drawing.2 == Quantity::Utilization).expect("it is drawn");
+        let utilization = CHARTS.iter().find(|spec| spec.2 == Quantity::Utilization).expect("it is drawn");
         let chart = chart(&[("a", &read)], 3, *utilization).expect("it changes");
         let shown: Vec<f64> = chart.series[0].points.iter().map(|point| point.y).collect();
         assert_eq!(shown, [61.0, 100.0, 100.0]);
@@ -287,8 +288,11 @@ mod tests {
 
     #[test]
     fn devices_are_joined_as_it_matters() {
-        let all = [Joined::Lowest, Joined::Highest, Joined::Sum, Joined::Mean];
-        assert_eq!(all.map(|joined| join([2.0, 4.0].into_iter(), joined)), [2.0, 4.0, 6.0, 3.0].map(Some));
-        assert_eq!(join(std::iter::empty(), Joined::Sum), None);
+        let all = [Aggregation::Lowest, Aggregation::Highest, Aggregation::Sum, Aggregation::Mean];
+        assert_eq!(
+            all.map(|aggregation| aggregate([2.0, 4.0].into_iter(), aggregation)),
+            [2.0, 4.0, 6.0, 3.0].map(Some)
+        );
+        assert_eq!(aggregate(std::iter::empty(), Aggregation::Sum), None);
     }
 }

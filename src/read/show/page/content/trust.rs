@@ -1,4 +1,4 @@
-//! Whether to believe figures, and what speaks for or against them, the gravest first.
+//! Reliability of figures and the reasons for it, the most severe first.
 
 use ringmark_core::validity::thresholds::WIDE_SPREAD;
 
@@ -9,25 +9,21 @@ use crate::read::analyse::score::figures::ScoreTable;
 use crate::read::show::numbers::{count, percent};
 use crate::read::show::page::document::Trust;
 
-/// What is known of the runs that figures are made of.
+/// Facts about runs that determine the reliability of their figures.
 pub struct Evidence {
-    /// Runs that were found.
     runs: usize,
-    /// Those that count.
     counted: usize,
-    /// Why figures are unreliable.
     reliability_warnings: Vec<ReliabilityWarning>,
-    /// Whether logs stand without records.
+    /// True if any logs have no records.
     lacks_records: bool,
     warnings: usize,
-    /// What has one run alone, if anything has.
-    lone: Option<&'static str>,
+    /// `case` or `point` if one of them has only one run.
+    single_run: Option<&'static str>,
     /// Coefficients of variation over runs.
     spreads: Vec<f64>,
 }
 
 impl Evidence {
-    /// Of training.
     pub fn of_groups(groups: &[&Group]) -> Evidence {
         let cases = || groups.iter().flat_map(|group| &group.cases);
         let measured = || cases().filter(|case| case.figures.is_some());
@@ -43,30 +39,29 @@ impl Evidence {
             runs: cases().map(|case| case.runs.len()).sum(),
             counted: cases().map(|case| case.counted().count()).sum(),
             reliability_warnings: groups.iter().flat_map(reliability_warnings).collect(),
-            // Of several those may lack them of which no run counts.
+            // If there are several groups, one without counted runs may lack records.
             lacks_records: groups.iter().any(|it| it.conditions.recorded.is_none() && (!several || it.base.is_some())),
             warnings: groups.iter().map(warnings).sum(),
-            lone: measured().any(|case| case.counted().count() == 1).then_some("case"),
+            single_run: measured().any(|case| case.counted().count() == 1).then_some("case"),
             spreads: measured().filter_map(|case| case.figures.as_ref()?.cv).collect(),
         }
     }
 
-    /// Of scoring.
     pub fn of_scoring(table: &ScoreTable) -> Evidence {
         let points = || table.points.iter();
         Evidence {
             runs: points().map(|point| point.runs.len()).sum(),
             counted: points().map(|point| point.counted().count()).sum(),
             reliability_warnings: table.all_reliability_warnings(),
-            // Without a record no scoring run counts.
+            // Scoring runs without a record do not count.
             lacks_records: false,
             warnings: table.all_warnings().count(),
-            lone: points().any(|point| point.counted().count() == 1).then_some("point"),
+            single_run: points().any(|point| point.counted().count() == 1).then_some("point"),
             spreads: points().filter_map(|point| point.figures?.cv).collect(),
         }
     }
 
-    /// The judgement, and why.
+    /// Returns the level of trust and the reasons.
     pub fn trust(&self, result: &ResultFolder) -> (Trust, Vec<String>) {
         let Evidence { runs, counted, .. } = *self;
         let mut trust = Trust::Sound;
@@ -87,7 +82,7 @@ impl Evidence {
         if runs > counted {
             lower(Trust::WithCare, format!("{} left out", count(runs - counted, "run")));
         }
-        // A run that was left out is a problem too, and reported already.
+        // Excluded runs are problems too, but have been reported already.
         let others = result.problems.len().saturating_sub(runs - counted);
         if others > 0 {
             lower(Trust::WithCare, format!("{} in the folder", count(others, "other problem")));
@@ -95,7 +90,7 @@ impl Evidence {
         if self.warnings > 0 {
             lower(Trust::WithCare, count(self.warnings, "warning"));
         }
-        if let Some(what) = self.lone {
+        if let Some(what) = self.single_run {
             lower(Trust::WithCare, format!("one run of a {what} has no spread"));
         }
         let spread = self.spreads.iter().copied().fold(f64::NAN, f64::max);
@@ -112,7 +107,7 @@ impl Evidence {
             });
         }
         if trust == Trust::Unreliable {
-            // The gravest is enough there: the lists below the card have all.
+            // The most severe reason is sufficient: the lists below the headline contain all.
             reasons.truncate(1);
         }
         (trust, reasons)

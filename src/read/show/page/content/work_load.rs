@@ -1,4 +1,4 @@
-//! Cost of an uneven division of the batch by `--work-load`.
+//! Effect of uneven batch sizes per rank (`--work-load`).
 
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
