@@ -1,4 +1,4 @@
-//! Name and path of the results folder.
+//! The results folder: its default name, and its absolute path for other hosts.
 
 use std::path::{self, Path, PathBuf};
 use std::time::SystemTime;

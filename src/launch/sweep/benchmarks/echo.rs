@@ -1,4 +1,5 @@
-//! Prints a job's output as it comes, for benchmarks whose lines are meant for people and programs as they are.
+//! Copies a job's output to the standard output as it arrives, for benchmarks whose lines are meant for people and
+//! programs.
 
 use std::io::{self, Write};
 
@@ -7,10 +8,10 @@ use ringmark_core::untrusted_text::printable_lines;
 
 use crate::launch::sweep::benchmark::Follower;
 
-/// Begins the line of a rank that failed; the launcher's error has the same text, with rank and host.
+/// Start of a failed rank's error line; the launcher's error repeats it with rank and host.
 const WORKER: &[u8] = b"ringmark-worker: ";
 
-/// Prints all lines but those about a failure, which the launcher's error explains. The log has them.
+/// Prints all lines except those about a failure, which the launcher's error explains. The log contains them.
 pub struct Echo {
     is_shown: bool,
     /// True between the two dashed lines around a message of mpirun.
@@ -18,7 +19,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Prints nothing unless `is_shown`: something else may have the standard output.
+    /// Prints nothing unless `is_shown`: the standard output may be used for something else.
     pub fn new(is_shown: bool) -> Echo {
         Echo { is_shown, is_in_box: false }
     }
