@@ -27,7 +27,6 @@ pub fn cases(name: &str) -> Vec<Value> {
     cases[name].as_array().expect("an array of cases").clone()
 }
 
-/// Returns the numbers of one argument.
 pub fn numbers<const N: usize>(value: &Value) -> [f64; N] {
     let numbers: Vec<f64> = value.as_array().expect("numbers").iter().map(|one| one.as_f64().expect("one")).collect();
     numbers.try_into().expect("so many of them")
@@ -49,7 +48,6 @@ pub fn decoders() -> Vec<Decoder> {
     [Ok(zune), turbojpeg].into_iter().filter_map(Result::ok).collect()
 }
 
-/// Decodes a whole file; returns the error message on failure.
 pub fn decode(decoder: &mut Decoder, file: &[u8]) -> Result<Pixels, String> {
     let mut pixels = Pixels::default();
     let header = decode::header(file, &ImageLimits::default()).map_err(|error| format!("{error:#}"))?;
@@ -63,7 +61,6 @@ pub fn difference(left: &[u8], right: &[u8]) -> u8 {
     left.iter().zip(right).map(|(left, right)| left.abs_diff(*right)).max().expect("bytes")
 }
 
-/// Returns an idx array of this type.
 pub fn idx_array(kind: u8, shape: &[u32], values: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0, 0, kind, shape.len() as u8];
     bytes.extend(shape.iter().flat_map(|size| size.to_be_bytes()));

@@ -38,7 +38,6 @@ impl Sandbox {
     }
 }
 
-/// Returns the texts of the findings.
 fn finding_texts(examination: &Value) -> Vec<&str> {
     let findings = examination["findings"].as_array().expect("a list");
     findings.iter().map(|finding| finding["what"].as_str().expect("words")).collect()

@@ -13,7 +13,6 @@ use crate::support::sandbox::{HANGING, Sandbox, wait_until};
 use crate::support::scheduler::{RINGMARK, SMALL, Scheduler, processes};
 use crate::support::turn::turn;
 
-/// Job script.
 const SCRIPT: &str = "scripts/gridengine.sh";
 
 #[test]
@@ -39,7 +38,6 @@ fn grid_engine_runs_the_sweep_and_leaves_no_process() {
     assert!(!String::from_utf8_lossy(&namespaces).contains(&first), "a namespace is left");
 }
 
-/// Runs the script with the real worker.
 fn the_script_trains(grid_engine: &Scheduler) {
     let _turn = turn();
     let sandbox = Sandbox::real();

@@ -48,7 +48,6 @@ fn peak_of(child: &mut Child) -> (Option<i32>, u64) {
     }
 }
 
-/// Returns a variable of a process's environment.
 fn variable(process: Pid, name: &str) -> Option<String> {
     let variables = fs::read(format!("/proc/{process}/environ")).ok()?;
     let mut variables = variables.split(|byte| *byte == 0).map(String::from_utf8_lossy);

@@ -21,7 +21,6 @@ fn log_name(kv_store: &str) -> String {
     format!("1n2g/mxnet-lenet_b2_fp32_{}_1.log", kv_store.replace('_', "-"))
 }
 
-/// Starts a sweep with one run of two ranks.
 fn sweep(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
     let training = "--model mxnet-lenet --batch-size 2";
     let mut sweep = ringmark(&format!("{SWEEP} {training} --kv-store {kv_store} {options}"));

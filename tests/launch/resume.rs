@@ -34,13 +34,11 @@ impl Sandbox {
         manifest.runs.into_iter().map(|run| run.state).collect()
     }
 
-    /// Returns the names in the folder of a case, sorted.
     fn files(&self, case: &str) -> BTreeSet<String> {
         let entries = fs::read_dir(self.path("out").join(case)).expect("a folder");
         entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name")).collect()
     }
 
-    /// Starts a sweep that hangs in the middle of its second run.
     fn start_hanging(&self) -> Child {
         self.hook(HANG_IN_SECOND);
         let error = File::create(self.path("stderr")).expect("created");

@@ -7,7 +7,6 @@ use serde_json::Value;
 use crate::support::runs::{Folder, record, rows_by_case};
 use crate::support::sandbox::{ringmark, run};
 
-/// Returns the output of a command for a folder.
 fn output_of(command: &str, folder: &Path, options: &[&str]) -> String {
     let (status, stdout, stderr) = run(ringmark(command).arg(folder).args(options));
     assert_eq!(status, Some(0), "{command} {options:?}: {stderr}");

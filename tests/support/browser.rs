@@ -13,14 +13,12 @@ use crate::support::sandbox::wait_until;
 /// Height of the window and of each frame, in CSS pixels.
 pub const HEIGHT: u32 = 2400;
 
-/// A browser and a folder for its pages.
 pub struct Browser {
     program: &'static str,
     /// Contains the pages and the browser's own files.
     pub folder: TempDir,
 }
 
-/// A screenshot.
 pub struct Picture {
     width: usize,
     /// Red, green and blue, row by row.

@@ -56,14 +56,12 @@ impl Cluster {
         Path::new("/run").join(format!("{}-cluster", self.name))
     }
 
-    /// Returns the script's command with `words`.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(self.script));
         command.args(words).env("CLUSTER_NAME", &self.name);
         command
     }
 
-    /// Runs the script with `words`.
     pub fn call(&self, words: &[&str]) -> Output {
         self.command(words).output().expect("the script starts")
     }

@@ -28,11 +28,9 @@ pub struct Sweep {
     processes: usize,
     /// Log of an earlier attempt at that case, which exists until this sweep moves it aside.
     earlier_log: String,
-    /// File of the standard error.
     errors: PathBuf,
 }
 
-/// Outcome of a sweep with a fault.
 #[derive(Debug)]
 pub struct FaultOutcome {
     pub status: Option<i32>,
@@ -40,7 +38,6 @@ pub struct FaultOutcome {
     pub last_line: String,
     /// Time from the fault to the end of the launcher.
     pub time: Duration,
-    /// Log of the interrupted run.
     pub log: String,
 }
 
@@ -166,7 +163,6 @@ fn processes_on(cluster: &Cluster, number: usize) -> Vec<(Pid, String)> {
     numbers.lines().filter_map(process).filter(|(_, line)| !line.contains("sshd")).collect()
 }
 
-/// Returns the last rank on a host.
 pub fn rank_on(cluster: &Cluster, number: usize) -> Pid {
     let program = worker().display().to_string();
     let ranks = processes_on(cluster, number).into_iter().filter(|(_, line)| line.starts_with(&program));

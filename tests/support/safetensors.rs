@@ -21,14 +21,12 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Returns a tensor of fp32.
     pub fn floats(shape: &[usize], values: impl Iterator<Item = f32>) -> Stored {
         let mut bytes = Vec::with_capacity(4 * shape.iter().product::<usize>());
         values.for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
         Stored { kind: "F32".to_owned(), shape: shape.to_vec(), bytes }
     }
 
-    /// Returns a tensor of integers.
     pub fn integers(shape: &[usize], values: &[i64]) -> Stored {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Stored { kind: "I64".to_owned(), shape: shape.to_vec(), bytes }
@@ -41,7 +39,6 @@ impl Stored {
     }
 }
 
-/// Reads a file.
 pub fn read(path: &Path) -> Tensors {
     let file = fs::read(path).expect("a file");
     let length = u64::from_le_bytes(file[..8].try_into().expect("8 bytes")) as usize;

@@ -30,7 +30,6 @@ while true; do sleep 1; done
 
 /// A separate folder for one test.
 pub struct Sandbox {
-    /// Removed on drop.
     pub folder: tempfile::TempDir,
 }
 
@@ -68,7 +67,6 @@ impl Sandbox {
         self.path("worker")
     }
 
-    /// Returns a log below the folder `out`.
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.path("out").join(name)).expect(name)
     }

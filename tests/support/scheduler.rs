@@ -28,7 +28,6 @@ pub struct Scheduler<'a> {
     pub name: &'static str,
     /// Command that runs a program in a job on both hosts, and waits for its end.
     pub run: &'static str,
-    /// Program that starts the ranks.
     pub starter: &'static str,
 }
 

@@ -108,7 +108,6 @@ impl Virtual {
         Virtual { run: self.run.save(), ..self }
     }
 
-    /// Returns the result of the run, and the report of every rank.
     pub fn finish(self) -> (Finished, Vec<Report>) {
         let finished = self.run.finish();
         let text = fs::read_to_string(&self.report).unwrap_or_default();

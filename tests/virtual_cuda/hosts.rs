@@ -23,7 +23,6 @@ use crate::support::virtual_time::{AFTER_SUMS, compute, wire};
 use crate::support::worker;
 use crate::support::worker_run::checksum;
 
-/// Two hosts with 8 virtual GPUs each.
 struct Hosts {
     cluster: Cluster,
     folder: TempDir,

@@ -12,7 +12,6 @@ use crate::support::virtual_gpu::libraries;
 /// Orders of a block's threads between barriers, and of the blocks.
 const ORDERS: [&str; 3] = ["forwards", "backwards", "shuffled"];
 
-/// Compiles tests/programs/virtual_cuda/check/`name`.cpp.
 fn compile(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let check = root.join("tests/programs/virtual_cuda/check");

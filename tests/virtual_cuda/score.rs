@@ -32,7 +32,6 @@ struct Scored {
 }
 
 impl Scored {
-    /// Counts the calls of `name`.
     fn calls_of(&self, name: &str) -> usize {
         self.calls.iter().filter(|call| call.starts_with(&format!("{name} "))).count()
     }

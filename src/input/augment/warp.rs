@@ -51,7 +51,6 @@ impl Distortion {
     }
 }
 
-/// Inverts the matrix.
 fn inverse([[a, b, x], [c, d, y]]: [[f64; 3]; 2]) -> [[f64; 3]; 2] {
     let determinant = a * d - b * c;
     let [a, b, c, d] = [d / determinant, -b / determinant, -c / determinant, a / determinant];

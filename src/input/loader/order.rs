@@ -72,7 +72,8 @@ impl Order {
         self.items.div_ceil(self.share.joined)
     }
 
-    /// Returns the number of this rank's images in a step that are not filled up: each item counts once per epoch.
+    /// Returns the number of this rank's images in a step that count: the rest only fill it up. Each item counts once
+    /// per epoch.
     pub fn images_of(&self, step: u64) -> u64 {
         let first = step % self.steps() * self.share.joined + self.share.first;
         self.items.saturating_sub(first).min(self.share.images)

@@ -78,7 +78,7 @@ impl SequentialOrder {
         self.images
     }
 
-    /// Returns the number of images in a step that are not filled up: each record counts once per epoch.
+    /// Returns the number of images in a step that count: the rest only fill it up. Each record counts once per epoch.
     pub fn images_of(&self, step: u64) -> u64 {
         self.records.saturating_sub(step % self.steps * self.images).min(self.images)
     }

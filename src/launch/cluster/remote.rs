@@ -1,5 +1,5 @@
-//! Runs commands on a host with a timeout: directly on this machine, or through the same ssh that mpirun uses. mpirun
-//! starts jobs.
+//! Runs commands on a host with a timeout: directly on this machine, or through the same ssh that mpirun uses. Jobs
+//! are started by mpirun instead.
 //!
 //! No command outlives this process on the remote host: each reads its standard input to the end and then stops, and
 //! that input closes when this process ends, even by SIGKILL.
@@ -23,7 +23,7 @@ const CONNECT_SECONDS: u32 = 5;
 /// Timeout for resolving a host name; after it the name is assumed to belong to another machine.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The way commands reach one host.
+/// Route by which commands reach a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     /// ssh with its options and the host's name; `None` for this machine.
@@ -39,7 +39,7 @@ impl Remote {
         }
         let mut ssh = options.agent.clone();
         ssh.extend(["-p".to_owned(), options.port.to_string()]);
-        // Other programs than ssh get only the options that mpirun passes.
+        // Programs other than ssh get only the options that mpirun passes.
         let is_ssh = ssh[0].rsplit('/').next() == Some("ssh");
         let timeout = format!("ConnectTimeout={CONNECT_SECONDS}");
         let more: &[&str] = if is_ssh { &["-x", "-T", "-o", "BatchMode=yes", "-o", &timeout] } else { &["-q"] };

@@ -218,7 +218,6 @@ pub fn lines_of(block: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) {
     let mut buffer = vec![0; LONGEST_BLOCK];
     let mut filled = 0;
-    // True if the last block ended within a line.
     let mut is_inside_line = false;
     loop {
         let block = match output.read(&mut buffer[filled..]) {

@@ -192,13 +192,11 @@ pub fn call(command: &mut Command, call: Call, interrupt: &Interrupt) -> io::Res
     Ok(Answer { stdout: text(stdout), stderr: text(stderr), took: start.elapsed(), ..answer })
 }
 
-/// Appends as much as fits.
 fn append_up_to_limit(stream: &mut Vec<u8>, bytes: &[u8]) {
     let count = bytes.len().min(LONGEST_OUTPUT - stream.len());
     stream.extend_from_slice(&bytes[..count]);
 }
 
-/// Stream of a chunk of output.
 #[derive(Clone, Copy)]
 enum Stream {
     Output,

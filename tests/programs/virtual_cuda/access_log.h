@@ -38,7 +38,6 @@ class AccessLog {
   // Records an access by `thread` of the block; returns false if it is invalid.
   bool touch(std::uintptr_t address, std::size_t bytes, Touch touch, unsigned thread);
 
-  // Description of the error.
   const std::string& error() const { return error_; }
 
   // Returns all accesses of device memory.

@@ -34,7 +34,6 @@ inline double setting(const char* name, double otherwise) {
 // PCI bus of the first GPU; the others follow.
 constexpr int FIRST_BUS = 16;
 
-// Number of GPUs of this host.
 inline int installed_devices() { return static_cast<int>(setting("VIRTUAL_CUDA_DEVICES", 8)); }
 
 // Number of GPUs visible to this process: CUDA_VISIBLE_DEVICES may hide some.

@@ -47,7 +47,6 @@ fn family(name: &str, help: &str, kind: MetricKind, samples: Vec<Sample>) -> Met
     MetricFamily { name: name.to_owned(), help: help.to_owned(), unit: None, kind, samples }
 }
 
-/// Returns the metrics of the current run and its ranks.
 fn job_families(job: &JobProgress) -> Vec<MetricFamily> {
     let labels = labels(job);
     let gauge = |name, help, samples| family(name, help, MetricKind::Gauge, samples);

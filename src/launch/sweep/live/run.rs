@@ -13,7 +13,6 @@ use crate::launch::sweep::cost::ValidationCost;
 
 /// Progress of a run.
 pub struct RunProgress {
-    /// Title of the run.
     title: String,
     iterations: u32,
     warmup: u32,

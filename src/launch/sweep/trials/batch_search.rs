@@ -134,7 +134,6 @@ impl<R: Record> BatchSearch<'_, R> {
         Ok(plan.cost.on_cpu.map(|cost| cost.memory.of_image))
     }
 
-    /// Returns true if a job with this batch size has enough memory.
     fn fits(&self, batch_size: u32, doctor: bool) -> anyhow::Result<bool> {
         let trial = TrialJob::<R, ()> {
             kind: self.kind,

@@ -155,7 +155,6 @@ class Buffer {
   std::size_t count_;
 };
 
-// Arguments of a launch: input and output buffers.
 template <typename T>
 const T* in(const Buffer<T>& buffer) {
   return buffer;
