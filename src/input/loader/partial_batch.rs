@@ -21,7 +21,7 @@ pub struct ImageBatch {
     pub skipped: Vec<Error>,
 }
 
-/// A batch whose images are made, or are still to be.
+/// A batch in progress.
 pub(super) struct PartialBatch {
     pub(super) step: u64,
     counted: u64,

@@ -22,13 +22,13 @@ pub struct SequentialOrder {
 }
 
 impl SequentialOrder {
-    /// Counts the records of `part`, of which a step has `images`. An epoch has as many steps as this part needs, until
-    /// [`with_steps`](Self::with_steps) says those of all.
+    /// Counts the records of `part`, and divides them into steps of `images`. An epoch has as many steps as this part
+    /// needs, unless changed by [`with_steps`](Self::with_steps).
     ///
     /// # Errors
     ///
-    /// Where a record's head is damaged or the last one lacks its end, with file and byte; where the part has no record; for
-    /// data that can be read by number.
+    /// If a record's header is damaged or the last record is cut off (with file and offset), if the part has no
+    /// record, or if the data can be read by number.
     pub fn new(dataset: &Dataset, part: Part, images: u64) -> Result<SequentialOrder> {
         ensure!(images > 0, "a step without images reads nothing");
         let records = dataset.records(part)?.count()?;
@@ -45,7 +45,7 @@ impl SequentialOrder {
     ///
     /// # Errors
     ///
-    /// Where they are fewer than this part needs.
+    /// If it is less than this part needs.
     pub fn with_steps(self, steps: u64) -> Result<SequentialOrder> {
         ensure!(
             steps >= self.steps,
@@ -57,7 +57,7 @@ impl SequentialOrder {
         Ok(SequentialOrder { steps, ..self })
     }
 
-    /// The first `steps` of it again and again, the very same records: data of which a part is in memory.
+    /// Repeats the records of the first `steps` steps: a data set that is partly in memory.
     pub fn repeating(self, steps: u64) -> SequentialOrder {
         let steps = steps.clamp(1, self.steps);
         SequentialOrder { steps, records: self.records.min(steps * self.images), ..self }
@@ -133,7 +133,7 @@ mod tests {
             [0, 1, 2, 3].map(|step| order.images_of(step))
         });
         assert_eq!(counted, [[2, 1, 2, 1], [2, 0, 2, 0], [2, 0, 2, 0]]);
-        // Records 0 and 1, 2 and 0 again; of one step alone 0 and 1.
+        // Records 0 and 1, then 2 and 0 again; when repeating a single step, only 0 and 1.
         let places =
             |order: &SequentialOrder| -> Vec<u64> { (0..6).map(|image| order.record(image / 2, image % 2)).collect() };
         assert_eq!(places(&orders[0]), [0, 1, 2, 0, 0, 1]);

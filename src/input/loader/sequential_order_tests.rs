@@ -31,7 +31,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// Labels and pixels of all images of one rank's step, and the number of images that count.
 type Step = (Vec<i64>, Vec<Vec<u8>>, u64);
 
-/// The orders of all ranks, with the steps of the longest.
+/// Returns the orders of all ranks, with the number of steps of the longest part.
 fn orders(dataset: &Dataset, ranks: u32, images: u64) -> Vec<SequentialOrder> {
     let order = |rank| SequentialOrder::new(dataset, Part::new(rank, ranks).expect("a part"), images).expect("records");
     let orders: Vec<SequentialOrder> = (0..ranks).map(order).collect();
@@ -62,7 +62,7 @@ fn every_record_comes_exactly_once_an_epoch_over_all_ranks() {
         let orders = orders(&dataset, ranks, 5);
         let steps = orders[0].steps();
         assert!(orders.iter().all(|order| order.steps() == steps));
-        // By label, in each of three epochs.
+        // Images by label, in each of three epochs.
         let mut epochs = vec![BTreeMap::new(); 3];
         for order in &orders {
             for (step, (labels, pixels, counted)) in (0..).zip(batches(&dataset, *order, 3, 0, 3 * steps)) {

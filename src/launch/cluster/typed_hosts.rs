@@ -12,7 +12,7 @@ use crate::launch::cluster::hosts::{HOSTFILE, Host, Hosts};
 /// Hosts in the order in which they were typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypedHosts {
-    /// As error messages call it: `--hosts` or `the hostfile nodes.txt`.
+    /// Name used in error messages: `--hosts` or `the hostfile nodes.txt`.
     source: String,
     hosts: Vec<TypedHost>,
 }
@@ -25,7 +25,7 @@ struct TypedHost {
 }
 
 impl TypedHosts {
-    /// Reads the list `a:8,b:8`, or `a,b`; `node[01-64]:8` is 64 hosts.
+    /// Parses a list such as `a:8,b:8` or `a,b`. `node[01-64]:8` expands to 64 hosts.
     pub fn parse(text: &str) -> anyhow::Result<TypedHosts> {
         ensure!(!Path::new(text).is_file(), "{text} is a file: --hostfile {text}");
         let hosts = host_list::items(text).map(|host| parse_host(host.trim())).collect::<anyhow::Result<Vec<_>>>()?;
@@ -34,7 +34,7 @@ impl TypedHosts {
 
     /// Reads a hostfile, one host per line: `host slots=8` (Open MPI), `host:8` or `host`; `#` starts a comment.
     ///
-    /// Errors name the file, the line from 1 and what stands there.
+    /// Errors name the file, the line number (from 1) and the offending text.
     pub fn read_file(path: &Path) -> anyhow::Result<TypedHosts> {
         let source = format!("{HOSTFILE} {}", path.display());
         let text = fs::read_to_string(path).with_context(|| format!("{source} cannot be read"))?;
