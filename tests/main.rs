@@ -1,5 +1,5 @@
-//! Tests of the programs from outside, in folders by what they test: `read`, `launch` and `worker` as in `src`, the other
-//! `commands`, the worker on virtual GPUs, and the repository itself. No suite imports another: what they share is in [`support`].
+//! Tests of the programs, by subject: `read`, `launch` and `worker` as in `src`, the other `commands`, the worker on
+//! virtual GPUs, and the repository itself. Suites do not import each other; shared code is in [`support`].
 
 mod commands;
 mod launch;

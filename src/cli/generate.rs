@@ -1,4 +1,4 @@
-//! Shell completions and man pages, made of the definitions of the commands, so that they cannot say anything else.
+//! Shell completions and man pages, generated from the definitions of the commands.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ use clap_complete::Shell;
 
 use crate::output;
 
-/// The program without its hidden commands, which clap_complete would offer.
-fn for_people(program: &Command) -> Command {
+/// Returns the program without its hidden commands, which clap_complete would offer.
+fn without_hidden_commands(program: &Command) -> Command {
     let shown = program.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let empty = Command::new("ringmark").version(env!("CARGO_PKG_VERSION")).subcommands(shown);
     let about = program.get_about().cloned().unwrap_or_default();
@@ -34,10 +34,10 @@ pub struct CompletionsOptions {
 }
 
 impl CompletionsOptions {
-    /// Prints the script that completes `program`.
+    /// Prints the completion script of `program`.
     pub fn print(&self, program: &Command) -> anyhow::Result<()> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut for_people(program), "ringmark", &mut script);
+        clap_complete::generate(self.shell, &mut without_hidden_commands(program), "ringmark", &mut script);
         output::print_raw(&String::from_utf8(script)?)
     }
 }
@@ -59,11 +59,11 @@ pub struct ManOptions {
 }
 
 impl ManOptions {
-    /// Writes the pages of `program`.
+    /// Writes the man pages of `program`.
     pub fn write(&self, program: &Command) -> anyhow::Result<()> {
         let write = || {
             fs::create_dir_all(&self.folder)?;
-            clap_mangen::generate_to(for_people(program), &self.folder)
+            clap_mangen::generate_to(without_hidden_commands(program), &self.folder)
         };
         write().with_context(|| format!("the pages cannot be written to {}", self.folder.display()))
     }

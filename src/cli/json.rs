@@ -1,4 +1,4 @@
-//! `--json [FILE]`, the same in every command that prints a table.
+//! `--json [FILE]`, shared by every command that prints a table.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::output::Json;
 
-/// Whether and where the answer goes as JSON.
+/// Destination of JSON output.
 #[derive(Debug, Args)]
 pub struct JsonOption {
     /// Write the figures as JSON; without FILE to the standard output instead of the table
@@ -16,7 +16,7 @@ pub struct JsonOption {
 }
 
 impl JsonOption {
-    /// As typed.
+    /// Converts the option as typed.
     pub fn into_json(self) -> Json {
         self.json.into()
     }

@@ -1,4 +1,4 @@
-//! `ringmark schema`: the JSON Schema of every file and answer of ringmark, made from the types that write it.
+//! `ringmark schema`: JSON Schemas of all files and results of ringmark, generated from the types that write them.
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -31,9 +31,9 @@ pub struct SchemaOptions {
     name: String,
 }
 
-/// Each under its name.
+/// Returns the schemas with their names.
 pub fn schemas() -> Vec<(&'static str, Schema)> {
-    // Of what is written: readers accept files of older versions, which lack some keys.
+    // Schemas describe what is written: readers also accept files of older versions, which lack some keys.
     fn written<T: JsonSchema>() -> Schema {
         SchemaSettings::default().for_serialize().into_generator().into_root_schema_for::<T>()
     }
@@ -49,13 +49,13 @@ pub fn schemas() -> Vec<(&'static str, Schema)> {
     schemas
 }
 
-/// As a file holds it.
+/// Returns the text of a schema file.
 pub fn text(schema: &Schema) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(schema)? + "\n")
 }
 
 impl SchemaOptions {
-    /// Prints it.
+    /// Prints the schema called `self.name`.
     pub fn print(&self) -> anyhow::Result<()> {
         match schemas().iter().find(|(name, _)| *name == self.name) {
             Some((_, schema)) => output::print(&text(schema)?),

@@ -24,13 +24,13 @@ pub struct WatchOptions {
     /// Folder of a sweep, score, bandwidth or input command that runs, its --out
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// For programs.
+    /// JSON output.
     #[command(flatten)]
     json: JsonOption,
 }
 
 impl WatchOptions {
-    /// Takes what was typed as it is.
+    /// Converts the options as typed.
     pub fn into_config(self) -> WatchConfig {
         WatchConfig { folder: self.folder, json: self.json.into_json() }
     }

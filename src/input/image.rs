@@ -1,4 +1,4 @@
-//! One image from its file's bytes to its place in the batch, in the two stages that are timed. A thread has its own.
+//! Processes one image from the bytes of its file to its place in the batch, in two stages that are timed separately.
 
 use anyhow::Result;
 use ringmark_core::dimension::{DecoderChoice, ImageLimits, Scaling};
@@ -6,7 +6,7 @@ use ringmark_core::dimension::{DecoderChoice, ImageLimits, Scaling};
 use crate::augment::{Augmenter, Generator, Plan, Recipe};
 use crate::decode::{self, Decoder, Pixels};
 
-/// Decodes and augments images, one after the other, in memory that it keeps.
+/// Decodes and augments images one after the other, reusing its buffers. Each thread has its own.
 pub struct ImagePipeline {
     decoder: Decoder,
     pixels: Pixels,
@@ -15,24 +15,26 @@ pub struct ImagePipeline {
 }
 
 impl ImagePipeline {
+    /// Creates a pipeline.
+    ///
     /// # Errors
     ///
-    /// As [`Decoder::new`].
+    /// As for [`Decoder::new`].
     pub fn new(decoder: DecoderChoice, scaling: Scaling, limits: ImageLimits) -> Result<ImagePipeline> {
         let decoder = Decoder::new(decoder, scaling)?;
         Ok(ImagePipeline { decoder, pixels: Pixels::default(), augmenter: Augmenter::default(), limits })
     }
 
-    /// The decoder that it has, for its name.
+    /// Returns the decoder.
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
     }
 
-    /// The first stage: draws what is done to the image of `file`, and decodes what that needs.
+    /// First stage: draws the plan for the image in `file`, and decodes it at the resolution that the plan needs.
     ///
     /// # Errors
     ///
-    /// Where the file is no image that can be decoded whole, or a step of the plan is beyond the limits.
+    /// If the file is not a complete image of a supported kind, or a step of the plan exceeds the limits.
     pub fn decode(&mut self, file: &[u8], recipe: &Recipe, generator: &mut Generator) -> Result<Plan> {
         let header = decode::header(file, &self.limits)?;
         let plan = recipe.plan(header.size(), generator);
@@ -41,11 +43,11 @@ impl ImagePipeline {
         Ok(plan)
     }
 
-    /// The second: fills `slot` with what the plan makes of the image that was decoded last.
+    /// Second stage: fills `slot` by applying the plan to the image that was decoded last.
     ///
     /// # Errors
     ///
-    /// Where `slot` has not the plan's size.
+    /// If `slot` does not have the plan's size.
     pub fn augment(&mut self, plan: &Plan, slot: &mut [u8]) -> Result<()> {
         self.augmenter.apply(plan, &self.pixels, slot)
     }

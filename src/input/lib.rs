@@ -1,19 +1,20 @@
-//! Training data from files to pixels. Needs neither libtorch nor MPI: the launcher packs files with it, a rank reads them.
+//! Training data, from files to pixels. Depends on neither libtorch nor MPI: the launcher uses it to pack files,
+//! ranks to read them.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`location`] | where in a file something stands, for messages |
-//! | [`byte_source`] | bytes of a file by their offset, every failure with its location |
-//! | [`format`](mod@format) | each file format by itself: RecordIO, image records, .idx, .lst, idx arrays, folders of classes |
-//! | [`dataset`] | files or folders as items with labels, whatever their format |
-//! | [`shard`] | which part of the items a rank has |
-//! | [`pack`] | a folder of images as one RecordIO file |
-//! | [`convert`] | an image file as another: its centre, another size, JPEG or PNG |
-//! | [`decode`] | JPEG and PNG as RGB |
-//! | [`resize`] | another size, by either of two interpolations |
-//! | [`augment`] | what is cut, turned and shifted in an image before a step sees it |
+//! | [`location`] | position in a file, for messages |
+//! | [`byte_source`] | reads a file by offset; errors include the location |
+//! | [`format`](mod@format) | the file formats: RecordIO, image records, .idx, .lst, idx arrays, folders of classes |
+//! | [`dataset`] | files or folders as items with labels, independent of their format |
+//! | [`shard`] | the part of the items that a rank reads |
+//! | [`pack`] | packs a folder of images into a RecordIO file |
+//! | [`convert`] | converts an image file: center crop, resize, JPEG or PNG |
+//! | [`decode`] | decodes JPEG and PNG to RGB |
+//! | [`resize`] | resizes with one of two interpolations |
+//! | [`augment`] | random crop, distortion, color shift and mirroring |
 //! | [`image`] | the two stages of one image, decoding and augmenting |
-//! | [`loader`] | threads that make batches ahead of the steps that use them |
+//! | [`loader`] | threads that prepare batches ahead of the steps that use them |
 
 pub mod augment;
 pub mod byte_source;

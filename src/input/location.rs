@@ -1,43 +1,43 @@
-//! Where in the input something stands, for messages. Not for reading there.
+//! Positions in input files, for messages.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A file, and what in it.
+/// A file and a position in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Location {
-    /// As it was given, or found below a folder that was given.
+    /// Path as given, or found below a folder that was given.
     pub file: PathBuf,
-    /// What in it.
+    /// Position in the file.
     pub position: Position,
 }
 
-/// What in a file.
+/// Position in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Position {
-    /// All of it.
+    /// The whole file.
     #[default]
     Whole,
-    /// So many bytes from its beginning.
+    /// Byte offset.
     Byte(u64),
-    /// So many bytes from the beginning of what a compressed file holds.
+    /// Byte offset in the decompressed contents.
     DecompressedByte(u64),
-    /// A line, from 1.
+    /// Line number, from 1.
     Line(u64),
 }
 
 impl Location {
-    /// A byte of `file`.
+    /// Creates the location of a byte of `file`.
     pub fn byte(file: &Path, offset: u64) -> Location {
         Location { file: file.to_owned(), position: Position::Byte(offset) }
     }
 
-    /// A line of `file`, from 1.
+    /// Creates the location of a line of `file`, from 1.
     pub fn line(file: &Path, line: u64) -> Location {
         Location { file: file.to_owned(), position: Position::Line(line) }
     }
 
-    /// Another place, in the memory that this one has.
+    /// Replaces the location, reusing its memory.
     pub fn set(&mut self, file: &Path, position: Position) {
         self.file.as_mut_os_string().clear();
         self.file.as_mut_os_string().push(file);
@@ -46,7 +46,7 @@ impl Location {
 }
 
 impl fmt::Display for Location {
-    /// `train.rec, byte 1024`, `train.lst, line 7` or `cats/1.jpg`.
+    /// Formats as `train.rec, byte 1024`, `train.lst, line 7` or `cats/1.jpg`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.file.display().fmt(formatter)?;
         match self.position {

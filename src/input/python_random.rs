@@ -1,10 +1,9 @@
-//! Python's `random.seed(number)` and `random.shuffle`, so that a list is shuffled as MXNet's im2rec.py shuffles it: the
-//! Mersenne Twister MT19937 of Matsumoto and Nishimura (1998), seeded by its `init_by_array`. Not for anything else: nothing
-//! that is random in training comes from here.
+//! Python's `random.seed(number)` and `random.shuffle`, to shuffle a list as MXNet's im2rec.py does: the Mersenne
+//! Twister MT19937 of Matsumoto and Nishimura (1998), seeded by its `init_by_array`. Training does not use it.
 
 const WORDS: usize = 624;
 
-/// A step of `init_by_array`.
+/// One step of `init_by_array`.
 fn mix(state: &mut [u32; WORDS], at: &mut usize, multiplier: u32, added: u32) {
     let before = state[*at - 1];
     state[*at] = (state[*at] ^ (before ^ (before >> 30)).wrapping_mul(multiplier)).wrapping_add(added);
@@ -15,14 +14,14 @@ fn mix(state: &mut [u32; WORDS], at: &mut usize, multiplier: u32, added: u32) {
     }
 }
 
-/// The state of Python's generator.
+/// State of Python's generator.
 pub struct PythonRandom {
     state: [u32; WORDS],
     next: usize,
 }
 
 impl PythonRandom {
-    /// `random.seed(seed)`.
+    /// Equivalent of `random.seed(seed)`.
     pub fn new(seed: u64) -> PythonRandom {
         let key = match [seed as u32, (seed >> 32) as u32] {
             [low, 0] => vec![low],
@@ -64,7 +63,7 @@ impl PythonRandom {
         word ^ (word >> 18)
     }
 
-    /// `_randbelow`: as many bits as the bound has, again where they are too many.
+    /// Equivalent of `_randbelow`: draws as many bits as the bound has, until the result is below it.
     fn below(&mut self, bound: u32) -> u32 {
         loop {
             let drawn = self.word() >> bound.leading_zeros();
@@ -74,7 +73,7 @@ impl PythonRandom {
         }
     }
 
-    /// `random.shuffle`. Of at most 2^32 - 1 items.
+    /// Equivalent of `random.shuffle`, for at most 2^32 - 1 items.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.below(last as u32 + 1) as usize;

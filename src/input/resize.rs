@@ -1,11 +1,11 @@
-//! A part of an image to another size, by one of two interpolations. Not for where the part comes from.
+//! Resizes a region of an image with one of two interpolations.
 //!
-//! | name | an output pixel is | as |
+//! | name | output pixel | equivalent |
 //! |---|---|---|
-//! | `bilinear` | interpolated between the 2 x 2 pixels around its place, also where the output is smaller | OpenCV's INTER_LINEAR |
-//! | `antialias` | the mean, weighted by a triangle, of all pixels that it covers | Pillow's BILINEAR, torchvision's with antialias |
+//! | `bilinear` | interpolated between the 2 x 2 pixels around its position, even if the output is smaller | OpenCV's INTER_LINEAR |
+//! | `antialias` | mean of all pixels that it covers, weighted by a triangle | Pillow's BILINEAR, torchvision's with antialias |
 //!
-//! Where the output is larger both are the same. Both differ from those libraries by rounding alone, 1 in 255
+//! If the output is larger, both are the same. Both differ from these libraries only by rounding, 1 in 255
 //! (tests/golden/pixels.py).
 
 use anyhow::{Context, Result};
@@ -16,28 +16,28 @@ use ringmark_core::dimension::{ImageLimit, ImageLimits, Interpolation};
 
 use crate::decode::{ImageView, ImageViewMut, Size};
 
-/// A part of an image, in pixels from its left upper corner; between pixels too.
+/// A region of an image, in pixels from the upper left corner; fractions are allowed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Region {
-    /// Pixels left of it.
+    /// Columns to its left.
     pub left: f64,
-    /// Pixels above it.
+    /// Rows above it.
     pub top: f64,
-    /// Pixels of a row.
+    /// Width in pixels.
     pub width: f64,
-    /// Rows.
+    /// Height in pixels.
     pub height: f64,
-    /// Whether it is cut out before it is resized, so that pixels around it have no influence.
+    /// True if the region is cut out before resizing, so that pixels around it have no influence.
     pub is_cut_out: bool,
 }
 
 impl Region {
-    /// The whole image.
+    /// Returns the region of a whole image.
     pub fn whole(size: Size) -> Region {
         Region { left: 0.0, top: 0.0, width: size.width as f64, height: size.height as f64, is_cut_out: false }
     }
 
-    /// The same part of the same image at another size.
+    /// Returns the same region of the image at another size.
     pub fn scaled(self, from: Size, to: Size) -> Region {
         if from == to {
             return self;
@@ -46,11 +46,11 @@ impl Region {
         Region { left: self.left * x, top: self.top * y, width: self.width * x, height: self.height * y, ..self }
     }
 
-    /// The whole pixels that hold it: left, top, width, height.
+    /// Returns the smallest rectangle of whole pixels that contains the region: left, top, width, height.
     fn pixels(&self, size: Size) -> [u32; 4] {
         let edges = |start: f64, length: f64, limit: usize| {
             let first = (start.floor().max(0.0) as usize).min(limit - 1);
-            // Rounding of a scaled part is no pixel.
+            // Rounding errors of a scaled region must not add a pixel.
             let end = ((start + length - 1e-6).ceil() as usize).clamp(first + 1, limit);
             [first as u32, (end - first) as u32]
         };
@@ -60,12 +60,12 @@ impl Region {
     }
 }
 
-/// Refuses to resize `part` to `output` where the result, or the rows between the vertical pass and the horizontal one, would
-/// be beyond the limit of pixels.
+/// Checks that neither the result of resizing `part` to `output` nor the intermediate image between the vertical and
+/// the horizontal pass exceeds the limit of pixels.
 ///
 /// # Errors
 ///
-/// With both sizes and the limit.
+/// Reports both sizes and the limit.
 pub fn check(part: Region, output: Size, limits: &ImageLimits) -> Result<()> {
     let Region { width, height, .. } = part;
     let rows = (width.ceil() as usize).saturating_mul(output.height);
@@ -76,18 +76,18 @@ pub fn check(part: Region, output: Size, limits: &ImageLimits) -> Result<()> {
     })
 }
 
-/// Resizes, and keeps its memory for the next image.
+/// Resizes images, reusing its buffers.
 #[derive(Debug, Default)]
 pub struct Resizer {
     inner: fast_image_resize::Resizer,
 }
 
 impl Resizer {
-    /// Resizes `part` of an image to the size of the output.
+    /// Resizes a region of an image to the size of the output.
     ///
     /// # Errors
     ///
-    /// Where a buffer is smaller than its size says, or the part is not inside the image.
+    /// If a buffer is too small for its size, or the region is not inside the image.
     pub fn resize(
         &mut self,
         ImageView { rgb, size }: ImageView,
@@ -100,7 +100,7 @@ impl Resizer {
             Interpolation::Bilinear => ResizeAlg::Interpolation(FilterType::Bilinear),
             Interpolation::Antialias => ResizeAlg::Convolution(FilterType::Bilinear),
         };
-        // By its type: code for the other types of pixels would be made here as well.
+        // A typed image: with a dynamic type, code for all other pixel types would be compiled as well.
         let image =
             TypedImageRef::<U8x3>::from_buffer(size.width as u32, size.height as u32, rgb).with_context(context)?;
         let [width, height] = [output_size.width, output_size.height].map(|edge| edge as u32);
@@ -108,7 +108,7 @@ impl Resizer {
         let [left, top, width, height] =
             if part.is_cut_out { part.pixels(size) } else { Region::whole(size).pixels(size) };
         let image = TypedCroppedImage::from_ref(&image, left, top, width, height).with_context(context)?;
-        // Rounding must not lead out of the image.
+        // Rounding must not lead outside the image.
         let start = |start: f64, first: u32| (start - f64::from(first)).max(0.0);
         let (left, top) = (start(part.left, left), start(part.top, top));
         let options = ResizeOptions::new().resize_alg(algorithm).crop(

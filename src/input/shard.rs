@@ -1,5 +1,6 @@
-//! Which part of the items a rank has, by the rules of dmlc-core (src/io/input_split_base.cc, indexed_recordio_split.cc): every
-//! item is in exactly one part. Parts are of the same size but for the last; where there are few items, the last are empty.
+//! The part of the items that a rank reads, following dmlc-core (src/io/input_split_base.cc,
+//! indexed_recordio_split.cc). Every item is in exactly one part. All parts but the last have the same size; if there
+//! are few items, the last parts are empty.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,22 +17,23 @@ pub struct Part {
 }
 
 impl Part {
-    /// All there is.
+    /// The single part that contains everything.
     pub const WHOLE: Part = Part { index: 0, count: 1 };
 
-    /// Part `index` of `count`, from 0.
+    /// Returns part `index` of `count`, from 0.
     pub fn new(index: u32, count: u32) -> Result<Part> {
         ensure!(index < count, "there is no part {index} of {count}: they are numbered from 0");
         Ok(Part { index, count })
     }
 
-    /// Of so many items that can be read by their number: `ceil(items / parts)` each.
+    /// Returns the range of items in this part, for items that can be read by number: `ceil(items / parts)` each.
     pub fn of_items(self, items: u64) -> Range<u64> {
         self.steps(items, items.div_ceil(u64::from(self.count)))
     }
 
-    /// Of so many bytes of RecordIO files, one behind the other: `ceil(bytes / parts)` each, made a multiple of 4. Both ends
-    /// then move on to the next record that begins there, so that parts differ in their number of records.
+    /// Returns the range of bytes in this part of concatenated RecordIO files: `ceil(bytes / parts)` each, rounded up
+    /// to a multiple of 4. Both ends are then moved to the next start of a record, so parts differ in their number of
+    /// records.
     pub fn of_bytes(self, bytes: u64) -> Range<u64> {
         self.steps(bytes, bytes.div_ceil(u64::from(self.count)).next_multiple_of(ALIGNMENT))
     }
@@ -43,7 +45,7 @@ impl Part {
 }
 
 impl fmt::Display for Part {
-    /// `part 2 of 4`, from 0.
+    /// Formats as `part 2 of 4`, from 0.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "part {} of {}", self.index, self.count)
     }

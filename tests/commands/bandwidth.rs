@@ -1,5 +1,5 @@
-//! `ringmark bandwidth` and `ringmark-worker bandwidth` from the outside: under real mpirun, first with a shell script
-//! in the worker's place, then with the real one at sizes that take moments.
+//! `ringmark bandwidth` and `ringmark-worker bandwidth` under real mpirun: first with a shell script in place of the
+//! worker, then with the real worker at sizes that take moments.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ use crate::support::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_unt
 use crate::support::temporary_folder::without_folder;
 use crate::support::turn::{turn, turn_of};
 
-/// Rank 0 of a job that leaves the record beside the worker: of its case, where there is one.
+/// Script in which rank 0 copies a prepared record: that of its case, or else `any.json`.
 const RECORDING: &str = "
 [ $rank = 0 ] || exit 0
 echo \"words: $words\"
@@ -40,7 +40,7 @@ impl Sandbox {
     }
 }
 
-/// 1 GB between two ranks in 0.1 s: 10 GB/s.
+/// Returns a record of 1 GB between two ranks in 0.1 s: 10 GB/s.
 fn record(failure: Option<String>) -> BandwidthRecord {
     let timing =
         Timing { seconds: vec![vec![Seconds(0.1)]; 2], in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0] };
@@ -155,7 +155,7 @@ fn the_jobs_output_is_shown_kept_and_summed_up() {
         ringmark: --out DIR/out already holds DIR/out/1n2g/bandwidth.log: choose another folder, or move it away
     "]]
     .assert_eq(&without_folder(&error));
-    // A record that stayed behind would be taken for the new one.
+    // A leftover record would be mistaken for the new one.
     fs::remove_file(sandbox.path("out/1n2g/bandwidth.log")).expect("removed");
     let error = refused(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g"), 2);
     expect![[r"
@@ -171,7 +171,7 @@ fn a_case_that_fails_stops_those_behind_it() {
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n3g,1n2g,1n4g"));
     assert_eq!(status, Some(1), "{stderr}");
     let log = sandbox.path("out/1n2g/bandwidth.log");
-    // mpirun names the first of the two that it sees, and nobody where both have ended before it looks.
+    // mpirun names the first of the two ranks that it notices, or none if both have exited before.
     let reason = sandbox.failure("1n2g/bandwidth.log");
     let named = ["rank 0 of 2", "rank 1 of 2", "mpirun"].map(|who| format!("{who} ended with exit status 3"));
     assert!(named.contains(&reason), "{reason}");
@@ -246,7 +246,7 @@ fn a_job_without_a_sound_record_has_failed() {
 
 #[test]
 fn a_job_that_hangs_is_ended_with_all_its_processes() {
-    // Longer each time, until a rank has said something before it is over.
+    // The timeout grows until a rank has written output before it expires.
     let has_output = |seconds: u32| {
         let sandbox = Sandbox::new(HANGING);
         let options = format!("bandwidth --no-doctor --device cpu --hosts localhost:2 --timeout {seconds}");
@@ -298,7 +298,7 @@ fn two_ranks_sum_exactly_at_every_size() {
             assert!(timing.pooled().iter().all(|seconds| *seconds > 0.0), "{timing:?}");
             let microseconds = timing.mean().expect("samples").0 * 1e6;
             assert!((number(columns[0]) - microseconds).abs() <= 0.005 + 1e-3 * microseconds, "{columns:?}");
-            // Two ranks: equal.
+            // With two ranks, algorithm and bus bandwidth are equal.
             assert_eq!(columns[1], columns[2]);
             let rate = result.bytes.0 as f64 / 1e3 / microseconds;
             assert!((number(columns[1]) - rate).abs() <= 0.0051, "{columns:?}, {rate}");
@@ -307,7 +307,7 @@ fn two_ranks_sum_exactly_at_every_size() {
     for part in ["# Out of bounds values : 0 OK\n", "# Avg bus bandwidth    : ", "side      p50      p95      p99 "] {
         assert!(stdout.contains(part), "{stdout}");
     }
-    // Nothing but the table is without the mark that parsers skip.
+    // Every line outside the table starts with the mark that parsers skip.
     assert_eq!(stdout.lines().filter(|line| !line.starts_with('#')).count(), sizes.len(), "{stdout}");
 }
 
@@ -322,7 +322,7 @@ fn every_way_to_sum_is_exact_with_four_ranks() {
         "--backend shared-memory --wire fp16",
         "--backend mpi --wire bf16",
     ] {
-        // From one element to more than one chunk, and never a multiple of the ranks' shares.
+        // From one element to more than one chunk; never a multiple of the ranks' shares.
         let sizes = "-b 4 -e 900004 -i 300000 -n 3 -w 1";
         let path = sandbox.path("record.json");
         let mut command = sandbox.worker_ranks(4, &format!("{sizes} {options}"));
@@ -353,9 +353,9 @@ fn gradients_are_exchanged_in_measure_py_s_words() {
     assert_eq!((record.failure.as_deref(), record.results.len()), (None, 1));
     let result = &record.results[0];
     assert_eq!((result.bytes, result.count), (Bytes(102_228_128), 25_557_032));
-    // 25 MB a bucket: 4, of which the last is cut at its last MB.
+    // 25 MB per bucket make four; the last one is split before its last MB.
     assert_eq!(result.buckets, [26_046_368, 26_255_360, 25_747_456, 23_277_568, 901_376].map(Bytes));
-    // The backend of the wire decides whether there is memory apart for the sums, as in training.
+    // The backend of the wire determines if the sums have separate memory, as in training.
     let mut sides = result.sides().into_iter().filter_map(|(_, timing)| timing);
     let timing = sides.next().expect("one side");
     assert!(sides.next().is_none());
@@ -409,7 +409,7 @@ fn unchecked_results_say_so() {
     assert!(stdout.contains("# Out of bounds values : 0 OK\n"), "{stdout}");
 }
 
-/// What programs find that read nccl-tests' output, each by its own rule.
+/// Values that known parsers of nccl-tests' output extract, each by its own rule.
 #[test]
 fn known_readers_find_the_bandwidths() {
     let _turn = turn();
@@ -429,7 +429,7 @@ fn known_readers_find_the_bandwidths() {
         assert_eq!(cloudai(&stdout), busbw, "{stdout}");
         let columns: Vec<String> = rows.iter().map(|row| format!("{} {}", row[7], row[11])).collect();
         assert_eq!(awk("$1 ~ /^[0-9]+$/ { print $8, $12 }", &stdout), columns, "{stdout}");
-        // grep 'Avg bus bandwidth' | awk '{print $NF}', as FlagPerf and many scripts.
+        // grep 'Avg bus bandwidth' | awk '{print $NF}', as in FlagPerf and many scripts.
         let average = stdout.lines().find(|line| line.contains("# Avg bus bandwidth")).expect("nccl-tests' foot");
         let average = average.split_whitespace().next_back().expect("a word");
         assert!(average.parse::<f64>().is_ok_and(|rate| rate > 0.0), "{average}");
@@ -437,7 +437,7 @@ fn known_readers_find_the_bandwidths() {
     }
 }
 
-/// Lines that awk makes of them.
+/// Returns the lines that the awk program prints.
 fn awk(program: &str, input: &str) -> Vec<String> {
     let file = tempfile::NamedTempFile::new().expect("a file");
     fs::write(file.path(), input).expect("written");

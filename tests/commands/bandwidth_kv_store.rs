@@ -1,5 +1,5 @@
-//! `ringmark bandwidth --model --kv-store`: every kv-store exchanges a network's gradients among real ranks and servers, and
-//! its results, bytes and lines are compared with what they must be.
+//! `ringmark bandwidth --model --kv-store`: every kv-store exchanges a network's gradients between real ranks and
+//! servers; results, byte counts and lines are compared with their expected values.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::support::bandwidth::read;
 use crate::support::sandbox::{Sandbox, refused, run};
 use crate::support::turn::turn;
 
-/// The record of a run of two ranks and so many servers, whose results are all right.
+/// Runs two ranks and `servers` servers, and returns the record and output. Fails if a result is wrong.
 fn sound(sandbox: &Sandbox, servers: u32, options: &str) -> (BandwidthRecord, GradientsUse, String) {
     let path = sandbox.path("record.json");
     let servers_option = if servers > 0 { format!("--servers {servers}") } else { String::new() };
@@ -28,7 +28,7 @@ fn sound(sandbox: &Sandbox, servers: u32, options: &str) -> (BandwidthRecord, Gr
     (record, used, stdout)
 }
 
-/// measure.py's lines of two iterations, checked wherever all ranks are at the same step.
+/// Checks measure.py's lines of two iterations; their error is only defined if all ranks are at the same step.
 fn check_lines(record: &BandwidthRecord, stdout: &str, is_in_step: bool, what: &str) {
     let result = &record.results[0];
     let timing = result.sides().into_iter().find_map(|(_, timing)| timing).expect("one side");
@@ -43,7 +43,7 @@ fn check_lines(record: &BandwidthRecord, stdout: &str, is_in_step: bool, what: &
     assert!(is_in_step || printed.iter().all(|line| line.ends_with("error -1.000000")), "{what}: {printed:?}");
 }
 
-/// Bytes of MXNet's LeNet, of which no array is cut.
+/// Bytes of MXNet's LeNet, none of whose arrays is split.
 const LENET: u64 = 1_724_320;
 
 fn bytes(all: &[Bytes]) -> Vec<u64> {
@@ -67,13 +67,13 @@ fn every_kv_store_gives_every_rank_the_sum_or_the_weights() {
     ] {
         for optimizer in ["none", "sgd"] {
             let is_asynchronous = kv_store.contains("async");
-            // Without an update there are no weights to go on with; how keys are placed is not the sum's business.
+            // Asynchronous stores need an optimizer; the placement of keys does not affect the sum.
             if optimizer == "none" && (is_asynchronous || servers == 2) {
                 continue;
             }
             let options = format!("--model mxnet-lenet -n 2 -w 2 --kv-store {kv_store} --optimizer {optimizer}");
             let (record, used, stdout) = sound(&sandbox, servers, &options);
-            // The ranks of a host that sum first push once, so that they are at the same step after all.
+            // The ranks of a host sum first and push once, so they are at the same step anyway.
             check_lines(&record, &stdout, !kv_store.starts_with("dist_async"), &options);
             assert!(stdout.contains("num of arrays = 8, total size = 1.724320 MB\n"), "{stdout}");
             assert_eq!(used.error_by_rank.len(), 2, "{options}");
@@ -81,9 +81,9 @@ fn every_kv_store_gives_every_rank_the_sum_or_the_weights() {
             assert_eq!(record.backend == BackendName::Tcp, servers > 0, "{options}");
             let asked = [&used.asked_out_by_rank, &used.asked_in_by_rank].map(|all| bytes(all));
             match kv_store {
-                // 2 (n-1)/n, and half of the gradients and half of the weights: two ranks move the same.
+                // 2 (n-1)/n, or half of the gradients and half of the weights: the same for two ranks.
                 "ring" | "local" => assert_eq!(asked, [vec![LENET; 2], vec![LENET; 2]], "{options}"),
-                // Rank 1 sends gradients and rank 0 weights.
+                // Rank 1 sends gradients and rank 0 sends weights.
                 "nccl" => assert_eq!(asked, [vec![LENET; 2], vec![LENET; 2]], "{options}"),
                 "device" => {
                     let sums: Vec<u64> = asked.iter().map(|of_ranks| of_ranks.iter().sum()).collect();
@@ -98,7 +98,7 @@ fn every_kv_store_gives_every_rank_the_sum_or_the_weights() {
     }
 }
 
-/// Bytes of a step as ranks and servers counted them: 24 bytes of header and the values of each of 8 arrays.
+/// Checks the bytes of a step counted by ranks and servers: a header of 24 bytes and the values of each of 8 arrays.
 fn check_counted(used: &KvStoreUse, servers: u32, kv_store: &str) {
     assert_eq!(used.servers.len() as u32, servers, "{kv_store}");
     let pushers = if kv_store == "dist_async" { 2 } else { 1 };
@@ -189,8 +189,8 @@ fn what_does_not_go_with_a_kv_store_is_refused_in_words() {
     }
 }
 
-/// Words of the code of each of LeNet's arrays, 16 values a word, and of the packed sums of one that pushes, 20 a word; the array
-/// of 400,000 values goes in three parts of 131,072 and one of 6,784.
+/// Words of the codes of LeNet's arrays at 16 values per word, and of the packed sums of one pushing rank at 20
+/// values per word. The array of 400,000 values is split into three parts of 131,072 and one of 6,784.
 const LENET_CODE: u64 = 4 * (32 + 2 + 1563 + 4 + 25_000 + 32 + 313 + 1);
 const LENET_SUMS: u64 = 4 * (25 + 1 + 1250 + 3 + 3 * 6554 + 340 + 25 + 250 + 1);
 
@@ -221,12 +221,12 @@ fn codes_move_their_own_bytes_and_the_error_is_what_they_leave_out() {
                 (vec![LENET_CODE; 2], vec![LENET_CODE; 2], LENET_CODE)
             ),
             (_, "2bit:0.5") => {
-                // A header for each of eight arrays; the one of 400,000 values goes in four parts.
+                // One header for each of eight arrays; the array of 400,000 values is split into four parts.
                 let (out, back) = (LENET_CODE + 11 * 24, LENET_SUMS + 11 * 24);
                 assert_eq!(counted, Some((vec![out, 0], vec![back, 0])), "rank 0 pushes for both");
                 assert_eq!((code.code.0, code.received.0), (LENET_CODE, LENET_SUMS));
             }
-            // Weights come back in fp32.
+            // Weights are returned in fp32.
             _ => assert_eq!(code.received.0, LENET, "{options}: {code:?}"),
         }
     }

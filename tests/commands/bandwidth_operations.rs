@@ -1,6 +1,6 @@
-//! `--op` of `ringmark bandwidth`: every operation of nccl-tests on real ranks, what it counts and whether its results are
-//! right, and what programs find in its output. What each operation is worth is tested with its formula, on virtual GPUs
-//! where every time is known (`virtual_cuda::time`).
+//! `--op` of `ringmark bandwidth`: every operation of nccl-tests on real ranks, its element counts and results, and
+//! what parsers extract from its output. The bandwidth formulas are tested on virtual GPUs, where every time is known
+//! (`virtual_cuda::time`).
 
 use std::fs;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::support::other_readers::{cloudai, superbenchmark};
 use crate::support::sandbox::{Sandbox, refused, run, words};
 use crate::support::turn::{turn, turn_of};
 
-/// The record of a run whose results are all right, out of place and in place.
+/// Runs the operation and returns the record and output. Fails if a result is wrong, out of place or in place.
 fn sound(sandbox: &Sandbox, ranks: u32, options: &str) -> (BandwidthRecord, String) {
     let path = sandbox.path("record.json");
     let mut command = sandbox.worker_ranks(ranks, options);
@@ -33,10 +33,10 @@ fn sound(sandbox: &Sandbox, ranks: u32, options: &str) -> (BandwidthRecord, Stri
     (record, stdout)
 }
 
-/// From one element, or 16 bytes a rank, to more than one chunk; no size is a multiple of the ranks' shares.
+/// Sizes from one element, or 16 bytes per rank, to more than one chunk; no size is a multiple of the ranks' shares.
 const SIZES: &str = "-b 100 -e 700100 -i 350000 -n 3 -w 1 --chunk-kb 100";
 
-/// What programs find that read nccl-tests' output, each by its own rule: as of an all-reduce.
+/// Checks that known parsers of nccl-tests' output read it like an all-reduce.
 fn assert_readable(stdout: &str) {
     let rows = rows(stdout);
     let column = |index: usize| rows.iter().map(|row| row[index]).collect::<Vec<_>>();
@@ -47,7 +47,7 @@ fn assert_readable(stdout: &str) {
     assert_eq!(stdout.lines().filter(|line| !line.starts_with('#')).count(), rows.len(), "{stdout}");
 }
 
-/// An option for the wire, nccl-tests' name of its elements, and their bytes.
+/// Option for the wire, nccl-tests' name of its elements, and their size in bytes.
 type OnTheWire = (&'static str, &'static str, u64);
 
 const FP32: OnTheWire = ("", "float", 4);
@@ -58,7 +58,7 @@ fn every_operation_is_right_among_any_number_of_ranks() {
     let sandbox = Sandbox::real();
     for operation in Operation::ALL {
         let mut of_backends = Vec::new();
-        // What is only moved must come bit by bit whatever its type; what is reduced has a test of every wire below.
+        // Moved data must be identical bit by bit, whatever its type; the next test reduces on every wire.
         let [through_memory, by_mpi]: [OnTheWire; 2] = match operation.reduces() {
             true => [FP32; 2],
             false => [("--dtype bf16", "bfloat16", 2), ("--wire fp16", "half", 2)],
@@ -71,7 +71,7 @@ fn every_operation_is_right_among_any_number_of_ranks() {
             let (record, stdout) = sound(&sandbox, ranks, &options);
             assert_eq!(record.config.operation, *operation);
             let sizes: Vec<(u64, u64)> = record.results.iter().map(|result| (result.bytes.0, result.count)).collect();
-            // nccl-tests' parts are multiples of 16 bytes; its size is that of all parts, its count that of one.
+            // nccl-tests' parts are multiples of 16 bytes; its size is that of all parts, its count that of one part.
             let expected = [100, 350_100, 700_100].map(|bytes: u64| match operation.is_divided() {
                 true => {
                     let parts_of_16 = bytes / width / u64::from(ranks) / (16 / width);
@@ -140,7 +140,7 @@ fn several_operations_are_several_jobs_of_one_command() {
     for part in ["all-reduce (max) over 2 ranks", "all-gather over 2 ranks", "reduce (max) to rank 1 over 2 ranks"] {
         assert!(stdout.contains(part), "{stdout}");
     }
-    // The rates that memory and network allow are an all-reduce's.
+    // Only an all-reduce has rates that memory and network allow.
     assert_eq!(stdout.matches("# memory of the host: ").count(), 1, "{stdout}");
     assert!(stdout.contains("\n#     1n2g          reduce        2 "), "{stdout}");
     let out = sandbox.path("out");
@@ -155,7 +155,7 @@ fn several_operations_are_several_jobs_of_one_command() {
     ] {
         assert!(page.contains(part), "no {part}");
     }
-    // Neither an all-gather nor a reduce is compared with anything but itself.
+    // All-gather and reduce are compared only with themselves.
     let (status, stdout, stderr) = run(crate::support::sandbox::ringmark("diff").arg(&out).arg(&out));
     assert!(status == Some(0) || status == Some(1), "{stderr}");
     for name in [

@@ -1,4 +1,4 @@
-//! A sweep as a file: what `--dry-run --save-config` writes is the whole sweep, and `--config` reads it back.
+//! Configuration files: `--dry-run --save-config` writes the complete sweep, and `--config` reads it back.
 
 use std::fs;
 use std::process::Command;
@@ -8,8 +8,8 @@ use expect_test::expect;
 use crate::support::golden::assert_golden;
 use crate::support::sandbox::{Sandbox, refused, ringmark, run};
 
-/// `ringmark` with this sandbox's worker, in an environment of which nothing reaches a command line.
-fn dry(sandbox: &Sandbox, options: &str) -> Command {
+/// Returns `ringmark` with this sandbox's worker and an environment that does not affect command lines.
+fn dry_run(sandbox: &Sandbox, options: &str) -> Command {
     let mut command = ringmark(options);
     command.current_dir(sandbox.folder.path()).env_clear().env("PATH", "/usr/bin:/bin");
     command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
@@ -17,7 +17,7 @@ fn dry(sandbox: &Sandbox, options: &str) -> Command {
     command
 }
 
-/// Without what this machine has available, which changes from one moment to the next.
+/// Returns the output without this machine's available memory, which changes constantly.
 fn printed(command: &mut Command) -> String {
     let (status, stdout, stderr) = run(command);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
@@ -29,14 +29,14 @@ const SWEEP: &str = "sweep --worker ./worker --hosts a:8,b:8,c:8,d:8 --interface
 #[test]
 fn a_saved_sweep_is_whole_and_reads_back_as_the_same_commands() {
     let sandbox = Sandbox::new("exit 1");
-    let typed = printed(&mut dry(&sandbox, SWEEP));
-    let saved = printed(&mut dry(&sandbox, &format!("{SWEEP} --save-config sweep.toml")));
+    let typed = printed(&mut dry_run(&sandbox, SWEEP));
+    let saved = printed(&mut dry_run(&sandbox, &format!("{SWEEP} --save-config sweep.toml")));
     assert_eq!(saved, format!("{typed}# wrote the options to sweep.toml\n"));
     let text = fs::read_to_string(sandbox.path("sweep.toml")).expect("written");
     assert_golden("sweep.toml", &text);
-    assert_eq!(printed(&mut dry(&sandbox, "sweep --config sweep.toml")), typed);
-    // Written again, it is the same.
-    printed(&mut dry(&sandbox, "sweep --config sweep.toml --save-config sweep.toml"));
+    assert_eq!(printed(&mut dry_run(&sandbox, "sweep --config sweep.toml")), typed);
+    // Saving again gives the same file.
+    printed(&mut dry_run(&sandbox, "sweep --config sweep.toml --save-config sweep.toml"));
     assert_eq!(fs::read_to_string(sandbox.path("sweep.toml")).expect("written"), text);
 }
 
@@ -47,7 +47,7 @@ fn every_option_of_a_launch_is_saved() {
     let options = "sweep --hostfile nodes --worker ./worker --ssh-port 2222 --sync /tmp/copy --timeout 600 --stall-timeout 0 \
                    --no-doctor --cooldown 5 --suite ddp --cases 1n2g,2n2g --batch-sizes 4,8 --fp16-allreduce \
                    --freeze-batch-norm";
-    let mut command = dry(&sandbox, options);
+    let mut command = dry_run(&sandbox, options);
     command.args(["--launcher-args", "-x 'A B'", "--launcher-args", "-mca a b", "--save-config", "sweep.toml"]);
     let typed = printed(&mut command);
     let text = fs::read_to_string(sandbox.path("sweep.toml")).expect("written");
@@ -72,7 +72,7 @@ fn every_option_of_a_launch_is_saved() {
     for name in ["hostfile", "fp16-allreduce", "batch-size", "out", "dry-run", "save-config", "quick"] {
         assert!(!text.contains(&format!("\n{name} = ")), "{name}: {text}");
     }
-    let from_file = printed(&mut dry(&sandbox, "sweep --config sweep.toml"));
+    let from_file = printed(&mut dry_run(&sandbox, "sweep --config sweep.toml"));
     assert_eq!(format!("{from_file}# wrote the options to sweep.toml\n"), typed);
 }
 
@@ -81,15 +81,15 @@ fn kv_stores_and_the_hosts_of_servers_are_saved() {
     let sandbox = Sandbox::new("exit 1");
     let options = "sweep --worker ./worker --hosts a:1,b:1 --cases 2n1g --runs 1 --kv-stores ring,dist_sync --servers 2 \
                    --server-hosts s,t";
-    let typed = printed(&mut dry(&sandbox, options));
+    let typed = printed(&mut dry_run(&sandbox, options));
     assert!(typed.contains(" -H a,b,s,t "), "{typed}");
-    printed(&mut dry(&sandbox, &format!("{options} --save-config sweep.toml")));
+    printed(&mut dry_run(&sandbox, &format!("{options} --save-config sweep.toml")));
     let text = fs::read_to_string(sandbox.path("sweep.toml")).expect("written");
     for line in ["kv-stores = [\"ring\", \"dist_sync\"]", "servers = 2", "server-hosts = [\"s\", \"t\"]"] {
         assert!(text.lines().any(|found| found == line), "{line}: {text}");
     }
     assert!(!text.contains("\nkv-store = "), "{text}");
-    assert_eq!(printed(&mut dry(&sandbox, "sweep --config sweep.toml")), typed);
+    assert_eq!(printed(&mut dry_run(&sandbox, "sweep --config sweep.toml")), typed);
 }
 
 #[test]
@@ -99,16 +99,16 @@ fn what_is_typed_counts_more_than_the_file() {
                 batch-size = 3\noverlap = \"off\"\n";
     fs::write(sandbox.path("sweep.toml"), file).expect("written");
     let commands = |options: &str| {
-        let stdout = printed(&mut dry(&sandbox, &format!("sweep --config sweep.toml {options}")));
+        let stdout = printed(&mut dry_run(&sandbox, &format!("sweep --config sweep.toml {options}")));
         stdout.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
     };
     let of_file = commands("");
     assert_eq!(of_file.len(), 2);
     assert!(of_file[0].contains(" --batch-size 3 ") && of_file[0].contains(" --iters 9 "), "{}", of_file[0]);
     assert!(commands("--batch-size 5").iter().all(|line| line.contains(" --batch-size 5 ")));
-    // Both precisions, though the file has one and both options must not stand together.
+    // Both precisions: the file has one, and the two options exclude each other.
     assert_eq!(commands("--dtypes fp32,bf16").len(), 4);
-    // A profile stands for the values that the file was filled in from, and for no others.
+    // A profile replaces the values that the file was filled with, and no others.
     let quick = commands("--quick");
     assert_eq!(quick.len(), 2);
     assert!(quick.iter().all(|line| line.contains(" --batch-size 4 ") && line.contains(" --iters 12 ")), "{quick:?}");
@@ -141,13 +141,13 @@ fn scoring_and_bandwidth_are_files_too() {
         ("bandwidth --device cpu --hosts localhost:2 -e 1M", "cases = \"1n2g\""),
     ] {
         let options = format!("{command} --worker ./worker");
-        let typed = printed(&mut dry(&sandbox, &options));
-        printed(&mut dry(&sandbox, &format!("{options} --save-config config.toml")));
+        let typed = printed(&mut dry_run(&sandbox, &options));
+        printed(&mut dry_run(&sandbox, &format!("{options} --save-config config.toml")));
         let text = fs::read_to_string(sandbox.path("config.toml")).expect("written");
         assert!(text.lines().any(|found| found == line), "{line}: {text}");
         let name = command.split(' ').next().expect("a command");
-        assert_eq!(printed(&mut dry(&sandbox, &format!("{name} --config config.toml"))), typed);
-        let error = refused(dry(&sandbox, "sweep --config config.toml").env("HOME", "/"), 2);
+        assert_eq!(printed(&mut dry_run(&sandbox, &format!("{name} --config config.toml"))), typed);
+        let error = refused(dry_run(&sandbox, "sweep --config config.toml").env("HOME", "/"), 2);
         assert!(
             error.contains(&format!("config.toml: command = \"{name}\": the file is not for `ringmark sweep`")),
             "{error}"
@@ -171,10 +171,10 @@ fn a_mistake_in_the_file_is_named_with_the_file() {
         ("resume = false\nruns =", "line 2 is not valid TOML: "),
     ] {
         fs::write(sandbox.path("sweep.toml"), text).expect("written");
-        let error = refused(&mut dry(&sandbox, "sweep --config sweep.toml"), 2);
+        let error = refused(&mut dry_run(&sandbox, "sweep --config sweep.toml"), 2);
         assert!(error.starts_with("error: sweep.toml: ") && error.contains(message), "{text}: {error}");
     }
-    let error = refused(&mut dry(&sandbox, "sweep --config none.toml"), 2);
+    let error = refused(&mut dry_run(&sandbox, "sweep --config none.toml"), 2);
     expect![[r"
         error: none.toml: the file cannot be read: No such file or directory (os error 2)
     "]]

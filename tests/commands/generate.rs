@@ -1,4 +1,4 @@
-//! `ringmark completions` and `ringmark man`: what the shells and man make of them.
+//! `ringmark completions` and `ringmark man`: results in the shells and in man.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use expect_test::expect;
 use crate::support::sandbox::{refused, ringmark, run};
 use crate::support::temporary_folder::without_folder;
 
-/// What bash would offer behind these words.
+/// Returns bash's completions for these words.
 fn offered(script: &str, words: &[&str]) -> Vec<String> {
     let last = words.len() - 1;
     let words: Vec<String> = words.iter().map(|word| shell_words::quote(word).into_owned()).collect();

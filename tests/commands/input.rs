@@ -1,5 +1,5 @@
-//! `ringmark input` and `ringmark-worker input`: real files, real passes, what is printed, written and refused; and the verdict
-//! against a sweep.
+//! `ringmark input` and `ringmark-worker input`: real files and passes, printed and written results, rejected
+//! options, and the verdict against a sweep.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -31,12 +31,12 @@ use crate::support::worker;
 
 const IMAGES: u64 = 80;
 
-/// So many files of 12 kB in two classes: each is read whole, and none in the pages of another.
+/// Writes [`IMAGES`] files of 12 kB in two classes. Each is read completely, and no page contains parts of two files.
 fn images(folder: &Path) -> PathBuf {
     images_of(folder, 64)
 }
 
-/// The same of squares with such an edge.
+/// The same with squares of this edge length.
 fn images_of(folder: &Path, pixels: u32) -> PathBuf {
     let data = folder.join("images");
     for class in ["one", "two"] {
@@ -50,12 +50,12 @@ fn images_of(folder: &Path, pixels: u32) -> PathBuf {
     data
 }
 
-/// Beside what cargo builds, which lies on a disk on most machines.
+/// Returns a folder next to cargo's build output, which is on a disk on most machines.
 fn on_a_disk() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
 }
 
-/// `ringmark input` of small images, into the folder `out`.
+/// Returns `ringmark input` for small images, with results in the folder `out`.
 fn input(folder: &Path, data: &Path, options: &str) -> Command {
     let mut command = ringmark("input --no-doctor --timeout 300 --model resnet18 --image-size 32 --prefetch 1");
     if !options.contains("--batch-size") {
@@ -99,7 +99,7 @@ fn every_number_of_threads_reads_from_the_disk_and_from_memory() {
     for InputPass { cache, threads, hosts } in &record.passes {
         let [host] = hosts.as_slice() else { panic!("{hosts:?}") };
         assert_eq!(host.batches.len(), 30);
-        // Those ahead at the end are more than those at the start, or fewer.
+        // Images prefetched at the end may be more or fewer than at the start.
         assert!((52..=68).contains(&host.images), "{host:?}");
         assert_eq!(host.bytes.0, host.images * stored.bytes as u64);
         assert!(host.decode.0 > 0.0 && host.read.0 > 0.0 && host.augment.0 > 0.0 && host.collate.0 > 0.0, "{host:?}");
@@ -112,7 +112,7 @@ fn every_number_of_threads_reads_from_the_disk_and_from_memory() {
         }
     }
 
-    // What is printed is made of the record, and readers of MXNet's logs find their line.
+    // The output is generated from the record, and parsers of MXNet's logs find their line.
     let printed: Vec<&str> = stdout.lines().filter(|line| line.starts_with("INFO:root:")).collect();
     let own = record.passes.iter().flat_map(|pass| lines::test_io(&pass.hosts[0], 2, 10));
     assert_eq!(printed, own.collect::<Vec<String>>());
@@ -132,13 +132,13 @@ fn every_number_of_threads_reads_from_the_disk_and_from_memory() {
     assert!(error.contains("already holds"), "{error}");
 }
 
-/// Without an index, records come in turn: the same images, a warm pass the first of them again and again.
+/// Records without an index are read sequentially: the same images, and a warm pass repeats the first of them.
 #[test]
 fn records_in_turn_are_read_from_the_disk_and_from_memory() {
     let _turn = turn();
     let folder = on_a_disk();
     let packed = folder.path().join("packed.rec");
-    // 16 MB: what the kernel reads ahead of the first record is little of it.
+    // 16 MB: the kernel's read-ahead after the first record is a small part of it.
     let (status, _, stderr) = run(ringmark("pack").arg(images_of(folder.path(), 256)).arg(&packed));
     assert_eq!(status, Some(0), "{stderr}");
     fs::remove_file(packed.with_extension("idx")).expect("packed");
@@ -148,7 +148,7 @@ fn records_in_turn_are_read_from_the_disk_and_from_memory() {
     let record = record(folder.path());
     assert_eq!((record.what.as_str(), record.items), ("1 RecordIO file without index", IMAGES));
     let stored = record.stored.expect("image files");
-    // By bytes evenly apart: of records that are alike every one, but for those at the edges of parts.
+    // Samples are evenly spaced by bytes, so every record of equal size is sampled except at the edges of parts.
     assert!(
         stored.looked_at * 10 > IMAGES * 9 && (stored.pixels, stored.shorter_edge) == (65_536.0, 256.0),
         "{stored:?}"
@@ -168,7 +168,7 @@ fn records_in_turn_are_read_from_the_disk_and_from_memory() {
     }
 }
 
-/// What lies in memory cannot be read from a disk, whoever asks for it.
+/// Files in memory cannot be read from a disk, even if `--cache cold` is requested.
 #[test]
 fn files_in_memory_are_never_called_cold() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
@@ -195,7 +195,7 @@ fn a_short_epoch_ends_a_cold_pass_and_a_number_of_threads_beyond_the_cores_is_sa
     let options = "--decode-threads 1000 --batch-size 30 --warmup 9 --augmentation crop --cache cold";
     let (status, stdout, stderr) = run(&mut input(folder.path(), &data, options));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-    // Of two whole batches one is left to be measured.
+    // Of two complete batches one remains to be measured.
     assert_eq!(record(folder.path()).passes[0].hosts[0].batches.len(), 1);
     assert!(stdout.contains(": 1000 threads take turns on its "), "{stdout}");
 }
@@ -251,7 +251,7 @@ fn what_cannot_be_measured_is_refused_in_words() {
     }
     drop(turn);
 
-    // Without the launcher: two processes would share the cores that each believes to have.
+    // Without the launcher: each of the two processes would use all cores.
     let _turn = turn_of(2);
     let mut command = Command::new("mpirun");
     command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 2")).arg(worker());
@@ -273,8 +273,9 @@ fn one_process_a_host_whatever_its_slots() {
     assert!(line.contains(&format!(" input --data {data} --decode-threads 2,4 --seed 3 --record ")), "{line}");
 }
 
-/// One host of 8 cores that decodes 400 x 500 px at 150 images/s of a core from memory, and half as much from the disk.
-fn made(speeds: [f64; 3]) -> InputRecord {
+/// Returns the record of a host with 8 cores that decodes 400 x 500 px at 150 images/s per core from memory, and at
+/// half of this from the disk.
+fn input_record(speeds: [f64; 3]) -> InputRecord {
     let pass = |cache: PageCache, threads: u32, speed: f64| {
         let bytes = Bytes(128 * 100_000);
         let host = HostPass {
@@ -320,7 +321,8 @@ fn made(speeds: [f64; 3]) -> InputRecord {
     }
 }
 
-/// A sweep of 1n1g and 1n2g on CPU ranks with images of 224 px: 4 images a rank in 2.09 ms, which is 1,914 and 3,828 images/s.
+/// Returns a sweep of 1n1g and 1n2g on CPU ranks with images of 224 px: 4 images per rank in 2.09 ms, or 1,914 and
+/// 3,828 images/s.
 fn sweep(change: impl Fn(&mut TrainConfig)) -> Folder {
     let folder = Folder::new();
     for case in ["1n1g", "1n2g"] {
@@ -334,7 +336,7 @@ fn sweep(change: impl Fn(&mut TrainConfig)) -> Folder {
 
 #[test]
 fn the_lines_are_as_they_were() {
-    let (record, folder) = (made([600.0, 160.0, 1200.0]), sweep(|_| {}));
+    let (record, folder) = (input_record([600.0, 160.0, 1200.0]), sweep(|_| {}));
     let judge = read::input::judge(&folder.path()).expect("a sweep");
     let mxnet = record.passes.iter().flat_map(|pass| lines::test_io(&pass.hosts[0], 64, 1));
     let text = mxnet.chain(lines::table(&record)).chain(lines::ceilings(&record)).chain(judge(&record));
@@ -345,8 +347,9 @@ fn the_lines_are_as_they_were() {
 fn what_each_case_needs_lies_beside_what_the_host_has() {
     let folder = sweep(|_| {});
     let judge = read::input::judge(&folder.path()).expect("a sweep");
-    // (1914 - 1200) / 150 = 4.8 cores; of 6.67 ms of a core 4.18 may be taken, so 3.51 of 6.00 for decoding: 117,000 px.
-    let lines = judge(&made([600.0, 160.0, 1200.0]));
+    // (1914 - 1200) / 150 = 4.8 cores. Of 6.67 ms per image and core 4.18 are available, so 3.51 of 6.00 for
+    // decoding: 117,000 px.
+    let lines = judge(&input_record([600.0, 160.0, 1200.0]));
     for line in [
         "1n1g: input ceiling 1,200 images/s per host: 1 CPU rank needs 1,914; 5 more cores or images stored at 304 px",
         "1n2g: input ceiling 1,200 images/s per host: 2 CPU ranks need 3,828; 18 more cores",
@@ -359,13 +362,13 @@ fn what_each_case_needs_lies_beside_what_the_host_has() {
     expect!["--against DIR: DIR holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log"].assert_eq(&without_folder(&error));
 }
 
-/// Runs that read images say what a device takes where it was alone, if it did not wait for them.
+/// Runs that read images show the demand of a single device if it did not wait for them.
 #[test]
 fn a_sweep_that_read_images_is_judged_by_its_smallest_case() {
     let folder = sweep(|config| config.data = Some("a.rec".to_owned()).into());
     let judge = read::input::judge(&folder.path()).expect("a sweep");
     let said = |speeds: [f64; 3], line: &str| {
-        let lines = judge(&made(speeds));
+        let lines = judge(&input_record(speeds));
         assert!(lines.iter().any(|said| said == line), "{lines:?}");
     };
     said(
@@ -384,8 +387,8 @@ fn a_sweep_that_read_images_is_judged_by_its_smallest_case() {
     );
 }
 
-/// DLPerf's published FP16 row (batch size 256, V100): hosts of 8 GPUs come to 2.6 to 2.9 thousand images/s, whatever their number,
-/// where one GPU has 834. Beside hosts that decode 2,950 images/s, which is what was wrong there.
+/// DLPerf's published FP16 row (batch size 256, V100): hosts of 8 GPUs reach 2.6 to 2.9 thousand images/s regardless
+/// of their number, while one GPU has 834. The input of hosts that decode 2,950 images/s explains this.
 #[test]
 fn what_capped_dlperf_s_fp16_row_is_said() {
     let folder = Folder::new();
@@ -399,8 +402,8 @@ fn what_capped_dlperf_s_fp16_row_is_said() {
     ] {
         folder.write(&format!("{case}/rn50_b256_fp16_1.log"), runs::dlperf_log(&[speed; 120]));
     }
-    let lines = read::input::judge(&folder.path()).expect("DLPerf's logs")(&made([2950.0, 368.75, 2950.0]));
-    // Four hosts train less than their input gives: the network between them takes its part too.
+    let lines = read::input::judge(&folder.path()).expect("DLPerf's logs")(&input_record([2950.0, 368.75, 2950.0]));
+    // Four hosts train less than their input allows: the network between them is a limit too.
     let was_limit = "which is what the input gives: it was the limit";
     for (case, need, end) in [
         ("1n2g", "2 GPUs need 1,667 (834 each, as in 1n1g); enough: 5 of 8 cores do it", "not for want of images"),
@@ -414,13 +417,13 @@ fn what_capped_dlperf_s_fp16_row_is_said() {
     }
 }
 
-/// A result of input lies in a report beside the sweep that it feeds: one chart with both, a verdict for every case.
+/// A report shows an input result next to the sweep that it feeds: one chart with both, and a verdict for every case.
 #[test]
 fn a_report_shows_ceiling_and_demand() {
     let (folder, sweep) = (tempfile::tempdir().expect("a folder"), sweep(|_| {}));
     let own = folder.path().join("rack");
     fs::create_dir(&own).expect("made");
-    made([600.0, 160.0, 1200.0]).write(File::create(own.join("input.json")).expect("a file")).expect("written");
+    input_record([600.0, 160.0, 1200.0]).write(File::create(own.join("input.json")).expect("a file")).expect("written");
     let report = |options: &str| {
         let (status, stdout, stderr) = run(ringmark("report").arg(&own).arg(sweep.path()).args(words(options)));
         assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
@@ -447,13 +450,13 @@ fn a_report_shows_ceiling_and_demand() {
     assert_eq!(input["verdicts"][0]["memory"]["stored_edge"], 304);
     assert!(verdict["trained"].is_null() && verdict["disk"]["is_enough"] == false, "{verdict}");
 
-    // Alone, it has the first screen.
+    // Without a sweep, the input result is on the first screen.
     let (status, alone, stderr) = run(ringmark("report").arg(&own));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{alone}");
     assert!(alone.contains("Reading and decoding alone, 1 host: 1 RecordIO file with index"), "{alone}");
 }
 
-/// The command, whole: what it prints behind its table is what the record says of the sweep.
+/// The complete command: the lines after its table are the verdict computed from the record and the sweep.
 #[test]
 fn a_run_against_a_result_ends_in_its_verdict() {
     let _turn = turn_of(1);

@@ -1,4 +1,4 @@
-//! The other commands, and what all commands share: sweeps as files, output files, completions.
+//! Other commands, and features shared by all of them: configuration files, output files, completions.
 
 mod bandwidth;
 mod bandwidth_kv_store;

@@ -1,5 +1,5 @@
-//! Output files: commands replace neither an input nor a file of a sweep, write none without a request, and on a disk with
-//! faults either the whole file or the one from before.
+//! Output files: commands never replace an input or a file of a sweep, write none unless requested, and on a faulty
+//! disk leave either the complete new file or the old one.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use crate::support::safetensors::{self, Tensors};
 use crate::support::sandbox::{Sandbox, compile_library, refused, ringmark, run, words};
 use crate::support::worker_run::{Finished, Run};
 
-/// Folder of two cases, one run each.
+/// Returns a folder of two cases with one run each.
 fn measured() -> Folder {
     let folder = Folder::new();
     folder.run(&record("1n1g", 1, 0.5));
@@ -26,7 +26,7 @@ fn measured() -> Folder {
     folder
 }
 
-/// The same as the folder of a sweep.
+/// Returns the same with the manifest of a sweep.
 fn swept() -> Folder {
     let folder = measured();
     let mut manifest = Manifest::new(BenchmarkKind::Train, Vec::new(), Conditions::default());
@@ -37,7 +37,7 @@ fn swept() -> Folder {
     folder
 }
 
-/// Every file below a folder with its content.
+/// Returns every file below a folder with its contents.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -91,7 +91,7 @@ fn a_file_that_is_compared_is_not_replaced_and_an_earlier_answer_is() {
     let (status, _, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(out.path()));
     assert_eq!(status, Some(0), "{stderr}");
     let before = fs::read(&result).expect("read");
-    // Given by its name, and found in its folder.
+    // Passed by name, and found in a folder.
     fs::create_dir(out.path().join("results")).expect("made");
     let inside = out.path().join("results/result.json");
     fs::copy(&result, &inside).expect("copied");
@@ -100,7 +100,7 @@ fn a_file_that_is_compared_is_not_replaced_and_an_earlier_answer_is() {
         assert!(error.contains(&format!("--json {} is an input of this command", target.display())), "{error}");
         assert_eq!(fs::read(target).expect("read"), before);
     }
-    // What no command reads as a result may be replaced, where it lies in a folder of results too.
+    // A file that no command reads as a result may be replaced, even in a folder of results.
     for _ in 0..2 {
         let answer = folder.path().join("diff.json");
         let (status, _, stderr) = run(ringmark("diff").arg(&result).arg(folder.path()).arg("--json").arg(&answer));
@@ -144,7 +144,7 @@ fn extract_writes_into_the_folder_of_a_sweep_or_where_it_is_told() {
     assert_eq!((status, more(&logs)), (Some(0), 1));
 }
 
-/// A command on a disk with a fault.
+/// Simulates a disk with a fault.
 struct FaultyDisk {
     library: PathBuf,
     _folder: tempfile::TempDir,
@@ -158,7 +158,8 @@ impl FaultyDisk {
         FaultyDisk { library, _folder: folder }
     }
 
-    /// Environment of a process in which `fault` happens at every such `call` on files with `name` in their paths.
+    /// Returns the environment of a process in which `fault` happens on every such `call` on files with `name` in
+    /// their paths.
     fn variables<'a>(&'a self, call: &'a str, name: &'a str, fault: &'a str) -> [(&'static str, &'a OsStr); 4] {
         let library = ("LD_PRELOAD", self.library.as_os_str());
         [library, ("FAULTY_CALL", call.as_ref()), ("FAULTY_NAME", name.as_ref()), ("FAULT", fault.as_ref())]
@@ -170,7 +171,7 @@ impl FaultyDisk {
     }
 }
 
-/// Errors of a disk by number, with the text of each.
+/// Disk errors by number, with their messages.
 const ERRORS: [(&str, &str); 4] = [
     ("5", "Input/output error"),
     ("28", "No space left on device"),
@@ -178,7 +179,7 @@ const ERRORS: [(&str, &str); 4] = [
     ("116", "Stale file handle"),
 ];
 
-/// Calls that write, each with a fault that it cannot overcome and the text of that.
+/// Write calls, each with a fault that cannot be recovered, and its message.
 fn failures() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
     let writes = ERRORS.into_iter().chain([("zero", "failed to write")]).map(|fault| ("write", fault));
     writes.chain([("fsync", ERRORS[0]), ("fsync", ERRORS[1])])
@@ -293,7 +294,7 @@ fn a_sweep_loses_no_line_of_its_files_or_names_the_one_that_failed() {
     let (status, _, stderr) = run(&mut sweep("--runs 1"));
     assert_eq!(status, Some(0), "{stderr}");
     let whole = sandbox.log(log);
-    // Every file that the launcher writes has another name until it is whole.
+    // The launcher writes every file under another name until it is complete.
     for fault in ["EINTR", "short"] {
         fs::remove_dir_all(&out).expect("removed");
         let (status, _, stderr) = disk.run(sweep("--runs 1"), "write", ".part", fault);
@@ -344,7 +345,7 @@ fn a_worker_s_files_are_whole_or_the_one_that_failed_is_named() {
         let run = run.file("--trace", &trace).file("--checkpoint", &checkpoint);
         disk.variables(call, name, fault).into_iter().fold(run, |run, (name, value)| run.variable(name, value)).finish()
     };
-    // Without the place in training, which has times.
+    // Excludes the training progress, which contains times.
     let saved = |finished: &Finished| -> Tensors {
         let tensors = safetensors::read(&finished.folder.path().join("checkpoint.st"));
         tensors.into_iter().filter(|(name, _)| !name.ends_with("place")).collect()
@@ -374,7 +375,7 @@ fn a_worker_s_files_are_whole_or_the_one_that_failed_is_named() {
         assert!(finished.stderr.contains(&named) && finished.stderr.contains(text), "{}", finished.stderr);
         assert_eq!(fs::read(finished.folder.path().join("checkpoint.st")).expect("the old one"), b"old");
     }
-    // What was measured is worth more than its trace.
+    // A failure to write the trace does not lose the measurements.
     for (call, (fault, text)) in failures() {
         let finished = run_with(call, "trace.json.", fault);
         let trace = finished.folder.path().join("trace.json");

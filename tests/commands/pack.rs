@@ -1,4 +1,4 @@
-//! `ringmark pack`: what it writes, byte by byte, what it says, and what it leaves when something is wrong.
+//! `ringmark pack`: the files byte by byte, the output, and the state left after an error.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,7 +16,7 @@ use ringmark_input::shard::Part;
 
 use crate::support::sandbox::{SmallDisk, refused, ringmark, run, wait_until};
 
-/// A folder with images in `images`, each of the bytes of its name.
+/// Creates a folder with files in `images`; each contains its own name.
 fn folder(names: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for name in names {
@@ -40,7 +40,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Number, label and bytes of every image, of all parts.
+/// Returns number, label and bytes of every image, from all parts.
 fn items(files: &[PathBuf], parts: u32) -> Vec<(u64, f32, String)> {
     let dataset = Dataset::open(files).expect("opened");
     let (mut item, mut items) = (Item::default(), Vec::new());
@@ -70,7 +70,7 @@ fn a_folder_becomes_a_record_file_that_is_mxnet_s_byte_by_byte() {
     let text = |name: &str| fs::read_to_string(folder.path().join(name)).expect("written");
     assert_eq!(text("out.idx"), "0\t0\n1\t44\n2\t88\n");
     assert_eq!(text("out.lst"), "0\t0.000000\tcat/a.jpg\n1\t1.000000\tdog/b.PNG\n2\t1.000000\tdog/c.jpeg\n");
-    // Magic, length, flag, label, two numbers, the file, zeros up to 4 bytes.
+    // Magic number, length, flag, label, two numbers, the file, padding to 4 bytes.
     let record = |label: f32, id: u64, file: &str| {
         let length = u32::try_from(24 + file.len()).expect("short");
         let mut bytes = [0xced7_230a_u32.to_le_bytes(), length.to_le_bytes(), [0; 4], label.to_le_bytes()].concat();
@@ -100,7 +100,7 @@ fn the_order_is_that_of_im2rec_and_every_image_is_read_back() {
     for parts in [1, 3, 4] {
         assert_eq!(items(&record_file, parts), expected);
     }
-    // The list that was written makes the same file again.
+    // The list just written produces the same file again.
     let before = fs::read(&record_file[0]).expect("written");
     let (status, stdout, stderr) = run(&mut pack(&folder, "--list out.lst --force"));
     assert_eq!(status, Some(0), "{stderr}");
@@ -253,7 +253,7 @@ fn ctrl_c_leaves_nothing_half_and_the_old_files() {
     let (status, _, stderr) = run(&mut pack(&folder, ""));
     assert_eq!(status, Some(0), "{stderr}");
     let before = fs::read(folder.path().join("out.rec")).expect("written");
-    // 1.6 GB of one file: more than is written until the signal comes.
+    // A file of 1.6 GB: more than is written before the signal arrives.
     let image = folder.path().join("image");
     fs::write(&image, vec![7; 400_000]).expect("written");
     for number in 1..4000 {

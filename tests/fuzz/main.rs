@@ -1,4 +1,4 @@
-//! libFuzzer's program: hands its bytes to the reader that RINGMARK_FUZZ_TARGET names. Built by scripts/fuzz.sh.
+//! libFuzzer entry point: passes its input to the parser selected by RINGMARK_FUZZ_TARGET. Built by scripts/fuzz.sh.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Batch sizes that a device has no memory for: a result of `ringmark sweep` over several, what `--batch-size auto` looks
-//! for, and an error otherwise. With the real worker, whose memory a limit of the kernel's makes small.
+//! Batch sizes that exceed a device's memory: a result in a sweep over several sizes, the subject of the search with
+//! `--batch-size auto`, and otherwise an error. Uses the real worker with a resource limit on its memory.
 
 use std::fs;
 use std::io::BufReader;
@@ -14,14 +14,14 @@ use crate::support::sandbox::{Sandbox, ringmark, run, words};
 use crate::support::turn::{turn, turn_of};
 use crate::support::worker as worker_program;
 
-/// A network of next to no arithmetic: a batch that fills memory takes no time.
+/// A network with little arithmetic: a batch that fills the memory is fast.
 const SMALL: &str = "--device cpu --model mxnet-lenet --iters 3 --warmup 1 --threads 1 --no-doctor";
 
-/// What a process may take in private memory: enough for the program, libtorch and a small batch.
+/// Limit of a process's private memory, in bytes: enough for the program, libtorch and a small batch.
 const BYTES: u64 = 400_000_000;
 
-/// In `sandbox`, into its folder `out`.
-fn within(sandbox: &Sandbox, bytes: u64, options: &str) -> Command {
+/// Returns `ringmark` limited to `bytes` of memory, with results in the sandbox's folder `out`.
+fn limited_to(sandbox: &Sandbox, bytes: u64, options: &str) -> Command {
     let mut command = Command::new("prlimit");
     command.arg(format!("--data={bytes}")).arg(env!("CARGO_BIN_EXE_ringmark")).args(words(options)).args(words(SMALL));
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")).stdin(Stdio::null());
@@ -37,7 +37,7 @@ fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
     let sandbox = Sandbox::real();
     let options = "sweep --batch-sizes 65536,2,32768 --cases 1n1g --runs 2";
     let first_turn = turn_of(1);
-    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, options));
+    let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, options));
     drop(first_turn);
     assert_eq!(status, Some(0), "{stderr}");
     for batch_size in [65536, 32768] {
@@ -57,8 +57,8 @@ fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
     assert_eq!((&states[1], &states[5]), (&RunState::Planned, &RunState::Planned));
     assert_eq!(states[2..4], [RunState::Finished, RunState::Finished]);
 
-    // It is settled: nothing is missing, for nobody.
-    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, &format!("{options} --resume")));
+    // The result is final: no run is missing.
+    let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume")));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("2 of 6 runs are finished") && !stdout.contains("run 1 of 2"), "{stdout}");
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
@@ -70,16 +70,16 @@ fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
     assert_eq!(status, Some(0), "{stderr}");
     assert!(!stdout.contains("65536 per rank"), "{stdout}");
 
-    // Where it is to be repeated, it is tried again.
+    // `--repeat` tries it again.
     let _turn = turn_of(1);
-    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, &format!("{options} --resume --repeat 1n1g")));
+    let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume --repeat 1n1g")));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("1n1g b32768 run 1 of 2: out of memory at batch 32768: "), "{stdout}");
     assert!(stdout.contains("1n1g b2 run 1 of 2: "), "{stdout}");
 }
 
-/// Less and less, until six runs had too little. Whoever asks last for memory, libtorch's allocator, a kernel of oneDNN's or a
-/// thread that starts: not all look whether they got it.
+/// Reduces the limit until six runs had too little memory. The failing allocation may be in libtorch's allocator, a
+/// oneDNN kernel, or at the start of a thread; not all of these check the result.
 #[test]
 fn whatever_is_short_of_memory_the_rank_says_so_or_ends_well() {
     let _turn = turn_of(1);
@@ -112,7 +112,8 @@ fn whatever_is_short_of_memory_the_rank_says_so_or_ends_well() {
 fn without_a_smaller_batch_it_is_an_error_that_names_the_rank() {
     let sandbox = Sandbox::real();
     let first_turn = turn();
-    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, "sweep --batch-size 16384 --cases 1n2g --runs 1"));
+    let (status, stdout, stderr) =
+        run(&mut limited_to(&sandbox, BYTES, "sweep --batch-size 16384 --cases 1n2g --runs 1"));
     drop(first_turn);
     assert_eq!(status, Some(1), "{stdout} {stderr}");
     let failure = sandbox.failure("1n2g/mxnet-lenet_b16384_fp32_1.log");
@@ -122,11 +123,11 @@ fn without_a_smaller_batch_it_is_an_error_that_names_the_rank() {
     assert!(stderr.contains(&failure), "{stderr}");
     assert!(sandbox.left().is_empty(), "{:?}", sandbox.left());
 
-    // Several, none of which fits.
+    // Several batch sizes, none of which fits.
     let sandbox = Sandbox::real();
     let _turn = turn_of(1);
     let (status, _, stderr) =
-        run(&mut within(&sandbox, BYTES, "sweep --batch-sizes 16384,65536 --cases 1n1g --runs 1"));
+        run(&mut limited_to(&sandbox, BYTES, "sweep --batch-sizes 16384,65536 --cases 1n1g --runs 1"));
     assert_eq!(status, Some(1), "{stderr}");
     assert!(stderr.contains("no batch size fits the memory of the device: choose a smaller --batch-size"), "{stderr}");
 }
@@ -134,17 +135,17 @@ fn without_a_smaller_batch_it_is_an_error_that_names_the_rank() {
 #[test]
 fn the_largest_batch_that_fits_is_found_and_kept() {
     let sandbox = Sandbox::real();
-    // Trials begin at the profile's 128.
+    // Trials start with the profile's 128.
     let options = "sweep --profile dlperf --batch-size auto --cases 1n1g --runs 1";
     let turn = turn_of(1);
-    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, options));
+    let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, options));
     drop(turn);
     assert_eq!(status, Some(0), "{stderr}");
     let found = stdout.lines().find_map(|line| line.strip_prefix("1n1g mxnet-lenet fp32: batch size "));
     let numbers = found.expect(&stdout).split([' ', ':']).filter_map(|word| word.parse().ok());
     let [chosen, fits, lacks]: [u32; 3] = numbers.collect::<Vec<u32>>().try_into().expect(&stdout);
     assert!(fits >= 128 && lacks > fits && lacks - fits <= fits / 32, "{stdout}");
-    // Room for what one run takes more than another.
+    // Leaves a margin because runs differ in their memory use.
     assert!(chosen >= fits / 2 && chosen <= 2 * fits - lacks, "{stdout}");
     assert!(stdout.contains(&format!("trial of batch size {fits}: fits")), "{stdout}");
     assert!(stdout.contains(&format!("trial of batch size {lacks}: out of memory at batch {lacks}: ")), "{stdout}");
@@ -152,8 +153,8 @@ fn the_largest_batch_that_fits_is_found_and_kept() {
     let runs: Vec<String> = manifest.runs.iter().map(|run| run.name.to_string()).collect();
     assert_eq!(runs, [format!("1n1g/mxnet-lenet_b{chosen}_fp32_1.log")]);
 
-    // Trials are no runs, and are made once.
-    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, &format!("{options} --resume")));
+    // Trials are not runs, and are made once.
+    let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume")));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("1 of 1 runs are finished") && !stdout.contains("trial"), "{stdout}");
     let (status, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
@@ -162,7 +163,7 @@ fn the_largest_batch_that_fits_is_found_and_kept() {
     assert!(stdout.contains("PASS    complete") && stdout.contains("PASS    rules"), "{stdout}");
     let trials: Vec<_> = fs::read_dir(sandbox.path("out/batch-size-trials/1n1g")).expect("they stay").collect();
     assert!(trials.len() > 4, "{trials:?}");
-    // By DLPerf's scale the first updates of fp16 overflow, and a run that has no other counts for nothing.
+    // With DLPerf's scale the first updates of fp16 overflow, so a run without other updates would not count.
     let log = fs::read_to_string(sandbox.path("out/batch-size-trials/1n1g/mxnet-lenet_b128_fp32_1.log")).expect("kept");
     assert!(log.lines().next().is_some_and(|command| command.contains(" --loss-scale 1 ")), "{log}");
 }
@@ -171,7 +172,7 @@ fn the_largest_batch_that_fits_is_found_and_kept() {
 fn a_dry_run_tries_nothing() {
     let sandbox = Sandbox::real();
     let (status, stdout, stderr) =
-        run(&mut within(&sandbox, BYTES, "sweep --dry-run --batch-size auto --cases 1n1g --runs 1"));
+        run(&mut limited_to(&sandbox, BYTES, "sweep --dry-run --batch-size auto --cases 1n1g --runs 1"));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.starts_with("# --batch-size auto: these are of batch size 8, where the trials begin\n"), "{stdout}");
     assert!(!sandbox.path("out").exists());

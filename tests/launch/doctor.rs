@@ -1,4 +1,4 @@
-//! `ringmark doctor` from the outside: on this machine with the real worker, and on hosts that something was done to.
+//! `ringmark doctor` on this machine with the real worker, and on hosts with injected faults.
 
 use std::fs;
 use std::path::Path;
@@ -14,21 +14,21 @@ use crate::support::sandbox::{Sandbox, copy_program, refused, ringmark, run, wai
 use crate::support::turn::{turn, turn_of};
 
 impl Sandbox {
-    /// `ringmark doctor` with this worker.
+    /// Returns `ringmark doctor` with this sandbox's worker.
     fn doctor(&self, options: &str) -> Command {
         let mut command = ringmark("doctor");
         command.arg("--worker").arg(self.worker()).args(words(options));
         command
     }
 
-    /// All that it finds on this machine, as JSON, and its exit status.
+    /// Returns the exit status and the JSON of an examination of this machine.
     fn examination(&self, options: &str) -> (Option<i32>, Value) {
         let mut command = self.doctor(options);
         let (status, stdout, stderr) = run(command.args(["--json", "-"]));
         (status, serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}")))
     }
 
-    /// The same with a program nvidia-smi made of `script`.
+    /// The same with `script` as nvidia-smi.
     fn with_nvidia_smi(&self, script: &str, options: &str) -> (Option<i32>, Value) {
         self.write_program("nvidia-smi", &format!("#!/bin/sh\n{script}"));
         let path = format!("{}:{}", self.folder.path().display(), std::env::var("PATH").expect("set"));
@@ -38,8 +38,7 @@ impl Sandbox {
     }
 }
 
-/// What the findings of `examination` say.
-fn told(examination: &Value) -> Vec<&str> {
+fn finding_texts(examination: &Value) -> Vec<&str> {
     let findings = examination["findings"].as_array().expect("a list");
     findings.iter().map(|finding| finding["what"].as_str().expect("words")).collect()
 }
@@ -71,7 +70,7 @@ fn this_machine_is_well() {
     }
 }
 
-/// Two H100 as a driver of 2024 shows them, the second of them busy and hot.
+/// nvidia-smi for two H100 with a driver of 2024; the second GPU is busy and hot.
 const TWO_GPUS: &str = r#"
 case "$*" in
     *--query-gpu=*clocks_event_reasons*)
@@ -97,15 +96,15 @@ fn gpus_are_seen_through_nvidia_smi_of_any_age() {
         let gpus = &probe["gpus"]["answer"];
         assert_eq!((&gpus[0]["uuid"], &gpus[1]["slow_reasons"]), (&"GPU-aa".into(), &0x20.into()), "{probe}");
         assert_eq!(probe["topology"][1], "GPU0 X NV18", "{probe}");
-        let told = told(&found);
+        let texts = finding_texts(&found);
         for words in [
             "GPU 1: others use it: /usr/bin/python3 (process 4711, 70000 MiB)",
             "GPU 1: its clock is throttled: too hot (software slowdown) (1200 of 1980 MHz)",
             "GPU 1: 4 errors of its memory could not be corrected since the driver was loaded (ECC)",
         ] {
-            assert!(told.contains(&words), "{words}: {told:?}");
+            assert!(texts.contains(&words), "{words}: {texts:?}");
         }
-        assert!(!told.iter().any(|what| what.starts_with("GPU 0")), "{told:?}");
+        assert!(!texts.iter().any(|what| what.starts_with("GPU 0")), "{texts:?}");
     }
 }
 
@@ -117,14 +116,14 @@ fn a_driver_that_hangs_or_fails_is_told_in_time() {
     let options = "--hosts localhost:1 --device cuda --quick";
     let (status, found) = sandbox.with_nvidia_smi("[ \"$1\" = -L ] || sleep 1000", options);
     assert!(start.elapsed() < Duration::from_secs(500), "{:?}", start.elapsed());
-    assert_eq!((status, told(&found)), (Some(1), vec!["nvidia-smi does not answer within 8 s"]));
-    // The rest is known all the same.
+    assert_eq!((status, finding_texts(&found)), (Some(1), vec!["nvidia-smi does not answer within 8 s"]));
+    // The other facts are available nevertheless.
     assert_eq!(found["hosts"][0]["inspection"]["libtorch"]["version"], "2.11.0");
 
     let (status, found) = sandbox.with_nvidia_smi("echo 'NVIDIA-SMI has failed'; exit 9", options);
-    assert_eq!((status, told(&found)), (Some(1), vec!["nvidia-smi fails: NVIDIA-SMI has failed"]));
+    assert_eq!((status, finding_texts(&found)), (Some(1), vec!["nvidia-smi fails: NVIDIA-SMI has failed"]));
     let (status, found) = sandbox.with_nvidia_smi("exit 9", "--hosts localhost:1 --device cpu --quick");
-    assert_eq!((status, told(&found)), (Some(0), Vec::new()));
+    assert_eq!((status, finding_texts(&found)), (Some(0), Vec::new()));
 }
 
 #[test]
@@ -148,8 +147,8 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
 fn a_host_that_cannot_be_asked_how_many_ranks_it_takes_has_its_row() {
     let sandbox = Sandbox::new("exit 1");
     let (status, found) = sandbox.examination("--hosts nobody.invalid --device cpu --quick");
-    assert_eq!((status, told(&found).len()), (Some(1), 1), "{found}");
-    assert!(told(&found)[0].starts_with("its name is unknown here"), "{found}");
+    assert_eq!((status, finding_texts(&found).len()), (Some(1), 1), "{found}");
+    assert!(finding_texts(&found)[0].starts_with("its name is unknown here"), "{found}");
 }
 
 #[test]
@@ -157,10 +156,10 @@ fn a_wrong_interface_is_told_with_those_that_there_are() {
     let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let (status, found) = sandbox.examination("--hosts localhost:1 --device cpu --quick --interface nosuch0");
-    let told = told(&found);
-    assert_eq!((status, told.len()), (Some(1), 1), "{told:?}");
-    assert!(told[0].starts_with("there is no interface nosuch0; it has ") && told[0].contains("lo 127.0.0.1/8"));
-    // On one host, even the loopback will do, by its network as well.
+    let texts = finding_texts(&found);
+    assert_eq!((status, texts.len()), (Some(1), 1), "{texts:?}");
+    assert!(texts[0].starts_with("there is no interface nosuch0; it has ") && texts[0].contains("lo 127.0.0.1/8"));
+    // On a single host the loopback interface is accepted, by its network as well.
     for interface in ["lo", "127.0.0.0/8"] {
         let options = format!("--hosts localhost:1 --device cpu --quick --interface {interface}");
         let (status, stdout, _) = run(&mut sandbox.doctor(&options));
@@ -226,7 +225,7 @@ fn a_sweep_does_not_start_without_its_data() {
 #[test]
 fn a_doctor_that_is_ended_leaves_nobody() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
-        // An agent that never speaks and, as the real one, ends with its input.
+        // An agent that sends nothing and, like the real one, ends with its input.
         let sandbox = Sandbox::new("touch \"$folder/started.0\"; exec cat >/dev/null");
         let mut doctor = sandbox.doctor("--hosts localhost:1 --device cpu");
         let mut doctor = doctor.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
@@ -261,24 +260,24 @@ fn an_agent_obeys_and_ends_with_its_input() {
 
 // --- several hosts ---------------------------------------------------------------------------------------------------
 
-/// Where Debian's Open MPI looks for what holds on a host.
+/// Configuration file of Debian's Open MPI on a host.
 const MPI_SETTINGS: &str = "/etc/openmpi/openmpi-mca-params.conf";
 
-/// Four hosts, with the worker in a folder of its own that can be changed on one of them alone.
-struct Hospital {
+/// Four hosts, with the worker in a separate folder that can be changed on a single host.
+struct TestHosts {
     sandbox: Sandbox,
     cluster: Cluster,
 }
 
-impl Hospital {
-    fn open() -> Option<Hospital> {
+impl TestHosts {
+    fn open() -> Option<TestHosts> {
         let cluster = Cluster::up(4)?;
         let sandbox = Sandbox::new("");
         copy_program(crate::support::worker(), sandbox.worker());
-        Some(Hospital { sandbox, cluster })
+        Some(TestHosts { sandbox, cluster })
     }
 
-    /// `ringmark COMMAND` on the first host, which chooses the network by itself; exit status and both outputs.
+    /// Runs `ringmark COMMAND` on the first host, without a chosen network. Returns the exit status and both outputs.
     fn ringmark(&self, command: &str) -> (Option<i32>, String) {
         let (program, worker) = (env!("CARGO_BIN_EXE_ringmark"), self.sandbox.worker().display().to_string());
         let mut line = vec!["run", program];
@@ -289,8 +288,8 @@ impl Hospital {
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     }
 
-    /// The doctor's quick part must fail on `hosts` in time, with `words` about host `number`; what was broken by
-    /// `breaking` on that host is whole again after `mending`.
+    /// Runs `breaking` on host `number`, checks that the doctor's quick part fails with exactly one error that
+    /// contains `message`, and runs `mending`.
     fn fault(&self, number: usize, breaking: &str, mending: &str, options: &str, message: &str) {
         self.on(number, breaking);
         let start = Instant::now();
@@ -308,13 +307,13 @@ impl Hospital {
         self.cluster.host(number)
     }
 
-    /// As the options take them.
+    /// Returns the hosts as options.
     fn hosts(&self, numbers: &[usize]) -> String {
         let hosts: Vec<String> = numbers.iter().map(|number| format!("{}:1", self.host(*number))).collect();
         format!("--hosts {}", hosts.join(","))
     }
 
-    /// Runs a line of shell on a host, if it is one.
+    /// Runs a shell command on a host, unless it is empty.
     fn on(&self, number: usize, line: &str) {
         if !line.is_empty() {
             succeed(&self.cluster.call(&["on", &number.to_string(), "sh", "-euc", line]));
@@ -324,30 +323,32 @@ impl Hospital {
 
 #[test]
 fn four_hosts_that_are_well_reach_each_other() {
-    let Some(hospital) = Hospital::open() else { return };
+    let Some(test_hosts) = TestHosts::open() else { return };
     let _turn = turn();
-    let all = hospital.hosts(&[1, 2, 3, 4]);
-    // Every host has one, and nobody is reached there.
+    let all = test_hosts.hosts(&[1, 2, 3, 4]);
+    // Every host has this bridge, and no host can be reached on it.
     let bridge = "ip link add docker0 type bridge; ip address add 172.17.0.1/16 dev docker0; ip link set docker0 up";
-    (1..=4).for_each(|number| hospital.on(number, bridge));
-    let (status, text) = hospital.ringmark(&format!("doctor {all}"));
+    (1..=4).for_each(|number| test_hosts.on(number, bridge));
+    let (status, text) = test_hosts.ringmark(&format!("doctor {all}"));
     assert_eq!(status, Some(0), "{text}");
     let network = "interface: eth0, 10.77.0.0/24 (the hosts' names lead there); left out: docker0, inside each host\n";
     assert!(text.contains(network), "{text}");
     for number in 1..=4 {
-        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(&hospital.host(number))).collect();
-        // Where a table is wider than the terminal, its last columns are below.
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(&test_hosts.host(number))).collect();
+        // Columns of a table that is wider than the terminal are printed below it.
         let row = lines.join("  ");
         assert!(row.contains(&format!("eth0 10.77.0.{number} ")), "{text}");
         assert_eq!(words(&row).nth(1) == Some("here"), number == 1, "{text}");
-        // What else the machine does may make a link slow, and then that is said.
-        let is_slow = text.contains(&format!("warning: {}, slowest link: its links are slow: ", hospital.host(number)));
+        // Other load may make a link slow, which is then reported.
+        let is_slow =
+            text.contains(&format!("warning: {}, slowest link: its links are slow: ", test_hosts.host(number)));
         let speed = if is_slow { " warn " } else { " GB/s, " };
         assert!(row.contains("3 of 3") && row.contains(speed) && row.ends_with(" none"), "{text}");
         assert_eq!(row.matches("no GPU").count(), 3, "{text}");
     }
 
-    // A sweep uses what was found, for MPI and NCCL alike; a network that was named goes to NCCL by its name here.
+    // A sweep passes the network to MPI and NCCL; a network given by its address is resolved to its name on each
+    // host.
     let training = "--runs 1 --cases 2n1g --model mxnet-lenet --batch-size 2 --iters 3 --warmup 1 --threads 1";
     for (choice, command_line) in [
         ("", "-mca oob_tcp_if_include eth0 -x 'NCCL_SOCKET_IFNAME==eth0' "),
@@ -355,145 +356,158 @@ fn four_hosts_that_are_well_reach_each_other() {
     ] {
         let out = tempfile::tempdir().expect("a folder");
         let (status, text) =
-            hospital.ringmark(&format!("sweep {all} {training} {choice} --out {}", out.path().display()));
+            test_hosts.ringmark(&format!("sweep {all} {training} {choice} --out {}", out.path().display()));
         assert_eq!(status, Some(0), "{text}");
-        let unused = format!("{}, {}: no case uses them; add 4n1g", hospital.host(3), hospital.host(4));
+        let unused = format!("{}, {}: no case uses them; add 4n1g", test_hosts.host(3), test_hosts.host(4));
         assert!(text.starts_with(&unused) && text.contains("\ninterface: eth0, 10.77.0.0/24 ("), "{text}");
         let log = fs::read_to_string(out.path().join("2n1g/mxnet-lenet_b2_fp32_1.log")).expect("a log");
         assert!(log.contains(command_line) && log.contains("\n# NCCL_SOCKET_IFNAME==eth0\n"), "{log}");
     }
 
-    // Open MPI is not told which to use where it was told which not to: it would use none.
-    let file = hospital.sandbox.path("mca-params.conf");
+    // If Open MPI is configured with excluded interfaces, no interface is passed to it: it would use none.
+    let file = test_hosts.sandbox.path("mca-params.conf");
     let settings = fs::read_to_string(MPI_SETTINGS).unwrap_or_default();
     fs::write(&file, settings + "\nbtl_tcp_if_exclude = lo,docker0\n").expect("written");
-    hospital.on(2, &format!("mount --bind {} {MPI_SETTINGS}", file.display()));
+    test_hosts.on(2, &format!("mount --bind {} {MPI_SETTINGS}", file.display()));
     let out = tempfile::tempdir().expect("a folder");
-    let (status, text) = hospital.ringmark(&format!("sweep {all} {training} --out {}", out.path().display()));
+    let (status, text) = test_hosts.ringmark(&format!("sweep {all} {training} --out {}", out.path().display()));
     assert_eq!(status, Some(0), "{text}");
     let reason = "but Open MPI is not told so: it follows btl_tcp_if_exclude=lo,docker0 in ";
-    assert!(text.contains(&format!("{reason}{MPI_SETTINGS} on {}", hospital.host(2))), "{text}");
+    assert!(text.contains(&format!("{reason}{MPI_SETTINGS} on {}", test_hosts.host(2))), "{text}");
     let log = fs::read_to_string(out.path().join("2n1g/mxnet-lenet_b2_fp32_1.log")).expect("a log");
     assert!(!log.contains("btl_tcp_if_include"), "{log}");
-    let (status, text) = hospital.ringmark(&format!("doctor --quick {all} --interface eth0"));
+    let (status, text) = test_hosts.ringmark(&format!("doctor --quick {all} --interface eth0"));
     assert!(
         status == Some(1) && text.contains("Open MPI takes no interface to use beside btl_tcp_if_exclude"),
         "{text}"
     );
-    hospital.on(2, &format!("umount -l {MPI_SETTINGS}"));
+    test_hosts.on(2, &format!("umount -l {MPI_SETTINGS}"));
 
-    // One link of a hundredth of the others' speed.
-    hospital.on(3, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 64k latency 50ms");
-    let (status, text) = hospital.ringmark(&format!("doctor {all}"));
+    // One link with a hundredth of the others' speed.
+    test_hosts.on(3, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 64k latency 50ms");
+    let (status, text) = test_hosts.ringmark(&format!("doctor {all}"));
     assert_eq!(status, Some(0), "{text}");
-    let start = format!("warning: {}, slowest link: its links are slow: ", hospital.host(3));
+    let start = format!("warning: {}, slowest link: its links are slow: ", test_hosts.host(3));
     let line = text.lines().find(|line| line.starts_with(&start));
     println!("20 Mbit/s on host 3:\n    {}", line.expect(&text));
 }
 
 #[test]
 fn every_fault_of_a_host_is_told_with_its_fix() {
-    let Some(hospital) = Hospital::open() else { return };
-    // Without a turn: nothing is measured, and most of it is the wait for hosts that do not answer.
-    let (all, pair) = (hospital.hosts(&[1, 2, 3]), hospital.hosts(&[1, 2]));
-    let worker = hospital.sandbox.worker().display().to_string();
-    let (two, three) = (hospital.host(2), hospital.host(3));
+    let Some(test_hosts) = TestHosts::open() else { return };
+    // Without core tokens: nothing is measured, and most of the time is spent waiting for hosts that do not answer.
+    let (all, pair) = (test_hosts.hosts(&[1, 2, 3]), test_hosts.hosts(&[1, 2]));
+    let worker = test_hosts.sandbox.worker().display().to_string();
+    let (two, three) = (test_hosts.host(2), test_hosts.host(3));
 
-    // The way there.
+    // Connection.
     let unknown = format!("{pair},no-such-host:1");
-    hospital.fault(1, "", "", &unknown, "no-such-host, ssh: its name is unknown here (ssh: Could not resolve hostname");
-    hospital.fault(1, "", "", &format!("{pair},10.77.0.99:1"), "10.77.0.99, ssh: it cannot be reached (ssh: connect");
-    hospital.fault(1, "", "", &format!("{pair} --ssh-port 2222"), &format!("{two}, ssh: it is there, but no sshd"));
-    let keys = format!("{}/{three}/authorized_keys", hospital.cluster.state().display());
+    test_hosts.fault(
+        1,
+        "",
+        "",
+        &unknown,
+        "no-such-host, ssh: its name is unknown here (ssh: Could not resolve hostname",
+    );
+    test_hosts.fault(1, "", "", &format!("{pair},10.77.0.99:1"), "10.77.0.99, ssh: it cannot be reached (ssh: connect");
+    test_hosts.fault(1, "", "", &format!("{pair} --ssh-port 2222"), &format!("{two}, ssh: it is there, but no sshd"));
+    let keys = format!("{}/{three}/authorized_keys", test_hosts.cluster.state().display());
     let no_keys = format!("mount --bind /dev/null {keys}");
     let refused = format!("{three}, ssh: sshd does not take our key (root@{three}: Permission denied (publickey).)");
-    hospital.fault(3, &no_keys, &format!("umount {keys}"), &all, &refused);
-    let sshd = format!("{}/{three}/sshd.pid", hospital.cluster.state().display());
+    test_hosts.fault(3, &no_keys, &format!("umount {keys}"), &all, &refused);
+    let sshd = format!("{}/{three}/sshd.pid", test_hosts.cluster.state().display());
     let silent = format!("{three}, ssh: it takes the connection and does not answer");
-    hospital.fault(3, &format!("kill -STOP $(cat {sshd})"), &format!("kill -CONT $(cat {sshd})"), &all, &silent);
+    test_hosts.fault(3, &format!("kill -STOP $(cat {sshd})"), &format!("kill -CONT $(cat {sshd})"), &all, &silent);
     let orted =
-        String::from_utf8(hospital.cluster.call(&["run", "sh", "-c", "command -v orted"]).stdout).expect("a path");
+        String::from_utf8(test_hosts.cluster.call(&["run", "sh", "-c", "command -v orted"]).stdout).expect("a path");
     let orted = orted.trim();
     let no_daemon = format!("{three}, mpirun: a command run by ssh does not find orted");
-    hospital.fault(3, &format!("mount --bind /dev/null {orted}"), &format!("umount {orted}"), &all, &no_daemon);
+    test_hosts.fault(3, &format!("mount --bind /dev/null {orted}"), &format!("umount {orted}"), &all, &no_daemon);
     let namesake = format!("{three}, mpirun: it calls itself {two}, as {two} does");
-    hospital.fault(3, &format!("hostname {two}"), &format!("hostname {three}"), &all, &namesake);
+    test_hosts.fault(3, &format!("hostname {two}"), &format!("hostname {three}"), &all, &namesake);
 
-    // The program.
-    let other = hospital.sandbox.path("other");
+    // Program.
+    let other = test_hosts.sandbox.path("other");
     let mut changed = fs::read(&worker).expect("a program");
     changed.push(0);
     fs::write(&other, changed).expect("written");
-    hospital.on(1, &format!("chmod 755 {}", other.display()));
+    test_hosts.on(1, &format!("chmod 755 {}", other.display()));
     let message = format!("{three}, worker: {worker} is another program: its SHA-256 is ");
     let (mount, unmount) = (format!("mount --bind {} {worker}", other.display()), format!("umount -l {worker}"));
-    hospital.fault(3, &mount, &unmount, &all, &message);
-    let folder = hospital.sandbox.folder.path().display().to_string();
+    test_hosts.fault(3, &mount, &unmount, &all, &message);
+    let folder = test_hosts.sandbox.folder.path().display().to_string();
     let missing = format!("{three}, worker: there is no {worker}");
-    hospital.fault(3, &format!("mount -t tmpfs none {folder}"), &format!("umount -l {folder}"), &all, &missing);
+    test_hosts.fault(3, &format!("mount -t tmpfs none {folder}"), &format!("umount -l {folder}"), &all, &missing);
     let libraries = libtorch_folder(&worker);
     let message = format!("{three}, worker: {worker} does not start: error while loading shared libraries: lib");
     let (mount, unmount) = (format!("mount -t tmpfs none {libraries}"), format!("umount -l {libraries}"));
-    hospital.fault(3, &mount, &unmount, &all, &message);
+    test_hosts.fault(3, &mount, &unmount, &all, &message);
 
-    // The network.
+    // Network.
     for (interface, words) in [
         ("ib0", "there is no interface ib0; it has "),
         ("10.9.0.0/16", "no interface has an address in 10.9.0.0/16; it has "),
         ("lo", "interface lo leads to the host itself alone; it has "),
     ] {
-        hospital.on(2, "ip link add extra0 type bridge; ip address add 10.9.0.2/16 dev extra0; ip link set extra0 up");
-        let (status, text) = hospital.ringmark(&format!("doctor --quick {pair} --interface {interface}"));
-        hospital.on(2, "ip link delete extra0");
-        let message = format!("error: {}, interface: {words}eth0 10.77.0.1/24, lo 127.0.0.1/8", hospital.host(1));
+        test_hosts
+            .on(2, "ip link add extra0 type bridge; ip address add 10.9.0.2/16 dev extra0; ip link set extra0 up");
+        let (status, text) = test_hosts.ringmark(&format!("doctor --quick {pair} --interface {interface}"));
+        test_hosts.on(2, "ip link delete extra0");
+        let message = format!("error: {}, interface: {words}eth0 10.77.0.1/24, lo 127.0.0.1/8", test_hosts.host(1));
         assert!(status == Some(1) && text.contains(&message), "{text}");
     }
     let closed = format!("{three}, reaches: no connection on eth0, 10.77.0.0/24: {two} to {three} (No route to host");
     let route = "10.77.0.3/32";
-    hospital.fault(2, &format!("ip route add unreachable {route}"), &format!("ip route delete {route}"), &all, &closed);
+    test_hosts.fault(
+        2,
+        &format!("ip route add unreachable {route}"),
+        &format!("ip route delete {route}"),
+        &all,
+        &closed,
+    );
 
-    // What is read.
-    let shelf = hospital.sandbox.path("shelf");
+    // Input data.
+    let shelf = test_hosts.sandbox.path("shelf");
     fs::create_dir(&shelf).expect("made");
-    let [data, shorter] = ["shelf/train.rec", "shorter.rec"].map(|name| hospital.sandbox.path(name));
+    let [data, shorter] = ["shelf/train.rec", "shorter.rec"].map(|name| test_hosts.sandbox.path(name));
     fs::write(&data, "abc").expect("written");
     fs::write(&shorter, "ab").expect("written");
     let (data, shorter, shelf) = (data.display(), shorter.display(), shelf.display());
     let read = format!("{all} --data {data}");
     let missing = format!("{three}, data: there is no {data}");
-    hospital.fault(3, &format!("mount -t tmpfs none {shelf}"), &format!("umount -l {shelf}"), &read, &missing);
-    let one = hospital.host(1);
+    test_hosts.fault(3, &format!("mount -t tmpfs none {shelf}"), &format!("umount -l {shelf}"), &read, &missing);
+    let one = test_hosts.host(1);
     let message = format!("{three}, data: {data} is a file of 2 bytes, and on host {one} a file of 3 bytes");
-    hospital.fault(3, &format!("mount --bind {shorter} {data}"), &format!("umount -l {data}"), &read, &message);
+    test_hosts.fault(3, &format!("mount --bind {shorter} {data}"), &format!("umount -l {data}"), &read, &message);
     let message = format!("{three}, data: {shelf} is a folder of 0 names, and on host {one} a folder of 1 names");
     let (mount, unmount) = (format!("mount -t tmpfs none {shelf}"), format!("umount -l {shelf}"));
-    hospital.fault(3, &mount, &unmount, &format!("{all} --data {shelf}"), &message);
+    test_hosts.fault(3, &mount, &unmount, &format!("{all} --data {shelf}"), &message);
 
-    // What is written.
-    let full = hospital.sandbox.path("full").display().to_string();
+    // Output folders.
+    let full = test_hosts.sandbox.path("full").display().to_string();
     let breaking = format!("mkdir {full}; mount -t tmpfs -o size=1m none {full}");
-    let message = format!("{}, disk: 1 MB are free for the results in {full}", hospital.host(1));
-    hospital.fault(1, &breaking, &format!("umount {full}"), &format!("{all} --out {full}"), &message);
-    hospital.on(2, "mount -o remount,size=1m /dev/shm");
-    let (status, text) = hospital.ringmark(&format!("doctor --quick {all}"));
+    let message = format!("{}, disk: 1 MB are free for the results in {full}", test_hosts.host(1));
+    test_hosts.fault(1, &breaking, &format!("umount {full}"), &format!("{all} --out {full}"), &message);
+    test_hosts.on(2, "mount -o remount,size=1m /dev/shm");
+    let (status, text) = test_hosts.ringmark(&format!("doctor --quick {all}"));
     let message = format!("warning: {two}, /dev/shm: /dev/shm has 1 MB free, the ranks there may need 17 MB");
     assert!(status == Some(0) && text.contains(&message), "{text}");
-    // InfiniBand, as the kernel shows it.
-    let port = hospital.sandbox.path("class/infiniband/mlx5_0/ports/1");
+    // InfiniBand, as presented by the kernel.
+    let port = test_hosts.sandbox.path("class/infiniband/mlx5_0/ports/1");
     fs::create_dir_all(&port).expect("made");
     let port_says =
         [("state", "1: DOWN"), ("phys_state", "2: Polling"), ("link_layer", "InfiniBand"), ("rate", "10 Gb/sec")];
     port_says.iter().for_each(|(file, text)| fs::write(port.join(file), format!("{text}\n")).expect("written"));
-    hospital.on(2, &format!("mount --bind {} /sys/class", hospital.sandbox.path("class").display()));
-    let (status, text) = hospital.ringmark(&format!("doctor --quick {all}"));
+    test_hosts.on(2, &format!("mount --bind {} /sys/class", test_hosts.sandbox.path("class").display()));
+    let (status, text) = test_hosts.ringmark(&format!("doctor --quick {all}"));
     let message = "none of its InfiniBand and RoCE ports is up: mlx5_0:1 DOWN (Polling)";
     assert!(status == Some(0) && text.contains(&format!("warning: {two}, IB: {message}")), "{text}");
 
-    // An agent needs a moment to leave.
-    wait_until("no agent is left", || hospital.sandbox.left().is_empty());
+    // An agent needs a moment to exit.
+    wait_until("no agent is left", || test_hosts.sandbox.left().is_empty());
 }
 
-/// Where the worker finds libtorch.
+/// Returns the folder of the worker's libtorch.
 fn libtorch_folder(worker: &str) -> String {
     let output = Command::new("ldd").arg(worker).output().expect("ldd starts");
     let text = String::from_utf8(output.stdout).expect("UTF-8");

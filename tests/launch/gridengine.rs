@@ -1,4 +1,5 @@
-//! Jobs in a real Grid Engine: sge_qmaster and sge_execd on hosts of this machine (scripts/gridengine_cluster.sh).
+//! Jobs in a real Grid Engine: sge_qmaster and sge_execd on virtual hosts of this machine
+//! (scripts/gridengine_cluster.sh).
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +13,6 @@ use crate::support::sandbox::{HANGING, Sandbox, wait_until};
 use crate::support::scheduler::{RINGMARK, SMALL, Scheduler, processes};
 use crate::support::turn::turn;
 
-/// The script to start from.
 const SCRIPT: &str = "scripts/gridengine.sh";
 
 #[test]
@@ -38,7 +38,6 @@ fn grid_engine_runs_the_sweep_and_leaves_no_process() {
     assert!(!String::from_utf8_lossy(&namespaces).contains(&first), "a namespace is left");
 }
 
-/// The real worker.
 fn the_script_trains(grid_engine: &Scheduler) {
     let _turn = turn();
     let sandbox = Sandbox::real();
@@ -72,14 +71,14 @@ fn a_stopped_rank_is_named(grid_engine: &Scheduler) {
     nothing_is_left(grid_engine, &sandbox);
 }
 
-/// The script's ends with ranks that do not mind SIGTERM, too.
+/// Deletes the script's job, with ranks that ignore SIGTERM, and then a job that is deleted without a warning.
 fn a_deleted_job_ends_everywhere(grid_engine: &Scheduler) {
     let sandbox = Sandbox::new(HANGING);
     let job = submit(grid_engine, &sandbox, "--cases 2n2g");
     sandbox.wait_for_ranks(4);
     delete(grid_engine, &sandbox, &job);
 
-    // Without a warning (-notify) Grid Engine kills the launcher at once; then ranks must see that it is gone.
+    // Without a warning (-notify) Grid Engine kills the launcher immediately; then the ranks must detect its end.
     let sandbox = Sandbox::real();
     let turn = turn();
     let batch = Scheduler { run: "qsub -terse -b y -j y -o /dev/null -cwd -V -pe mpi 4", ..*grid_engine };
@@ -98,7 +97,7 @@ fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
     wait_until("the first case is finished", || {
         sandbox.path(&format!("{out}/1n1g/mxnet-lenet_b2_fp32_1.log")).exists()
     });
-    // So that it cannot end before its job does.
+    // Prevents it from ending before its job.
     kill(rank_in_the_loop(grid_engine, &sandbox, &out, 2), Signal::SIGSTOP).expect("it runs");
     drop(first_turn);
     let said = delete(grid_engine, &sandbox, &job);
@@ -117,19 +116,19 @@ fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
     nothing_is_left(grid_engine, &sandbox);
 }
 
-/// Submits the script for both hosts; the number of its job.
+/// Submits the script for both hosts and returns the job number.
 fn submit(grid_engine: &Scheduler, sandbox: &Sandbox, options: &str) -> String {
     number(grid_engine.submit(sandbox, "qsub -terse -pe mpi 4", SCRIPT, options))
 }
 
-/// The number that `qsub -terse` prints.
+/// Returns the number printed by `qsub -terse`.
 fn number(mut qsub: Command) -> String {
     let output = qsub.output().expect("starts");
     succeed(&output);
     String::from_utf8(output.stdout).expect("a number").trim().to_owned()
 }
 
-/// Deletes the job and waits for its end; what its sweep said.
+/// Deletes the job, waits for its end, and returns the output of its sweep.
 fn delete(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) -> String {
     end_by_qdel(grid_engine, sandbox, job);
     let said = fs::read_to_string(sandbox.path(&format!("ringmark-{job}.log"))).expect("the job's output");
@@ -145,7 +144,7 @@ fn end_by_qdel(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) {
     nothing_is_left(grid_engine, sandbox);
 }
 
-/// The rank of case 2n1g on host `number`, when the first has done a few iterations of the sweep in `out`.
+/// Returns the rank of case 2n1g on host `number`, once the sweep in `out` has completed a few iterations.
 fn rank_in_the_loop(grid_engine: &Scheduler, sandbox: &Sandbox, out: &str, number: usize) -> Pid {
     let worker = sandbox.worker().display().to_string();
     let is_there = |process: &Pid| {
@@ -163,7 +162,7 @@ fn rank_in_the_loop(grid_engine: &Scheduler, sandbox: &Sandbox, out: &str, numbe
     rank().expect("it runs")
 }
 
-/// No process of the sandbox, on any host, and nothing of its jobs in Grid Engine's folders.
+/// Checks that no process of the sandbox is left on any host, and no file of its jobs in Grid Engine's folders.
 fn nothing_is_left(grid_engine: &Scheduler, sandbox: &Sandbox) {
     wait_until("no process is left", || sandbox.left().is_empty());
     for number in [1, 2] {

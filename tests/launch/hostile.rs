@@ -1,5 +1,5 @@
-//! What nobody should do to a run and somebody does: strangers on the launcher's port, ranks that print without end or take
-//! more memory than they may, results that are taken away while they are written.
+//! Hostile conditions: unauthenticated connections to the launcher's port, ranks that print endlessly or exceed a
+//! memory limit.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -22,21 +22,21 @@ use crate::support::{processes_of, worker};
 
 const SMALL: &str = "--no-doctor --device cpu --model mxnet-lenet --batch-size 2 --warmup 1 --threads 1 --runs 1";
 
-/// `ringmark sweep` with this sandbox's worker into the folder `out`.
+/// Returns `ringmark sweep` with this sandbox's worker and results in the folder `out`.
 fn sweep(sandbox: &Sandbox, options: &str) -> Command {
     let mut command = ringmark("sweep");
     command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     command
 }
 
-/// Of a process, from the kernel's table of it.
+/// Returns a numeric field of `/proc/PID/status`.
 fn status_of(process: u32, key: &str) -> Option<u64> {
     let table = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = table.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 
-/// Waits for the end of a process; its exit status, and the most memory that it was seen to have held, in kB.
+/// Waits for the process to exit. Returns its exit status and its observed peak memory, in kB.
 fn peak_of(child: &mut Child) -> (Option<i32>, u64) {
     let mut peak = 0;
     loop {
@@ -48,19 +48,18 @@ fn peak_of(child: &mut Child) -> (Option<i32>, u64) {
     }
 }
 
-/// A variable of a process.
 fn variable(process: Pid, name: &str) -> Option<String> {
     let variables = fs::read(format!("/proc/{process}/environ")).ok()?;
     let mut variables = variables.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     variables.find_map(|variable| variable.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
 }
 
-/// What a stranger with this first line is answered.
+/// Returns the answer to a connection with this first line.
 fn answer(address: SocketAddr, hello: &Message) -> String {
     let mut stream = TcpStream::connect(address).expect("the launcher listens");
     stream.write_all(hello.line().as_bytes()).expect("sent");
     let mut answer = String::new();
-    // It may also be closed with bytes that were never read.
+    // The connection may also be closed with unread bytes.
     let _ = stream.read_to_string(&mut answer);
     answer
 }
@@ -68,11 +67,11 @@ fn answer(address: SocketAddr, hello: &Message) -> String {
 #[test]
 fn strangers_on_the_port_change_nothing() {
     let sandbox = Sandbox::real();
-    // However long the strangers need, and the next turn.
+    // Long enough for all the connections and for the next core tokens.
     let options = format!("{SMALL} --hosts localhost:2 --cases 1n2g --iters 1000 --stall-timeout 3600");
     let first_turn = turn();
     let launcher = sweep(&sandbox, &options);
-    // As few descriptors as most systems give.
+    // A limit as low as on most systems.
     let mut limited = Command::new("prlimit");
     limited.arg("--nofile=1024:1024").arg(launcher.get_program()).args(launcher.get_args());
     let launcher = limited.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
@@ -83,11 +82,11 @@ fn strangers_on_the_port_change_nothing() {
     let ranks: Vec<(Pid, String)> =
         processes_of(sandbox.folder.path()).into_iter().filter(|(_, line)| line.starts_with(&own)).collect();
     assert_eq!(ranks.len(), 2, "{ranks:?}");
-    // The run goes on when they have done their worst.
+    // The run continues after the attack.
     kill(ranks[0].0, Signal::SIGSTOP).expect("a rank");
     drop(first_turn);
 
-    // Whoever may read a rank's variables finds the token; nobody finds it in a list of processes, in log or record.
+    // The token is visible in a rank's environment, but not in the process list, the log or the record.
     let text = variable(ranks[0].0, LAUNCHER_VARIABLE).expect("a rank knows its launcher");
     let LauncherAddress { token, addresses, .. } = text.parse().expect("an address");
     let shows_token = |text: &[u8]| text.windows(token.len()).any(|part| part == token.as_bytes());
@@ -114,7 +113,7 @@ fn strangers_on_the_port_change_nothing() {
         process,
         out_of_memory: out_of_memory.clone(),
     };
-    // A token that was guessed; with the token a rank that there is not, and one that is somebody else.
+    // A guessed token; then the right token with a rank that does not exist, and with one that is already connected.
     for (token, rank) in [("00", 0), (&token, 2), (&token, 1)] {
         assert_eq!(answer(address, &hello(token, rank, 1)), "", "{rank}");
     }
@@ -175,7 +174,7 @@ fn a_rank_that_is_killed_for_memory_is_named_with_that_cause() {
         eprintln!("not tested: this machine gives no control group for memory");
         return;
     };
-    // Rank 1 alone is in it, and its batch does not fit.
+    // Only rank 1 is in the group, and its batch does not fit.
     let (procs, program) = (group.processes(), worker());
     let sandbox =
         Sandbox::new(&format!("[ $rank = 1 ] && echo $$ >{}\nexec {} $words", procs.display(), program.display()));

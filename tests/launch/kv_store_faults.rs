@@ -1,5 +1,5 @@
-//! What befalls servers and workers of `ringmark sweep --kv-store`, with the real worker: who is named, and what goes on. Links
-//! between hosts are in `cluster::servers`.
+//! Faults of servers and workers of `ringmark sweep --kv-store`, with the real worker: the message, and whether the
+//! run continues. Link failures between hosts are in `cluster::servers`.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -16,12 +16,11 @@ use crate::support::worker_run::process_of_rank;
 
 const SWEEP: &str = "sweep --no-doctor --cases 1n2g --runs 1 --hosts localhost:2 --device cpu --threads 1 --warmup 1";
 
-/// The log of the one run, of LeNet with this kv-store.
+/// Returns the log name of the only run, LeNet with this kv-store.
 fn log_name(kv_store: &str) -> String {
     format!("1n2g/mxnet-lenet_b2_fp32_{}_1.log", kv_store.replace('_', "-"))
 }
 
-/// Starts a sweep of one run of two ranks.
 fn sweep(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
     let training = "--model mxnet-lenet --batch-size 2";
     let mut sweep = ringmark(&format!("{SWEEP} {training} --kv-store {kv_store} {options}"));
@@ -30,8 +29,8 @@ fn sweep(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
     sweep.stdout(Stdio::null()).stderr(errors).spawn().expect("starts")
 }
 
-/// The same, of which rank 1 has pushed.
-fn started(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
+/// Starts a sweep and waits until rank 1 has pushed.
+fn sweep_after_push(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
     let mut sweep = sweep(sandbox, kv_store, &format!("{options} --stall-timeout 10"));
     wait_until("rank 1 has pushed", || {
         let is_over = sweep.try_wait().expect("a child").is_some();
@@ -41,14 +40,14 @@ fn started(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
     sweep
 }
 
-/// Why the run of a sweep failed whose process `number` of MPI got `signal`.
-fn disturbed(sandbox: &Sandbox, kv_store: &str, options: &str, (number, signal): (u32, Signal)) -> String {
+/// Sends `signal` to MPI's process `number` and returns the failure of the run.
+fn failure_after_signal(sandbox: &Sandbox, kv_store: &str, options: &str, (number, signal): (u32, Signal)) -> String {
     let turn = turn_of(3);
-    let mut sweep = started(sandbox, kv_store, options);
+    let mut sweep = sweep_after_push(sandbox, kv_store, options);
     kill(process_of_rank(sandbox.folder.path(), number), signal).expect("it runs");
     let since = Instant::now();
     if signal == Signal::SIGSTOP {
-        // What is left is to wait for the time-out.
+        // From here on the test only waits for the timeout.
         drop(turn);
     }
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
@@ -59,20 +58,21 @@ fn disturbed(sandbox: &Sandbox, kv_store: &str, options: &str, (number, signal):
     reason
 }
 
-/// A rank or server that got SIGKILL, in the words of mpirun, which alone knows the signal, or of those that lost it, who may be
-/// faster.
-fn is_killed(reason: &str, name: &str, lost_it: &str) -> bool {
+/// Returns true if `reason` names the process killed by SIGKILL. Only mpirun knows the signal; peers that lost the
+/// connection may report it first.
+fn is_killed(reason: &str, name: &str, peer_message: &str) -> bool {
     let by_mpirun = reason.starts_with(&format!("{name} on host "))
         && (reason.contains(" was killed by signal 9 (SIGKILL)")
             || reason.contains(" exited without an error message"));
-    by_mpirun || (reason.contains(lost_it) && reason.contains(": that process has ended, or its host or link is down"))
+    by_mpirun
+        || (reason.contains(peer_message) && reason.contains(": that process has ended, or its host or link is down"))
 }
 
 #[test]
 fn a_server_that_is_killed_is_named() {
     for kv_store in ["dist_sync", "dist_async"] {
         let sandbox = Sandbox::real();
-        let reason = disturbed(&sandbox, kv_store, "--iters 100000 --servers 1", (2, Signal::SIGKILL));
+        let reason = failure_after_signal(&sandbox, kv_store, "--iters 100000 --servers 1", (2, Signal::SIGKILL));
         assert!(
             is_killed(&reason, "server 0 of 1", "the connection to server 0 of 1 on host "),
             "{kv_store}: {reason}"
@@ -83,7 +83,7 @@ fn a_server_that_is_killed_is_named() {
 #[test]
 fn a_server_that_is_stopped_is_named_and_those_that_wait_for_it() {
     let sandbox = Sandbox::real();
-    let reason = disturbed(&sandbox, "dist_sync", "--iters 100000 --servers 2", (3, Signal::SIGSTOP));
+    let reason = failure_after_signal(&sandbox, "dist_sync", "--iters 100000 --servers 2", (3, Signal::SIGSTOP));
     assert!(reason.starts_with("no progress for 10 s: server 1 of 2 on host "), "{reason}");
     assert!(
         reason.contains(": it is stopped, or its host or link is down; ranks 0-1 and server 0 wait for it in"),
@@ -94,16 +94,16 @@ fn a_server_that_is_stopped_is_named_and_those_that_wait_for_it() {
 #[test]
 fn a_worker_that_is_killed_ends_a_synchronous_run_and_is_named() {
     let sandbox = Sandbox::real();
-    let reason = disturbed(&sandbox, "dist_sync", "--iters 100000 --servers 1", (1, Signal::SIGKILL));
+    let reason = failure_after_signal(&sandbox, "dist_sync", "--iters 100000 --servers 1", (1, Signal::SIGKILL));
     assert!(is_killed(&reason, "rank 1 of 2", "the connection of rank 1 on host "), "{reason}");
 }
 
 #[test]
 fn an_asynchronous_run_goes_on_without_a_worker_and_does_not_count() {
     let sandbox = Sandbox::real();
-    // Rank 0 waits for nobody, and rank 1 is not through before it is killed.
+    // Rank 0 waits for no other rank, and rank 1 has not finished before it is killed.
     let options = "--iters 1000 --servers 1 --inject slow:1:5000";
-    let reason = disturbed(&sandbox, "dist_async", options, (1, Signal::SIGKILL));
+    let reason = failure_after_signal(&sandbox, "dist_async", options, (1, Signal::SIGKILL));
     assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others went on without it"), "{reason}");
     assert!(sandbox.log(&log_name("dist_async")).contains("Batch[1000]"), "rank 0 did all that it was asked for");
     let (status, stdout, _) = run(ringmark("extract").arg(sandbox.path("out")));
@@ -111,8 +111,8 @@ fn an_asynchronous_run_goes_on_without_a_worker_and_does_not_count() {
     assert!(stdout.contains("no run counts"), "{stdout}");
 }
 
-/// Why the run of a sweep failed whose process `number` of MPI sends this faulty frame, as `faulty_peer.c` says.
-fn out_of_step(number: u32, frame: &str, fault: &str) -> String {
+/// Makes MPI's process `number` send a faulty frame (see `faulty_peer.c`) and returns the failure of the run.
+fn failure_after_frame(number: u32, frame: &str, fault: &str) -> String {
     let turn = turn_of(3);
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("faulty_peer.so");
@@ -123,12 +123,12 @@ fn out_of_step(number: u32, frame: &str, fault: &str) -> String {
         worker().display()
     );
     let sandbox = Sandbox::new(&script);
-    // Long enough that on a busy machine, too, the incomplete frame comes before the job that stands still.
+    // Long enough for the incomplete frame to be reported before the stalled job, even on a busy machine.
     let mut sweep = sweep(&sandbox, "dist_sync", "--iters 100000 --servers 1 --stall-timeout 40");
     let log = sandbox.path("out").join(log_name("dist_sync") + ".part");
     let is_sent = || fs::read_to_string(&log).is_ok_and(|log| log.contains("the faulty frame is sent"));
     wait_until("it sends the frame", || is_sent() || sweep.try_wait().expect("a child").is_some());
-    // What is left is to wait.
+    // From here on the test only waits.
     drop(turn);
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     assert_eq!(sandbox.left(), Vec::<String>::new());
@@ -142,7 +142,7 @@ const PUSH: &str = "5 20";
 
 #[test]
 fn a_worker_that_stops_in_the_middle_of_a_frame_is_named() {
-    let reason = out_of_step(0, PUSH, "half");
+    let reason = failure_after_frame(0, PUSH, "half");
     assert!(reason.starts_with("server 0 of 1 on host "), "{reason}");
     let after = " is out of step with this server after its pushes of iteration 2: it stopped after ";
     assert!(reason.contains(": rank 0 on host ") && reason.contains(after), "{reason}");
@@ -154,7 +154,7 @@ fn a_worker_that_sends_what_is_not_due_is_named() {
     for (kind, what) in
         [("7", "it ended after 8 of 11 parts of an iteration"), ("3", "it sent first weights of part 0")]
     {
-        let reason = out_of_step(0, PUSH, kind);
+        let reason = failure_after_frame(0, PUSH, kind);
         assert!(reason.starts_with("server 0 of 1 on host "), "{reason}");
         let after = format!(" is out of step with this server after its pushes of iteration 2: {what}");
         assert!(reason.contains(": rank 0 on host ") && reason.contains(&after), "{reason}");
@@ -163,12 +163,13 @@ fn a_worker_that_sends_what_is_not_due_is_named() {
 
 #[test]
 fn a_server_that_stops_in_the_middle_of_a_frame_is_named() {
-    let reason = out_of_step(2, "6 20", "half");
+    let reason = failure_after_frame(2, "6 20", "half");
     assert!(reason.contains("server 0 of 1 on host ") && reason.contains("it stopped after "), "{reason}");
     assert!(reason.contains(" bytes of the frame Answer of part "), "{reason}");
 }
 
-/// When the server starts there is enough for it; not beside what the rank of its host has taken by then.
+/// At its start the server would have enough memory, but not in addition to what the rank on its host has allocated
+/// by then.
 #[test]
 fn a_server_looks_at_its_memory_when_the_ranks_of_its_host_have_taken_theirs() {
     let group = MemoryGroup::new("ringmark-server-and-rank-test", 1800 << 20).filter(|_| Uid::effective().is_root());
@@ -192,14 +193,15 @@ fn a_server_looks_at_its_memory_when_the_ranks_of_its_host_have_taken_theirs() {
 
 #[test]
 fn a_server_without_memory_is_named_before_it_takes_any() {
-    // AlexNet's 61.1 million weights: four arrays and the one push of the host's two ranks.
+    // AlexNet's 61.1 million weights: four arrays, and one push for both ranks of the host.
     let needed = "its parts of the weights need 1.22 GB of memory for weights, momenta, sums and a worker's pushes, 0.";
     let group = MemoryGroup::new("ringmark-server-test", 600 << 20).filter(|_| Uid::effective().is_root());
     let in_group = group.as_ref().map(|group| format!("echo $$ >{}", group.processes().display()));
     if in_group.is_none() {
         eprintln!("not tested: this machine gives no control group for memory");
     }
-    // The server is the third process. Its own limit, in kB; and the kernel's, which would end it without a word.
+    // The server is the third process. Its own limit is in kB; that of the kernel would kill it without an error
+    // message.
     for limit in ["ulimit -d 1000000".to_owned()].into_iter().chain(in_group) {
         let _turn = turn_of(3);
         let sandbox = Sandbox::new(&format!("[ $rank = 2 ] && {limit}\nexec {} $words", worker().display()));

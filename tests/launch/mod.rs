@@ -1,4 +1,4 @@
-//! Sweeps and what surrounds them while they run: hosts, schedulers, faults, interruptions.
+//! Sweeps and their environment: hosts, schedulers, faults, interruptions.
 
 mod batch_without_memory;
 mod cluster;

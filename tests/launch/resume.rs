@@ -1,5 +1,5 @@
-//! What a sweep leaves when it is interrupted, killed, or its disk fills up, and how `--resume` goes on. Under real
-//! mpirun; first with a shell script in the worker's place, then with the real one.
+//! State of a sweep after it was interrupted or killed or its disk filled up, and `--resume`. Under real mpirun:
+//! first with a shell script in place of the worker, then with the real worker.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -21,7 +21,7 @@ use crate::support::sandbox::{Sandbox, SmallDisk, refused, ringmark, run, wait_u
 use crate::support::temporary_folder::without_folder;
 use crate::support::turn::turn;
 
-/// A hook that stops in the middle of the second run, the first time.
+/// A hook that hangs in the middle of the second run, the first time.
 const HANG_IN_SECOND: &str = "
 if [ $name = 1n1g_2 ] && [ ! -e \"$folder/hung\" ]; then touch \"$folder/hung\"; sleep 1000; fi
 ";
@@ -34,13 +34,11 @@ impl Sandbox {
         manifest.runs.into_iter().map(|run| run.state).collect()
     }
 
-    /// Names in the folder of a case, sorted.
     fn files(&self, case: &str) -> BTreeSet<String> {
         let entries = fs::read_dir(self.path("out").join(case)).expect("a folder");
         entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name")).collect()
     }
 
-    /// Starts a sweep that stops in the middle of its second run.
     fn start_hanging(&self) -> Child {
         self.hook(HANG_IN_SECOND);
         let error = File::create(self.path("stderr")).expect("created");
@@ -49,7 +47,7 @@ impl Sandbox {
         child
     }
 
-    /// Exit status and standard error of `ringmark extract` of the folder, whose results go elsewhere.
+    /// Returns exit status and standard error of `ringmark extract` for the folder, with results elsewhere.
     fn extract(&self) -> (Option<i32>, String) {
         let (status, _, stderr) =
             run(ringmark("extract").arg(self.path("out")).arg("--out").arg(self.path("extracted")));
@@ -67,15 +65,15 @@ fn succeeds(command: &mut Command) -> String {
     stdout
 }
 
-/// Exit status 1; the standard error.
+/// Checks for exit status 1 and returns the standard error.
 fn fails(command: &mut Command) -> String {
     let (status, stdout, stderr) = run(command);
     assert_eq!(status, Some(1), "{stdout}{stderr}");
     stderr
 }
 
-/// The command that the last words of a sweep tell.
-fn told(stderr: &str) -> Command {
+/// Returns the command from the last line of a sweep.
+fn resume_command(stderr: &str) -> Command {
     let line = stderr.trim_end().lines().last().expect("a line");
     let (_, line) = line.split_once("resume with: ").expect(stderr);
     let words = shell_words::split(line).expect("words of a shell");
@@ -114,14 +112,14 @@ fn an_interrupted_sweep_tells_the_command_that_goes_on() {
     let lines: Vec<&str> = stderr.lines().collect();
     assert_eq!(lines[0], "ringmark: interrupted in 1n1g run 2 of 3; 1 of 3 runs are complete", "{stderr}");
     assert!(lines.len() == 2 && lines[1].starts_with("resume with: "), "{stderr}");
-    let stdout = succeeds(&mut told(&stderr));
+    let stdout = succeeds(&mut resume_command(&stderr));
     assert!(
         stdout.contains("1n1g/rn50_b8_fp32_2.log does not count: interrupted\n1 of 3 runs are finished\n"),
         "{stdout}"
     );
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
-    // Nothing of the interrupted run is lost, and nothing but it is there besides a whole sweep's.
+    // The files of the interrupted run are kept; apart from them the folder is that of a complete sweep.
     let mut expected = names(THREE_RUNS);
     expected.insert("rn50_b8_fp32_2.log.1".to_owned());
     assert_eq!(sandbox.files("1n1g"), expected);
@@ -136,7 +134,7 @@ fn a_killed_sweep_leaves_no_log_that_is_taken_for_a_run() {
     sweep.kill().expect("it runs");
     sweep.wait().expect("ended");
     for (process, _) in processes_of(sandbox.folder.path()) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = kill(process, Signal::SIGKILL);
     }
     wait_until("the job has ended", || sandbox.left().is_empty());
@@ -203,7 +201,7 @@ fn a_run_on_another_device_fails_with_both_names() {
 fn more_may_be_asked_for_and_less() {
     let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --threads 1"));
-    // What is traced is none of what was measured.
+    // Tracing does not affect the measured configuration.
     let resume = "--cases 1n2g,1n1g --runs 2 --threads 1 --profile-layers --trace-runs 1 --resume";
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{resume} --dry-run")));
     let commands = stdout.lines().filter(|line| !line.starts_with("# "));
@@ -228,12 +226,12 @@ fn a_rank_keeps_its_part_of_the_cores() {
     let cores = std::thread::available_parallelism().expect("Linux").get();
     let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 1"));
-    // One rank alone would have all cores.
+    // A single rank would otherwise use all cores.
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
     let threads = (cores / 2).max(1);
     assert!(stdout.contains(&format!("\neach rank has {threads} of {cores} cores in every case\n")), "{stdout}");
 
-    // More ranks need smaller parts, and their runs could not be compared.
+    // More ranks need smaller shares of the cores, so their runs would not be comparable.
     let more = cores + 1;
     let error = refused(&mut sandbox.short_sweep(&format!("--hosts localhost:{more} --cases 1n{more}g --resume")), 2);
     if threads > 1 {
@@ -267,7 +265,7 @@ fn more_values_of_an_axis_are_more_work_and_a_missing_one_is_a_difference() {
 
     let error = refused(&mut sandbox.short_sweep(&format!("{resume} --batch-size 8 --dtypes fp32,bf16")), 2);
     assert!(error.contains("\n--batch-size: 8,16 then, 8 now\n") && error.lines().count() == 3, "{error}");
-    // A record of another point is none of this one.
+    // A record of another point does not count for this one.
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b16_fp32_1.jsonl")).expect("copied");
     let stdout = succeeds(&mut sandbox.short_sweep(&more));
@@ -285,7 +283,7 @@ fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
     assert_eq!(commands.len(), 2, "{stdout}");
     assert!(commands[0].contains(" --kv-store device ") && commands[0].contains("/1n2g/rn50_b8_fp32_device_1.jsonl"));
     assert!(commands[1].contains(" --kv-store dist_sync --servers 1 "), "{stdout}");
-    // Nothing that ran has servers: any number of them is new work.
+    // No finished run has servers, so any number of them is new work.
     let stdout = succeeds(&mut sweep(&format!("{more} --servers 2 --key-placement hash")));
     assert!(stdout.contains(" --kv-store dist_sync --servers 2 --key-placement hash "), "{stdout}");
 
@@ -306,7 +304,7 @@ fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
         --kv-store: ring,device then, device now
         ask for the same again, or choose another --out
     "]].assert_eq(&without_folder(&error));
-    // A record of another kv-store is none of this one.
+    // A record of another kv-store does not count for this one.
     let file = |name: &str| sandbox.path("out/1n2g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b8_fp32_device_1.jsonl")).expect("copied");
     let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
@@ -324,7 +322,7 @@ fn the_files_decide_what_is_finished() {
     let record = fs::read(file("rn50_b8_fp32_2.jsonl")).expect("read");
     fs::write(file("rn50_b8_fp32_2.jsonl"), &record[..record.len() - 20]).expect("written");
     fs::copy(file("rn50_b8_fp32_4.jsonl"), file("rn50_b8_fp32_3.jsonl")).expect("copied");
-    // The last ended, and ringmark was killed before it could say so.
+    // The last run ended, but ringmark was killed before it could record this.
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     let (before, after) = manifest.rsplit_once("\"finished\"").expect("the last run");
     fs::write(sandbox.path("out/sweep.json"), format!("{before}\"running\", \"since\": 1.0{after}")).expect("written");
@@ -347,7 +345,7 @@ fn the_files_decide_what_is_finished() {
     assert_eq!(sandbox.extract().0, Some(0));
 }
 
-/// With a script in the worker's place: which checkpoint is given to which run, and which goes away.
+/// Uses a script in place of the worker. Tests which checkpoint is passed to which run, and which are removed.
 #[test]
 fn a_checkpoint_is_taken_up_by_its_own_run_and_goes_when_that_is_finished() {
     let sandbox = Sandbox::sound();
@@ -359,7 +357,7 @@ fn a_checkpoint_is_taken_up_by_its_own_run_and_goes_when_that_is_finished() {
     checkpoints.iter().take(2).for_each(|checkpoint| fs::write(checkpoint, "of this run").expect("written"));
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
-    // Readers do not mind them.
+    // Checkpoints do not disturb readers.
     let (_, left_out) = sandbox.extract();
     assert!(left_out.contains("1n1g/rn50_b8_fp32_2.log:") && !left_out.contains("safetensors"), "{left_out}");
 
@@ -406,12 +404,12 @@ fn a_case_that_was_disturbed_is_repeated_and_its_first_files_are_kept() {
     assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
     let kept = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log.1")).expect("kept");
     assert_eq!(kept, first);
-    // Once: the command that the manifest holds does not repeat them again.
+    // Once: the command in the manifest does not repeat them again.
     let manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
     assert!(manifest.command.iter().all(|argument| argument != "--repeat" && argument != "1n1g"), "{manifest:?}");
     assert!(succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume")).contains("4 of 4 runs"));
 
-    // The last command may have been of other cases.
+    // The last command may have had other cases.
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 1n2g"));
     assert_eq!(sandbox.ran()[6..], ["1n2g_1", "1n2g_2"], "{stdout}");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 2n1g"), 2);
@@ -425,13 +423,13 @@ fn a_case_that_was_disturbed_is_repeated_and_its_first_files_are_kept() {
 fn an_earlier_sweep_is_extended_to_pytorch_s_suite() {
     let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
-    // With its network and batch size, and not with the suite's own.
+    // With its own network and batch size instead of the suite's.
     let stdout = succeeds(&mut sandbox.short_sweep("--suite ddp --runs 2 --resume"));
     assert!(stdout.contains("\n4 of 6 runs are finished\n"), "{stdout}");
     assert!(stdout.contains("\n1n2g without communication, run 2 of 2: 32.00 images/s"), "{stdout}");
     assert_eq!(sandbox.ran()[4..], ["none_1n2g_1", "none_1n2g_2"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 6]);
-    // 8 images in the 0.5 s that the record says.
+    // 8 images in 0.5 s, as in the record.
     let line = |label: &str| {
         let figures = [50, 75, 90, 95].map(|percent| format!("  p{percent}:  0.500s      16/s"));
         format!("{label}:{}\n", figures.concat())
@@ -440,7 +438,7 @@ fn an_earlier_sweep_is_extended_to_pytorch_s_suite() {
     assert!(stdout.contains(&lines), "{stdout}");
     assert!(stdout.ends_with(" --format pytorch-ddp > FILE.json\n"), "{stdout}");
 
-    // Without the suite its baselines are neither run nor lost.
+    // Without `--suite` the baselines are neither run nor lost.
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 3 --resume"));
     assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("without communication"), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 7]);
@@ -484,10 +482,10 @@ fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
     for problem in ["_1.log:3: the run failed: interrupted", "_2.log: not yet run"] {
         assert!(left_out.contains(&format!("no-communication/1n2g/rn50_b8_fp32{problem}")), "{left_out}");
     }
-    // A part file of a record, as a killed worker leaves it, goes away.
+    // A partial record, as left by a killed worker, is removed.
     fs::write(sandbox.path("out/no-communication/1n2g/.rn50_b8_fp32_1.jsonl.77.part"), "half").expect("written");
 
-    let stdout = succeeds(&mut told(&stderr));
+    let stdout = succeeds(&mut resume_command(&stderr));
     let note = "no-communication/1n2g/rn50_b8_fp32_1.log does not count: interrupted\n3 of 6 runs are finished\n";
     assert!(stdout.contains(note), "{stdout}");
     let order = "1n1g_1 1n1g_2 1n2g_1 none_1n2g_1 none_1n2g_1 1n2g_2 none_1n2g_2";
@@ -496,7 +494,7 @@ fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
                     rn50_b8_fp32_2.log";
     assert_eq!(sandbox.files("no-communication/1n2g"), names(expected));
 
-    // A run with communication is none without it, and a folder that has baselines alone is used.
+    // A run with communication does not count as a baseline, and a folder that contains only baselines is not empty.
     let record = sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl");
     fs::copy(record, sandbox.path("out/no-communication/1n2g/rn50_b8_fp32_2.jsonl")).expect("copied");
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")));
@@ -559,7 +557,7 @@ fn there_must_be_a_readable_manifest() {
     expect![[r"
         ringmark: DIR/out/sweep.json: manifest format 99 where this ringmark reads up to 2: use the ringmark that wrote it: put a copy of it back, or choose another --out (without it `ringmark extract` reads the runs)
     "]].assert_eq(&without_folder(&error));
-    // Nothing was run on the word of any of them.
+    // No run was started because of any of these manifests.
     assert_eq!(sandbox.ran(), ["1n1g_1"]);
 }
 
@@ -580,7 +578,7 @@ fn two_commands_never_write_into_one_folder() {
     succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
 }
 
-/// Rank 0 fills the disk in its second run, and then has more to say than a begun block takes.
+/// Rank 0 fills the disk in its second run, and then prints more than fits into a partly used block.
 const FILL_IN_SECOND: &str = "
 if [ $name = 1n1g_2 ] && [ ! -e \"$folder/filled\" ]; then
     touch \"$folder/filled\"
@@ -599,13 +597,13 @@ fn a_full_disk_is_told_and_loses_no_finished_run() {
     let reason =
         format!("log {log} cannot be written: No space left on device (os error 28): make room there, or choose");
     assert!(error.contains(&format!("\nringmark: 1n1g run 2 of 3 failed: {reason}")), "{error}");
-    // Neither the log nor the manifest could take the reason.
+    // There was no space to record the reason in the log or the manifest.
     assert!(error.contains("sweep.json cannot be written: No space left on device"), "{error}");
     assert_eq!(sandbox.left(), Vec::<String>::new());
     assert!(!Path::new(&log).exists());
 
-    // No run begins while the disk is full, with the blocks too that the failed run gave back and those that the next gives
-    // back when it begins, and what is there can be read.
+    // No run starts while the disk is full, including the blocks freed by the failed run and those that the next run
+    // would free, and the results can still be read.
     let _ = fs::remove_file(sandbox.path("out").join(run_name::PROGRESS));
     disk.fill_but(0);
     let resume = format!("{OPTIONS} --resume");
@@ -619,13 +617,13 @@ fn a_full_disk_is_told_and_loses_no_finished_run() {
     assert!(!stderr.contains("rn50_b8_fp32_1"), "{stderr}");
 
     disk.make_room();
-    succeeds(&mut told(&error));
+    succeeds(&mut resume_command(&error));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
     assert!(sandbox.files("1n1g").is_superset(&names(THREE_RUNS)));
     assert_eq!(sandbox.extract().0, Some(0));
 }
 
-/// Rank 0 of the second run fills the disk when its record is written.
+/// Rank 0 of the second run fills the disk after its record was written.
 const FILL_BEHIND_RECORD: &str = "
 if [ $name = 1n1g_2 ]; then
     trap 'cat /dev/zero >\"$folder/out/filling\" 2>/dev/null; exit 0' EXIT
@@ -643,7 +641,7 @@ fn a_run_that_only_the_manifest_misses_is_not_repeated() {
     assert!(error.starts_with(&format!("ringmark: {words}")), "{error}");
     assert!(matches!(sandbox.states()[1], RunState::Running { .. }));
     disk.make_room();
-    let stdout = succeeds(&mut told(&error));
+    let stdout = succeeds(&mut resume_command(&error));
     assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("does not count"), "{stdout}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_3"]);
 }
@@ -667,7 +665,7 @@ fn a_read_only_folder_is_told_and_loses_no_finished_run() {
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
 }
 
-/// What somebody does with the results in the middle of the second run, once.
+/// Runs `script` once, in the middle of the second run.
 fn change_in_second(script: &str) -> String {
     format!(
         "if [ $name = 1n1g_2 ] && [ ! -e \"$folder/changed\" ]; then touch \"$folder/changed\"; cd \"$folder\"; {script}; fi\n"
@@ -692,17 +690,17 @@ fn results_that_are_taken_away_in_the_middle_end_the_sweep_and_lose_no_finished_
         assert_eq!(sandbox.left(), Vec::<String>::new());
         assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"], "{script}");
         let Some(kept) = kept else { continue };
-        // What was finished is where the folder went; the sweep goes on when it is back.
+        // The finished run is in the moved folder; the sweep can be resumed once the folder is back.
         let record = sandbox.path(kept).join("1n1g/rn50_b8_fp32_1.jsonl");
         let record = RunRecord::read(&fs::read(record).expect("kept")[..]).expect("whole");
         assert_eq!(record.failure(), None);
         let _ = fs::remove_file(sandbox.path("out"));
         fs::rename(sandbox.path(kept), sandbox.path("out")).expect("moved back");
-        succeeds(&mut told(&error));
+        succeeds(&mut resume_command(&error));
         assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"], "{script}");
         assert_eq!(sandbox.extract().0, Some(0));
     }
-    // By another name, what is there stays there.
+    // If the folder is only renamed and still reachable under its path, nothing changes.
     let sandbox = Sandbox::sound();
     sandbox.hook(&change_in_second("mv out moved; ln -s moved out"));
     succeeds(&mut sandbox.short_sweep(OPTIONS));
@@ -728,7 +726,7 @@ fn results_that_become_unchangeable_in_the_middle_end_the_sweep() {
     assert!(error.contains("\nringmark: 1n1g run 2 of 3 failed: "), "{error}");
     assert!(error.contains("Operation not permitted (os error 1)"), "{error}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
-    succeeds(&mut told(&error));
+    succeeds(&mut resume_command(&error));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
 }
 
@@ -745,7 +743,7 @@ fn a_bandwidth_command_keeps_the_log_of_a_killed_one() {
 
 // --- the real worker ----------------------------------------------------------------------------------------------------
 
-/// `ringmark sweep` of one case with the real worker into the folder `out`.
+/// Returns `ringmark sweep` of one case with the real worker and results in the folder `out`.
 fn real_sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
     let mut command =
         ringmark("sweep --no-doctor --device cpu --model mxnet-lenet --batch-size 2 --warmup 2 --threads 1");
@@ -765,7 +763,7 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
         real_sweep(&sandbox, "out", options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     wait_until("the first run ends", || sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.log").exists());
     wait_until("the second run begins", begins);
-    // However fast this machine is, the run does not end before the signal is there.
+    // Prevents the run from ending before the signal, on a machine of any speed.
     for (process, line) in processes_of(sandbox.folder.path()) {
         if line.starts_with(&sandbox.worker().display().to_string()) {
             kill(process, Signal::SIGSTOP).expect("it runs");
@@ -804,15 +802,15 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
     assert_eq!(sandbox.extract().0, Some(1), "there is no 1n1g");
 }
 
-/// A rank is killed, then the sweep is interrupted: every loss, weight and epoch has the bits of a sweep without a break, and
-/// record and log are whole.
+/// A rank is killed, then the sweep is interrupted: every loss, weight and epoch is identical to those of an
+/// uninterrupted sweep, and record and log are complete.
 #[test]
 fn a_run_goes_on_from_its_checkpoint_to_the_bit() {
     let sandbox = Sandbox::real();
     let data = sandbox.path("digits");
     fs::create_dir(&data).expect("made");
     digits(&data, 40);
-    // A slow rank computes the same, and there is time to kill it. Five steps an epoch.
+    // A slow rank computes the same results and leaves time to kill it. Five steps per epoch.
     let sweep = |out: &str| {
         let mut command = ringmark(
             "sweep --no-doctor --device cpu --model mxnet-lenet --batch-size 4 --image-size 28 --warmup 2 --threads 1 --epochs 30 \
@@ -828,34 +826,34 @@ fn a_run_goes_on_from_its_checkpoint_to_the_bit() {
         let of_worker = |(_, line): &(Pid, String)| line.starts_with(&sandbox.worker().display().to_string());
         processes_of(sandbox.folder.path()).into_iter().filter(of_worker).map(|(process, _)| process)
     };
-    // Once there is another checkpoint than `before`.
+    // Stops the sweep once the checkpoint differs from `before`.
     let stopped = |mut command: Command, before: &[u8], stop: &dyn Fn(u32)| {
         let turn = turn();
         let error = File::create(sandbox.path("stderr")).expect("created");
         let mut child = command.stdout(Stdio::null()).stderr(error).spawn().expect("starts");
         wait_until("a checkpoint is written", || fs::read(&checkpoint).is_ok_and(|written| written != before));
         stop(child.id());
-        // Nobody computes any more.
+        // No rank computes any more.
         drop(turn);
         assert_eq!(child.wait().expect("ended").code(), Some(1));
         fs::read_to_string(sandbox.path("stderr")).expect("read")
     };
-    let told_by_kill = stopped(sweep("out"), &[], &|_| {
+    let after_kill = stopped(sweep("out"), &[], &|_| {
         workers().take(1).for_each(|process| kill(process, Signal::SIGKILL).expect("it runs"));
     });
     let first = fs::read(&checkpoint).expect("it stays");
-    let told_by_interrupt = stopped(told(&told_by_kill), &first, &|sweep| {
+    let after_interrupt = stopped(resume_command(&after_kill), &first, &|sweep| {
         workers().for_each(|process| kill(process, Signal::SIGSTOP).expect("it runs"));
         kill(Pid::from_raw(sweep.cast_signed()), Signal::SIGINT).expect("it runs");
     });
     assert!(matches!(sandbox.states()[..], [RunState::Failed { .. }]));
-    // What a rank left that was killed while it wrote one.
+    // Partial checkpoint of a rank that was killed while writing it.
     fs::write(sandbox.path("out/1n2g/.mxnet-lenet_b4_fp32_1.safetensors.77.part"), "half").expect("written");
     let _turn = turn();
-    let stdout = succeeds(&mut told(&told_by_interrupt));
+    let stdout = succeeds(&mut resume_command(&after_interrupt));
     let announced = format!("\n1n2g run 1 of 1: goes on from its checkpoint {}\n", checkpoint.display());
     assert!(stdout.contains(&announced), "{stdout}");
-    // What is finished needs none any more. The logs of both parts before are there.
+    // A finished run needs no checkpoint. The logs of both earlier parts are kept.
     let name = |ending: &str| format!("mxnet-lenet_b4_fp32_1.{ending}");
     assert_eq!(sandbox.files("1n2g"), ["jsonl", "log", "log.1", "log.2"].map(name).into());
 
@@ -888,8 +886,8 @@ fn a_record_that_does_not_fit_the_disk_is_told_by_its_rank() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
-    // A block each for the lock, manifest, state and their part files, and three for a log with all that a busy machine is
-    // warned of. Without part files four and more are left; the record needs seven.
+    // One block each for the lock, manifest, progress and their part files, and three for a log with all warnings of
+    // a busy machine. Without part files at least four blocks are left; the record needs seven.
     disk.fill_but(8 * 4096);
     let stderr = fails(&mut real_sweep(&sandbox, "out", "--iters 60 --runs 1"));
     let record = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.jsonl");
@@ -902,7 +900,7 @@ fn a_record_that_does_not_fit_the_disk_is_told_by_its_rank() {
     assert_eq!(sandbox.files("1n2g"), names("mxnet-lenet_b2_fp32_1.log"));
     assert_eq!(sandbox.left(), Vec::<String>::new());
     disk.make_room();
-    let (status, _, stderr) = run(&mut told(&stderr));
+    let (status, _, stderr) = run(&mut resume_command(&stderr));
     assert_eq!(status, Some(0), "{stderr}");
     assert_eq!(sandbox.states(), [RunState::Finished]);
 }

@@ -1,4 +1,4 @@
-//! Jobs in a real Slurm: slurmctld and slurmd on hosts of this machine (scripts/slurm_cluster.sh).
+//! Jobs in a real Slurm: slurmctld and slurmd on virtual hosts of this machine (scripts/slurm_cluster.sh).
 
 use std::fs;
 use std::process::{Output, Stdio};
@@ -23,7 +23,8 @@ fn slurm_runs_the_sweep_and_leaves_no_process() {
     };
     the_batch_script_trains(&slurm);
     ranks_wait_for_a_host_that_starts_late(&slurm);
-    // srun has the highest status of all ranks, those included that it ended because of this one; its words tell.
+    // srun returns the highest status of all ranks, including those that it killed because of this one, so its output
+    // is checked.
     let log = slurm.failures_are_named();
     assert!(log.contains(&format!("srun: error: {}: task 3: Exited with exit code 7", cluster.host(2))), "{log}");
     slurm.no_rank_outlives_its_sweep();
@@ -32,7 +33,7 @@ fn slurm_runs_the_sweep_and_leaves_no_process() {
     ranks_go_on_without_one_that_died(&slurm);
 }
 
-/// The real worker, from the script that users start from.
+/// Runs the real worker from the batch script for users.
 fn the_batch_script_trains(slurm: &Scheduler) {
     let _turn = turn();
     let sandbox = Sandbox::real();
@@ -43,7 +44,7 @@ fn the_batch_script_trains(slurm: &Scheduler) {
     let said = fs::read_to_string(sandbox.path("ringmark-1.log")).unwrap_or_default();
     assert!(status.success(), "{said}\n{}", String::from_utf8_lossy(&stderr));
 
-    // Hosts in Slurm's order, as many GPUs as ranks, and the interface for MPI.
+    // Hosts in Slurm's order, one GPU per rank, and the interface for MPI.
     for (case, hosts, gpus) in [("1n1g", vec![1], "0"), ("2n2g", vec![1, 1, 2, 2], "0,1")] {
         let record = slurm.record(&sandbox, &format!("results/slurm-1/{case}/mxnet-lenet_b2_fp32_1.jsonl"), &hosts);
         let variables = &record.header.environment.variables;
@@ -53,8 +54,8 @@ fn the_batch_script_trains(slurm: &Scheduler) {
     assert!(sandbox.path("results/slurm-1/slurm-1_result.json").exists(), "{said}");
 }
 
-/// As on a busy host, each answer of the second host's slurmstepd to its ranks takes 0.3 s more, until the first iteration: they
-/// are still in MPI_Init when those of the first host could be through.
+/// Simulates a busy host: until the first iteration, each answer of the second host's slurmstepd to its ranks is
+/// delayed by 0.3 s, so they are still in MPI_Init when those of the first host could leave it.
 fn ranks_wait_for_a_host_that_starts_late(slurm: &Scheduler) {
     let _turn = turn_of(4);
     let (worker, traced) = (worker(), tempfile::NamedTempFile::new().expect("a file"));
@@ -75,7 +76,7 @@ fn ranks_wait_for_a_host_that_starts_late(slurm: &Scheduler) {
     assert!(traced.contains("(DELAYED)"), "slurmstepd answered by another call: {traced}");
 }
 
-/// On a host of their own, which no rank runs on, and beside ranks.
+/// Tests a dedicated server host, and servers on the ranks' hosts.
 fn servers_are_tasks_of_the_job(slurm: &Scheduler) {
     for (case, servers, hosts) in [
         ("1n2g", format!("1 --server-hosts {}", slurm.cluster.host(2)), vec![1, 1]),
@@ -93,7 +94,7 @@ fn servers_are_tasks_of_the_job(slurm: &Scheduler) {
     }
 }
 
-/// As a job of many processes names their hosts: by a file after `--nodelist`, one a line.
+/// Tests a file after `--nodelist` with the host of each process, one per line, as used for jobs with many processes.
 fn processes_run_where_a_file_puts_them(slurm: &Scheduler) {
     let _turn = turn_of(4);
     let sandbox = Sandbox::real();
@@ -114,7 +115,7 @@ fn processes_run_where_a_file_puts_them(slurm: &Scheduler) {
 fn ranks_go_on_without_one_that_died(slurm: &Scheduler) {
     let _turn = turn_of(3);
     let sandbox = Sandbox::real();
-    // Rank 0 waits for nobody, and rank 1 is not through before it is killed.
+    // Rank 0 waits for no other rank, and rank 1 has not finished before it is killed.
     let options = format!("--cases 2n1g --iters 1000 {SMALL} --kv-store dist_async --servers 1 --inject slow:1:5000");
     let mut command = slurm.sweep(&sandbox, &options);
     let mut sweep = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");

@@ -1,5 +1,5 @@
-//! A command while it runs: on its own terminal, watched from another process, scraped; and that none of it disturbs what
-//! runs, nor what reads the folder later.
+//! Progress of a running command: on its own terminal, watched from another process, and scraped. None of these
+//! disturbs the command or later readers of the folder.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,24 +18,24 @@ use tempfile::{NamedTempFile, TempPath};
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::support::schema;
 
-/// In the middle of its first run for as long as the file `waits` is there.
+/// Hook that waits in the middle of the first run as long as the file `waits` exists.
 const WAITING: &str = "while [ -e \"$folder/waits\" ]; do sleep 0.05; done";
 
-/// A sweep with the real worker that goes on until it is ended.
+/// A sweep with the real worker that runs until it is interrupted.
 const ENDLESS: &str = "sweep --no-doctor --device cpu --model mxnet-mlp --batch-size 4 --image-size 28 --iters 1000000 \
                        --warmup 2 --threads 1 --cases 1n2g --runs 1 --hosts localhost:2";
 
-/// Ended with the test, whatever becomes of that, and what it started with it.
+/// A process that is ended with the test, including its children.
 struct Running {
     child: Option<Child>,
-    /// What it prints, as it comes.
+    /// Standard output.
     printed: TempPath,
 }
 
 impl Running {
     fn start(command: &mut Command) -> Running {
         let (file, printed) = NamedTempFile::new().expect("a file").into_parts();
-        // A group of its own: it can be signalled with all that `script` starts.
+        // A process group of its own, so that it can be signaled with all processes that `script` starts.
         let command = command.stdin(Stdio::piped()).stdout(file).stderr(Stdio::piped()).process_group(0);
         Running { child: Some(command.spawn().expect("starts")), printed }
     }
@@ -54,7 +54,7 @@ impl Running {
         child.stdin.as_mut().expect("a pipe").write_all(text.as_bytes()).expect("typed");
     }
 
-    /// Exit status, standard output and standard error.
+    /// Returns exit status, standard output and standard error.
     fn end(mut self) -> (Option<i32>, String, String) {
         let Output { status, stderr, .. } = self.child.take().expect("it runs").wait_with_output().expect("it ends");
         (status.code(), self.printed(), String::from_utf8_lossy(&stderr).into_owned())
@@ -71,7 +71,7 @@ impl Drop for Running {
 }
 
 impl Sandbox {
-    /// A sweep of two runs that waits in the first, and is being watched by whoever likes.
+    /// Returns a sweep of two runs that waits in the first.
     fn waiting_sweep(&self, options: &str) -> Command {
         fs::write(self.path("waits"), "").expect("written");
         fs::write(self.path("hook"), WAITING).expect("written");
@@ -86,7 +86,7 @@ impl Sandbox {
         Progress::read_in(&self.path("out")).ok()
     }
 
-    /// Waits until the state says this of the job under way.
+    /// Waits until the current job's progress satisfies `says`.
     fn wait_for_job(&self, what: &str, says: impl Fn(&JobProgress) -> bool) {
         wait_until(what, || self.state().and_then(|state| state.job).is_some_and(|job| says(&job)));
     }
@@ -98,8 +98,8 @@ impl Sandbox {
     }
 }
 
-/// Status line and head, and the body, of what is answered at `url` to `method`.
-fn asked(method: &str, url: &str) -> (String, String) {
+/// Sends a request and returns the response: status line and headers, and body.
+fn request(method: &str, url: &str) -> (String, String) {
     let (address, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a URL");
     let mut stream = TcpStream::connect(address).expect("it listens");
     write!(stream, "{method} /{path} HTTP/1.1\r\nHost: {address}\r\n\r\n").expect("sent");
@@ -109,7 +109,7 @@ fn asked(method: &str, url: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-/// Holds `metrics` against Prometheus' own checker, where it is installed.
+/// Checks `metrics` with Prometheus' own checker, if it is installed.
 fn check_by_promtool(metrics: &str) {
     let mut command = Command::new("promtool");
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -150,7 +150,7 @@ fn a_sweep_is_watched_and_scraped_while_its_ranks_train() {
     let watch = Running::start(&mut sandbox.watch(""));
     let printed = sweep.printed();
     let url = printed.lines().find_map(|line| line.strip_prefix("metrics: ")).expect(&printed).to_owned();
-    let (head, metrics) = asked("GET", &url);
+    let (head, metrics) = request("GET", &url);
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
     let labels = "model=\"mxnet-mlp\",dtype=\"fp32\",batch_size=\"4\",case=\"1n2g\",kv_store=\"ring\",run=\"1\"";
@@ -162,8 +162,8 @@ fn a_sweep_is_watched_and_scraped_while_its_ranks_train() {
         assert!(metrics.contains(&start), "{start}: {metrics}");
     }
     check_by_promtool(&metrics);
-    assert!(asked("GET", &url.replace("metrics", "")).0.starts_with("HTTP/1.1 404 "));
-    let (head, body) = asked("HEAD", &url);
+    assert!(request("GET", &url.replace("metrics", "")).0.starts_with("HTTP/1.1 404 "));
+    let (head, body) = request("HEAD", &url);
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.is_empty(), "{head}\n\n{body}");
 
     wait_until("it is watched", || watch.printed().starts_with("run 1/1 - 1n2g - "));
@@ -198,7 +198,7 @@ fn who_watches_sees_the_end_and_readers_see_nothing_of_it() {
     assert!(table[0].trim_start().starts_with("images/s  speedup  efficiency"), "{stdout}");
     assert!(table[1].starts_with("1n1g run 1 of 2  ") && table[2].starts_with("1n1g run 2 of 2  "), "{stdout}");
     assert!(table[3].ends_with(" has ended, 2 of 2 runs count"), "{stdout}");
-    // Who comes later is told the same.
+    // A later call prints the same.
     let (status, late, _) = run(&mut sandbox.watch(""));
     assert_eq!((status, late), (Some(0), table.join("\n") + "\n"));
 
@@ -213,12 +213,12 @@ fn who_watches_sees_the_end_and_readers_see_nothing_of_it() {
             run(&mut command)
         })
     };
-    // Files of extract are there from the first time on.
+    // The first call creates the files of extract.
     read();
     let with = read();
     fs::remove_file(out.join(PROGRESS)).expect("it is there");
     assert_eq!(read(), with);
-    // A sweep that goes on says so anew.
+    // A resumed sweep publishes its progress anew.
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let state = sandbox.state().expect("its word");
@@ -235,7 +235,7 @@ fn a_state_that_cannot_be_written_changes_nothing() {
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let error = refused(&mut sandbox.watch(""), 2);
     assert!(error.contains("no command runs in ") && error.contains(" (it is a folder): "), "{error}");
-    // A folder of before there was any, or of something else.
+    // A folder without progress, for example of an older version.
     let error = refused(ringmark("watch").arg(sandbox.folder.path()), 2);
     assert!(error.contains("give the --out of a command whose"), "{error}");
 }
@@ -252,18 +252,18 @@ fn a_launcher_that_is_killed_is_said_to_be_gone() {
     let (status, stdout, stderr) = watch.end();
     assert_eq!(status, Some(1), "{stdout}{stderr}");
     assert!(stderr.contains(" is gone without its last word, ") && stderr.contains("go on by --resume"), "{stderr}");
-    // A script does not see that the launcher's connection has closed, as the real worker does.
+    // Unlike the real worker, a script does not notice that the launcher's connection has closed.
     sandbox.go();
     wait_until("nobody is left", || sandbox.left().is_empty());
 
-    // From another host nobody knows whether it is gone.
+    // From another host the end of the process cannot be detected.
     let mut state = sandbox.state().expect("its last word");
     state.host = "elsewhere".to_owned();
     fs::write(sandbox.path("out").join(PROGRESS), state.text()).expect("written");
     let watch = Running::start(&mut sandbox.watch(""));
     let words = "s: the launcher on elsewhere has stopped or the folder is not shared\n";
     wait_until("the silence is noticed", || watch.printed().contains(words));
-    // The word comes back.
+    // Updates resume.
     state.said.0 += 1.0;
     fs::write(sandbox.path("out").join(PROGRESS), state.text()).expect("written");
     let last_is = |start: &str| watch.printed().lines().last().is_some_and(|line| line.starts_with(start));
@@ -285,13 +285,13 @@ fn a_port_that_is_taken_is_refused_before_anything_is_made() {
     assert!(!sandbox.path("out").exists());
     let error = refused(&mut sandbox.short_sweep("--metrics-bind 0.0.0.0"), 2);
     assert!(error.contains("--metrics-port"), "{error}");
-    // A dry run listens at none.
+    // A dry run does not open the port.
     let (status, _, stderr) = run(&mut sandbox.short_sweep(&format!("--cases 1n1g --dry-run --metrics-port {port}")));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(!sandbox.path("out").exists());
 }
 
-/// `command` in a shell on a terminal of its own, of so many columns; what it prints comes by a pipe.
+/// Returns `command` in a shell on its own terminal with this many columns; the output goes to a pipe.
 fn on_terminal(sandbox: &Sandbox, columns: u32, command: &Command, before: &str) -> Command {
     let line: Vec<&str> = [command.get_program()]
         .into_iter()
@@ -302,7 +302,8 @@ fn on_terminal(sandbox: &Sandbox, columns: u32, command: &Command, before: &str)
     fs::write(sandbox.path("script.sh"), script).expect("written");
     let mut terminal = Command::new("script");
     terminal.args(["--quiet", "--return", "--flush", "--command"]);
-    // `script` takes $SHELL: one that waits for the command would die of a typed ^C, and its status would be the answer.
+    // `script` uses $SHELL. A shell that waits for the command would be killed by a typed ^C, and its status would be
+    // returned.
     terminal.arg(format!("exec sh {}", sandbox.path("script.sh").display())).arg("/dev/null");
     terminal.env("TERM", "xterm").env_remove("NO_COLOR");
     terminal
@@ -312,7 +313,7 @@ fn shell_words(line: &[&str]) -> String {
     line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
 }
 
-/// What was drawn of the first of two runs, each time: a line filled up to the width.
+/// Returns each drawing of the first of two runs: a line padded to the width.
 fn drawn(output: &str) -> Vec<&str> {
     let pieces = output.split(['\r', '\n', '\u{1b}']);
     pieces.filter_map(|piece| Some(&piece[piece.find("run 1/2 - ")?..])).collect()
@@ -329,10 +330,10 @@ fn a_terminal_shows_lines_that_fit_it_and_are_gone_at_the_end() {
     let (status, output, _) = terminal.end();
     assert_eq!(status, Some(1), "{output}");
     let lines = drawn(&output);
-    // The terminal itself shows what is typed.
+    // The terminal itself echoes the input.
     let is_whole = |line: &&str| line.trim_end_matches("^C").chars().count() == 44;
     assert!(lines.iter().all(is_whole), "{lines:?} in {output:?}");
-    // Nothing of the last of them is left, and the error is the last word.
+    // No part of the last line is left, and the error comes last.
     let (_, end) = output.rsplit_once("run 1/2 - ").expect("it was drawn");
     assert!(end.contains("\u{1b}[2K"), "{end:?}");
     assert!(output.trim_end().ends_with("--resume"), "{output:?}");
@@ -375,7 +376,7 @@ fn a_terminal_without_cursor_and_one_without_colours_get_what_they_can_show() {
     assert!(!drawn(&coloured).is_empty() && coloured.contains(GREEN), "{coloured:?}");
 }
 
-/// Off a terminal nothing changes: no line of it beside those of before.
+/// Output that is not a terminal has no additional lines.
 #[test]
 fn a_pipe_gets_no_more_than_before() {
     let sandbox = Sandbox::sound();
@@ -387,7 +388,7 @@ fn a_pipe_gets_no_more_than_before() {
     assert!(is_ignored(Path::new(PROGRESS)));
 }
 
-/// Whether the repository's list of what is not committed names it.
+/// Returns true if .gitignore names the file.
 fn is_ignored(name: &Path) -> bool {
     let list = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(".gitignore")).expect("it is there");
     list.lines().any(|line| Path::new(line) == name)

@@ -1,9 +1,9 @@
-/* Faults of a disk, for LD_PRELOAD. In a process whose environment has
+/* Disk faults, for LD_PRELOAD. In a process with the variables
  *   FAULTY_CALL  read, write or fsync
  *   FAULTY_NAME  part of the path of the files
  *   FAULT        short, zero, EINTR, or the number of an error
- * calls on these files move half of the bytes that were asked for (short), none (zero), or fail: with EINTR every second time,
- * with another error from the second call on, fsync at once. */
+ * calls on these files transfer half of the requested bytes (short), none (zero), or fail: with EINTR every second time, with
+ * another error from the second call on, or from the first for fsync. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ static int is_faulty(const char *call, int file) {
     return strstr(path, name) != NULL;
 }
 
-/* The bytes to move instead of count; -1 with errno set to fail. */
+/* Returns the number of bytes to transfer instead of count, or -1 with errno set. */
 static ssize_t faulty(size_t count, int is_from_first) {
     const char *fault = getenv("FAULT");
     int call = atomic_fetch_add(&calls, 1);

@@ -1,8 +1,8 @@
-/* A peer of a key-value store that fails, for LD_PRELOAD. In a process whose environment has
- *   FAULTY_FRAME  kind and number of a frame that it sends, "5 20" for its 20th push (protocol.rs has the kinds)
+/* A faulty peer of a key-value store, for LD_PRELOAD. In a process with the variables
+ *   FAULTY_FRAME  kind and number of a sent frame, "5 20" for its 20th push (protocol.rs has the kinds)
  *   FAULT         half, or the number of a kind
- * that frame is cut in the middle of its payload (half), or another one of that kind, without a payload, is sent in its place.
- * The thread that sent it says so on standard error and sends nothing more; the process goes on, and so do its reports. */
+ * that frame is cut in the middle of its payload (half), or replaced by a frame of that kind without a payload. The sending
+ * thread then prints a message to standard error and sends nothing more; the process and its reports continue. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-// What a rank does with CUDA's libraries before its first kernel, without the rank: the worker's own shim, the same calls of
-// dlopen. Prints a line a check, `name: what was found`; scripts/load_check.sh judges them.
+// Calls of CUDA's libraries that a rank makes before its first kernel, with the worker's own shim and the same calls
+// of dlopen. Prints one line per check, `name: result`; scripts/load_check.sh evaluates them.
 //
 //   probe LIBTORCH_LIB_FOLDER NCCL_FUNCTION...
 #include "../../src/worker/ffi/torch/shim.cpp"
@@ -30,7 +30,7 @@ void tell(const char* check, char* message) {
   ringmark_free_message(message);
 }
 
-// NVRTC compiles without a GPU; what it needs for that it opens by a bare name.
+// NVRTC compiles without a GPU; it opens the libraries that it requires by their names.
 void compile(const std::string& folder, const char* check) {
   void* nvrtc = open((folder + "/libnvrtc.so.13").c_str(), 0);
   if (!nvrtc) return;
@@ -61,7 +61,7 @@ int main(int count, char** arguments) {
   const int result = get_version ? get_version(&version) : -1;
   std::printf("ncclGetVersion: result %d, version %d\n", result, version);
 
-  // These reach libtorch_cuda through what it registered when it was loaded.
+  // These use libtorch_cuda through the interfaces that it registered when it was loaded.
   uint64_t bytes = 0;
   tell("device guard", ringmark_set_device(0));
   tell("device allocator", ringmark_peak_memory(0, &bytes));
@@ -71,6 +71,6 @@ int main(int count, char** arguments) {
   open((folder + "/libnvrtc-builtins.so.13.0").c_str(), 0);
   compile(folder, "NVRTC after its built-in functions");
   std::fflush(stdout);
-  // The driver's stub cannot be left in order.
+  // A normal exit is not possible with the stub driver.
   _exit(0);
 }

@@ -1,4 +1,4 @@
-/* For LD_PRELOAD: every read of MNIST's images takes as long as from a disk that is slow. */
+/* For LD_PRELOAD: every read of MNIST's images takes as long as on a slow disk. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,12 +1,12 @@
-// An NVIDIA driver that is not there: a libcuda.so.1 for tests of what asks for one. It answers what can be asked before
-// there is a context: version, count, names, attributes. CUDA's runtime wants more before it counts a GPU: private tables
-// (cuGetExportTable), and in one of them a proof that the driver is NVIDIA's. So it fails with error 500 here, or before
-// that with what STUB_VERSION and STUB_INIT provoke: 35 or the same error.
+// Stub of an NVIDIA driver: a libcuda.so.1 for tests of code that queries the driver. It answers queries that need no
+// context: version, count, names, attributes. CUDA's runtime requires more before it counts a GPU: private tables
+// (cuGetExportTable), and in one of them a proof that the driver is NVIDIA's. So it fails with error 500 here, or
+// earlier because of STUB_VERSION and STUB_INIT: with 35 or the error of STUB_INIT.
 //
-//   STUB_VERSION=12040        what cuDriverGetVersion says [13000]
-//   STUB_INIT=999             what cuInit returns [0]
-//   STUB_CAPABILITIES=90,70   a GPU for each, of compute capability 9.0 and 7.0 [90]; empty: none
-//   STUB_TRACE=FILE           every call, a line each: the function and what it returned
+//   STUB_VERSION=12040        result of cuDriverGetVersion [13000]
+//   STUB_INIT=999             result of cuInit [0]
+//   STUB_CAPABILITIES=90,70   one GPU for each, of compute capability 9.0 and 7.0 [90]; none if empty
+//   STUB_TRACE=FILE           logs every call, one per line: the function and its result
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static int number(const char *variable, int otherwise) {
     return text ? atoi(text) : otherwise;
 }
 
-// Compute capability of GPU `index`, or how many GPUs there are where `index` is below 0.
+// Returns the compute capability of GPU `index`, or the number of GPUs if `index` is negative.
 static int capability(int index) {
     const char *text = getenv("STUB_CAPABILITIES");
     int count = 0;
@@ -83,8 +83,8 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     switch (attribute) {
         case 75: *value = capability(device) / 10; break;
         case 76: *value = capability(device) % 10; break;
-        case 1: *value = 1024; break; // threads a block
-        case 10: *value = 32; break; // threads a warp
+        case 1: *value = 1024; break; // threads per block
+        case 10: *value = 32; break; // threads per warp
         case 16: *value = 132; break; // multiprocessors
         case 33: *value = device + 1; break; // PCI bus
         default: *value = 0;
@@ -120,7 +120,7 @@ int cuGetProcAddress_v2(const char *symbol, void **function, int version, unsign
     char name[256];
     void *self = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     (void)version, (void)flags;
-    // As the real one: the name without its version stands for the newest.
+    // As in the real driver, the name without a version stands for the newest.
     snprintf(name, sizeof name, "%s_v2", symbol);
     *function = self ? dlsym(self, name) : NULL;
     if (!*function && self) *function = dlsym(self, symbol);
@@ -132,7 +132,7 @@ int cuGetProcAddress(const char *symbol, void **function, int version, unsigned 
     return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
 }
 
-// The runtime's private functions, which a real driver has: here the runtime gives up.
+// The runtime's private functions, which a real driver provides: here the runtime gives up.
 int cuGetExportTable(const void **table, const unsigned char *uuid) {
     char number[33];
     for (int index = 0; index < 16; index++) sprintf(number + 2 * index, "%02x", uuid[index]);

@@ -1,4 +1,4 @@
-//! The last word of a sweep, of folders made by the test.
+//! Final summary line of a sweep, from generated folders.
 
 use expect_test::expect;
 use ringmark::read::extract::conclusions;
@@ -23,14 +23,14 @@ fn it_says_what_the_largest_case_reached_and_where_most_of_the_loss_is() {
     for run in 1..=3 {
         let mut record = record("1n2g", run, 0.6);
         let exposed = record.iterations.iter_mut().flat_map(|iteration| &mut iteration.phases[Phase::ExposedAllreduce]);
-        // Longer than what computing lost, and nobody is late.
+        // Longer than the computing loss, and no rank is late.
         exposed.for_each(|time| time.0 *= 1.5);
         folder.run(&record);
     }
     let transfer = "1n2g: 1.67x of 2, 83 %; most of the loss is transfer (all-reduce that backward did not hide, with all \
                     ranks there)";
     assert_eq!(line(&folder), transfer);
-    // As fast as one rank, within what the runs differ by.
+    // As fast as one rank, within the differences between runs.
     let folder = Folder::new();
     for (run, step) in [(1, 0.49), (2, 0.5), (3, 0.51)] {
         folder.run(&record("1n1g", run, step));
@@ -40,7 +40,7 @@ fn it_says_what_the_largest_case_reached_and_where_most_of_the_loss_is() {
     expect!["1n2g: 2.00x of 2, 100 %; the runs differ too much to say what is lost"].assert_eq(&even);
 }
 
-/// Twenty iterations, in which the last of several ranks takes 0.2 s longer, and the others wait for it.
+/// Returns twenty iterations in which the last of several ranks takes 0.2 s longer and the others wait for it.
 fn with_straggler(case: &str, run: u32) -> RunRecord {
     let mut record = record(case, run, 0.5);
     let ranks = record.header.ranks.len();
@@ -76,7 +76,7 @@ fn it_names_the_rank_that_the_others_wait_for() {
         folder.run(&with_straggler("1n1g", run));
         folder.run(&with_straggler("1n4g", run));
     }
-    // 0.2 s are lost: three of four ranks wait for them, one computes.
+    // 0.2 s are lost: three of four ranks wait, one computes.
     let line = line(&folder);
     expect!["1n4g: 2.77x of 4, 69 %; most of the loss is waiting for rank 3 on host a"].assert_eq(&line);
 }

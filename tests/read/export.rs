@@ -1,5 +1,6 @@
-//! `ringmark extract --format` of other programs: Prometheus (held against promtool), InfluxDB (against InfluxData's own parser),
-//! MLflow and MLPerf (scripts/check_exports.py holds them against both), and what each refuses.
+//! `ringmark extract --format` for other programs: Prometheus (checked with promtool), InfluxDB (with InfluxData's
+//! own parser), MLflow and MLPerf (scripts/check_exports.py uses their own packages), and inputs that each format
+//! rejects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,7 +41,7 @@ fn json(folder: &Path) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
-/// Two cases, one of them also without communication.
+/// Returns a folder of two cases, one of them also without communication.
 fn small_folder() -> Folder {
     let folder = Folder::new();
     for (case, step) in [("1n1g", 0.25), ("1n2g", 0.3125)] {
@@ -55,7 +56,7 @@ fn small_folder() -> Folder {
     folder
 }
 
-/// Says nothing of what is right. Not run where there is none, with a word of why.
+/// Checks `text` with promtool, if it is installed; prints a message otherwise.
 fn promtool(text: &str) {
     let mut command = Command::new("promtool");
     let command =
@@ -69,7 +70,8 @@ fn promtool(text: &str) {
     assert!(output.status.success() && said.is_empty(), "{said}");
 }
 
-/// Samples by name and labels, of a text whose families stand together, each with a head, and each sample once.
+/// Returns the samples by name and labels. Checks that the lines of each family are contiguous with a header, and
+/// that every sample occurs once.
 fn samples(text: &str) -> BTreeMap<String, f64> {
     let body = text.strip_suffix("# EOF\n").expect("OpenMetrics ends so");
     let (mut samples, mut seen, mut family) = (BTreeMap::new(), BTreeSet::new(), String::new());
@@ -83,7 +85,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
             let unit = head.strip_prefix(&format!("{family} ")).expect("of the same family");
             assert!(family.ends_with(&format!("_{unit}")), "{line}");
         } else {
-            // No time behind the value: the textfile collector refuses one.
+            // No timestamp after the value: the textfile collector rejects it.
             let (name, value) = line.rsplit_once("} ").expect("labels and a value");
             assert_eq!(name.split('{').next(), Some(family.as_str()), "{line}");
             assert_eq!(samples.insert(format!("{name}}}"), value.parse().expect("a number")), None, "{line}");
@@ -92,7 +94,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
     samples
 }
 
-/// The only sample of this family with all these labels.
+/// Returns the only sample of this family with all these labels.
 fn sample(samples: &BTreeMap<String, f64>, family: &str, labels: &[&str]) -> f64 {
     let is_meant =
         |name: &&String| name.starts_with(&format!("{family}{{")) && labels.iter().all(|label| name.contains(label));
@@ -183,7 +185,7 @@ fn influx_gets_a_line_a_case_run_and_message() {
     let count = |measurement: &str| lines.iter().filter(|line| line.series.measurement == measurement).count();
     let json = json(&committed("suite-2-cores"));
     let rows = json["rows"].as_array().expect("rows");
-    // 1n1g and 1n2g, and 1n2g without communication; three runs each.
+    // 1n1g and 1n2g, and 1n2g without communication, with three runs each.
     assert_eq!((rows.len(), count("ringmark_case"), count("ringmark_run")), (2, 3, 9));
     assert!(count("ringmark_bandwidth") > 0);
     let run = lines.iter().find(|line| {
@@ -216,7 +218,7 @@ fn a_run_that_nobody_knows_when_it_began_has_no_line() {
         not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on ring 1: no record says when it began, and a line without a time would be of now: not exported
         ringmark: the export of DIR/first is not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
-    // Prometheus says when it looked.
+    // Prometheus uses the time of the scrape.
     let samples = samples(&exported(&folder.path(), &["prometheus"]));
     assert!((sample(&samples, "ringmark_images_per_second", &[]) - 384.0).abs() < 1e-9);
 }
@@ -232,7 +234,7 @@ fn an_export_writes_nothing_but_itself() {
     assert_eq!(files(&folder.path()), before);
 }
 
-/// Every file below a folder, with its content.
+/// Returns every file below a folder with its contents.
 fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -251,8 +253,9 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// A run of two epochs of two iterations, the first of which is warm-up; 3 of 4 images are predicted right.
-fn learning(run: u32) -> RunRecord {
+/// Returns a run of two epochs of two iterations, the first of which is warm-up; 3 of 4 images are predicted
+/// correctly.
+fn run_with_epochs(run: u32) -> RunRecord {
     let mut learned = record("1n2g", run, 0.25);
     learned.iterations.truncate(4);
     learned.header.config.iterations = 4;
@@ -279,7 +282,7 @@ fn learning(run: u32) -> RunRecord {
 #[test]
 fn mlflow_gets_a_run_of_its_own_for_each_run() {
     let folder = Folder::new();
-    folder.run(&learning(1));
+    folder.run(&run_with_epochs(1));
     folder.run(&record("1n1g", 1, 0.25));
     let store = folder.parent.path().join("a store");
     let write = || {
@@ -296,7 +299,7 @@ fn mlflow_gets_a_run_of_its_own_for_each_run() {
     let run = name.expect("the run").0.parent().and_then(Path::parent).expect("its folder");
     let text = |path: &str| all.get(&run.join(path)).cloned().unwrap_or_else(|| panic!("no {path}"));
     assert_eq!((text("params/model").as_str(), text("params/batch_size").as_str()), ("resnet50_v1b", "4"));
-    // Begin, a warm-up of two iterations of 1 s, half a second of predicting, 0.2575 s and 0.26 s.
+    // Start, a warm-up of two iterations of 1 s each, half a second of validation, 0.2575 s and 0.26 s.
     expect![[r"
         1700000002500 0.75 2
         1700000003518 0.75 4
@@ -317,7 +320,7 @@ fn mlflow_gets_a_run_of_its_own_for_each_run() {
         format!("file://{}", store.join(run).join("artifacts").to_str().expect("ASCII").replace(' ', "%20"));
     assert!(meta.contains(&format!("artifact_uri: '{artifacts}'")), "{meta}");
     assert!(text("artifacts/rn50_b4_fp32_1.jsonl").starts_with("{\"kind\":\"run\""));
-    // A result of scoring under the same name goes beside it.
+    // A scoring result with the same name is added next to it.
     let scored = scores::small_folder();
     let (status, _, stderr) = export(&scored.path(), &["mlflow", "--out", store.to_str().expect("ASCII")]);
     assert_eq!(status, Some(0), "{stderr}");
@@ -329,7 +332,7 @@ fn mlflow_gets_a_run_of_its_own_for_each_run() {
 
 #[test]
 fn a_run_that_was_taken_up_has_its_break_in_its_times() {
-    let mut learned = learning(1);
+    let mut learned = run_with_epochs(1);
     let part =
         TakenUp { behind: 3, started: Seconds(1.7e9 + 600.0), wall_before: Seconds(2.2575), changes: Vec::new() };
     learned.header.taken_up = vec![part];
@@ -338,12 +341,12 @@ fn a_run_that_was_taken_up_has_its_break_in_its_times() {
     let ends: Vec<f64> = times.iterations.iter().map(|iteration| since(iteration.end)).collect();
     let expected = [1.0, 2.0, 2.7575, 600.26];
     assert!(ends.iter().zip(expected).all(|(end, expected)| (end - expected).abs() < 1e-5), "{ends:?}");
-    // The second epoch was begun before the break.
+    // The second epoch started before the break.
     assert!((since(times.epochs[1].training.start) - 2.5).abs() < 1e-5);
     assert!((since(times.run.end) - 600.76).abs() < 1e-5);
 }
 
-/// Key, event, milliseconds, value and metadata of each line.
+/// Returns key, event, milliseconds, value and metadata of each line.
 fn events(text: &str) -> Vec<(String, String, i64, Value, Value)> {
     let event = |line: &str| {
         let json: Value = serde_json::from_str(line.strip_prefix(":::MLLOG ").expect("the token")).expect("JSON");
@@ -358,7 +361,7 @@ fn events(text: &str) -> Vec<(String, String, i64, Value, Value)> {
 #[test]
 fn mlperf_s_lines_say_what_is_so_and_no_more() {
     let folder = Folder::new();
-    folder.run(&learning(1));
+    folder.run(&run_with_epochs(1));
     let events = events(&exported(&folder.path(), &["mllog"]));
     let value = |wanted: &str| {
         let found: Vec<&Value> =
@@ -366,7 +369,7 @@ fn mlperf_s_lines_say_what_is_so_and_no_more() {
         assert_eq!(found.len(), 1, "{wanted}");
         found[0].clone()
     };
-    // Network and image size are not those of MLPerf's ResNet, whatever the network's name.
+    // Network and image size differ from MLPerf's ResNet, whatever the network's name.
     assert_eq!(value("submission_benchmark"), "resnet50_v1b");
     assert_eq!((value("global_batch_size"), value("seed"), value("opt_name")), (8.into(), 1.into(), "sgd".into()));
     assert_eq!((value("sgd_opt_base_learning_rate"), value("sgd_opt_momentum")), (0.002.into(), 0.875.into()));
@@ -398,7 +401,7 @@ fn mlperf_s_lines_say_what_is_so_and_no_more() {
 #[test]
 fn a_resnet_of_mlperf_has_to_reach_its_target() {
     let folder = Folder::new();
-    let mut learned = learning(1);
+    let mut learned = run_with_epochs(1);
     learned.header.config.image_size = Some(224);
     let end = learned.end.as_mut().expect("an end");
     end.epochs.iter_mut().for_each(|epoch| epoch.validation.as_mut().expect("predicted").images = 50_000);
@@ -422,8 +425,8 @@ fn a_resnet_of_mlperf_has_to_reach_its_target() {
 #[test]
 fn several_logs_of_mlperf_need_a_folder_and_a_failed_run_is_aborted() {
     let folder = Folder::new();
-    folder.run(&learning(1));
-    let mut failed = learning(2);
+    folder.run(&run_with_epochs(1));
+    let mut failed = run_with_epochs(2);
     failed.end.as_mut().expect("an end").failure = Some("ranks disagree".to_owned());
     folder.run(&failed);
     let said = refused(ringmark("extract --format mllog").arg(folder.path()), 2);

@@ -1,5 +1,4 @@
-//! One folder has one answer: every command that reads a sweep says the same figures of it, and none is made of a rounded
-//! one.
+//! Every command that reads a sweep prints the same results, and no result is computed from a rounded one.
 
 use std::path::Path;
 
@@ -8,8 +7,7 @@ use serde_json::Value;
 use crate::support::runs::{Folder, record, rows_by_case};
 use crate::support::sandbox::{ringmark, run};
 
-/// What a command prints of a folder.
-fn said(command: &str, folder: &Path, options: &[&str]) -> String {
+fn output_of(command: &str, folder: &Path, options: &[&str]) -> String {
     let (status, stdout, stderr) = run(ringmark(command).arg(folder).args(options));
     assert_eq!(status, Some(0), "{command} {options:?}: {stderr}");
     stdout
@@ -23,7 +21,8 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Runs that differ, so that means, medians and rounded figures are all different numbers; one of them was disturbed.
+/// Returns a sweep whose runs differ, so that means, medians and rounded values are all different; one run was
+/// disturbed.
 fn sweep() -> Folder {
     let folder = Folder::new();
     for (number, noise) in [(1, 1.0), (2, 1.013), (3, 1.009), (4, 1.371), (5, 0.993)] {
@@ -37,12 +36,12 @@ fn sweep() -> Folder {
 fn every_command_has_the_same_answer() {
     let folder = sweep();
     let path = folder.path();
-    let result = rows_by_case(&json(&said("extract", &path, &["--json"])));
+    let result = rows_by_case(&json(&output_of("extract", &path, &["--json"])));
     let row = &result["rn50"]["1n2g"];
     let [speed, speedup, efficiency] =
         ["images_per_second", "speedup_over_base", "efficiency"].map(|key| number(&row[key]));
 
-    // By their definitions, from the runs alone.
+    // By definition, from the runs alone.
     let of_runs = |case: &str| {
         let runs = result["rn50"][case]["runs"].as_array().expect("runs");
         let mut speeds: Vec<f64> = runs.iter().map(|run| number(&run["images_per_second"])).collect();
@@ -58,8 +57,8 @@ fn every_command_has_the_same_answer() {
     close("the loss", number(&row["scaling_loss"]["efficiency"]), efficiency);
     close("the step", number(&row["seconds_per_iteration"]["step"]), 8.0 / speed);
 
-    // Every form of extract.
-    let csv = said("extract", &path, &["--format", "csv"]);
+    // Every format of extract.
+    let csv = output_of("extract", &path, &["--format", "csv"]);
     let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     let field = |name: &str| {
         let place = lines[0].iter().position(|column| *column == name).expect(name);
@@ -69,29 +68,29 @@ fn every_command_has_the_same_answer() {
     let shown = [format!("{speed:.2}"), format!("{:.2}", speed / 2.0), format!("{speedup:.2}")];
     let percent = format!("{:.1}", efficiency * 100.0);
     for format in ["table", "markdown"] {
-        let text = said("extract", &path, &["--format", format]);
+        let text = output_of("extract", &path, &["--format", format]);
         let row = text.lines().find(|line| line.trim_start_matches("| ").starts_with("1n2g")).expect("a row");
         shown.iter().chain([&percent]).for_each(|figure| assert!(row.contains(figure.as_str()), "{figure}: {row}"));
     }
 
-    // The report.
-    let report = json(&said("report", &path, &["--json"]));
+    // Report.
+    let report = json(&output_of("report", &path, &["--json"]));
     assert_eq!(rows_by_case(&report["results"][0])["rn50"]["1n2g"], *row);
-    let page = said("report", &path, &[]);
+    let page = output_of("report", &path, &[]);
     let headline = [format!("Speed of 1n2g: ({speed:.1}"), format!("Efficiency of 1n2g: ({percent} %")];
     headline.iter().for_each(|line| assert!(page.contains(line), "{line}: {page}"));
 
-    // A comparison, a prediction.
-    let compared = json(&said("diff", &path, &[path.to_str().expect("a plain name"), "--json"]));
+    // Comparison and prediction.
+    let compared = json(&output_of("diff", &path, &[path.to_str().expect("a plain name"), "--json"]));
     let case = &compared["tables"][0]["cases"][1];
     assert_eq!((&case["name"], number(&case["throughput"]["base"])), (&Value::from("1n2g"), speed));
-    let predicted = json(&said("predict", &path, &["--cases", "1n2g", "--json"]));
+    let predicted = json(&output_of("predict", &path, &["--cases", "1n2g", "--json"]));
     let measured = &predicted["groups"][0]["predictions"][0];
     close("predict", number(&measured["images_per_second"]["mid"]), speed);
     close("predict", number(&measured["efficiency"]["mid"]), efficiency);
 
-    // PyTorch's suite: all iterations of all runs, whose means are the runs' speeds.
-    let suite = json(&said("extract", &path, &["--format", "pytorch-ddp"]));
+    // PyTorch's suite: all iterations of all runs; their means are the runs' speeds.
+    let suite = json(&output_of("extract", &path, &["--format", "pytorch-ddp"]));
     let iterations: Vec<f64> = suite["benchmark_results"][0]["result"][2]["measurements"]
         .as_array()
         .expect("times")
@@ -103,8 +102,8 @@ fn every_command_has_the_same_answer() {
     speeds.sort_by(f64::total_cmp);
     close("the suite", speeds[2], speed);
 
-    // DLPerf's figures are of other means, and in its own file alone they are called median_speed.
-    let dlperf = json(&said("extract", &path, &["--format", "dlperf"]));
+    // DLPerf uses other means, and only in its own file are they called median_speed.
+    let dlperf = json(&output_of("extract", &path, &["--format", "dlperf"]));
     assert_eq!(dlperf["rn50"]["1n2g"]["median_speed"], row["dlperf"]["median_speed"]);
     assert_ne!(number(&row["dlperf"]["median_speed"]), speed);
 }

@@ -1,4 +1,4 @@
-//! README and docs: every relative link leads to a file, every anchor to a heading; README fits its screen.
+//! README and docs: every relative link leads to a file, every anchor to a heading, and the README is short.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// As the pages that show Markdown make anchors of headings.
+/// Returns the anchor that Markdown renderers generate for a heading.
 fn anchor(heading: &str) -> String {
     let kept = |letter: char| match letter {
         ' ' => Some('-'),
@@ -23,7 +23,7 @@ fn anchor(heading: &str) -> String {
     heading.trim_start_matches('#').trim().chars().filter_map(kept).collect()
 }
 
-/// Lines that are no code.
+/// Returns the lines outside of code blocks.
 fn prose(text: &str) -> Vec<&str> {
     let mut is_code = false;
     let keep = |line: &&str| {

@@ -1,4 +1,4 @@
-//! Words of other programs: what docs/coming_from.md says of each, and what `ringmark` makes of it.
+//! Options of other programs: docs/coming_from.md compared with the answers of `ringmark`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use ringmark_core::options::habits::{OF_BANDWIDTH, OF_BOTH, OF_LAUNCHER, OF_PACK
 
 use crate::support::sandbox::{Sandbox, ringmark, run};
 
-/// A line of a table: their words, ours, and a remark.
+/// A row of a table: their option, ours, and a remark.
 struct Row {
     theirs: String,
     ours: String,
@@ -28,12 +28,12 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn code(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// Options in pieces of a command line, without values.
+/// Returns the options in parts of a command line, without values.
 fn options<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let words = pieces.into_iter().flat_map(|piece| piece.split([' ', ',']));
     words.filter(|word| word.starts_with('-')).map(|word| word.split('=').next().unwrap_or(word)).collect()
@@ -53,7 +53,7 @@ fn known() -> BTreeSet<String> {
 fn every_option_that_we_answer_with_exists() {
     let (known, rows) = (known(), rows());
     let habits = [OF_LAUNCHER, OF_WORKER, OF_BANDWIDTH, OF_PACK, OF_BOTH].into_iter().flatten();
-    // What goes on to mpirun is mpirun's.
+    // Options passed on to mpirun are not ours.
     let ours = habits.map(|habit| habit.ours).filter(|ours| !ours.contains("mpirun -np"));
     let pieces = ours.chain(rows.iter().map(|row| row.ours.as_str())).flat_map(code);
     for option in options(pieces.map(|piece| piece.split('"').next().unwrap_or(piece))) {

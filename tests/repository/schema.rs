@@ -1,4 +1,4 @@
-//! The JSON Schema files in docs/schema: they are what the types say, and every kind of file and answer is valid by its own.
+//! JSON Schema files in docs/schema: they match the types, and every kind of file and answer is valid.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::support::schema::{check, folder};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// With `RINGMARK_WRITE_SCHEMA` set, writes them instead.
+/// Writes the files instead if `RINGMARK_WRITE_SCHEMA` is set.
 #[test]
 fn the_committed_schemas_are_those_of_the_types() {
     let mut names = Vec::new();
@@ -36,7 +36,7 @@ fn the_committed_schemas_are_those_of_the_types() {
     }
 }
 
-/// Files below results/ with this ending.
+/// Returns the files below results/ with this ending.
 fn committed(ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![Path::new(ROOT).join("results")];
@@ -54,7 +54,7 @@ fn committed(ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Older versions have other names for a few keys: they are read, written anew, and then as the schema says.
+/// Older versions use other names for a few keys: such files are read, rewritten, and then valid.
 #[test]
 fn committed_records_are_valid_when_they_are_written_anew() {
     let of_scoring = |path: &PathBuf| {
@@ -94,7 +94,7 @@ fn what_extract_writes_is_valid() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         check("result", &serde_json::from_slice(&output.stdout).expect("JSON"), folder);
     }
-    // Of scoring, beside what others published.
+    // Scoring results, with published figures.
     let words = ["results/score-2-cores", "--published", "--json"];
     let extract = [&["extract"], &words[..], &["--out", out.path().to_str().expect("ASCII")]].concat();
     for (words, schema) in [(extract, "score_result"), ([&["report"], &words[..]].concat(), "report")] {

@@ -1,4 +1,4 @@
-//! Which build of libtorch `scripts/setup.sh` chooses for a machine: asked for by `--which`, of a stub of the driver.
+//! Build of libtorch chosen by `scripts/setup.sh --which` for different machines, simulated by a stub of the driver.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::sandbox::{refused, run, words};
 use crate::support::stub_driver;
 
-/// A folder in which wheels are, or are to be, installed.
+/// A folder in which wheels are installed or will be installed.
 struct Machine {
     folder: TempDir,
 }
@@ -19,7 +19,7 @@ impl Machine {
         Machine { folder: tempfile::tempdir().expect("a folder") }
     }
 
-    /// With wheels from `index`, as the set-up notes it.
+    /// Creates a folder with wheels from `index`, as setup.sh records it.
     fn with(set: &str, index: &str) -> Machine {
         let machine = Machine::new();
         let folder = machine.folder.path().join("venv");
@@ -28,7 +28,7 @@ impl Machine {
         machine
     }
 
-    /// `setup.sh --which` with these variables, which may be the stub's.
+    /// Returns `setup.sh --which` with these variables, some of which configure the stub.
     fn which(&self, variables: &str) -> Command {
         let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/setup.sh"));
         command.arg("--libtorch").arg(self.folder.path()).arg("--which");
@@ -94,7 +94,7 @@ fn a_driver_that_fails_is_an_error_and_no_reason_to_install_the_build_for_cpus()
     machine.refuses("STUB_INIT=803", &["CUDA error 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)"]);
     machine.chooses("STUB_INIT=999 RINGMARK_TORCH=cpu", "cpu", "RINGMARK_TORCH=cpu asks for it");
     machine.chooses("STUB_INIT=999 RINGMARK_TORCH=cu126", "cu126", "RINGMARK_TORCH=cu126 asks for it");
-    // What is installed stays, and is not silent.
+    // The installed build is kept, with a message.
     let reason = "it is installed, but cuInit of the NVIDIA driver failed: CUDA error 999 (CUDA_ERROR_UNKNOWN)";
     Machine::with("cpu", "default").chooses("STUB_INIT=999", "cpu", reason);
 }
@@ -122,7 +122,7 @@ fn what_is_installed_stays_where_it_serves_and_goes_where_it_cannot() {
     Machine::with("cuda", cu126).chooses("STUB_CAPABILITIES=100", "cu130", &format!("{machine} 10.0"));
     Machine::with("cuda", "default").chooses("STUB_CAPABILITIES=70", "cu126", &format!("{machine} 7.0"));
     Machine::with("cpu", "default").chooses("STUB_CAPABILITIES=90", "cu130", &format!("{machine} 9.0"));
-    // An index of the user's own is the user's choice.
+    // The user's own index is left unchanged.
     let own = "https://wheels.example.org/cu128";
     Machine::with("cuda", own).chooses("STUB_CAPABILITIES=120", "given", "RINGMARK_TORCH_INDEX chose it");
 }

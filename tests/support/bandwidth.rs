@@ -1,4 +1,4 @@
-//! Runs of `ringmark bandwidth` and of the worker's side of it, and their tables and records.
+//! Runs of `ringmark bandwidth` and `ringmark-worker bandwidth`, and readers of their tables and records.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -11,14 +11,15 @@ use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use crate::support::sandbox::{Sandbox, ringmark, words};
 
 impl Sandbox {
-    /// `ringmark bandwidth` with this worker on this machine's cores, into the folder `out`. One that hangs is ended.
+    /// Returns `ringmark bandwidth` with this worker on this machine's cores and results in the folder `out`. The
+    /// timeout ends a hanging run.
     pub fn bandwidth(&self, options: &str) -> Command {
         let mut command = ringmark("bandwidth --no-doctor --device cpu --timeout 900");
         command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
         command
     }
 
-    /// `ringmark-worker bandwidth` with so many ranks.
+    /// Returns `ringmark-worker bandwidth` with this many ranks.
     pub fn worker_ranks(&self, ranks: u32, options: &str) -> Command {
         let mut command = Command::new("mpirun");
         command
@@ -33,7 +34,7 @@ pub fn read(path: &Path) -> BandwidthRecord {
     BandwidthRecord::read(BufReader::new(File::open(path).expect("there is a record"))).expect("a record")
 }
 
-/// Rows of nccl-tests' table: every line whose first word is a number.
+/// Returns the rows of nccl-tests' table: every line whose first word is a number.
 pub fn rows(output: &str) -> Vec<Vec<&str>> {
     let rows = output.lines().map(|line| words(line).collect::<Vec<_>>());
     rows.filter(|row| row.first().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_digit()))).collect()

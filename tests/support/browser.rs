@@ -1,4 +1,4 @@
-//! A real browser without a display, which shows pages made by tests: Chromium, or Chrome (scripts/browser.sh).
+//! A real browser in headless mode that renders pages of tests: Chromium or Chrome (scripts/browser.sh).
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -10,17 +10,15 @@ use tempfile::TempDir;
 use crate::support::processes_of;
 use crate::support::sandbox::wait_until;
 
-/// What is shown is that of one page: widths of its frames, from left to right, and their height.
+/// Height of the window and of each frame, in CSS pixels.
 pub const HEIGHT: u32 = 2400;
 
-/// A browser and a folder for its pages.
 pub struct Browser {
     program: &'static str,
-    /// Pages lie here; the browser's own files too.
+    /// Contains the pages and the browser's own files.
     pub folder: TempDir,
 }
 
-/// A picture of what a browser shows.
 pub struct Picture {
     width: usize,
     /// Red, green and blue, row by row.
@@ -28,7 +26,7 @@ pub struct Picture {
 }
 
 impl Browser {
-    /// `None`, with a word of why, where there is none.
+    /// Finds a browser; prints a message and returns `None` if there is none.
     pub fn find() -> Option<Browser> {
         let is_there = |program: &&str| {
             let version = Command::new(program).arg("--version").stderr(Stdio::null()).output();
@@ -41,7 +39,7 @@ impl Browser {
         Some(Browser { program: program?, folder: TempDir::new().expect("a temporary folder") })
     }
 
-    /// Writes a page that shows others (file, width) side by side, and once they are there runs `script` over them.
+    /// Writes a page with frames (file, width) side by side that runs `script` for each frame after loading.
     pub fn frames(&self, name: &str, frames: &[(&str, u32)], script: &str) {
         let frame = |(page, width): &(&str, u32)| {
             format!("<iframe src='{page}' style='border:0' width={width} height={HEIGHT}></iframe>")
@@ -55,7 +53,7 @@ impl Browser {
         fs::write(self.folder.path().join(name), page).expect("written");
     }
 
-    /// What the script of a page of frames said of each; the browser must have nothing to complain of.
+    /// Returns the script's result for each frame. Fails if the browser logs a console message.
     pub fn said(&self, name: &str, width: u32) -> serde_json::Value {
         let output = self.run(&["--enable-logging=stderr", "--dump-dom"], name, width);
         let (page, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -65,7 +63,7 @@ impl Browser {
         serde_json::from_str(said.expect("the script's words").0).expect("JSON")
     }
 
-    /// What a page looks like, for readers who want it dark or light.
+    /// Takes a screenshot with the dark or the light color scheme.
     pub fn picture(&self, name: &str, width: u32, is_dark: bool) -> Picture {
         let file = self.folder.path().join("picture.png");
         let scheme = if is_dark { 0 } else { 1 };
@@ -77,7 +75,7 @@ impl Browser {
         picture
     }
 
-    /// Number of A4 pages on which a page is printed.
+    /// Returns the number of A4 pages on which a page is printed.
     pub fn printed_pages(&self, name: &str) -> usize {
         let file = self.folder.path().join("printed.pdf");
         self.run(&[&format!("--print-to-pdf={}", file.display()), "--no-pdf-header-footer"], name, 1280);
@@ -85,14 +83,14 @@ impl Browser {
         text.matches("/Type /Page").count() - text.matches("/Type /Pages").count()
     }
 
-    /// One at a time: it takes more than a core.
+    /// Runs the browser, one instance at a time: it needs more than one core.
     fn run(&self, words: &[&str], page: &str, width: u32) -> Output {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.folder.path();
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5", "900", self.program, "--headless", "--disable-gpu", "--hide-scrollbars"]);
-        // A sandbox is made by a user who is not root; these pages are our own. Pages may look at their frames' files.
+        // Chromium's sandbox does not work as root; these pages are trusted. Pages may access their frames' files.
         command.args([
             "--no-sandbox",
             "--allow-file-access-from-files",
@@ -121,7 +119,7 @@ impl Picture {
         Picture { width: frame.width as usize, pixels: pixels.collect() }
     }
 
-    /// How many pixels between these columns have this colour, within what rounding does to it.
+    /// Returns the number of pixels between these columns that have this color, within rounding.
     pub fn count(&self, columns: std::ops::Range<u32>, colour: u32) -> usize {
         let [_, wanted @ ..] = colour.to_be_bytes();
         let is_meant = |pixel: &[u8; 3]| pixel.iter().zip(wanted).all(|(one, other)| one.abs_diff(other) <= 2);

@@ -1,5 +1,5 @@
-//! The program `ringmark-worker` that tests start. It is of another package, so cargo does not build it for them: scripts/test.sh
-//! does.
+//! The `ringmark-worker` program started by tests. It belongs to another package, so cargo does not build it for
+//! them; scripts/test.sh does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use nix::unistd;
 
-/// The worker in this test binary's profile and target folder.
+/// Returns the worker in this test binary's profile and target folder.
 ///
 /// # Panics
 ///
@@ -18,7 +18,7 @@ pub fn worker() -> PathBuf {
     let find = || {
         let folder = Path::new(env!("CARGO_BIN_EXE_ringmark")).parent().expect("a program lies in a folder");
         let program = folder.join("ringmark-worker");
-        // The whole workspace, with its tests: one package alone has its dependencies built again, with fewer features.
+        // The whole workspace with its tests: a single package would rebuild its dependencies with fewer features.
         let release = if folder.ends_with("release") { " --release" } else { "" };
         check(&program).map_err(|error| {
             format!("{error}: run `cargo build --workspace --bins --tests{release}`, or scripts/test.sh")
@@ -29,10 +29,10 @@ pub fn worker() -> PathBuf {
     WORKER.get_or_init(find).clone().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Checks that cargo built this worker from the sources as they are now. `Err` is the reason if not.
+/// Checks that cargo built this worker from the current sources. `Err` is the reason if not.
 pub fn check(program: &Path) -> Result<(), String> {
     let built = changed(program).ok_or_else(|| format!("{} is missing", program.display()))?;
-    // Written by cargo: `PROGRAM: SOURCE SOURCE..`, of all packages of the workspace.
+    // Written by cargo: `PROGRAM: SOURCE SOURCE..`, for all packages of the workspace.
     let list = program.with_extension("d");
     let text = fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
     let text = text.split_once(": ").map_or("", |(_, sources)| sources.trim_end()).replace("\\ ", "\0");
@@ -51,7 +51,8 @@ fn changed(file: &Path) -> Option<SystemTime> {
     fs::metadata(file).and_then(|file| file.modified()).ok()
 }
 
-/// Open MPI removes the folder of this host's jobs, if it is empty, when one ends, and another that begins just then fails.
+/// When a job ends, Open MPI removes the folder of this host's jobs if it is empty, and another job that starts at
+/// that moment fails. A file in the folder prevents this.
 fn keep_folder_of_jobs() {
     let host = unistd::gethostname().expect("a host has a name").into_string().expect("a plain name");
     let host = host.split('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Several hosts on one machine: network namespaces with sshd (scripts/cluster.sh), or with a scheduler.
+//! Several hosts on one machine: network namespaces with sshd (scripts/cluster.sh) or with a scheduler.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,26 +10,26 @@ use ringmark::launch::job::mpirun::TRANSPORTS;
 
 use crate::support::worker;
 
-/// Names of the clusters that are up, beside each other where tests run at the same time.
+/// Names of the clusters in use; several exist if tests run in parallel.
 static NAMES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Hosts that are taken down when the test ends, however it ends. A test makes them before its [`turn`]: they take seconds,
-/// but no core.
+/// Hosts that are removed when the test ends in any way. A test creates them before it takes core tokens ([`turn`]):
+/// creation takes seconds, but no core.
 pub struct Cluster {
-    /// The script that makes them and runs commands on the first.
+    /// Script that creates the hosts and runs commands on the first.
     script: &'static str,
     name: String,
 }
 
 impl Cluster {
-    /// Plain hosts.
+    /// Creates hosts without a scheduler.
     pub fn up(hosts: u32) -> Option<Cluster> {
         Cluster::made_by("cluster.sh", hosts)
     }
 
-    /// `None`, with a word of why, where this user may not make hosts.
+    /// Creates hosts with `script`; prints a message and returns `None` if this user may not do so.
     pub fn made_by(script: &'static str, hosts: u32) -> Option<Cluster> {
-        // One at a time: the first may have to install what it needs.
+        // One at a time: the first call may have to install packages.
         static MAKING: Mutex<()> = Mutex::new(());
         if !Uid::effective().is_root() {
             eprintln!("not tested: hosts on one machine are made by root alone");
@@ -46,29 +46,27 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Name of host `number`, from 1 on.
+    /// Returns the name of host `number`, from 1.
     pub fn host(&self, number: usize) -> String {
         format!("{}-{number}", self.name)
     }
 
-    /// Where the scripts keep all that they make.
+    /// Returns the folder in which the scripts keep their files.
     pub fn state(&self) -> PathBuf {
         Path::new("/run").join(format!("{}-cluster", self.name))
     }
 
-    /// The script, called with `words`.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(self.script));
         command.args(words).env("CLUSTER_NAME", &self.name);
         command
     }
 
-    /// Its answer to `words`.
     pub fn call(&self, words: &[&str]) -> Output {
         self.command(words).output().expect("the script starts")
     }
 
-    /// Runs workers with so many ranks on each host, with `words`.
+    /// Runs workers with these numbers of ranks on the hosts, with the arguments `words`.
     pub fn worker(&self, ranks: &[u32], words: &[&str]) -> Output {
         let host = |(index, ranks): (usize, &u32)| format!("{}:{ranks}", self.host(index + 1));
         let hosts = ranks.iter().enumerate().map(host).collect::<Vec<_>>().join(",");
@@ -89,7 +87,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Shows what `output` says where it is a failure.
+/// Fails with the output if the command failed.
 pub fn succeed(output: &Output) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));

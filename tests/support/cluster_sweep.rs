@@ -1,4 +1,4 @@
-//! Sweeps over the hosts of a cluster that go on while a test breaks something.
+//! Sweeps over the hosts of a cluster that run while a test injects a fault.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,38 +14,35 @@ use crate::support::cluster::Cluster;
 use crate::support::sandbox::{all_are_heard, wait_until, words};
 use crate::support::{virtual_gpu, worker};
 
-/// Longest time in which nothing is seen to go on.
+/// Longest time without observed progress.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A sweep that goes on while a test breaks something.
+/// A sweep that runs while a test injects a fault.
 pub struct Sweep {
-    /// `ringmark` itself: the script becomes it.
+    /// `ringmark` itself: the script executes it with `exec`.
     pub launcher: Child,
     pub out: PathBuf,
-    /// Its last case, which is broken.
+    /// Last case, in which the fault is injected.
     case: Case,
-    /// Ranks and servers of that case.
+    /// Number of ranks and servers of that case.
     processes: usize,
-    /// The output of an earlier attempt at that case, which is there until this one puts it aside.
+    /// Log of an earlier attempt at that case, which exists until this sweep moves it aside.
     earlier_log: String,
-    /// Its standard error.
     errors: PathBuf,
 }
 
-/// What came of it.
 #[derive(Debug)]
-pub struct Aftermath {
+pub struct FaultOutcome {
     pub status: Option<i32>,
-    /// Of the standard error: why it failed, and how to go on.
+    /// End of the standard error: the reason, and how to resume.
     pub last_line: String,
-    /// From the fault to the end of the launcher.
+    /// Time from the fault to the end of the launcher.
     pub time: Duration,
-    /// The output of the broken run.
     pub log: String,
 }
 
 impl Sweep {
-    /// One run of `cases`, small enough for four ranks on two cores.
+    /// Starts one run of each of `cases`, small enough for four ranks on two cores.
     pub fn start(cluster: &Cluster, folder: &Path, cases: &str, options: &str) -> Sweep {
         let (out, errors) = (folder.join("out"), folder.join("stderr"));
         let case: Case = cases.rsplit(',').next().expect("a case").parse().expect("a case");
@@ -58,18 +55,18 @@ impl Sweep {
         Sweep { launcher, out, case, processes: case.ranks() as usize + servers, earlier_log, errors }
     }
 
-    /// The output so far of the last case's first run, finished or not.
+    /// Returns the log so far of the last case's first run, finished or not.
     pub fn log(&self) -> String {
         let log = log_of(&self.out, self.case);
         if log == self.earlier_log { String::new() } else { log }
     }
 
-    /// Whether the last case has done a few iterations.
+    /// Returns true if the last case has completed a few iterations.
     pub fn has_trained(&self) -> bool {
         self.log().matches("Epoch[0] Batch[").count() >= 3
     }
 
-    /// Returns when it has and the launcher knows of it from each process, and goes on.
+    /// Waits until the last case has trained and every process has reported to the launcher.
     pub fn reach(&mut self) {
         let end = Instant::now() + PATIENCE;
         while !(self.has_trained() && all_are_heard(&self.out, self.processes)) {
@@ -87,8 +84,8 @@ impl Sweep {
         kill(Pid::from_raw(self.launcher.id().cast_signed()), signal).expect("it runs");
     }
 
-    /// Waits for the launcher's end, on a slow machine as long as the run goes on.
-    pub fn end(&mut self, since: Instant) -> Aftermath {
+    /// Waits for the launcher to exit, as long as the run makes progress.
+    pub fn end(&mut self, since: Instant) -> FaultOutcome {
         let (mut written, mut last_line_at) = (0, since);
         loop {
             let now = self.log().len();
@@ -100,7 +97,7 @@ impl Sweep {
                 let reason = errors.lines().rev().take_while(|line| !line.starts_with("    ")).collect::<Vec<_>>();
                 let last_line = reason.into_iter().rev().collect::<Vec<_>>().join(" | ");
                 let log = self.log();
-                return Aftermath { status: status.code(), last_line, time: since.elapsed(), log };
+                return FaultOutcome { status: status.code(), last_line, time: since.elapsed(), log };
             }
             assert!(last_line_at.elapsed() < PATIENCE, "the launcher goes on: {}\n{}", self.errors(), self.log());
             thread::sleep(Duration::from_millis(20));
@@ -109,14 +106,14 @@ impl Sweep {
 }
 
 impl Drop for Sweep {
-    /// Of a test that failed half-way.
+    /// Ends the launcher of a test that failed half-way.
     fn drop(&mut self) {
         let _ = self.launcher.kill();
         let _ = self.launcher.wait();
     }
 }
 
-/// The output of a case's first run in `out`, finished or not; logs that were put aside have another ending.
+/// Returns the log of a case's first run in `out`, finished or not. Logs that were moved aside have another ending.
 fn log_of(out: &Path, case: Case) -> String {
     let files = fs::read_dir(out.join(case.to_string())).into_iter().flatten().flatten();
     let is_log = |path: &PathBuf| ["_1.log", "_1.log.part"].iter().any(|end| path.to_string_lossy().ends_with(end));
@@ -155,7 +152,7 @@ pub fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Com
     command
 }
 
-/// The processes of a host, but for its sshd, which keeps a session of its own until it finds that a link is gone.
+/// Returns the processes of a host except its sshd, which keeps a session open until it detects that a link is down.
 fn processes_on(cluster: &Cluster, number: usize) -> Vec<(Pid, String)> {
     let output = Command::new("ip").args(["netns", "pids", &cluster.host(number)]).output().expect("ip starts");
     let numbers = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -166,7 +163,6 @@ fn processes_on(cluster: &Cluster, number: usize) -> Vec<(Pid, String)> {
     numbers.lines().filter_map(process).filter(|(_, line)| !line.contains("sshd")).collect()
 }
 
-/// The last rank on a host.
 pub fn rank_on(cluster: &Cluster, number: usize) -> Pid {
     let program = worker().display().to_string();
     let ranks = processes_on(cluster, number).into_iter().filter(|(_, line)| line.starts_with(&program));
@@ -179,13 +175,13 @@ pub fn rank_on(cluster: &Cluster, number: usize) -> Pid {
     ranks.max_by_key(rank).expect("a rank").0
 }
 
-/// Returns when none of our processes is left on any host.
+/// Waits until none of our processes is left on any host.
 pub fn until_empty(cluster: &Cluster) {
     let processes = || (1..=4).flat_map(|number| processes_on(cluster, number));
     wait_until("no process is left", || processes().next().is_none());
 }
 
-/// A line for whoever looks at this test's output.
-pub fn print(fault: &str, outcome: &Aftermath) {
+/// Prints a line for readers of the test's output.
+pub fn print(fault: &str, outcome: &FaultOutcome) {
     println!("{fault:<34} {:>5.1} s  {}", outcome.time.as_secs_f64(), outcome.last_line);
 }

@@ -1,4 +1,4 @@
-//! Datasets of images that tests train with.
+//! Image data sets for training in tests.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::safetensors;
 
-/// MNIST's arrays of so many images, each of one class, whose pixels follow from their number.
+/// Writes MNIST's arrays with `count` images; class and pixels are derived from the image's number.
 pub fn digits(folder: &Path, count: u32) -> (Vec<u8>, Vec<u8>) {
     let pixels: Vec<u8> =
         (0..u64::from(count) * 28 * 28).map(|number| (255.0 * safetensors::unit(number).abs()) as u8).collect();
@@ -27,7 +27,7 @@ pub fn write_digits(folder: &Path, pixels: &[u8], labels: &[u8]) {
     write("train-labels-idx1-ubyte", head(&[count]), labels);
 }
 
-/// A folder of two classes with photographs of several kinds.
+/// Creates a folder of two classes with photographs of several kinds.
 pub fn photographs(folder: &Path) -> PathBuf {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pixels");
     let root = folder.join("photographs");
@@ -41,7 +41,7 @@ pub fn photographs(folder: &Path) -> PathBuf {
     root
 }
 
-/// A PNG of so many pixels each way, which does not compress.
+/// Writes a PNG of `edge` x `edge` pixels that does not compress.
 pub fn noise(path: &Path, edge: u32) {
     let pixels: Vec<u8> =
         (0..3 * edge * edge).map(|number| (255.0 * safetensors::unit(number.into()).abs()) as u8).collect();

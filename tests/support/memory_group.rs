@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A control group that allows its processes little memory; removed with the value.
+/// A control group that limits the memory of its processes; removed on drop.
 pub struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
-    /// `None` where this user may not make one, or the machine has none.
+    /// Creates a group; `None` if this user may not create one, or the machine has none.
     pub fn new(name: &str, bytes: u64) -> Option<MemoryGroup> {
         let first = Path::new("/sys/fs/cgroup/memory");
         let (root, limit) = match first.is_dir() {
@@ -22,7 +22,7 @@ impl MemoryGroup {
         Some(group)
     }
 
-    /// The file to which a process writes its number to join.
+    /// Returns the file to which a process writes its PID to join.
     pub fn processes(&self) -> PathBuf {
         self.0.join("cgroup.procs")
     }

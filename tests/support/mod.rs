@@ -1,5 +1,5 @@
-//! Shared support of the suites: sandboxes, made-up records, runs of the real worker, simulated hosts, virtual GPUs, a
-//! browser, a pool of cores.
+//! Support shared by the suites: sandboxes, generated records, runs of the real worker, simulated hosts, virtual
+//! GPUs, a browser, a pool of core tokens.
 
 pub mod bandwidth;
 pub mod browser;
@@ -38,7 +38,7 @@ use nix::unistd::Pid;
 
 pub use built_worker::worker;
 
-/// Processes with `folder` in their command line, and that command line, words separated by NUL.
+/// Returns the processes with `folder` in their command line, and that command line, words separated by NUL.
 pub fn processes_of(folder: &Path) -> Vec<(Pid, String)> {
     let mark = folder.to_str().expect("a plain name");
     let process = |entry: fs::DirEntry| {

@@ -1,4 +1,4 @@
-//! Clusters whose every time is known, and the sweeps that run on them.
+//! Simulated clusters with known times, and sweeps on them.
 
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::Case;
@@ -7,17 +7,17 @@ use crate::support::random::Random;
 use crate::support::runs::Folder;
 
 pub trait ModelCluster {
-    /// Iterations whose mean is the truth.
+    /// Number of iterations averaged for the true value.
     const OF_TRUTH: u32;
-    /// Iterations of a run.
+    /// Number of iterations of a run.
     const OF_RUN: u32;
 
-    /// `slow` is what all times of the run are longer by.
+    /// Returns an iteration. All times of the run are multiplied by `slow`.
     fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration;
 
     fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord;
 
-    /// Mean step of many iterations without a drift.
+    /// Returns the mean step of many iterations without drift.
     fn truth(&self, name: &str) -> f64 {
         let (case, mut noise) = (name.parse().expect("a case"), Random(99));
         let steps: Vec<f64> = (1..=Self::OF_TRUTH)
@@ -27,7 +27,7 @@ pub trait ModelCluster {
         steps.iter().sum::<f64>() / steps.len() as f64
     }
 
-    /// Five runs of each case.
+    /// Returns a sweep with five runs of each case.
     fn sweep(&self, cases: &[&str], seed: u64) -> Folder {
         let folder = Folder::new();
         let mut noise = Random(seed);

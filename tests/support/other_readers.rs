@@ -1,7 +1,7 @@
-//! The logs and tables of ringmark as other programs read them: DLPerf, superbenchmark and CloudAI.
+//! Parsers of other programs for ringmark's logs and tables: DLPerf, superbenchmark and CloudAI.
 
-/// The speeds that DLPerf's extractor finds: every line that holds `Epoch[0] Batch[` has to match
-/// `Speed: (\d+.\d+) samples/sec`.
+/// Returns the speeds that DLPerf's extractor finds: every line that contains `Epoch[0] Batch[` must match `Speed:
+/// (\d+.\d+) samples/sec`.
 pub fn dlperf_speeds(log: &str) -> Option<Vec<f64>> {
     let number = |line: &str| -> Option<f64> {
         let (_, rest) = line.split_once("Speed: ")?;
@@ -13,8 +13,9 @@ pub fn dlperf_speeds(log: &str) -> Option<Vec<f64>> {
     log.lines().filter(|line| line.contains("Epoch[0] Batch[")).map(number).collect()
 }
 
-/// Out-of-place bus bandwidths as superbenchmark's nccl-bw reads them: the lines between the last `out-of-place` and the last
-/// `Out of bounds values`, by the place of the first such column, counted from the end of the head.
+/// Returns the out-of-place bus bandwidths that superbenchmark's nccl-bw finds: in the lines between the last
+/// `out-of-place` and the last `Out of bounds values`, at the position of the first such column, counted from the end
+/// of the header.
 pub fn superbenchmark(output: &str) -> Vec<&str> {
     let lines: Vec<&str> = output.lines().collect();
     let last = |mark: &str| lines.iter().rposition(|line| line.contains(mark)).expect("it is there");
@@ -27,7 +28,8 @@ pub fn superbenchmark(output: &str) -> Vec<&str> {
     rows.map(|words| words[words.len() - from_end]).collect()
 }
 
-/// As CloudAI's report of an NCCL test: every line that begins with a digit and has thirteen columns.
+/// Returns the bandwidths in CloudAI's report of an NCCL test: from every line that starts with a digit and has
+/// thirteen columns.
 pub fn cloudai(output: &str) -> Vec<&str> {
     let rows = output.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
     let is_row = |words: &Vec<&str>| words.len() == 13 && words[0].starts_with(|first: char| first.is_ascii_digit());

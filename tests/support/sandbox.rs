@@ -1,4 +1,4 @@
-//! A folder with a worker in it, and what it takes to run `ringmark` there and look at what is left.
+//! A folder with a worker, and helpers to run `ringmark` in it and check for leftover processes.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,7 +12,7 @@ use nix::unistd::Uid;
 use ringmark_core::line::dlperf::{self, Line};
 use ringmark_core::progress::Progress;
 
-/// What a worker script begins with: `$record`, `$rank` and `$folder`.
+/// First lines of a worker script; they set `$record`, `$rank` and `$folder`.
 const PREAMBLE: &str = "#!/bin/sh
 words=$*
 while [ $# -gt 0 ]; do case \"$1\" in --record|--json) record=$2;; esac; shift; done
@@ -20,7 +20,7 @@ rank=${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID}
 folder=$(dirname \"$0\")
 ";
 
-/// Ranks that wait for ever and do not mind SIGTERM.
+/// Ranks that wait forever and ignore SIGTERM.
 pub const HANGING: &str = "
 trap '' TERM
 echo before
@@ -28,21 +28,21 @@ touch \"$folder/started.$rank\"
 while true; do sleep 1; done
 ";
 
-/// A folder of its own for one test.
+/// A separate folder for one test.
 pub struct Sandbox {
-    /// Gone with the value.
     pub folder: tempfile::TempDir,
 }
 
 impl Sandbox {
-    /// With a worker made of `script`.
+    /// Creates a sandbox with `script` as its worker.
     pub fn new(script: &str) -> Sandbox {
         let sandbox = Sandbox::empty();
         sandbox.write_program("worker", &format!("{PREAMBLE}{script}"));
         sandbox
     }
 
-    /// With the real worker, under a name in the folder, which is how its processes are told from those of other tests.
+    /// Creates a sandbox with a link to the real worker. The link's path distinguishes its processes from those of
+    /// other tests.
     pub fn real() -> Sandbox {
         let sandbox = Sandbox::empty();
         symlink(crate::support::worker(), sandbox.worker()).expect("linked");
@@ -67,12 +67,11 @@ impl Sandbox {
         self.path("worker")
     }
 
-    /// A log below the folder `out`.
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.path("out").join(name)).expect(name)
     }
 
-    /// Why the log says that the run failed.
+    /// Returns the reason of the failed run in the log.
     pub fn failure(&self, name: &str) -> String {
         match dlperf::parse(self.log(name).lines().last().expect("a line")) {
             Line::Failed(reason) => reason,
@@ -80,12 +79,12 @@ impl Sandbox {
         }
     }
 
-    /// Command lines of the processes that still run this sandbox's worker, or mpirun for it.
+    /// Returns the command lines of processes that still run this sandbox's worker, or mpirun for it.
     pub fn left(&self) -> Vec<String> {
         crate::support::processes_of(self.folder.path()).into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Waits until so many ranks of [`HANGING`] run.
+    /// Waits until this many ranks of [`HANGING`] run.
     pub fn wait_for_ranks(&self, count: usize) {
         wait_until("the ranks start", || (0..count).all(|rank| self.path(&format!("started.{rank}")).exists()));
     }
@@ -97,7 +96,8 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts one at `path`, which must not exist. Returns `None`, with a note on standard error, without the right to.
+    /// Mounts a disk at `path`, which must not exist. Prints a message and returns `None` without the necessary
+    /// privileges.
     pub fn mount(path: &Path) -> Option<SmallDisk> {
         fs::create_dir(path).expect("made");
         let mut mount = Command::new("mount");
@@ -109,7 +109,7 @@ impl SmallDisk {
         Some(SmallDisk { path: path.to_owned() })
     }
 
-    /// Writes until no more than so many bytes go onto it.
+    /// Fills the disk, leaving `free` bytes.
     pub fn fill_but(&self, free: u64) {
         let mut file = File::create(self.path.join("filling")).expect("created");
         while file.write_all(&[0; 512]).is_ok() {}
@@ -135,7 +135,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// What a failing test leaves goes with its folder: it shows what the command said.
+/// Prints the command's standard error, which would otherwise be removed with the folder of a failing test.
 impl Drop for Sandbox {
     fn drop(&mut self) {
         if thread::panicking()
@@ -146,8 +146,9 @@ impl Drop for Sandbox {
     }
 }
 
-/// Written by a process of its own: a file that this one writes stays open for writing in whatever another test forks at
-/// that moment, and until that has become its program the kernel starts no process from the file ("Text file busy").
+/// Writes an executable file from a separate process. If this process wrote it, a child forked by another test at
+/// that moment would keep it open for writing until its exec, and the kernel would refuse to execute the file ("Text
+/// file busy").
 pub fn write_program(path: &Path, script: &str) {
     let text = path.with_extension("text");
     fs::write(&text, script).expect("written");
@@ -156,13 +157,13 @@ pub fn write_program(path: &Path, script: &str) {
     fs::remove_file(text).expect("removed");
 }
 
-/// Copies a program; by a process of its own, like [`write_program`].
+/// Copies a program, from a separate process as in [`write_program`].
 pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     let status = Command::new("cp").args([from.as_ref(), to.as_ref()]).status().expect("coreutils");
     assert!(status.success(), "{} is copied", from.as_ref().display());
 }
 
-/// Compiles `source`, a file in `tests/programs`, into a shared library at `path`.
+/// Compiles `source`, a file in `tests/programs`, to a shared library at `path`.
 pub fn compile_library(source: &str, path: &Path, options: &[&str]) {
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-o").arg(path);
@@ -170,7 +171,8 @@ pub fn compile_library(source: &str, path: &Path, options: &[&str]) {
     assert!(compiler.status().expect("there is a C compiler").success());
 }
 
-/// Looks again and again; `what` is said where it does not happen. On a busy machine much takes long that is sound.
+/// Polls until `has_happened` returns true, and fails with `what` after five minutes: everything is slow on a busy
+/// machine.
 pub fn wait_until(what: &str, mut has_happened: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(300);
     while !has_happened() {
@@ -179,15 +181,15 @@ pub fn wait_until(what: &str, mut has_happened: impl FnMut() -> bool) {
     }
 }
 
-/// Whether the command that writes into `out` has heard of an iteration from each of so many ranks and servers: they
-/// say once a second where they are, and messages have their places from that.
+/// Returns true if the command with results in `out` has received an iteration from each of `processes` ranks and
+/// servers. They report once a second, and messages use these positions.
 pub fn all_are_heard(out: &Path, processes: usize) -> bool {
     let job = Progress::read_in(out).ok().and_then(|state| state.job);
     job.is_some_and(|job| job.ranks.len() == processes && job.ranks.iter().all(|rank| rank.iteration > 0))
 }
 
-/// Whether the command that writes into `out` has heard from this rank that it is beyond its first iteration: it has left the
-/// barrier before it, and what it pushes to servers has come.
+/// Returns true if this rank has reported an iteration after its first one to the command with results in `out`. It
+/// has then left the barrier before the first iteration, and its pushes have arrived at the servers.
 pub fn has_pushed(out: &Path, rank: u32) -> bool {
     let job = Progress::read_in(out).ok().and_then(|state| state.job);
     job.is_some_and(|job| job.ranks.iter().any(|at| at.rank == rank && !at.is_server && at.iteration > 1))
@@ -203,14 +205,14 @@ pub fn ringmark(options: &str) -> Command {
     command
 }
 
-/// Exit status, standard output and standard error.
+/// Runs a command; returns exit status, standard output and standard error.
 pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("starts");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (status.code(), text(stdout), text(stderr))
 }
 
-/// Standard error of a command that must end with exit status `code` and have printed nothing.
+/// Runs a command that must fail with exit status `code` and an empty standard output; returns its standard error.
 pub fn refused(command: &mut Command, code: i32) -> String {
     let (status, stdout, stderr) = run(command);
     assert_eq!((status, stdout.as_str()), (Some(code), ""), "{stderr}");

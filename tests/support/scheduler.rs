@@ -1,4 +1,4 @@
-//! What the tests of jobs in Slurm and in Grid Engine have in common.
+//! Tests shared by the schedulers Slurm and Grid Engine.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,25 +15,24 @@ use crate::support::sandbox::{HANGING, Sandbox, wait_until, words};
 use crate::support::{processes_of, worker};
 
 pub const RINGMARK: &str = env!("CARGO_BIN_EXE_ringmark");
-/// For the real worker, over the network that the hosts share.
+/// Options for the real worker, over the network of the hosts.
 pub const SMALL: &str = "--model mxnet-lenet --batch-size 2 --warmup 1 --dtype fp32 --threads 1 --interface eth0";
-/// The log of the case that all hosts take part in.
+/// Log of the case that uses all hosts.
 pub const LOG: &str = "2n2g/rn50_b128_fp32_1.log";
 
-/// How a scheduler starts a sweep.
+/// A scheduler under test.
 pub struct Scheduler<'a> {
-    /// Its hosts, two with two slots or GPUs each.
+    /// Two hosts with two slots or GPUs each.
     pub cluster: &'a Cluster,
-    /// As `--launcher` calls it.
+    /// Value of `--launcher`.
     pub name: &'static str,
-    /// What runs a command in a job of both hosts, and waits for its end.
+    /// Command that runs a program in a job on both hosts, and waits for its end.
     pub run: &'static str,
-    /// What starts the ranks.
     pub starter: &'static str,
 }
 
 impl Scheduler<'_> {
-    /// `ringmark sweep` with this sandbox's worker, in a job of both hosts.
+    /// Returns `ringmark sweep` with this sandbox's worker, in a job on both hosts.
     pub fn sweep(&self, sandbox: &Sandbox, options: &str) -> Command {
         let mut command = self.in_a_job(RINGMARK);
         command.args(["sweep", "--launcher", self.name, "--runs", "1", "--worker"]).arg(sandbox.worker());
@@ -41,15 +40,15 @@ impl Scheduler<'_> {
         command
     }
 
-    /// `program` in a job of both hosts.
+    /// Returns `program` in a job on both hosts.
     pub fn in_a_job(&self, program: &str) -> Command {
         let mut command = self.cluster.command(&["run"]);
         command.args(words(self.run)).arg(program).stdin(Stdio::null());
         command
     }
 
-    /// A batch script, `scripts/...`, that `submit` starts in the sandbox's folder, where it finds ringmark as it would
-    /// in the repository.
+    /// Returns the command that submits a batch script (`scripts/...`) with `submit` in the sandbox's folder, which
+    /// contains ringmark at the same path as the repository.
     pub fn submit(&self, sandbox: &Sandbox, submit: &str, script: &str, options: &str) -> Command {
         let programs = worker().parent().expect("a program lies in a folder").to_owned();
         fs::create_dir_all(sandbox.path("target")).expect("made");
@@ -61,9 +60,10 @@ impl Scheduler<'_> {
         command
     }
 
-    /// A rank's exit status is the sweep's failure, whose log is the value; nothing starts that does not fit the job.
+    /// Checks that a rank's exit status is reported as the sweep's failure, and that a case that does not fit the job
+    /// is rejected. Returns the log.
     pub fn failures_are_named(&self) -> String {
-        // mpirun says nothing of a rank that ends before the others run.
+        // mpirun does not report a rank that exits before the others run.
         let sandbox = Sandbox::new(
             "touch \"$folder/started.$rank\"
             for other in 0 1 2; do until [ -e \"$folder/started.$other\" ]; do sleep 0.1; done; done
@@ -85,7 +85,8 @@ impl Scheduler<'_> {
         log
     }
 
-    /// Ranks on two hosts that do not mind SIGTERM; only the scheduler can reach those of the other host.
+    /// Checks that no rank remains, using ranks on two hosts that ignore SIGTERM; only the scheduler can reach those
+    /// on the other host.
     pub fn no_rank_outlives_its_sweep(&self) {
         let killed = format!("{} itself was ended by signal 9", self.starter);
         for (ending, reason) in [
@@ -104,7 +105,7 @@ impl Scheduler<'_> {
             match ending {
                 "interrupt" => signal(&sandbox, RINGMARK, Signal::SIGINT),
                 "starter stopped" => {
-                    // It must be killed in the end, and its ranks by somebody else.
+                    // It must be killed in the end, and its ranks by another process.
                     signal(&sandbox, self.starter, Signal::SIGSTOP);
                     signal(&sandbox, RINGMARK, Signal::SIGTERM);
                 }
@@ -117,7 +118,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// The record at `path`; its run has not failed, and its ranks ran on hosts of these numbers.
+    /// Returns the record at `path`. Checks that the run succeeded and that its ranks ran on hosts with these
+    /// numbers.
     pub fn record(&self, sandbox: &Sandbox, path: &str, hosts: &[usize]) -> RunRecord {
         let record = RunRecord::read(&fs::read(sandbox.path(path)).expect(path)[..]).expect("a record");
         assert_eq!(record.failure(), None);
@@ -127,13 +129,13 @@ impl Scheduler<'_> {
     }
 }
 
-/// Processes whose command line begins with `program` and names the sandbox.
+/// Returns the processes whose command line starts with `program` and contains the sandbox's path.
 pub fn processes(sandbox: &Sandbox, program: &str) -> Vec<Pid> {
     let all = processes_of(sandbox.folder.path()).into_iter();
     all.filter(|(_, line)| line.starts_with(&format!("{program}\0"))).map(|(process, _)| process).collect()
 }
 
-/// To the first of these processes: srun has a child of its name, with a higher number.
+/// Signals the first of these processes: srun has a child with the same name and a higher PID.
 fn signal(sandbox: &Sandbox, program: &str, signal: Signal) {
     let first = *processes(sandbox, program).first().expect(program);
     kill(first, signal).expect("it runs");

@@ -1,4 +1,4 @@
-//! Validation by the JSON Schema files in docs/schema.
+//! Validation with the JSON Schema files in docs/schema.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema")
 }
 
-/// Refuses with the place and the reason.
+/// Fails with the path and the reason if `document` is invalid.
 pub fn check(name: &str, document: &Value, what: &str) {
     let schema = fs::read_to_string(folder().join(format!("{name}.json"))).expect("a schema");
     let schema: Value = serde_json::from_str(&schema).expect("JSON");

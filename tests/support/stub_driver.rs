@@ -1,4 +1,4 @@
-//! An NVIDIA driver for tests on machines without one: `programs/stub_driver.c`, compiled once.
+//! A stub of the NVIDIA driver for machines without one: `programs/stub_driver.c`, compiled once.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::sandbox::compile_library;
 
-/// The folder with the stub's `libcuda.so.1`, for LD_LIBRARY_PATH.
+/// Returns the folder with the stub's `libcuda.so.1`, for LD_LIBRARY_PATH.
 pub fn folder() -> &'static Path {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let build = || {

@@ -1,10 +1,10 @@
-//! Snapshots of messages with files in them: temporary folders have another name in each run. Also a module of the unit tests of
+//! Replacement of temporary paths in snapshots of messages, which differ in each run. Also used by the unit tests of
 //! other packages.
 
-/// Characters that [`tempfile`] draws.
+/// Number of random characters in the names of [`tempfile`].
 const DRAWN: usize = 6;
 
-/// Replaces the temporary folders of [`tempfile`] in `text` by DIR.
+/// Replaces [`tempfile`]'s temporary folders in `text` by DIR.
 pub fn without_folder(text: &str) -> String {
     let start = std::env::temp_dir().join(".tmp").display().to_string();
     let mut parts = text.split(&start);

@@ -1,62 +1,63 @@
-//! Who runs the real worker: runs that share cores are slow, and spin while they wait, so tests take turns. Not for what a
-//! test waits for without a core: a time-out runs beside the other tests.
+//! Pool of core tokens for tests that run the real worker: ranks that share cores are slow and spin while they wait,
+//! so the number of concurrent runs is limited. A test that waits without computing, such as for a timeout, should
+//! first return its tokens.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Cores that a test's runs use until this is dropped.
-pub struct Turn {
+/// Core tokens held by a test until dropped.
+pub struct CoreTokens {
     cores: usize,
 }
 
-/// Tests that run at once may use twice the cores that there are: whoever starts programs or waits for a host leaves some of
-/// its cores idle. No test may need a machine of its own, so none does.
-const TESTS_OF_A_CORE: usize = 2;
+/// Core tokens per core. Twice the number of cores, because tests leave some of their cores idle while they start
+/// programs or wait for a host. No test may depend on an idle machine.
+const TOKENS_PER_CORE: usize = 2;
 
-/// As many cores as there are, for a run of several ranks or one that measures.
-pub fn turn() -> Turn {
-    Turn::of(usize::MAX)
+/// Takes one token per core, for a run of several ranks or one that measures.
+pub fn turn() -> CoreTokens {
+    CoreTokens::take(usize::MAX)
 }
 
-/// A core each for so many ranks of one thread.
-pub fn turn_of(ranks: u32) -> Turn {
-    Turn::of(ranks as usize)
+/// Takes one token for each of `ranks` single-threaded ranks.
+pub fn turn_of(ranks: u32) -> CoreTokens {
+    CoreTokens::take(ranks as usize)
 }
 
-/// Who waits for cores, in the order in which they asked.
-struct Waiting {
+/// A waiting request.
+struct Request {
     ticket: u64,
     cores: usize,
-    /// How many that asked later went before it.
+    /// Number of later requests that were served before this one.
     overtaken: u32,
 }
 
 struct Queue {
     cores_taken: usize,
-    /// The next to ask gets this number.
+    /// Ticket number of the next request.
     tickets: u64,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Request>,
 }
 
-/// Who needs few cores may take those that are too few for whoever is before it, but nobody waits for more than these:
-/// who wants all cores would else wait for ever.
-const MOST_OVERTAKEN: u32 = 6;
+/// Limit for serving small requests before a larger one that does not fit yet: without it, requests for all cores
+/// would starve.
+const MAX_OVERTAKEN: u32 = 6;
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { cores_taken: 0, tickets: 0, waiting: VecDeque::new() });
-static MOVED: Condvar = Condvar::new();
+static CHANGED: Condvar = Condvar::new();
 
-/// A test that fails while it holds this leaves it as it should be.
+/// The lock may be poisoned by a failing test, but the queue is always consistent.
 fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Queue {
-    /// Takes the cores of `ticket` if its turn has come.
-    fn take(&mut self, ticket: u64, all: usize) -> bool {
+    /// Takes the tokens of `ticket` if they are available and no earlier request has precedence.
+    fn grant(&mut self, ticket: u64, all: usize) -> bool {
         let index = self.waiting.iter().position(|waiting| waiting.ticket == ticket).expect("it waits");
         let free = all - self.cores_taken;
-        let may_be_overtaken = |before: &Waiting| before.cores > free && before.overtaken < MOST_OVERTAKEN;
+        let may_be_overtaken = |before: &Request| before.cores > free && before.overtaken < MAX_OVERTAKEN;
         let cores = self.waiting[index].cores;
         if cores > free || !self.waiting.range(..index).all(may_be_overtaken) {
             return false;
@@ -68,24 +69,25 @@ impl Queue {
     }
 }
 
-impl Turn {
-    fn of(cores: usize) -> Turn {
+impl CoreTokens {
+    fn take(cores: usize) -> CoreTokens {
         let all = thread::available_parallelism().expect("Linux").get();
-        let (cores, all) = (cores.min(all), TESTS_OF_A_CORE * all);
+        let (cores, all) = (cores.min(all), TOKENS_PER_CORE * all);
         let mut queue = queue();
         let ticket = queue.tickets;
         queue.tickets += 1;
-        queue.waiting.push_back(Waiting { ticket, cores, overtaken: 0 });
-        let _queue = MOVED.wait_while(queue, |queue| !queue.take(ticket, all)).unwrap_or_else(PoisonError::into_inner);
-        // Whoever comes next may have waited for this one alone.
-        MOVED.notify_all();
-        Turn { cores }
+        queue.waiting.push_back(Request { ticket, cores, overtaken: 0 });
+        let _queue =
+            CHANGED.wait_while(queue, |queue| !queue.grant(ticket, all)).unwrap_or_else(PoisonError::into_inner);
+        // The next request may fit as well.
+        CHANGED.notify_all();
+        CoreTokens { cores }
     }
 }
 
-impl Drop for Turn {
+impl Drop for CoreTokens {
     fn drop(&mut self) {
         queue().cores_taken -= self.cores;
-        MOVED.notify_all();
+        CHANGED.notify_all();
     }
 }

@@ -1,4 +1,5 @@
-//! Runs of the worker on virtual GPUs: a driver, a CUDA half of libtorch and an NCCL of our own ([`libraries`]) that need no GPU.
+//! Runs of the worker on virtual GPUs: stand-ins for the driver, libtorch's CUDA library and NCCL ([`libraries`])
+//! that need no GPU.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,13 +12,13 @@ use serde_json::Value;
 
 use crate::support::worker_run::{Finished, Run};
 
-/// A network, and images that leave batch normalization more than two values a channel.
+/// A network and image size for which batch normalization has more than two values per channel.
 pub const SMALL: &str = "--model resnet18 --image-size 64";
 
-/// What its weights move by.
+/// Learning rate for it.
 pub const RATE: &str = "--lr 0.001";
 
-/// libcuda.so.1, libtorch_cuda.so, libnccl.so.2 and nvidia-smi in one folder, built once.
+/// Returns the folder with libcuda.so.1, libtorch_cuda.so, libnccl.so.2 and nvidia-smi, built once.
 pub fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -30,14 +31,14 @@ pub fn libraries() -> &'static Path {
     })
 }
 
-/// Variables of a process on virtual GPUs: their libraries, and compiled kernels that no user's cache holds. The compiler's
-/// version covers its sources, so that kernels of an earlier build are not found.
+/// Returns the variables of a process on virtual GPUs: the libraries, and a separate cache of compiled kernels. The
+/// version of the stand-in compiler depends on its sources, so kernels of an earlier build are not reused.
 pub fn variables() -> [(&'static str, PathBuf); 2] {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("virtual_cuda_cache");
     [("LD_LIBRARY_PATH", libraries().to_owned()), ("XDG_CACHE_HOME", cache)]
 }
 
-/// PATH on which nvidia-smi is the virtual GPUs'.
+/// Returns a PATH with the virtual GPUs' nvidia-smi.
 pub fn program_path() -> String {
     format!("{}:{}", libraries().display(), std::env::var("PATH").expect("set"))
 }
@@ -48,7 +49,7 @@ pub struct Virtual {
     pub report: PathBuf,
 }
 
-/// What one rank's virtual GPU saw.
+/// Report of one rank's virtual GPU.
 #[derive(Debug)]
 pub struct Report {
     pub device: u64,
@@ -71,7 +72,7 @@ impl Virtual {
         Virtual::new(Run::ranks(ranks, &format!("--device cuda {options}")))
     }
 
-    /// One rank, with NCCL.
+    /// Runs one rank, with NCCL.
     pub fn alone(options: &str) -> Virtual {
         Virtual::new(Run::alone(&format!("--device cuda --backend nccl {options}")))
     }
@@ -93,7 +94,7 @@ impl Virtual {
         self.run.path(name)
     }
 
-    /// Keeps compiled kernels in `folder` instead of the user's.
+    /// Uses `folder` as the cache of compiled kernels.
     pub fn cache(self, folder: &Path) -> Virtual {
         Virtual { run: self.run.variable("XDG_CACHE_HOME", folder), ..self }
     }
@@ -107,14 +108,13 @@ impl Virtual {
         Virtual { run: self.run.save(), ..self }
     }
 
-    /// What the run left, and a report of every rank.
     pub fn finish(self) -> (Finished, Vec<Report>) {
         let finished = self.run.finish();
         let text = fs::read_to_string(&self.report).unwrap_or_default();
         (finished, text.lines().map(Report::parse).collect())
     }
 
-    /// The record of a run that is sound, and in which nothing raced.
+    /// Returns the record of a run that must be valid and free of races.
     pub fn sound(self) -> RunRecord {
         let (finished, reports) = self.finish();
         assert!(!reports.is_empty() && reports.iter().all(|report| report.races == 0), "{}", finished.stderr);
@@ -140,13 +140,14 @@ pub fn assert_near(actual: f64, expected: f64, tolerance: f64, what: &str) {
     assert!((actual - expected).abs() <= tolerance * expected.abs(), "{what}: {actual}, not {expected}");
 }
 
-/// CPUs and virtual GPUs have other kernels, and rounding decides on which side of ReLU's corner a value falls: after that
-/// they are apart. That happens with one seed in ten, which depends on the processor: one of four must be near.
+/// Asserts that at least one of four seeds satisfies `is_near`. CPUs and virtual GPUs use different kernels, and
+/// rounding may move a value across ReLU's corner, after which results diverge. This happens with one seed in ten,
+/// which ones depends on the processor.
 pub fn assert_near_for_a_seed(is_near: impl FnMut(u32) -> bool, what: &str) {
     assert!((1..=4).any(is_near), "{what}: apart for every seed");
 }
 
-/// Largest relative difference of two runs' losses.
+/// Returns the largest relative difference between the losses of two runs.
 pub fn difference(actual: &RunRecord, expected: &RunRecord) -> f64 {
     let losses = |record: &RunRecord| record.iterations.iter().flat_map(|one| one.loss.clone()).collect::<Vec<f64>>();
     let (actual, expected) = (losses(actual), losses(expected));

@@ -1,5 +1,5 @@
-//! Training with fused kernels on virtual GPUs: what it computes, and which kernels a run gets. The kernels themselves are
-//! checked one by one in `kernels`.
+//! Training with fused kernels on virtual GPUs: results, and the kernels that a run selects. `kernels` tests each
+//! kernel separately.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,17 +11,17 @@ use ringmark_core::dimension::{BackendName, KernelsChoice};
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual, assert_near, assert_near_for_a_seed, difference, libraries};
 use crate::support::worker_run::{AT_ONCE, Run, apart, checksum};
 
-/// fp32 on a virtual GPU, which does not round to TF32: fused kernels serve it, IEEE fp32 too.
+/// Exact fp32: a virtual GPU does not round to TF32. Fused kernels support TF32 and IEEE fp32.
 const EXACT: &str = "--dtype tf32 --layout nhwc";
 
-/// A bottleneck, which has 1x1 convolutions with 64 inputs.
+/// A network with bottlenecks, which have 1x1 convolutions with 64 inputs.
 const BOTTLENECKS: &str = "--model resnet50 --image-size 64 --batch-size 4";
 
 fn kernels(record: &RunRecord) -> KernelsChoice {
     record.header.config.kernels
 }
 
-/// The record of a sound run, its log, and the names of the kernels that it launched.
+/// Returns the record of a sound run, its log, and the names of the kernels that it launched.
 fn traced(run: Virtual) -> (RunRecord, String, String) {
     let calls = run.path("calls");
     let (finished, reports) = run.set("CALLS", calls.display()).finish();
@@ -52,10 +52,11 @@ fn fused_kernels_train_as_cpus_do() {
     }
 }
 
-/// An update with rate 1 is a gradient. A channel of the last layers has 64 values or more: with few, 1 / sigma makes rounding
-/// large. Rounding also decides on which side of ReLU's corner a value falls. Without such a value the gradient is within 1e-4
-/// of its length (3e-6 for ResNet-18 and VGG-11); the deeper networks have some for every seed, and are 1e-2 apart on CPUs as
-/// well: there ringmark's own normalization against libtorch's, which NCHW takes, is the measure.
+/// An update with a learning rate of 1 equals the gradient. A channel of the last layers has at least 64 values:
+/// with few, 1 / sigma amplifies rounding errors. Rounding may also move a value across ReLU's corner. If it does
+/// not, the gradient is within 1e-4 of its length (3e-6 for ResNet-18 and VGG-11). In the deeper networks it does for
+/// every seed, and gradients differ by 1e-2 on CPUs as well; there the limit is the difference between ringmark's
+/// normalization and libtorch's, which NCHW uses.
 #[test]
 fn gradients_of_networks_are_those_of_cpus() {
     for (model, size, batch) in [
@@ -110,18 +111,19 @@ fn each_choice_of_kernels_runs_its_own() {
         assert_eq!(calls.contains("aten::native_batch_norm"), !has_norm, "{choice}");
         losses.push(record.iterations[0].loss[0]);
     }
-    // Of other roundings of bf16, which has three digits.
+    // Values differ by the rounding of bf16, which has three digits.
     assert_near(losses[2], losses[1], 0.03, "fused against norm");
     assert_near(losses[1], losses[0], 0.03, "norm against libtorch");
     assert_eq!(losses[3], losses[2]);
-    // Tensor cores have no IEEE fp32; products in TF32 are cuBLAS's, and there are none with a shortcut.
+    // Tensor cores do not support IEEE fp32. Products in TF32 are computed by cuBLAS, and there are none with a
+    // shortcut.
     for (dtype, is_pointwise) in [("fp32", false), ("tf32", true)] {
         let (record, _, calls) = run("fused", &format!("--dtype {dtype}"));
         assert_eq!(kernels(&record), KernelsChoice::Fused);
         let has = |name: &str| calls.contains(name);
         assert_eq!((has("pointwise_gradient_matrix"), has("pointwise_apply")), (is_pointwise, false), "{dtype}");
     }
-    // The layout of libtorch's kernels alone.
+    // The only layout of libtorch's kernels.
     let options = format!("{SMALL} --iters 1 --layout nchw");
     let (record, log, calls) = traced(Virtual::alone(&options));
     assert_eq!((kernels(&record), calls.contains("batch_norm_statistics")), (KernelsChoice::Libtorch, false));
@@ -134,7 +136,7 @@ fn each_choice_of_kernels_runs_its_own() {
 
 #[test]
 fn without_a_compiler_libtorch_s_kernels_run_and_are_named() {
-    // Two files of the compiler's names, which cannot be opened, before any other ones.
+    // Two files with the compiler's names that cannot be loaded, ahead of other installations.
     let folder = tempfile::tempdir().expect("a folder");
     for entry in fs::read_dir(libraries()).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -183,7 +185,7 @@ fn compiled_kernels_are_kept_for_the_next_start() {
     assert_eq!((kernels(&first), cubins()), (KernelsChoice::Fused, 2));
     let second = run("--dtype bf16", "false").sound();
     assert_eq!((kernels(&second), checksum(&second)), (KernelsChoice::Fused, checksum(&first)));
-    // Kernels of another type are other ones.
+    // Kernels for another type are compiled separately.
     assert_eq!(kernels(&run("--dtype fp32", "false").sound()), KernelsChoice::Libtorch);
     assert_eq!(cubins(), 2);
 }

@@ -17,11 +17,11 @@ const EAGER: usize = 3;
 struct Trained {
     log: String,
     record: RunRecord,
-    /// The kernels of each replay on the GPU that wrote the list.
+    /// Number of kernels in each replay, on the GPU that wrote the list.
     replays: Vec<u32>,
 }
 
-/// Six iterations with the option `--graphs`, of which four warm up.
+/// Returns six iterations with the option `--graphs`, of which four warm up.
 fn virtual_gpus(ranks: u32, graphs: &str, options: &str) -> Virtual {
     let warmup = if options.contains("--warmup") { "" } else { "--warmup 4" };
     let options = format!("{SMALL} {RATE} --iters 6 {warmup} {AT_ONCE} --graphs {graphs} {options}");
@@ -142,11 +142,11 @@ fn epochs_checkpoints_and_resumed_runs_keep_their_results() {
         let end = trained.record.end.as_ref().expect("an end");
         end.epochs.iter().map(|epoch| epoch.validation.as_ref().and_then(|validation| validation.loss)).collect()
     };
-    // Five images in batches of two are three iterations.
+    // Five images in batches of two take three iterations.
     assert_eq!(validations(&graphs).len(), 2);
     assert_eq!(validations(&graphs), validations(&launches));
 
-    // From iteration 5 on: captured after the warm-up was rehearsed again.
+    // Starts at iteration 5; the warm-up is repeated before the capture.
     let resumed = sound(run("on", "", "resumed").file("--from-checkpoint", &folder.path().join("launches")));
     assert_same(&resumed, &launches, "resumed");
     assert_uses_graphs(&resumed, "resumed");
@@ -186,7 +186,7 @@ fn what_cannot_be_captured_is_launched_kernel_by_kernel() {
     let error = Run::alone("--device cpu --graphs on --iters 6 --warmup 4").refused(1);
     assert!(error.contains("--graphs on: CUDA graphs need a GPU"), "{error}");
 
-    // Forward's capture fails, backward's, and backward's on one rank of two.
+    // Failed capture of forward, of backward, and of backward on one rank of two.
     let expected = [train(1, "off", "--layout nchw"), train(2, "off", "--layout nchw")];
     for (ranks, settings, rank) in [
         (1, &[("BROKEN_CAPTURE", 1)][..], 0),

@@ -1,5 +1,5 @@
-//! `ringmark` and virtual GPUs on two hosts (namespaces of this machine): the doctor, a sweep whose figures are known
-//! beforehand, a slow GPU, and how a job ends when a rank or a GPU fails.
+//! `ringmark` with virtual GPUs on two hosts (network namespaces of this machine): the doctor, a sweep with known
+//! results, a slow GPU, and failures of a rank or a GPU.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::cluster::{Cluster, succeed};
-use crate::support::cluster_sweep::{self, Aftermath, Sweep};
+use crate::support::cluster_sweep::{self, FaultOutcome, Sweep};
 use crate::support::runs::rows_by_case;
 use crate::support::sandbox::{ringmark, run, wait_until, words};
 use crate::support::turn::{turn, turn_of};
@@ -23,7 +23,6 @@ use crate::support::virtual_time::{AFTER_SUMS, compute, wire};
 use crate::support::worker;
 use crate::support::worker_run::checksum;
 
-/// Two hosts of 8 virtual GPUs.
 struct Hosts {
     cluster: Cluster,
     folder: TempDir,
@@ -32,7 +31,7 @@ struct Hosts {
 impl Hosts {
     fn up() -> Option<Hosts> {
         let hosts = Hosts { cluster: Cluster::up(2)?, folder: tempfile::tempdir().expect("a folder") };
-        // In a folder that every shell looks into, seen by the host alone.
+        // In a folder that is on every shell's PATH, visible only on this host.
         let program = libraries().join("nvidia-smi").display().to_string();
         let line = format!("mount -t tmpfs none /usr/local/sbin && ln -s {program} /usr/local/sbin/");
         (1..=2).for_each(|number| hosts.on(number, &line));
@@ -43,7 +42,7 @@ impl Hosts {
         succeed(&self.cluster.call(&["on", &number.to_string(), "sh", "-euc", line]));
     }
 
-    /// What the GPUs of a host are like from now on, as `NAME=VALUE NAME=VALUE`.
+    /// Sets the properties of a host's GPUs, as `NAME=VALUE NAME=VALUE`.
     fn set(&self, number: usize, settings: &str) {
         self.on(number, &format!("printf 'VIRTUAL_CUDA_%s\\n' {settings} >/dev/shm/virtual_cuda"));
     }
@@ -52,7 +51,7 @@ impl Hosts {
         self.cluster.host(number)
     }
 
-    /// So many ranks on each, as the options take them.
+    /// Returns the option for `ranks` ranks on each host.
     fn slots(&self, ranks: u32) -> String {
         format!("--hosts {}:{ranks},{}:{ranks}", self.host(1), self.host(2))
     }
@@ -61,7 +60,7 @@ impl Hosts {
         self.folder.path().join("out")
     }
 
-    /// A sweep of `cases` to its end, and the record of each.
+    /// Runs a sweep of `cases` and returns the record of each.
     fn sweep(&self, cases: &str, ranks: u32, options: &str) -> Vec<RunRecord> {
         let options = format!("{} --device cuda {options}", self.slots(ranks));
         succeed(&cluster_sweep::command(&self.cluster, cases, &self.out(), &options).output().expect("starts"));
@@ -76,7 +75,7 @@ impl Hosts {
         cases.split(',').map(record).collect()
     }
 
-    /// What `ringmark COMMAND` says of the sweep.
+    /// Returns the output of `ringmark COMMAND` for the sweep.
     fn read(&self, command: &str) -> String {
         let (_, stdout, stderr) = run(ringmark(command).current_dir(self.folder.path()).arg("out"));
         stdout + &stderr
@@ -85,14 +84,14 @@ impl Hosts {
 
 // --- doctor -------------------------------------------------------------------------------------------------------------
 
-/// Its exit status and what it says, of a command that starts `ringmark`.
+/// Runs the doctor by `command`; returns exit status and output.
 fn doctor(command: &mut Command) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } =
         command.args(words("--device cuda --worker")).arg(worker()).envs(variables()).output().expect("starts");
     (status.code(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned())
 }
 
-/// Lines of what it finds, without those of the machine's own load.
+/// Returns the lines of the findings, except those caused by this machine's load.
 fn findings(text: &str) -> Vec<&str> {
     let is_finding = |line: &&str| line.starts_with("error: ") || line.starts_with("warning: ");
     text.lines().filter(is_finding).filter(|line| !line.contains(", slowest link: ")).collect()
@@ -148,13 +147,14 @@ fn the_doctor_names_the_gpu_that_is_wrong_and_its_host() {
         assert_eq!(status, Some(exit), "{settings}: {text}");
         let line = found.first().copied().unwrap_or_default();
         assert!(line.contains(&format!(": {}, {words}", hosts.host(2))), "{settings}: {text}");
-        // A host with fewer GPUs has other lists of them as well.
+        // A host with fewer GPUs also has different lists of GPUs.
         assert!(found.len() == 1 || settings == "DEVICES=7", "{settings}: {text}");
         assert!(!found.iter().any(|line| line.contains(&format!(": {}, ", hosts.host(1)))), "{settings}: {text}");
     }
 }
 
-/// A port as the kernel shows it, to containers too, and a device of its name that programs of the first host alone can open.
+/// Simulates a port as the kernel presents it, also to containers, and its device, which only programs on the first
+/// host can open.
 #[test]
 fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_memory() {
     let Some(hosts) = Hosts::up() else { return };
@@ -171,7 +171,7 @@ fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_me
         fs::create_dir_all(file.parent().expect("a folder")).expect("made");
         fs::write(file, format!("{text}\n")).expect("written");
     }
-    // All hosts share this machine's /dev; what is mounted there is the host's own.
+    // All hosts share this machine's /dev; the mount is visible only on its host.
     let devices = "/dev/infiniband";
     let is_made = fs::create_dir(devices).is_ok();
     let mounts = format!("mount -t tmpfs none {devices} && mount --bind {} /sys/class", class.display());
@@ -188,10 +188,10 @@ fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_me
     );
     let (status, text) = examine("");
     assert_eq!((status, findings(&text)), (Some(0), vec![closed.as_str()]), "{text}");
-    // The look made nothing.
+    // The check created no file.
     hosts.on(2, &format!("! test -e {devices}/uverbs0"));
 
-    // Root's CAP_IPC_LOCK lifts any limit; ssh gives it back on the other host.
+    // Root's CAP_IPC_LOCK overrides any limit; ssh restores it on the other host.
     let limit = "prlimit --memlock=4194304:4194304";
     assert_eq!(findings(&examine(limit).1), [closed.as_str()]);
     let (status, text) = examine(&format!("setpriv --bounding-set -ipc_lock {limit}"));
@@ -281,7 +281,7 @@ fn a_slow_gpu_of_the_second_host_is_named_by_log_extract_and_report() {
     );
     let log = fs::read_to_string(hosts.out().join("2n2g/resnet18_b2_fp32_1.log")).expect("a log");
     for (place, text) in [("log", log), ("extract", hosts.read("extract")), ("report", hosts.read("report"))] {
-        // In one line: a table may break anywhere.
+        // On one line, because a table may wrap anywhere.
         let text = words(&text).collect::<Vec<_>>().join(" ");
         assert!(text.contains(&told), "{place}: {text}");
         assert_eq!(text.matches(" is a straggler").count(), text.matches(&named).count(), "{place}: {text}");
@@ -290,8 +290,9 @@ fn a_slow_gpu_of_the_second_host_is_named_by_log_extract_and_report() {
 
 // --- hang and death -----------------------------------------------------------------------------------------------------
 
-/// What comes of a sweep of 2n2g whose last rank gets `signal`, or whose GPU fails by itself; no process is left.
-fn broken(hosts: &Hosts, fault: &str, signal: Option<Signal>) -> Aftermath {
+/// Returns the outcome of a sweep of 2n2g whose last rank gets `signal`, or whose GPU fails by itself. Checks that no
+/// process is left.
+fn failed_sweep(hosts: &Hosts, fault: &str, signal: Option<Signal>) -> FaultOutcome {
     let turn = turn();
     let folder = hosts.folder.path().join(words(fault).collect::<String>());
     fs::create_dir(&folder).expect("made");
@@ -304,7 +305,7 @@ fn broken(hosts: &Hosts, fault: &str, signal: Option<Signal>) -> Aftermath {
         }
         None => wait_until("it trains", || sweep.has_trained()),
     }
-    // What is left is the wait for a time-out.
+    // From here on the test only waits for the timeout.
     drop(turn);
     let outcome = sweep.end(Instant::now());
     cluster_sweep::print(fault, &outcome);
@@ -318,28 +319,28 @@ fn a_rank_or_gpu_that_fails_is_named_with_its_host_and_nothing_is_left() {
     let Some(hosts) = Hosts::up() else { return };
     let rank = format!("rank 3 of 4 on host {}", hosts.host(2));
 
-    // By sockets the others know of its death before mpirun, and must not be blamed.
+    // With sockets the other ranks detect the end before mpirun does, and must not be blamed.
     hosts.set(1, "SOCKETS=1");
     hosts.set(2, "SOCKETS=1");
-    let killed = broken(&hosts, "rank of a GPU killed", Some(Signal::SIGKILL)).last_line;
-    // mpirun alone knows the signal, and does not always tell it.
+    let killed = failed_sweep(&hosts, "rank of a GPU killed", Some(Signal::SIGKILL)).last_line;
+    // Only mpirun knows the signal, and does not always report it.
     let ends = ["was killed by signal 9 (SIGKILL) in iteration ", "exited without an error message in iteration "];
     assert!(ends.iter().any(|end| killed.contains(&format!("failed: {rank} {end}"))), "{killed}");
 
-    let stopped = broken(&hosts, "rank of a GPU stopped", Some(Signal::SIGSTOP)).last_line;
+    let stopped = failed_sweep(&hosts, "rank of a GPU stopped", Some(Signal::SIGSTOP)).last_line;
     let words = format!("failed: no progress for 10 s: {rank} (process ");
     assert!(stopped.contains(&words) && stopped.contains(") has not been heard for "), "{stopped}");
     assert!(stopped.contains("; ranks 0-2 wait for it in iteration "), "{stopped}");
 
     hosts.set(2, "FAULTY_DEVICE=1 HANGING_SUM=20");
-    let hung = broken(&hosts, "sum of NCCL without an end", None).last_line;
+    let hung = failed_sweep(&hosts, "sum of NCCL without an end", None).last_line;
     let words =
         format!("all 4 ranks wait for each other in iteration 7, all-reduce of bucket 1, {rank} furthest behind: ");
     assert!(hung.contains(&words) && hung.contains(&format!("(dmesg on {})", hosts.host(2))), "{hung}");
     assert!(hung.contains("; ranks 0-2 wait for it in iteration 7, all-reduce of bucket 2"), "{hung}");
 
     hosts.set(2, "FAULTY_DEVICE=1 FAILING_KERNEL=3000");
-    let lost = broken(&hosts, "GPU lost", None).last_line;
+    let lost = failed_sweep(&hosts, "GPU lost", None).last_line;
     let words = format!("failed: {rank}: libtorch: CUDA error: unspecified launch failure: look for Xid in dmesg, ");
     assert!(lost.contains(&words), "{lost}");
 }

@@ -1,6 +1,6 @@
-//! CUDA C on virtual GPUs: programs of tests/programs/virtual_cuda/check that compile kernels with the stand-in NVRTC and
-//! launch them through the virtual driver: kernels of their own, and the worker's, one by one. `steps` and `fused` run the
-//! worker with them.
+//! CUDA C on virtual GPUs. Programs in tests/programs/virtual_cuda/check compile kernels with the stand-in NVRTC and
+//! launch them through the virtual driver: their own kernels, and each of the worker's. `steps` and `fused` run the
+//! worker itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +9,9 @@ use std::sync::OnceLock;
 use crate::support::sandbox::run;
 use crate::support::virtual_gpu::libraries;
 
-/// Orders of the threads of a block between barriers, and of the blocks.
+/// Orders of a block's threads between barriers, and of the blocks.
 const ORDERS: [&str; 3] = ["forwards", "backwards", "shuffled"];
 
-/// Compiles tests/programs/virtual_cuda/check/`name`.cpp.
 fn compile(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let check = root.join("tests/programs/virtual_cuda/check");
@@ -29,19 +28,19 @@ fn compile(name: &str) -> PathBuf {
     program
 }
 
-/// Runs `case` of `program` in this order of threads; returns exit status, output and errors.
+/// Runs `case` of `program` with this order of threads; returns exit status, output and errors.
 fn outcome(program: &Path, case: &str, order: &str) -> (Option<i32>, String, String) {
     run(Command::new(program).arg(case).env("VIRTUAL_CUDA_THREADS", order))
 }
 
-/// Output and errors of a case that must succeed.
+/// Returns output and errors of a case that must succeed.
 fn output(program: &Path, case: &str, order: &str) -> (String, String) {
     let (status, stdout, stderr) = outcome(program, case, order);
     assert_eq!(status, Some(0), "{case}, {order}: {stderr}");
     (stdout, stderr)
 }
 
-/// Runs a case that must succeed with nothing to object to, and print the same in every order of threads; returns that.
+/// Checks that a case succeeds without errors and has the same output in every order of threads; returns the output.
 fn assert_same_in_every_order(program: &Path, case: &str) -> String {
     let [first, second, third] = ORDERS.map(|order| {
         let (stdout, stderr) = output(program, case, order);
@@ -69,7 +68,7 @@ fn kernels_compute_the_same_in_every_order_of_threads() {
     ] {
         assert_eq!(assert_same_in_every_order(check(), case), expected);
     }
-    // The last block is another one in each order.
+    // A different block is last in each order.
     assert_eq!(assert_same_in_every_order(check(), "add_parts_of_blocks"), "CUDA_SUCCESS 1024\n");
     assert!(assert_same_in_every_order(check(), "sum").starts_with("sum 0x1."));
 }
@@ -109,7 +108,7 @@ fn threads_that_write_the_same_place_show_in_another_order() {
 fn a_kernel_that_does_not_wait_for_another_stream_is_a_race_over_the_bytes_that_both_touch() {
     let (_, stderr) = output(check(), "streams_without_wait", "forwards");
     let races: Vec<&str> = stderr.lines().filter(|line| line.contains("race on device 0")).collect();
-    // Half of the buffer; the other half, written by the same stream, is no race.
+    // Half of the buffer; the other half was written by the same stream, which is not a race.
     assert_eq!(races.len(), 1, "{stderr}");
     assert!(races[0].contains("copy on stream 2 reads 1024 bytes") && races[0].contains("written by copy on stream 1"));
 }
@@ -129,8 +128,8 @@ fn the_driver_and_the_compiler_refuse_what_cuda_refuses() {
     assert!(stderr.contains("VIRTUAL_CUDA_THREADS=sideways is not forwards, backwards or shuffled"), "{stderr}");
 }
 
-/// Batch normalization, pooling and 1x1 convolutions against their formulas in fp64, with NaN and infinity: in every order of
-/// threads and blocks, and twice in each, the same bits.
+/// Batch normalization, pooling and 1x1 convolutions are compared with their formulas in fp64, including NaN and
+/// infinity. Results are identical in every order of threads and blocks, and when repeated.
 #[test]
 fn the_worker_s_kernels_compute_their_formulas() {
     for (name, elements) in [("norm", &["HALF", "BFLOAT16", "FLOAT"][..]), ("pointwise", &["HALF", "BFLOAT16"])] {

@@ -1,4 +1,5 @@
-//! Tests `ringmark-worker score` on virtual GPUs: results with and without a CUDA graph or fused convolutions, and fallbacks.
+//! Tests `ringmark-worker score` on virtual GPUs: results with and without a CUDA graph or fused convolutions, and
+//! fallbacks.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -31,13 +32,13 @@ struct Scored {
 }
 
 impl Scored {
-    /// Counts the calls of `name`.
     fn calls_of(&self, name: &str) -> usize {
         self.calls.iter().filter(|call| call.starts_with(&format!("{name} "))).count()
     }
 }
 
-/// Runs `score` for ResNet-18 with 2 dry and 3 timed passes; returns exit status, standard error, and the output on success.
+/// Runs `score` for ResNet-18 with 2 warm-up and 3 timed passes; returns exit status, standard error, and the output
+/// on success.
 fn score(options: &str, settings: &[(&str, &str)]) -> (Option<i32>, String, Option<Scored>) {
     let _turn = turn_of(1);
     let folder = tempfile::tempdir().expect("a folder");
@@ -146,7 +147,7 @@ fn cudnn_takes_relu_and_sum_into_a_convolution_where_it_can() {
     let kernels = |scored: &Scored| {
         scored.calls_of("aten::cudnn_convolution_relu") + scored.calls_of("aten::cudnn_convolution_add_relu")
     };
-    // 6 passes; the check before the first computes each twice and times 8 calls.
+    // 6 passes; the check before the first computes each convolution twice and times 8 calls.
     assert_eq!(kernels(&fused) as u32, (6 + 2 + 8) * RECTIFIED);
     let line = format!("# convolutions with fused bias, sum and ReLU (cuDNN): {RECTIFIED} of {RECTIFIED}");
     assert!(fused.log.contains(&line), "{}", fused.log);

@@ -1,6 +1,6 @@
-//! `ringmark-worker --device cuda` on virtual GPUs: the worker as it is, with a driver, a CUDA half of libtorch and an
-//! NCCL of our own that need no GPU. Whether its streams are in order and what it computes; what it measures is in `time`,
-//! what the launcher makes of several hosts in `hosts`. Not for speed, cuDNN, NCCL's algorithms or drivers.
+//! `ringmark-worker --device cuda` on virtual GPUs: the unmodified worker with stand-ins for the driver, libtorch's
+//! CUDA library and NCCL that need no GPU. Tests the order of streams and the results; `time` tests measurements,
+//! `hosts` the launcher on several hosts. Speed, cuDNN, NCCL's algorithms and real drivers are not covered.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::support::worker_run::{AT_ONCE, Run, apart, checksum, losses};
 #[test]
 fn virtual_gpus_compute_what_cpus_compute() {
     let cpu = |ranks, options: &str| Run::ranks(ranks, &format!("--device cpu {options}")).save().finish();
-    // In nhwc the CPU's batch normalization is not libtorch's.
+    // With nhwc the CPU's batch normalization is not libtorch's.
     for (ranks, more) in [(1, "--layout nchw"), (2, "--layout nchw"), (2, "--overlap off"), (4, "--bucket-mb 4")] {
         let frozen = if more.contains("nchw") { "" } else { "--freeze-batch-norm --layout nhwc" };
         let options = format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} {frozen} {more}");
@@ -31,7 +31,7 @@ fn virtual_gpus_compute_what_cpus_compute() {
             let (actual, reports) = Virtual::ranks(ranks, &options).save().finish();
             let distance = apart(&actual.weights(), &expected.weights(), &start);
             let (actual, expected) = (actual.sound(), expected.sound());
-            // Panics where the ranks' weights are not equal.
+            // Panics if the ranks' weights differ.
             checksum(&actual);
             assert_eq!(actual.header.backend, if ranks == 1 { BackendName::Solo } else { BackendName::Nccl });
             assert!(
@@ -49,7 +49,7 @@ fn virtual_gpus_compute_what_cpus_compute() {
     }
 }
 
-/// What `ranks` make of the same weights with a kv-store on virtual GPUs and on CPUs.
+/// Compares the weights of `ranks` with a kv-store on virtual GPUs with those on CPUs.
 fn assert_near_with(kv_store: &str, ranks: u32, servers: u32, tolerance: f64) {
     let is_near = |seed| {
         let start = Run::alone(&format!("{SMALL} --iters 1 --lr 0 {AT_ONCE} --seed {seed}")).save().finish().weights();
@@ -69,21 +69,21 @@ fn with_kv_store(kv_store: &str) -> String {
     format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} --freeze-batch-norm --layout nhwc --kv-store {kv_store}")
 }
 
-/// Gradients leave in a stream of their own, by threads that stand on their rank's GPU.
+/// Gradients are copied on a separate stream, by threads bound to their rank's GPU.
 #[test]
 fn virtual_gpus_push_to_a_server_what_cpus_push() {
     assert_near_with("dist_sync --servers 1", 2, 1, 1e-5);
-    // One rank is in step with itself.
+    // A single rank is in step with itself.
     assert_near_with("dist_async --servers 1", 1, 1, 1e-5);
     Virtual::ranks(3, &with_kv_store("dist_async --servers 1")).sound();
 }
 
-/// Weights come back, or sums, by which a rank updates on its GPU. Two ranks of a host have two codes on GPUs, and on CPUs one
-/// of their sum.
+/// Servers return weights, or sums with which a rank updates on its GPU. Two ranks of a host send two codes on GPUs,
+/// and one code of their sum on CPUs.
 #[test]
 fn virtual_gpus_push_the_codes_that_cpus_push() {
     assert_near_with("dist_sync --servers 1 --gradient-compression topk:1", 1, 1, 1e-5);
-    // Rounding decides whether a gradient at the threshold is sent.
+    // Rounding determines if a gradient at the threshold is sent.
     assert_near_with("dist_sync --servers 1 --gradient-compression 2bit:0.001", 1, 1, 0.02);
     let record = Virtual::ranks(3, &with_kv_store("dist_sync --servers 1 --gradient-compression 2bit:0.001")).sound();
     checksum(&record);
@@ -91,13 +91,13 @@ fn virtual_gpus_push_the_codes_that_cpus_push() {
     assert!(used.residual_norm.iter().all(|norm| *norm > 0.0), "{used:?}");
 }
 
-/// An owner a bucket, rank 0 for all, and each rank its shard in host memory.
+/// One owner for each bucket, rank 0 for all buckets, and one shard in host memory for each rank.
 #[test]
 fn owners_on_virtual_gpus_update_as_those_on_cpus() {
     ["device", "nccl", "local"].into_iter().for_each(|kv_store| assert_near_with(kv_store, 2, 0, 1e-5));
 }
 
-/// What is installed: optimized, and built apart from the tests' own.
+/// The installed worker, which is optimized and built separately from that of the tests.
 #[test]
 fn the_release_worker_computes_what_the_tests_worker_computes() {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/release/ringmark-worker");
@@ -119,7 +119,7 @@ fn an_overflow_on_virtual_gpus_skips_exactly_one_step_on_all_ranks() {
     assert_eq!(skipped, [false, true, false, false]);
     let scales: Vec<f64> = record.iterations.iter().map(|iteration| iteration.loss_scale).collect();
     assert_eq!(scales, [128.0, 128.0, 64.0, 64.0]);
-    // No weight moved.
+    // No weight changed.
     assert_eq!(record.iterations[2].loss, record.iterations[1].loss);
     assert_ne!(record.iterations[3].loss, record.iterations[2].loss);
     checksum(&record);
@@ -128,7 +128,7 @@ fn an_overflow_on_virtual_gpus_skips_exactly_one_step_on_all_ranks() {
     assert_near(record.iterations[0].loss[0], exact.iterations[0].loss[0], 0.01, "loss of fp16");
 }
 
-/// The loss scale and what it follows from are on the device; rank 1 has them of rank 0, which alone reads the file.
+/// The loss scale and its history are on the device; rank 1 receives them from rank 0, which alone reads the file.
 #[test]
 fn virtual_gpus_go_on_from_a_checkpoint_to_the_bit() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -156,11 +156,11 @@ fn every_wait_between_streams_is_needed_and_its_absence_is_found() {
         let (finished, reports) = run().finish();
         assert_eq!((reports.len(), reports[0].races), (1, 0), "{}", finished.stderr);
         let buckets = finished.sound().header.buckets.len() as u64;
-        // The sums' stream for every bucket, the optimizer's stream once.
+        // The all-reduce stream waits once for every bucket, the optimizer's stream once.
         let waits = buckets + 1;
         assert_eq!(reports[0].waits, 2 * waits, "{more}");
 
-        // Without overlap the first sum's wait is for all of backward.
+        // Without overlap the wait of the first all-reduce covers all of backward.
         let needed: Vec<u64> =
             (1..=waits).filter(|wait| more != "--overlap off" || [1, waits].contains(wait)).collect();
         for ignored in needed {
@@ -178,8 +178,8 @@ fn every_wait_between_streams_is_needed_and_its_absence_is_found() {
     }
 }
 
-/// A step's pixels are copied in a stream of their own: after what read those of the step before the last, and before what
-/// reads them. No copy makes the host wait for the device.
+/// A step's pixels are copied on a separate stream: after the readers of the pixels of two steps ago, and before
+/// their own readers. No copy makes the host wait for the device.
 #[test]
 fn images_that_are_read_come_to_virtual_gpus_in_order() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -188,7 +188,7 @@ fn images_that_are_read_come_to_virtual_gpus_in_order() {
     let run = || Virtual::alone(&options).file("--data", &data);
     let is_near = |seed: u32| {
         let on_gpu = Virtual::alone(&format!("{options} --seed {seed}")).file("--data", &data).sound();
-        // The rank's part of the cores, whatever `--threads` says: a GPU computes.
+        // The rank's share of the cores, regardless of `--threads`: the GPU computes.
         let cores = std::thread::available_parallelism().expect("known").get() as u32;
         assert_eq!(on_gpu.end.as_ref().and_then(|end| end.input.as_ref()).expect("images").ranks[0].threads, cores);
         let on_cpu = Run::alone(&format!("{options} --seed {seed}")).file("--data", &data).finish().sound();
@@ -203,7 +203,7 @@ fn images_that_are_read_come_to_virtual_gpus_in_order() {
 
     let of_sums = of_one_batch[0].waits / 4;
     assert_eq!(reports[0].waits, 4 * (of_sums + 2));
-    // The steps' stream waits for the first copy; the fourth copy waits for the second step.
+    // The compute stream waits for the first copy; the fourth copy waits for the second step.
     for (ignored, later, earlier) in [
         (2, "aten::copy_ on stream 0 reads", "by aten::copy_ on stream 2"),
         (3 * (of_sums + 2) + 1, "aten::copy_ on stream 2 writes", "by aten::copy_ on stream 0"),
@@ -219,18 +219,18 @@ fn images_that_are_read_come_to_virtual_gpus_in_order() {
 #[test]
 fn a_host_that_reads_before_the_device_is_done_reads_no_loss() {
     let run = || Virtual::alone(&format!("{SMALL} {RATE} --iters 1 {AT_ONCE}"));
-    // However late the device is.
+    // Regardless of the device's delay.
     let patient = run().set("LATE_ANSWERS", 5).sound();
     assert!(patient.iterations.iter().all(|iteration| iteration.loss[0].is_finite()));
-    // As a host would that does not ask.
+    // A host that does not check for completion.
     let (hasty, _) = run().set("EARLY_ANSWERS", 1).finish();
     assert!(hasty.stderr.contains("the loss of rank 0 is NaN in iteration 1"), "{}", hasty.stderr);
 }
 
 // --- calls --------------------------------------------------------------------------------------------------------------
 
-/// What a run's step enqueues and orders, without the kernels of forward and backward. A wait is for what was recorded last
-/// in the other stream.
+/// Returns the calls of a step, without the kernels of forward and backward. Checks that each wait is for the last
+/// event recorded on the other stream.
 fn calls(options: &str) -> (Vec<String>, RunRecord) {
     let run = Virtual::alone(&format!("{SMALL} --iters 1 {AT_ONCE} {options}"));
     let file = run.run.path("calls");
@@ -256,14 +256,14 @@ fn calls(options: &str) -> (Vec<String>, RunRecord) {
             ["ncclAllReduce" | "aten::_foreach_copy_" | "aten::_fused_sgd_" | "copy", ..] | ["abort"] => {
                 calls.push(fields[0].trim_start_matches("aten::").to_owned());
             }
-            // Kernels of the network, and the sums' way from the wire.
+            // Kernels of the network, and conversions after the all-reduce.
             _ => {}
         }
     }
     (calls, finished.sound())
 }
 
-/// Bytes of fp32 in elements of NCCL's type.
+/// Returns the calls for an all-reduce of `bytes` of fp32, in elements of NCCL's type.
 fn sum(bytes: u64, element: u32) -> Vec<String> {
     let elements = format!("{} of {element}", bytes / 4);
     ["event on 0", "1 waits", &elements, "ncclAllReduce", "event on 1"].map(str::to_owned).to_vec()
@@ -286,12 +286,12 @@ fn a_step_makes_these_calls_and_no_others() {
         let (actual, record) = calls(options);
         let buckets: Vec<u64> = record.header.buckets.iter().map(|bytes| bytes.0).collect();
         let copied = || texts(&vec!["_foreach_copy_"; copies]);
-        // Start, end of forward.
+        // Start and end of forward.
         let mut expected = texts(&["time on 0", "time on 0"]);
         if options.contains("--overlap on") {
             for (number, bytes) in buckets.iter().enumerate() {
                 expected.extend(copied());
-                // When the first sum was about to start.
+                // Time just before the first all-reduce.
                 expected.extend(texts(&["time on 0"]).into_iter().filter(|_| number == 0));
                 expected.extend(sum(*bytes, element));
             }
@@ -345,7 +345,7 @@ fn gpus_that_are_too_few_are_refused() {
     assert!(error.contains("shows 1 GPUs, 2 ranks were started on it: start at most one rank a GPU"), "{error}");
     let error = refused(1, "VIRTUAL_CUDA_DEVICES", "0");
     assert!(error.contains("--device cuda cannot be met"), "{error}");
-    // A launcher that shows all ranks the same GPU: NCCL's own words.
+    // A launcher that shows the same GPU to all ranks: NCCL's own error.
     let error = refused(2, "CUDA_VISIBLE_DEVICES", "3");
     assert!(error.contains("Duplicate GPU detected"), "{error}");
 }

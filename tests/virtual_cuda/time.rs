@@ -1,5 +1,5 @@
-//! What `ringmark-worker` measures on virtual GPUs, where every time is known beforehand: phases, stragglers, bandwidth, what
-//! a thousand steps leave behind. Not for speed.
+//! Measurements of `ringmark-worker` on virtual GPUs with known times: phases, stragglers, bandwidth, and the memory
+//! after a thousand steps.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -18,7 +18,7 @@ use crate::support::virtual_time::{AFTER_SUMS, FORWARD, backward, compute, wire}
 use crate::support::worker;
 use crate::support::worker_run::AT_ONCE;
 
-/// What a kernel takes.
+/// Duration of a kernel, in ns.
 const KERNEL_NS: u64 = 1000;
 
 fn kernels(count: u64) -> f64 {
@@ -29,7 +29,7 @@ fn kernels(count: u64) -> f64 {
 
 #[test]
 fn phases_are_those_worked_out_by_hand() {
-    // Before the last gradient is there the first bucket is on the wire, and ends long before or long after.
+    // The first bucket is sent before the last gradient is ready, and its transfer ends long before or long after it.
     let (slow, fast) = ((100, 0.1), (500, 0.0));
     for (overlap, (wire_ns, wire_ns_per_byte)) in [("off", slow), ("off", fast), ("on", slow), ("on", fast)] {
         let record =
@@ -49,7 +49,7 @@ fn phases_are_those_worked_out_by_hand() {
                 let compute = kernels(compute(&record));
                 let exposed = match (overlap, wire_ns) {
                     ("off", _) => all,
-                    // One sum after the other from the first on.
+                    // From the first all-reduce on, they run back to back.
                     (_, 100) => before + all - compute,
                     _ => wire(&buckets[buckets.len() - 1]),
                 };
@@ -79,7 +79,7 @@ fn a_slow_gpu_is_a_straggler_and_the_others_wait_for_it() {
     let record = finished.sound();
     let (compute, after) = (200.0 * kernels(compute(&record)), 200.0 * kernels(AFTER_SUMS));
     let wire: f64 = record.header.buckets.iter().map(|bytes| wire(*bytes, 0, 0.01)).sum();
-    // All leave the sum together; from then on the slow one takes half as long again.
+    // All ranks leave the all-reduce together; then the slow one takes 1.5 times as long.
     let waited = 0.5 * (compute + after);
     for iteration in &record.iterations[2..] {
         for rank in 0..4 {
@@ -112,21 +112,21 @@ fn a_thousand_steps_wait_for_nothing_warn_of_nothing_and_keep_no_memory() {
         let peak = finished.record.as_ref().and_then(|record| record.end.as_ref()).expect("an end").peak_memory[0];
         (reports.remove(0), peak)
     };
-    // A hundred steps of many kernels; a thousand short ones, for what each of them might keep to come to much.
+    // A hundred steps with many kernels, and a thousand short ones, in which small leaks add up.
     for (network, steps) in
         [("--model resnet18 --freeze-batch-norm", 100), ("--model mxnet-lenet --image-size 28", 1000)]
     {
-        // The threads of heartbeat and telemetry are in both runs, which differ by the same number of steps.
+        // Both runs have the threads of heartbeat and telemetry; they differ in the number of steps.
         let growth = || {
             let (few, few_peak) = run(network, steps / 2);
             let (many, many_peak) = run(network, steps);
             assert_eq!((few.races, many.races), (0, 0), "{network}");
-            // What waits is before the first step and after the last.
+            // Synchronizations occur only before the first step and after the last.
             assert_eq!(many.synchronizations, few.synchronizations, "{network}");
             assert_eq!(many_peak, few_peak, "{network}");
             many.peak_resident_kb.saturating_sub(few.peak_resident_kb)
         };
-        // A loaded machine can only add to it: the allocator returns freed memory late.
+        // A loaded machine can only increase it: the allocator returns freed memory late.
         let mut grown = 0;
         let is_always_large = (0..3).all(|_| {
             grown = growth();
@@ -138,7 +138,7 @@ fn a_thousand_steps_wait_for_nothing_warn_of_nothing_and_keep_no_memory() {
 
 // --- bandwidth ----------------------------------------------------------------------------------------------------------
 
-/// `ringmark-worker bandwidth` on so many virtual GPUs: its output, and the record that it wrote to `json`.
+/// Runs `ringmark-worker bandwidth` on virtual GPUs; returns its output, and the record that it wrote to `json`.
 fn bandwidth(ranks: u32, options: &str, settings: &[(&str, &str)], json: &Path) -> (String, BandwidthRecord) {
     let _turn = turn();
     let mut command = Command::new("mpirun");
@@ -160,7 +160,7 @@ fn bandwidth(ranks: u32, options: &str, settings: &[(&str, &str)], json: &Path) 
 
 #[test]
 fn bandwidth_is_that_of_the_wire_in_table_and_record() {
-    /// Of every so many sums one takes ten times as long.
+    /// One of this many all-reduces takes ten times as long.
     const LONG: u64 = 7;
     const CALLS: u64 = 20;
     const WARMUP: u64 = 3;
@@ -174,7 +174,7 @@ fn bandwidth_is_that_of_the_wire_in_table_and_record() {
         let mut sums = 0;
         for result in &record.results {
             let each = wire(result.bytes, 5000, 0.5);
-            let mut took = || {
+            let mut next_duration = || {
                 sums += 1;
                 if sums % LONG == 0 { 10.0 * each } else { each }
             };
@@ -182,9 +182,9 @@ fn bandwidth_is_that_of_the_wire_in_table_and_record() {
             cells.extend(words("float sum -1").map(str::to_owned));
             for (side, timing) in result.sides() {
                 let timing = timing.expect("both sides");
-                let _warmup: Vec<f64> = (0..WARMUP).map(|_| took()).collect();
-                let mut calls: Vec<f64> = (0..CALLS).map(|_| took()).collect();
-                let in_a_row = (0..CALLS).map(|_| took()).sum::<f64>() / CALLS as f64;
+                let _warmup: Vec<f64> = (0..WARMUP).map(|_| next_duration()).collect();
+                let mut calls: Vec<f64> = (0..CALLS).map(|_| next_duration()).collect();
+                let in_a_row = (0..CALLS).map(|_| next_duration()).sum::<f64>() / CALLS as f64;
                 let what = |what: &str| format!("{what} of {} bytes, {side}, {ranks} ranks", result.bytes.0);
                 for rank in 0..ranks as usize {
                     for (actual, expected) in timing.seconds[rank].iter().zip(&calls) {
@@ -195,7 +195,7 @@ fn bandwidth_is_that_of_the_wire_in_table_and_record() {
                 assert_eq!((timing.wrong, timing.seconds[0].len() as u64), (Some(0), CALLS));
                 let rate = result.bytes.0 as f64 / in_a_row / 1e9;
                 cells.extend([
-                    three(1e6 * in_a_row),
+                    format_microseconds(1e6 * in_a_row),
                     format!("{rate:.2}"),
                     format!("{:.2}", bus * rate),
                     "0".to_owned(),
@@ -209,8 +209,9 @@ fn bandwidth_is_that_of_the_wire_in_table_and_record() {
     }
 }
 
-/// Every operation on the wire, which takes 5 us and half a nanosecond a byte of the array: two thirds of it count where
-/// each of three ranks has a part. Of two ranks where more prove nothing else; a ring of two has but one direction.
+/// Every operation on a wire that takes 5 us and half a nanosecond per byte of the array; two thirds of the bytes
+/// count if each of three ranks has a part. Two ranks are used for operations where a third adds nothing. sendrecv
+/// needs three: a ring of two has only one direction.
 #[test]
 fn every_operation_of_nccl_is_right_and_as_fast_as_the_wire() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -225,7 +226,7 @@ fn every_operation_of_nccl_is_right_and_as_fast_as_the_wire() {
         ("alltoall --wire fp16", 3, 2.0 / 3.0),
         ("sendrecv", 3, 1.0),
     ] {
-        // Beyond what virtual NCCL passes at once, and no multiple of the ranks' shares.
+        // More than virtual NCCL transfers at once, and no multiple of the ranks' shares.
         let all = format!("--op {options} -b 1000 -e 3M -f 3000 -n 3 -w 1");
         let (table, record) = bandwidth(ranks, &all, &settings, &json);
         assert_eq!(record.results.len(), 2, "{options}");
@@ -235,8 +236,8 @@ fn every_operation_of_nccl_is_right_and_as_fast_as_the_wire() {
                 assert_eq!(timing.expect("both sides").wrong, Some(0), "{options}: {side} of {}", result.bytes);
             }
             let timing = result.out_of_place.as_ref().expect("measured");
-            // Ranks that check more of their results are later on their virtual clocks, which no barrier makes equal: the last
-            // of them waits for none.
+            // Ranks that check more results are later on their virtual clocks, which barriers do not synchronize; the
+            // last of them waits for no other rank.
             for (what, times) in [("a call", &timing.seconds.concat()), ("a call in a row", &timing.in_a_row)] {
                 let shortest = times.iter().map(|time| time.0).fold(f64::INFINITY, f64::min);
                 assert_near(shortest, each, 1e-9, &format!("{options}: {what} of {} bytes", result.bytes.0));
@@ -249,7 +250,7 @@ fn every_operation_of_nccl_is_right_and_as_fast_as_the_wire() {
     }
 }
 
-/// One bit of one element on one of two ranks, in one of six calls.
+/// One bit of one element is wrong on one of two ranks, in one of six calls.
 #[test]
 fn one_wrong_element_of_any_operation_is_found() {
     for operation in
@@ -268,23 +269,23 @@ fn one_wrong_element_of_any_operation_is_found() {
     }
 }
 
-/// As nccl-tests writes a time of so many microseconds.
-fn three(microseconds: f64) -> String {
+/// Formats a time in microseconds as nccl-tests does.
+fn format_microseconds(microseconds: f64) -> String {
     if microseconds < 10_000.0 { format!("{microseconds:.2}") } else { format!("{microseconds:.1}") }
 }
 
-/// Words of the first line with this text that is no comment, or of the first at all.
+/// Returns the words of the first line with this text that is not a comment.
 fn row_of<'a>(table: &'a str, text: &str) -> impl Iterator<Item = &'a str> {
     let line = table.lines().find(|line| !line.starts_with('#') && line.contains(text)).expect(text);
     words(line)
 }
 
-/// The line of p50, p95, p99, minimum and maximum, of sorted calls that are the same on every rank.
+/// Checks the line of p50, p95, p99, minimum and maximum for sorted calls that are the same on every rank.
 fn assert_percentiles(table: &str, result: &MessageResult, side: &str, calls: &[f64]) {
     let start = [result.bytes.0.to_string(), side.replace('-', "_")];
     let line = table.lines().filter_map(|line| line.strip_prefix('#')).map(|line| words(line).collect::<Vec<_>>());
     let line = line.into_iter().find(|cells| cells.len() > 2 && cells[..2] == start).expect("a line of percentiles");
-    // Linear between neighbours, over the calls of all ranks.
+    // Linear interpolation, over the calls of all ranks.
     let ranks = result.out_of_place.as_ref().expect("measured").seconds.len();
     let pooled: Vec<f64> = calls.iter().flat_map(|call| vec![*call; ranks]).collect();
     let at = |part: f64| {
@@ -292,7 +293,7 @@ fn assert_percentiles(table: &str, result: &MessageResult, side: &str, calls: &[
         let (low, high) = (pooled[place.floor() as usize], pooled[place.ceil() as usize]);
         low + (high - low) * place.fract()
     };
-    let expected = [at(0.5), at(0.95), at(0.99), at(0.0), at(1.0)].map(|seconds| three(1e6 * seconds));
+    let expected = [at(0.5), at(0.95), at(0.99), at(0.0), at(1.0)].map(|seconds| format_microseconds(1e6 * seconds));
     assert_eq!(line[2..7], expected, "{side} of {} bytes", result.bytes.0);
 }
 

@@ -1,4 +1,4 @@
-//! `--hierarchical`: on real ranks, in training and in `bandwidth`; what it comes to in records, and what contradicts it.
+//! `--hierarchical` on real ranks, in training and in `bandwidth`: its values in records, and contradicting options.
 
 use std::fs;
 
@@ -29,14 +29,14 @@ fn training_goes_the_way_that_was_asked_and_its_record_says_which() {
     for options in ["--hierarchical on", "--hierarchical-allreduce"] {
         assert_eq!(checksum(&train(3, options, "shared-memory", on)), checksum(&plain), "{options}");
     }
-    // Off is the backend that it is another word for, bit for bit.
+    // `off` is equivalent to that backend, bit for bit.
     let [switched_off, by_mpi] = ["--hierarchical off", "--backend mpi"].map(|options| train(3, options, "mpi", off));
     assert_eq!(checksum(&switched_off), checksum(&by_mpi));
     for (ranks, options, backend, hierarchical) in [
         (3, "--backend none", "none", None),
         (2, "--hierarchical off --kv-store device", "mpi", off),
         (2, "--hierarchical off --gradient-compression topk:0.5", "mpi", off),
-        // Alone there is nobody to add up with, on a host or between hosts.
+        // A single rank has no other rank to add up with.
         (1, "--hierarchical off", "solo", off),
         (1, "--hierarchical on", "solo", on),
     ] {

@@ -1,5 +1,5 @@
-//! The real worker under a driver that is there and cannot be used: an error that says so, and no training on the CPU.
-//! `scripts/load_check.sh` has the cases that need all of CUDA's libraries.
+//! The real worker with a driver that is present but unusable: an error message, and no training on the CPU.
+//! `scripts/load_check.sh` covers the cases that need all CUDA libraries.
 
 use std::process::Command;
 
@@ -22,7 +22,7 @@ fn train(options: &str, stub: &str) -> (Option<i32>, String, String) {
 #[test]
 fn a_gpu_that_cannot_be_used_is_an_error_whatever_device_was_asked_for() {
     for (stub, reasons) in [
-        // Its version is too old for CUDA 13.0, and for 12.6.
+        // The driver's version is too old for CUDA 13.0, and for 12.6.
         ("STUB_VERSION=11080", ["11.8", "driver"]),
         ("STUB_INIT=999", ["999", "driver"]),
         // No CUDA build of libtorch has kernels for it.
@@ -47,7 +47,7 @@ fn a_driver_without_a_gpu_is_no_error_until_cuda_is_asked_for() {
 
 #[test]
 fn a_good_driver_and_a_libtorch_that_cannot_use_it_are_an_error_with_the_fix() {
-    // The set for CPUs lacks CUDA's libraries; with all of them, the runtime refuses the stub.
+    // The CPU build lacks CUDA's libraries; with all of them, the runtime rejects the stub.
     let (status, _, stderr) = train("--device auto", "STUB_CAPABILITIES=90");
     assert_eq!(status, Some(1), "{stderr}");
     assert!(["ringmark-worker: ", "GPU"].iter().all(|reason| stderr.contains(reason)), "{stderr}");

@@ -32,7 +32,7 @@ Nothing on the hosts is changed. Exit status 1 says that a job would fail there,
 #[derive(Debug, Args)]
 #[command(after_help = DOCTOR_EXAMPLES)]
 pub struct DoctorOptions {
-    /// Whom to look at.
+    /// Hosts to examine.
     #[command(flatten)]
     hosts: HostOptions,
     /// Hosts that are to have servers of --kv-store dist_* and no ranks: looked at as well, but for devices
@@ -50,21 +50,21 @@ pub struct DoctorOptions {
     /// Measure no bandwidth: check only that each host reaches the next
     #[arg(long)]
     quick: bool,
-    /// For programs.
+    /// JSON output.
     #[command(flatten)]
     json: JsonOption,
 }
 
 impl DoctorOptions {
-    /// Fills in what was not typed; looks at this machine only where its size decides.
+    /// Fills in defaults; inspects this machine only if a default depends on it.
     pub fn into_config(self) -> anyhow::Result<DoctorConfig> {
-        // It runs no ranks, and a host that cannot be asked is what it is there to find.
+        // No ranks are started, and an unreachable host is what this command has to report.
         let LaunchConfig { hosts, worker, options, ssh, sync, device, .. } =
             self.hosts.into_config(&Machine::read(self.device), false)?;
         let depth = if self.quick { Depth::Quick } else { Depth::Full };
         let json = self.json.into_json();
         let hosts = hosts::with_server_hosts(hosts.all(), &self.server_hosts);
-        // Other hosts look from another folder.
+        // Other hosts use a different working directory.
         let data = self.data.iter().map(path::absolute).collect::<Result<_, _>>()?;
         Ok(DoctorConfig { hosts, worker, sync, options, ssh, out: self.out, data, device, depth, json })
     }

@@ -1,12 +1,12 @@
-//! Options of the commands that start something, with what is filled in where nothing was typed.
+//! Options of the commands that start jobs, and their defaults.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`hosts`] | where and how, the same in all of them |
+//! | [`hosts`] | hosts and how to start ranks on them, shared by all commands |
 //! | [`config_file`] | a sweep as a file: `--config`, `--save-config` |
-//! | [`servers`] | `--server-hosts`, and what does not go with a kv-store |
-//! | [`trace`] | `--trace`, and what its other options need |
-//! | [`axes`] | what a sweep varies, the same in every benchmark over axes |
+//! | [`servers`] | `--server-hosts`, and conflicts with a kv-store |
+//! | [`trace`] | `--trace`, and what its other options require |
+//! | [`axes`] | the axes of a sweep, shared by every benchmark over axes |
 //! | [`sweep`], [`score`], [`bandwidth`], [`input`], [`doctor`] | the commands |
 
 pub mod axes;

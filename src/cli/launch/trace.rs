@@ -1,4 +1,4 @@
-//! `--trace` where a job is one run, and what its other options need.
+//! `--trace` for commands whose job is a single run, and what its other options require.
 
 use anyhow::ensure;
 use clap::Args;
@@ -14,14 +14,14 @@ pub struct TraceOption {
 }
 
 impl TraceOption {
-    /// Whether jobs are traced.
+    /// Returns true if jobs are traced.
     pub fn into_is_traced(self, trace: &TraceConfig) -> anyhow::Result<bool> {
         check(self.trace, "--trace", trace).map_err(usage)?;
         Ok(self.trace)
     }
 }
 
-/// Refuses options of a trace where there is none; `option` asks for one.
+/// Rejects options of a trace if no trace is requested; `option` is the one that requests it.
 pub fn check(is_traced: bool, option: &str, trace: &TraceConfig) -> anyhow::Result<()> {
     let TraceConfig { iterations, format, profile_layers, .. } = trace;
     ensure!(

@@ -1,4 +1,4 @@
-//! A plan, carried out on pixels.
+//! Applies a plan to the pixels of an image.
 
 use anyhow::{Result, ensure};
 
@@ -7,7 +7,7 @@ use super::warp;
 use crate::decode::{ImageViewMut, Pixels, Size};
 use crate::resize::{Region, Resizer};
 
-/// Carries plans out, and keeps its memory for the next image. A thread has its own.
+/// Applies plans, reusing its buffers for the next image. Each thread has its own.
 #[derive(Debug, Default)]
 pub struct Augmenter {
     resizer: Resizer,
@@ -16,12 +16,12 @@ pub struct Augmenter {
 }
 
 impl Augmenter {
-    /// Fills `slot`, the image's place in the batch: height, width, RGB, a byte each. `pixels` are those of the stored image,
-    /// or of the same at a smaller size.
+    /// Fills `slot`, the image's place in the batch (height, width, RGB; one byte per channel), from `pixels`, the
+    /// stored image or a smaller version of it.
     ///
     /// # Errors
     ///
-    /// Where `slot` does not have the plan's size.
+    /// If `slot` does not have the plan's size.
     pub fn apply(&mut self, plan: &Plan, pixels: &Pixels, slot: &mut [u8]) -> Result<()> {
         let edge = plan.size;
         ensure!(slot.len() == 3 * edge * edge, "an image of {edge} x {edge} pixels does not fill {} bytes", slot.len());

@@ -1,4 +1,4 @@
-//! Random numbers of one image: the same whatever thread draws them, and in whatever order images are made.
+//! Random numbers of one image, independent of the thread and of the order in which images are processed.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -8,36 +8,36 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 pub struct Generator(Xoshiro256PlusPlus);
 
 impl Generator {
-    /// Of the image `index` of the data set, in `epoch`.
+    /// Creates the generator of image `index` of the data set in `epoch`.
     pub fn of_image(seed: u64, epoch: u64, index: u64) -> Generator {
-        // One after the other through a function without collisions, so that no two images of an epoch share a state.
+        // Mixed one after the other by a bijection, so that no two images of an epoch share a state.
         let state = mix(mix(mix(seed).wrapping_add(epoch)).wrapping_add(index));
         Generator(Xoshiro256PlusPlus::seed_from_u64(state))
     }
 
-    /// From 0 up to 1, which it never is; 53 bits.
+    /// Returns a number in [0, 1) with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 * (-53f64).exp2()
     }
 
-    /// From `low` to `high`, uniformly.
+    /// Returns a number between `low` and `high`, uniformly distributed.
     pub fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
-    /// From 0 to `last`, both of them included, each as often.
+    /// Returns an integer from 0 to `last`, inclusive, uniformly distributed.
     pub fn up_to(&mut self, last: usize) -> usize {
-        // The bias of the upper half of a product is below 2^-40 for an image's edges.
+        // The bias of taking the upper half of the product is below 2^-40 for the edges of an image.
         ((u128::from(self.0.next_u64()) * (last as u128 + 1)) >> 64) as usize
     }
 
-    /// One time in two.
+    /// Returns true with probability 1/2.
     pub fn coin(&mut self) -> bool {
         self.0.next_u64() >> 63 == 1
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): every bit of the input changes half of those of the output.
+/// SplitMix64 (Steele, Lea, Flood 2014): each input bit changes half of the output bits.
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn an_image_has_the_same_numbers_always_and_no_others() {
         let draw = |seed, epoch, index| Generator::of_image(seed, epoch, index).0.next_u64();
-        // Written down: another release must draw the same.
+        // Literal value: a later release must draw the same numbers.
         assert_eq!(draw(0, 0, 0), 13_455_478_169_099_370_058);
         let mut drawn = BTreeSet::new();
         for seed in 0..20 {
@@ -77,7 +77,7 @@ mod tests {
             heads += i32::from(generator.coin());
             assert!((-2.0..3.0).contains(&generator.between(-2.0, 3.0)));
         }
-        // Five deviations: sqrt(n p (1 - p)) is 52, 82 and 87.
+        // Tolerance of five standard deviations: sqrt(n p (1 - p)) is 52, 82 and 87.
         assert!(buckets.iter().all(|count: &i32| (count - 3_000).abs() < 260), "{buckets:?}");
         assert!(integers.iter().all(|count: &i32| (count - 10_000).abs() < 410), "{integers:?}");
         assert!((heads - 15_000).abs() < 435, "{heads}");

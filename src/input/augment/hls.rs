@@ -1,34 +1,34 @@
-//! Hue, lightness and saturation: ImageRecordIter's jitter, in OpenCV's HLS of 8 bits (hue 0 to 180).
+//! Hue, lightness and saturation jitter of ImageRecordIter, in OpenCV's 8-bit HLS (hue from 0 to 180).
 
 use super::generator::Generator;
 
-/// MXNet's level 2: `max_random_h`, `_l`, `_s`, each up to so much either way.
+/// Largest shift in either direction at MXNet's level 2: `max_random_h`, `_l`, `_s`.
 const MAX: [f64; 3] = [36.0, 50.0, 50.0];
 
-/// Limits of hue, lightness and saturation. MXNet cuts hue off at its ends, although it is a circle.
+/// Upper limits of hue, lightness and saturation. MXNet clamps hue although it is cyclic.
 const LIMITS: [i32; 3] = [180, 255, 255];
 
-/// What is added to each.
+/// Shift of hue, lightness and saturation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HlsShift {
-    /// Of 180, half degrees.
+    /// Units of two degrees, from 0 to 180.
     pub hue: i32,
-    /// Of 255.
+    /// Units of 1/255.
     pub lightness: i32,
-    /// Of 255.
+    /// Units of 1/255.
     pub saturation: i32,
 }
 
 impl HlsShift {
     pub(super) fn draw(generator: &mut Generator) -> HlsShift {
-        // MXNet's order: h, s, l; towards zero, as its conversion to an integer.
+        // MXNet's order: h, s, l. Truncated toward zero, as in its conversion to an integer.
         let mut shift = |max: f64| generator.between(-max, max) as i32;
         let hue = shift(MAX[0]);
         let saturation = shift(MAX[2]);
         HlsShift { hue, lightness: shift(MAX[1]), saturation }
     }
 
-    /// Changes every pixel of `rgb`.
+    /// Shifts every pixel of `rgb`.
     pub(super) fn apply(&self, rgb: &mut [u8]) {
         let shift = [self.hue, self.lightness, self.saturation];
         for pixel in rgb.as_chunks_mut::<3>().0 {
@@ -41,17 +41,17 @@ impl HlsShift {
     }
 }
 
-/// A byte's part of 1, as OpenCV has it.
+/// Scale of a byte to the range 0 to 1, as in OpenCV.
 const UNIT: f32 = 1.0 / 255.0;
 
-/// To the nearest integer, and the even one of two, of what is below 2^22: without a call of a function, which processors
-/// without an instruction for it need. The sum has no bits for what is behind the point.
+/// Rounds a value below 2^22 to the nearest integer, ties to even. Processors without a rounding instruction would
+/// need a function call; adding the constant shifts out the fractional bits instead.
 fn round(value: f32) -> i32 {
     const SHIFT: f32 = 12_582_912.0;
     (value + SHIFT).to_bits() as i32 - SHIFT.to_bits() as i32
 }
 
-/// OpenCV's RGB2HLS of 8 bits.
+/// OpenCV's 8-bit RGB2HLS.
 fn to_hls(rgb: [u8; 3]) -> [i32; 3] {
     let [red, green, blue] = rgb.map(|value| f32::from(value) * UNIT);
     let max = red.max(green).max(blue);
@@ -76,7 +76,7 @@ fn to_hls(rgb: [u8; 3]) -> [i32; 3] {
     [hue * 0.5, lightness * 255.0, saturation * 255.0].map(round)
 }
 
-/// OpenCV's HLS2RGB of 8 bits.
+/// OpenCV's 8-bit HLS2RGB.
 fn to_rgb([hue, lightness, saturation]: [i32; 3]) -> [u8; 3] {
     let byte = |value: f32| round(value * 255.0).clamp(0, 255) as u8;
     let [lightness, saturation] = [lightness, saturation].map(|value| value as f32 * UNIT);
@@ -86,7 +86,7 @@ fn to_rgb([hue, lightness, saturation]: [i32; 3]) -> [u8; 3] {
     let high =
         if lightness <= 0.5 { lightness * (1.0 + saturation) } else { lightness + saturation - lightness * saturation };
     let low = 2.0 * lightness - high;
-    // Six sectors of the circle, and the place in one.
+    // Sector of the color circle (0 to 5), and the position in it.
     let hue = (hue % 180) as f32 * (6.0 / 180.0);
     let sector = hue as i32;
     let place = hue - sector as f32;

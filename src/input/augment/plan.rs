@@ -1,4 +1,4 @@
-//! What is done to one image, from its size and its random numbers alone.
+//! Operations on one image, determined by its size and its random numbers alone.
 
 use anyhow::Result;
 use ringmark_core::dimension::{Augmentation, ImageLimits, Interpolation};
@@ -10,48 +10,48 @@ use super::warp::Distortion;
 use crate::decode::{Size, Wanted};
 use crate::resize::{self, Region};
 
-/// Of torchvision's RandomResizedCrop: the part of the image's area, the ratio of width to height, how often it tries.
+/// torchvision's RandomResizedCrop: share of the image's area, ratio of width to height, number of tries.
 const AREA: [f64; 2] = [0.08, 1.0];
 const RATIO: [f64; 2] = [3.0 / 4.0, 4.0 / 3.0];
 const TRIES: usize = 10;
 
-/// What is done to one image.
+/// Operations on one image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
-    /// Of the image as it is stored.
+    /// Size of the stored image.
     pub image: Size,
-    /// Edge of the output.
+    /// Edge length of the output.
     pub size: usize,
-    /// Where the output's pixels are in the image.
+    /// Mapping of the output's pixels to the image.
     pub geometry: Geometry,
-    /// Of every resizing.
+    /// Interpolation of every resize.
     pub interpolation: Interpolation,
-    /// How colours change.
+    /// Color shift.
     pub colours: Option<HlsShift>,
-    /// Left becomes right.
+    /// True if left and right are swapped.
     pub is_mirrored: bool,
 }
 
-/// Where the output's pixels are in the image.
+/// Mapping of the output's pixels to the image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Geometry {
-    /// This part of the stored image, resized to the output.
+    /// Resizes this region of the stored image to the output.
     Region(Region),
-    /// Of the image at another size, distorted, the square at `left` and `top`.
+    /// Resizes the image, distorts it, and crops the square at `left` and `top`.
     Warp {
-        /// The image's size when it is distorted, and after.
+        /// Size of the image before and after the distortion.
         resized: Size,
-        /// What is done to it.
+        /// Distortion of the resized image.
         distortion: Distortion,
-        /// Pixels left of the output.
+        /// Columns to the left of the output.
         left: usize,
-        /// Pixels above the output.
+        /// Rows above the output.
         top: usize,
     },
 }
 
 impl Recipe {
-    /// Draws what is done to an image of this size.
+    /// Draws the operations on an image of this size.
     pub fn plan(&self, image: Size, generator: &mut Generator) -> Plan {
         let resized = self.resized(image);
         let crop = |corner| Geometry::Region(part(image, resized, corner, self.size));
@@ -87,28 +87,28 @@ impl Recipe {
         Size { width: edge(image.width), height: edge(image.height) }
     }
 
-    /// Of the crop in the resized image: left and top, its centre where nothing is drawn.
+    /// Returns the left and top of the crop in the resized image; the center crop without a `generator`.
     fn corner(&self, resized: Size, generator: Option<&mut Generator>) -> [usize; 2] {
-        let room = [resized.width - self.size, resized.height - self.size];
+        let slack = [resized.width - self.size, resized.height - self.size];
         match (generator, self.resize) {
             (Some(generator), _) => {
-                let top = generator.up_to(room[1]);
-                [generator.up_to(room[0]), top]
+                let top = generator.up_to(slack[1]);
+                [generator.up_to(slack[0]), top]
             }
-            (None, Resize::OnlyIfSmaller) => room.map(|room| room / 2),
-            // torchvision's CenterCrop, which follows its Resize, rounds as Python does.
-            (None, Resize::ShorterEdge(_)) => room.map(|room| (room as f64 / 2.0).round_ties_even() as usize),
+            (None, Resize::OnlyIfSmaller) => slack.map(|slack| slack / 2),
+            // torchvision's CenterCrop, which follows its Resize, rounds half to even as Python does.
+            (None, Resize::ShorterEdge(_)) => slack.map(|slack| (slack as f64 / 2.0).round_ties_even() as usize),
         }
     }
 }
 
-/// The square of `size` pixels at `corner` of the resized image, in pixels of the stored one.
+/// Returns the square of `size` pixels at the corner of the resized image, in pixels of the stored image.
 fn part(image: Size, resized: Size, [left, top]: [usize; 2], size: usize) -> Region {
     let [left, top, size] = [left, top, size].map(|edge| edge as f64);
     Region { left, top, width: size, height: size, is_cut_out: false }.scaled(resized, image)
 }
 
-/// torchvision's RandomResizedCrop.get_params, in its order.
+/// torchvision's RandomResizedCrop.get_params, with its order of random draws.
 fn random_resized_crop(image: Size, generator: &mut Generator) -> Region {
     let cut_out = |width: usize, height: usize, left: usize, top: usize| {
         let [left, top, width, height] = [left, top, width, height].map(|edge| edge as f64);
@@ -132,11 +132,11 @@ fn random_resized_crop(image: Size, generator: &mut Generator) -> Region {
 }
 
 impl Plan {
-    /// Refuses a plan that would make an image beyond the limits on its way.
+    /// Checks that no intermediate image exceeds the limits.
     ///
     /// # Errors
     ///
-    /// With both sizes and the limit.
+    /// Reports both sizes and the limit.
     pub fn check(&self, limits: &ImageLimits) -> Result<()> {
         let (part, output) = match &self.geometry {
             Geometry::Region(part) => (*part, Size { width: self.size, height: self.size }),
@@ -145,7 +145,7 @@ impl Plan {
         resize::check(part, output, limits)
     }
 
-    /// What it needs of the image, where it needs less than every pixel of it.
+    /// Returns the resolution that the plan needs, so that the decoder may scale the image down.
     pub fn wanted(&self) -> Option<Wanted> {
         match self.geometry {
             Geometry::Region(part) => Some(Wanted { part: [part.width, part.height], output: [self.size; 2] }),

@@ -1,4 +1,4 @@
-//! Plans by their distributions, what is made of them by OpenCV's numbers.
+//! Tests of plans by their distributions, and of the resulting pixels against OpenCV's.
 
 use expect_test::expect;
 use ringmark_core::dimension::{Augmentation, DecoderChoice, ImageLimits, Scaling};
@@ -24,7 +24,7 @@ fn part(plan: &Plan) -> crate::resize::Region {
     }
 }
 
-/// Least, mean, largest.
+/// Returns minimum, mean and maximum.
 fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let values: Vec<f64> = values.collect();
     let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -81,7 +81,7 @@ fn the_centre_is_where_each_program_has_it() {
         [part.left, part.top, part.width, part.height]
     };
     let packed = Size { width: 259, height: 256 };
-    // MXNet rounds 17.5 down, torchvision's CenterCrop 59.5 to the even number.
+    // MXNet rounds 17.5 down; torchvision's CenterCrop rounds 59.5 to the even number.
     assert_eq!(corner(Recipe::validation(Augmentation::Mxnet3, 224), packed), [17.0, 16.0, 224.0, 224.0]);
     assert_eq!(corner(Recipe::validation(Augmentation::Mirror, 224), packed), [17.0, 16.0, 224.0, 224.0]);
     assert_eq!(corner(Recipe::training(Augmentation::Mirror, 223), packed), [18.0, 16.0, 223.0, 223.0]);
@@ -91,7 +91,7 @@ fn the_centre_is_where_each_program_has_it() {
     );
     let resized = Size { width: 343, height: 256 };
     assert_eq!(corner(Recipe::validation(Augmentation::Imagenet, 224), resized), [60.0, 16.0, 224.0, 224.0]);
-    // Resize(256) of 500 x 375 is 341 x 256; the crop begins at 58.5, which Python rounds to 58, and 16.
+    // Resize(256) turns 500 x 375 into 341 x 256; the crop starts at 58.5, which Python rounds to 58, and 16.
     let recipe = Recipe::validation(Augmentation::Imagenet, 224);
     assert_eq!((recipe.resize, recipe.normalization), (Resize::ShorterEdge(256), Normalization::TORCHVISION));
     let [left, top, width, height] = corner(recipe, IMAGE);
@@ -122,7 +122,7 @@ fn imagenet_draws_areas_and_ratios_as_its_model() {
     let plans = plans(&recipe, IMAGE);
     let area = plans.iter().map(part).map(|part| part.width * part.height / IMAGE.pixels() as f64);
     let ratio = plans.iter().map(part).map(|part| (part.width / part.height).ln());
-    // torchvision 0.26.0: 100,000 draws of get_params give these means.
+    // Means of 100,000 draws of torchvision 0.26.0's get_params.
     assert_near(spread(area), [0.08, 0.4338, 1.0], 0.012);
     assert_near(spread(ratio), [-0.29, 0.0310, 0.29], 0.02);
     for part in plans.iter().map(part) {
@@ -138,7 +138,7 @@ fn imagenet_takes_the_nearest_ratio_where_no_try_fits() {
         let part = part(&recipe.plan(Size { width, height }, &mut Generator::of_image(0, 0, 0)));
         [part.left, part.top, part.width, part.height]
     };
-    // An area of at least 8 % never fits into an image of 1 to 100: torchvision's get_params of (100, 1) and (1, 100).
+    // An area of at least 8 % never fits into an image with ratio 1 to 100: get_params of (100, 1) and (1, 100).
     assert_eq!(fallback(1_000, 10), [493.0, 0.0, 13.0, 10.0]);
     assert_eq!(fallback(10, 1_000), [0.0, 493.0, 10.0, 13.0]);
 }
@@ -237,7 +237,7 @@ fn every_recipe_fills_its_slot_from_any_image() {
     }
 }
 
-/// This package allocates nothing for an image, once the largest was there; what libraries allocate is written down here.
+/// This package allocates nothing per image after the largest one; allocations of libraries are bounded here.
 #[test]
 fn only_libraries_allocate() {
     let file = golden("baseline.jpg");
@@ -255,13 +255,13 @@ fn only_libraries_allocate() {
         let plan = pipeline.decode(file, recipe, &mut Generator::of_image(0, 0, 0)).expect("an image");
         pipeline.augment(&plan, slot).expect("room for it");
     };
-    // libjpeg-turbo's own pools are not seen here: it calls malloc itself.
+    // libjpeg-turbo calls malloc directly, so its pools are not counted.
     let turbojpeg = |augmentation| count(DecoderChoice::Turbojpeg, augmentation, all);
     if let Some(decoding) = count(DecoderChoice::Turbojpeg, Augmentation::None, decode) {
         assert_eq!(decoding, 0);
-        // Whole pixels are copied, and the affine step has no library.
+        // Whole pixels are copied, and the affine step uses no library.
         assert_eq!([Augmentation::Crop, Augmentation::Mxnet2, Augmentation::Mxnet3].map(turbojpeg), [Some(0); 3]);
-        // fast_image_resize's weights and bounds, of columns and of rows.
+        // Weights and bounds in fast_image_resize, for columns and rows.
         let resizing = turbojpeg(Augmentation::Imagenet).expect("it is here");
         println!("fast_image_resize allocates {resizing} times");
         assert!((1..=RESIZE_ALLOCATIONS).contains(&resizing), "{resizing}");
@@ -271,14 +271,14 @@ fn only_libraries_allocate() {
     assert!((1..=ZUNE_ALLOCATIONS).contains(&zune), "{zune}");
 }
 
-// For an output of 16 x 16: those for each of its pixels' weights grow with its edges.
+// For an output of 16 x 16. The number of allocations for weights grows with the edges.
 const RESIZE_ALLOCATIONS: u64 = 60;
 const ZUNE_ALLOCATIONS: u64 = 30;
 
 #[test]
 fn no_step_of_a_recipe_makes_an_image_beyond_the_limit() {
     let limits = ImageLimits::default();
-    // Within every limit as it is stored; 224 rows of it are 15.7 million pixels, and 2,240 are 157 million.
+    // Within every limit as stored; with 224 rows it has 15.7 million pixels, with 2,240 rows 157 million.
     let strip = Size { width: 70_000, height: 700 };
     strip.check(&limits, "it has").expect("within the limits");
     for augmentation in Augmentation::ALL {
@@ -287,7 +287,7 @@ fn no_step_of_a_recipe_makes_an_image_beyond_the_limit() {
             recipe.plan(strip, &mut Generator::of_image(0, 0, 0)).check(&limits).map_err(|error| error.to_string())
         };
         assert_eq!(plan(224, Resize::OnlyIfSmaller), Ok(()), "{augmentation}");
-        // RandomResizedCrop cuts a part of the image as it is stored, and no other recipe makes more than its output.
+        // RandomResizedCrop crops the stored image; no other recipe produces more than its output.
         let enlarged = plan(224, Resize::ShorterEdge(2240));
         if *augmentation == Augmentation::Mxnet3 {
             let expected = "resizing 70000 x 700 pixels to 224000 x 2240 makes 501760000 pixels; the limit is 50000000: raise \

@@ -1,29 +1,30 @@
-//! Rotation, shear and aspect ratio in one: ImageRecordIter's affine step, with OpenCV's bilinear warpAffine.
+//! Rotation, shear and aspect ratio in one step: the affine transformation of ImageRecordIter, with OpenCV's bilinear
+//! warpAffine.
 
 use super::generator::Generator;
 use crate::decode::{ImageView, Size};
 
-/// What is outside of the image: train_imagenet.py's `fill_value`.
+/// Value of pixels outside the image: train_imagenet.py's `fill_value`.
 const FILL: u8 = 127;
 
-/// MXNet's level 3: degrees, shear, change of the aspect ratio; each up to so much either way.
+/// Largest rotation (degrees), shear and change of the aspect ratio in either direction, at MXNet's level 3.
 const MAX_ANGLE: usize = 10;
 const MAX_SHEAR: f64 = 0.1;
 const MAX_ASPECT_RATIO: f64 = 0.25;
 
-/// OpenCV's warpAffine knows places to 1/32 pixel, which it works out in 1/1024.
+/// OpenCV's warpAffine has a resolution of 1/32 pixel, which it computes from 1/1024.
 const PLACE_BITS: i32 = 10;
 const FRACTION_BITS: i32 = 5;
 const FRACTIONS: i32 = 1 << FRACTION_BITS;
 
-/// How an image is distorted around its centre.
+/// Distortion of an image around its center.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Distortion {
     /// Rotation in whole degrees.
     pub angle: i32,
-    /// Pixels that a row is moved for each pixel down.
+    /// Horizontal shift of a row in pixels, per pixel of its vertical position.
     pub shear: f64,
-    /// The width's factor divided by the height's.
+    /// Factor of the width divided by that of the height.
     pub aspect_ratio: f64,
 }
 
@@ -35,7 +36,7 @@ impl Distortion {
         Distortion { angle, shear, aspect_ratio }
     }
 
-    /// From a place in the image to one in the distorted image, `[x, y, 1]` by rows; the centre stays.
+    /// Returns the matrix that maps `[x, y, 1]` in the image to the distorted image, by rows; the center is fixed.
     pub fn matrix(&self, size: Size) -> [[f64; 3]; 2] {
         let (sine, cosine) = f64::from(self.angle).to_radians().sin_cos();
         let height = 2.0 / (1.0 + self.aspect_ratio);
@@ -50,14 +51,14 @@ impl Distortion {
     }
 }
 
-/// The way back: from the distorted image to the image.
 fn inverse([[a, b, x], [c, d, y]]: [[f64; 3]; 2]) -> [[f64; 3]; 2] {
     let determinant = a * d - b * c;
     let [a, b, c, d] = [d / determinant, -b / determinant, -c / determinant, a / determinant];
     [[a, b, -a * x - b * y], [c, d, -c * x - d * y]]
 }
 
-/// Fills `output`, `edge` x `edge` pixels at `left` and `top` of the distorted image. `columns` is memory for it.
+/// Fills `output`, a square of `edge` x `edge` pixels at `left` and `top` of the distorted image. `columns` is a
+/// reusable buffer.
 pub(super) fn warp(
     ImageView { rgb, size }: ImageView,
     distortion: &Distortion,
@@ -70,7 +71,7 @@ pub(super) fn warp(
     let place = |value: f64| (value * f64::from(1 << PLACE_BITS)).round_ties_even() as i32;
     columns.clear();
     columns.extend((left..left + edge).map(|column| [x, y].map(|row| place(row[0] * column as f64))));
-    // To the nearest 1/32.
+    // Rounds to the nearest 1/32.
     let half = 1 << (PLACE_BITS - FRACTION_BITS - 1);
     for (row, output) in (top..).zip(output.chunks_exact_mut(3 * edge)) {
         let start = [x, y].map(|line| place(line[1] * row as f64 + line[2]) + half);
@@ -81,7 +82,7 @@ pub(super) fn warp(
     }
 }
 
-/// Of the 2 x 2 pixels around a place in 1/32 pixel.
+/// Interpolates between the 2 x 2 pixels around a position in units of 1/32 pixel.
 fn interpolate(rgb: &[u8], size: Size, place: [i32; 2]) -> [u8; 3] {
     let [x, y] = place.map(|place| place >> FRACTION_BITS);
     let [right, down] = place.map(|place| place & (FRACTIONS - 1));

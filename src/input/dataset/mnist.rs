@@ -1,4 +1,5 @@
-//! MNIST's pairs of arrays as a dataset: images and their labels, in two files of one name but for `images` and `labels`.
+//! MNIST data sets: two idx arrays of images and labels, in files with the same name apart from `images` and
+//! `labels`.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,24 +9,24 @@ use anyhow::{Context, Result, ensure};
 use crate::dataset::item::{Form, Item};
 use crate::format::idx_array::{self, IdxArray};
 
-/// Images, and a label each.
+/// Images with one label each.
 #[derive(Debug)]
 pub struct Mnist {
     images: IdxArray,
     labels: IdxArray,
     form: Form,
-    /// A byte an image.
+    /// One label per image.
     classes: Vec<u8>,
 }
 
-/// Whether a file of this name holds images in MNIST's form.
+/// Returns true if the file name is that of MNIST images.
 pub fn is_images(file: &Path) -> bool {
     let name = file.file_name().and_then(OsStr::to_str);
     name.is_some_and(|name| name.contains("images") && name.contains("idx3"))
 }
 
-/// The labels of these images: `train-labels-idx1-ubyte.gz` of `train-images-idx3-ubyte.gz`, compressed or not.
-fn labels_of(images: &Path) -> Result<PathBuf> {
+/// Returns the path of the labels: `train-labels-idx1-ubyte.gz` for `train-images-idx3-ubyte.gz`, compressed or not.
+fn labels_path(images: &Path) -> Result<PathBuf> {
     let name = images.file_name().and_then(OsStr::to_str).filter(|_| is_images(images)).with_context(|| {
         format!(
             "{}: the labels are found by the images' name, which must be as train-images-idx3-ubyte: give it such a name",
@@ -40,11 +41,11 @@ fn labels_of(images: &Path) -> Result<PathBuf> {
 }
 
 impl Mnist {
-    /// Opens the images, and the labels beside them.
+    /// Opens the images and the labels next to them.
     pub fn open(images: &Path) -> Result<Mnist> {
-        let labels = labels_of(images)?;
-        // Compared before either file takes memory.
-        let (shape, shape_of_labels) = (idx_array::shape(images)?, idx_array::shape(&labels)?);
+        let labels = labels_path(images)?;
+        // Compared before either file is read into memory.
+        let (shape, labels_shape) = (idx_array::shape(images)?, idx_array::shape(&labels)?);
         let &[count, height, width] = shape.as_slice() else {
             anyhow::bail!(
                 "{} has {} dimensions, where images have 3: name the file of images",
@@ -52,16 +53,16 @@ impl Mnist {
                 shape.len()
             );
         };
-        let &[count_of_labels] = shape_of_labels.as_slice() else {
+        let &[label_count] = labels_shape.as_slice() else {
             anyhow::bail!(
                 "{} has {} dimensions, where labels have 1: put the labels there",
                 labels.display(),
-                shape_of_labels.len()
+                labels_shape.len()
             );
         };
         ensure!(
-            count == count_of_labels,
-            "{} has {count} images, {} has {count_of_labels} labels: they do not belong together; copy both anew",
+            count == label_count,
+            "{} has {count} images, {} has {label_count} labels: they do not belong together; copy both anew",
             images.display(),
             labels.display()
         );
@@ -74,22 +75,22 @@ impl Mnist {
         Ok(Mnist { form: Form::Pixels { height, width, channels: 1 }, images, labels, classes })
     }
 
-    /// Of every image.
+    /// Returns the form of every image.
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// Images.
+    /// Returns the number of images.
     pub fn length(&self) -> u64 {
         self.images.length()
     }
 
-    /// Where the images are.
+    /// Returns the path of the images.
     pub fn images(&self) -> &Path {
         self.images.name()
     }
 
-    /// Where the labels are.
+    /// Returns the path of the labels.
     pub fn labels(&self) -> &Path {
         self.labels.name()
     }

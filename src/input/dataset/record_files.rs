@@ -1,4 +1,4 @@
-//! `.rec` files as one dataset: by number where each has its `.idx`, otherwise one behind the other, in parts by bytes.
+//! `.rec` files as one data set: read by number if each has its `.idx`, otherwise concatenated and split by bytes.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,42 +15,42 @@ use crate::format::record_io::{self, Record, RecordHeads, RecordReader};
 use crate::location::Position;
 use crate::shard::Part;
 
-/// Files in the order in which they were named.
+/// RecordIO files, in the order in which they were given.
 #[derive(Debug)]
 pub struct RecordFiles {
     files: Vec<Arc<ByteSource>>,
-    /// Where each record begins, where every file has an index.
-    index: Option<Vec<Located>>,
+    /// Position of each record, if every file has an index.
+    index: Option<Vec<RecordPosition>>,
     limits: ImageLimits,
 }
 
-/// A record by its index.
+/// Position of a record, from its index.
 #[derive(Debug, Clone, Copy)]
-struct Located {
+struct RecordPosition {
     file: u32,
     key: u64,
     offset: u64,
 }
 
-/// The index that belongs to a `.rec` file: `train.idx` beside `train.rec`.
-pub fn index_of(file: &Path) -> PathBuf {
+/// Returns the path of the index of a `.rec` file: `train.idx` next to `train.rec`.
+pub fn index_path(file: &Path) -> PathBuf {
     file.with_extension("idx")
 }
 
 impl RecordFiles {
-    /// Opens them, and their indices; one that is missing where another is there is an error.
+    /// Opens the files and their indices. Fails if only some of the files have an index.
     pub fn open(paths: &[PathBuf], limits: ImageLimits) -> Result<RecordFiles> {
         let open = |path: &PathBuf| record_io::open(path).map(Arc::new);
         let files: Vec<Arc<ByteSource>> = paths.iter().map(open).collect::<Result<_>>()?;
-        let with = paths.iter().find(|path| index_of(path).exists());
-        let without = paths.iter().find(|path| !index_of(path).exists());
+        let with = paths.iter().find(|path| index_path(path).exists());
+        let without = paths.iter().find(|path| !index_path(path).exists());
         let index = match (with, without) {
             (Some(with), Some(without)) => anyhow::bail!(
                 "{} has an index ({}), {} has none: make {}, or take the others away",
                 with.display(),
-                index_of(with).display(),
+                index_path(with).display(),
                 without.display(),
-                index_of(without).display()
+                index_path(without).display()
             ),
             (Some(_), None) => Some(read_indices(&files)?),
             (None, _) => None,
@@ -58,55 +58,55 @@ impl RecordFiles {
         Ok(RecordFiles { files, index, limits })
     }
 
-    /// Files of bytes that are in memory, without an index.
+    /// Returns in-memory files without an index.
     #[cfg(test)]
-    fn of(files: Vec<ByteSource>) -> RecordFiles {
+    fn from_sources(files: Vec<ByteSource>) -> RecordFiles {
         RecordFiles { files: files.into_iter().map(Arc::new).collect(), index: None, limits: ImageLimits::default() }
     }
 
-    /// Records, where an index says it.
+    /// Returns the number of records, if there is an index.
     pub fn length(&self) -> Option<u64> {
         self.index.as_ref().map(|index| index.len() as u64)
     }
 
-    /// Of all files, in bytes.
+    /// Returns the total size of the files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.length()).sum()
     }
 
-    /// Where they lie.
+    /// Returns the paths of the files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|file| file.name())
     }
 
-    /// How many they are.
+    /// Returns the number of files.
     pub fn files(&self) -> usize {
         self.files.len()
     }
 
-    /// Reads record `number` by the index.
+    /// Reads record `number` by means of the index.
     pub fn read(&self, number: u64, item: &mut Item) -> Result<()> {
         let index = self.index.as_ref().with_context(|| {
             let file = self.files[0].name();
             format!(
                 "{} has no index, so no record can be read by its number: make {}",
                 file.display(),
-                index_of(file).display()
+                index_path(file).display()
             )
         })?;
         let place = usize::try_from(number).ok().filter(|place| *place < index.len());
         let place = place.with_context(|| format!("there is no record {number}, but {}", index.len()))?;
-        let Located { file, key, offset } = index[place];
+        let RecordPosition { file, key, offset } = index[place];
         let source = &self.files[file as usize];
         let next = index.get(place + 1).filter(|next| next.file == file).map_or(source.length(), |next| next.offset);
         let Item { buffer, .. } = item;
         source.ensure_not_shortened()?;
         let range = record_io::read_record(source, offset, next - offset, &self.limits, buffer)
-            .with_context(|| format!("key {key} of {}", index_of(source.name()).display()))?;
-        take(item, source, offset, range)
+            .with_context(|| format!("key {key} of {}", index_path(source.name()).display()))?;
+        fill_item(item, source, offset, range)
     }
 
-    /// The records of a part by bytes, one after the other.
+    /// Returns the records of a part, which is a range of bytes, in order.
     pub fn stream(&self, part: Part) -> Result<RecordStream> {
         let Range { start, end } = part.of_bytes(self.bytes());
         let (start, end) = (self.next_start(start)?, self.next_start(end)?);
@@ -120,13 +120,13 @@ impl RecordFiles {
             }
             begin += file.length();
         }
-        let mut stream = RecordStream { all, rest: Vec::new(), now: None, limits: self.limits };
+        let mut stream = RecordStream { all, remaining: Vec::new(), current: None, limits: self.limits };
         stream.restart(0)?;
         Ok(stream)
     }
 
-    /// Where the next record begins at or behind a byte of all files, one behind the other; a file's end is the next one's
-    /// beginning.
+    /// Returns the start of the next record at or after an offset in the concatenated files. The end of a file is the
+    /// start of the next one.
     fn next_start(&self, offset: u64) -> Result<u64> {
         let mut begin = 0;
         for file in &self.files {
@@ -142,17 +142,17 @@ impl RecordFiles {
     }
 }
 
-fn read_indices(files: &[Arc<ByteSource>]) -> Result<Vec<Located>> {
+fn read_indices(files: &[Arc<ByteSource>]) -> Result<Vec<RecordPosition>> {
     let mut index = Vec::new();
     for (file, source) in (0..).zip(files) {
-        let entries = index_file::read(&index_of(source.name()), source.length())?;
-        index.extend(entries.into_iter().map(|entry| Located { file, key: entry.key, offset: entry.offset }));
+        let entries = index_file::read(&index_path(source.name()), source.length())?;
+        index.extend(entries.into_iter().map(|entry| RecordPosition { file, key: entry.key, offset: entry.offset }));
     }
     Ok(index)
 }
 
-/// Makes an item of the record that lies in `range` of its buffer.
-fn take(item: &mut Item, source: &ByteSource, offset: u64, range: Range<usize>) -> Result<()> {
+/// Converts the record in `range` of the item's buffer into an item.
+fn fill_item(item: &mut Item, source: &ByteSource, offset: u64, range: Range<usize>) -> Result<()> {
     let Item { buffer, labels, .. } = item;
     let record = ImageRecord::parse(&buffer[range.clone()]).with_context(|| source.location(offset).to_string())?;
     record.labels_into(labels);
@@ -164,77 +164,77 @@ fn take(item: &mut Item, source: &ByteSource, offset: u64, range: Range<usize>) 
     Ok(())
 }
 
-/// Records of a part, file after file, as often as it is restarted.
+/// Records of a part, across files. It can be restarted.
 #[derive(Debug)]
 pub struct RecordStream {
     all: Vec<Span>,
-    /// The next file is the last one here.
-    rest: Vec<Span>,
-    /// With where its file begins in all of them.
-    now: Option<(u64, RecordReader<Arc<ByteSource>>)>,
+    /// Remaining files in reverse order.
+    remaining: Vec<Span>,
+    /// Reader of the current file, with the file's offset in the concatenated files.
+    current: Option<(u64, RecordReader<Arc<ByteSource>>)>,
     limits: ImageLimits,
 }
 
-/// What a part has of a file.
+/// Range of a file that belongs to a part.
 #[derive(Debug, Clone)]
 struct Span {
     file: Arc<ByteSource>,
-    /// Bytes of the files before it.
+    /// Total size of the files before it.
     begin: u64,
-    /// From the beginning of a record to that of another.
+    /// Starts and ends at record boundaries.
     range: Range<u64>,
 }
 
 impl RecordStream {
-    /// Reads the next record; where it begins in all files, one behind the other, or `None` behind the last.
+    /// Reads the next record and returns its offset in the concatenated files; `None` after the last record.
     pub fn next(&mut self, item: &mut Item) -> Result<Option<u64>> {
         loop {
-            if let Some((_, reader)) = &self.now {
-                // Its buffer may hold records that are not there any more.
+            if let Some((_, reader)) = &self.current {
+                // The reader's buffer may hold records that have since been cut off.
                 reader.source().ensure_not_shortened()?;
             }
-            if let Some((begin, reader)) = &mut self.now
+            if let Some((begin, reader)) = &mut self.current
                 && let Some(Record { offset, bytes }) = reader.next_record()?
             {
                 item.buffer.clear();
                 item.buffer.extend_from_slice(bytes);
                 let range = 0..bytes.len();
                 let begin = *begin + offset;
-                return take(item, reader.source(), offset, range).map(|()| Some(begin));
+                return fill_item(item, reader.source(), offset, range).map(|()| Some(begin));
             }
-            let Some(Span { file, begin, range }) = self.rest.pop() else { return Ok(None) };
-            // The buffer of a file that ended serves the next one.
-            let reader = match self.now.take() {
+            let Some(Span { file, begin, range }) = self.remaining.pop() else { return Ok(None) };
+            // The buffer of the previous file is reused.
+            let reader = match self.current.take() {
                 Some((_, reader)) => reader.on(file, range),
                 None => RecordReader::new(file, range, self.limits),
             };
-            self.now = Some((begin, reader));
+            self.current = Some((begin, reader));
         }
     }
 
-    /// Goes to record `number` of the part, by the heads of those before it.
+    /// Seeks to record `number` of the part by reading the headers of the records before it.
     pub fn restart(&mut self, number: u64) -> Result<()> {
-        self.rest.clone_from(&self.all);
-        self.rest.reverse();
-        if let Some((_, reader)) = &mut self.now {
+        self.remaining.clone_from(&self.all);
+        self.remaining.reverse();
+        if let Some((_, reader)) = &mut self.current {
             reader.end();
         }
         let mut before = number;
         while before > 0 {
-            let span = self.rest.last_mut().with_context(|| format!("a part has no record {number}"))?;
+            let span = self.remaining.last_mut().with_context(|| format!("a part has no record {number}"))?;
             let mut heads = RecordHeads::new(&span.file, span.range.clone());
             while before > 0 && heads.pass()? {
                 before -= 1;
             }
             span.range.start = heads.offset();
             if span.range.is_empty() {
-                self.rest.pop();
+                self.remaining.pop();
             }
         }
         Ok(())
     }
 
-    /// How many there are, by their heads: each is whole then, as far as they say.
+    /// Counts the records of the part by their headers, which also checks that no record is cut off.
     pub fn count(&self) -> Result<u64> {
         let mut count = 0;
         for Span { file, range, .. } in &self.all {
@@ -253,7 +253,7 @@ mod tests {
     use crate::format::image_record;
     use crate::format::record_io::MAGIC;
 
-    /// Of every third image the magic is in it, at places that split its record and at one that does not.
+    /// Every third image contains the magic number, at positions that split its record and at one that does not.
     fn image(id: u64) -> Vec<u8> {
         let mut image = vec![b'x'; (id * 7 % 61) as usize];
         for at in [0, 4, 8, 21] {
@@ -285,8 +285,9 @@ mod tests {
 
     #[test]
     fn every_record_comes_exactly_once_over_all_parts() {
-        let one = RecordFiles::of(vec![file("a.rec", 0..97)]);
-        let several = RecordFiles::of(vec![file("a.rec", 0..40), file("b.rec", 40..41), file("c.rec", 41..97)]);
+        let one = RecordFiles::from_sources(vec![file("a.rec", 0..97)]);
+        let several =
+            RecordFiles::from_sources(vec![file("a.rec", 0..40), file("b.rec", 40..41), file("c.rec", 41..97)]);
         for files in [one, several] {
             for count in [1, 3, 4, 7, 50, 200, 2000] {
                 let mut all = Vec::new();
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_part_is_counted_and_begun_anywhere() {
-        let files = RecordFiles::of(vec![file("a.rec", 0..40), file("b.rec", 40..41), file("c.rec", 41..97)]);
+        let files = RecordFiles::from_sources(vec![file("a.rec", 0..40), file("b.rec", 40..41), file("c.rec", 41..97)]);
         for count in [1, 3, 200] {
             let mut all = 0;
             for part in (0..count).map(|index| Part::new(index, count).expect("a part")) {
@@ -315,7 +316,7 @@ mod tests {
                 for start in 0..=ids.len() {
                     stream.restart(start as u64).expect("there");
                     let mut found = Vec::new();
-                    // Not always to its end, from which it is begun again as well.
+                    // Some passes stop before the end, to test restarting from the middle.
                     while found.len() < 50 && stream.next(&mut item).expect("read").is_some() {
                         found.push(item.id);
                     }
@@ -330,15 +331,15 @@ mod tests {
 
     #[test]
     fn a_part_ends_where_dmlc_core_s_does() {
-        // Records of 40 bytes: parts of 120 bytes in 3 are 40, which is where the second begins; in 4 parts they are 32, so
-        // that both ends move on.
+        // Records of 40 bytes. Three parts of 120 bytes have 40 bytes each, so the second starts exactly there; four
+        // parts have 32, so both ends are moved.
         let (mut bytes, mut record) = (Vec::new(), Vec::new());
         for id in 0..3 {
             image_record::write(id, &[id as f32], b"12345678", &mut record);
             record_io::write_record(&record, &mut bytes).expect("memory takes it");
         }
         assert_eq!(bytes.len(), 120);
-        let files = RecordFiles::of(vec![ByteSource::of_memory(Path::new("a.rec"), bytes)]);
+        let files = RecordFiles::from_sources(vec![ByteSource::of_memory(Path::new("a.rec"), bytes)]);
         let parts = |count| -> Vec<Vec<u64>> {
             let part = |index| ids_of(&files, Part::new(index, count).expect("a part"), |_| b"12345678".to_vec());
             (0..count).map(part).collect()

@@ -1,8 +1,8 @@
-//! Inverted inks, as Adobe's JPEG files hold them, to RGB.
+//! Conversion of the inverted inks in Adobe's JPEG files to RGB.
 
-/// `pixels` holds four bytes a pixel, and three a pixel, without gaps, afterwards.
+/// Converts `pixels` in place from four bytes per pixel to three, without gaps.
 ///
-/// Pillow's formula for what it reads inverted: 255 - K - C x (255 - K) / 255, which is C' x K' / 255 of the stored C' = 255 - C.
+/// Pillow's formula, 255 - K - C x (255 - K) / 255, equals C' x K' / 255 for the stored, inverted C' = 255 - C.
 pub fn to_rgb(pixels: &mut [u8]) {
     for pixel in 0..pixels.len() / 4 {
         let black = pixels[4 * pixel + 3];
@@ -12,7 +12,7 @@ pub fn to_rgb(pixels: &mut [u8]) {
     }
 }
 
-/// `a x b / 255`, rounded.
+/// Returns `a x b / 255`, rounded.
 fn product(a: u8, b: u8) -> u8 {
     ((u32::from(a) * u32::from(b) + 127) / 255) as u8
 }

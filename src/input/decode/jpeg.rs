@@ -1,5 +1,5 @@
-//! The markers of a JPEG (ITU-T T.81, annex B), followed from its first byte to the end of the image, so that both decoders
-//! get the same files: whole ones, of a kind and size that both can. Not for pixels.
+//! JPEG markers (ITU-T T.81, annex B). All of them are followed up to the end of the image, so that both decoders
+//! accept the same files: complete ones, of a kind and size that both support.
 
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memchr;
@@ -10,29 +10,29 @@ use super::pixels::Size;
 /// SOI, and the first byte of the next marker.
 pub const START: [u8; 3] = [0xff, 0xd8, 0xff];
 
-/// What the components of a pixel are.
+/// Color components of a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colours {
     /// One component.
     Grayscale,
     /// Three components, YCbCr or RGB.
     Colour,
-    /// Four components: inverted inks, CMYK or YCCK, by Adobe's marker.
+    /// Four components: inverted CMYK or YCCK, according to Adobe's marker.
     Inks,
 }
 
-/// What a JPEG says of itself.
+/// Properties of a JPEG, from its markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JpegHeader {
-    /// As it is stored.
+    /// Size of the stored image.
     pub size: Size,
-    /// As they are stored.
+    /// Components of the stored image.
     pub colours: Colours,
-    /// Several scans, each of which makes the image better.
+    /// True if several scans refine the image.
     pub is_progressive: bool,
-    /// Scans, one or one for each component where it is not progressive.
+    /// Number of scans; one, or one for each component, if not progressive.
     pub scans: usize,
-    /// Where the image ends: behind EOI. What follows is no part of it.
+    /// Offset of the end of the image, after EOI. Trailing data is ignored.
     pub end: usize,
 }
 
@@ -40,16 +40,16 @@ pub struct JpegHeader {
 ///
 /// # Errors
 ///
-/// If it is cut, with the byte; if it is of a kind that is not decoded, is beyond the limits, or names more pixels than its bytes
-/// can hold.
+/// If the file is truncated (with the offset), of an unsupported kind, or beyond the limits, or if its header states
+/// more pixels than its bytes can hold.
 pub fn header(file: &[u8], limits: &ImageLimits) -> Result<JpegHeader> {
     let mut frame: Option<Frame> = None;
     let mut adobe = None;
     let mut scans = 0;
-    // Behind SOI.
+    // After SOI.
     let mut place = 2;
     loop {
-        let (marker, behind) = next_marker(file, place).with_context(|| match scans {
+        let (marker, after) = next_marker(file, place).with_context(|| match scans {
             0 => format!("JPEG ends in its header, at byte {}: it has no image", file.len()),
             scans => format!(
                 "JPEG ends in the middle of its {}, at byte {}: it was cut",
@@ -64,37 +64,38 @@ pub fn header(file: &[u8], limits: &ImageLimits) -> Result<JpegHeader> {
         match marker {
             0xd9 => {
                 let Some(Frame { size, colours, is_progressive }) = frame else {
-                    bail!("JPEG ends at byte {behind} without a frame: it has no image")
+                    bail!("JPEG ends at byte {after} without a frame: it has no image")
                 };
-                ensure!(scans > 0, "JPEG ends at byte {behind} without a scan: it has no image");
+                ensure!(scans > 0, "JPEG ends at byte {after} without a scan: it has no image");
                 let colours = colours_of(colours, adobe)?;
-                return Ok(JpegHeader { size, colours, is_progressive, scans, end: behind });
+                return Ok(JpegHeader { size, colours, is_progressive, scans, end: after });
             }
             // RST and TEM have no length.
-            0xd0..=0xd7 | 0x01 => place = behind,
-            0xd8 => bail!("JPEG begins again at byte {}: it is damaged", behind - 2),
+            0xd0..=0xd7 | 0x01 => place = after,
+            0xd8 => bail!("JPEG begins again at byte {}: it is damaged", after - 2),
             _ => {
-                let segment = segment(file, marker, behind)?;
+                let segment = segment(file, marker, after)?;
                 match marker {
                     0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
-                        ensure!(frame.is_none(), "JPEG has a second frame at byte {}: only one is decoded", behind - 2);
+                        ensure!(frame.is_none(), "JPEG has a second frame at byte {}: only one is decoded", after - 2);
                         frame = Some(Frame::read(marker, segment, file.len(), limits)?);
                     }
                     0xda => {
-                        ensure!(frame.is_some(), "JPEG has a scan at byte {} before its frame", behind - 2);
+                        ensure!(frame.is_some(), "JPEG has a scan at byte {} before its frame", after - 2);
                         scans += 1;
                         limits.check(ImageLimit::Scans, scans as u64, || format!("JPEG has at least {scans} scans"))?;
                     }
                     0xee if segment.starts_with(b"Adobe") => adobe = segment.get(11).copied(),
                     _ => {}
                 }
-                place = behind + 2 + segment.len();
+                place = after + 2 + segment.len();
             }
         }
     }
 }
 
-/// The next marker's second byte, and where it ends. What stands before it, a scan's data say, is passed over.
+/// Returns the second byte of the next marker and the offset of its end. Skips everything before the marker, such as
+/// the data of a scan.
 fn next_marker(file: &[u8], mut place: usize) -> Option<(u8, usize)> {
     loop {
         place += memchr(0xff, file.get(place..)?)? + 1;
@@ -103,21 +104,21 @@ fn next_marker(file: &[u8], mut place: usize) -> Option<(u8, usize)> {
             place += 1;
         }
         match file[place] {
-            // A byte of data that is ff.
+            // An escaped data byte ff.
             0 => place += 1,
             marker => return Some((marker, place + 1)),
         }
     }
 }
 
-/// What a marker's segment holds, without its length.
-fn segment(file: &[u8], marker: u8, behind: usize) -> Result<&[u8]> {
-    let rest = &file[behind..];
+/// Returns the contents of a marker's segment, without its length.
+fn segment(file: &[u8], marker: u8, after: usize) -> Result<&[u8]> {
+    let rest = &file[after..];
     let length = match rest {
         [high, low, ..] => usize::from(u16::from_be_bytes([*high, *low])),
         _ => bail!("JPEG ends at byte {}, behind its marker ff{marker:02x}: it was cut", file.len()),
     };
-    ensure!(length >= 2, "JPEG's segment ff{marker:02x} at byte {} has length {length}: it is damaged", behind - 2);
+    ensure!(length >= 2, "JPEG's segment ff{marker:02x} at byte {} has length {length}: it is damaged", after - 2);
     rest.get(2..length).with_context(|| {
         format!("JPEG ends at byte {}, inside its segment ff{marker:02x} of {length} bytes: it was cut", file.len())
     })
@@ -126,13 +127,13 @@ fn segment(file: &[u8], marker: u8, behind: usize) -> Result<&[u8]> {
 #[derive(Debug, Clone, Copy)]
 struct Frame {
     size: Size,
-    /// Components.
+    /// Number of components.
     colours: u8,
     is_progressive: bool,
 }
 
 impl Frame {
-    /// `bytes` are those of the whole file.
+    /// Parses a frame header. `bytes` is the size of the file.
     fn read(marker: u8, segment: &[u8], bytes: usize, limits: &ImageLimits) -> Result<Frame> {
         let process = match marker {
             0xc0..=0xc2 => None,
@@ -150,7 +151,7 @@ impl Frame {
         let [width, height] = [[w1, w0], [h1, h0]].map(|edge| usize::from(u16::from_be_bytes(edge)));
         let size = Size { width, height };
         size.check(limits, "its header names")?;
-        // One bit at least for the first coefficient of each 8 x 8 pixels.
+        // At least one bit for the first coefficient of each 8 x 8 pixels.
         ensure!(
             size.pixels() / 512 <= bytes,
             "JPEG's header names {width} x {height} pixels, which {bytes} bytes cannot hold: it was cut"
@@ -159,7 +160,7 @@ impl Frame {
     }
 }
 
-/// `adobe` is the transform that Adobe's marker names.
+/// Determines the color components. `adobe` is the transform in Adobe's marker.
 fn colours_of(components: u8, adobe: Option<u8>) -> Result<Colours> {
     match (components, adobe) {
         (1, _) => Ok(Colours::Grayscale),

@@ -1,25 +1,25 @@
-//! From a file's bytes to RGB: JPEG and PNG. Not for files, nor for what is done to the pixels.
+//! Decoding of JPEG and PNG to RGB.
 //!
-//! | file | becomes |
+//! | file | result |
 //! |---|---|
-//! | JPEG, baseline or progressive, 8 bits | RGB, by the decoder that was chosen |
-//! | JPEG, grayscale | RGB, three times the same |
-//! | JPEG, CMYK or YCCK with Adobe's marker | RGB = ink x black / 255 of the inverted inks that Adobe's files hold, as Pillow |
-//! | JPEG, CMYK without that marker; lossless, arithmetic coding, 12 bits | refused, by both decoders in the same words |
-//! | PNG | RGB; the high byte of 16 bits and no alpha, as OpenCV's `imread` and Pillow's `convert("RGB")` |
+//! | JPEG, baseline or progressive, 8 bits | RGB, by the chosen decoder |
+//! | JPEG, grayscale | RGB with three equal channels |
+//! | JPEG, CMYK or YCCK with Adobe's marker | RGB = ink x black / 255 of the inverted inks in Adobe's files, as in Pillow |
+//! | JPEG, CMYK without that marker; lossless, arithmetic coding, 12 bits | rejected, with the same message by both decoders |
+//! | PNG | RGB; the high byte of 16 bits, alpha dropped, as in OpenCV's `imread` and Pillow's `convert("RGB")` |
 //!
-//! Orientation in Exif is not looked at: neither torchvision's ImageFolder nor MXNet's decoder does.
+//! The Exif orientation is ignored, as in torchvision's ImageFolder and MXNet's decoder.
 //!
-//! An image is whole or an error, whatever the decoder: before it starts, every marker up to the end of the image is
-//! followed ([`jpeg`]). What libjpeg-turbo only warns of is an error, but for bytes too many before the end of the image,
+//! An incomplete image is an error with either decoder: before decoding, every marker up to the end of the image is
+//! followed ([`jpeg`]). libjpeg-turbo's warnings are errors, except extraneous bytes before the end of the image,
 //! which change no pixel.
 //!
-//! A scan whose data end early although the end of the image follows is an error by libjpeg-turbo, which warns of it, and by
-//! zune-jpeg where it has one scan and rows of 8 or 16 pixels are missing; in a progressive file zune-jpeg does not see it.
-//! Where chroma has fewer samples than pixels, the two interpolate it differently: pixels differ by up to 8 of 255.
+//! If the data of a scan ends early but the end-of-image marker follows, libjpeg-turbo warns, which is an error.
+//! zune-jpeg fails if there is one scan and rows of 8 or 16 pixels are missing; in a progressive file it does not
+//! detect it. The two decoders interpolate subsampled chroma differently: pixels differ by up to 8 of 255.
 //!
-//! Memory: the pixels go to a [`Pixels`] that only grows. zune-jpeg allocates rows and tables anew for every image, the
-//! png crate its window; libjpeg-turbo has pools of its own.
+//! Memory: pixels go to a [`Pixels`] buffer that only grows. zune-jpeg allocates rows and tables for every image, the
+//! png crate its window; libjpeg-turbo has its own pools.
 
 mod cmyk;
 pub mod jpeg;
@@ -39,17 +39,17 @@ pub use self::jpeg::JpegHeader;
 pub use self::pixels::{ImageView, ImageViewMut, Pixels, Size};
 pub use self::scaling::Wanted;
 
-/// What the beginning of a file says.
+/// Properties from the beginning of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
-    /// A JPEG, whole up to its last marker.
+    /// A JPEG, complete up to its last marker.
     Jpeg(JpegHeader),
-    /// A PNG.
+    /// A PNG of this size.
     Png(Size),
 }
 
 impl Header {
-    /// Of the image as it is stored.
+    /// Returns the size of the stored image.
     pub fn size(&self) -> Size {
         match self {
             Header::Jpeg(header) => header.size,
@@ -58,11 +58,11 @@ impl Header {
     }
 }
 
-/// Reads what `file` says of itself, without decoding it.
+/// Reads the properties of `file` without decoding it.
 ///
 /// # Errors
 ///
-/// Where it is neither JPEG nor PNG, is cut, beyond the limits, or of a kind that is not decoded.
+/// If the file is neither JPEG nor PNG, is truncated, exceeds the limits, or is of an unsupported kind.
 pub fn header(file: &[u8], limits: &ImageLimits) -> Result<Header> {
     if file.starts_with(&jpeg::START) {
         return jpeg::header(file, limits).map(Header::Jpeg).context("not a JPEG that can be decoded");
@@ -80,24 +80,24 @@ pub fn header(file: &[u8], limits: &ImageLimits) -> Result<Header> {
     );
 }
 
-/// Decodes images, one at a time. A thread has its own.
+/// Decodes images, one at a time. Each thread has its own.
 pub struct Decoder {
     jpeg: JpegDecoder,
     scaling: Scaling,
 }
 
 enum JpegDecoder {
-    /// With memory for a scan.
+    /// Holds a reusable buffer for a scan.
     Zune(Vec<u8>),
     Turbojpeg(turbojpeg::Turbojpeg),
 }
 
 impl Decoder {
-    /// The decoder that was asked for.
+    /// Creates the chosen decoder.
     ///
     /// # Errors
     ///
-    /// Where turbojpeg was asked for and is missing: the package that has it.
+    /// If turbojpeg was chosen and is missing; the message names the package.
     pub fn new(choice: DecoderChoice, scaling: Scaling) -> Result<Decoder> {
         let jpeg = match choice {
             DecoderChoice::Zune => JpegDecoder::Zune(Vec::new()),
@@ -110,7 +110,7 @@ impl Decoder {
         Ok(Decoder { jpeg, scaling })
     }
 
-    /// Which library decodes JPEG, with its version: for the record.
+    /// Returns the name and version of the JPEG library, for the record.
     pub fn name(&self) -> String {
         match &self.jpeg {
             JpegDecoder::Zune(_) => zune::NAME.to_owned(),
@@ -118,17 +118,18 @@ impl Decoder {
         }
     }
 
-    /// Whether JPEG files come smaller where [`Wanted`] allows it: turbojpeg can, zune cannot.
+    /// Returns true if JPEG files may be decoded at a smaller size (see [`Wanted`]): turbojpeg supports it, zune does
+    /// not.
     pub fn scales(&self) -> bool {
         self.scaling == Scaling::Allowed && matches!(self.jpeg, JpegDecoder::Turbojpeg(_))
     }
 
-    /// Decodes `file`, whose header was read, to `pixels`; smaller than it is only where `wanted` names what is needed of it
-    /// and scaling is allowed.
+    /// Decodes `file`, whose header was read, to `pixels`. If scaling is allowed and `wanted` is given, the result
+    /// may be smaller than the stored image.
     ///
     /// # Errors
     ///
-    /// Where the file is damaged, in the library's words.
+    /// If the file is damaged, with the library's message.
     pub fn decode(&mut self, file: &[u8], header: &Header, wanted: Option<Wanted>, pixels: &mut Pixels) -> Result<()> {
         match (header, &mut self.jpeg) {
             (Header::Png(size), _) => png_file::decode(file, *size, pixels).context("PNG cannot be decoded"),

@@ -1,4 +1,4 @@
-//! Sizes of images, and where their pixels go.
+//! Image sizes and pixel buffers.
 
 use anyhow::{Result, ensure};
 use ringmark_core::dimension::{ImageLimit, ImageLimits};
@@ -6,24 +6,24 @@ use ringmark_core::dimension::{ImageLimit, ImageLimits};
 /// Width and height in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Pixels of a row.
+    /// Pixels per row.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
 }
 
 impl Size {
-    /// Pixels in all.
+    /// Returns the number of pixels.
     pub fn pixels(self) -> usize {
         self.width * self.height
     }
 
-    /// The shorter of both edges.
+    /// Returns the length of the shorter edge.
     pub fn shorter(self) -> usize {
         self.width.min(self.height)
     }
 
-    /// Refuses an image without pixels, and one beyond the limits; `what` names it before its size.
+    /// Fails for an image without pixels or beyond the limits; the message starts with `what` and the size.
     pub fn check(self, limits: &ImageLimits, what: &str) -> Result<()> {
         let Size { width, height } = self;
         let named = || format!("{what} {width} x {height} pixels");
@@ -37,22 +37,22 @@ impl Size {
 /// An RGB image.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageView<'a> {
-    /// Three bytes a pixel, row by row.
+    /// Three bytes per pixel, row by row.
     pub rgb: &'a [u8],
     /// Size in pixels.
     pub size: Size,
 }
 
-/// Memory of an RGB image that is written.
+/// A mutable RGB image.
 #[derive(Debug)]
 pub struct ImageViewMut<'a> {
-    /// Three bytes a pixel, row by row.
+    /// Three bytes per pixel, row by row.
     pub rgb: &'a mut [u8],
     /// Size in pixels.
     pub size: Size,
 }
 
-/// Pixels of an image, RGB, rows without gaps. Memory for the largest so far is kept.
+/// Growable buffer of an RGB image, rows without gaps. It keeps the memory of the largest image so far.
 #[derive(Debug)]
 pub struct Pixels {
     bytes: Vec<u8>,
@@ -66,12 +66,12 @@ impl Default for Pixels {
 }
 
 impl Pixels {
-    /// Of the image that was decoded last.
+    /// Returns the size of the current image.
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// Three bytes a pixel.
+    /// Returns the pixels, three bytes each.
     pub fn rgb(&self) -> &[u8] {
         &self.bytes[..3 * self.size.pixels()]
     }
@@ -81,13 +81,14 @@ impl Pixels {
         ImageView { rgb: self.rgb(), size: self.size }
     }
 
-    /// Room for an image; what it holds is of no account.
+    /// Resizes the buffer for an image; the contents are unspecified.
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
-        self.room(size, 3)
+        self.reserve(size, 3)
     }
 
-    /// Room for an image of at least three bytes a pixel, whose first three per pixel will be the image.
-    pub(super) fn room(&mut self, size: Size, channels: usize) -> &mut [u8] {
+    /// Resizes the buffer for `channels` bytes per pixel (at least three). The first three per pixel will hold the
+    /// image.
+    pub(super) fn reserve(&mut self, size: Size, channels: usize) -> &mut [u8] {
         self.size = size;
         let bytes = channels * size.pixels();
         if self.bytes.len() < bytes {

@@ -1,4 +1,4 @@
-//! JPEG by the system's libjpeg-turbo, where it is installed: decodes at a fraction of the size too.
+//! JPEG decoding with the system's libjpeg-turbo, if installed. It can decode at a reduced size.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -12,10 +12,10 @@ use super::pixels::{Pixels, Size};
 use super::scaling::{self, Wanted};
 use crate::ffi::turbojpeg::{Decompressor, JpegSize, LIBRARY, PixelFormat};
 
-/// A decompressor of libjpeg-turbo.
+/// A libjpeg-turbo decompressor.
 pub struct Turbojpeg {
     decompressor: Decompressor,
-    /// What an image can be decoded to: at the fractions that the library is fast at.
+    /// Scales that the library decodes fast.
     factors: Vec<scaling::Fraction>,
 }
 
@@ -24,7 +24,7 @@ impl Turbojpeg {
         let decompressor = Decompressor::new().map_err(|error| {
             anyhow!("no libjpeg-turbo: {error}; install Debian's package libturbojpeg0, or take the decoder zune")
         })?;
-        // 1, 1/2, 1/4 and 1/8: libjpeg-turbo has vector code for these alone. At 5/8 of the size it takes longer than at 1.
+        // 1, 1/2, 1/4 and 1/8: libjpeg-turbo vectorizes only these. 5/8 takes longer than the full size.
         let fast = decompressor.factors().iter().filter(|factor| factor.numerator == 1);
         let fractions = fast.filter_map(|factor| {
             let [numerator, denominator] = [factor.numerator, factor.denominator].map(usize::try_from);
@@ -34,7 +34,7 @@ impl Turbojpeg {
         Ok(Turbojpeg { decompressor, factors })
     }
 
-    /// Decodes a JPEG whose markers were followed.
+    /// Decodes a JPEG whose markers were checked.
     pub fn decode(
         &mut self,
         file: &[u8],
@@ -54,22 +54,23 @@ impl Turbojpeg {
         );
         let size = wanted.map_or(header.size, |wanted| scaling::smallest(header.size, wanted, &self.factors));
         let format = if header.colours == Colours::Inks { PixelFormat::Cmyk } else { PixelFormat::Rgb };
-        let room = pixels.room(size, format.channels());
+        let buffer = pixels.reserve(size, format.channels());
         let Size { width, height } = size;
-        if let Err(text) = self.decompressor.decompress(file, JpegSize { width, height }, format, room) {
-            // A warning, and the first: the scan was decoded to its end before it.
+        if let Err(text) = self.decompressor.decompress(file, JpegSize { width, height }, format, buffer) {
+            // This is the first warning: the scan before it was decoded completely.
             if !text.contains("extraneous bytes before marker 0xd9") {
                 bail!(library(text));
             }
         }
         if format == PixelFormat::Cmyk {
-            cmyk::to_rgb(room);
+            cmyk::to_rgb(buffer);
         }
         Ok(())
     }
 }
 
-/// `libjpeg-turbo 2.1.5 (build 20230203)`, from a text in the library, which has no function that says it.
+/// Returns `libjpeg-turbo 2.1.5 (build 20230203)`, from a string in the library file: no function returns the
+/// version.
 pub fn name() -> String {
     static NAME: OnceLock<String> = OnceLock::new();
     let find = || {

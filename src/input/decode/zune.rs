@@ -1,4 +1,4 @@
-//! JPEG by zune-jpeg, which is part of the program. It cannot decode at a fraction of the size.
+//! JPEG decoding with zune-jpeg, which is linked statically. It cannot decode at a reduced size.
 
 use anyhow::{Result, anyhow};
 use zune_core::bytestream::ZCursor;
@@ -9,30 +9,30 @@ use zune_jpeg::JpegDecoder;
 use super::jpeg::JpegHeader;
 use super::pixels::Pixels;
 
-/// As Cargo.toml pins it, which a test holds against Cargo.lock.
+/// Version pinned in Cargo.toml; a test compares it with Cargo.lock.
 pub const NAME: &str = "zune-jpeg 0.5.15";
 
-/// Zeros instead of the end of the image: more than zune-jpeg reads ahead.
+/// Zeros in place of the end-of-image marker: more than zune-jpeg reads ahead.
 const AHEAD: [u8; 16] = [0; 16];
 
-/// Decodes a JPEG whose markers were followed. `scan` is memory for it.
+/// Decodes a JPEG whose markers were checked. `scan` is a reusable buffer.
 pub fn decode(file: &[u8], header: &JpegHeader, scan: &mut Vec<u8>, pixels: &mut Pixels) -> Result<()> {
     let mut file = &file[..header.end];
-    // Data that end before the last rows are gray to zune-jpeg where an end of the image follows them, and an error where
-    // nothing does. Progressive scans have to be ended by a marker.
+    // If the data ends before the last rows, zune-jpeg fills them with gray if an end-of-image marker follows, and
+    // fails if nothing follows. Progressive scans must be terminated by a marker.
     if header.scans == 1 && !header.is_progressive {
         scan.clear();
         scan.extend_from_slice(&file[..file.len() - 2]);
         scan.extend_from_slice(&AHEAD);
         file = scan;
     }
-    // Sizes are checked before.
+    // Sizes are already checked.
     let options = DecoderOptions::default()
         .jpeg_set_out_colorspace(ColorSpace::RGB)
         .set_max_width(usize::from(u16::MAX))
         .set_max_height(usize::from(u16::MAX))
         .set_strict_mode(true);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
-    let room = pixels.reset(header.size);
-    decoder.decode_into(room).map_err(|error| anyhow!("{NAME}: {error}"))
+    let buffer = pixels.reset(header.size);
+    decoder.decode_into(buffer).map_err(|error| anyhow!("{NAME}: {error}"))
 }

@@ -1,12 +1,12 @@
-//! The only folder of this package with `unsafe`.
+//! Foreign function interfaces; the only `unsafe` code of this package.
 
 pub mod turbojpeg;
 
-/// A resizer without vector instructions, whatever the processor has.
+/// Returns a resizer without vector instructions, whatever the processor supports.
 #[cfg(test)]
 pub fn plain_resizer() -> fast_image_resize::Resizer {
     let mut resizer = fast_image_resize::Resizer::new();
-    // SAFETY: no instruction is used that a processor may lack.
+    // SAFETY: without extensions, no instruction is used that a processor may lack.
     unsafe { resizer.set_cpu_extensions(fast_image_resize::CpuExtensions::None) };
     resizer
 }

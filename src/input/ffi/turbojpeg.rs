@@ -1,5 +1,5 @@
-//! libjpeg-turbo's TurboJPEG API of versions 2.x, by function pointers of `libturbojpeg.so.0`, which may be absent. As in
-//! turbojpeg.h of 2.1; 3.x has the same functions.
+//! libjpeg-turbo's TurboJPEG 2.x API, loaded at run time from `libturbojpeg.so.0`, which may be absent. Declarations
+//! follow turbojpeg.h of 2.1; 3.x has the same functions.
 
 use std::error::Error;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_ulong, c_void};
@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-/// The name that Debian's package `libturbojpeg0` installs.
+/// Library name in Debian's package `libturbojpeg0`.
 pub const LIBRARY: &str = "libturbojpeg.so.0";
 
-/// `tjscalingfactor`: an edge of n pixels becomes `(n * numerator + denominator - 1) / denominator`.
+/// `tjscalingfactor`: scales an edge of n pixels to `(n * numerator + denominator - 1) / denominator`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Factor {
@@ -21,17 +21,17 @@ pub struct Factor {
     pub denominator: c_int,
 }
 
-/// What the pixels of the output are (`TJPF`).
+/// Pixel format of the output (`TJPF`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PixelFormat {
     /// Red, green, blue.
     Rgb,
-    /// Cyan, magenta, yellow, black, as they are stored.
+    /// Cyan, magenta, yellow, black, as stored.
     Cmyk,
 }
 
 impl PixelFormat {
-    /// Bytes of a pixel.
+    /// Returns the number of bytes per pixel.
     pub fn channels(self) -> usize {
         match self {
             PixelFormat::Rgb => 3,
@@ -51,10 +51,10 @@ type Handle = *mut c_void;
 
 struct Functions {
     init_decompress: unsafe extern "C" fn() -> Handle,
-    /// Width, height, subsampling, colour space.
+    /// Writes width, height, subsampling and color space.
     decompress_header:
         unsafe extern "C" fn(Handle, *const c_uchar, c_ulong, *mut c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int,
-    /// Width, pitch, height, pixel format, flags.
+    /// Takes width, pitch, height, pixel format and flags.
     decompress:
         unsafe extern "C" fn(Handle, *const c_uchar, c_ulong, *mut c_uchar, c_int, c_int, c_int, c_int, c_int) -> c_int,
     destroy: unsafe extern "C" fn(Handle) -> c_int,
@@ -62,21 +62,21 @@ struct Functions {
     factors: Vec<Factor>,
 }
 
-/// The library, loaded once in a process and kept.
+/// Returns the library, which is loaded once per process and never unloaded.
 fn functions() -> Result<&'static Functions, String> {
     static FUNCTIONS: OnceLock<Result<Functions, String>> = OnceLock::new();
     FUNCTIONS.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
 fn load() -> Result<Functions, String> {
-    // SAFETY: libjpeg-turbo has no initializers that anything depends on.
+    // SAFETY: libjpeg-turbo has no initializers with side effects.
     let library = unsafe { Library::open(Some(LIBRARY), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))?;
     let library: &'static Library = Box::leak(Box::new(library));
-    // SAFETY: the function's type is that of turbojpeg.h.
+    // SAFETY: the type is that of turbojpeg.h.
     let factors: unsafe extern "C" fn(*mut c_int) -> *mut Factor = unsafe { find(library, c"tjGetScalingFactors") }?;
     let mut count = 0;
-    // SAFETY: it writes one integer, and returns null or a table of that many entries that stays for ever.
+    // SAFETY: writes one integer and returns null or a static table with that many entries.
     let factors = unsafe {
         let table = factors(&mut count);
         let count = if table.is_null() { 0 } else { usize::try_from(count).unwrap_or(0) };
@@ -99,7 +99,7 @@ fn load() -> Result<Functions, String> {
 ///
 /// `T` must be the type of the function `name`.
 unsafe fn find<T: Copy>(library: &'static Library, name: &CStr) -> Result<T, String> {
-    // SAFETY: the caller answers for the type; the library is never unloaded.
+    // SAFETY: the caller guarantees the type; the library is never unloaded.
     let symbol = unsafe { library.get::<T>(name.to_bytes_with_nul()) };
     symbol.map(|symbol| *symbol).map_err(|error| format!("{LIBRARY} has no {}: {error}", name.to_string_lossy()))
 }
@@ -107,46 +107,49 @@ unsafe fn find<T: Copy>(library: &'static Library, name: &CStr) -> Result<T, Str
 /// Size of an image in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JpegSize {
-    /// Pixels of a row.
+    /// Pixels per row.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
 }
 
-/// A decompressor, of one thread at a time.
+/// A decompressor, used by one thread at a time.
 pub struct Decompressor {
     functions: &'static Functions,
     handle: NonNull<c_void>,
 }
 
-// SAFETY: a handle has no ties to the thread that made it (turbojpeg.h asks for one thread at a time, which `&mut` gives).
+// SAFETY: a handle is not tied to the thread that created it. turbojpeg.h requires use by one thread at a time, which
+// `&mut` ensures.
 unsafe impl Send for Decompressor {}
 
 impl Decompressor {
+    /// Creates a decompressor.
+    ///
     /// # Errors
     ///
-    /// Where the library is absent or lacks a function: the loader's own words.
+    /// If the library is absent or lacks a function; contains the loader's message.
     pub fn new() -> Result<Decompressor, String> {
         let functions = functions()?;
-        // SAFETY: takes nothing; null is looked for.
+        // SAFETY: takes no arguments; null is checked below.
         let handle = unsafe { (functions.init_decompress)() };
         let handle = NonNull::new(handle).ok_or_else(|| format!("{LIBRARY} gives no decompressor"))?;
         Ok(Decompressor { functions, handle })
     }
 
-    /// What fractions of its size an image can be decoded at.
+    /// Returns the supported scaling factors.
     pub fn factors(&self) -> &[Factor] {
         &self.functions.factors
     }
 
-    /// Returns the size that the header of `jpeg` names.
+    /// Returns the size in the header of `jpeg`.
     ///
     /// # Errors
     ///
-    /// The library's words where this is no header.
+    /// The library's message if the header is invalid.
     pub fn size(&mut self, jpeg: &[u8]) -> Result<JpegSize, String> {
         let [mut width, mut height, mut subsampling, mut colour_space] = [0; 4];
-        // SAFETY: reads `jpeg` and no more, and writes four integers.
+        // SAFETY: reads only `jpeg`, and writes four integers.
         let status = unsafe {
             (self.functions.decompress_header)(
                 self.handle.as_ptr(),
@@ -164,16 +167,16 @@ impl Decompressor {
         }
     }
 
-    /// Decodes `jpeg` to rows of `width` pixels without gaps: the largest of the [`factors`](Self::factors) whose size fits
-    /// into `width` x `height` is used, so they are to be such a size.
+    /// Decodes `jpeg` to rows of `width` pixels without gaps. The library uses the largest of the
+    /// [`factors`](Self::factors) whose result fits into `width` x `height`, so pass one of these sizes.
     ///
     /// # Errors
     ///
-    /// The library's words: for what ends the decoding, and for what it would only warn of.
+    /// The library's message, for errors and for warnings.
     ///
     /// # Panics
     ///
-    /// Where `pixels` is smaller than `height` such rows.
+    /// If `pixels` is smaller than `height` such rows.
     pub fn decompress(
         &mut self,
         jpeg: &[u8],
@@ -184,8 +187,8 @@ impl Decompressor {
         let pitch = width * format.channels();
         assert!(width > 0 && height > 0 && pixels.len() >= pitch * height, "{width} x {height} do not fit");
         let [width, pitch, height] = [width, pitch, height].map(|edge| c_int::try_from(edge).unwrap_or(c_int::MAX));
-        // SAFETY: reads `jpeg` and no more; writes at most `height` rows of `pitch` bytes, which `pixels` has: an image that
-        // does not fit into them is refused ("Could not scale down to desired image dimensions").
+        // SAFETY: reads only `jpeg`; writes at most `height` rows of `pitch` bytes, for which `pixels` is large
+        // enough. An image that does not fit is rejected ("Could not scale down to desired image dimensions").
         let status = unsafe {
             (self.functions.decompress)(
                 self.handle.as_ptr(),
@@ -203,7 +206,7 @@ impl Decompressor {
     }
 
     fn error(&mut self) -> String {
-        // SAFETY: the handle is alive; the text ends with 0 and stays until its next call.
+        // SAFETY: the handle is valid; the text is null-terminated and valid until the next call with the handle.
         let text = unsafe { CStr::from_ptr((self.functions.error_text)(self.handle.as_ptr())) };
         text.to_string_lossy().into_owned()
     }
@@ -211,7 +214,7 @@ impl Decompressor {
 
 impl Drop for Decompressor {
     fn drop(&mut self) {
-        // SAFETY: made by tjInitDecompress, and not used again.
+        // SAFETY: created by tjInitDecompress, and not used afterwards.
         unsafe { (self.functions.destroy)(self.handle.as_ptr()) };
     }
 }

@@ -1,16 +1,16 @@
-//! What MXNet keeps in a record: labels and an image file (src/io/image_recordio.h; python/mxnet/recordio.py, `IfQQ`). Little
-//! endian: `u32 flag, f32 label, u64 id, u64 id2`; `flag` labels of f32 where it is not 0, and the header's label is 0 then;
-//! the bytes of the image file as they are.
+//! MXNet's image record: labels and an image file (src/io/image_recordio.h; python/mxnet/recordio.py, `IfQQ`). Little
+//! endian: `u32 flag, f32 label, u64 id, u64 id2`; then, if `flag` is not 0, `flag` labels as f32 (and the label in
+//! the header is 0); then the bytes of the image file, unchanged.
 
 use anyhow::{Result, ensure};
 
-/// Of the header, in bytes.
+/// Size of the header, in bytes.
 const HEADER: usize = 24;
 
-/// A record taken apart.
+/// A parsed record.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ImageRecord<'a> {
-    /// The number that the image has in the `.lst`.
+    /// Number of the image in the `.lst`.
     pub id: u64,
     /// Bytes of the image file.
     pub image: &'a [u8],
@@ -20,11 +20,11 @@ pub struct ImageRecord<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Labels<'a> {
     InHeader(f32),
-    Behind(&'a [u8]),
+    AfterHeader(&'a [u8]),
 }
 
 impl<'a> ImageRecord<'a> {
-    /// Of the bytes of a record.
+    /// Parses the bytes of a record.
     pub fn parse(bytes: &'a [u8]) -> Result<ImageRecord<'a>> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
             anyhow::bail!(
@@ -46,16 +46,16 @@ impl<'a> ImageRecord<'a> {
             bytes.len()
         );
         let (labels, image) = rest.split_at(size);
-        let labels = if flag == 0 { Labels::InHeader(label) } else { Labels::Behind(labels) };
+        let labels = if flag == 0 { Labels::InHeader(label) } else { Labels::AfterHeader(labels) };
         Ok(ImageRecord { id, image, labels })
     }
 
-    /// Puts the labels, one or several, in the place of what is in `labels`.
+    /// Replaces the contents of `labels` with the record's labels.
     pub fn labels_into(&self, labels: &mut Vec<f32>) {
         labels.clear();
         match self.labels {
             Labels::InHeader(label) => labels.push(label),
-            Labels::Behind(bytes) => {
+            Labels::AfterHeader(bytes) => {
                 labels
                     .extend(bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])));
             }
@@ -63,19 +63,19 @@ impl<'a> ImageRecord<'a> {
     }
 }
 
-/// Puts the bytes of a record in the place of what is in `record`. One label goes into the header.
+/// Replaces the contents of `record` with the bytes of a record. A single label is stored in the header.
 pub fn write(id: u64, labels: &[f32], image: &[u8], record: &mut Vec<u8>) {
-    let (flag, label, behind) = match labels {
+    let (flag, label, after_header) = match labels {
         [label] => (0, *label, &[][..]),
         several => (several.len() as u32, 0.0, several),
     };
     record.clear();
-    record.reserve(HEADER + 4 * behind.len() + image.len());
+    record.reserve(HEADER + 4 * after_header.len() + image.len());
     record.extend(flag.to_le_bytes());
     record.extend(label.to_le_bytes());
     record.extend(id.to_le_bytes());
     record.extend(0_u64.to_le_bytes());
-    record.extend(behind.iter().flat_map(|label| label.to_le_bytes()));
+    record.extend(after_header.iter().flat_map(|label| label.to_le_bytes()));
     record.extend(image);
 }
 

@@ -1,14 +1,14 @@
-//! The formats, each by itself. What belongs together, a `.rec` and its `.idx`, images and their labels, comes together in
-//! [`dataset`](crate::dataset).
+//! File formats, each on its own. [`dataset`](crate::dataset) combines related files: a `.rec` with its `.idx`,
+//! images with their labels.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`record_io`] | dmlc-core's container of records, `.rec` |
-//! | [`image_record`] | what MXNet keeps in such a record: labels and an image file |
-//! | [`index_file`] | where the records are, `.idx` |
-//! | [`list_file`] | what `im2rec.py` packs, `.lst` |
-//! | [`idx_array`] | MNIST's arrays, `.gz` too |
-//! | [`image_folder`] | a folder a class |
+//! | [`record_io`] | dmlc-core's record container, `.rec` |
+//! | [`image_record`] | MXNet's contents of a record: labels and an image file |
+//! | [`index_file`] | offsets of the records, `.idx` |
+//! | [`list_file`] | list of files for `im2rec.py`, `.lst` |
+//! | [`idx_array`] | MNIST's arrays, optionally compressed (`.gz`) |
+//! | [`image_folder`] | one folder per class |
 
 pub mod idx_array;
 pub mod image_folder;

@@ -1,4 +1,4 @@
-//! Lines of the text files beside a `.rec`, with their numbers, and fields between tabs.
+//! Numbered lines and tab-separated fields of the text files that accompany a `.rec`.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use anyhow::{Context, Result, ensure};
 
 use crate::byte_source::{ByteSource, read_file};
 
-/// All bytes of a file of text.
+/// Returns the contents of a text file.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     read_file(path, &mut text)?;
     Ok(text)
 }
 
-/// The same of a file that has at most so many bytes.
+/// Returns the contents of a text file of at most `most` bytes.
 pub fn read_within(path: &Path, most: u64) -> Result<Vec<u8>> {
     let source = ByteSource::open(path)?;
     ensure!(
@@ -27,19 +27,19 @@ pub fn read_within(path: &Path, most: u64) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Lines that are not blank, each with its number from 1 and without blanks at its ends.
+/// Returns the lines that are not blank, trimmed, with their numbers from 1.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let numbered = (1..).zip(text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii));
     numbered.filter(|(_, line)| !line.is_empty())
 }
 
-/// A whole number; `what` it is for the message.
+/// Parses a whole number; `what` names it in the error message.
 pub fn number(field: &[u8], what: &str) -> Result<u64> {
     let parsed = str::from_utf8(field).ok().and_then(|text| text.trim().parse().ok());
     parsed.with_context(|| format!("the {what} {:?} is no whole number from 0 on", shown(field)))
 }
 
-/// For a message, not too long.
+/// Returns the field for a message, shortened to 80 bytes.
 pub fn shown(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..field.len().min(80)]).into_owned()
 }

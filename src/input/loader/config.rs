@@ -1,38 +1,38 @@
-//! How batches are made: what a rank is asked.
+//! Settings of the loader.
 
 use ringmark_core::dimension::{BadImage, DecoderChoice, ImageLimits, Scaling};
 
 use crate::augment::Recipe;
 
-/// How batches are made.
+/// Settings of the loader.
 #[derive(Debug, Clone, Copy)]
 pub struct LoaderConfig {
-    /// What is done to each image.
+    /// Augmentation of each image.
     pub recipe: Recipe,
-    /// Of what is drawn for an image.
+    /// Seed of the random augmentations.
     pub seed: u64,
-    /// 3 for RGB, 1 for gray.
+    /// 3 for RGB, 1 for grayscale.
     pub channels: u32,
-    /// Labels are below it.
+    /// Number of classes; labels must be less than it.
     pub classes: u32,
-    /// Images of a batch.
+    /// Images per batch.
     pub images: u64,
-    /// Of JPEG files.
+    /// JPEG decoder.
     pub decoder: DecoderChoice,
-    /// Of JPEG files.
+    /// Scaling of JPEG files during decoding.
     pub scaling: Scaling,
-    /// Threads that decode.
+    /// Number of decoder threads.
     pub threads: usize,
-    /// Batches that may be ready before they are asked for.
+    /// Number of batches prepared in advance.
     pub ahead: usize,
-    /// What is done where an image is none.
+    /// Treatment of a damaged image.
     pub on_bad_image: BadImage,
     /// Limits of an image.
     pub limits: ImageLimits,
 }
 
 impl LoaderConfig {
-    /// Bytes of an image in a batch.
+    /// Returns the size of an image in a batch, in bytes.
     pub fn image_bytes(&self) -> usize {
         self.channels as usize * self.recipe.size * self.recipe.size
     }

@@ -3,16 +3,16 @@
 use anyhow::Error;
 use ringmark_core::dimension::OverLimit;
 
-/// Why there is no image.
+/// Reason why an image is missing.
 pub(super) enum ImageFault {
-    /// Its bytes are none: the others are not concerned.
+    /// This image is damaged; the others are not affected.
     Image(Error),
-    /// It cannot be read, or does not suit the network: so it may be with any other.
+    /// The data cannot be read or does not suit the network, which may affect every image.
     Data(Error),
 }
 
 impl ImageFault {
-    /// Classifies a failed read: an item beyond the limits does not concern the others.
+    /// Classifies a failed read: an item beyond the limits does not affect the others.
     pub(super) fn from_read(error: Error) -> ImageFault {
         if error.is::<OverLimit>() { ImageFault::Image(error) } else { ImageFault::Data(error) }
     }

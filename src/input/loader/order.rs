@@ -1,5 +1,5 @@
-//! Which items come in which step, for every rank the same: pure. A step's joined batch is what one rank with as many images
-//! would have, so that the number of ranks changes nothing.
+//! Order of the items in the steps, the same for every rank; a pure function. The joined batch of a step equals the
+//! batch of a single rank with as many images, so the number of ranks does not change the training data.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,45 +10,45 @@ use crate::augment::Generator;
 /// An item, and the epoch in which it is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draw {
-    /// From 0.
+    /// Epoch, from 0.
     pub epoch: u64,
-    /// In the data set.
+    /// Index in the data set.
     pub item: u64,
 }
 
 /// A rank's part of every joined batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Images of all ranks together.
+    /// Images of all ranks.
     pub joined: u64,
-    /// Number of this rank's first one among them.
+    /// Index of this rank's first image among them.
     pub first: u64,
     /// Images of this rank.
     pub images: u64,
 }
 
-/// The order of items, epoch after epoch.
+/// Order of the items, epoch by epoch.
 #[derive(Debug)]
 pub struct Order {
     items: u64,
-    /// `None` is the order in which they are stored.
+    /// Seed; `None` keeps the stored order.
     shuffle: Option<u64>,
     share: Share,
-    /// Steps that come again and again; `None` are all.
+    /// Number of steps that are repeated; `None` uses all.
     repeated: Option<u64>,
-    /// Of the epochs that were asked for last.
+    /// Cached orders of the most recent epochs.
     shuffled: Mutex<Vec<(u64, Arc<[u32]>)>>,
 }
 
-/// Epochs whose orders are kept: threads are at most one apart.
-const KEPT: usize = 2;
+/// Number of cached orders: threads are at most one epoch apart.
+const CACHED_ORDERS: usize = 2;
 
 impl Order {
-    /// Of so many items, shuffled anew in every epoch by a seed, or as they are stored.
+    /// Creates the order of `items` items, shuffled in every epoch by the seed, or as stored.
     ///
     /// # Errors
     ///
-    /// Without items, of more than 2^32, and for a share that is none of the joined batch.
+    /// If there are no items or more than 2^32, or if the share does not lie within the joined batch.
     pub fn new(items: u64, shuffle: Option<u64>, share: Share) -> Result<Order> {
         ensure!((1..=1 << 32).contains(&items), "{items} items have no order of training: there must be 1 to 2^32");
         ensure!(
@@ -61,23 +61,25 @@ impl Order {
         Ok(Order { items, shuffle, share, repeated: None, shuffled: Mutex::default() })
     }
 
-    /// The first `steps` of it again and again, the very same images: data of which a part is in memory.
+    /// Repeats the images of the first `steps` steps: a data set that is partly in memory.
     pub fn repeating(self, steps: u64) -> Order {
         Order { repeated: Some(steps.max(1)), ..self }
     }
 
-    /// Steps of an epoch: the last one is filled up from the epoch's first items, as MXNet's `round_batch` does.
+    /// Returns the steps per epoch. The last one is filled up with the epoch's first items, like MXNet's
+    /// `round_batch`.
     pub fn steps(&self) -> u64 {
         self.items.div_ceil(self.share.joined)
     }
 
-    /// Images of this rank in a step that are none of those it is filled up with: an epoch has each item once.
+    /// Returns the number of this rank's images in a step that count: the rest only fill it up. Each item counts once
+    /// per epoch.
     pub fn images_of(&self, step: u64) -> u64 {
         let first = step % self.steps() * self.share.joined + self.share.first;
         self.items.saturating_sub(first).min(self.share.images)
     }
 
-    /// What image `slot` of this rank is in `step`, counted over all epochs.
+    /// Returns the item of image `slot` of this rank in `step`, which is counted over all epochs.
     pub fn draw(&self, step: u64, slot: u64) -> Draw {
         let step = self.repeated.map_or(step, |steps| step % steps);
         let (epoch, step) = (step / self.steps(), step % self.steps());
@@ -90,20 +92,20 @@ impl Order {
     }
 
     fn shuffled(&self, seed: u64, epoch: u64) -> Arc<[u32]> {
-        let mut kept = self.shuffled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, order)) = kept.iter().find(|(of, _)| *of == epoch) {
+        let mut cached = self.shuffled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, order)) = cached.iter().find(|(of, _)| *of == epoch) {
             return order.clone();
         }
         let order: Arc<[u32]> = shuffle(self.items, seed, epoch).into();
-        if kept.len() == KEPT {
-            kept.remove(0);
+        if cached.len() == CACHED_ORDERS {
+            cached.remove(0);
         }
-        kept.push((epoch, order.clone()));
+        cached.push((epoch, order.clone()));
         order
     }
 }
 
-/// Fisher and Yates (Knuth, volume 2, 3.4.2 P), by random numbers that are no image's.
+/// Fisher-Yates shuffle (Knuth, volume 2, 3.4.2 P), with random numbers that no image uses.
 fn shuffle(items: u64, seed: u64, epoch: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..=(items - 1) as u32).collect();
     let mut generator = Generator::of_image(seed, epoch, u64::MAX);
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_order_is_as_likely_as_another() {
-        // Each of six orders of three items, of 6,000 epochs: five deviations are 145.
+        // Each of the six orders of three items, over 6,000 epochs: five standard deviations are 145.
         let mut times: BTreeMap<Vec<u32>, i32> = BTreeMap::new();
         (0..6000).for_each(|epoch| *times.entry(shuffle(3, 1, epoch)).or_default() += 1);
         assert!(times.len() == 6 && times.values().all(|times| (times - 1000).abs() < 145), "{times:?}");

@@ -1,4 +1,4 @@
-//! A batch while its images are made, and when it is whole.
+//! A batch whose images are being decoded.
 
 use anyhow::{Context, Error, Result};
 use bytes::BytesMut;
@@ -9,23 +9,23 @@ use crate::loader::image_fault::ImageFault;
 /// Pixels and labels of one step.
 #[derive(Debug)]
 pub struct ImageBatch {
-    /// Counted over all epochs.
+    /// Step, counted over all epochs.
     pub step: u64,
-    /// u8, `[images, height, width, channels]`.
+    /// Pixels as u8, `[images, height, width, channels]`.
     pub pixels: BytesMut,
-    /// The class of every image.
+    /// Class of each image.
     pub labels: Vec<i64>,
-    /// The first images that are none of those an epoch's last batch is filled up with.
+    /// Number of images that count; the rest fill up the last batch of an epoch.
     pub counted: u64,
-    /// Images that were none, each in whose place another of the batch stands.
+    /// Errors of damaged images, each replaced by another image of the batch.
     pub skipped: Vec<Error>,
 }
 
-/// A batch whose images are made, or are still to be.
+/// A batch in progress.
 pub(super) struct PartialBatch {
     pub(super) step: u64,
     counted: u64,
-    /// What nobody took yet, from the first such image on.
+    /// Memory of the images that no thread has taken yet.
     rest: BytesMut,
     taken: u64,
     made: Vec<Option<(BytesMut, Result<i64, ImageFault>)>>,
@@ -38,7 +38,7 @@ impl PartialBatch {
         PartialBatch { step, counted, rest: memory, taken: 0, made, missing: images }
     }
 
-    /// The number and the place of the next image, of so many bytes; `None` where all are taken.
+    /// Returns the number and the memory (`bytes` long) of the next image; `None` if all are taken.
     pub(super) fn take(&mut self, bytes: usize) -> Option<(u64, BytesMut)> {
         (self.taken < self.made.len() as u64).then(|| {
             self.taken += 1;
@@ -46,7 +46,7 @@ impl PartialBatch {
         })
     }
 
-    /// Keeps an image, with its class or what is wrong with it; whether it was the last one.
+    /// Stores an image with its class or its error. Returns true if the batch is complete.
     pub(super) fn put(&mut self, slot: u64, place: BytesMut, label: Result<i64, ImageFault>) -> bool {
         self.made[slot as usize] = Some((place, label));
         self.missing -= 1;
@@ -57,8 +57,8 @@ impl PartialBatch {
         self.missing == 0
     }
 
-    /// Puts the images together, which lie side by side: nothing is copied but what stands in for a bad one, the next good
-    /// image of the batch.
+    /// Joins the images, which are contiguous in memory: nothing is copied except the next good image in place of a
+    /// damaged one.
     pub(super) fn finish(self, bytes: usize, on_bad_image: BadImage) -> Result<ImageBatch> {
         let PartialBatch { step, counted, made, .. } = self;
         let (mut pixels, mut labels, mut skipped) = (BytesMut::new(), Vec::with_capacity(made.len()), Vec::new());

@@ -1,8 +1,8 @@
-//! Which records of its part a rank has in which step, where they can only be read in turn. Pure but for counting.
+//! Order of the records in the steps, for data that can only be read sequentially. Pure except for counting records.
 //!
-//! A part is dmlc-core's, by bytes, so that ranks have different numbers of records, and each counts its own once, by their
-//! heads. An epoch has as many steps as the longest part needs, on every rank; a shorter one goes on from its own start. So
-//! the images that are counted are every record exactly once an epoch, whatever the number of ranks.
+//! Parts are split by bytes, as in dmlc-core, so ranks have different numbers of records. Each rank counts its own
+//! once, by their headers. On every rank, an epoch has as many steps as the longest part needs; a shorter part
+//! continues from its own start. So every record counts exactly once per epoch, whatever the number of ranks.
 
 use anyhow::{Context, Result, ensure};
 
@@ -12,7 +12,7 @@ use crate::dataset::record_files::RecordStream;
 use crate::loader::order::Draw;
 use crate::shard::Part;
 
-/// A rank's part, and how its records come in steps.
+/// A rank's part, and how its records are divided into steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequentialOrder {
     part: Part,
@@ -22,13 +22,13 @@ pub struct SequentialOrder {
 }
 
 impl SequentialOrder {
-    /// Counts the records of `part`, of which a step has `images`. An epoch has as many steps as this part needs, until
-    /// [`with_steps`](Self::with_steps) says those of all.
+    /// Counts the records of `part`, and divides them into steps of `images`. An epoch has as many steps as this part
+    /// needs, unless changed by [`with_steps`](Self::with_steps).
     ///
     /// # Errors
     ///
-    /// Where a record's head is damaged or the last one lacks its end, with file and byte; where the part has no record; for
-    /// data that can be read by number.
+    /// If a record's header is damaged or the last record is cut off (with file and offset), if the part has no
+    /// record, or if the data can be read by number.
     pub fn new(dataset: &Dataset, part: Part, images: u64) -> Result<SequentialOrder> {
         ensure!(images > 0, "a step without images reads nothing");
         let records = dataset.records(part)?.count()?;
@@ -41,11 +41,11 @@ impl SequentialOrder {
         Ok(SequentialOrder { part, records, images, steps: records.div_ceil(images) })
     }
 
-    /// With the steps that the longest part needs, which all ranks take.
+    /// Sets the number of steps that the longest part needs, for use by all ranks.
     ///
     /// # Errors
     ///
-    /// Where they are fewer than this part needs.
+    /// If it is less than this part needs.
     pub fn with_steps(self, steps: u64) -> Result<SequentialOrder> {
         ensure!(
             steps >= self.steps,
@@ -57,33 +57,33 @@ impl SequentialOrder {
         Ok(SequentialOrder { steps, ..self })
     }
 
-    /// The first `steps` of it again and again, the very same records: data of which a part is in memory.
+    /// Repeats the records of the first `steps` steps: a data set that is partly in memory.
     pub fn repeating(self, steps: u64) -> SequentialOrder {
         let steps = steps.clamp(1, self.steps);
         SequentialOrder { steps, records: self.records.min(steps * self.images), ..self }
     }
 
-    /// Steps of an epoch.
+    /// Returns the steps per epoch.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Records of the part.
+    /// Returns the number of records of the part.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Images of a step.
+    /// Returns the number of images per step.
     pub fn images(&self) -> u64 {
         self.images
     }
 
-    /// Images of a step that are none of those it is filled up with: an epoch has each record once.
+    /// Returns the number of images in a step that count: the rest only fill it up. Each record counts once per epoch.
     pub fn images_of(&self, step: u64) -> u64 {
         self.records.saturating_sub(step % self.steps * self.images).min(self.images)
     }
 
-    /// Records as the first image of `step`, counted over all epochs, needs them.
+    /// Returns the stream of records, positioned at the first image of `step`, which is counted over all epochs.
     pub(super) fn stream(&self, dataset: &Dataset, step: u64) -> Result<RecordStream> {
         let mut stream = dataset.records(self.part)?;
         stream.restart(self.record(step, 0))?;
@@ -94,8 +94,8 @@ impl SequentialOrder {
         (step % self.steps * self.images + slot) % self.records
     }
 
-    /// Reads image `slot` of `step` from a stream that has given all images before it. What is drawn for it is its place in
-    /// all files, which no number of ranks changes.
+    /// Reads image `slot` of `step` from a stream that has returned all images before it. The item drawn is the
+    /// record's offset in all files, which does not depend on the number of ranks.
     pub(super) fn read(&self, stream: &mut RecordStream, step: u64, slot: u64, item: &mut Item) -> Result<Draw> {
         let record = self.record(step, slot);
         if record == 0 {
@@ -133,7 +133,7 @@ mod tests {
             [0, 1, 2, 3].map(|step| order.images_of(step))
         });
         assert_eq!(counted, [[2, 1, 2, 1], [2, 0, 2, 0], [2, 0, 2, 0]]);
-        // Records 0 and 1, 2 and 0 again; of one step alone 0 and 1.
+        // Records 0 and 1, then 2 and 0 again; when repeating a single step, only 0 and 1.
         let places =
             |order: &SequentialOrder| -> Vec<u64> { (0..6).map(|image| order.record(image / 2, image % 2)).collect() };
         assert_eq!(places(&orders[0]), [0, 1, 2, 0, 0, 1]);

@@ -1,4 +1,4 @@
-//! Batches of records that can only be read in turn, from real files.
+//! Tests of batches from files that can only be read sequentially.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::shard::Part;
 use crate::testing::temporary_folder::without_folder;
 use crate::testing::{self, golden};
 
-/// 61 records in three files without index, the label of each its number.
+/// Writes 61 records in three files without an index; the label of each is its number.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let files = images();
     let image = |id: u64| (id, files[id as usize % files.len()].clone());
@@ -28,10 +28,10 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     vec![write("a.rec", 0..25), write("b.rec", 25..26), write("c.rec", 26..61)]
 }
 
-/// What a step has of one rank: labels and pixels of all images, and how many are counted.
+/// Labels and pixels of all images of one rank's step, and the number of images that count.
 type Step = (Vec<i64>, Vec<Vec<u8>>, u64);
 
-/// The orders of all ranks, with the steps of the longest.
+/// Returns the orders of all ranks, with the number of steps of the longest part.
 fn orders(dataset: &Dataset, ranks: u32, images: u64) -> Vec<SequentialOrder> {
     let order = |rank| SequentialOrder::new(dataset, Part::new(rank, ranks).expect("a part"), images).expect("records");
     let orders: Vec<SequentialOrder> = (0..ranks).map(order).collect();
@@ -62,7 +62,7 @@ fn every_record_comes_exactly_once_an_epoch_over_all_ranks() {
         let orders = orders(&dataset, ranks, 5);
         let steps = orders[0].steps();
         assert!(orders.iter().all(|order| order.steps() == steps));
-        // By label, in each of three epochs.
+        // Images by label, in each of three epochs.
         let mut epochs = vec![BTreeMap::new(); 3];
         for order in &orders {
             for (step, (labels, pixels, counted)) in (0..).zip(batches(&dataset, *order, 3, 0, 3 * steps)) {
@@ -75,7 +75,7 @@ fn every_record_comes_exactly_once_an_epoch_over_all_ranks() {
         }
         assert!(epochs.iter().all(|epoch| epoch.keys().copied().eq(0..61)), "{ranks} ranks");
         assert!(epochs[0] != epochs[1], "another epoch draws anew");
-        // What an image becomes does not depend on the number of ranks.
+        // Augmentation of an image does not depend on the number of ranks.
         assert!(*alone.get_or_insert_with(|| epochs.clone()) == epochs, "{ranks} ranks");
     }
 }
@@ -153,7 +153,7 @@ fn a_bad_image_is_skipped_and_a_damaged_file_is_said_before_the_first_step() {
 fn a_file_that_shrinks_ends_the_run_even_where_bad_images_are_skipped() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.rec");
-    // Larger than what is read at once, so that later records are read later.
+    // Larger than the read buffer, so that later records are read later.
     let noise = vec![0; 600_000];
     let image = [golden("baseline.jpg"), noise].concat();
     let offsets = testing::write_records(&path, (0..20).map(|id| (id, image.clone())), false);
@@ -176,7 +176,7 @@ fn a_loader_that_is_not_asked_any_more_goes() {
     let order = orders(&dataset, 1, 5)[0];
     let mut loader = Loader::start_sequential(&dataset, order, config(Augmentation::None, 5, 4), 0).expect("it starts");
     let first = loader.next_batch().expect("sound");
-    // One is here and two are ahead: all threads wait, for memory or for who waits for it.
+    // One batch is in use and two are prepared: all threads wait, for memory or for each other.
     while loader.times().images < 15 {
         thread::sleep(Duration::from_millis(1));
     }

@@ -1,47 +1,47 @@
-//! Stages of an image: when a thread did each, and time by stage.
+//! Stages of image processing: when a thread ran each, and the total time by stage.
 
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
-/// What is done to an image, in order.
+/// Stages of an image, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageStage {
-    /// Bytes from files.
+    /// Reading of files.
     Read,
-    /// Pixels from bytes.
+    /// Decoding.
     Decode,
-    /// Crop, size and colours, into the batch.
+    /// Cropping, resizing and color shifts, into the batch.
     Augment,
 }
 
-/// A stage of one image.
+/// An execution of a stage for one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageSpan {
-    /// Which one.
+    /// Stage that was run.
     pub stage: ImageStage,
-    /// From.
+    /// Start.
     pub begin: Instant,
-    /// To.
+    /// End.
     pub end: Instant,
 }
 
-/// Hears from thread number so much what it did to an image; called by that thread.
+/// Observer of the stages, called by the thread with this number.
 pub type Observer = fn(u32, &[StageSpan]);
 
-/// Times of the stages, summed over all threads.
+/// Time spent in each stage, summed over all threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StageTimes {
-    /// Bytes from files.
+    /// Reading of files.
     pub read: Duration,
-    /// Pixels from bytes.
+    /// Decoding.
     pub decode: Duration,
-    /// Crop, size and colours, into the batch.
+    /// Cropping, resizing and color shifts, into the batch.
     pub augment: Duration,
-    /// Images put together as a batch, by whoever takes it.
+    /// Assembly of batches, by their consumer.
     pub collate: Duration,
-    /// Images that were read.
+    /// Number of images read.
     pub images: u64,
-    /// Bytes of them.
+    /// Number of bytes read.
     pub bytes: u64,
 }
 

@@ -1,8 +1,8 @@
-//! How a command is run on a host: here, or by the ssh that mpirun would use, with a time-out. Not for jobs: mpirun
-//! starts those.
+//! Runs commands on a host with a timeout: directly on this machine, or through the same ssh that mpirun uses. Jobs
+//! are started by mpirun instead.
 //!
-//! Nothing outlives this process there: what is run reads its standard input to the end and then stops, and that input
-//! ends with us, however we end.
+//! No command outlives this process on the remote host: each reads its standard input to the end and then stops, and
+//! that input closes when this process ends, even by SIGKILL.
 
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -17,13 +17,13 @@ use crate::launch::local::child::{self, Answer, Call, EndPolicy};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 
-/// How long ssh tries to connect: a host that is there answers in less.
+/// ssh's connection timeout, in seconds. A reachable host answers sooner.
 const CONNECT_SECONDS: u32 = 5;
 
-/// How long the look-up of a name may take before it counts as another machine's.
-const LOOK_UP: Duration = Duration::from_secs(2);
+/// Timeout for resolving a host name; after it the name is assumed to belong to another machine.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How commands reach one host.
+/// Route by which commands reach a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     /// ssh with its options and the host's name; `None` for this machine.
@@ -31,14 +31,15 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// As mpirun reaches it: this machine, under whatever name, without ssh, and others by its ssh with its port.
+    /// Reaches the host as mpirun does: this machine, under any of its names, without ssh, and other hosts by
+    /// mpirun's ssh and port.
     pub fn new(host: &Host, options: &SshOptions, environment: &LaunchEnvironment) -> Remote {
         if environment.is_here(&host.name) || leads_here(&host.name, &environment.addresses) {
             return Remote { ssh: None };
         }
         let mut ssh = options.agent.clone();
         ssh.extend(["-p".to_owned(), options.port.to_string()]);
-        // Another program than ssh gets what mpirun gives it and no more.
+        // Programs other than ssh get only the options that mpirun passes.
         let is_ssh = ssh[0].rsplit('/').next() == Some("ssh");
         let timeout = format!("ConnectTimeout={CONNECT_SECONDS}");
         let more: &[&str] = if is_ssh { &["-x", "-T", "-o", "BatchMode=yes", "-o", &timeout] } else { &["-q"] };
@@ -47,21 +48,21 @@ impl Remote {
         Remote { ssh: Some(ssh) }
     }
 
-    /// Whether the host is this machine.
+    /// Returns true if the host is this machine.
     pub fn is_here(&self) -> bool {
         self.ssh.is_none()
     }
 
-    /// ssh with its options, without the host's name; `None` for this machine.
+    /// Returns ssh and its options, without the host's name; `None` for this machine.
     pub fn ssh(&self) -> Option<&[String]> {
         let (_, ssh) = self.ssh.as_ref()?.split_last()?;
         Some(ssh)
     }
 
-    /// The command that runs `line` there, program and arguments, each of them one argument whatever it holds.
+    /// Returns the command that runs `line` (program and arguments) on the host. Arguments are quoted.
     pub fn command(&self, line: &[&str]) -> Command {
         let (program, arguments): (&str, Vec<String>) = match &self.ssh {
-            // One argument for ssh, which the host's shell takes apart again.
+            // ssh takes a single argument, which the host's shell splits again.
             Some(ssh) => (&ssh[0], ssh[1..].iter().cloned().chain([shell_words::join(line)]).collect()),
             None => (line[0], line[1..].iter().map(|argument| (*argument).to_owned()).collect()),
         };
@@ -70,24 +71,24 @@ impl Remote {
         command
     }
 
-    /// Runs `line` there with `input` on its standard input, for `timeout` at most. What it wrote until then is in the
-    /// answer, however it ended.
+    /// Runs `line` with `input` on its standard input, for at most `timeout`. The answer contains the output so far
+    /// even if the command failed or timed out.
     pub fn run(&self, line: &[&str], input: &[u8], timeout: Duration, interrupt: &Interrupt) -> io::Result<Answer> {
         let call = Call { input, timeout: Some(timeout), policy: EndPolicy::Kill };
         child::call(&mut self.command(line), call, interrupt)
     }
 }
 
-/// Whether `name` is one of this machine's own addresses, or leads to one: mpirun needs no ssh then.
+/// Returns true if `name` is or resolves to an address of this machine: mpirun does not use ssh then.
 fn leads_here(name: &str, addresses: &[IpAddr]) -> bool {
     let (sender, found) = mpsc::channel();
     let name = name.to_owned();
-    // The look-up cannot be ended, only left behind.
+    // A name lookup cannot be cancelled, only abandoned.
     thread::spawn(move || {
         let found = (name.as_str(), 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect());
         sender.send(found.unwrap_or_else(|_| Vec::<IpAddr>::new()))
     });
-    let found = found.recv_timeout(LOOK_UP).unwrap_or_default();
+    let found = found.recv_timeout(LOOKUP_TIMEOUT).unwrap_or_default();
     found.iter().any(|address| addresses.contains(address))
 }
 
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_command_that_hangs_is_ended_with_what_it_said() {
-        // Longer each time, until it has said something before it is ended.
+        // The timeout grows until the command has written output before it is killed.
         let mut answers = [300, 3000, 30_000].into_iter().map(|timeout| {
             let answer = run("echo before; sleep 600 & sleep 600", Duration::from_millis(timeout));
             assert_eq!(answer.status, None);
@@ -155,7 +156,7 @@ mod tests {
             answer.stdout
         });
         assert_eq!(answers.find(|said| !said.is_empty()).as_deref(), Some("before\n"));
-        // One that left something behind is not waited for.
+        // A process left in the background does not delay the answer.
         let answer = run("sleep 600 & echo gone", Duration::from_secs(300));
         assert_eq!((answer.stdout.as_str(), answer.is_success()), ("gone\n", true));
         assert!(answer.took < Duration::from_secs(200), "{:?}", answer.took);

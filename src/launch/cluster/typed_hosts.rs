@@ -1,5 +1,5 @@
-//! Hosts as they are typed, in a list or a file, each perhaps without its number of ranks. Not for finding that out:
-//! [`slots`](super::slots) does.
+//! Parsers for `--hosts` lists and hostfiles, in which the number of slots is optional; [`slots`](super::slots)
+//! detects the missing numbers.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::launch::cluster::hosts::{HOSTFILE, Host, Hosts};
 /// Hosts in the order in which they were typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypedHosts {
-    /// As error messages call it: `--hosts` or `the hostfile nodes.txt`.
+    /// Name used in error messages: `--hosts` or `the hostfile nodes.txt`.
     source: String,
     hosts: Vec<TypedHost>,
 }
@@ -20,21 +20,21 @@ pub struct TypedHosts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct TypedHost {
     name: String,
-    /// `None` where nobody said it.
+    /// `None` if not given.
     slots: Option<u32>,
 }
 
 impl TypedHosts {
-    /// Reads the list `a:8,b:8`, or `a,b`; `node[01-64]:8` is 64 hosts.
+    /// Parses a list such as `a:8,b:8` or `a,b`. `node[01-64]:8` expands to 64 hosts.
     pub fn parse(text: &str) -> anyhow::Result<TypedHosts> {
         ensure!(!Path::new(text).is_file(), "{text} is a file: --hostfile {text}");
         let hosts = host_list::items(text).map(|host| parse_host(host.trim())).collect::<anyhow::Result<Vec<_>>>()?;
         Ok(TypedHosts { source: "--hosts".to_owned(), hosts: hosts.concat() })
     }
 
-    /// Reads a hostfile: `host slots=8` as Open MPI has it, `host:8`, or `host`, one a line; `#` begins a comment.
+    /// Reads a hostfile, one host per line: `host slots=8` (Open MPI), `host:8` or `host`; `#` starts a comment.
     ///
-    /// Errors name the file, the line from 1 and what stands there.
+    /// Errors name the file, the line number (from 1) and the offending text.
     pub fn read_file(path: &Path) -> anyhow::Result<TypedHosts> {
         let source = format!("{HOSTFILE} {}", path.display());
         let text = fs::read_to_string(path).with_context(|| format!("{source} cannot be read"))?;
@@ -49,12 +49,12 @@ impl TypedHosts {
         Ok(TypedHosts { source, hosts })
     }
 
-    /// Names of those whose slots nobody said.
+    /// Returns the names of the hosts without a number of slots.
     pub fn without_slots(&self) -> Vec<&str> {
         self.hosts.iter().filter(|host| host.slots.is_none()).map(|host| host.name.as_str()).collect()
     }
 
-    /// With `found` for those whose slots nobody said, in their order.
+    /// Fills in the missing slot numbers from `found`, in order. Fails if a number is still missing.
     pub fn into_hosts(self, found: impl IntoIterator<Item = u32>) -> anyhow::Result<Hosts> {
         let mut found = found.into_iter();
         let hosts = self.hosts.into_iter().map(|TypedHost { name, slots }| match slots.or_else(|| found.next()) {
@@ -64,13 +64,13 @@ impl TypedHosts {
         Hosts::named(self.source, hosts.collect::<anyhow::Result<_>>()?)
     }
 
-    /// Refuses a host whose slots nobody said.
+    /// Fails if a host has no number of slots.
     pub fn into_hosts_with_slots(self) -> anyhow::Result<Hosts> {
         self.into_hosts([])
     }
 }
 
-/// `a:8`, or `a`.
+/// Parses `a:8` or `a`.
 fn parse_host(text: &str) -> anyhow::Result<Vec<TypedHost>> {
     match text.rsplit_once(':') {
         Some((name, slots)) => {
@@ -83,12 +83,12 @@ fn parse_host(text: &str) -> anyhow::Result<Vec<TypedHost>> {
     }
 }
 
-/// One host, or all that a name with brackets stands for.
+/// Expands the brackets of `name`.
 fn expand(name: &str, slots: Option<&str>) -> anyhow::Result<Vec<TypedHost>> {
     host_list::expand(name)?.iter().map(|name| host(name, slots)).collect()
 }
 
-/// `a slots=8`, `a:8` or `a`, with or without Open MPI's upper limit, which a case that fits never reaches.
+/// Parses `a slots=8`, `a:8` or `a`. Open MPI's `max_slots` is ignored: a case that fits never exceeds it.
 fn parse_line(text: &str) -> anyhow::Result<Vec<TypedHost>> {
     let mut fields = text.split_whitespace();
     let name = fields.next().unwrap_or_default();

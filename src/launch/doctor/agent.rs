@@ -1,5 +1,5 @@
-//! The launcher's end of `ringmark-worker agent`: starts it on a host, gives it orders, takes its replies. It ends when
-//! this value goes, or this process.
+//! Launcher side of `ringmark-worker agent`: starts it on a host, sends orders and receives replies. The agent exits
+//! when this value is dropped or this process ends.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -18,8 +18,8 @@ use crate::launch::local::child::{ChildProcess, EndPolicy, Pipes};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::{Interrupt, TICK};
 
-/// How long an order may take beyond what it asks for.
-const ANSWER: Duration = Duration::from_secs(15);
+/// Time allowed for a reply, in addition to the duration of the order itself.
+const REPLY_MARGIN: Duration = Duration::from_secs(15);
 
 /// A started agent.
 pub struct Agent {
@@ -30,23 +30,23 @@ pub struct Agent {
     child: ChildProcess,
 }
 
-/// What an agent is started with.
+/// Start parameters of an agent.
 pub struct AgentStart<'a> {
     /// Path of the worker.
     pub worker: &'a Path,
-    /// What it looks for.
+    /// Devices to inspect.
     pub device: DeviceChoice,
-    /// What this process was started with and in.
+    /// Environment of this process.
     pub environment: &'a LaunchEnvironment,
-    /// How long it may take to say what it found.
+    /// Timeout for the inspection that the agent sends first.
     pub patience: Duration,
 }
 
 impl Agent {
-    /// Starts the worker on the host. `Err` holds its own message why it did not start.
+    /// Starts the worker on the host. `Err` contains its error output if it did not start.
     pub fn start(remote: &Remote, start: &AgentStart, interrupt: &Interrupt) -> Result<(Agent, Inspection), String> {
         let (worker, device) = (start.worker.display().to_string(), start.device.to_string());
-        // mpirun hands it on as well, and it decides which libraries are found.
+        // mpirun passes LD_LIBRARY_PATH on as well, and it decides which libraries are loaded.
         let folders = start.environment.library_path.as_ref().map(|folders| format!("LD_LIBRARY_PATH={folders}"));
         let mut line: Vec<&str> = folders.iter().flat_map(|folders| ["env", folders.as_str()]).collect();
         line.extend([worker.as_str(), "agent", "--device", &device]);
@@ -55,17 +55,17 @@ impl Agent {
                 .map_err(|error| format!("{}: {error}", line[0]))?;
         let (sender, replies) = mpsc::channel();
         thread::spawn(move || {
-            // A start-up file of the shell may greet first.
+            // A shell start-up file may print a greeting first.
             let lines = BufReader::new(stdout).lines().map_while(Result::ok).filter(|line| line.starts_with('{'));
             lines.into_iter().try_for_each(|line| sender.send(line))
         });
         let errors = Arc::new(Mutex::new(String::new()));
-        let kept = Arc::clone(&errors);
+        let collected = Arc::clone(&errors);
         thread::spawn(move || {
             let (mut stderr, mut buffer) = (stderr, [0; 4096]);
             while let Ok(count @ 1..) = stderr.read(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..count]);
-                kept.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+                collected.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
             }
         });
         let mut agent = Agent { orders, replies, errors, interrupt: interrupt.clone(), child };
@@ -75,7 +75,8 @@ impl Agent {
         Ok((agent, inspection))
     }
 
-    /// Gives `order`, which may take `time`, and waits for the reply. A failure that the agent reports is an error too.
+    /// Sends `order`, which may take `time`, and waits for the reply. A failure that the agent reports is an error
+    /// too.
     pub fn ask(&mut self, order: &Order, time: Duration) -> Result<Reply, String> {
         let mut line = serde_json::to_string(order).map_err(|error| error.to_string())?;
         line.push('\n');
@@ -83,7 +84,7 @@ impl Agent {
         if given.is_err() {
             return Err(format!("its agent has ended: {}", self.errors()));
         }
-        let line = self.next_line(time + ANSWER)?;
+        let line = self.next_line(time + REPLY_MARGIN)?;
         match serde_json::from_str(&line) {
             Ok(Reply::Failed(reason)) => Err(reason),
             Ok(reply) => Ok(reply),
@@ -97,11 +98,11 @@ impl Agent {
             match self.replies.recv_timeout(TICK) {
                 Ok(line) => return Ok(line),
                 Err(RecvTimeoutError::Timeout) => {}
-                // Its output is closed: it is about to exit, or is not what it should be.
+                // The output is closed: the agent is about to exit, or is not a working agent.
                 Err(RecvTimeoutError::Disconnected) => {
                     thread::sleep(TICK);
                     if let Ok(Some(status)) = self.child.try_wait() {
-                        // Its last output may still be on its way.
+                        // Its last output may still be in transit.
                         thread::sleep(TICK);
                         let error = self.errors();
                         return Err(if error.is_empty() { format!("it ended with {status}") } else { error });
@@ -116,7 +117,7 @@ impl Agent {
         })
     }
 
-    /// The last line of its standard error.
+    /// Returns the last line of the standard error.
     fn errors(&self) -> String {
         ssh_failure::last_line(&self.errors.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! Everything that is found on the hosts, in one look: visits them, measures the links between them, checks both.
+//! Complete examination of the hosts: visits them, measures the links between them, and checks both.
 
 use std::path::Path;
 use std::time::Instant;
@@ -16,38 +16,38 @@ use crate::launch::doctor::checks::{self, Asked};
 use crate::launch::doctor::host::{HostFacts, Visit};
 use crate::launch::doctor::network::{self, Depth, NetworkFacts};
 
-/// What the JSON is, in its first field.
+/// Value of the JSON's `kind` field.
 pub const KIND: &str = "ringmark-doctor";
 
-/// Version of the JSON. Version 1 did not say so, and had no units in names.
+/// Version of the JSON. Version 1 had no version field and no units in key names.
 pub const SCHEMA: u32 = 2;
 
-/// What was found.
+/// Result of an examination.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Examination {
     /// Always `ringmark-doctor`.
     pub kind: &'static str,
     /// Version of the format.
     pub schema: u32,
-    /// Every host, in the order in which they were named.
+    /// All hosts, in the order in which they were given.
     pub hosts: Vec<HostFacts>,
-    /// How they reach each other.
+    /// Network between the hosts.
     pub network: NetworkFacts,
-    /// What is wrong.
+    /// Problems found.
     pub findings: Vec<Finding>,
-    /// How long it took.
+    /// Duration of the examination.
     #[serde(rename = "took_seconds")]
     pub took: Seconds,
 }
 
 impl Examination {
-    /// Whether a job would fail.
+    /// Returns true if a job would fail.
     pub fn has_errors(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity == Severity::Error)
     }
 }
 
-/// Visits all hosts, measures the links between them, checks both.
+/// Visits all hosts, measures the links between them, and checks both.
 pub fn examine(visit: &Visit, hosts: &[Host], depth: Depth) -> anyhow::Result<Examination> {
     let start = Instant::now();
     let (facts, agents): (Vec<HostFacts>, Vec<Option<Agent>>) = visit.all(hosts).into_iter().unzip();

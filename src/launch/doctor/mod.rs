@@ -1,15 +1,15 @@
-//! Looks at every host before a job does: `ringmark doctor`, and its quick part before a sweep. Nothing on a host is
-//! changed, and nothing is left there.
+//! Examines every host before a job uses it: `ringmark doctor`, and its quick part before a sweep. Changes and leaves
+//! nothing on the hosts.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`host`] | one host visited: script, agent, clock |
-//! | [`probe`] | the script that needs no worker, and its answers |
-//! | [`agent`] | the launcher's end of `ringmark-worker agent` |
+//! | [`host`] | visits one host: script, agent, clock |
+//! | [`probe`] | the script that needs no worker, and the parser of its output |
+//! | [`agent`] | launcher side of `ringmark-worker agent` |
 //! | [`network`] | which network the hosts use, and whether they reach each other on it |
-//! | [`links`] | the links between the hosts, measured |
+//! | [`links`] | measures the links between the hosts |
 //! | [`checks`] | what is wrong, and the fix |
-//! | [`examination`] | all of it in one look |
+//! | [`examination`] | all of it |
 //! | [`report`] | the table and the lines below it |
 //! | [`command`] | `ringmark doctor`, and its quick part |
 

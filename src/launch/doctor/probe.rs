@@ -1,4 +1,4 @@
-//! What a host says of itself without our worker: the script that asks, and its answers read. Not for judging them.
+//! Facts that a host reports without the worker: the probe script and the parser of its output.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,101 +9,102 @@ use ringmark_core::host::environment::plain_lines;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// For `sh -s -- WORKER FOLDER SEVERAL DATA..`.
+/// Probe script, for `sh -s -- WORKER FOLDER SEVERAL DATA..`.
 pub const SCRIPT: &str = include_str!("probe.sh");
 
-/// The script's first line: what comes before it is the host's own greeting.
+/// The script's first line. The host may print a greeting before it.
 const MARK: &str = "ringmark-probe=1";
 
-/// Answers of one host.
+/// Facts reported by one host.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Probe {
-    /// What the host calls itself.
+    /// Host name, as the host reports it.
     pub name: String,
-    /// System and release.
+    /// Name and release of the kernel.
     pub kernel: String,
     /// Seconds since 1970 UTC when the script began.
     #[serde(rename = "clock_unix_seconds")]
     pub clock: Option<Seconds>,
-    /// Load average of the last minute: threads that ran or wanted to.
+    /// Load average of the last minute: threads running or waiting for a processor.
     pub load: Option<f64>,
-    /// Threads that ran or wanted to at this moment, one of the probe among them.
+    /// Threads running or waiting for a processor at this moment, including one of the probe.
     #[serde(rename = "runnable_threads")]
     pub runnable: Option<u32>,
-    /// The address that we came from and the one that we came to, where we came by ssh.
+    /// Addresses of the ssh client and the ssh server; `None` without ssh.
     pub connection: Option<(IpAddr, IpAddr)>,
-    /// Memory that a process may lock; `None` for any amount, by its limit or by CAP_IPC_LOCK.
+    /// Memory that a process may lock; `None` if unlimited, by the limit itself or through CAP_IPC_LOCK.
     #[serde(rename = "memlock_bytes")]
     pub memlock: Option<Bytes>,
-    /// The program that is to be started.
+    /// The file at the worker's path.
     pub worker: WorkerFile,
-    /// Whether a command run by ssh finds mpirun's daemon.
+    /// True if a command run by ssh finds mpirun's daemon.
     pub orted: bool,
-    /// What mpirun says of itself, empty where there is none.
+    /// Version line of mpirun; empty if it is not installed.
     pub mpirun: String,
-    /// What files there tell Open MPI about interfaces, as `btl_tcp_if_exclude=lo in /etc/...`; asked of several hosts.
+    /// Interface settings in the host's Open MPI configuration files, as `btl_tcp_if_exclude=lo in /etc/...`. Read
+    /// only if there are several hosts.
     pub mpi_settings: Vec<String>,
-    /// /dev/shm.
+    /// File system of /dev/shm.
     pub shared_memory: Option<Space>,
-    /// The folder of temporary files.
+    /// File system of the temporary folder.
     pub temporary: Option<Space>,
-    /// Where the results go.
+    /// File system of the results.
     pub results: Option<Space>,
-    /// Whether the results' folder is there, and whether it may be written to.
+    /// True if the results folder is writable; `None` if it does not exist.
     pub results_folder: Option<bool>,
-    /// What lies at each path of the data, in the order in which they were asked for.
+    /// State of each data path, in the order of the request.
     pub data: Vec<DataState>,
-    /// InfiniBand and RoCE.
+    /// InfiniBand and RoCE ports.
     pub ports: Vec<Port>,
-    /// The NVIDIA devices.
+    /// NVIDIA devices.
     pub gpus: Gpus,
-    /// `nvidia-smi topo -m`, line by line.
+    /// Lines of `nvidia-smi topo -m`.
     pub topology: Vec<String>,
-    /// The last output of the script where it did not reach its end.
+    /// Last output of the script if it did not finish.
     pub stopped_after: Option<String>,
 }
 
-/// The program at the worker's path.
+/// State of the file at the worker's path.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[serde(tag = "state", content = "sha256", rename_all = "snake_case")]
 pub enum WorkerFile {
-    /// The host has no program that computes it.
+    /// The host has no program that computes a SHA-256.
     #[default]
     Unknown,
-    /// Nothing is there.
+    /// No such file.
     Missing,
-    /// It may not be executed.
+    /// The file is not executable.
     Refused,
-    /// Its SHA-256.
+    /// SHA-256 of the file.
     #[serde(rename = "found")]
     Hash(String),
 }
 
-/// What lies at a path of the data.
+/// State of a data path.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum DataState {
-    /// The host did not say it in time.
+    /// No answer in time.
     Unknown,
-    /// Nothing.
+    /// No such file or folder.
     Missing,
-    /// What may not be read.
+    /// The path is not readable.
     Refused,
-    /// A file.
+    /// A regular file.
     File {
-        /// Its length.
+        /// File size.
         #[serde(rename = "size_bytes")]
         size: Bytes,
     },
-    /// A folder.
+    /// Directory.
     Folder {
-        /// Files and folders directly in it.
+        /// Number of files and folders directly in it.
         entries: u64,
     },
 }
 
 impl DataState {
-    /// Whether it can be read.
+    /// Returns true for a readable file or folder.
     pub fn is_readable(&self) -> bool {
         matches!(self, DataState::File { .. } | DataState::Folder { .. })
     }
@@ -121,13 +122,13 @@ impl fmt::Display for DataState {
     }
 }
 
-/// A file system.
+/// Size of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Space {
-    /// All of it.
+    /// Total space.
     #[serde(rename = "size_bytes")]
     pub size: Bytes,
-    /// What is left.
+    /// Free space.
     #[serde(rename = "free_bytes")]
     pub free: Bytes,
 }
@@ -135,40 +136,40 @@ pub struct Space {
 /// A port of an InfiniBand or RoCE device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Port {
-    /// `mlx5_0:1`.
+    /// Device and port number, as `mlx5_0:1`.
     pub name: String,
-    /// `ACTIVE`, `DOWN`, `INIT`.
+    /// Logical state: `ACTIVE`, `DOWN`, `INIT`.
     pub state: String,
-    /// `LinkUp`, `Disabled`, `Polling`.
+    /// Physical state: `LinkUp`, `Disabled`, `Polling`.
     pub physical: String,
-    /// `InfiniBand`, or `Ethernet` for RoCE.
+    /// Link layer: `InfiniBand`, or `Ethernet` for RoCE.
     pub layer: String,
-    /// `400 Gb/sec (4X NDR)`.
+    /// Rate, as `400 Gb/sec (4X NDR)`.
     pub rate: String,
-    /// Whether a program can open its device in `/dev/infiniband`: a container sees the port without.
+    /// True if a program can open the device in `/dev/infiniband`. A container may show a port that it cannot open.
     pub can_be_opened: bool,
 }
 
 impl Port {
-    /// Whether it carries data.
+    /// Returns true if the port carries data.
     pub fn is_up(&self) -> bool {
         self.state == "ACTIVE"
     }
 }
 
-/// What nvidia-smi says.
+/// Result of nvidia-smi.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 #[serde(tag = "state", content = "answer", rename_all = "snake_case")]
 pub enum Gpus {
-    /// It was not asked: the script did not come so far.
+    /// nvidia-smi was not run: the script stopped earlier.
     #[default]
     Unknown,
-    /// There is no nvidia-smi.
+    /// nvidia-smi is not installed.
     None,
-    /// It did not end in time.
+    /// nvidia-smi did not finish in time.
     #[serde(rename = "hangs")]
     Hang,
-    /// It failed, with this error.
+    /// nvidia-smi failed, with this error.
     #[serde(rename = "failed")]
     Fail(String),
     /// The devices.
@@ -177,7 +178,7 @@ pub enum Gpus {
 }
 
 impl Gpus {
-    /// The devices, none where there is none to use.
+    /// Returns the usable devices.
     pub fn list(&self) -> &[Gpu] {
         match self {
             Gpus::There(gpus) => gpus,
@@ -189,42 +190,42 @@ impl Gpus {
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Gpu {
-    /// As nvidia-smi counts them.
+    /// Index in nvidia-smi.
     pub index: String,
-    /// `GPU-8f...`.
+    /// Unique identifier, as `GPU-8f...`.
     pub uuid: String,
-    /// `NVIDIA H100 80GB HBM3`.
+    /// Product name, as `NVIDIA H100 80GB HBM3`.
     pub name: String,
     /// Version of the driver.
     pub driver: String,
-    /// All of its memory.
+    /// Total memory.
     #[serde(rename = "memory_bytes")]
     pub memory: Option<Bytes>,
-    /// What is taken of it.
+    /// Memory in use.
     #[serde(rename = "memory_used_bytes")]
     pub memory_used: Option<Bytes>,
-    /// Clock of the multiprocessors now, in MHz.
+    /// Current clock of the multiprocessors, in MHz.
     #[serde(rename = "clock_mhz")]
     pub clock: Option<u32>,
-    /// The highest that it has.
+    /// Maximum clock of the multiprocessors, in MHz.
     #[serde(rename = "clock_maximum_mhz")]
     pub clock_maximum: Option<u32>,
-    /// The clock that it is set to for applications, in MHz.
+    /// Configured application clock, in MHz.
     #[serde(rename = "clock_set_mhz")]
     pub clock_set: Option<u32>,
-    /// What that is by default.
+    /// Default application clock, in MHz.
     #[serde(rename = "clock_default_mhz")]
     pub clock_default: Option<u32>,
-    /// Errors of its memory since the driver was loaded that could not be corrected.
+    /// Uncorrected ECC errors since the driver was loaded.
     pub uncorrected_errors: Option<u64>,
-    /// NVML's reasons for a lower clock, one a bit.
+    /// NVML's clock throttle reasons, as a bit mask.
     pub slow_reasons: Option<u64>,
-    /// Programs on it.
+    /// Programs that use it.
     pub processes: Vec<String>,
 }
 
 impl Probe {
-    /// Reads what the script wrote, as far as it came; `None` where it never began.
+    /// Parses the script's output, even if it is incomplete. `None` if the script did not start.
     pub fn parse(text: &str) -> Option<Probe> {
         let mut answers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut lines = text.lines().skip_while(|line| *line != MARK);
@@ -269,7 +270,7 @@ impl Probe {
     }
 }
 
-/// `SSH_CONNECTION`: the client's address and port, the server's address and port.
+/// Parses `SSH_CONNECTION`: the client's address and port, the server's address and port.
 fn connection(text: &str) -> Option<(IpAddr, IpAddr)> {
     let fields: Vec<&str> = text.split_whitespace().collect();
     Some((fields.first()?.parse().ok()?, fields.get(2)?.parse().ok()?))
@@ -283,13 +284,13 @@ fn mebibytes(count: u64) -> Bytes {
     Bytes(count.saturating_mul(1 << 20))
 }
 
-/// `size free`.
+/// Parses `SIZE FREE`, in KiB.
 fn space(text: &str) -> Option<Space> {
     let (size, free) = text.split_once(' ')?;
     Some(Space { size: kibibytes(size.parse().ok()?), free: kibibytes(free.parse().ok()?) })
 }
 
-/// `file 110024`, `folder 1000`, `missing`, `refused`, or nothing.
+/// Parses `file 110024`, `folder 1000`, `missing`, `refused` or an empty string.
 fn data(text: &str) -> DataState {
     let (state, number) = text.split_once(' ').unwrap_or((text, ""));
     let number = number.trim().parse();
@@ -302,7 +303,7 @@ fn data(text: &str) -> DataState {
     }
 }
 
-/// `mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)|open`.
+/// Parses `mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)|open`.
 fn port(text: &str) -> Option<Port> {
     let mut fields = text.split('|');
     let mut next = || fields.next().map(str::trim);
@@ -341,7 +342,7 @@ fn gpus(kind: Option<&str>, error: &[&str], lines: &[&str], processes: &[&str]) 
 fn gpu(fields: &str, line: &str) -> Gpu {
     let values: BTreeMap<&str, &str> = fields.split(',').zip(line.split(',').map(str::trim)).collect();
     let text = |field: &str| values.get(field).copied().unwrap_or_default().to_owned();
-    // `[N/A]` and its like are no number.
+    // Values such as `[N/A]` are not numbers.
     let number = |field: &str| values.get(field).and_then(|value| value.parse::<u64>().ok());
     let clock = |field: &str| number(field).and_then(|value| u32::try_from(value).ok());
     let reasons = ["clocks_event_reasons.active", "clocks_throttle_reasons.active"];
@@ -363,7 +364,7 @@ fn gpu(fields: &str, line: &str) -> Gpu {
     }
 }
 
-/// Columns a space apart.
+/// Reduces the space between columns to one blank.
 fn words(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,16 +1,16 @@
-//! One launch: its command line, its processes, its log and record. Not for which jobs there are.
+//! Launch of one job: its command line, processes, log and record.
 //!
 //! | module | what it is for |
 //! |---|---|
 //! | [`request`] | one job: shape, hosts, program, files |
-//! | [`starter`] | what starts the ranks of a job: mpirun, alone or in a job of Grid Engine, or Slurm's srun |
+//! | [`starter`] | the program that starts the ranks: mpirun, alone or in a Grid Engine job, or Slurm's srun |
 //! | [`mpirun`] | mpirun's command line |
-//! | [`gridengine`] | the hosts of a job of Grid Engine |
+//! | [`gridengine`] | the hosts of a Grid Engine job |
 //! | [`slurm`] | the hosts of an allocation, and srun's command line |
-//! | [`launcher`] | makes jobs: programs, hosts |
+//! | [`launcher`] | creates jobs from programs and hosts |
 //! | [`planned`] | runs a job with its log and record |
-//! | [`process`] | starts one job, hands out its lines, ends all of it |
-//! | [`watch`] | where the ranks of a job are, which one died and of what, whether it hangs |
+//! | [`process`] | starts a job, passes on its output, ends its processes |
+//! | [`watch`] | progress of the ranks, cause of a failure, detection of hangs |
 
 pub mod gridengine;
 pub mod launcher;

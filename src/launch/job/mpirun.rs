@@ -1,24 +1,25 @@
-//! A job as mpirun's command line (Open MPI 4.1): DLPerf's options, and what a container or several threads a rank need
-//! besides. Starts nothing.
+//! mpirun's command line (Open MPI 4.1) for a job: DLPerf's options, and those that a container or multithreaded
+//! ranks need in addition.
 
 use crate::launch::job::request::{Job, ServerRanks, nccl_interface};
 use crate::launch::local::environment::SINGLE_COPY;
 
-/// Open MPI's byte transfer layers, without openib, as Horovod has it, and without ofi: that is for one-sided communication
-/// alone in Open MPI 4 and 5 (`btl_ofi_mode`), and where it finds no network it sleeps for a second before it gives up. Debian
-/// leaves it out in its configuration, which this replaces.
+/// Open MPI's byte transfer layers. openib is excluded, as in Horovod. ofi only serves one-sided communication in
+/// Open MPI 4 and 5 (`btl_ofi_mode`), and without a network it sleeps for a second before it gives up. Debian
+/// excludes it in its configuration, which this setting replaces.
 pub const TRANSPORTS: &str = "^openib,ofi";
 
-/// How mpirun starts its daemons on other hosts.
+/// Program by which mpirun starts its daemons on other hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteShell {
-    /// By ssh.
+    /// ssh with the job's port.
     Ssh,
-    /// By Grid Engine's `qrsh -inherit`, which Open MPI chooses itself inside a job.
+    /// Grid Engine's `qrsh -inherit`, which Open MPI selects automatically inside a job.
     Qrsh,
 }
 
-/// The command line that launches `job`, `mpirun` first: `gpus_per_node` ranks on each of the hosts, in the order of the hosts.
+/// Returns the command line that launches `job`, starting with `mpirun`: `gpus_per_node` ranks on each host, in the
+/// order of the hosts.
 pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
     let Job { case, hosts, options, environment, .. } = job;
     let mut line: Vec<String> = Vec::new();
@@ -36,7 +37,8 @@ pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
             add(&["-np", &case.ranks().to_string(), &option, &value, "--bind-to", "none", "--map-by", "slot"]);
         }
         ServerRanks { number, may_lose_ranks, .. } => {
-            // Host by host: Open MPI would put servers on the ranks' hosts among these, and number them so.
+            // One entry per process: with slots, Open MPI would place servers between the ranks of their host and
+            // number them so.
             let [option, value] = on_hosts(&|| job.hosts_of_all().into_iter().map(str::to_owned).collect());
             add(&["-np", &(case.ranks() + number).to_string(), &option, &value]);
             add(&["--bind-to", "none", "--map-by", "seq"]);
@@ -83,7 +85,7 @@ mod tests {
         LaunchEnvironment { variables, host_name: "a".to_owned(), cores: 6, ..LaunchEnvironment::default() }
     }
 
-    /// The arguments with a blank between them; `change` turns plain options into those under test.
+    /// Joins the arguments with blanks; `change` modifies the default options.
     fn line(
         case: &str,
         hosts: &str,
@@ -143,7 +145,7 @@ mod tests {
             "{line}"
         );
         assert_eq!(job.hostfile_text().expect("many hosts").lines().count(), 65_538);
-        // With servers a command line names processes instead of hosts.
+        // With servers the command line names processes instead of hosts.
         let mut few = Job { hosts: &job.hosts[..256], case: "256n8g".parse().expect("a case"), ..job };
         assert_eq!(few.hostfile_text().expect("many processes").lines().count(), 256 * 8 + 2);
         few.servers.number = 0;

@@ -1,4 +1,4 @@
-//! One job: starts it, hands out its lines as they come, and ends all of it. Not for what the lines mean.
+//! Runs a job: starts it, passes on its output, and ends all its processes.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
@@ -20,16 +20,16 @@ use crate::launch::job::watch::{Watch, WatchedRanks};
 use crate::launch::local::child::{ChildProcess, EndPolicy};
 use crate::launch::local::interrupt::{Interrupt, TICK};
 
-/// What mpirun or srun gets to end its ranks, on all hosts, before it is killed: it gives them a second itself.
+/// Time for mpirun or srun to end its ranks on all hosts before it is killed. Each gives its ranks a second.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Between two looks at where the ranks are, which say it once a second.
-const LOOK: Duration = Duration::from_millis(500);
+/// Interval at which the positions of the ranks are reported; ranks send them once a second.
+const RANKS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Longest block of output, in bytes: a rank may print without end, and without a newline.
+/// Longest block of output, in bytes. A rank may print endlessly, and without a newline.
 const LONGEST_BLOCK: usize = 1 << 16;
 
-/// Blocks that wait to be handed out; then the pipe holds the rest, and who writes into it waits.
+/// Blocks that wait to be passed on. Beyond that the pipe fills up and its writers block.
 const WAITING_BLOCKS: usize = 64;
 
 /// Which rank caused a failure, and how.
@@ -37,31 +37,31 @@ const WAITING_BLOCKS: usize = 64;
 pub struct Explanation {
     /// Sentence for the user.
     pub text: String,
-    /// False if the rank gave no reason: the end of the log may tell more.
+    /// False if the rank gave no reason: the end of the log may explain more.
     pub is_complete: bool,
 }
 
-/// How a job ended. In every case none of its processes is left on this machine.
+/// Outcome of a job. In every case, none of its processes is left on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// By itself; and of a failure which rank caused it, if that is known.
+    /// Exited by itself; on failure with the rank that caused it, if known.
     Exited(ExitStatus, Option<Explanation>),
-    /// It was ended because a rank hung or had died, and which.
+    /// Ended by the launcher because a rank hung or had died, with the reason.
     Stopped(String),
-    /// It ran longer than allowed and was ended; and where its ranks were.
+    /// Ended by the launcher at its time limit, with the positions of the ranks.
     TimedOut(Duration, String),
-    /// The user asked for it.
+    /// Interrupted by the user.
     Interrupted,
 }
 
 impl Ended {
-    /// Why this is a failure; `None` for exit status 0.
+    /// Returns the reason of a failure; `None` for exit status 0.
     pub fn failure(&self, starter: Starter) -> Option<String> {
         let program = starter.program();
         match self {
             Ended::Exited(status, _) if status.success() => None,
             Ended::Exited(status, reason) => Some(match (reason, status.code(), status.signal()) {
-                // Its ranks die with it: they are not what is wrong.
+                // Its ranks end with it: they are not the cause.
                 (_, None, signal) => format!("{program} itself was ended by signal {}", signal.unwrap_or_default()),
                 (Some(explanation), ..) => explanation.text.clone(),
                 (None, Some(code), _) => format!("{program} ended with exit status {code}"),
@@ -72,7 +72,7 @@ impl Ended {
         }
     }
 
-    /// What is known of a rank that failed, whatever the exit status.
+    /// Returns the explanation of a failed rank, whatever the exit status.
     pub fn rank_failure(&self) -> Option<&str> {
         match self {
             Ended::Exited(_, explanation) => Some(&explanation.as_ref()?.text),
@@ -80,22 +80,22 @@ impl Ended {
         }
     }
 
-    /// Returns true if the end of the log may tell more about a failure.
+    /// Returns true if the end of the log may explain more about a failure.
     pub fn is_unexplained(&self) -> bool {
         matches!(self, Ended::Exited(_, explanation) if explanation.as_ref().is_none_or(|it| !it.is_complete))
     }
 }
 
-/// What is heard of a job while it runs.
+/// An event of a running job.
 pub enum Heard<'a> {
-    /// What it wrote on either stream, in whole lines, each with its newline; a very long one comes in parts.
+    /// Output of either stream, in whole lines that include their newline. A very long line is split.
     Block(&'a [u8]),
-    /// Places of the ranks, every half a second, or less often in a large job.
+    /// Positions of the ranks, every half a second, or less often in a large job.
     Ranks(WatchedRanks),
 }
 
-/// Runs `command` of `starter` to its end, in at most `timeout`, watched by `watch`. `each` gets all its output as it comes; an
-/// error of `each` ends the job.
+/// Runs `command` of `starter` to its end, for at most `timeout`, monitored by `watch`. `each` gets all output as it
+/// arrives; an error of `each` ends the job.
 pub fn run(
     starter: Starter,
     command: &[String],
@@ -106,18 +106,18 @@ pub fn run(
 ) -> anyhow::Result<Ended> {
     let (mut job, blocks) = RunningJob::start(starter, command, watch.address())?;
     let deadline = timeout.map(|limit| (limit, Instant::now() + limit));
-    let mut looked = Instant::now();
+    let mut last_ranks = Instant::now();
     let ended = loop {
         match blocks.recv_timeout(TICK) {
-            Ok(block) => hand_out(&block?, watch, &mut each)?,
+            Ok(block) => deliver(&block?, watch, &mut each)?,
             Err(RecvTimeoutError::Timeout) => {}
-            // Its output is closed: it is about to exit.
+            // The output is closed: the job is about to exit.
             Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
         }
         if let Some(status) = job.leader.try_wait()? {
-            // Grid Engine signals all processes of its job: what it asked for is no failure of theirs.
-            let is_asked = !status.success() && interrupt.asked();
-            break if is_asked { Ended::Interrupted } else { Ended::Exited(status, None) };
+            // Grid Engine signals all processes of its job: a requested end is not a failure.
+            let is_requested = !status.success() && interrupt.asked();
+            break if is_requested { Ended::Interrupted } else { Ended::Exited(status, None) };
         }
         if interrupt.asked() {
             break Ended::Interrupted;
@@ -125,22 +125,22 @@ pub fn run(
         if let Some(reason) = watch.verdict() {
             break Ended::Stopped(reason);
         }
-        if looked.elapsed() >= LOOK.max(2 * watch.interval_of_looks()) {
-            looked = Instant::now();
+        if last_ranks.elapsed() >= RANKS_INTERVAL.max(2 * watch.interval_of_looks()) {
+            last_ranks = Instant::now();
             each(Heard::Ranks(watch.ranks()))?;
         }
         if let Some((limit, _)) = deadline.filter(|(_, end)| Instant::now() >= *end) {
             break Ended::TimedOut(limit, watch.whereabouts());
         }
     };
-    // What waits for its last lines to be taken cannot end. When it has ended nobody holds the other end any more, so this
-    // stops at the last line.
+    // A process that blocks on its last lines of output cannot exit, so they are read while the job is ended. Then no
+    // process has the pipe open, and reading stops after the last line.
     thread::scope(|scope| {
         scope.spawn(|| drop(job));
-        blocks.into_iter().try_for_each(|block| hand_out(&block?, watch, &mut each))
+        blocks.into_iter().try_for_each(|block| deliver(&block?, watch, &mut each))
     })?;
     Ok(match ended {
-        // Where ranks may be lost, mpirun's exit status is 0 even if all of them are.
+        // If ranks may be lost, mpirun's exit status is 0 even if all of them are.
         Ended::Exited(status, _) => {
             let explanation = watch.explanation();
             let is_complete = watch.has_reason();
@@ -151,29 +151,29 @@ pub fn run(
     })
 }
 
-fn hand_out(block: &[u8], watch: &mut Watch, each: &mut impl FnMut(Heard) -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn deliver(block: &[u8], watch: &mut Watch, each: &mut impl FnMut(Heard) -> anyhow::Result<()>) -> anyhow::Result<()> {
     lines_of(block).for_each(|line| watch.line(&String::from_utf8_lossy(line)));
     each(Heard::Block(block))
 }
 
-/// The command of `ringmark` that is [`leash`].
+/// The subcommand of `ringmark` that calls [`leash`].
 const LEASH: &str = "leash";
 
-/// Becomes `command`, which gets SIGTERM when `launcher`, this process's parent, ends in any way, SIGKILL included. Returns
-/// only with an error.
+/// Executes `command`, which gets SIGTERM when `launcher`, this process's parent, ends in any way, including by
+/// SIGKILL. Returns only on error.
 pub fn leash(launcher: i32, command: &[String]) -> anyhow::Result<()> {
     let (program, arguments) = command.split_first().context("an empty command line")?;
     nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).context("the kernel does not signal the launcher's end")?;
-    // It may have ended before it could be watched.
+    // The launcher may have ended before the call above.
     ensure!(getppid().as_raw() == launcher, "the launcher is gone");
     Err(Command::new(program).args(arguments).exec()).with_context(|| format!("{program} cannot be started"))
 }
 
 /// A started job; dropping it ends it.
 struct RunningJob {
-    /// mpirun or srun. Gets SIGTERM, so that it ends the ranks of every host; after [`GRACE`] SIGKILL.
+    /// mpirun or srun. Gets SIGTERM, so that it ends the ranks on all hosts, and SIGKILL after [`GRACE`].
     leader: ChildProcess,
-    /// Ends whoever is still there; dropped after the leader.
+    /// Ends the remaining processes; dropped after the leader.
     _orphans: Orphans,
 }
 
@@ -183,7 +183,8 @@ impl RunningJob {
         command: &[String],
         address: &LauncherAddress,
     ) -> anyhow::Result<(RunningJob, Receiver<io::Result<Vec<u8>>>)> {
-        // What a dying mpirun leaves behind becomes our child instead of init's: then it can be found and ended.
+        // Processes that mpirun leaves behind become children of this process instead of init, so that they can be
+        // found and ended.
         nix::sys::prctl::set_child_subreaper(true).context("orphaned ranks cannot be adopted")?;
         let (reader, writer) = io::pipe().context("no pipe for the output")?;
         let policy = match starter.has_watcher() {
@@ -207,17 +208,16 @@ impl RunningJob {
     }
 }
 
-/// The lines of a block, each with its newline where it has one.
+/// Splits a block into lines, each including its newline, if any.
 pub fn lines_of(block: &[u8]) -> impl Iterator<Item = &[u8]> {
     block.split_inclusive(|byte| *byte == b'\n')
 }
 
-/// All of `output`, in blocks of whole lines as they come; a line that is longer than a block in several, and a last line
-/// without a newline with one.
+/// Sends all of `output` in blocks of whole lines as they arrive. A line longer than a block is split, and a last
+/// line without a newline gets one.
 fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) {
     let mut buffer = vec![0; LONGEST_BLOCK];
     let mut filled = 0;
-    // Whether the last block cut a line.
     let mut is_inside_line = false;
     loop {
         let block = match output.read(&mut buffer[filled..]) {
@@ -239,12 +239,12 @@ fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) 
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => {
-                // Where nobody listens any more there is nobody to tell.
+                // If the receiver is gone, there is no one to report to.
                 let _ = sender.send(Err(error));
                 return;
             }
         };
-        // No line has ended yet.
+        // No complete line yet.
         let Some(last) = block.last() else { continue };
         is_inside_line = *last != b'\n';
         if sender.send(Ok(block)).is_err() {
@@ -253,9 +253,9 @@ fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) 
     }
 }
 
-/// What a job leaves behind; dropping it ends all of it.
+/// Orphaned processes of a job; dropping it ends them.
 struct Orphans {
-    /// Their own time to end.
+    /// Time for them to exit by themselves.
     patience: Duration,
 }
 
@@ -265,8 +265,8 @@ impl Drop for Orphans {
     }
 }
 
-/// Collects every process below this one, and kills those that have not gone by themselves after `patience`; there is
-/// none but those of the job that just ended. Gives up after another [`GRACE`] on one that the kernel does not let go.
+/// Reaps every descendant of this process, and kills those that still run after `patience`. All of them belong to the
+/// job that just ended. Gives up after another [`GRACE`] if the kernel does not release one.
 fn end_descendants(patience: Duration) {
     let own = Pid::this();
     let start = Instant::now();
@@ -285,7 +285,7 @@ fn end_descendants(patience: Duration) {
     }
 }
 
-/// Every process of this machine with its parent.
+/// Returns every process of this machine with its parent.
 fn parents() -> Vec<(Pid, Pid)> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -298,7 +298,8 @@ fn parents() -> Vec<(Pid, Pid)> {
     entries.flatten().filter_map(parent).collect()
 }
 
-/// The fourth field of `/proc/PID/stat`; the second is the name in parentheses and may hold any character.
+/// Returns the fourth field of `/proc/PID/stat`. The second field, the name in parentheses, may contain any
+/// character.
 fn parent_in(status: &str) -> Option<Pid> {
     let (_, fields) = status.rsplit_once(')')?;
     fields.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
@@ -347,7 +348,7 @@ mod tests {
         let blocks = sent(&[&long[..], b"\nlast\n"].concat());
         assert_eq!(blocks.concat(), [&long[..], b"\nlast\n"].concat());
         assert_eq!(blocks.iter().map(Vec::len).max(), Some(LONGEST_BLOCK));
-        // No line is cut that need not be.
+        // Lines that fit into a block are not split.
         let short = b"some words\n".repeat(20_000);
         let blocks = sent(&short);
         assert_eq!(blocks.concat(), short);

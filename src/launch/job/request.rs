@@ -1,5 +1,5 @@
-//! One job: its shape, hosts, program and files, and what the user set for every job. Not for how it is launched: each starter
-//! has its own command line, and [`planned`](crate::launch::job::planned) runs it.
+//! Request for one job: its shape, hosts, program and files, and the user's options for every job.
+//! [`planned`](crate::launch::job::planned) runs it.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,39 +11,39 @@ use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::local::environment::LaunchEnvironment;
 
-/// What the user set about mpirun or srun, for every job.
+/// User options for mpirun or srun, applied to every job.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StarterOptions {
-    /// Network interface of MPI and NCCL; they choose where `None`.
+    /// Network interface of MPI and NCCL; `None` lets them choose.
     pub interface: Option<InterfaceChoice>,
-    /// More arguments for mpirun or srun, after ours.
+    /// Additional arguments for mpirun or srun, placed last.
     pub arguments: Vec<String>,
 }
 
-/// Processes of a job beside its ranks, which they serve (`--servers`).
+/// Server processes of a job (`--servers`).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ServerRanks {
-    /// How many; their numbers follow the ranks'.
+    /// Number of servers; they are numbered after the ranks.
     pub number: u32,
-    /// Where they run, in turn; those of the ranks where there are none.
+    /// Hosts that run them, round-robin; the hosts of the ranks if empty.
     pub hosts: Vec<String>,
-    /// Whether the others go on when a rank dies.
+    /// True if the other processes continue when a rank dies.
     pub may_lose_ranks: bool,
-    /// What one of them needs, at least.
+    /// Minimum memory of one server.
     pub memory: Bytes,
 }
 
-/// What processes of a job need on one host.
+/// Memory that the processes of a job need on one host.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct NeededMemory {
-    /// Its ranks; 0 where that is not known.
+    /// Memory of the ranks; 0 if unknown.
     pub ranks: Bytes,
-    /// Its servers.
+    /// Memory of the servers.
     pub servers: Bytes,
 }
 
 impl NeededMemory {
-    /// All of them.
+    /// Returns the memory of ranks and servers.
     pub fn total(self) -> Bytes {
         Bytes(self.ranks.0 + self.servers.0)
     }
@@ -52,14 +52,14 @@ impl NeededMemory {
 /// Files that a job writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobFiles {
-    /// Its output, written here.
+    /// Output of the job, written by the launcher.
     pub log: PathBuf,
-    /// Written by rank 0; absolute.
+    /// Written by rank 0; an absolute path.
     pub record: PathBuf,
 }
 
 impl JobFiles {
-    /// Path of the trace, beside the record.
+    /// Returns the path of the trace, next to the record.
     pub fn trace(&self) -> PathBuf {
         self.record.with_extension("trace.json")
     }
@@ -68,42 +68,43 @@ impl JobFiles {
 /// One launch.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
-    /// Shape.
+    /// Nodes and GPUs per node.
     pub case: Case,
     /// Exactly the hosts of the case.
     pub hosts: &'a [Host],
-    /// What the user set.
+    /// User options.
     pub options: &'a StarterOptions,
     /// Port of sshd on the hosts, for a starter that uses ssh.
     pub ssh_port: u16,
-    /// CPU threads of a rank, where they are known.
+    /// CPU threads of a rank, if set.
     pub threads: Option<u32>,
-    /// Processes beside the ranks.
+    /// Server processes.
     pub servers: ServerRanks,
-    /// What each rank runs: program and arguments.
+    /// Program and arguments of each rank.
     pub program: Vec<String>,
     /// Log and record.
     pub files: JobFiles,
-    /// This machine, as the launcher was started.
+    /// Environment in which the launcher was started.
     pub environment: &'a LaunchEnvironment,
 }
 
-/// Names of hosts that a command line has at most. One argument may not pass 128 KiB, which some 4,000 long names would.
+/// Maximum number of hosts on a command line. One argument is limited to 128 KiB, which some 4,000 long names would
+/// exceed.
 pub const HOSTS_ON_LINE: usize = 256;
 
 impl Job<'_> {
-    /// The host of every process: the ranks, host by host, then the servers.
+    /// Returns the host of every process: the ranks, host by host, then the servers.
     pub fn hosts_of_all(&self) -> Vec<&str> {
         hosts_of_all(self.hosts, self.case, &self.servers)
     }
 
-    /// File for the hosts of a job that has too many for a command line.
+    /// Returns the path of the hostfile, for a job with too many hosts for a command line.
     pub fn hostfile(&self) -> PathBuf {
         self.files.log.with_extension("hosts")
     }
 
-    /// Returns true if a command line would have too many names: one for each process if there are servers, else one for each
-    /// host.
+    /// Returns true if a command line would have too many names: one per process if there are servers, otherwise one
+    /// per host.
     pub fn needs_hostfile(&self) -> bool {
         let names = match self.servers.number {
             0 => self.hosts.len(),
@@ -112,7 +113,7 @@ impl Job<'_> {
         names > HOSTS_ON_LINE
     }
 
-    /// Returns the text of the hostfile in Open MPI's form; `None` if the command line names the hosts.
+    /// Returns the text of the hostfile in Open MPI's format; `None` if the command line names the hosts.
     pub fn hostfile_text(&self) -> Option<String> {
         let slots = self.case.gpus_per_node;
         self.needs_hostfile().then(|| match self.servers.number {
@@ -121,12 +122,12 @@ impl Job<'_> {
         })
     }
 
-    /// Whether all processes run on this machine.
+    /// Returns true if all processes run on this machine.
     pub fn is_local(&self) -> bool {
         self.hosts_of_all().iter().all(|host| self.environment.is_here(host))
     }
 
-    /// Returns this machine's addresses that may lead here from the job's hosts; none if all of its ranks run here.
+    /// Returns the addresses by which the job's hosts may reach this machine; empty if the job is local.
     pub fn addresses(&self) -> Vec<IpAddr> {
         if self.is_local() {
             return Vec::new();
@@ -138,14 +139,15 @@ impl Job<'_> {
         self.environment.addresses.iter().filter(leads_here).copied().collect()
     }
 
-    /// The threads that are asked for, or an equal part of this machine's cores; unknown where ranks run elsewhere.
+    /// Returns the requested number of threads, or an equal share of this machine's cores; `None` if ranks run
+    /// elsewhere.
     pub fn threads_of_a_rank(&self) -> Option<u32> {
         let part = (self.environment.cores / self.case.gpus_per_node).max(1);
         self.threads.or(self.is_local().then_some(part))
     }
 }
 
-/// The host of every process of `case` on `hosts`: the ranks, host by host, then the servers.
+/// Returns the host of every process of `case` on `hosts`: the ranks, host by host, then the servers.
 pub fn hosts_of_all<'a>(hosts: &'a [Host], case: Case, servers: &'a ServerRanks) -> Vec<&'a str> {
     let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
     let ServerRanks { number, hosts, .. } = servers;
@@ -154,8 +156,9 @@ pub fn hosts_of_all<'a>(hosts: &'a [Host], case: Case, servers: &'a ServerRanks)
     of_ranks.chain(of_servers.into_iter().cycle().take(*number as usize)).collect()
 }
 
-/// The variable that gives NCCL its interface. It takes names alone: what a network is called on each host the worker finds
-/// out there. The second `=` asks for this very name, without which others that begin so would do as well.
+/// Returns the variable that sets NCCL's interface. NCCL accepts only names; the worker finds the name of a network
+/// on each host. The second `=` requests an exact match: without it, NCCL accepts any interface that begins with the
+/// name.
 pub fn nccl_interface(interface: &InterfaceChoice) -> String {
     match interface {
         InterfaceChoice::Name(name) => format!("NCCL_SOCKET_IFNAME=={name}"),
@@ -165,7 +168,7 @@ pub fn nccl_interface(interface: &InterfaceChoice) -> String {
 
 #[cfg(test)]
 impl Job<'static> {
-    /// `/opt/worker train` on `hosts`, without servers, with the log `run.log`.
+    /// Returns a job that runs `/opt/worker train` on `hosts`, without servers, with the log `run.log`.
     pub fn example(case: &str, hosts: &str, options: StarterOptions, environment: LaunchEnvironment) -> Job<'static> {
         use crate::launch::cluster::hosts::Hosts;
 

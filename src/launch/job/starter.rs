@@ -1,5 +1,5 @@
-//! What starts the ranks of a job, and what differs in how it ends. The command lines are in [`mpirun`] and [`slurm`], the
-//! hosts of a job of Grid Engine in [`gridengine`].
+//! Programs that start the ranks of a job. The command lines are in [`mpirun`] and [`slurm`], the hosts of a Grid
+//! Engine job in [`gridengine`].
 
 use anyhow::{Context, anyhow};
 use ringmark_core::dimension::DeviceChoice;
@@ -12,38 +12,38 @@ use crate::launch::job::request::{Job, ServerRanks};
 use crate::launch::job::slurm::{self, Allocation, GpusOfStep};
 use crate::launch::local::environment::LaunchEnvironment;
 
-/// What starts the ranks of a job.
+/// Program that starts the ranks of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Starter {
     /// mpirun, which reaches other hosts by ssh.
     Mpirun,
-    /// srun with PMIx, inside an allocation of Slurm.
+    /// srun with PMIx, inside a Slurm allocation.
     Slurm(GpusOfStep),
-    /// mpirun, which reaches other hosts by qrsh, inside a job of Grid Engine.
+    /// mpirun, which reaches other hosts by qrsh, inside a Grid Engine job.
     GridEngine,
 }
 
-/// The values of `--launcher`.
+/// Values of `--launcher`.
 pub const NAMES: [&str; 3] = [MPIRUN, SLURM, GRID_ENGINE];
 
-/// That of [`Starter::Mpirun`].
+/// Value of `--launcher` for [`Starter::Mpirun`].
 pub const MPIRUN: &str = "mpirun";
 
 const SLURM: &str = "slurm";
 const GRID_ENGINE: &str = "gridengine";
 
-/// What `name` of [`NAMES`] stands for, and where it runs: on the hosts that were given, or on those that Slurm or Grid
-/// Engine gave this job. Nobody says in `None`.
+/// Returns the starter called `name` (one of [`NAMES`]), and the hosts: those `given`, or those that Slurm or Grid
+/// Engine assigned to this job. `None` if neither is known.
 pub fn choose(
     name: &str,
     given: Option<Hosts>,
     device: DeviceChoice,
     environment: &LaunchEnvironment,
 ) -> anyhow::Result<(Starter, Option<Hosts>)> {
-    // A dry run may be elsewhere.
+    // A dry run may happen outside of the scheduler.
     let is_elsewhere = |inside: bool| given.is_some() && !inside;
     match name {
-        // What GPUs Slurm has is not known there.
+        // The GPUs of Slurm's nodes are unknown outside of an allocation.
         SLURM if is_elsewhere(slurm::job_number(environment).is_ok()) => {
             Ok((Starter::Slurm(GpusOfStep::Unknown), given))
         }
@@ -59,7 +59,7 @@ pub fn choose(
 }
 
 impl Starter {
-    /// The program, as messages call it.
+    /// Returns the name of the program.
     pub fn program(self) -> &'static str {
         match self {
             Starter::Mpirun | Starter::GridEngine => "mpirun",
@@ -67,7 +67,7 @@ impl Starter {
         }
     }
 
-    /// The command line that launches `job`.
+    /// Returns the command line that launches `job`.
     pub fn command_line(self, job: &Job) -> Vec<String> {
         match self {
             Starter::Mpirun => mpirun::command_line(job, RemoteShell::Ssh),
@@ -76,20 +76,20 @@ impl Starter {
         }
     }
 
-    /// The command line with `variable` passed on to every rank from the starter's own environment.
+    /// Returns the command line with `variable` passed on to every rank from the starter's environment.
     pub fn passing(self, command_line: &[String], variable: &str) -> Vec<String> {
         let mut line = command_line.to_vec();
         match self {
             Starter::Mpirun | Starter::GridEngine => {
                 line.splice(1..1, ["-x".to_owned(), variable.to_owned()]);
             }
-            // srun passes on all that it has.
+            // srun passes on its whole environment.
             Starter::Slurm(_) => {}
         }
         line
     }
 
-    /// Refuses what cannot start a job here.
+    /// Fails if the starter cannot start a job here.
     pub fn check(self, environment: &LaunchEnvironment) -> anyhow::Result<()> {
         const OPEN_MPI: (&str, &str) =
             ("mpirun", "install Open MPI (scripts/setup.sh, or apt-get install openmpi-bin)");
@@ -110,30 +110,31 @@ impl Starter {
         Ok(())
     }
 
-    /// Returns true if it takes many hosts of a job with such `servers` from a file; Slurm takes a compact list of hosts, but
-    /// not of processes.
+    /// Returns true if it takes a long list of hosts from a file. Slurm accepts a compact list of hosts, but not of
+    /// processes.
     pub fn reads_hostfile(self, servers: &ServerRanks) -> bool {
         self.program() == "mpirun" || servers.number > 0
     }
 
-    /// Whether it reaches other hosts by ssh, and so may we.
+    /// Returns true if it reaches other hosts by ssh, which the launcher may then use as well.
     pub fn uses_ssh(self) -> bool {
         self == Starter::Mpirun
     }
 
-    /// Whether its ranks are to run on GPUs for sure.
+    /// Returns true if its ranks are certain to run on GPUs.
     pub fn asks_for_gpus(self) -> bool {
         self == Starter::Slurm(GpusOfStep::OneARank)
     }
 
-    /// Whether a process that the program started ends the ranks of other hosts when the program is gone: it must not be
-    /// killed with it, and takes a moment. Under Grid Engine that is Open MPI's daemon there, which goes with its qrsh.
+    /// Returns true if a helper process of the starter ends the ranks on other hosts after the starter has ended: the
+    /// helper must not be killed with it, and needs a moment. Under Grid Engine this is Open MPI's daemon, which ends
+    /// with its qrsh.
     pub fn has_watcher(self) -> bool {
         matches!(self, Starter::Slurm(_) | Starter::GridEngine)
     }
 }
 
-/// `--launcher-args`, taken apart as a shell does.
+/// Splits `--launcher-args` as a shell does.
 pub fn split_arguments(texts: &[String]) -> anyhow::Result<Vec<String>> {
     let mut arguments = Vec::new();
     for text in texts {

@@ -1,5 +1,5 @@
-//! The one way to start, await and end a child process: in a process group of its own, so that the terminal's Ctrl-C
-//! reaches us alone, and never longer than the value that stands for it. Not for what the process does.
+//! Starts, awaits and ends child processes. Each runs in its own process group, so that the terminal's Ctrl-C reaches
+//! only this process, and ends at the latest when its value is dropped.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -13,23 +13,23 @@ use nix::unistd::Pid;
 
 use crate::launch::local::interrupt::{Interrupt, TICK};
 
-/// How long output is awaited after the process that wrote it has ended: one that it left behind may hold the pipe.
-const REST: Duration = Duration::from_millis(200);
+/// Time to wait for output after the process has exited: a process that it left behind may append_up_to_limit the pipe open.
+const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 
-/// What is kept of a stream, in bytes; the rest is read and dropped.
+/// Maximum number of bytes kept of a stream; the grace_end is read and dropped.
 const LONGEST_OUTPUT: usize = 1 << 24;
 
-/// Chunks of output that wait to be taken.
+/// Capacity of the channel of output chunks.
 const WAITING_CHUNKS: usize = 1 << 10;
 
-/// How a process that still runs is ended when its value is dropped.
+/// Policy for ending a process that still runs when its value is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndPolicy {
-    /// SIGKILL to its group: there is nothing that it would have to clean up.
+    /// SIGKILL to its process group: it has nothing to clean up.
     Kill,
-    /// SIGTERM to its group, and after so long SIGKILL.
+    /// SIGTERM to its process group, and SIGKILL after this time.
     Terminate(Duration),
-    /// The same, to the process alone: it ends the others of its group, or another process of the group does.
+    /// The same, but to the process alone: it, or another process of its group, ends the others.
     TerminateLeader(Duration),
 }
 
@@ -41,7 +41,7 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts `command` with the streams that it has.
+    /// Starts `command` with the streams set in it.
     pub fn start(command: &mut Command, policy: EndPolicy) -> io::Result<ChildProcess> {
         Ok(ChildProcess { process: command.process_group(0).spawn()?, policy })
     }
@@ -61,19 +61,19 @@ impl ChildProcess {
         Ok((child, pipes))
     }
 
-    /// Its exit status, where it has ended.
+    /// Returns the exit status if the process has exited.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.process.try_wait()
     }
 
     fn has_exited(&mut self) -> bool {
-        // An error means that there is no such child.
+        // An error means that the process is not a child.
         !matches!(self.process.try_wait(), Ok(None))
     }
 
     fn signal(&self, signal: Signal) {
         let process = Pid::from_raw(self.process.id().cast_signed());
-        // An error means that it has gone already.
+        // An error means that it has already exited.
         let _ = match self.policy {
             EndPolicy::TerminateLeader(_) => kill(process, signal),
             EndPolicy::Kill | EndPolicy::Terminate(_) => killpg(process, signal),
@@ -84,7 +84,7 @@ impl ChildProcess {
 impl Drop for ChildProcess {
     fn drop(&mut self) {
         match self.policy {
-            // Also of a process that has exited: it may have left others in its group.
+            // Needed even if the process has exited: its group may have other processes.
             EndPolicy::Kill => self.signal(Signal::SIGKILL),
             EndPolicy::Terminate(patience) | EndPolicy::TerminateLeader(patience) => {
                 if !self.has_exited() {
@@ -99,61 +99,62 @@ impl Drop for ChildProcess {
                 }
             }
         }
-        // An error means that it was awaited already.
+        // An error means that it has already been awaited.
         let _ = self.process.wait();
     }
 }
 
-/// The three streams of a child process.
+/// Pipes to the three standard streams of a child process.
 pub struct Pipes {
-    /// Its standard input.
+    /// Write end of its standard input.
     pub stdin: ChildStdin,
-    /// Its standard output.
+    /// Read end of its standard output.
     pub stdout: ChildStdout,
-    /// Its standard error.
+    /// Read end of its standard error.
     pub stderr: ChildStderr,
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Answer {
-    /// `None` where it did not end in time, or the user asked to stop.
+    /// `None` if it did not exit in time or the user interrupted it.
     pub status: Option<ExitStatus>,
-    /// All it wrote, as far as it came, up to 16 MiB.
+    /// Standard output so far, up to 16 MiB.
     pub stdout: String,
-    /// All it wrote, as far as it came, up to 16 MiB.
+    /// Standard error so far, up to 16 MiB.
     pub stderr: String,
-    /// From its start to its end.
+    /// Time from start to end.
     pub took: Duration,
-    /// From its start to the first of its standard output.
+    /// Time from the start to the first output on the standard output.
     pub first_output: Option<Duration>,
 }
 
 impl Answer {
-    /// Whether it ended by itself, with exit status 0.
+    /// Returns true if it exited by itself with status 0.
     pub fn is_success(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }
 }
 
-/// What a command is given, and how long it may take.
+/// Input and limits of a command.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// For its standard input.
+    /// Bytes for its standard input.
     pub input: &'a [u8],
-    /// `None` for as long as it takes.
+    /// `None` waits indefinitely.
     pub timeout: Option<Duration>,
-    /// How it is ended where it does not end in time.
+    /// Policy for ending it at the timeout.
     pub policy: EndPolicy,
 }
 
-/// Runs `command` to its end, to its time-out, or until the user asks to stop. What it wrote until then is in the answer,
-/// however it ended.
+/// Runs `command` until it exits, its timeout expires, or the user interrupts. The answer contains the output so far
+/// in every case.
 pub fn call(command: &mut Command, call: Call, interrupt: &Interrupt) -> io::Result<Answer> {
     let start = Instant::now();
     let (mut child, Pipes { mut stdin, stdout, stderr }) = ChildProcess::start_piped(command, call.policy)?;
     let input = call.input.to_vec();
-    // A process that does not read must not block us, and one that has ended early says why in its own output.
+    // A process that does not read must not block this one, and a process that exited early explains why in its own
+    // output.
     thread::spawn(move || stdin.write_all(&input));
     let (sender, chunks) = mpsc::sync_channel(WAITING_CHUNKS);
     forward(stdout, Stream::Output, sender.clone());
@@ -166,45 +167,43 @@ pub fn call(command: &mut Command, call: Call, interrupt: &Interrupt) -> io::Res
         match chunks.recv_timeout(TICK) {
             Ok((Stream::Output, bytes)) => {
                 answer.first_output.get_or_insert_with(|| start.elapsed());
-                keep(&mut stdout, &bytes);
+                append_up_to_limit(&mut stdout, &bytes);
             }
-            Ok((Stream::Error, bytes)) => keep(&mut stderr, &bytes),
+            Ok((Stream::Error, bytes)) => append_up_to_limit(&mut stderr, &bytes),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) if answer.status.is_some() => break,
-            // Its output is closed: it is about to exit.
+            // The output is closed: it is about to exit.
             Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_millis(1)),
         }
         if answer.status.is_none() {
             answer.status = child.try_wait()?;
             if answer.status.is_some() {
-                let rest = Instant::now() + REST;
-                deadline = Some(deadline.map_or(rest, |deadline| deadline.min(rest)));
+                let grace_end = Instant::now() + OUTPUT_GRACE;
+                deadline = Some(deadline.map_or(grace_end, |deadline| deadline.min(grace_end)));
             }
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) || interrupt.asked() {
             break;
         }
     }
-    // While its output is still taken: it may have something to say when it is ended.
+    // Before the readers are dropped: it may still write while it is being ended.
     drop(child);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(Answer { stdout: text(stdout), stderr: text(stderr), took: start.elapsed(), ..answer })
 }
 
-/// Takes as much as fits.
-fn keep(stream: &mut Vec<u8>, bytes: &[u8]) {
+fn append_up_to_limit(stream: &mut Vec<u8>, bytes: &[u8]) {
     let count = bytes.len().min(LONGEST_OUTPUT - stream.len());
     stream.extend_from_slice(&bytes[..count]);
 }
 
-/// Which stream a chunk of output came from.
 #[derive(Clone, Copy)]
 enum Stream {
     Output,
     Error,
 }
 
-/// Sends what comes out of `pipe`, until it closes.
+/// Sends the output of `pipe` until it closes.
 fn forward(mut pipe: impl Read + Send + 'static, stream: Stream, sender: SyncSender<(Stream, Vec<u8>)>) {
     thread::spawn(move || {
         let mut buffer = [0; 8192];

@@ -1,8 +1,8 @@
-//! Fixes for errors of a disk.
+//! Advice for file system errors.
 
 use std::io::{self, ErrorKind};
 
-/// Returns the fix for an error of a disk, if one is known.
+/// Returns advice for this error; `None` if there is none.
 pub fn fix(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("make room there, or choose another --out"),

@@ -1,5 +1,5 @@
-//! What this process was started with and in, as far as a launch depends on it: [`LaunchEnvironment::read`] is the one
-//! look at variables, command line and network addresses.
+//! The environment of this process, as far as a launch depends on it. Only [`LaunchEnvironment::read`] reads
+//! variables, command line and network addresses.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,61 +12,61 @@ use std::thread;
 
 use ringmark_core::host::environment::{is_allowed, is_forwarded};
 
-/// MPI's name for shared memory by process-to-process copy, which a container's seccomp rules forbid.
+/// Open MPI's parameter for single-copy shared memory, which a container's seccomp rules forbid.
 pub const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
 
-/// Grid Engine's variables by which Open MPI knows that it runs inside a job of it.
+/// Grid Engine's variables by which Open MPI detects a Grid Engine job.
 pub const GRID_ENGINE: [&str; 4] = ["PE_HOSTFILE", "JOB_ID", "SGE_ROOT", "ARC"];
 
-/// What joins containers or virtual machines inside a host begins with one of these.
-const INNER: [&str; 11] =
+/// Prefixes of interfaces that connect containers or virtual machines inside a host.
+const INNER_PREFIXES: [&str; 11] =
     ["docker", "br-", "virbr", "veth", "vnet", "cni", "flannel", "cali", "lxcbr", "lxdbr", "podman"];
 
-/// What this process was started with and in.
+/// Environment of this process.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LaunchEnvironment {
-    /// Variables that every rank is to have, those that are set: see [`is_forwarded`].
+    /// Names of the variables passed on to every rank, if set: see [`is_forwarded`].
     pub variables: Vec<String>,
     /// Folders of `PATH`.
     pub path: Vec<PathBuf>,
     /// Folder of the running program.
     pub program_folder: Option<PathBuf>,
-    /// `CUDA_VISIBLE_DEVICES`, where it is set.
+    /// `CUDA_VISIBLE_DEVICES`, if set.
     pub visible_devices: Option<String>,
-    /// Name of this machine.
+    /// Host name of this machine.
     pub host_name: String,
-    /// Cores that this process may use, at least 1.
+    /// Cores available to this process, at least 1.
     pub cores: u32,
     /// True if the processor has instructions for bf16, which is emulated otherwise.
     pub has_bf16: bool,
     /// This process's command line, program first.
     pub command: Vec<String>,
-    /// Variables on which figures may depend, with their values: those that a record may hold.
+    /// Variables that affect results and may be recorded, with their values.
     pub settings: BTreeMap<String, String>,
-    /// Whether Open MPI must know that this is a container: it is one, and the user has not said how to copy.
+    /// True if Open MPI needs settings for a container: this is one, and the user has not chosen a copy mechanism.
     pub container: bool,
-    /// What Slurm and Grid Engine set inside a job of theirs: `SLURM_*`, `SRUN_*` and [`GRID_ENGINE`].
+    /// Variables that Slurm and Grid Engine set inside their jobs: `SLURM_*`, `SRUN_*` and [`GRID_ENGINE`].
     pub scheduler: BTreeMap<String, String>,
-    /// This machine's own addresses, those of bridges inside it last.
+    /// Addresses of this machine, those of bridges inside it last.
     pub addresses: Vec<IpAddr>,
-    /// What Open MPI is to use in the place of ssh, where the environment says so.
+    /// Program that Open MPI uses instead of ssh, if set in the environment.
     pub ssh_agent: Option<String>,
-    /// The interface that the environment gives Open MPI.
+    /// Interfaces that Open MPI must use, according to the environment.
     pub tcp_interface: Option<String>,
-    /// The interfaces that the environment forbids Open MPI.
+    /// Interfaces that Open MPI must not use, according to the environment.
     pub tcp_excluded: Option<String>,
-    /// `LD_LIBRARY_PATH`, where it is set.
+    /// `LD_LIBRARY_PATH`, if set.
     pub library_path: Option<String>,
     /// True if mpirun started this process.
     pub is_rank: bool,
 }
 
-/// This process's command line as it was typed, program first.
+/// Returns this process's command line as typed, program first.
 pub fn typed_arguments() -> Vec<OsString> {
     env::args_os().collect()
 }
 
-/// Returns true if the first processor in `text`, which is that of /proc/cpuinfo, has instructions for bf16.
+/// Returns true if the first processor in `text`, the contents of /proc/cpuinfo, has bf16 instructions.
 fn has_bf16(text: &str) -> bool {
     let flags = text.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"));
     flags.is_some_and(|line| {
@@ -75,7 +75,7 @@ fn has_bf16(text: &str) -> bool {
 }
 
 impl LaunchEnvironment {
-    /// Looks at this process.
+    /// Reads the environment of this process.
     pub fn read() -> LaunchEnvironment {
         let mut variables: Vec<String> =
             env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_forwarded(name)).collect();
@@ -106,7 +106,7 @@ impl LaunchEnvironment {
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
                 .filter(|(name, _)| is_of_scheduler(name))
                 .collect(),
-            addresses: own_addresses(),
+            addresses: interface_addresses(),
             ssh_agent: env::var("OMPI_MCA_plm_rsh_agent").ok(),
             tcp_interface: env::var("OMPI_MCA_btl_tcp_if_include").ok(),
             tcp_excluded: env::var("OMPI_MCA_btl_tcp_if_exclude").ok(),
@@ -115,29 +115,29 @@ impl LaunchEnvironment {
         }
     }
 
-    /// The program `name` on `PATH`.
+    /// Returns the path of program `name`, searching `PATH`.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
         self.path.iter().map(|folder| folder.join(name)).find(|path| is_program(path))
     }
 
-    /// Whether `host` is this machine by its name alone.
+    /// Returns true if `host` is this machine, judging by the name alone.
     pub fn is_here(&self, host: &str) -> bool {
         ["localhost", "127.0.0.1", &self.host_name].contains(&host)
     }
 }
 
-/// Whether an interface of this name leads into its host and not out of it.
+/// Returns true if an interface of this name stays within its host.
 pub fn is_inner(interface: &str) -> bool {
-    INNER.iter().any(|start| interface.starts_with(start))
+    INNER_PREFIXES.iter().any(|start| interface.starts_with(start))
 }
 
-/// Whether `path` is a file that may be executed.
+/// Returns true if `path` is an executable file.
 pub fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Of every interface; none where the kernel says none.
-fn own_addresses() -> Vec<IpAddr> {
+/// Returns the addresses of all interfaces; empty if the kernel reports none.
+fn interface_addresses() -> Vec<IpAddr> {
     let address = |interface: nix::ifaddrs::InterfaceAddress| {
         let address = interface.address?;
         let four = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));

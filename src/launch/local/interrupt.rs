@@ -1,4 +1,4 @@
-//! Ctrl-C flag. Waiting loops poll it and clean up themselves.
+//! Interrupt flag set by signals. Waiting loops poll it and clean up themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
-/// How often a waiting loop looks at the clock, the child and the interrupt.
+/// Polling interval of waiting loops.
 pub const TICK: Duration = Duration::from_millis(20);
 
-/// Whether the user asked to stop: Ctrl-C, SIGTERM, a closed terminal, or what Grid Engine sends a job a while before it is
-/// suspended (SIGUSR1) or killed (SIGUSR2).
+/// Flag set when the user asks to stop: by Ctrl-C, SIGTERM, closing the terminal, or the signals that Grid Engine
+/// sends some time before it suspends (SIGUSR1) or kills (SIGUSR2) a job.
 #[derive(Debug, Clone)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Takes over the signals; once a process.
+    /// Installs the signal handlers; called once per process.
     pub fn install() -> anyhow::Result<Interrupt> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2] {
@@ -26,17 +26,17 @@ impl Interrupt {
         Ok(Interrupt(asked))
     }
 
-    /// One that no signal sets: a signal ends this process as it ends any.
+    /// Returns a flag that no signal sets: signals keep their default action.
     pub fn never() -> Interrupt {
         Interrupt(Arc::default())
     }
 
-    /// Whether a signal came.
+    /// Returns true after a signal.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sleeps; ends early when a signal comes.
+    /// Sleeps for `duration`, or until a signal arrives.
     pub fn sleep(&self, duration: Duration) {
         let end = Instant::now() + duration;
         while !self.asked() && Instant::now() < end {

@@ -1,13 +1,12 @@
-//! Lines for people on the standard output and the standard error. What they say is in the files as well: where one cannot
-//! be written, on a disk that is full or into a closed pipe, nothing ends for it. On a terminal verdicts have colours,
-//! unless `NO_COLOR` is set.
+//! Printing to the standard output and standard error. Everything printed is in files as well, so write errors (a
+//! full disk, a closed pipe) are ignored. On a terminal verdicts are colored unless `NO_COLOR` is set.
 
 use std::io::{self, Write};
 
 use console::{Color, Style};
 use ringmark_core::untrusted_text::printable_lines;
 
-/// Words that are verdicts, with their colours.
+/// Words that are verdicts, with their colors.
 const VERDICTS: [(&str, Color); 8] = [
     ("error:", Color::Red),
     ("failed:", Color::Red),
@@ -19,17 +18,17 @@ const VERDICTS: [(&str, Color); 8] = [
     ("ok", Color::Green),
 ];
 
-/// Where a command prints what it says beside its result.
+/// Destination and prefix of a command's messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Printer {
-    /// What begins every line.
+    /// Prefix of every line.
     pub mark: &'static str,
-    /// Whether they go to the standard error: something else has the standard output.
+    /// True if messages go to the standard error because the standard output is used for something else.
     pub to_error: bool,
 }
 
 impl Printer {
-    /// Prints a line, or several.
+    /// Prints one or more lines.
     pub fn line(&self, text: &str) {
         let marked = |line: &str| match self.mark {
             "" => line.to_owned(),
@@ -40,24 +39,24 @@ impl Printer {
     }
 }
 
-/// Prints a line on the standard output.
+/// Prints a line to the standard output.
 pub fn print_line(text: &str) {
-    // The module says why.
+    // See the module documentation.
     let _ = writeln!(io::stdout(), "{}", coloured(text));
 }
 
-/// Prints a line on the standard error.
+/// Prints a line to the standard error.
 pub fn print_error(text: &str) {
-    // The module says why.
-    let _ = writeln!(io::stderr(), "{}", with_colours(text, console::colors_enabled_stderr()));
+    // See the module documentation.
+    let _ = writeln!(io::stderr(), "{}", with_colors(text, console::colors_enabled_stderr()));
 }
 
-/// With the colours of its verdicts where the standard output shows them.
+/// Colors the verdicts in `text` if the standard output shows colors.
 pub fn coloured(text: &str) -> String {
-    with_colours(text, console::colors_enabled())
+    with_colors(text, console::colors_enabled())
 }
 
-fn with_colours(text: &str, are_shown: bool) -> String {
+fn with_colors(text: &str, are_shown: bool) -> String {
     let text = &printable_lines(text);
     if !are_shown {
         return text.to_string();
@@ -79,10 +78,10 @@ mod tests {
     fn verdicts_have_colours_and_nothing_else() {
         let text = "warning: a  FAIL\n  error: not ok, a warning\nwarn";
         assert_eq!(
-            with_colours(text, true),
+            with_colors(text, true),
             "\u{1b}[33mwarning:\u{1b}[0m a  \u{1b}[31mFAIL\u{1b}[0m\n  \u{1b}[31merror:\u{1b}[0m not ok, a \
              warning\n\u{1b}[33mwarn\u{1b}[0m"
         );
-        assert_eq!(with_colours(text, false), text);
+        assert_eq!(with_colors(text, false), text);
     }
 }

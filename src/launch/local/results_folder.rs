@@ -1,11 +1,11 @@
-//! Name and path of the results folder.
+//! The results folder: its default name, and its absolute path for other hosts.
 
 use std::path::{self, Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context;
 
-/// Returns `results/<UTC date>T<time>Z_<what>`, for a command that is given no folder.
+/// Returns `results/<UTC date>T<time>Z_<what>`, the default folder of a command.
 pub fn named(what: &str, now: SystemTime) -> PathBuf {
     let time = humantime::format_rfc3339_seconds(now).to_string().replace(['-', ':'], "");
     Path::new("results").join(format!("{time}_{what}"))

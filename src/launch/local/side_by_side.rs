@@ -1,25 +1,26 @@
-//! The same work for many hosts, some of them at a time.
+//! Runs the same work for many hosts with bounded concurrency.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Programs such as ssh that are started at a time: thousands at once would take this machine's processes and memory.
+/// Maximum number of concurrent programs such as ssh: thousands would exhaust this machine's processes and memory.
 pub const PROGRAMS: usize = 64;
 
-/// Agents that are waited for at a time: a thread that waits costs little.
+/// Maximum number of agents awaited concurrently: a waiting thread costs little.
 pub const AGENTS: usize = 1024;
 
-/// Does `work` for every one of `items`, at most `limit` at a time, each on a thread of its own; the results in their order.
+/// Runs `work` for every item of `items`, at most `limit` at a time, each on its own thread. Returns the results in
+/// order.
 pub fn side_by_side<I: Sync, T: Send>(limit: usize, items: &[I], work: impl Fn(&I) -> T + Sync) -> Vec<T> {
     let (work, next) = (&work, &AtomicUsize::new(0));
-    let take_turns = move || -> Vec<(usize, T)> {
+    let run_items = move || -> Vec<(usize, T)> {
         let numbers =
             std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < items.len()));
         numbers.map(|number| (number, work(&items[number]))).collect()
     };
     let mut results: Vec<(usize, T)> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..items.len().min(limit)).map(|_| scope.spawn(take_turns)).collect();
+        let threads: Vec<_> = (0..items.len().min(limit)).map(|_| scope.spawn(run_items)).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
     results.sort_by_key(|(number, _)| *number);

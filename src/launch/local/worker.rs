@@ -1,4 +1,4 @@
-//! Where `ringmark-worker` is on this machine.
+//! Lookup of `ringmark-worker` on this machine.
 
 use std::path::{self, Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::launch::local::environment::{LaunchEnvironment, is_program};
 
 const WORKER: &str = "ringmark-worker";
 
-/// The worker: `chosen`, or else the one beside this program or on `PATH`.
+/// Returns the path of the worker: `chosen`, or else the one next to this program or on `PATH`.
 pub fn find_worker(chosen: Option<&Path>, environment: &LaunchEnvironment) -> anyhow::Result<PathBuf> {
     if let Some(worker) = chosen {
         if !is_program(worker) {

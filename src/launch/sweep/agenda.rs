@@ -1,4 +1,4 @@
-//! What a session has to do: every job of a plan, and which of them need not run. Pure.
+//! Schedule of a session: the jobs of a plan, and which of them must run. Pure functions.
 
 use std::path::PathBuf;
 
@@ -7,38 +7,38 @@ use ringmark_core::file::run_name::RunName;
 use crate::launch::sweep::benchmark::JobPlan;
 use crate::launch::sweep::ledger::Ledger;
 
-/// What is to be done.
+/// Schedule of a session.
 pub struct Agenda {
-    /// Every job of the plan, finished or not.
+    /// All jobs of the plan, finished or not.
     pub plan: Vec<JobPlan>,
-    /// Of a benchmark that keeps a manifest.
+    /// Only for a benchmark with a manifest.
     pub ledger: Option<Ledger>,
-    /// Lines before the first job.
+    /// Lines printed before the first job.
     pub header: Vec<String>,
-    /// After them, what the jobs that are missing will take.
+    /// Estimated cost of the missing jobs, printed after the header.
     pub estimate: Vec<String>,
-    /// After these, what of an earlier session does not count.
+    /// Notes on results of an earlier session that do not count, printed after the estimate.
     pub notes: Vec<String>,
 }
 
 impl Agenda {
-    /// Whether it need not run again.
+    /// Returns true if a finished result of the job exists.
     pub fn is_finished(&self, job: &JobPlan) -> bool {
         self.ledger.as_ref().zip(job.run).is_some_and(|(ledger, run)| ledger.is_finished(run))
     }
 
-    /// Whether its batch, or a smaller one, had no memory.
+    /// Returns true if its batch size, or a smaller one, ran out of memory.
     pub fn lacks_memory(&self, job: &JobPlan) -> bool {
         let shortage = |(ledger, run): (&Ledger, RunName)| ledger.shortage(run);
         !self.is_finished(job) && self.ledger.as_ref().zip(job.run).and_then(shortage).is_some()
     }
 
-    /// Jobs that are to run.
+    /// Returns the jobs that still have to run.
     pub fn missing(&self) -> impl Iterator<Item = &JobPlan> + Clone {
         self.plan.iter().filter(|job| !self.is_finished(job) && !self.lacks_memory(job))
     }
 
-    /// What their ranks read, each path once.
+    /// Returns the data paths that the missing jobs read, each once.
     pub fn data(&self) -> Vec<PathBuf> {
         let mut data: Vec<PathBuf> = Vec::new();
         for path in self.missing().flat_map(|job| &job.data) {
@@ -49,8 +49,8 @@ impl Agenda {
         data
     }
 
-    /// Those of them that there must be memory for: where a batch without memory is a result, the smallest of each network
-    /// and precision.
+    /// Returns the missing jobs for which there must be enough memory. If running out of memory is a valid result,
+    /// only the smallest batch size of each network and precision.
     pub fn must_fit(&self, expects_shortage: bool) -> impl Iterator<Item = &JobPlan> + Clone {
         let is_smallest = move |job: &&JobPlan| {
             let alike = |run: &RunName, other: &RunName| (run.model, run.dtype) == (other.model, other.dtype);

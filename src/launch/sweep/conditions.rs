@@ -1,4 +1,5 @@
-//! What figures depend on and is known before a run, for the manifest; and the command that goes on with a sweep.
+//! Conditions on which results depend and that are known before a run, recorded in the manifest; and the command that
+//! resumes a sweep.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +13,10 @@ use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::local::environment::LaunchEnvironment;
 
-/// Where servers run.
+/// Option with the hosts of the servers.
 pub const SERVER_HOSTS: &str = "--server-hosts";
 
-/// A benchmark's own `options`, and what holds for every benchmark.
+/// Combines the benchmark's own `options` with the conditions of every benchmark.
 pub fn conditions(
     mut options: BTreeMap<String, String>,
     config: &LaunchConfig,
@@ -48,7 +49,7 @@ pub fn conditions(
     })
 }
 
-/// The command that goes on with the sweep in `out`. What was to be repeated once is not repeated by it.
+/// Returns the command that resumes the sweep in `out`. `--repeat` is removed: it applies only once.
 pub fn resume_command(environment: &LaunchEnvironment, out: &Path) -> Vec<String> {
     let mut is_value = false;
     let mut command = environment.command.clone();

@@ -1,5 +1,5 @@
-//! PyTorch's DDP suite (`benchmarks/distributed/ddp`) as a sweep: its cases, which runs have one without communication
-//! beside them, and its lines at the end. Not for running anything.
+//! PyTorch's DDP suite (`benchmarks/distributed/ddp`) as a sweep: its cases, its baselines without communication, and
+//! its final lines.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -18,14 +18,14 @@ use crate::launch::cluster::hosts::Hosts;
 /// Networks of PyTorch's suite.
 pub const MODELS: [Model; 4] = [Model::Resnet50V1b, Model::Resnet101, Model::Resnext50, Model::Resnext101];
 
-/// Images of a rank in PyTorch's suite.
+/// Images per rank in PyTorch's suite.
 pub const BATCH_SIZE: u32 = 32;
 
-/// GPUs of a machine in PyTorch's suite.
+/// GPUs per machine in PyTorch's suite.
 const FULL: u32 = 8;
 
-/// PyTorch's groups that fit: 1, 2 and 4 ranks of the first host, then all of its ranks (at most 8) on 1, 2, .. hosts. Smaller
-/// hosts after them are used by one more case of all hosts.
+/// Returns the groups of PyTorch's suite that fit: 1, 2 and 4 ranks of the first host, then all of its ranks (at most
+/// 8) on 1, 2, .. hosts. If later hosts have fewer ranks, one more case uses all hosts.
 pub fn default_cases(hosts: &Hosts, _: DeviceKind) -> Vec<Case> {
     let full = hosts.all().first().map_or(1, |host| host.slots.min(FULL));
     let small = [1, 2, 4].map(|gpus_per_node| Case { nodes: 1, gpus_per_node });
@@ -38,7 +38,7 @@ pub fn default_cases(hosts: &Hosts, _: DeviceKind) -> Vec<Case> {
     cases
 }
 
-/// Refuses what leaves nothing to compare.
+/// Fails for options that leave nothing to compare.
 pub fn check(train: &TrainConfig) -> anyhow::Result<()> {
     let has_exchange = train.exchange.backend != BackendChoice::None;
     ensure!(has_exchange, "--suite ddp compares with --backend none by itself: leave --backend none out");
@@ -49,17 +49,17 @@ pub fn check(train: &TrainConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The run without communication that belongs beside a run of `case`; `None` where it would be the same run: one rank for
-/// which no backend was chosen exchanges nothing anyway.
+/// Returns the baseline without communication for a run of `case`; `None` if it would be the same run: a single rank
+/// without an explicit backend exchanges nothing anyway.
 pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
     let is_alone = case.ranks() == 1 && train.exchange.backend == BackendChoice::Auto;
-    // The weights to keep are those of the run that exchanges gradients.
+    // Only the run that exchanges gradients saves its weights.
     (!is_alone).then(|| TrainConfig { save: None, ..train.without_exchange() })
 }
 
-/// PyTorch's lines of these runs, all of them finished: its head, then a block for each network, precision and batch size,
-/// in it a line for each case, and above it the one without communication where there is one. Percentiles are over the
-/// iterations after the first `warmup` of all ranks and runs.
+/// Returns PyTorch's lines for these finished runs: the header, then a block for each network, precision and batch
+/// size, with a line for each case, preceded by its baseline if there is one. Percentiles are over the iterations
+/// after the first `warmup`, of all ranks and runs.
 pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<String>> {
     let largest = runs.iter().max_by_key(|run| (run.case.ranks(), !run.baseline));
     let mut lines = Vec::new();
@@ -92,14 +92,14 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
         if index > 0 {
             lines.push(String::new());
         }
-        // PyTorch's title names network and batch size alone.
+        // PyTorch's title contains only network and batch size.
         lines.extend(has_several_dtypes.then(|| format!("{dtype}:")));
         lines.extend(pytorch_ddp::block(model, batch_size, block));
     }
     Ok(lines)
 }
 
-/// What PyTorch's benchmark says first.
+/// Returns the first lines of PyTorch's benchmark.
 fn head(RunRecord { header, .. }: &RunRecord) -> Vec<String> {
     let device = header.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
     let bucket = header.config.exchange.bucket();
@@ -111,7 +111,7 @@ fn read(record: &Path) -> anyhow::Result<RunRecord> {
     read().with_context(|| format!("record {}", record.display()))
 }
 
-/// After warm-up, of all ranks, in seconds.
+/// Returns the step times after warm-up of all ranks, in seconds.
 fn steps(record: &RunRecord, warmup: u32) -> impl Iterator<Item = f64> {
     let counted = record.iterations.iter().skip(warmup as usize);
     counted.flat_map(|iteration| &iteration.step).map(|step| step.0)

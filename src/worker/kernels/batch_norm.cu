@@ -1,13 +1,13 @@
-// Batch normalization of a channels_last training batch with the sum and the ReLU that follow it: `rows` pixels of
-// `channels` values each. The formulas are those of ffi/torch/batch_norm.cpp.
+// Batch normalization of a channels_last training batch with the addition and the ReLU that follow it: `rows` pixels
+// of `channels` values each. The formulas are those of ffi/torch/batch_norm.cpp.
 //
 //   forward    batch_norm_statistics reads x; batch_norm_apply* reads x again and writes y
 //   backward   batch_norm_gradients* reads dy and x; batch_norm_input_gradient* reads both again and writes dx
 //
-// A thread owns WIDTH neighboring channels. blockDim is (packets of a row, rows) with a power of two of rows; gridDim.x
-// divides the channels into slices, gridDim.y shares the rows. Sums are fp32 inside a block; the last block of a slice adds
-// the blocks' sums in fp64, in the order of their numbers. Results depend on the launch's shape and on nothing else.
-// The second pass starts at the last rows, which the L2 cache still holds.
+// A thread owns WIDTH neighboring channels. blockDim is (packets of a row, rows), with a power of two of rows;
+// gridDim.x divides the channels into slices, gridDim.y the rows. Sums are fp32 within a block; the last block of a
+// slice adds the sums of all blocks in fp64, in order of their numbers. Results depend only on the launch's shape.
+// The second pass starts with the last rows, which are still in the L2 cache.
 
 struct Shape {
   int rows;
@@ -23,9 +23,9 @@ DEVICE int first_channel() { return (blockIdx.x * blockDim.x + threadIdx.x) * WI
 DEVICE int first_row() { return blockIdx.y * blockDim.y + threadIdx.y; }
 DEVICE int row_step() { return gridDim.y * blockDim.y; }
 
-// Adds `sums` over the rows of all blocks. Returns true in the last block of the slice, whose `totals` then hold the sums of
-// its channels. `partial` holds gridDim.y x SUMS x channels numbers.
-// `tickets`, one for each slice, must be zero and are zero again at the end.
+// Adds `sums` over the rows of all blocks. Returns true in the last block of the slice, whose `totals` then contain
+// the sums of its channels. `partial` holds gridDim.y x SUMS x channels values. `tickets`, one for each slice, must
+// be zero and are reset to zero.
 DEVICE bool sum_over_rows(
     const float (*sums)[WIDTH], float* partial, u32* tickets, const Shape& shape, double (*totals)[MAX_THREADS]) {
   __shared__ float values[SUMS * WIDTH * MAX_THREADS];
@@ -61,7 +61,7 @@ DEVICE bool sum_over_rows(
   __syncthreads();
   if (!is_last) return false;
   __threadfence();
-  // Threads that are left over share the blocks of one channel.
+  // Surplus threads share the blocks of one channel.
   const int shares = threads / slice > 1 ? threads / slice : 1;
   for (int j = thread; j < slice * shares; j += threads) {
     const int c = j % slice, share = j / slice;
@@ -95,7 +95,7 @@ DEVICE void for_each_total(const Shape& shape, const Body& body) {
   }
 }
 
-// `statistics` are means, 1 / sigma, and the slopes and offsets of y = x * slope + offset, `channels` of each.
+// `statistics` are means, 1 / sigma, and the slopes and offsets of y = x * slope + offset, `channels` values each.
 KERNEL_AT_ONCE(2, batch_norm_statistics)(
     const Element* x, const float* weight, const float* bias, float* running_mean, float* running_variance, float* statistics,
     float* partial, u32* tickets, Shape shape, float momentum, float epsilon) {
@@ -104,7 +104,7 @@ KERNEL_AT_ONCE(2, batch_norm_statistics)(
   const int c0 = first_channel(), step = row_step();
   float sums[SUMS][WIDTH] = {};
   if (c0 < shape.channels) {
-    // Deviations from the first row instead of from zero: no digits are lost if the mean is large.
+    // Deviations from the first row instead of from zero, to avoid cancellation if the mean is large.
     float shift[WIDTH];
     unpack(load(x + c0), shift);
     for (int row = first_row(); row < shape.rows; row += AT_ONCE * step) {
@@ -191,14 +191,14 @@ KERNEL_AT_ONCE(2, batch_norm_apply_relu)(const Element* x, const float* statisti
   apply<RELU>(x, nullptr, statistics, y, nullptr, shape);
 }
 
-// A bit of `mask` for every element: 1 if the ReLU passed it.
+// `mask` has one bit per element: 1 if it passed the ReLU.
 KERNEL_AT_ONCE(2, batch_norm_apply_sum_relu)(
     const Element* x, const Element* shortcut, const float* statistics, Element* y, u8* mask, Shape shape) {
   apply<SUM_AND_RELU>(x, shortcut, statistics, y, mask, shape);
 }
 
 // Adds the two sums of every channel over all blocks. Writes `dweight` and `dbias`, and the `coefficients` p, q, r of
-// dx = dz * p + x * q + r, `channels` of each.
+// dx = dz * p + x * q + r, `channels` values each.
 DEVICE void finish_gradients(
     const float (*sums)[WIDTH], const float* weight, const float* statistics, float* dweight, float* dbias,
     float* coefficients, float* partial, u32* tickets, const Shape& shape) {
@@ -215,8 +215,9 @@ DEVICE void finish_gradients(
   });
 }
 
-// Sums of dz and of dz * (x - mean), dz being the gradient before the ReLU. After a sum the output has two readers, whose
-// gradients `dy` and `dy2` are added here, and dz, the gradient of the shortcut, is written.
+// Computes the sums of dz and of dz * (x - mean), where dz is the gradient before the ReLU. After an addition the
+// output has two readers, whose gradients `dy` and `dy2` are added here, and dz, the gradient of the shortcut, is
+// written.
 template <After AFTER, bool TWO>
 DEVICE void gradients(
     const Element* dy, const Element* dy2, const u8* mask, const Element* x, const float* weight, const float* statistics,

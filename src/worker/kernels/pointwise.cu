@@ -1,6 +1,7 @@
-// A 1x1 convolution with the batch normalization, the sum and the ReLU that follow it, without the convolution's raw output:
-// the normalization's statistics and gradients follow from products of the small input with itself and with the output's
-// gradient. `rows` pixels (channels_last) of `inputs` values in x and of `channels` values in the shortcut z and in y.
+// A 1x1 convolution with the batch normalization, the addition and the ReLU that follow it, without storing the
+// convolution's raw output: statistics and gradients of the normalization are derived from products of the small
+// input with itself and with the gradient of the output. `rows` pixels (channels_last) of `inputs` values in x and of
+// `channels` values in the shortcut z and in y.
 //
 //   forward    G0 = x^T x, s0 = sum of x; mean = W s0 / n; variance = diag(W (G0/n - s0 s0^T/n^2) W^T)
 //              y = after(slope * (x W^T) + offset [+ z])
@@ -8,12 +9,14 @@
 //              p = slope, q = -slope * dgamma * inv / n, r = -slope * s / n - q * mean
 //              dW = p G + q (W G0) + r s0^T; D1 = dz (p W); dx = D1 + x (W^T diag(q) W) + r^T W
 //
-// x, W, z, y and their gradients are of type Element. There are 64 inputs; `channels` is a multiple of 64, at most 256. n is the
-// number of rows. Statistics are those of batch_norm.cu: means, 1 / sigma, slopes and offsets. For fp32 there are only the small
-// kernels (`statistics_finish`, `gradient_finish`, `gradient_matrix`): ffi/torch/pointwise_cuda.cpp takes its products from cuBLAS.
+// x, W, z, y and their gradients are of type Element. There are 64 inputs; `channels` is a multiple of 64, at most
+// 256. n is the number of rows. Statistics are those of batch_norm.cu: means, 1 / sigma, slopes and offsets. For fp32
+// only the small kernels exist (`statistics_finish`, `gradient_finish`, `gradient_matrix`):
+// ffi/torch/pointwise_cuda.cpp uses cuBLAS for its products.
 //
-// Blocks have 256 threads in x. `tiles` is the number of blocks, each of which takes every tiles-th tile of rows: at most the
-// number of tiles, usually two blocks for each multiprocessor. It decides the order of the sums, as nothing else does.
+// Blocks have 256 threads in x. `tiles` is the number of blocks, each of which processes every tiles-th tile of rows:
+// at most the number of tiles, usually two blocks per multiprocessor. Only this number determines the order of the
+// sums.
 //
 //   kernel (arguments in order)                                                grid              shared    rows of a tile
 //   pointwise_statistics_64(x, partial, shape)                                 tiles             49152     128
@@ -38,7 +41,7 @@
 //     matrix: 64 x 64 of type Element; row: 64 floats
 //   pointwise_input_gradient(d1, x, matrix, row, dx, shape)                    1, tiles          58880     64
 //
-// `shared` is dynamic shared memory: a kernel with more than 48 KiB needs cuFuncSetAttribute(
+// `shared` is dynamic shared memory: a kernel with more than 48 KiB requires cuFuncSetAttribute(
 // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES). Two blocks of every kernel fit on a multiprocessor.
 
 struct Shape {
@@ -59,10 +62,11 @@ DEVICE int tiles_of(int rows, int tile_rows) { return (rows + tile_rows - 1) / t
 
 // ---- y = after(slope * (x W^T) + offset [+ shortcut]) ----
 
-// Tiles of x and of the shortcut in shared memory: the current one, and those that are copied meanwhile.
+// Buffers for tiles of x and of the shortcut in shared memory: the current tile, and those being copied.
 constexpr int STAGES = 3;
 
-// Work of a block: each warp multiplies ROW_BLOCKS blocks of 16 rows by the weights of 32 channels, which it keeps in registers.
+// Work of a block: each warp multiplies ROW_BLOCKS blocks of 16 rows by the weights of 32 channels, which it keeps in
+// registers.
 template <int CHANNEL_WARPS_, int ROW_BLOCKS_>
 struct Plan {
   static constexpr int CHANNEL_WARPS = CHANNEL_WARPS_, ROW_BLOCKS = ROW_BLOCKS_;
@@ -78,8 +82,9 @@ typedef Plan<8, 2> Apply;
 typedef Plan<2, 1> InputGradient;
 static_assert(Apply::BYTES <= MOST_SHARED && InputGradient::BYTES <= MOST_SHARED, "shared memory");
 
-// Order of the weights' rows in shared memory, by which a thread's eight results of a row are neighboring channels: lane 4g + t
-// has results 8h + 2t + e (e = 0, 1) of four products of 8 columns, h = 0..3, which are channels 8t + 2h + e.
+// Order of the weights' rows in shared memory, such that a thread's eight results of a row are neighboring channels:
+// lane 4g + t has results 8h + 2t + e (e = 0, 1) of four products of 8 columns, h = 0..3, which are channels 8t + 2h
+// + e.
 DEVICE int channel_of_weight_row(int row) { return (row & ~31) + 8 * ((row & 7) >> 1) + 2 * ((row & 31) >> 3) + (row & 1); }
 
 template <typename P, bool HAS_SHORTCUT, bool HAS_RELU, bool HAS_SLOPE>
@@ -90,7 +95,7 @@ DEVICE void apply(
   const int thread = threadIdx.x, lane = lane_number(), warp = thread / 32;
   const int channel_warp = warp % P::CHANNEL_WARPS, row_warp = warp / P::CHANNEL_WARPS;
   const int base = blockIdx.x * P::CHANNELS, channel = base + channel_warp * 32 + lane % 4 * WIDTH;
-  // The same for all threads of a warp.
+  // Uniform within a warp.
   const bool has_channels = channel < channels;
   const int tiles = tiles_of(rows, P::ROWS);
 
@@ -107,11 +112,11 @@ DEVICE void apply(
     slope_and_offset[P::CHANNELS + thread] = offsets[base + thread];
   }
 
-  // The last rows come first: the L2 cache still holds those of x.
+  // The last rows come first: those of x are still in the L2 cache.
   const auto first_row = [&](int tile) { return (tiles - 1 - tile) * P::ROWS; };
   const auto x_tile = [&](int stage) { return Tile{shared_elements(P::WEIGHT_BYTES + stage * P::STAGE_BYTES), X_PACKETS}; };
-  // Row of the tile that a result of this thread belongs to, and the shared memory of the shortcut's values for it, which only
-  // this thread writes and reads.
+  // Row of the tile for a result of this thread, and the address in shared memory of the shortcut's values for it,
+  // which only this thread writes and reads.
   const auto row_of = [&](int block, int half) { return (row_warp * P::ROW_BLOCKS + block) * 16 + half * 8 + lane / 4; };
   const auto shortcut_at = [&](int stage, int block, int half) {
     return shared_elements(P::WEIGHT_BYTES + stage * P::STAGE_BYTES + P::X_BYTES) + ((block * 2 + half) * THREADS + thread) * WIDTH;
@@ -144,7 +149,7 @@ DEVICE void apply(
     UNROLLED for (int h = 0; h < 2; ++h) kept[h][k] = load_fragment(weights, channel_warp * 32 + 16 * h, 2 * k);
   }
 
-  // A tile's mask goes through shared memory, and to global memory after the next barrier.
+  // A tile's mask is written to shared memory, and to global memory after the next barrier.
   const auto store_mask = [&](int tile, int buffer) {
     constexpr int WORDS = P::CHANNELS / 64;
     for (int i = thread; i < P::ROWS * WORDS; i += THREADS) {
@@ -231,11 +236,12 @@ KERNEL_AT_ONCE(2, pointwise_input_gradient)(
 
 // ---- Products over rows: G = dz^T x and G0 = x^T x ----
 
-// Warp's part of such a product: 32 rows of the result, 64 columns. sums[a][b][h]: rows 16a + g and 16a + g + 8, columns
-// 16b + 8h + 2t and the next one.
+// A warp's part of one of these products: 32 rows of the result, 64 columns. sums[a][b][h]: rows 16a + g and 16a + g + 8,
+// columns 16b + 8h + 2t and the next one.
 typedef float Products[2][4][2][4];
 
-// Adds 16 pixels, from `row` in both tiles, of the columns from packets `left_packet` and `right_packet`.
+// Adds 16 pixels, starting at `row` in both tiles, of the columns starting at packets `left_packet` and
+// `right_packet`.
 DEVICE void add_products(Products& sums, const Tile& left, int left_packet, const Tile& right, int right_packet, int row) {
   const Fragment upper = load_fragment_transposed(left, row, left_packet), lower = load_fragment_transposed(left, row, left_packet + 2);
   UNROLLED for (int b = 0; b < 4; ++b) {
@@ -264,7 +270,7 @@ struct alignas(8) Pair {
   float first, second;
 };
 
-// Adds the threads' sums of each column; thread t has packet t % packets.
+// Adds the threads' sums of each column; thread t holds packet t % packets.
 DEVICE void store_column_sums(const float* sums, float* scratch, int packets, int columns, float* place) {
   const int thread = threadIdx.x;
   UNROLLED for (int i = 0; i < WIDTH; ++i) scratch[thread * WIDTH + i] = sums[i];
@@ -280,7 +286,7 @@ constexpr int STATISTICS_ROWS = 128, STATISTICS_TILE = STATISTICS_ROWS * INPUTS 
 
 KERNEL_AT_ONCE(2, pointwise_statistics_64)(const Element* x, float* partial, Shape shape) {
   constexpr int ROWS = STATISTICS_ROWS, ROWS_AT_ONCE = THREADS / X_PACKETS;
-  // Two warps divide the product, four groups of them the rows of a tile.
+  // Two warps divide the product; four pairs of them divide the rows of a tile.
   constexpr int ROW_GROUPS = 4, GROUP = THREADS / ROW_GROUPS;
   static_assert((ROW_GROUPS - 1) * GROUP * 64 * 4 <= STAGES * STATISTICS_TILE, "shared memory");
   const int rows = shape.rows, thread = threadIdx.x, warp = thread / 32, row_group = warp / 2, left = warp % 2 * 32;
@@ -314,7 +320,7 @@ KERNEL_AT_ONCE(2, pointwise_statistics_64)(const Element* x, float* partial, Sha
     stage = stage == STAGES - 1 ? 0 : stage + 1;
   }
   __syncthreads();
-  // Row groups are added in their order.
+  // Row groups are added in order.
   float* const scratch = reinterpret_cast<float*>(shared_memory);
   const int in_group = thread % GROUP;
   float* const flat = &products[0][0][0][0];
@@ -338,7 +344,7 @@ KERNEL_AT_ONCE(2, pointwise_statistics_64)(const Element* x, float* partial, Sha
 constexpr int GRADIENT_CHANNELS = 256, GRADIENT_ROWS = 32;
 constexpr int GRADIENT_PASSES = GRADIENT_ROWS * GRADIENT_CHANNELS / WIDTH / THREADS;
 
-// p W (channels x inputs), dz, dy and dy2 of a tile, two buffers of x and of the mask.
+// p W (channels x inputs), dz, dy and dy2 of a tile, two buffers of x and two of the mask.
 struct Gradients {
   static constexpr int TENSOR_BYTES = GRADIENT_ROWS * GRADIENT_CHANNELS * 2, X_BYTES = GRADIENT_ROWS * INPUTS * 2;
   static constexpr int MASK_BYTES = GRADIENT_ROWS * GRADIENT_CHANNELS / 8;
@@ -356,7 +362,7 @@ DEVICE void gradients(
   const int thread = threadIdx.x, lane = lane_number(), warp = thread / 32;
   const int rows = shape.rows, channels = shape.channels, packets = channels / WIDTH;
   const int tiles = tiles_of(rows, ROWS), step = gridDim.x;
-  // A thread has one packet of every eighth row.
+  // A thread handles one packet of every eighth row.
   const int packet = lane;
   const bool has_own = packet < packets;
   const Tile scaled = {shared_elements(0), X_PACKETS}, of_dz = {shared_elements(Gradients::DZ), GRADIENT_CHANNELS / WIDTH};
@@ -377,7 +383,7 @@ DEVICE void gradients(
       copy_16(packet_at(x_tile(buffer), row, i % X_PACKETS), x + static_cast<u64>(at < rows ? at : 0) * INPUTS + i % X_PACKETS * WIDTH, at < rows);
     }
     if (HAS_MASK) {
-      // Rows are neighbors in the mask: `packets` bytes of each, a multiple of 8.
+      // Rows are contiguous in the mask: `packets` bytes each, a multiple of 8.
       const u64 begin = static_cast<u64>(first_row(tile)) * packets, end = static_cast<u64>(rows) * packets;
       for (int i = thread * 8; i < ROWS * packets; i += THREADS * 8) {
         copy_8(shared_memory + Gradients::MASK + buffer * Gradients::MASK_BYTES + i, mask + (begin + i < end ? begin + i : 0), begin + i < end);
@@ -393,8 +399,8 @@ DEVICE void gradients(
     }
   }
   end_copies();
-  // Columns 8p + 2t + e (t = 0..3, e = 0, 1) of packets p = 2b, 2b + 1 are inputs 16b + 4t + 2 (p % 2) + e: a thread's four
-  // results of a row are then neighbors.
+  // Columns 8p + 2t + e (t = 0..3, e = 0, 1) of packets p = 2b, 2b + 1 are inputs 16b + 4t + 2 (p % 2) + e, so that a
+  // thread's four results of a row are contiguous.
   for (int i = thread; i < channels * X_PACKETS; i += THREADS) {
     const int c = i / X_PACKETS, p = i % X_PACKETS;
     const float slope = statistics[2 * channels + c];
@@ -432,7 +438,7 @@ DEVICE void gradients(
         if (dz != nullptr && first + row < rows) store(dz + static_cast<u64>(first + row) * channels + packet * WIDTH, rounded);
         unpack(rounded, g);
         UNROLLED for (int i = 0; i < WIDTH; ++i) sums[i] += g[i];
-        // The thread has read its packets; the next tile replaces them.
+        // The thread has read its packets, which the next tile replaces.
         if (has_next) request_own(tile + step, u, row);
       }
     }
@@ -441,7 +447,7 @@ DEVICE void gradients(
     if (warp * 32 < channels) {
       UNROLLED for (int k = 0; k < ROWS / 16; ++k) add_products(products, of_dz, warp * 4, x_tile(buffer), 0, 16 * k);
     }
-    // d1 = dz (p W): a block of 16 rows and 16 inputs a warp.
+    // d1 = dz (p W): each warp computes a block of 16 rows and 16 inputs.
     const int row_block = warp % 2, column_block = warp / 2;
     float block[2][4] = {};
     for (int c = 0; c < channels; c += 64) {
@@ -490,7 +496,8 @@ struct alignas(16) Floats {
   float values[4];
 };
 
-// totals[i] = sum of partial[p * length + i] over p < parts, in fp64. `length` is a multiple of 4; a block adds 64 of them.
+// totals[i] = sum of partial[p * length + i] over p < parts, in fp64. `length` is a multiple of 4; a block adds 64 of
+// them.
 KERNEL(pointwise_sum)(const float* partial, float* totals, int parts, int length) {
   constexpr int PACKETS = 16, SHARES = THREADS / PACKETS;
   __shared__ double shares[SHARES][PACKETS * 4];
@@ -512,7 +519,8 @@ KERNEL(pointwise_sum)(const float* partial, float* totals, int parts, int length
   }
 }
 
-// Adds values[g * COUNT + i] over i < COUNT for every group g of COUNT threads, COUNT a power of two; the sum is at i = 0.
+// Adds values[g * COUNT + i] over i < COUNT for every group g of COUNT threads, COUNT a power of two; the sum is
+// stored at i = 0.
 template <int COUNT>
 DEVICE void sum_groups(double* values) {
   const int thread = threadIdx.x;
@@ -525,7 +533,7 @@ DEVICE void sum_groups(double* values) {
 
 constexpr int FINISHED_CHANNELS = 8;
 
-// A block has 8 channels; a thread has one input of two of them.
+// A block handles 8 channels; a thread handles one input of two of them.
 KERNEL(pointwise_statistics_finish)(
     const float* gram, const float* sums, const Element* weight, const float* gamma, const float* beta, float* running_mean,
     float* running_variance, float* statistics, float* weight_gram, Shape shape, float momentum, float epsilon) {
@@ -548,7 +556,7 @@ KERNEL(pointwise_statistics_finish)(
     UNROLLED for (int u = 0; u < OWN; ++u) row[u] = fmaf(weights[own_first + u][l], covariance, row[u]);
   }
   UNROLLED for (int u = 0; u < OWN; ++u) products[own_first + u][input] = row[u] * weights[own_first + u][input];
-  // 32 threads for each channel add its mean, then its variance.
+  // 32 threads per channel compute its mean, then its variance.
   const int c = thread / 32;
   double mean = 0.0, variance = 0.0;
   __syncthreads();
@@ -577,7 +585,7 @@ KERNEL(pointwise_statistics_finish)(
   }
 }
 
-// A block has two channels.
+// A block handles two channels.
 KERNEL(pointwise_gradient_finish)(
     const float* partial, int parts, const Element* weight, const float* statistics, const float* weight_gram, const float* sums,
     Element* dweight, float* dgamma, float* dbeta, float* coefficients, Shape shape) {
@@ -623,7 +631,7 @@ KERNEL(pointwise_gradient_finish)(
   }
 }
 
-// matrix = W^T diag(q) W, row = r^T W. A block has one row of the matrix.
+// matrix = W^T diag(q) W, row = r^T W. A block handles one row of the matrix.
 KERNEL(pointwise_gradient_matrix)(const Element* weight, const float* coefficients, Element* matrix, float* row, Shape shape) {
   constexpr int SHARES = THREADS / INPUTS;
   __shared__ float shares[SHARES][INPUTS];

@@ -1,12 +1,13 @@
-// Max pooling of channels_last images, alone or behind a batch normalization with ReLU, whose output then never reaches
-// memory. The index of a window's largest value is kept in 8 bits instead of libtorch's 64.
+// Max pooling of channels_last images, alone or after a batch normalization with ReLU, whose output is then never
+// stored in memory. The index of a window's maximum is stored in 8 bits instead of libtorch's 64.
 //
 //   forward    max_pool, or batch_norm_statistics and batch_norm_apply_relu_max_pool
 //   backward   max_pool_gradient, or batch_norm_gradients_max_pool* and batch_norm_input_gradient_max_pool*
 //
-// Launched as the kernels of batch_norm.cu: over the rows of the output in forward, over those of the input in
-// max_pool_gradient, and over patches in the other kernels of backward. Behind a normalization windows have 3 x 3 pixels, move by
-// 2 and are padded by 1, as in the stem of every ResNet: each kernel then requests all that it needs of a row at once.
+// Launched like the kernels of batch_norm.cu: over the rows of the output in forward, over those of the input in
+// max_pool_gradient, and over patches in the other kernels of backward. After a normalization, windows are 3 x 3
+// pixels with stride 2 and padding 1, as in the stem of every ResNet, so each kernel loads everything that it needs
+// of a row at once.
 
 struct Window {
   int height, width, channels;
@@ -14,7 +15,7 @@ struct Window {
   int kernel, stride, padding;
 };
 
-// Index of a window whose values the ReLU all stopped: no gradient passes.
+// Index of a window without positive values: the ReLU blocks its gradient.
 constexpr u32 NOWHERE = 255;
 
 struct Pixel {
@@ -26,7 +27,7 @@ DEVICE Pixel pixel_of(int row, int height, int width) {
   return {rest / height, rest % height, row % width};
 }
 
-// The largest value of each channel of a window, and where it is.
+// Maximum of each channel of a window, and its index.
 struct Largest {
   float values[WIDTH];
   u32 where[WIDTH];
@@ -39,7 +40,7 @@ DEVICE void begin(Largest& largest) {
   }
 }
 
-// The first of equal values stays, and NaN is larger than any number, as in libtorch.
+// The first of equal values is kept, and NaN is larger than any number, as in libtorch.
 DEVICE void add(Largest& largest, const float* values, u32 where) {
   UNROLLED for (int i = 0; i < WIDTH; ++i) {
     if (values[i] > largest.values[i] || values[i] != values[i]) {
@@ -88,7 +89,7 @@ KERNEL_AT_ONCE(2, batch_norm_apply_relu_max_pool)(
     slope[i] = statistics[2 * window.channels + c0 + i];
     offset[i] = statistics[3 * window.channels + c0 + i];
   }
-  // The last rows come first: the L2 cache still holds those of x.
+  // The last rows come first: those of x are still in the L2 cache.
   for (int from_end = first_row(); from_end < rows; from_end += step) {
     const int row = rows - 1 - from_end;
     const Pixel pooled = pixel_of(row, window.pooled_height, window.pooled_width);
@@ -122,7 +123,7 @@ KERNEL_AT_ONCE(2, batch_norm_apply_relu_max_pool)(
   }
 }
 
-// Adds to `gradient` that of a window, for the channels whose largest value was at `own`.
+// Adds the gradient of a window to `gradient`, for the channels whose maximum is at `own`.
 DEVICE void add_gradient(float* gradient, const float* values, const u8* index, u32 own) {
   UNROLLED for (int i = 0; i < WIDTH; i += 4) {
     const u32 four = *reinterpret_cast<const u32*>(index + i);
@@ -132,7 +133,7 @@ DEVICE void add_gradient(float* gradient, const float* values, const u8* index, 
   }
 }
 
-// First of the windows of one dimension that contain `pixel`.
+// Returns the first window in one dimension that contains `pixel`.
 DEVICE int first_window(int pixel, const Window& window) {
   const int before = pixel + window.padding - window.kernel;
   return before < 0 ? 0 : before / window.stride + 1;
@@ -158,8 +159,8 @@ KERNEL_AT_ONCE(2, max_pool_gradient)(const Element* dy, const u8* index, Element
   }
 }
 
-// The input pixels (2a, 2b), (2a, 2b + 1), (2a + 1, 2b) and (2a + 1, 2b + 1), which are in the windows (a, b), (a, b + 1),
-// (a + 1, b) and (a + 1, b + 1) alone. There are as many patches as windows.
+// The input pixels (2a, 2b), (2a, 2b + 1), (2a + 1, 2b) and (2a + 1, 2b + 1), which are only in the windows (a, b),
+// (a, b + 1), (a + 1, b) and (a + 1, b + 1). There are as many patches as windows.
 struct Patch {
   u64 at[4];
   bool is_inside[4];
@@ -198,7 +199,7 @@ DEVICE void load_patch(
       unpack(of_dy2[k], more);
       UNROLLED for (int i = 0; i < WIDTH; ++i) values[i] += more[i];
     }
-    // Pixel p of the patch has line p / 2 + 1 - 2 * (k / 2) and column p % 2 + 1 - 2 * (k % 2) of window k.
+    // In window k, pixel p of the patch has line p / 2 + 1 - 2 * (k / 2) and column p % 2 + 1 - 2 * (k % 2).
     UNROLLED for (int p = 0; p < 4; ++p) {
       const int line = p / 2 + 1 - 2 * (k / 2), column = p % 2 + 1 - 2 * (k % 2);
       if (line < 0 || column < 0) continue;

@@ -1,5 +1,5 @@
-// Types and conversions shared by the kernels of this folder. The worker compiles this text and the .cu files after it with
-// NVRTC; the tests compile the same text for the CPU, where a header of their own replaces the first branch below.
+// Types and conversions shared by the kernels in this folder. The worker compiles this text followed by a .cu file
+// with NVRTC. Tests compile the same text for the CPU, with a header that replaces the first branch below.
 //
 // One of ELEMENT_HALF, ELEMENT_BFLOAT16 and ELEMENT_FLOAT is defined: the type of images and of their gradients.
 
@@ -10,9 +10,9 @@ typedef unsigned long long u64;
 
 #ifdef __CUDACC_RTC__
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(256) name
-// A kernel that has registers for `blocks` blocks of a multiprocessor.
+// A kernel whose registers allow `blocks` blocks per multiprocessor.
 #define KERNEL_AT_ONCE(blocks, name) extern "C" __global__ void __launch_bounds__(256, blocks) name
-// Shared memory whose size, at most `bytes`, is an argument of the launch.
+// Shared memory whose size, at most `bytes`, is a launch parameter.
 #define SHARED_MEMORY(name, bytes) extern __shared__ __align__(128) u8 name[]
 #define DEVICE __device__ __forceinline__
 #define UNROLLED _Pragma("unroll")
@@ -38,7 +38,7 @@ DEVICE u16 float_to_bfloat16(float value) {
 #endif
 DEVICE float bits_to_float(u32 bits) { return __uint_as_float(bits); }
 DEVICE u32 float_to_bits(float value) { return __float_as_uint(value); }
-// Reads what other blocks of the same launch have written: past the L1 cache.
+// Reads values written by other blocks of the same launch, bypassing the L1 cache.
 DEVICE float load_written(const float* place) {
   float value;
   asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(place) : "memory");
@@ -47,8 +47,8 @@ DEVICE float load_written(const float* place) {
 
 DEVICE u32 shared_address(const void* place) { return static_cast<u32>(__cvta_generic_to_shared(place)); }
 
-// Copies 16 or 8 bytes to shared memory; zeros if there is nothing to copy. The copies between two calls of `end_copies` are
-// a group, and `wait_for_copies<N>` waits until all but the last N groups of the thread have arrived.
+// Copies 16 or 8 bytes to shared memory, or writes zeros unless `is_there`. Copies between two calls of `end_copies`
+// form a group; `wait_for_copies<N>` waits until all but the last N groups of the thread have arrived.
 DEVICE void copy_16(void* shared, const void* place, bool is_there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(place), "r"(is_there ? 16 : 0)
                : "memory");
@@ -74,7 +74,7 @@ typedef u16 Element;
 constexpr int WIDTH = 8;
 #endif
 
-// 16 bytes: what a thread loads and stores at once. WIDTH elements.
+// 16 bytes, which a thread loads and stores at once: WIDTH elements.
 struct alignas(16) Packet {
   u32 words[4];
 };
@@ -128,14 +128,15 @@ DEVICE Packet pack(const float* values) {
 // NaN passes ReLU, as in libtorch.
 DEVICE bool is_on(float value) { return !(value <= 0.0f); }
 
-// What follows the normalization.
+// Operations after the normalization.
 enum After { NOTHING, RELU, SUM_AND_RELU };
 
 #ifndef ELEMENT_FLOAT
-// Products of 16 x 16 blocks by tensor cores (compute capability 8.0). All threads of a warp take part; blockDim.y is 1.
+// Products of 16 x 16 blocks on tensor cores (compute capability 8.0). All threads of a warp participate; blockDim.y
+// is 1.
 
-// Matrix in shared memory, `packets` packets a row, a multiple of 8. The packets of a row are in another order in each of
-// eight neighboring rows, so that a warp reads one column of packets without bank conflicts.
+// Matrix in shared memory with `packets` packets per row, a multiple of 8. The order of the packets differs between
+// eight neighboring rows, so that a warp reads a column of packets without bank conflicts.
 struct Tile {
   Element* data;
   int packets;
@@ -149,15 +150,15 @@ DEVICE int lane_number() { return threadIdx.x & 31; }
 
 #if defined(__CUDACC_RTC__) || defined(WARP_MATRICES)
 #ifdef __CUDACC_RTC__
-// Lane l gives the address of row l % 8 of the 8 x 8 matrix l / 8. Lane l gets words[i]: row l / 4 of matrix i, columns
-// 2 * (l % 4) in the low half and the next one in the high half.
+// Lane l passes the address of row l % 8 of the 8 x 8 matrix l / 8. It receives words[i]: row l / 4 of matrix i,
+// column 2 * (l % 4) in the low half and the next column in the high half.
 DEVICE void load_matrices(u32* words, const Element* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                : "r"(shared_address(row))
                : "memory");
 }
-// The same of the transposed matrices: words[i] are rows 2 * (l % 4) and the next one of column l / 4.
+// The same for the transposed matrices: words[i] are rows 2 * (l % 4) and the next one of column l / 4.
 DEVICE void load_matrices_transposed(u32* words, const Element* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
@@ -179,14 +180,14 @@ DEVICE void multiply_matrices(float* sums, const u32* a, u32 b0, u32 b1) {
 }
 #endif
 
-// A lane's part of a 16 x 16 block. Index i is the block's row as the left and its column as the right factor, index j is
-// what the product adds over. With g and t as above: words[0]: i = g, j = 2t, 2t + 1;  words[1]: i = g + 8;  words[2]: i = g,
-// j = 2t + 8, 2t + 9;  words[3]: i = g + 8, same j.
+// A lane's part of a 16 x 16 block. Index i is the block's row as the left factor and its column as the right factor;
+// the product sums over index j. With g and t as above: words[0]: i = g, j = 2t, 2t + 1;  words[1]: i = g + 8;
+// words[2]: i = g, j = 2t + 8, 2t + 9;  words[3]: i = g + 8, same j.
 struct Fragment {
   u32 words[4];
 };
 
-// Block whose i are rows of the tile from `row` and whose j are columns from packet `packet`.
+// Loads the block whose i are rows of the tile from `row` and whose j are columns from packet `packet`.
 DEVICE Fragment load_fragment(const Tile& tile, int row, int packet) {
   const int lane = lane_number();
   Fragment fragment;
@@ -194,7 +195,7 @@ DEVICE Fragment load_fragment(const Tile& tile, int row, int packet) {
   return fragment;
 }
 
-// Block whose j are rows of the tile from `row` and whose i are columns from packet `packet`.
+// Loads the block whose j are rows of the tile from `row` and whose i are columns from packet `packet`.
 DEVICE Fragment load_fragment_transposed(const Tile& tile, int row, int packet) {
   const int lane = lane_number();
   Fragment fragment;
@@ -208,8 +209,8 @@ DEVICE void multiply(float (*sums)[4], const Fragment& left, const Fragment& rig
   multiply_matrices(sums[1], left.words, right.words[1], right.words[3]);
 }
 #else
-// For the CPU: a fragment is a view of the tile, which must not change while the fragment is used, and a lane calculates its
-// elements of the product from shared memory.
+// CPU version: a fragment is a view of the tile, which must not change while the fragment is used, and a lane
+// computes its elements of the product from shared memory.
 struct Fragment {
   Tile tile;
   int row, packet;

@@ -1,9 +1,11 @@
-// Update of flat fp32 weights by Nesterov's stochastic gradient descent, with the copy of the weights that convolutions and
-// products use: each value is read and written once. The formula is that of exchange/optimizer.rs.
+// Update of flat fp32 weights by stochastic gradient descent with Nesterov momentum, and of the copy of the weights
+// that convolutions and products use. Each value is read and written once. The formula is that of
+// exchange/optimizer.rs.
 //
 //   g = gradient / scale + decay * w; m = momentum * m + g; w -= rate * (g + momentum * m)
 //
-// Launched with 256 threads a block in x and any number of blocks. `count` values; the pointers are aligned to 16 bytes.
+// Launched with 256 threads per block in x and any number of blocks. `count` is the number of values; pointers are
+// aligned to 16 bytes.
 
 constexpr int FLOATS = 4;
 
@@ -31,7 +33,7 @@ DEVICE void store_floats(float* place, u64 at, u64 count, const float* values) {
   }
 }
 
-// Elements of four weights, stored at once.
+// Four weights converted to Element, stored at once.
 struct alignas(FLOATS * sizeof(Element)) Rounded {
   Element values[FLOATS];
 };
@@ -56,15 +58,15 @@ KERNEL(update_check)(const float* gradients, const float* scale, float* found_in
     float g[FLOATS];
     load_floats(gradients, at, count, g);
     UNROLLED for (int i = 0; i < FLOATS; ++i) {
-      // Infinity and NaN have an exponent of ones.
+      // Infinity and NaN have all exponent bits set.
       is_finite = is_finite && (float_to_bits(g[i] * factor) & 0x7f800000u) != 0x7f800000u;
     }
   }
   if (!is_finite) *found_inf = 1.0f;
 }
 
-// `scale` and `found_inf` are null without loss scaling, `rounded` is null if the weights are used as they are. Nothing changes
-// if `found_inf` is not 0.
+// `scale` and `found_inf` are null without loss scaling; `rounded` is null if no converted copy is needed. Nothing
+// changes if `found_inf` is not 0.
 KERNEL(update)(
     float* weights, const float* gradients, float* momenta, Element* rounded, const float* scale, const float* found_inf,
     u64 count, float rate, float momentum, float decay) {

@@ -1,5 +1,5 @@
-//! What breaks on an afternoon with four hosts: each fault for real, the time until somebody says so, and the words. After
-//! each no process of ours is left on any host, and what was finished before can still be read.
+//! Real faults on four hosts, the time until each is reported, and the message. Afterwards no process is left on any
+//! host, and finished results can still be read.
 
 use std::fs;
 use std::path::Path;
@@ -15,25 +15,25 @@ use ringmark_core::dimension::Phase;
 use ringmark_core::stats::summary::median;
 
 use crate::support::cluster::{Cluster, succeed};
-use crate::support::cluster_sweep::{Aftermath, Sweep, command, print, rank_on, until_empty};
+use crate::support::cluster_sweep::{FaultOutcome, Sweep, command, print, rank_on, until_empty};
 use crate::support::sandbox::{run, wait_until};
 use crate::support::turn::turn;
 
-/// Breaks `4n1g` after `1n1g` is done, in the middle of its iterations. Where a sweep in `folder` was broken before, this one
-/// goes on with it, and does not run `1n1g` again.
-fn break_a_run(cluster: &Cluster, folder: &Path, fault: &str, breakage: impl FnOnce(&Sweep)) -> Aftermath {
+/// Causes a fault in the iterations of `4n1g`, after `1n1g` has finished. If `folder` has a sweep from an earlier
+/// fault, the sweep is resumed and does not run `1n1g` again.
+fn inject_fault(cluster: &Cluster, folder: &Path, fault: &str, fault_action: impl FnOnce(&Sweep)) -> FaultOutcome {
     let turn = turn();
     let options = if folder.join("out").exists() { "--resume" } else { "" };
     let mut sweep = Sweep::start(cluster, folder, "1n1g,4n1g", options);
     sweep.reach();
-    // What comes now is no work, but a wait for who finds it.
+    // From here on the test only waits for the fault to be detected.
     drop(turn);
     let since = Instant::now();
-    breakage(&sweep);
+    fault_action(&sweep);
     let outcome = sweep.end(since);
     print(fault, &outcome);
     until_empty(cluster);
-    // What was finished is there, and what was not is no run.
+    // Finished results exist, and the unfinished run does not.
     let finished = fs::read(sweep.out.join("1n1g/resnet18_b2_fp32_1.jsonl")).expect("it was finished");
     assert_eq!(RunRecord::read(&finished[..]).expect("whole").failure(), None);
     let (_, table, _) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&sweep.out));
@@ -41,7 +41,7 @@ fn break_a_run(cluster: &Cluster, folder: &Path, fault: &str, breakage: impl FnO
     outcome
 }
 
-/// One after the other, on the same hosts and with the same results: after each the sweep goes on.
+/// One fault after the other on the same hosts and in the same folder: the sweep is resumed after each.
 #[test]
 fn ranks_and_launchers_that_are_killed_or_stopped_are_named_and_leave_no_process() {
     let Some(cluster) = Cluster::up(4) else { return };
@@ -54,8 +54,8 @@ fn ranks_and_launchers_that_are_killed_or_stopped_are_named_and_leave_no_process
 
 fn a_rank_that_is_killed_is_named_with_its_signal(cluster: &Cluster, folder: &Path) {
     let kill = |_: &Sweep| kill(rank_on(cluster, 3), Signal::SIGKILL).expect("it runs");
-    let outcome = break_a_run(cluster, folder, "rank killed by SIGKILL", kill);
-    // mpirun alone knows the signal, and does not tell it where the rank's neighbours give up before it looks.
+    let outcome = inject_fault(cluster, folder, "rank killed by SIGKILL", kill);
+    // Only mpirun knows the signal; it does not report it if the rank's neighbors exit before it notices.
     let is_known = outcome.log.contains("mpirun noticed that process rank 2 ");
     let end = if is_known { "was killed by signal 9 (SIGKILL)" } else { "exited without an error message" };
     let words = &format!("failed: rank 2 of 4 on host {} {end} in iteration ", cluster.host(3));
@@ -65,7 +65,7 @@ fn a_rank_that_is_killed_is_named_with_its_signal(cluster: &Cluster, folder: &Pa
 
 fn a_rank_that_is_stopped_is_named_and_its_victims_are_not(cluster: &Cluster, folder: &Path) {
     let stop = |_: &Sweep| kill(rank_on(cluster, 3), Signal::SIGSTOP).expect("it runs");
-    let outcome = break_a_run(cluster, folder, "rank stopped by SIGSTOP", stop);
+    let outcome = inject_fault(cluster, folder, "rank stopped by SIGSTOP", stop);
     let words = &format!("failed: no progress for 10 s: rank 2 of 4 on host {} (process ", cluster.host(3));
     assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
     assert!(outcome.last_line.contains(") has not been heard for "), "{}", outcome.last_line);
@@ -75,7 +75,7 @@ fn a_rank_that_is_stopped_is_named_and_its_victims_are_not(cluster: &Cluster, fo
 
 fn a_launcher_that_is_asked_to_stop_ends_every_process_on_every_host(cluster: &Cluster, folder: &Path) {
     for (fault, signal) in [("launcher: Ctrl-C", Signal::SIGINT), ("launcher: SIGTERM", Signal::SIGTERM)] {
-        let outcome = break_a_run(cluster, folder, fault, |sweep| sweep.signal(signal));
+        let outcome = inject_fault(cluster, folder, fault, |sweep| sweep.signal(signal));
         assert!(outcome.last_line.contains("interrupted"), "{}", outcome.last_line);
         assert_eq!(outcome.status, Some(1));
     }
@@ -86,7 +86,7 @@ fn a_launcher_that_is_killed_leaves_no_process_on_any_host(cluster: &Cluster, fo
         sweep.signal(Signal::SIGKILL);
         until_empty(cluster);
     };
-    let outcome = break_a_run(cluster, folder, "launcher: kill -9", kill);
+    let outcome = inject_fault(cluster, folder, "launcher: kill -9", kill);
     assert_eq!(outcome.status, None);
 }
 
@@ -95,7 +95,7 @@ fn a_link_that_goes_down_is_named_by_its_host() {
     let Some(cluster) = Cluster::up(4) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let cut = |_: &Sweep| succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", "down"]));
-    let outcome = break_a_run(&cluster, folder.path(), "link of a host down", cut);
+    let outcome = inject_fault(&cluster, folder.path(), "link of a host down", cut);
     let host = format!("host {} (process ", cluster.host(3));
     assert!(outcome.last_line.contains(&host), "{}", outcome.last_line);
     assert!(outcome.last_line.contains("its host or link is down; ranks 0-1, 3 wait for it"), "{}", outcome.last_line);
@@ -109,20 +109,21 @@ fn a_link_that_comes_back_lets_the_run_go_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut sweep = Sweep::start(&cluster, folder.path(), "4n1g", "--stall-timeout 30 --iters 100000");
     sweep.reach();
-    // From here on it waits for the wire.
+    // From here on the sweep waits for the network.
     succeed(&cluster.call(&["limit", "200mbit"]));
     drop(turn);
-    // A rank looks for the launcher for so long from the loss on, however old the connection was.
+    // A rank tries to reach the launcher for this long after it lost the connection, regardless of the connection's
+    // age.
     thread::sleep(Duration::from_secs(30));
     let link = |state| succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", state]));
     let since = Instant::now();
     link("down");
-    // Longer than a rank waits for the launcher's kernel to acknowledge: it loses the connection.
+    // Longer than the rank's TCP timeout: it loses the connection.
     thread::sleep(Duration::from_secs(10));
     link("up");
     let iterations = || sweep.log().matches("Epoch[0] Batch[").count();
     let before = iterations();
-    // One may have been under way.
+    // One iteration may have been in progress.
     wait_until("the run goes on", || iterations() > before + 2);
     println!("{:<34} {:>5.1} s  the run goes on", "link of a host down for 10 s", since.elapsed().as_secs_f64());
     assert!(!sweep.log().contains("has lost the launcher"), "{}", sweep.log());
@@ -138,12 +139,12 @@ fn a_narrow_link_lets_the_run_end_and_shows_in_the_exposed_all_reduce() {
     let folder = tempfile::tempdir().expect("a folder");
     let exposed = |out: &str| {
         let since = Instant::now();
-        // Nothing hides behind a backward that other load makes as long as the transfer.
+        // Without overlap: on a loaded machine backward may take as long as the transfer and hide it.
         let mut command = command(&cluster, "4n1g", &folder.path().join(out), "--iters 3 --warmup 1 --overlap off");
         succeed(&command.output().expect("starts"));
         let record = fs::read(folder.path().join(out).join("4n1g/resnet18_b2_fp32_1.jsonl")).expect("written");
         let record = RunRecord::read(&record[..]).expect("whole");
-        // The first rank to come has all of the transfer before it.
+        // The first rank to arrive is exposed to the whole transfer.
         let longest = |iteration: &Iteration| {
             let exposed = &iteration.phases[Phase::ExposedAllreduce];
             exposed.iter().map(|time| time.0).fold(0.0, f64::max)
@@ -155,15 +156,15 @@ fn a_narrow_link_lets_the_run_end_and_shows_in_the_exposed_all_reduce() {
     let (free, ..) = exposed("free");
     let limit = "tc qdisc replace dev eth0 root tbf rate 100mbit burst 256k latency 50ms";
     succeed(&cluster.call(&[&["on", "3"], &limit.split(' ').collect::<Vec<_>>()[..]].concat()));
-    // It waits for the wire.
+    // The sweep waits for the network.
     drop(turn);
     let (narrow, gradients, time) = exposed("narrow");
     let words = format!("exposed all-reduce {narrow:.1} s an iteration, {free:.1} s without the limit");
     println!("{:<34} {:>5.1} s  {words}", "link of a host at 100 Mbit/s", time.as_secs_f64());
-    // Host 3 sends its share of the gradients, 3/4 of them, and that again of the sums, at 12.5 MB/s. Of the first half some
-    // may be sent before the last rank comes.
+    // Host 3 sends 3/4 of the gradients and 3/4 of the sums at 12.5 MB/s. Part of the first half may be sent before
+    // the last rank arrives.
     let least = 0.5 * 1.5 * gradients / 12.5e6;
-    // Other work may have made the ranks wait for each other as long without the limit.
+    // Other load may have made the ranks wait for each other as long without the limit.
     assert!(narrow > least && (narrow > free || free > least), "{words}");
     until_empty(&cluster);
 }
@@ -176,8 +177,8 @@ fn a_host_with_half_a_processor_is_named_and_the_others_are_not() {
     let out = folder.path().join("out");
     succeed(&cluster.call(&["quota", "2", "50"]));
     let since = Instant::now();
-    // Two hosts of the four: more ranks than cores would take turns, and then nobody can be told from the others. An
-    // iteration is longer than the tenth of a second in which a quota is used up.
+    // Two of the four hosts: more ranks than cores would share cores and be indistinguishable. An iteration takes
+    // longer than the tenth of a second over which the quota applies.
     let mut command = command(&cluster, "2n1g", &out, "--iters 24 --warmup 4 --image-size 112");
     succeed(&command.output().expect("starts"));
     let time = since.elapsed();
@@ -189,14 +190,14 @@ fn a_host_with_half_a_processor_is_named_and_the_others_are_not() {
     };
     let slow = warned(WarningKind::Straggler);
     println!("{:<34} {:>5.1} s  {}", "half a processor on a host", time.as_secs_f64(), slow.join("; "));
-    // What else the machine did may be why a rank was slow, and then nobody is called so for its host.
+    // If other load may be the reason, no rank is called slow because of its host.
     let is_disturbed = [WarningKind::OtherLoad, WarningKind::Steal].into_iter().any(|kind| !warned(kind).is_empty());
     let counted = &record.iterations[4..];
     let is_first_slower = |iteration: &&Iteration| iteration.before_allreduce[0] > iteration.before_allreduce[1];
     let first_slower = counted.iter().filter(is_first_slower).count();
     let is_second = |text: &&str| text.starts_with(&format!("rank 1 on host {} is a straggler", cluster.host(2)));
     assert!(slow.iter().any(is_second) || is_disturbed, "{first_slower} of 20 iterations: {warnings:?}");
-    // The first is named where it was the slower one, and nowhere else.
+    // The first rank is named only if it was the slower one.
     assert!(
         slow.iter().all(is_second) || 2 * first_slower > counted.len(),
         "{first_slower} of 20 iterations: {slow:?}"
@@ -212,15 +213,15 @@ fn a_full_disk_ends_the_run_and_the_sweep_goes_on_when_there_is_room() {
     let out = folder.path().join("out");
     fs::create_dir(&out).expect("made");
     let mounted = out.display().to_string();
-    // Seen by the first host alone, where launcher and rank 0 run.
+    // Mounted only on the first host, which runs the launcher and rank 0.
     let line = format!("mount -t tmpfs -o size=32m none {mounted}");
-    // Little is left to be filled while the run goes on.
+    // Leaves little space to fill while the run continues.
     let most = format!("{line}; dd if=/dev/zero of={mounted}/most bs=1M count=26");
     succeed(&cluster.call(&["on", "1", "sh", "-euc", &most]));
     let filled = folder.path().join("filled");
     let options = "--iters 12 --warmup 2";
     let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", options);
-    // Wait for the second case, before whose ranks are there; then its log finds no room, or its record.
+    // Waits for the second case, before its ranks start; then its log or its record does not fit.
     let log = format!("{mounted}/4n1g/resnet18_b2_fp32_1.log.part");
     let launcher = sweep.launcher.id();
     let fill = format!(
@@ -255,7 +256,7 @@ fn a_sweep_that_was_interrupted_goes_on_and_a_second_one_keeps_out() {
     let options = "--iters 20 --warmup 4 --stall-timeout 300";
     let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", options);
     wait_until("the second run is under way", || sweep.has_trained());
-    // However fast this machine is, it does not end before the signal is there.
+    // Prevents it from ending before the signal, on a machine of any speed.
     kill(rank_on(&cluster, 3), Signal::SIGSTOP).expect("it runs");
     drop(first_turn);
 

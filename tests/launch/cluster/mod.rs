@@ -1,4 +1,5 @@
-//! Several hosts: network namespaces of this machine with sshd, real mpirun (scripts/cluster.sh).
+//! Tests on several hosts, which are network namespaces of this machine with sshd, with real mpirun
+//! (scripts/cluster.sh).
 
 mod faults;
 mod ranks;

@@ -1,4 +1,4 @@
-//! Ranks on several hosts: network namespaces of this machine with sshd, real mpirun (scripts/cluster.sh).
+//! Ranks on several hosts: numerical results, and copies of the worker.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -27,8 +27,8 @@ fn hosts_sum_exactly_and_train_as_one_does() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
 
-    // Shared memory inside a host, MPI between them; the last size is of many chunks, and the last case of two hosts has
-    // ranks without a counterpart on the other one. Of three each adds a part.
+    // Shared memory within a host, MPI between hosts. The last size has many chunks. In the last case of two hosts
+    // some ranks have no counterpart on the other host; of three hosts each adds a part.
     let cases: [(&[u32], &str); 5] =
         [(&[1, 1], "fp32"), (&[2, 2], "bf16"), (&[3, 1], "fp16"), (&[1, 1, 1], "fp32"), (&[1, 2, 2], "fp32")];
     for (ranks, wire) in cases {
@@ -49,7 +49,7 @@ fn hosts_sum_exactly_and_train_as_one_does() {
         }
     }
 
-    // Two numbers have one sum, however they travel: the weights are equal to the last bit.
+    // Two numbers have one sum regardless of the path: the weights are equal to the last bit.
     let options = "--device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 3 --warmup 1 --threads 1 --lr 0.0001 --lr-warmup-iters 0";
     let checksum = |record: &String, output: &Output| {
         succeed(output);
@@ -69,8 +69,8 @@ fn hosts_sum_exactly_and_train_as_one_does() {
     assert_eq!(across, checksum(&near, &within));
 }
 
-/// Within the hosts through shared memory, between them over MPI; on the first host is a rank without a counterpart on the
-/// other, and the root is there where there are fewer.
+/// Shared memory within the hosts, MPI between them. The first host has a rank without a counterpart on the other;
+/// the root is on the host with fewer ranks.
 #[test]
 fn every_operation_is_right_over_two_hosts() {
     let Some(cluster) = Cluster::up(2) else { return };
@@ -94,7 +94,7 @@ fn every_operation_is_right_over_two_hosts() {
             }
         }
     };
-    // Beside each other: half of each job is the start of its ranks, over ssh.
+    // In parallel: half of each job is the start of its ranks by ssh.
     thread::scope(|scope| {
         for half in Operation::ALL.chunks(Operation::ALL.len().div_ceil(2)) {
             let is_right = &is_right;
@@ -125,7 +125,7 @@ fn sums_between_hosts_are_added_in_fp32_and_rounded_once() {
         succeed(&output);
         (safetensors::read(Path::new(&file)), String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    // A rate that moves the weights far beyond the rounding of their own.
+    // A learning rate that moves the weights far beyond their own rounding.
     let hosts = &[1, 1, 1, 1];
     let ((start, _), (exact, _)) = (weights(&[1], "0", ""), weights(hosts, "1", ""));
     let error = |backend: &str, sums: &str| {
@@ -134,7 +134,7 @@ fn sums_between_hosts_are_added_in_fp32_and_rounded_once() {
         apart(&rounded, &exact, &start)
     };
     let (ours, library) = (error("shared-memory", "fp32"), error("mpi", "fp16"));
-    // Gradients are rounded on the way in, 2^-12 or so; their sums once, or after every addition.
+    // Gradients are rounded before the exchange, by about 2^-12; their sums once, or after every addition.
     println!("error of gradients summed over 4 hosts in fp16: {ours:.2e}, by MPI_Allreduce {library:.2e}");
     assert!(ours < 0.92 * library && (1e-4..1e-3).contains(&ours), "{ours} {library}");
 }
@@ -162,7 +162,8 @@ fn hosts_first_and_all_ranks_at_once_train_alike() {
         safetensors::read(Path::new(&file))
     };
     let start = weights(&[1], "0", "on");
-    // The order of four addends rounds differently; two have one sum, so that a host of one rank has nothing to add first.
+    // Four addends are rounded differently in another order; two have only one sum, so with one rank per host the
+    // results are equal.
     for (ranks, most) in [(&[2, 2][..], 1e-5), (&[1, 1], 0.0)] {
         let [on, off] = ["on", "off"].map(|hierarchical| weights(ranks, "1", hierarchical));
         let apart = apart(&off, &on, &start);
@@ -177,7 +178,8 @@ fn a_copy_runs_where_nothing_is_installed() {
     let sandbox = Sandbox::real();
     let (first, second) = (cluster.host(1), cluster.host(2));
     let on = |host: &str, command: &str| succeed(&cluster.call(&["run", "ssh", host, command]));
-    // The hosts share a disk: each gets its own folder for the copy, and the second loses libtorch and the program.
+    // The hosts share a disk: each gets its own folder for the copy, and the second host has neither libtorch nor the
+    // program.
     let copy = sandbox.path("copy");
     let copy = copy.to_str().expect("a plain name");
     std::fs::create_dir(copy).expect("made");
@@ -186,7 +188,7 @@ fn a_copy_runs_where_nothing_is_installed() {
     on(&second, &format!("mount -t tmpfs none {copy} && mount -t tmpfs none {}", libtorch.display()));
     on(&second, &format!("mount --bind /dev/null {}", worker().display()));
 
-    // Somebody else's files, beside the copy and in the folders that it makes.
+    // Files of another owner, next to the copy and in its folders.
     let foreign = format!("{copy}/notes {copy}/torch/lib/notes {copy}/torch/own/notes");
     on(&second, &format!("mkdir -p {copy}/torch/lib {copy}/torch/own && echo kept | tee {foreign}"));
 
@@ -209,7 +211,7 @@ fn a_copy_runs_where_nothing_is_installed() {
     let hosts_of_ranks = RunRecord::read(&record[..]).expect("a record").header.ranks;
     assert_eq!(hosts_of_ranks.iter().map(|place| &place.host).collect::<Vec<_>>(), [&first, &second]);
 
-    // Another byte in a library of one host, at the same time and length: its hash tells.
+    // Changes a byte in a library on one host without changing time and length: only the hash differs.
     let library = format!("{copy}/torch/lib/libgomp.so.1");
     let damage = "printf x | dd of=FILE bs=1 seek=64 conv=notrunc status=none && touch --reference=FILE.old FILE";
     on(&second, &format!("cp -p {library} {library}.old && {}", damage.replace("FILE", &library)));
@@ -222,7 +224,7 @@ fn a_copy_runs_where_nothing_is_installed() {
 
     on(&second, &format!("test \"$(cat {foreign} | uniq -c | xargs)\" = '3 kept'"));
 
-    // What cannot work names the host and the fix.
+    // Errors name the host and the fix.
     on(&second, &format!("umount {copy} && mount -t tmpfs -o size=10m none {copy}"));
     let refused = |output: std::process::Output| {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -234,7 +236,7 @@ fn a_copy_runs_where_nothing_is_installed() {
     let locked = refused(sync("bandwidth").arg("--out").arg(sandbox.path("locked")).output().expect("starts"));
     assert!(locked.contains(&format!("{second} cannot write {copy} (")), "{locked}");
 
-    // A copy that would take minutes ends at once, everywhere.
+    // A copy that would take minutes is interrupted immediately on all hosts.
     on(&second, &format!("umount {copy} && mount -t tmpfs none {copy}"));
     succeed(&cluster.call(&["limit", "10mbit"]));
     let mut slow = sync("bandwidth");

@@ -1,5 +1,5 @@
-//! Kv-stores over several hosts: what servers and owners compute, and servers on hosts of their own: they are looked at before a
-//! job, get the copy of the worker, and their links go down.
+//! Kv-stores over several hosts: results of servers and sharded updates; dedicated server hosts, which are examined
+//! before a job, receive the copy of the worker, and lose their links.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,14 +20,15 @@ use crate::support::turn::turn;
 use crate::support::worker_run::{checksum, process_of_rank};
 use crate::support::{processes_of, worker};
 
-/// Each host pushes for itself, so that servers add what several have pushed; owners have ranks on other hosts.
+/// Each host pushes separately, so servers add the pushes of several hosts; with owners, ranks are on different
+/// hosts.
 #[test]
 fn every_kv_store_trains_over_two_hosts_as_all_reduce_does() {
     let Some(cluster) = Cluster::up(2) else { return };
     let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("record.jsonl");
-    // Three iterations of an array that is cut and some that are not, by momentum.
+    // Three iterations with momentum, with one array that is split and some that are not.
     let weights = |ranks: [u32; 2], options: &str| {
         let all = format!(
             "train --device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 3 --warmup 0 --threads 1 --lr 0.0005 \
@@ -37,7 +38,7 @@ fn every_kv_store_trains_over_two_hosts_as_all_reduce_does() {
         succeed(&cluster.worker(&ranks, &words(&all).chain([path]).collect::<Vec<_>>()));
         checksum(&RunRecord::read(&fs::read(path).expect("written")[..]).expect("a record")).to_owned()
     };
-    // The last processes are the servers: all on the second host.
+    // The last processes are the servers, all on the second host.
     let of_servers = [(1, "dist_sync --servers 1"), (2, "dist_sync --servers 2")];
     let all = [&of_servers[..], &[(0, "device"), (0, "nccl")]].concat();
     for (code, kv_stores) in [("none", &all[..]), ("2bit:0.001", &of_servers)] {
@@ -60,7 +61,7 @@ fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
     let options = format!("--hosts {first}:1,{second}:1 {servers} --iters 100000");
     let mut sweep = Sweep::start(&cluster, folder.path(), "2n1g", &options);
     sweep.reach();
-    // What comes now is no work, but a wait for who finds it.
+    // From here on the test only waits for the fault to be detected.
     drop(turn);
     let since = Instant::now();
     succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", "down"]));
@@ -68,7 +69,7 @@ fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
     print("link of a server's host down", &outcome);
     until_empty(&cluster);
     let server = format!("server 0 of 1 on host {third}");
-    // Between two frames the launcher finds it, in the middle of one the rank that reads it.
+    // Detected by the launcher if it happens between two frames, and by the reading rank within a frame.
     let (hang, failure) =
         (format!("failed: no progress for 10 s: {server} (process "), format!("the connection to {server} broke "));
     let line = &outcome.last_line;
@@ -80,8 +81,8 @@ fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
     assert_eq!(outcome.status, Some(1));
 }
 
-/// By hand, where mpirun goes on without ranks: on the second host two ranks add up before one of them pushes, and die together
-/// or one alone.
+/// Started without the launcher because mpirun continues without the lost ranks. On the second host two ranks add
+/// their gradients before one of them pushes; both are killed, or only one.
 #[test]
 fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
     let Some(cluster) = Cluster::up(2) else { return };
@@ -105,12 +106,12 @@ fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
         for rank in lost {
             kill(process_of_rank(folder.path(), *rank), Signal::SIGKILL).expect("it runs");
         }
-        // Without a core: who waits in shared memory hears of an end after a while.
+        // No core is needed: a rank that waits in shared memory detects the end of another after a while.
         drop(turn);
         let own = program.display().to_string();
         let is_worker = |(_, line): &(_, String)| line.starts_with(&own);
         wait_until("no rank is left", || !processes_of(folder.path()).iter().any(is_worker));
-        // Open MPI 4.1's mpirun may stay when all that it started on other hosts has ended.
+        // Open MPI 4.1's mpirun may keep running after all processes on other hosts have ended.
         mpirun.kill().expect("a child");
         mpirun.wait().expect("a child");
         let errors = said("stderr");
@@ -120,7 +121,7 @@ fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
         assert!(!path("record").exists(), "{lost:?}: {errors}");
     };
     let cases: [(&[u32], &str); 3] = [(&[2, 3], "rank 2"), (&[2], "rank 2"), (&[3], "rank 3")];
-    // Beside each other: most of it is the wait for the end.
+    // In parallel: most of the time is spent waiting for the end.
     thread::scope(|scope| {
         for (lost, name) in cases {
             scope.spawn(move || lose(lost, name));
@@ -135,7 +136,7 @@ fn a_host_of_servers_alone_is_looked_at_and_gets_the_copy() {
     let sandbox = Sandbox::real();
     let [first, second] = [1, 2].map(|number| cluster.host(number));
     let on = |host: &str, command: &str| succeed(&cluster.call(&["run", "ssh", host, command]));
-    // The hosts share a disk: the second loses the worker, and each gets its own folder for a copy.
+    // The hosts share a disk: the second host has no worker, and each gets its own folder for the copy.
     on(&second, &format!("mount --bind /dev/null {}", worker().display()));
     let copy = sandbox.path("copy");
     std::fs::create_dir(&copy).expect("made");
@@ -157,7 +158,7 @@ fn a_host_of_servers_alone_is_looked_at_and_gets_the_copy() {
         let said = text(&output.stdout) + &text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains(&missing) && said.contains(end), "{said}");
-        // It takes no ranks, so that it needs no device and no folder of results.
+        // It runs no ranks, so it needs neither a device nor a results folder.
         assert!(!said.contains(&format!("error: {second}, GPUs")), "{said}");
     }
 

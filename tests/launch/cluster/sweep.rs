@@ -1,4 +1,4 @@
-//! The main job on four hosts: a sweep from a hostfile, its figures, and nothing left behind.
+//! The main use case on four hosts: a sweep from a hostfile, its results, and no leftover processes.
 
 use std::fs;
 use std::process::Command;
@@ -17,7 +17,7 @@ fn a_sweep_from_a_hostfile_ends_in_a_table_of_efficiency() {
     let lines: Vec<String> = (1..=4).map(|number| format!("{} slots=2\n", cluster.host(number))).collect();
     fs::write(&hostfile, lines.concat()).expect("written");
 
-    // Hosts whose slots nobody said are asked: the first is where ringmark runs, the second answers by ssh.
+    // The number of slots is queried if not given: on the first host, which runs ringmark, and on the second by ssh.
     let options = folder.path().join("sweep.toml");
     let mut dry = cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--dry-run", "--cases", "2n1g"]);
     dry.arg("--hosts")
@@ -48,7 +48,7 @@ fn a_sweep_from_a_hostfile_ends_in_a_table_of_efficiency() {
     for (case, ranks) in [("1n1g", 1), ("1n2g", 2), ("2n2g", 4), ("4n2g", 8)] {
         let line = table.lines().find(|line| line.starts_with(case)).expect(case);
         let columns: Vec<&str> = line.split_whitespace().collect();
-        // A mark behind it says that there are warnings.
+        // A mark after it indicates warnings.
         assert_eq!((columns[1], columns[2].trim_end_matches('!')), (ranks.to_string().as_str(), "1/1"), "{line}");
     }
     assert!(table.contains("efficiency"), "{table}");

@@ -63,7 +63,7 @@ bool AccessLog::touch(std::uintptr_t address, std::size_t bytes, Touch touch, un
     first = address - reinterpret_cast<std::uintptr_t>(image_.shared_begin);
     last = std::min(first + bytes, shared_.size()) - 1;
   } else if (!has_memory_ || is_between(image_.begin, image_.end)) {
-    // Without memory of a GPU, this is a test on memory of the host.
+    // If no GPU memory is allocated, this is a test on host memory.
     return true;
   } else if (Region* const region = find(address, bytes)) {
     if (touch != Touch::WRITE) {
@@ -91,13 +91,13 @@ bool AccessLog::touch(std::uintptr_t address, std::size_t bytes, Touch touch, un
     error_ = text;
     return false;
   }
-  // Every block has shared memory of its own.
+  // Every block has its own shared memory.
   const bool is_shared = shadows == &shared_;
   const Phase since = is_shared ? first_phase_ : 1;
   for (std::size_t element = first; element <= last; ++element) {
     if (!note((*shadows)[element], touch, thread, since)) {
       const bool is_same_block = blocks_[other_phase_] == blocks_[phase_];
-      // Of several readers, the last is known, which may be this thread.
+      // Only the last of several readers is known, which may be this thread.
       const bool is_unknown = is_same_block && other_ == thread;
       error_ = (is_unknown ? "other threads" : "thread " + std::to_string(other_)) +
                (is_same_block ? "" : " of another block") + " and thread " + std::to_string(thread) + " touch " +
@@ -116,7 +116,8 @@ bool AccessLog::touch(std::uintptr_t address, std::size_t bytes, Touch touch, un
 
 bool AccessLog::note(Shadow& shadow, Touch touch, unsigned thread, Phase since) {
   const bool reads = touch != Touch::WRITE, writes = touch != Touch::READ;
-  // Two atomic operations need no order. Two that write may write the same: another order of threads shows if they do not.
+  // Two atomic operations need no order. Two writes may have the same value: another order of threads shows if they
+  // differ.
   if (reads && shadow.write_phase >= since && !(touch == Touch::ATOMIC && shadow.is_atomic) &&
       !is_before(shadow.write_phase, shadow.writer, thread, /*is_read_after_write=*/!shadow.is_atomic)) {
     other_phase_ = shadow.write_phase;
@@ -154,7 +155,7 @@ bool AccessLog::is_before(Phase phase, unsigned other, unsigned thread, bool is_
   if (!is_released || !is_acquired || !is_read_after_write) {
     return is_released && is_acquired;
   }
-  // First the writers, or after a barrier those that released; then the readers.
+  // First the writers, or those that released after a barrier; then the readers.
   const bool is_visible = released.fences[other] >= phase || released.fences[released.thread] > phase;
   return is_visible && fence_numbers_[thread] > acquired.number;
 }
@@ -166,7 +167,7 @@ AccessLog::Region* AccessLog::find(std::uintptr_t address, std::size_t bytes) {
   }
   auto found = std::find_if(regions_.begin(), regions_.end(), has);
   if (found == regions_.end()) {
-    // By a pointer that the kernel read from memory, or before its own.
+    // Accessed by a pointer that the kernel read from memory, or before the start of its own.
     const auto [begin, end] = Machine::get().block_of(address);
     if (end == 0) {
       return nullptr;

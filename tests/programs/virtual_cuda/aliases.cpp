@@ -28,7 +28,7 @@ Access access_to(const at::Tensor& tensor, bool writes) {
 
 at::Tensor cpu_alias(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
-  // Resizable, so that a kernel can make an empty result larger.
+  // Resizable, so that a kernel can enlarge an empty result.
   const c10::Storage alias(
       c10::Storage::use_byte_size_t(), storage.nbytes(),
       c10::DataPtr(const_cast<void*>(storage.data()), c10::DeviceType::CPU), c10::GetAllocator(c10::DeviceType::CPU),
@@ -85,7 +85,7 @@ at::Tensor Aliases::enter(const at::Tensor& tensor, bool is_written) {
       return before.given;
     }
   }
-  // Tensors that share memory share the alias of it.
+  // Tensors that share memory share its alias.
   at::Tensor alias = cpu_alias(tensor);
   for (const Entered& before : entered_) {
     if (before.original.storage().is_alias_of(tensor.storage())) {
@@ -116,7 +116,7 @@ void Aliases::settle() {
   }
 }
 
-// A kernel may have made its result larger, or given it other strides.
+// A kernel may have enlarged its result or changed its strides.
 void Aliases::resize(const Entered& entered) {
   const auto& [original, alias, given, is_written] = entered;
   if (!is_written || (alias.sizes() == original.sizes() && alias.strides() == original.strides())) {

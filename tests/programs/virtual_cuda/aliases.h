@@ -1,4 +1,4 @@
-// Tensors of a virtual GPU as tensors of the CPU over the same memory, for the length of one kernel, and back.
+// CPU tensors over the memory of virtual GPU tensors for the duration of one kernel, and conversion of the results.
 
 #pragma once
 
@@ -12,35 +12,35 @@
 
 namespace virtual_cuda {
 
-// Bytes of `tensor`, from its first element to its last.
+// Returns the bytes of `tensor`, from its first element to its last.
 Access access_to(const at::Tensor& tensor, bool writes);
 
-// A tensor of the CPU over the memory of `tensor`.
+// Returns a CPU tensor over the memory of `tensor`.
 at::Tensor cpu_alias(const at::Tensor& tensor);
 
-// A snapshot of `tensor` that shares its memory and keeps it alive.
+// Returns a snapshot of `tensor` that shares its memory and keeps it alive.
 at::Tensor kept(const at::Tensor& tensor);
 
 class Aliases {
  public:
-  // With `widens`, tensors of half precision are handed over as fp32, and come back rounded.
+  // With `widens`, tensors of half precision are converted to fp32, and rounded afterwards.
   explicit Aliases(bool widens) : widens_(widens) {}
 
-  // An argument as the CPU's kernel is to have it.
+  // Converts an argument for the CPU kernel.
   c10::IValue enter(const c10::IValue& argument, bool is_written);
-  // What the kernel wrote elsewhere goes to where it belongs.
+  // Copies written values to their destinations.
   void settle();
-  // A result as its caller is to have it.
+  // Converts a result for the caller.
   c10::IValue leave(const c10::IValue& result);
 
-  // What the kernel touches, as far as it is known by now.
+  // Accesses of the kernel, as far as known.
   const std::vector<Access>& accesses() const { return accesses_; }
 
  private:
   struct Entered {
     at::Tensor original;
     at::Tensor alias;
-    // What the kernel has: the alias, or its fp32 copy.
+    // Tensor passed to the kernel: the alias, or its fp32 copy.
     at::Tensor given;
     bool is_written;
   };
@@ -53,7 +53,7 @@ class Aliases {
   bool widens_;
   bool has_widened_ = false;
   std::vector<Entered> entered_;
-  // Storages of results, by those that the kernel made.
+  // Storages of results, by the storages that the kernel allocated.
   std::map<const c10::StorageImpl*, c10::Storage> adopted_;
   std::vector<Access> accesses_;
 };

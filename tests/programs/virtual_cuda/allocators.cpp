@@ -15,7 +15,7 @@ namespace virtual_cuda {
 
 namespace {
 
-// CUDA's own.
+// The same as in CUDA.
 constexpr std::size_t ALIGNMENT = 512;
 
 void* aligned(std::size_t bytes) {
@@ -43,7 +43,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     c10::CachingDeviceAllocator::DeviceStats stats;
-    // Nothing is cached: what is allocated is what is reserved.
+    // Nothing is cached: allocated and reserved bytes are the same.
     for (auto* bytes : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
       (*bytes)[AGGREGATE] = bytes_[device];
     }
@@ -69,7 +69,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     return {total - static_cast<std::size_t>(bytes_[device].current), total};
   }
 
-  // As CUDA's own allocator says it.
+  // Same error as in CUDA's own allocator.
   void check_room(int device, std::size_t bytes) {
     const std::size_t free = getMemoryInfo(static_cast<c10::DeviceIndex>(device)).first;
     TORCH_CHECK_WITH(
@@ -96,7 +96,7 @@ DeviceAllocator& device_allocator() {
   return *allocator;
 }
 
-// A block of device memory: this program's own, or a storage of the CPU's.
+// A block of device memory, allocated by this library or by a CPU kernel.
 struct Block {
   Block(void* data, std::size_t bytes, c10::Storage storage)
       : data(data), bytes(bytes), storage(std::move(storage)), allocator(Machine::get().allocated(data, bytes)) {
@@ -119,7 +119,7 @@ struct Block {
   static c10::DataPtr make(void* data, std::size_t bytes, c10::Storage storage) {
     device_allocator().check_room(Machine::get().device(), bytes);
     auto* block = new Block(data, bytes, std::move(storage));
-    // A replay writes to the memory of its capture again, whatever became of the tensors.
+    // A replay writes to the captured memory again, even if the tensors no longer exist.
     const bool is_captured = block->allocator.recording != nullptr;
     const auto release = [](void* context) { delete static_cast<Block*>(context); };
     const auto keep = [](void* context) { static_cast<Block*>(context)->uncount(); };

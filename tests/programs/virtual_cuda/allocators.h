@@ -1,4 +1,4 @@
-// Memory of the virtual GPUs, which is the host's, and pinned memory of the host.
+// Memory of the virtual GPUs, which is host memory, and pinned host memory.
 
 #pragma once
 
@@ -6,10 +6,10 @@
 
 namespace virtual_cuda {
 
-// Memory of the current device, as `bytes` of NaN: nobody may read what nobody wrote.
+// Allocates `bytes` on the current device, filled with NaN: reading uninitialized memory is an error.
 c10::DataPtr allocate(std::size_t bytes);
 
-// Makes memory that a kernel of the CPU allocated the current device's.
+// Moves memory allocated by a CPU kernel to the current device.
 c10::DataPtr adopt(const c10::Storage& storage);
 
 bool is_pinned(const void* data);

@@ -1,4 +1,4 @@
-// Vector clocks: which work of which stream comes before a point, whatever the speed of anything.
+// Vector clocks: the work of all streams that precedes a point, independent of speed.
 
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace virtual_cuda {
 
-// Number of a stream among all of the process.
+// Number of a stream within the process.
 using StreamNumber = std::size_t;
 
-// For every stream, how much of its work comes before this point.
+// For every stream, the amount of its work that precedes this point.
 class Clock {
  public:
   std::uint64_t of(StreamNumber stream) const { return stream < ticks_.size() ? ticks_[stream] : 0; }
@@ -44,11 +44,11 @@ class Clock {
   std::vector<std::uint64_t> ticks_;
 };
 
-// A piece of work in a stream.
+// A unit of work in a stream.
 struct Point {
   StreamNumber stream = 0;
   std::uint64_t tick = 0;
-  // Name of the kernel; lives as long as the process.
+  // Name of the kernel; valid as long as the process lives.
   const char* kernel = nullptr;
 
   bool is_before(const Clock& clock) const { return clock.of(stream) >= tick; }

@@ -1,5 +1,5 @@
-// CUDA C for the CPU: what a kernel uses of a device, for libnvrtc.so.13 (nvrtc.cpp), which puts this header before the
-// kernels' source. The threads of a block take turns on one core (threads.cpp), blocks run one after the other.
+// CUDA C for the CPU: the device features that kernels use. libnvrtc.so.13 (nvrtc.cpp) includes this header before
+// the kernels' source. The threads of a block run in turn on one core (threads.cpp), blocks run one after the other.
 
 #pragma once
 
@@ -15,17 +15,17 @@
   static void name
 #define KERNEL_AT_ONCE(blocks, name) KERNEL(name)
 #define DEVICE static inline __attribute__((unused))
-// Of its own section, so that every block finds it without the values of the last one.
+// In a separate section, which is cleared for every block.
 #define __shared__ static __attribute__((section("virtual_cuda_shared")))
-// As large as the largest launch may ask for.
+// As large as the largest possible launch.
 #define SHARED_MEMORY(name, bytes) __shared__ __attribute__((aligned(128))) unsigned char name[bytes]
 #define __restrict__ __restrict
-// Threads that do not wait at the same place are an error: on a GPU they would hang.
+// Threads that wait at different barriers are an error: on a GPU they would hang.
 #define __syncthreads() virtual_cuda_barrier(__LINE__)
 
 typedef virtual_cuda::Dim3 dim3;
 
-// The thread that runs.
+// The running thread.
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 static virtual_cuda::Hooks virtual_cuda_hooks = {&threadIdx, &blockIdx, &blockDim, &gridDim, nullptr, nullptr, nullptr};
@@ -36,7 +36,7 @@ DEVICE void __threadfence() { virtual_cuda_hooks.fence(); }
 
 #define VIRTUAL_CUDA_UNCHECKED __attribute__((no_sanitize("thread")))
 
-// What the compiler's instrumentation for its thread sanitizer calls before every access to memory.
+// Called by the instrumentation of the compiler's thread sanitizer before every access to memory.
 #define VIRTUAL_CUDA_TOUCHES(function, bytes, touch_)                                             \
   extern "C" VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_##function(void* address) { \
     virtual_cuda_hooks.touch(address, bytes, virtual_cuda::Touch::touch_);                        \
@@ -65,7 +65,7 @@ VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_func_exit(void*) {}
 VIRTUAL_CUDA_UNCHECKED __attribute__((used)) void __tsan_init() {}
 }
 
-// Of global memory.
+// For global memory.
 template <typename T>
 VIRTUAL_CUDA_UNCHECKED static T atomicAdd(T* place, T value) {
   virtual_cuda_hooks.touch(place, sizeof(T), virtual_cuda::Touch::ATOMIC);
@@ -74,12 +74,12 @@ VIRTUAL_CUDA_UNCHECKED static T atomicAdd(T* place, T value) {
   return before;
 }
 
-// Copies to shared memory that a thread has begun, by groups. They are done when it waits for them, no earlier, and may be
-// done as soon as they begin: others must not touch the place from then on.
+// Copies to shared memory started by a thread, by group. They are performed when the thread waits for them, but could
+// take place as soon as they are started: other threads must not access the memory from then on.
 struct VirtualCudaCopies {
   struct Copy {
     void* to;
-    // Null for zeros.
+    // Null to write zeros.
     const void* from;
     unsigned bytes;
     int group;
@@ -147,7 +147,7 @@ DEVICE unsigned float_to_bits(float value) {
   return bits;
 }
 
-// To the nearest of 16 bits, to even between two; NaN as the GPU's conversions give it.
+// Rounds to the nearest 16-bit value, ties to even; NaN as in the GPU's conversions.
 DEVICE unsigned short float_to_bfloat16(float value) {
   const unsigned bits = float_to_bits(value);
   return value != value ? 0x7fff : static_cast<unsigned short>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
@@ -214,7 +214,7 @@ struct Exported<FUNCTION> {
 
 }  // namespace virtual_cuda
 
-// From the linker: the library's ends, and the section's, which are null if no kernel has shared memory.
+// Set by the linker: bounds of the library, and of the section, which are null if no kernel uses shared memory.
 extern "C" __attribute__((visibility("hidden"))) char __ehdr_start[], _end[];
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_virtual_cuda_shared[], __stop_virtual_cuda_shared[];
 

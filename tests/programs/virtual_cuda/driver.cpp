@@ -1,4 +1,4 @@
-// libcuda.so.1: the questions that are asked before libtorch is loaded, and modules, launches, streams, events and memory.
+// libcuda.so.1: queries made before libtorch is loaded, and modules, launches, streams, events and memory.
 
 #include <cstdio>
 #include <cstdlib>
@@ -21,9 +21,9 @@ using virtual_cuda::Stream;
 
 namespace {
 
-// An int, because a newer driver has results that are not here.
+// An int, because newer drivers have results that are not listed here.
 using Result = int;
-// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, and what a block of compute capability 9.0 has.
+// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, and its maximum for compute capability 9.0.
 constexpr int MAX_DYNAMIC_SHARED_SIZE_BYTES = 8, MOST_SHARED_BYTES = 227 * 1024;
 
 constexpr Result SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101,
@@ -77,12 +77,12 @@ enum Attribute {
 
 bool is_device(int device) { return device >= 0 && device < virtual_cuda::device_count(); }
 
-// Contexts are addresses in it: the primary context of each device.
+// Array of which contexts are addresses: the primary context of each device.
 char contexts[64];
 
 int device_of(void* context) { return static_cast<int>(static_cast<char*>(context) - contexts); }
 
-// Runs `body` in a thread that has a context; what it throws is a line on standard error and a result.
+// Runs `body` in a thread with a context. Prints an exception to standard error and converts it to a result.
 template <typename Body>
 Result guarded(Body body) {
   if (!Machine::get().has_context()) {
@@ -103,7 +103,7 @@ Result guarded(Body body) {
 template <typename Body>
 Result guarded(void* handle, Body body) {
   return guarded([&] {
-    // 1 is the legacy default stream by another name.
+    // 1 is another name of the legacy default stream.
     Stream* const stream = Machine::get().stream_of(reinterpret_cast<std::size_t>(handle) == 1 ? nullptr : handle);
     return stream == nullptr ? INVALID_HANDLE : body(*stream);
   });
@@ -345,7 +345,7 @@ Result cuGraphLaunch(Recording* runnable, void* stream) {
 
 // --- memory ---------------------------------------------------------------------------------------------------------
 
-// A block of memory of the current device, with NaN in every float, and the stream that it came from.
+// A block of memory of the current device, with NaN in every float, and the stream that allocated it.
 struct Block {
   Stream* stream;
   alignas(512) char bytes[];
@@ -375,7 +375,7 @@ Result cuMemFree_v2(char* data) {
   });
 }
 
-// Of pageable memory: the host waits.
+// From pageable memory: the host waits.
 Result cuMemcpyHtoD_v2(char* device, const void* host, std::size_t bytes) {
   return guarded(nullptr, [&](Stream& stream) {
     std::memcpy(device, host, bytes);

@@ -1,4 +1,4 @@
-// Every operation that has no kernel of its own here runs the CPU's, over the same memory, as a kernel of the current
+// Runs every operation without its own kernel here on the CPU, over the same memory, as a kernel of the current
 // stream.
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -16,7 +16,7 @@ namespace virtual_cuda {
 
 namespace {
 
-// Products of half precision are summed in fp32, as GPUs do. The CPU's own take minutes.
+// Products in half precision are summed in fp32, as on GPUs. The CPU's own kernels take minutes.
 bool is_product(const char* name) {
   for (const char* product : {"aten::convolution", "aten::convolution_backward", "aten::cudnn_convolution_relu",
                               "aten::cudnn_convolution_add_relu", "aten::addmm", "aten::mm"}) {
@@ -31,7 +31,7 @@ bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// Replaces the arguments on the stack by the results of the CPU kernel; returns the memory it accessed.
+// Replaces the arguments on the stack by the results of the CPU kernel; returns the memory accesses.
 std::vector<Access> compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = operation.schema();
   Aliases aliases(is_product(schema.name().c_str()));
@@ -41,7 +41,7 @@ std::vector<Access> compute(const c10::OperatorHandle& operation, torch::jit::St
     value = aliases.enter(value, is_written(schema.arguments()[index]));
   }
   {
-    // Autograd and autocast have done their part.
+    // Autograd and autocast have already run.
     const c10::impl::ExcludeDispatchKeyGuard below(
         c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
     operation.callBoxed(stack);
@@ -95,7 +95,7 @@ std::vector<at::Tensor> made(const torch::jit::Stack& stack, std::size_t results
   return all;
 }
 
-// Adds the operation to the capture of the stream. A replay writes its results to the memory of the captured results.
+// Adds the operation to the stream's capture. A replay writes its results to the memory of the captured results.
 void keep(Stream& stream, const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   Recording& recording = *stream.recording;
   const c10::FunctionSchema& schema = operation.schema();
@@ -105,7 +105,7 @@ void keep(Stream& stream, const c10::OperatorHandle& operation, torch::jit::Stac
   for (std::size_t index = 0; index < schema.arguments().size(); ++index) {
     arguments.push_back(kept_value((*stack)[first + index]));
     for (const at::Tensor& tensor : tensors_of(arguments.back())) {
-      // Schemas of batch normalization do not say that running statistics are written.
+      // Schemas of batch normalization do not declare that running statistics are written.
       const bool is_statistic = schema.arguments()[index].name().rfind("running_", 0) == 0;
       if ((is_statistic || is_written(schema.arguments()[index])) && is_of_device(tensor)) {
         recording.undo.push_back([tensor, before = cpu_alias(tensor).clone()] { cpu_alias(tensor).copy_(before); });
@@ -146,7 +146,7 @@ TORCH_LIBRARY_IMPL(_, CUDA, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// Libtorch chooses by device among libraries, and a kernel for each tensor of a list, before it comes here.
+// libtorch selects libraries by device, and a kernel for each tensor of a list, before this fallback is called.
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   for (const char* name : {"convolution", "convolution_backward", "_foreach_copy_"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());

@@ -6,7 +6,7 @@
 
 #include "recording.h"
 
-// CUDA's enum, whose name is part of the mangled symbol.
+// CUDA's enum; its name is part of the mangled symbol.
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 
 namespace at::cuda {

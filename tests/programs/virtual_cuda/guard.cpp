@@ -1,4 +1,4 @@
-// What libtorch asks of a device type: its guard (devices, streams, events) and its hooks.
+// Interfaces that libtorch requires of a device type: its guard (devices, streams, events) and its hooks.
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/CachingHostAllocator.h>
@@ -135,7 +135,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 
-// A number that is drawn on a virtual GPU comes from the CPU's generator; these only take seeds.
+// Random numbers on a virtual GPU come from the CPU's generator; these only accept seeds.
 std::vector<at::Generator> make_generators() {
   std::vector<at::Generator> generators;
   for (int device = 0; device < device_count(); ++device) {
@@ -150,7 +150,7 @@ std::vector<at::Generator> make_generators() {
 
 namespace at {
 
-// Libtorch's registry wants it in this namespace. Without cuDNN, so that convolutions are libtorch's own.
+// libtorch's registry requires this namespace. Without cuDNN, so that convolutions are libtorch's own.
 struct VirtualCudaHooks final : CUDAHooksInterface {
   explicit VirtualCudaHooks(CUDAHooksArgs) {}
 

@@ -4,7 +4,7 @@
 
 namespace virtual_cuda {
 
-// Another number wherever this file or the meaning of it changes: a cubin of another one is refused.
+// Incremented whenever this file or its semantics change: a cubin of another version is rejected.
 constexpr int IMAGE_VERSION = 2;
 
 struct Dim3 {
@@ -13,7 +13,7 @@ struct Dim3 {
 
 struct Parameter {
   unsigned long bytes;
-  // Of what a pointer points to; 0 if it is none.
+  // Size of an element that a pointer points to; 0 if not a pointer.
   unsigned long element_bytes;
   bool is_const;
 };
@@ -42,7 +42,7 @@ struct Hooks {
 struct Image {
   int version;
   Hooks* hooks;
-  // The library in memory.
+  // Address range of the library.
   char* begin;
   char* end;
   // Memory of all its `__shared__` variables.

@@ -1,4 +1,4 @@
-// Kernels that cannot be the CPU's: those that make tensors, look at them in another way, and copy between devices.
+// Kernels that cannot use the CPU's: those that allocate tensors, create views, or copy between devices.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
@@ -56,10 +56,10 @@ void notice(std::vector<Access>& accesses, const at::Tensor& tensor, bool writes
   }
 }
 
-// What the host may not have yet: NaN in every float.
+// Data that the host must not read yet: NaN in every float.
 void spoil(const at::Tensor& tensor) { std::memset(tensor.mutable_data_ptr(), 0xff, tensor.nbytes()); }
 
-// Adds a copy to the capture of the stream.
+// Adds a copy to the stream's capture.
 void keep(Stream& stream, const at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
   const auto may_be_kept = [&](const at::Tensor& tensor) {
     return tensor.is_cuda() || (non_blocking && is_pinned(tensor.const_data_ptr()));
@@ -181,7 +181,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("copy_", &copy);
   library.impl("_local_scalar_dense", &item);
   library.impl("resize_", &resize);
-  // Views are the CPU's own: they never look at the memory.
+  // Views use the CPU's kernels, which do not access the memory.
   library.impl("as_strided", &at::native::as_strided_tensorimpl);
   library.impl("view", &at::native::view);
   library.impl("_reshape_alias", &at::native::_reshape_alias);

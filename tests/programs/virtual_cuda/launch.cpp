@@ -30,7 +30,7 @@ const char* interned(const std::string& name) {
   return names->insert(name).first->c_str();
 }
 
-// A file in memory of the bytes at `image`; the loader takes no other.
+// An in-memory file with the bytes at `image`: the loader accepts only files.
 class MemoryFile {
  public:
   explicit MemoryFile(const void* image) : descriptor_(memfd_create("virtual_cuda_kernels", MFD_CLOEXEC)) {
@@ -39,7 +39,7 @@ class MemoryFile {
     if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) {
       throw LaunchError{INVALID_IMAGE, "the image is no cubin of the virtual GPUs"};
     }
-    // The table of sections is the last part of a file.
+    // The section header table is the last part of a file.
     const std::size_t bytes = header.e_shoff + std::size_t(header.e_shnum) * header.e_shentsize;
     const char* next = static_cast<const char*>(image);
     for (std::size_t left = bytes; left > 0;) {
@@ -58,7 +58,7 @@ class MemoryFile {
   }
   MemoryFile(const MemoryFile&) = delete;
 
-  // Gives the open file to the caller.
+  // Passes ownership of the open file to the caller.
   int release() { return std::exchange(descriptor_, -1); }
 
   std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
@@ -146,7 +146,7 @@ void Launch::run(Stream& stream) const {
     stream.recording->add(stream, [launch = *this](Stream& replayed) { launch.run(replayed); });
     return;
   }
-  // A module's blocks and shared memory are those of one launch.
+  // Hooks and shared memory of a module belong to a single launch.
   static auto* mutex = new std::mutex();
   static auto* threads = new Threads(order());
   std::vector<Access> accesses;

@@ -1,4 +1,4 @@
-// Modules with kernels, and launches of them.
+// Modules with kernels, and their launches.
 
 #pragma once
 
@@ -25,7 +25,7 @@ struct Module;
 
 struct Function {
   const Module* module;
-  // Lives as long as the process, as the machine wants it.
+  // Must be valid as long as the process lives.
   const char* name;
   const Kernel* kernel;
   // Limit of a launch's dynamic shared memory: 48 KiB unless cuFuncSetAttribute raises it.
@@ -34,37 +34,37 @@ struct Function {
 
 // A cubin in the context of a device.
 struct Module {
-  // `image` is what libnvrtc.so.13 made; throws LaunchError.
+  // `image` is an output of libnvrtc.so.13; throws LaunchError.
   Module(const void* image, int device);
   ~Module();
   Module(const Module&) = delete;
 
-  // Null if there is no such kernel.
+  // Returns null if there is no such kernel.
   Function* find(const std::string& name);
 
   const int device;
   void* library;
   const Image* image;
-  // Open as long as the library: the loader takes two files of the same path for one.
+  // Kept open as long as the library: the loader treats two files with the same path as one.
   int descriptor;
   std::map<std::string, Function> functions;
 };
 
-// A kernel with its grid and a copy of its parameters' values: can be run now, or kept and run again.
+// A kernel with its grid and a copy of its parameters' values: can be run now, or stored and run again.
 class Launch {
  public:
-  // `values` are the addresses of the values, as cuLaunchKernel has them; throws LaunchError.
+  // `values` are the addresses of the values, as for cuLaunchKernel; throws LaunchError.
   Launch(const Function& function, Dim3 grid, Dim3 block, void* const* values);
 
   const Function& function() const { return function_; }
 
-  // Runs the kernel at once, as one kernel of `stream`; a stream that is captured keeps it instead. Throws LaunchError.
+  // Runs the kernel at once, as one kernel of `stream`, or adds it to the stream's capture. Throws LaunchError.
   void run(Stream& stream) const;
 
  private:
-  // Values of the parameters that are pointers.
+  // Returns the values of pointer parameters.
   std::vector<Pointer> pointers() const;
-  // Address of the value of parameter `index`.
+  // Returns the address of the value of parameter `index`.
   const char* value(int index) const { return values_.data() + offsets_[index]; }
 
   Function function_;

@@ -21,14 +21,14 @@ thread_local int device_of_thread = 0;
 thread_local bool thread_has_context = false;
 thread_local std::map<int, Stream*> streams_of_thread;
 
-// The same place may race a thousand times.
+// The same location may race a thousand times.
 constexpr std::uint64_t RACES_SHOWN = 20;
 
 const char* verb(bool writes) { return writes ? "writes" : "reads"; }
 
 const char* participle(bool writes) { return writes ? "written" : "read"; }
 
-// CUDA's error 719, in libtorch's words.
+// libtorch's message for CUDA's error 719.
 constexpr const char* LOST =
     "CUDA error: unspecified launch failure\n"
     "Search for `cudaErrorLaunchFailure' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for "
@@ -321,7 +321,7 @@ Stream& Machine::allocated(const void* data, std::size_t bytes) {
 
 void Machine::freed(const void* data, const Stream& allocator) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  // Where the stream's next work begins.
+  // Position of the stream's next work.
   Clock clock = allocator.clock;
   clock.join(host_);
   if (const auto race = memory_.freed(reinterpret_cast<std::uintptr_t>(data), clock)) {
@@ -352,7 +352,7 @@ void Machine::log(const char* format, ...) {
     if (calls_ == nullptr) {
       throw std::runtime_error("virtual CUDA: cannot write " + settings_.calls);
     }
-    // A process that is aborted has its last line too.
+    // Line buffered, so that an aborted process writes its last line.
     std::setvbuf(calls_, nullptr, _IOLBF, BUFSIZ);
   }
   std::va_list arguments;
@@ -376,7 +376,7 @@ void Machine::report() {
       ",\"peak_resident_kb\":%ld}\n",
       device_of_thread, kernels_, waits_, synchronizations_, races_, use.ru_maxrss);
   const int file = open(settings_.report.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-  // One write, so that the lines of several ranks do not mix.
+  // A single write, so that lines of several ranks do not mix.
   if (file < 0 || write(file, line, length) != length) {
     std::fprintf(stderr, "virtual CUDA: cannot write %s\n", settings_.report.c_str());
   }

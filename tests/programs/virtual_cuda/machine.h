@@ -1,11 +1,11 @@
-// The virtual GPUs of a process: streams and events as vector clocks on virtual time, and what is found out with them.
+// Virtual GPUs of a process: streams and events as vector clocks on virtual time, and the errors detected with them.
 //
-// The host does all work at once, where it is enqueued. What another order of the same program could do on a GPU is told
-// from the clocks: streams are ordered by events and by waits of the host alone, never by how long anything takes. The
-// host takes no virtual time, so that every time is known beforehand.
+// The host performs all work when it is enqueued. The clocks show other possible orders on a GPU: streams are ordered
+// only by events and by waits of the host, never by duration. The host takes no virtual time, so all times are known
+// in advance.
 //
-// A host that asks an event, and does not wait for it, gets no order for what it enqueues later: the answer could have
-// been another. It does get the bytes that were copied to it.
+// A host that queries an event without waiting for it establishes no order for later work: the answer could have been
+// different. It does receive the bytes that were copied to it.
 
 #pragma once
 
@@ -31,7 +31,7 @@ struct CapturedEvent;
 struct Stream {
   StreamNumber number;
   int device;
-  // As libtorch counts them on a device; 0 is the default stream.
+  // Number on its device, as in libtorch; 0 is the default stream.
   std::int64_t id;
   // Virtual time at which its work is done.
   std::uint64_t now_ns;
@@ -42,7 +42,7 @@ struct Stream {
 
 struct Event {
   int device = 0;
-  // As they were made, from 1.
+  // Numbered in the order of creation, from 1.
   std::uint64_t number = 0;
   bool has_timing = false;
   bool is_recorded = false;
@@ -55,13 +55,13 @@ struct Event {
 
 class Machine {
  public:
-  // Lives until the process is gone.
+  // Lives as long as the process.
   static Machine& get();
 
   const Settings& settings() const { return settings_; }
 
   // --- devices and streams -----------------------------------------------------------------------------------------
-  // Of this thread.
+  // Device of this thread.
   int device() const;
   void set_device(int device);
   // Returns true if the driver's functions work in this thread: it set a device, allocated memory or ran a kernel.
@@ -69,7 +69,7 @@ class Machine {
   void drop_context();
   Stream& current_stream(int device);
   void set_current_stream(Stream& stream);
-  // The stream whose native handle is `handle`: null is the default stream; null if there is none.
+  // Returns the stream with the native handle `handle`, where null is the default stream; null if it does not exist.
   Stream* stream_of(void* handle);
 
   Stream& stream(int device, std::int64_t id);
@@ -77,22 +77,23 @@ class Machine {
   std::uint64_t now(const Stream& stream);
 
   // --- work --------------------------------------------------------------------------------------------------------
-  // A kernel of this name in this stream.
+  // Runs a kernel with this name in this stream.
   void run(Stream& stream, const char* kernel, const std::vector<Access>& accesses);
-  // The same, done at a time that is known.
+  // The same, with a known end time.
   void run_until(Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::uint64_t end_ns);
-  // A kernel whose result comes to the host: `deliver` is called when the host knows that it is done, no earlier.
+  // Runs a kernel whose result is copied to the host: `deliver` is called once the host has established that it is
+  // done.
   void run_and_deliver(
       Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::function<void()> deliver);
-  // The last work of this stream never ends, nor does what comes after it.
+  // The last work of this stream never ends, nor does any work after it.
   void hang(const Stream& stream);
-  // Throws where the device is lost, as CUDA fails every call then.
+  // Throws if the device is lost, when every CUDA call fails.
   void check(const Stream& stream);
-  // Throws if the stream is captured, and breaks the capture.
+  // Throws if the stream is being captured, and breaks the capture.
   static void expect_no_capture(const Stream& stream);
   // Throws if the event was last recorded in a captured stream.
   static void expect_no_capture(const Event& event);
-  // All streams of this process go on from `time_ns`, no earlier.
+  // Advances all streams of this process to `time_ns`, unless they are later.
   void go_on_from(std::uint64_t time_ns);
 
   // --- order -------------------------------------------------------------------------------------------------------
@@ -100,21 +101,21 @@ class Machine {
   void wait(Stream& stream, const Event& event);
   bool is_done(Event& event);
   double milliseconds(const Event& start, const Event& end);
-  // A thread that asks on another device than the event's gives its process a context there: counted as a race.
+  // A query on another device than the event's would create a context there: counted as a race.
   void expect_device_of(const Event& event);
-  // The host waits: what it enqueues later comes after.
+  // The host waits: work enqueued later is ordered after this.
   void synchronize(const Stream& stream);
   void synchronize(const Event& event);
   void synchronize_device(int device);
 
-  // Adds a line to the list of calls, where one is wanted.
+  // Adds a line to the list of calls, if requested.
   void log(const char* format, ...) __attribute__((format(printf, 2, 3)));
 
   // --- memory ------------------------------------------------------------------------------------------------------
-  // By the current stream of the current device; returns that stream.
+  // Allocated by the current stream of the current device; returns that stream.
   Stream& allocated(const void* data, std::size_t bytes);
   void freed(const void* data, const Stream& allocator);
-  // The block of device memory that has `place` in it, from begin to end; zeros if there is none.
+  // Returns begin and end of the block of device memory that contains `place`; zeros if there is none.
   std::pair<std::uintptr_t, std::uintptr_t> block_of(std::uintptr_t place);
   // Returns true if any device memory is allocated.
   bool has_memory();
@@ -130,7 +131,7 @@ class Machine {
   std::uint64_t kernel_ns(const Stream& stream) const;
   bool never_ends(const Clock& clock) const { return endless_.kernel != nullptr && endless_.is_before(clock); }
   void wait_on_host(const Clock& clock);
-  // The host knows that everything before `clock` is done.
+  // The host has established that everything before `clock` is done.
   void learn(const Clock& clock);
   void found(const Race& race, const char* kernel, const Stream& stream);
 
@@ -140,21 +141,21 @@ class Machine {
   };
 
   const Settings settings_;
-  // Recursive: what is delivered may free memory.
+  // Recursive: a delivery may free memory.
   std::recursive_mutex mutex_;
-  // Never removed: a stream of libtorch's lives as long as the process.
+  // Never removed: libtorch's streams live as long as the process.
   std::vector<std::unique_ptr<Stream>> streams_;
   std::map<std::pair<int, std::int64_t>, Stream*> by_id_;
   Memory memory_;
-  // What the host has waited for.
+  // Work that the host has waited for.
   Clock host_;
-  // What the host has waited for, or was told by an event.
+  // Work that the host has waited for, or that a queried event has shown to be done.
   Clock known_;
   std::list<Delivery> deliveries_;
-  // Without a kernel all ends.
+  // Without a kernel, all work ends.
   Point endless_;
 
-  // Of calls; opened at the first.
+  // File of the calls; opened at the first call.
   std::FILE* calls_ = nullptr;
   std::uint64_t events_ = 0;
   std::uint64_t kernels_ = 0;

@@ -1,4 +1,4 @@
-// Memory that the ranks of one host share, and where they wait for each other. Not for what they sum.
+// Shared memory of the ranks of one machine, and their barriers.
 
 #pragma once
 
@@ -23,21 +23,21 @@
 namespace virtual_cuda {
 
 constexpr int MOST_RANKS = 64;
-// Each rank's, and the sums'.
+// Size of each rank's chunk, and of the sum's.
 constexpr std::size_t CHUNK_BYTES = 1 << 20;
 
-// Between two looks at the other ranks' processes.
+// Interval between checks of the other ranks' processes.
 constexpr timespec LOOK = {0, 100'000'000};
 
-// Ranks that wait for one that cannot come any more, because its process is gone or stopped, are told so: on a GPU their
-// hosts would go on, and only the sum would not end.
+// Barriers return false if a rank's process has exited or is stopped: on a GPU the hosts would continue, and only the
+// all-reduce would never end.
 class Meeting {
  public:
-  // Returns when all `ranks` are there; false where there is no memory.
+  // Returns when all `ranks` have joined; false if there is no memory.
   bool join(const std::string& name, int rank, int ranks) {
     rank_ = rank;
     ranks_ = ranks;
-    // The hosts of a test have this folder together, and /dev/shm each its own.
+    // The hosts of a test share this folder, but each has its own /dev/shm.
     const std::string path = P_tmpdir + name;
     const int file = ranks > MOST_RANKS ? -1 : open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (file < 0 || ftruncate(file, length()) != 0) {
@@ -67,7 +67,7 @@ class Meeting {
   char* chunk_of(int rank) const { return reinterpret_cast<char*>(head_ + 1) + rank * CHUNK_BYTES; }
   char* sums() const { return chunk_of(ranks_); }
 
-  // False where one of them will never come, now or later.
+  // Returns false if one of them will never arrive, now or later.
   bool wait_for_all() {
     const std::uint32_t round = head_->round.load();
     if (head_->arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(ranks_)) {
@@ -90,16 +90,16 @@ class Meeting {
     return true;
   }
 
-  // Whether a rank's process is gone.
+  // Returns true if a rank's process has exited.
   bool has_lost_a_process() const {
     const auto is_gone = [](pid_t process) { return process != 0 && is_in("ZXx", process); };
     return std::any_of(head_->processes, head_->processes + ranks_, is_gone);
   }
 
-  // No later wait ends, for any rank.
+  // Makes every later wait fail, for all ranks.
   void end() { head_->is_over.store(true); }
 
-  // Every rank's number, by rank; false where one will never come.
+  // Passes every rank's number to `body`, by rank; returns false if one will never arrive.
   template <typename Body>
   bool exchange(std::uint64_t own, Body body) {
     head_->numbers[rank_] = own;
@@ -113,7 +113,7 @@ class Meeting {
   }
 
  private:
-  // Zero at first, as new shared memory is.
+  // Initially zero, like all new shared memory.
   struct Head {
     std::atomic<std::uint32_t> arrived;
     std::atomic<std::uint32_t> round;
@@ -122,12 +122,13 @@ class Meeting {
     std::uint64_t numbers[MOST_RANKS];
   };
 
-  // Whether it is in one of these states of the kernel's: Z, X and x are dead, as one that is gone, T and t stopped.
+  // Returns true if the process has one of these kernel states: Z, X and x are dead (as is a missing process), T and
+  // t stopped.
   static bool is_in(const char* states, pid_t process) {
     std::ifstream file("/proc/" + std::to_string(process) + "/stat");
     std::string line;
     std::getline(file, line);
-    // Behind the program's name, which may hold anything.
+    // After the program's name, which may contain any character.
     const std::size_t name_end = line.rfind(") ");
     const char state = name_end == std::string::npos ? 'X' : line[name_end + 2];
     return std::strchr(states, state) != nullptr;

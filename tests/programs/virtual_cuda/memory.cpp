@@ -52,7 +52,7 @@ std::optional<Race> Memory::touch(const Access& access, Point point, const Clock
     } else {
       note_read(cell->second, point);
     }
-    // Cells that one kernel wrote are one again, so that their number does not grow.
+    // Merges cells that one kernel wrote, so that their number does not grow.
     const auto before = cell == cells_.begin() ? cells_.end() : std::prev(cell);
     const bool continues = access.writes && before != cells_.end() && before->first >= access.begin &&
                            before->second.end == cell->first && blocks_.count(cell->first) == 0;

@@ -1,8 +1,10 @@
-// libnccl.so.2: sums and copies over the ranks of one machine, of all hosts that it plays, through shared memory, at a virtual time that all of them know.
+// libnccl.so.2: collectives and messages between the ranks of one machine, including simulated hosts, through shared
+// memory, on a virtual time shared by all ranks.
 //
-// A sum begins when the streams of all ranks are there, and takes what the wire takes. The host does it at once and waits
-// for the other ranks in the call, which NCCL does not: ranks must enqueue their sums in one order, and leave nothing that
-// another rank waits for until after a sum. Where a rank cannot come any more the hosts go on, and their streams never do.
+// A collective begins when the streams of all ranks have reached it, and takes the time of the wire. The host
+// performs it immediately and waits for the other ranks within the call, unlike NCCL: ranks must enqueue their
+// collectives in the same order, and must not postpone anything that another rank waits for until after a collective.
+// If a rank can no longer arrive, the hosts continue, but their streams never do.
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -44,10 +46,10 @@ struct UniqueId {
 
 std::string last_error;
 
-// That were enqueued.
+// Number of enqueued collectives.
 std::uint64_t sums = 0;
 
-// The one of which a faulty GPU gets one wrong element, from 1; 0 is none.
+// Collective in which a faulty GPU gets one wrong element, from 1; 0 is none.
 const std::uint64_t wrong_sum = virtual_cuda::count_of("VIRTUAL_CUDA_WRONG_SUM");
 
 Result refuse(Result result, const std::string& why) {
@@ -57,8 +59,8 @@ Result refuse(Result result, const std::string& why) {
 
 std::size_t bytes_of(int type) { return type == FLOAT ? 4 : type == HALF || type == BFLOAT16 ? 2 : 0; }
 
-// Elements `first` to `end` of all ranks' chunks, in the order of the ranks, rounded after every addition, into the same
-// elements of `result`.
+// Combines elements `first` to `end` of all ranks' chunks in rank order, rounding after every operation, into the
+// same elements of `result`.
 template <typename Element>
 void combine(const Meeting& meeting, int operation, std::size_t first, std::size_t end, Element* result) {
   std::copy_n(reinterpret_cast<const Element*>(meeting.chunk_of(0)) + first, end - first, result + first);
@@ -83,8 +85,8 @@ void combine(const Meeting& meeting, int type, int operation, std::size_t first,
   }
 }
 
-// `bytes` from some ranks to some, chunk by chunk: each writes its own where it has any, and `take` is given what is there,
-// from which byte on and how many of them. False where a rank will never come.
+// Passes `bytes` between ranks chunk by chunk: each rank with input writes its own, and `take` receives the offset
+// and the length of the available bytes. Returns false if a rank will never arrive.
 template <typename Take>
 bool pass(Meeting& meeting, const char* own, std::size_t bytes, Take take) {
   for (std::size_t done = 0; done < bytes; done += virtual_cuda::CHUNK_BYTES) {
@@ -96,7 +98,7 @@ bool pass(Meeting& meeting, const char* own, std::size_t bytes, Take take) {
       return false;
     }
     take(done, length);
-    // No rank writes its next chunk where another still reads this one.
+    // No rank writes its next chunk while another still reads this one.
     if (!meeting.wait_for_all()) {
       return false;
     }
@@ -104,7 +106,7 @@ bool pass(Meeting& meeting, const char* own, std::size_t bytes, Take take) {
   return true;
 }
 
-// Every rank adds its share of each chunk; false where one will never come.
+// Every rank adds its share of each chunk; returns false if one will never arrive.
 bool all_reduce(Meeting& meeting, const char* input, char* output, std::size_t count, int type, int operation) {
   const std::size_t element = bytes_of(type), rank = meeting.rank(), ranks = meeting.ranks();
   if (ranks == 1) {
@@ -120,7 +122,7 @@ bool all_reduce(Meeting& meeting, const char* input, char* output, std::size_t c
   }) && ends;
 }
 
-// As all_reduce, on the root alone.
+// Like all_reduce, on the root only.
 bool reduce(
     Meeting& meeting, const char* input, char* output, std::size_t count, int type, int operation, int root) {
   return pass(meeting, input, count * bytes_of(type), [&](std::size_t done, std::size_t length) {
@@ -136,7 +138,7 @@ bool broadcast(Meeting& meeting, const char* input, char* output, std::size_t by
   });
 }
 
-// What a group waits to send and receive; the elements have been turned into bytes.
+// A pending send or receive of a group, with its size in bytes.
 struct Message {
   int peer;
   const char* input;
@@ -149,7 +151,7 @@ std::vector<Message> sent, received;
 Meeting* group_meeting = nullptr;
 void* group_stream = nullptr;
 
-// One message after the other, from each rank to each.
+// Exchanges one message after the other, from each rank to each.
 bool exchange_messages(Meeting& meeting) {
   for (int from = 0; from < meeting.ranks(); ++from) {
     for (int to = 0; to < meeting.ranks(); ++to) {
@@ -167,7 +169,7 @@ bool exchange_messages(Meeting& meeting) {
         continue;
       }
       if (meeting.rank() == to && (in == received.end() || in->bytes != bytes)) {
-        // Nobody asked for it, or for another length: NCCL would wait for ever.
+        // The peer does not expect it, or expects another length: NCCL would wait forever.
         meeting.end();
         return false;
       }
@@ -185,7 +187,8 @@ bool exchange_messages(Meeting& meeting) {
   return true;
 }
 
-// As rank 0 of NCCL 2.28 writes down what it chose; here what it is asked for, otherwise by size.
+// Writes the choice of algorithm in the format of rank 0 in NCCL 2.28; here it is the requested one, or depends on
+// the size.
 void write_choice(const Meeting& meeting, const char* function, std::size_t bytes) {
   const char* path = std::getenv("NCCL_DEBUG_FILE");
   if (path == nullptr || meeting.rank() != 0 || meeting.ranks() == 1) {
@@ -200,7 +203,7 @@ void write_choice(const Meeting& meeting, const char* function, std::size_t byte
     }
     return text;
   };
-  // `allreduce:tree` is of that function alone; the others have rings.
+  // `allreduce:tree` applies only to that function; the others use rings.
   if (const std::size_t colon = algorithm.find(':'); colon != std::string::npos) {
     algorithm = to_upper(algorithm.substr(0, colon)) == to_upper(function) ? algorithm.substr(colon + 1) : "Ring";
   }
@@ -210,15 +213,15 @@ void write_choice(const Meeting& meeting, const char* function, std::size_t byte
                                      << " channel{Lo..Hi}={0.." << (is_small ? 0 : 23) << "}\n";
 }
 
-// What a kernel of NCCL touches.
+// Memory that an NCCL kernel accesses.
 struct Place {
   const void* data;
   std::size_t bytes;
   bool writes;
 };
 
-// Enqueues what `body` does at once: it begins when the streams of all ranks are there, and takes what the wire takes for
-// `bytes`.
+// Enqueues `body`, which runs immediately: it begins when the streams of all ranks have reached it, and takes the
+// time of the wire for `bytes`.
 template <typename Body>
 Result enqueue(
     const char* name, const std::vector<Place>& places, std::size_t bytes, Meeting* meeting, void* handle, Body body) {
@@ -233,7 +236,7 @@ Result enqueue(
     return refuse(CUDA_ERROR, "Cuda failure 719 'unspecified launch failure'");
   }
   ++sums;
-  // Of messages from rank to rank NCCL writes none.
+  // NCCL writes no choice for messages between ranks.
   if (std::strcmp(name, "ncclSendRecv") != 0) {
     write_choice(*meeting, name + std::strlen("nccl"), bytes);
   }
@@ -263,7 +266,7 @@ Result enqueue(
   machine.run_until(*stream, name, accesses, begin + wire);
   const bool hangs = sums == settings.hanging_sum && virtual_cuda::is_faulty(stream->device);
   if (hangs) {
-    // The others have what they need of this sum, and wait for ever in the next.
+    // The other ranks have completed this collective, and wait forever in the next one.
     meeting->end();
   }
   if (hangs || !ends) {
@@ -308,7 +311,7 @@ Result ncclCommInitRank(Meeting** communicator, int ranks, UniqueId id, int rank
   }
   Machine& machine = Machine::get();
   const int device = machine.device();
-  // Of all hosts: those of a test share their memory, and each has a name of its own.
+  // Unique across hosts: those of a test share memory, but each has its own name.
   const std::uint64_t place = hash_of_host() * 64 + static_cast<std::uint64_t>(device);
   std::string duplicate;
   bool are_there = meeting->exchange(place, [&](int other, std::uint64_t its_place) {
@@ -320,7 +323,7 @@ Result ncclCommInitRank(Meeting** communicator, int ranks, UniqueId id, int rank
   if (!duplicate.empty()) {
     return refuse(INVALID_USAGE, duplicate);
   }
-  // Ranks begin together, whatever each did before.
+  // Ranks start at the same virtual time, regardless of their previous work.
   std::uint64_t latest = 0;
   are_there &= meeting->exchange(machine.now(machine.current_stream(device)), [&](int, std::uint64_t now) {
     latest = std::max(latest, now);

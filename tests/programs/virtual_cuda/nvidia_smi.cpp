@@ -1,5 +1,5 @@
-// nvidia-smi: the questions that ringmark asks of a host with GPUs, in the form of driver 580's. One that it does not know
-// is refused, as the real one refuses it.
+// nvidia-smi: the queries that ringmark makes on a host with GPUs, in the format of driver 580. Unknown queries are
+// rejected as in the real program.
 
 #include <cstdio>
 #include <cstdlib>
@@ -20,16 +20,16 @@ constexpr int HIGHEST_MHZ = 1980;
 
 std::string uuid_of(int device) { return "GPU-00000000-0000-0000-0000-00000000000" + std::to_string(device); }
 
-// What is set for faulty GPUs; `otherwise` for those that are well.
+// Returns the setting for faulty GPUs, or `otherwise` for the others.
 std::string fault(int device, const char* name, const char* otherwise) {
   return virtual_cuda::is_faulty(device) ? text_setting(name, otherwise) : otherwise;
 }
 
-// Every field that can be asked for, and its value.
+// Returns every supported field with its value.
 std::map<std::string, std::string> fields_of(int device) {
   const std::string highest = std::to_string(HIGHEST_MHZ);
   const std::string clock = fault(device, "VIRTUAL_CUDA_CLOCK_MHZ", highest.c_str());
-  // Bit 0: nothing to do.
+  // Bit 0: idle.
   const std::string reasons = fault(device, "VIRTUAL_CUDA_CLOCK_REASONS", "0x0000000000000001");
   return {
       {"index", std::to_string(device)},
@@ -52,7 +52,7 @@ std::map<std::string, std::string> fields_of(int device) {
   };
 }
 
-// A line a GPU; with `bus`, of the one there.
+// Prints one line per GPU; with `bus`, only for the GPU at that address.
 int show_fields(const std::string& list, const std::string& bus) {
   for (int device = 0; device < virtual_cuda::installed_devices(); ++device) {
     char place[32];
@@ -76,7 +76,7 @@ int show_fields(const std::string& list, const std::string& bus) {
   return 0;
 }
 
-// Every GPU by NVLink with every other.
+// Connects every GPU to every other by NVLink.
 int show_topology() {
   const int devices = virtual_cuda::installed_devices();
   for (int row = -1; row < devices; ++row) {

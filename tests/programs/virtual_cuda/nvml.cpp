@@ -1,5 +1,6 @@
-// libnvidia-ml.so.1: what ringmark reads of a GPU while a run goes on, in the forms of driver 580's. Every question about what
-// adds up is answered with one unit more than the last time, whenever it is asked: a test knows the sum from the number of readings.
+// libnvidia-ml.so.1: the GPU values that ringmark reads during a run, in the formats of driver 580. Every query of a
+// counter returns one unit more than the last, at any time, so a test can derive the total from the number of
+// readings.
 
 #include <array>
 #include <cstdint>
@@ -74,7 +75,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, Device** device) {
   if (number < 0 || number >= virtual_cuda::installed_devices()) {
     return NOT_FOUND;
   }
-  *device = new Device{number};  // As long as the process: a handle has no end.
+  *device = new Device{number};  // Never freed: NVML has no call that releases a handle.
   return SUCCESS;
 }
 
@@ -100,7 +101,7 @@ int nvmlDeviceGetTemperature(Device*, int, unsigned* degrees) {
   return SUCCESS;
 }
 
-// A joule more.
+// One joule more.
 int nvmlDeviceGetTotalEnergyConsumption(Device* device, unsigned long long* millijoules) {
   *millijoules = 1000 * ++device->readings_of_energy;
   return SUCCESS;
@@ -130,14 +131,14 @@ int nvmlDeviceGetTotalEccErrors(Device* device, int type, int, unsigned long lon
   return SUCCESS;
 }
 
-// Two gigabytes a second to the GPU, one from it.
+// 2 GB/s to the GPU, 1 GB/s from it.
 int nvmlDeviceGetPcieThroughput(Device*, int counter, unsigned* kilobytes_per_second) {
   *kilobytes_per_second = counter == 0 ? 1000000 : 2000000;
   return SUCCESS;
 }
 
-// NVLink: a mebibyte more over all links together; a link alone is not known here. The others are of 32 bits, as some drivers
-// have them.
+// NVLink: one MiB more over all links; single links are not supported. The other fields have 32 bits, as in some
+// drivers.
 int nvmlDeviceGetFieldValues(Device* device, int count, FieldValue* values) {
   for (FieldValue* value = values; value != values + count; ++value) {
     if (value->field >= device->readings_of_field.size()) {

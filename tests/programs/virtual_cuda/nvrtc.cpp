@@ -1,5 +1,5 @@
-// libnvrtc.so.13: compiles kernels for the virtual GPUs with the host's C++ compiler. Its cubins are shared libraries of the
-// host, which only the virtual driver loads.
+// libnvrtc.so.13: compiles kernels for the virtual GPUs with the host's C++ compiler. Its cubins are shared libraries
+// for the host, which only the virtual driver loads.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ enum Result {
   BUILTIN_OPERATION_FAILURE = 7,
 };
 
-// As NVRTC 13.0 has them.
+// Same as in NVRTC 13.0.
 constexpr int ARCHITECTURES[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
 
 struct Program {
@@ -73,7 +73,7 @@ class Scratch {
   std::filesystem::path folder_;
 };
 
-// Runs the compiler, which writes what it has to say to `log`; returns true if it succeeds.
+// Runs the compiler, whose messages are written to `log`; returns true on success.
 bool compile(std::vector<std::string> arguments, const std::string& log) {
   const char* const chosen = std::getenv("CXX");
   arguments.insert(arguments.begin(), chosen == nullptr ? "c++" : chosen);
@@ -98,7 +98,7 @@ bool compile(std::vector<std::string> arguments, const std::string& log) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// The host compiler's options for those of NVRTC; an empty text in `wrong` if there are such.
+// Translates NVRTC's options to those of the host compiler; sets `wrong` to an invalid one.
 std::vector<std::string> translated(const std::vector<std::string>& options, std::string& wrong) {
   std::vector<std::string> words;
   static const std::regex architecture("(?:--gpu-architecture|-arch)=sm_([0-9]+)[af]?");
@@ -136,7 +136,7 @@ Result build(Program& program, const std::vector<std::string>& options) {
   const std::string source = scratch / "source.cpp", expanded = scratch / "expanded.ii";
   const std::string object = scratch / "kernels.o", library = scratch / "kernels.so", log = scratch / "log";
   std::ofstream(source) << "#include \"device.h\"\n#line 1 \"" << program.name << "\"\n" << program.source;
-  // Aliasing: kernels read packets of any type. No contraction, so that a processor with other instructions rounds alike.
+  // No strict aliasing: kernels read packets of any type. No contraction, so that all processors round the same.
   for (const char* more : {"-O2", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-Wno-unknown-pragmas", "-w"}) {
     words.push_back(more);
   }
@@ -149,7 +149,7 @@ Result build(Program& program, const std::vector<std::string>& options) {
   bool succeeds = compile(with({"-E", source, "-o", expanded}), log);
   program.log = contents(log);
   if (succeeds) {
-    // Expanded, so that kernels in branches that are left out, or in comments, are not found.
+    // Preprocessed, so that kernels in inactive branches or comments are not found.
     const std::string text = contents(expanded);
     static const std::regex kernel("struct virtual_cuda_kernel_(\\w+);");
     std::ofstream file(expanded, std::ios::app);
@@ -161,7 +161,8 @@ Result build(Program& program, const std::vector<std::string>& options) {
            << ">::COUNT};\n";
     }
     file.close();
-    // Instrumented for the thread sanitizer, but not linked with it: device.h has what the instrumentation calls.
+    // Instrumented for the thread sanitizer but not linked with it: device.h defines the functions that the
+    // instrumentation calls.
     succeeds = compile(with({"-fvisibility=hidden", "-fsanitize=thread", "-c", expanded, "-o", object}), log) &&
                compile({"-shared", "-s", object, "-o", library, "-lm"}, log);
     program.log += contents(log);
@@ -182,7 +183,7 @@ Result give(const std::string& text, char* out, std::size_t end) {
 
 extern "C" {
 
-// None of NVIDIA's, and another one for other headers, so that a cache of cubins keeps them apart.
+// Differs from NVIDIA's versions and depends on the headers, so that a cache of cubins keeps them apart.
 Result nvrtcVersion(int* major, int* minor) {
   *major = 13;
   *minor = static_cast<int>(HEADERS_CHECKSUM & 0x7fffffff);
@@ -236,7 +237,7 @@ Result nvrtcCompileProgram(Program* program, int count, const char* const* optio
   return build(*program, std::vector<std::string>(options, options + count));
 }
 
-// Sizes of texts include their end.
+// Sizes of texts include the terminating null.
 Result nvrtcGetProgramLogSize(const Program* program, std::size_t* bytes) {
   *bytes = program->log.size() + 1;
   return SUCCESS;

@@ -67,7 +67,7 @@ void Recording::record(Event& event, Stream& stream) {
   events_.push_back(captured);
   event.captured = captured;
   event.device = stream.device;
-  // Events are no nodes of a graph: they need no join.
+  // Events are not nodes of a graph and need no join.
   steps_.push_back({&stream, [captured](Stream& replayed) { Machine::get().record(captured->event, replayed); }});
 }
 

@@ -1,5 +1,5 @@
-// What a test asks of the virtual GPUs: by environment variables, which hold for a job, or by lines NAME=VALUE in a file of
-// the memory that every host of a test has to itself, which hold for that host. Read by all that is built here.
+// Settings of the virtual GPUs: environment variables, which apply to a job, or lines NAME=VALUE in a file in
+// /dev/shm, which each host of a test has separately. Used by all libraries and programs built here.
 
 #pragma once
 
@@ -34,10 +34,9 @@ inline double setting(const char* name, double otherwise) {
 // PCI bus of the first GPU; the others follow.
 constexpr int FIRST_BUS = 16;
 
-// GPUs of this host.
 inline int installed_devices() { return static_cast<int>(setting("VIRTUAL_CUDA_DEVICES", 8)); }
 
-// GPUs that this process sees: CUDA_VISIBLE_DEVICES may show fewer.
+// Number of GPUs visible to this process: CUDA_VISIBLE_DEVICES may hide some.
 inline int device_count() {
   const int all = installed_devices();
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -53,55 +52,55 @@ inline int device_count() {
 
 inline std::string device_name() { return text_setting("VIRTUAL_CUDA_NAME", "Virtual GPU"); }
 
-// A whole number; 0 where none is set.
+// Returns a whole number; 0 if not set.
 inline std::uint64_t count_of(const char* name) { return static_cast<std::uint64_t>(setting(name, 0)); }
 
 // Enough for a kernel to have several blocks.
 constexpr int MULTIPROCESSORS = 4;
 
-// Memory of every GPU; as much as an H100 has.
+// Memory of every GPU, the same as that of an H100.
 inline int memory_mib() { return static_cast<int>(setting("VIRTUAL_CUDA_MEMORY_MIB", 81559)); }
 
-// Whether what is wrong with a GPU is wrong with this one; it is with all, unless one is named.
+// Returns true if the simulated faults apply to this GPU; they apply to all unless one is selected.
 inline bool is_faulty(int device) {
   static const double named = setting("VIRTUAL_CUDA_FAULTY_DEVICE", -1);
   return named < 0 || named == device;
 }
 
 struct Settings {
-  // Virtual time that every kernel takes, and how much more on a faulty GPU.
+  // Virtual time of every kernel, and its factor on a faulty GPU.
   std::uint64_t kernel_ns = static_cast<std::uint64_t>(setting("VIRTUAL_CUDA_KERNEL_NS", 1000));
   double slow_factor = setting("VIRTUAL_CUDA_SLOW_FACTOR", 1);
-  // Virtual time of a sum over the ranks: of each, and of each byte of it.
+  // Virtual time of a collective: a constant, and a time per byte.
   std::uint64_t wire_ns = static_cast<std::uint64_t>(setting("VIRTUAL_CUDA_WIRE_NS", 0));
   double wire_ns_per_byte = setting("VIRTUAL_CUDA_WIRE_NS_PER_BYTE", 0.1);
-  // Every so many sums one takes ten times as long; 0 is never.
+  // One of this many collectives takes ten times as long; 0 is never.
   std::uint64_t long_sum = count_of("VIRTUAL_CUDA_LONG_SUM");
-  // How often a question for an event is answered with no, although the work before it is done.
+  // Number of times that a query of a completed event returns "not ready".
   int late_answers = static_cast<int>(setting("VIRTUAL_CUDA_LATE_ANSWERS", 1));
-  // Whether events are said to be done when they are not: to prove that a host that reads too early is found.
+  // True if events are reported done before they are, to test that a host that reads too early is detected.
   bool early_answers = setting("VIRTUAL_CUDA_EARLY_ANSWERS", 0) != 0;
-  // The wait of a stream for an event that is left out, from 1; 0 leaves out none. To prove that leaving it out is found.
+  // Number of the stream wait that is ignored, from 1; 0 is none. Tests that a missing wait is detected.
   std::uint64_t ignored_wait = count_of("VIRTUAL_CUDA_IGNORED_WAIT");
-  // The sum after which NCCL finds, by itself, that another rank is gone, from 1; 0 never.
+  // Collective after which NCCL detects that another rank is gone, from 1; 0 is never.
   std::uint64_t failing_sum = count_of("VIRTUAL_CUDA_FAILING_SUM");
-  // Whether ranks talk by sockets, by which NCCL learns at once that another's process is gone.
+  // True if ranks are connected by sockets, by which NCCL detects at once that a process has exited.
   bool has_sockets = setting("VIRTUAL_CUDA_SOCKETS", 0) != 0;
-  // The sum that never ends on a faulty GPU, from 1; 0 is none.
+  // Collective that never ends on a faulty GPU, from 1; 0 is none.
   std::uint64_t hanging_sum = count_of("VIRTUAL_CUDA_HANGING_SUM");
-  // The kernel from which on a faulty GPU answers nothing but an error, from 1; 0 is none.
+  // Kernel from which on a faulty GPU only returns errors, from 1; 0 is none.
   std::uint64_t failing_kernel = count_of("VIRTUAL_CUDA_FAILING_KERNEL");
-  // The capture from which on captures on a faulty GPU fail, from 1; 0 is none.
+  // Capture from which on captures on a faulty GPU fail, from 1; 0 is none.
   std::uint64_t broken_capture = count_of("VIRTUAL_CUDA_BROKEN_CAPTURE");
   // cuDNN's convolution with ReLU: `kernel`, `none`, or `nan` for one that reads uninitialized output.
   std::string fused_convolution = text_setting("VIRTUAL_CUDA_FUSED_CONVOLUTION", "kernel");
   // Order of a kernel's threads between barriers, and of its blocks: forwards, backwards or shuffled.
   std::string threads = text_setting("VIRTUAL_CUDA_THREADS", "forwards");
-  // Bytes of every GPU.
+  // Bytes of memory of every GPU.
   std::uint64_t memory = static_cast<std::uint64_t>(memory_mib()) << 20;
-  // File that the process writes a line to for every call that enqueues something or orders it.
+  // File to which the process writes a line for every call that enqueues or orders work.
   std::string calls = text_setting("VIRTUAL_CUDA_CALLS", "");
-  // File that each process adds a line of JSON to when it ends.
+  // File to which each process appends a line of JSON when it exits.
   std::string report = text_setting("VIRTUAL_CUDA_REPORT", "");
 };
 

@@ -16,14 +16,14 @@ namespace virtual_cuda {
 namespace {
 
 constexpr std::size_t STACK_BYTES = 64 << 10;
-// At the end of each stack, so that an overflow is a fault.
+// At the end of each stack, so that an overflow causes a fault.
 constexpr std::size_t GUARD_BYTES = 4 << 10;
 
 }  // namespace
 
 #ifdef __x86_64__
-// Saves this stack's place in `*from` and goes on at `to`, as a call that returns there. ucontext does the same with a
-// system call for the signal mask, ten times as slowly.
+// Saves the current stack position in `*from` and continues at `to`, as if returning from a call there. ucontext does
+// the same with a system call for the signal mask and is ten times slower.
 extern "C" void virtual_cuda_switch(void** from, void* to);
 asm(R"(
 .text
@@ -50,7 +50,7 @@ virtual_cuda_switch:
 )");
 
 void* place_on(char* stack, std::size_t bytes, void (*entry)()) {
-  // Popped by the first switch: six registers and the entry, which finds the stack as after a call.
+  // Popped by the first switch: six registers and the entry point, which finds the stack as after a call.
   void** place = reinterpret_cast<void**>(stack + bytes) - 8;
   std::memset(place, 0, 8 * sizeof(void*));
   place[6] = reinterpret_cast<void*>(entry);
@@ -136,7 +136,7 @@ std::string Threads::run(
   for (const Dim3& place : blocks) {
     *image.hooks->block = place;
     if (image.shared_begin != nullptr) {
-      // NaN in every float: reading what this block has not written is an error.
+      // NaN in every float: reading values that this block has not written is an error.
       std::memset(image.shared_begin, 0xff, image.shared_end - image.shared_begin);
     }
     log.begin_block(block.x * block.y * block.z);
@@ -182,7 +182,7 @@ std::string Threads::run_block(unsigned threads) {
                               std::to_string(elsewhere->line);
     }
     log_->pass_barrier(arrived.front().line);
-    // Otherwise they came in the order wanted.
+    // Otherwise they arrived in the requested order.
     shuffle(arrived);
     for (const Waiting& one : arrived) {
       select(one.thread);
@@ -231,7 +231,7 @@ void Threads::touch(const void* address, unsigned long bytes, Touch touch) {
   }
   if (!threads.log_->touch(place, bytes, touch, threads.thread_)) {
     threads.error_ = threads.log_->error();
-    // Not to be resumed: the launch has failed.
+    // Never resumed: the launch has failed.
     virtual_cuda_switch(&fiber->place, threads.scheduler_);
   }
 }

@@ -1,4 +1,4 @@
-// The threads of a kernel on one core. Knows nothing of streams and modules.
+// Runs the threads of a kernel on one core.
 
 #pragma once
 
@@ -15,18 +15,18 @@
 
 namespace virtual_cuda {
 
-// In which order the threads of a block run between two barriers, and the blocks of a grid. A kernel whose result depends
-// on it lacks a barrier.
+// Order in which the threads of a block run between two barriers, and the blocks of a grid. A kernel whose result
+// depends on it lacks a barrier.
 enum class Order { FORWARDS, BACKWARDS, SHUFFLED };
 
-// Runs kernels, one at a time. A thread runs until it ends or waits at a barrier; only threads that wait need a stack of
-// their own, so that a kernel without barriers is a loop.
+// Runs kernels, one at a time. A thread runs until it ends or waits at a barrier. Only waiting threads need their own
+// stacks, so a kernel without barriers is a loop.
 class Threads {
  public:
   explicit Threads(Order order);
   ~Threads();
 
-  // Calls `kernel` for every thread of the grid; returns what is wrong with the kernel, or an empty text.
+  // Calls `kernel` for every thread of the grid; returns the kernel's error, or an empty string.
   std::string run(
       const Image& image, const Kernel& kernel, void* const* values, Dim3 grid, Dim3 block, AccessLog& log);
 
@@ -57,13 +57,13 @@ class Threads {
   const Order order_;
   std::mt19937 random_{1};
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  // Fibers that have no thread.
+  // Fibers without a thread.
   std::vector<Fiber*> idle_;
   Fiber* current_ = nullptr;
-  // Where `run_block` goes on.
+  // Stack position at which `run_block` continues.
   void* scheduler_ = nullptr;
 
-  // Of the launch.
+  // State of the launch.
   const Image* image_ = nullptr;
   const Kernel* kernel_ = nullptr;
   AccessLog* log_ = nullptr;
@@ -71,7 +71,7 @@ class Threads {
   void* const* values_ = nullptr;
   Dim3 block_size_;
 
-  // Of the block: threads in the order in which they begin, and how many have begun and ended.
+  // State of the block: threads in the order in which they start, and how many have started and ended.
   std::vector<unsigned> to_begin_;
   std::size_t begun_ = 0;
   std::size_t ended_ = 0;

@@ -1,4 +1,4 @@
-//! Bytes as dmlc-core writes them, records read back, and damage of every kind.
+//! Tests of RecordIO: bytes as dmlc-core writes them, reading back, and every kind of damage.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn source(bytes: &[u8]) -> ByteSource {
     ByteSource::of_memory(Path::new("a.rec"), bytes.to_vec())
 }
 
-/// With the offset of each.
+/// Returns every record with its offset.
 fn all(source: &ByteSource) -> Result<Vec<(u64, Vec<u8>)>> {
     let mut reader = RecordReader::of_file(source);
     let mut records = Vec::new();
@@ -37,7 +37,7 @@ fn all(source: &ByteSource) -> Result<Vec<(u64, Vec<u8>)>> {
     Ok(records)
 }
 
-/// Where records begin, by their heads alone.
+/// Returns the offsets of the records, found by their headers alone.
 fn starts(source: &ByteSource) -> Result<Vec<u64>> {
     let mut heads = RecordHeads::new(source, 0..source.length());
     let mut starts = vec![0];
@@ -48,7 +48,7 @@ fn starts(source: &ByteSource) -> Result<Vec<u64>> {
     Ok(starts)
 }
 
-/// The message about the bytes, which must be the same in turn, by heads and by offset.
+/// Returns the error message for the bytes, which must be the same for sequential reading, headers and offsets.
 fn refused(bytes: &[u8]) -> String {
     let source = source(bytes);
     let by_heads = format!("{:#}", starts(&source).expect_err("damaged"));
@@ -61,7 +61,7 @@ fn refused(bytes: &[u8]) -> String {
     in_turn
 }
 
-/// Records with the magic at every place and in every number.
+/// Returns records with the magic number at every position and in every quantity.
 fn with_magic() -> Vec<Vec<u8>> {
     let mut records: Vec<Vec<u8>> = (0..40).map(|length| vec![b'x'; length]).collect();
     for length in 0..24 {
@@ -146,14 +146,14 @@ fn a_file_that_was_cut_off_is_said_at_the_record_that_lacks_its_end() {
     let file = written(&[b"record_0", b"record_1"]);
     let error = refused(&file[..28]);
     expect!["a.rec, byte 16: the record here has at least 16 bytes, and the file ends after 12: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
-    // In the head of a part.
+    // Cut within the header of a part.
     let error = refused(&file[..20]);
     expect!["a.rec, byte 16: the record here has at least 8 bytes, and the file ends after 4: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
     // A split record whose last part is missing.
     let file = written(&[&[b"abcd".as_slice(), &MAGIC, b"ef"].concat()]);
     let error = refused(&file[..12]);
     expect!["a.rec, byte 0: the record here has at least 20 bytes, and the file ends after 12: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
-    // A length that no file of this size can hold takes no memory.
+    // A length that no file of this size can hold allocates no memory.
     let error = refused(&[&MAGIC[..], &[0xff, 0xff, 0xff, 0x1f]].concat());
     expect!["a.rec, byte 0: the record here has at least 536870920 bytes, and the file ends after 8: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
 }
@@ -186,7 +186,7 @@ fn parts_that_do_not_belong_together_are_refused() {
 fn what_failed_to_be_read_fails_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.rec");
-    // The second record is read into the place of the first, and what is behind it looks like one.
+    // The second record is read into the same buffer as the first, and what follows it looks like a record.
     let large = vec![b'a'; BUFFER - 100];
     std::fs::write(&path, written(&[&large, &large, &large])).expect("written");
     let source = open(&path).expect("opened");
@@ -210,7 +210,7 @@ fn a_record_beyond_its_limit_is_refused_before_it_is_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.rec");
     let file = std::fs::File::create(&path).expect("made");
-    // A record of 4 GB in 8 parts, of which the disk has the heads alone, and a small one behind it.
+    // A record of 4 GB in 8 parts, a sparse file that contains only the headers, followed by a small record.
     let length = LONGEST_RECORD & !3;
     for part in 0..8 {
         let flag = if part == 0 {
@@ -240,7 +240,7 @@ fn a_record_beyond_its_limit_is_refused_before_it_is_read() {
         assert_eq!(format!("{error:#}"), expected);
     }
     assert!(buffer.capacity() <= FIRST_READ, "{}", buffer.capacity());
-    // The stream goes on behind it.
+    // The stream continues after it.
     assert_eq!(reader.next_record().expect("read"), Some(Record { offset: end, bytes: b"next" }));
     assert!(reader.next_record().expect("read").is_none());
     let limits = ImageLimits::default().with(ImageLimit::Bytes, 11);

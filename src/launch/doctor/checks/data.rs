@@ -1,12 +1,12 @@
-//! The data that ranks read: there on every host, and the same.
+//! Checks that the data is readable and identical on every host.
 
 use std::path::PathBuf;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, values};
 use crate::launch::doctor::probe::DataState;
 
-/// Whether every host that has ranks can read each path of `data`, and has there what this machine has, or else the first
-/// host that can.
+/// Checks that every host with ranks can read each path of `data`, with the same contents as on this machine, or else
+/// as on the first host that can read it.
 pub fn check_data(findings: &mut Findings, data: &[PathBuf]) {
     for (index, path) in data.iter().enumerate() {
         let path = path.display();
@@ -72,11 +72,11 @@ mod tests {
             found(&hosts),
             [error("a", "there is no /data/train.rec"), error("b", "/data/images may not be read"), error("c", counts)]
         );
-        // What this machine has is what is meant.
+        // This machine's copy is the reference.
         hosts[2].is_here = true;
         expect!["/data/images is a folder of 1000 names, and on host c a folder of 999 names"]
             .assert_eq(&found(&hosts)[1].2);
-        // Servers alone read nothing; a host that said nothing of it has a finding of its own.
+        // Hosts with servers only do not read data. A host that did not answer in time has its own finding.
         (hosts[0].slots, probe(&mut hosts, 1).data) = (0, vec![DataState::Unknown]);
         let slow = ("b".to_owned(), Severity::Warning, "/data/train.rec was not found out about in 3 s".to_owned());
         assert_eq!(found(&hosts), [slow]);

@@ -1,4 +1,4 @@
-//! What is wrong with the hosts, from what was found on them. Pure: facts in, findings out, each with its fix.
+//! Checks of the facts found on the hosts. Pure functions; each finding has a fix.
 //!
 //! | module | what it checks |
 //! |---|---|
@@ -30,21 +30,21 @@ use crate::launch::doctor::checks::finding::{Finding, Findings};
 use crate::launch::doctor::host::HostFacts;
 use crate::launch::job::request::NeededMemory;
 
-/// What the hosts are to do.
+/// Requirements of the jobs, against which hosts are checked.
 pub struct Asked<'a> {
     /// Path of the worker.
     pub worker: &'a Path,
-    /// What the ranks are to use.
+    /// Devices that ranks will use.
     pub device: DeviceChoice,
-    /// Where results go, where there are to be some.
+    /// Folder of the results, if any.
     pub results: Option<ResultsFolder<'a>>,
-    /// Memory that ranks and servers on each host will need, by its name, where that is known.
+    /// Memory that the ranks and servers of a host need, by host name, if known.
     pub needed: &'a BTreeMap<String, NeededMemory>,
-    /// Files and folders that the ranks are to read.
+    /// Files and folders that the ranks read.
     pub data: &'a [PathBuf],
 }
 
-/// Everything but the links between the hosts; in the order of the checks, then of the hosts.
+/// Runs every check except those of the links between hosts. Findings are ordered by check, then by host.
 pub fn of_hosts(hosts: &[HostFacts], asked: &Asked) -> Vec<Finding> {
     let mut findings = Findings::new(hosts);
     ssh::check_ssh(&mut findings);

@@ -1,4 +1,4 @@
-//! The network between the hosts: interface, links, InfiniBand.
+//! Checks of the network between the hosts: interface, links, InfiniBand.
 
 use ringmark_core::dimension::GigabytesPerSecond;
 
@@ -8,21 +8,23 @@ use crate::launch::doctor::host::HostFacts;
 use crate::launch::doctor::links::{self, Link, LinkState};
 use crate::launch::doctor::probe::{Port, Probe};
 
-/// Whether InfiniBand and RoCE ports are up, usable, and the same everywhere.
+/// Checks that InfiniBand and RoCE ports are up, usable, and the same on all hosts.
 pub fn check_infiniband(findings: &mut Findings) {
     const FIX: &str = "see ibstat and ibv_devinfo: cable, switch port, subnet manager (opensm), openibd";
     for (number, host) in findings.hosts.iter().enumerate() {
         let ports = host.probe.as_ref().map(|probe| probe.ports.as_slice()).unwrap_or_default();
         if !ports.is_empty() && !ports.iter().any(Port::is_up) {
-            let what = format!("none of its InfiniBand and RoCE ports is up: {}", described(ports));
+            let what = format!("none of its InfiniBand and RoCE ports is up: {}", describe_ports(ports));
             findings.warning(number, Check::Infiniband, what, FIX);
         }
-        // Of the machine's ports a container may be meant to use some.
+        // A container may be given only some of the machine's ports.
         let has_gpus = host.probe.as_ref().is_some_and(|probe| !probe.gpus.list().is_empty());
         let mut up = ports.iter().filter(|port| port.is_up()).peekable();
         if has_gpus && up.peek().is_some() && !up.any(|port| port.can_be_opened) {
-            let what =
-                format!("no program can open its InfiniBand and RoCE ports ({}): NCCL will use TCP", described(ports));
+            let what = format!(
+                "no program can open its InfiniBand and RoCE ports ({}): NCCL will use TCP",
+                describe_ports(ports)
+            );
             let fix = "in a container: --device=/dev/infiniband, or on Kubernetes the cluster's rdma resource; \
                         elsewhere: modprobe ib_uverbs, and see who may open /dev/infiniband/uverbs*";
             findings.warning(number, Check::Infiniband, what, fix);
@@ -37,15 +39,15 @@ pub fn check_infiniband(findings: &mut Findings) {
     let listed = |rates: &[String]| if rates.is_empty() { "none".to_owned() } else { rates.join(", ") };
     for OddOne { number, own, usual, most } in odd_ones(&active) {
         let probe: Option<&Probe> = findings.hosts[number].probe.as_ref();
-        let ports = probe.map(|probe| described(&probe.ports)).unwrap_or_default();
+        let ports = probe.map(|probe| describe_ports(&probe.ports)).unwrap_or_default();
         let what =
             format!("its active InfiniBand ports are {} ({ports}), {most} have {}", listed(&own), listed(&usual));
         findings.warning(number, Check::Infiniband, what, FIX);
     }
 }
 
-/// `mlx5_0:1 ACTIVE, mlx5_1:1 DOWN (Disabled)`.
-fn described(ports: &[Port]) -> String {
+/// Formats ports as `mlx5_0:1 ACTIVE, mlx5_1:1 DOWN (Disabled)`.
+fn describe_ports(ports: &[Port]) -> String {
     let describe = |port: &Port| match port.is_up() {
         true => format!("{} {}", port.name, port.state),
         false => format!("{} {} ({})", port.name, port.state, port.physical),
@@ -57,7 +59,7 @@ fn described(ports: &[Port]) -> String {
     }
 }
 
-/// What the links between the hosts say. `places` are all hosts' in `network`, by the hosts' numbers in `present`.
+/// Checks the links between the hosts. `network` has one place for each host number in `present`, in the same order.
 pub fn of_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize], links: &[Link]) -> Vec<Finding> {
     let mut findings = Findings { hosts, found: Vec::new() };
     let name = |number: usize| hosts[number].host.as_str();
@@ -128,7 +130,7 @@ pub fn of_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize],
     findings.found
 }
 
-/// The finding about a host that the chosen interface does not fit.
+/// Returns the finding for a host that does not have the chosen interface.
 pub fn wrong_interface(hosts: &[HostFacts], number: usize, what: String) -> Finding {
     let mut findings = Findings { hosts, found: Vec::new() };
     let fix = "choose with --interface a name that all hosts have, or the network that joins them, as 10.77.0.0/24";
@@ -136,7 +138,7 @@ pub fn wrong_interface(hosts: &[HostFacts], number: usize, what: String) -> Find
     findings.found.remove(0)
 }
 
-/// The finding that `setting`, on host `number`, does not go with an interface that was named.
+/// Returns the finding that `setting` on host `number` conflicts with `--interface`.
 pub fn two_opinions(hosts: &[HostFacts], number: usize, setting: &str) -> Finding {
     let mut findings = Findings { hosts, found: Vec::new() };
     let what = format!("Open MPI takes no interface to use beside {setting}");
@@ -180,7 +182,7 @@ mod tests {
         assert!(!found_for(&hosts, DeviceChoice::Auto).iter().any(infiniband));
     }
 
-    fn of(hosts: &[HostFacts], links: &[Link]) -> Vec<(String, Check, Severity, String)> {
+    fn link_findings(hosts: &[HostFacts], links: &[Link]) -> Vec<(String, Check, Severity, String)> {
         let present: Vec<usize> = (0..hosts.len()).collect();
         let findings = of_links(hosts, &network(hosts.len() as u8), &present, links);
         findings.into_iter().map(|found| (found.host, found.check, found.severity, found.what)).collect()
@@ -191,7 +193,10 @@ mod tests {
         let closed = |from, to| Link { from, to, state: LinkState::Closed("no answer within 3 s".to_owned()) };
         let links = [open(0, 1, None), closed(1, 2), closed(2, 0)];
         let what = "no connection on eth0, 10.77.0.0/24: b to c (no answer within 3 s), c to a (no answer within 3 s)";
-        assert_eq!(of(&hosts(3), &links), [("c".to_owned(), Check::Links, Severity::Error, what.to_owned())]);
+        assert_eq!(
+            link_findings(&hosts(3), &links),
+            [("c".to_owned(), Check::Links, Severity::Error, what.to_owned())]
+        );
     }
 
     #[test]
@@ -201,7 +206,7 @@ mod tests {
             let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
             let speed = |from, to| if from == bad || to == bad { 0.012 } else { 0.118 };
             let links = pairs.filter(|(from, to)| from != to).map(|(from, to)| open(from, to, Some(speed(from, to))));
-            let found = of(&hosts(count as u8), &links.collect::<Vec<_>>());
+            let found = link_findings(&hosts(count as u8), &links.collect::<Vec<_>>());
             let [(host, Check::Speed, Severity::Warning, what)] = found.as_slice() else { panic!("{found:?}") };
             assert_eq!(host, ["c", "d", "e"][bad - 2]);
             assert!(what.starts_with(&format!("its links are slow: a to {host} 0.012 GB/s, ")), "{what}");
@@ -214,7 +219,7 @@ mod tests {
         inspection(&mut hosts, 1).interfaces[0].link_megabits = Some(100);
         let detour = Some(Ipv4Addr::new(10, 1, 0, 1));
         let state = LinkState::Open { latency: Seconds(0.00002), speed: None, detour };
-        let found = of(&hosts, &[Link { from: 0, to: 1, state }]);
+        let found = link_findings(&hosts, &[Link { from: 0, to: 1, state }]);
         let what: Vec<(&str, &str)> = found.iter().map(|found| (found.0.as_str(), found.3.as_str())).collect();
         assert_eq!(
             what,

@@ -1,16 +1,16 @@
-//! The hosts answer ssh, mpirun's daemon can be started there, and their clocks agree.
+//! Checks that the hosts answer ssh, that mpirun's daemon can be started there, and that clocks agree.
 
 use std::collections::HashMap;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, odd_ones, values};
 
-/// A clock that is further off makes times of different hosts incomparable.
+/// Largest clock difference at which times of different hosts are still comparable.
 const CLOCK_SECONDS: f64 = 1.0;
 
-/// ssh to a host of the same network takes a small part of this.
+/// Threshold for a slow connection. ssh within one network takes a small fraction of this.
 const SSH_SECONDS: f64 = 5.0;
 
-/// Whether ssh comes through, without a password and in time.
+/// Checks that ssh connects without a password and in time.
 pub fn check_ssh(findings: &mut Findings) {
     for (number, host) in findings.hosts.iter().enumerate() {
         if let Some(refusal) = &host.refusal {
@@ -32,7 +32,7 @@ pub fn check_ssh(findings: &mut Findings) {
     }
 }
 
-/// Whether Open MPI can start its daemon and keep the hosts apart.
+/// Checks that Open MPI can start its daemon and distinguish the hosts.
 pub fn check_mpirun(findings: &mut Findings) {
     let mut names: HashMap<&str, usize> = HashMap::new();
     for (number, host) in findings.hosts.iter().enumerate() {
@@ -65,7 +65,7 @@ pub fn check_mpirun(findings: &mut Findings) {
     }
 }
 
-/// Whether times of different hosts can be compared.
+/// Checks that times of different hosts are comparable.
 pub fn check_clock(findings: &mut Findings) {
     for (number, host) in findings.hosts.iter().enumerate() {
         if let Some(ahead) = host.clock_ahead.filter(|ahead| ahead.0.abs() > CLOCK_SECONDS) {
@@ -105,7 +105,7 @@ mod tests {
         let mut hosts = hosts(3);
         probe(&mut hosts, 2).orted = false;
         finds(&hosts, "c", Check::Mpirun, Severity::Error, "does not find orted");
-        // Of its own machine mpirun starts no daemon.
+        // mpirun starts no daemon on its own machine.
         hosts[2].is_here = true;
         assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
         probe(&mut hosts, 2).name = "a".to_owned();

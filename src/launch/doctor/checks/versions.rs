@@ -1,4 +1,4 @@
-//! The same program is everywhere, it starts, and its libraries are the same.
+//! Checks that every host has the same worker and libraries, and that the worker starts.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, 
 use crate::launch::doctor::host::HostFacts;
 use crate::launch::doctor::probe::WorkerFile;
 
-/// Whether the worker is there and starts.
+/// Checks that the worker exists and starts.
 pub fn check_worker(findings: &mut Findings, worker: &Path) {
     const COPY: &str = "copy the program there, to the same path: a shared folder, or --sync";
     let worker = worker.display();
@@ -29,7 +29,7 @@ pub fn check_worker(findings: &mut Findings, worker: &Path) {
             _ => {}
         }
         if let Some(failure) = &host.worker_failure {
-            // The loader begins with the name as well.
+            // The dynamic loader's message also begins with the name.
             let reason = failure.strip_prefix(&format!("{worker}: ")).unwrap_or(failure);
             let is_of_loader = ["shared libraries", "symbol", "version `"].iter().any(|part| reason.contains(part));
             let fix = if is_of_loader {
@@ -53,22 +53,22 @@ pub fn check_worker(findings: &mut Findings, worker: &Path) {
     }
 }
 
-/// What to compare.
+/// A version to compare between hosts.
 struct Version {
     name: &'static str,
-    /// What a host has of it.
+    /// Reads the version of one host.
     read: fn(&HostFacts) -> Option<String>,
-    /// How bad a difference is.
+    /// Severity of a difference.
     severity: Severity,
     fix: &'static str,
 }
 
-/// Whether the worker's libraries are the same.
+/// Checks that the worker's libraries are the same on all hosts.
 pub fn check_versions(findings: &mut Findings) {
-    fn of(host: &HostFacts, read: impl FnOnce(&Inspection) -> Option<String>) -> Option<String> {
+    fn inspected(host: &HostFacts, read: impl FnOnce(&Inspection) -> Option<String>) -> Option<String> {
         host.inspection.as_ref().and_then(read)
     }
-    fn built(library: &Library) -> String {
+    fn describe_library(library: &Library) -> String {
         format!("{} ({} at {})", library.version, library.bytes, library.path)
     }
     const SAME: &str = "install the same on all hosts: scripts/setup.sh, or --sync";
@@ -76,31 +76,33 @@ pub fn check_versions(findings: &mut Findings) {
     let compared = [
         Version {
             name: "ringmark-worker",
-            read: |host| of(host, |found| Some(found.ringmark_version.clone())),
+            read: |host| inspected(host, |found| Some(found.ringmark_version.clone())),
             severity: Severity::Error,
             fix: SAME,
         },
         Version {
             name: "libtorch",
-            read: |host| of(host, |found| Some(format!("{} ({})", found.libtorch.version, found.libtorch.bytes))),
+            read: |host| {
+                inspected(host, |found| Some(format!("{} ({})", found.libtorch.version, found.libtorch.bytes)))
+            },
             severity: Severity::Error,
             fix: LIBRARY,
         },
         Version {
             name: "MPI",
-            read: |host| of(host, |found| Some(found.mpi.version.clone())),
+            read: |host| inspected(host, |found| Some(found.mpi.version.clone())),
             severity: Severity::Error,
             fix: SAME,
         },
         Version {
             name: "NCCL",
-            read: |host| of(host, |found| Some(found.nccl.as_ref()?.version.clone())),
+            read: |host| inspected(host, |found| Some(found.nccl.as_ref()?.version.clone())),
             severity: Severity::Error,
             fix: LIBRARY,
         },
         Version {
             name: "CUDA runtime",
-            read: |host| of(host, |found| found.nccl.as_ref().and(found.cuda_runtime.clone())),
+            read: |host| inspected(host, |found| found.nccl.as_ref().and(found.cuda_runtime.clone())),
             severity: Severity::Error,
             fix: SAME,
         },
@@ -114,8 +116,8 @@ pub fn check_versions(findings: &mut Findings) {
     for Version { name, read, severity, fix } in compared {
         for OddOne { number, own, usual, most } in odd_ones(&values(findings.hosts, read)) {
             let path = match (name, &findings.hosts[number].inspection) {
-                ("libtorch", Some(found)) => format!(", {}", built(&found.libtorch)),
-                ("NCCL", Some(Inspection { nccl: Some(nccl), .. })) => format!(", {}", built(nccl)),
+                ("libtorch", Some(found)) => format!(", {}", describe_library(&found.libtorch)),
+                ("NCCL", Some(Inspection { nccl: Some(nccl), .. })) => format!(", {}", describe_library(nccl)),
                 _ => String::new(),
             };
             let what = format!("{name} is {own}{path}; {most} have {usual}");

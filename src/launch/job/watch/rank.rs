@@ -1,5 +1,5 @@
-//! What is known of one rank: its place, when it was heard, when it last made progress, how it ended. Reads no clock: every
-//! call is given the time.
+//! State of one rank: its last report, its last progress, and how it ended. Does not read the clock: every call is
+//! given the time.
 
 use std::time::{Duration, Instant};
 
@@ -10,44 +10,41 @@ use ringmark_core::progress::RankProgress;
 
 use crate::launch::job::watch::listener::RankFailure;
 
-/// Part of a processor that a rank uses at least while it works: on the CPU a phase may be longer than any patience, and
-/// many ranks may share a core. One that is stopped or waits for its device uses less.
+/// Share of a processor that a working rank uses at least. On the CPU a phase may last longer than any timeout, and
+/// many ranks may share a core. A rank that is stopped or waits for its device uses less.
 const WORKING: f64 = 0.05;
 
-/// One rank that has reported.
 pub struct Rank {
-    /// Name of its host.
     pub host: String,
-    /// Process number there.
+    /// Process ID on its host.
     pub process: u32,
-    /// How often memory was short before it began.
+    /// Number of out-of-memory events before the rank started.
     pub out_of_memory: OutOfMemory,
-    /// Time between two of its reports.
+    /// Interval between two of its reports.
     pub interval: Seconds,
     /// Number of its last connection.
     pub connection: u64,
-    /// Its last report.
     pub at: Option<Heartbeat>,
-    /// When that came.
+    /// Time of its last report.
     pub heard: Instant,
-    /// When it last made progress: another place, another chunk, or work on the processor.
+    /// Time of its last progress: another position, another chunk, or work on the processor.
     pub moved: Instant,
     /// When and how it ended.
     pub end: Option<(Instant, RankEnd)>,
 }
 
-/// How a rank ended.
+/// Outcome of a rank.
 pub enum RankEnd {
     /// It reported that it ends the job, and why.
     Failed(RankFailure),
-    /// It has done its work.
+    /// It completed its work.
     Done,
-    /// Its connection ended.
+    /// Its connection closed.
     Left,
 }
 
 impl Rank {
-    /// Takes its next report.
+    /// Records its next report.
     pub fn hear(&mut self, next: Heartbeat, now: Instant) {
         let has_moved = self.at.is_none_or(|last| {
             let work = next.processor_time.0 - last.processor_time.0;
@@ -62,32 +59,32 @@ impl Rank {
         self.at = Some(next);
     }
 
-    /// What comes first counts: a rank that failed leaves as well.
+    /// Records how it ended. Only the first call counts: a rank that failed disconnects as well.
     pub fn end(&mut self, end: RankEnd, now: Instant) {
         self.end.get_or_insert((now, end));
     }
 
-    /// Whether it has missed its reports.
+    /// Returns true if it has missed its reports.
     pub fn is_silent(&self, now: Instant) -> bool {
         (now - self.heard).as_secs_f64() > heartbeat::silence(self.interval).0
     }
 
-    /// Whether it says that it waits for others.
+    /// Returns true if it reports that it waits for other ranks.
     pub fn waits_audibly(&self, now: Instant) -> bool {
         !self.is_silent(now) && self.at.is_some_and(|at| at.is_waiting)
     }
 
-    /// Whether it was bringing its results together with the others' when it was last heard.
+    /// Returns true if its last report was from the exchange of results at the end.
     pub fn gathers_results(&self) -> bool {
         self.at.is_some_and(|at| at.stage == Stage::Finishing)
     }
 
-    /// How far it is.
+    /// Returns its iteration and stage.
     pub fn position(&self) -> Option<(u32, Stage)> {
         self.at.map(|at| (at.iteration, at.stage))
     }
 
-    /// For whoever watches, of process `number`; those from `first_server` on are servers.
+    /// Returns its progress as process `number`; processes from `first_server` on are servers.
     pub fn progress(&self, number: u32, first_server: u32, now: Instant) -> RankProgress {
         let stage = match &self.end {
             Some((_, RankEnd::Failed(_))) => "failed".to_owned(),
@@ -110,7 +107,7 @@ impl Rank {
         }
     }
 
-    /// How far it is, for people.
+    /// Describes its position for messages.
     pub fn place(&self) -> String {
         match self.at {
             None => "its first second".to_owned(),

@@ -1,4 +1,4 @@
-//! The benchmark `score`: inference at every point of the axes.
+//! Inference benchmark `score`, at every point of the axes.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,17 @@ use crate::launch::sweep::live::run::RunProgress;
 use crate::launch::sweep::session;
 use crate::launch::sweep::trials::batch_search;
 
-/// What `ringmark score` is asked to do.
+/// Configuration of `ringmark score`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoreSweep {
-    /// Axes, where and how.
+    /// Axes, hosts and options of the sweep.
     pub sweep: AxesSweep,
-    /// What each run is asked to do, but for the axes. Paths in it are absolute.
+    /// Configuration of each run, apart from the axes. Its paths are absolute.
     pub score: ScoreConfig,
 }
 
-/// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
+/// Checks the configuration before anything starts, then runs every point the requested number of times, except
+/// finished runs.
 pub fn run(config: &ScoreSweep) -> anyhow::Result<()> {
     let AxesSweep { launch, out, .. } = &config.sweep;
     Live::during((config.kind(), config.rules().printer), launch, out, |live| run_watched(config, live))
@@ -38,7 +39,7 @@ fn run_watched(config: &ScoreSweep, live: &Live) -> anyhow::Result<()> {
             iterations: batch_search::ITERATIONS - 1,
             warmup: 1,
             trace: TraceConfig::default(),
-            ..config.of_run(run, context)
+            ..config.run_config(run, context)
         };
         config.job(run, short, files)
     };
@@ -49,8 +50,8 @@ fn run_watched(config: &ScoreSweep, live: &Live) -> anyhow::Result<()> {
 }
 
 impl ScoreSweep {
-    /// What a rank of `run` is asked to do.
-    fn of_run(&self, RunName { model, batch_size, dtype, .. }: RunName, context: PlanContext) -> ScoreConfig {
+    /// Returns the configuration of a rank of `run`.
+    fn run_config(&self, RunName { model, batch_size, dtype, .. }: RunName, context: PlanContext) -> ScoreConfig {
         let threads = self.sweep.threads(context);
         let cores_divided_by = self.sweep.cores_divided_by(context);
         ScoreConfig { model, batch_size, dtype, threads, cores_divided_by, ..self.score.clone() }
@@ -80,7 +81,7 @@ impl Benchmark for ScoreSweep {
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
         let job = |run: RunName| {
             let trace = self.sweep.traced(run, &self.score.trace)?;
-            Ok(self.job(run, ScoreConfig { trace, ..self.of_run(run, context) }, self.sweep.files(run)?))
+            Ok(self.job(run, ScoreConfig { trace, ..self.run_config(run, context) }, self.sweep.files(run)?))
         };
         self.sweep.axes.runs().into_iter().map(job).collect()
     }
@@ -117,7 +118,7 @@ impl Resumable for ScoreSweep {
     type Record = ScoreRecord;
 
     fn conditions(&self, context: PlanContext) -> BTreeMap<String, String> {
-        // What is traced of a run is no condition of what it measures.
+        // The trace settings of a run are not a condition of its results.
         let score = ScoreConfig { trace: TraceConfig::default(), ..self.score.clone() };
         self.sweep.conditions(context, option_table::settings(&score))
     }

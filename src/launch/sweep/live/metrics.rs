@@ -1,4 +1,4 @@
-//! A command on its way as metrics for Prometheus. Pure.
+//! Progress of a command as Prometheus metrics. Pure functions.
 
 use ringmark_core::dimension::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_core::line::prometheus::{MetricFamily, MetricKind, Sample};
@@ -6,40 +6,40 @@ use ringmark_core::progress::{AllRanks, JobProgress, Progress, RankProgress};
 
 type Labels = Vec<(&'static str, String)>;
 
-/// All metrics, as Prometheus takes them.
+/// Returns all metrics in Prometheus' text format.
 pub fn text(progress: &Progress) -> String {
     families(progress).iter().map(MetricFamily::to_string).collect()
 }
 
 fn families(progress: &Progress) -> Vec<MetricFamily> {
-    let of_command = |name, help, kind, value: Option<f64>| {
+    let command_family = |name, help, kind, value: Option<f64>| {
         let labels = vec![("benchmark", progress.benchmark.to_string())];
         family(name, help, kind, value.map(|value| Sample { labels, value }).into_iter().collect())
     };
     let (gauge, counter) = (MetricKind::Gauge, MetricKind::Counter);
     let jobs = progress.jobs;
     let mut families = vec![
-        of_command(
+        command_family(
             "ringmark_sweep_start_time_seconds",
             "When the launcher began, since 1970.",
             gauge,
             Some(progress.started.0),
         ),
-        of_command(
+        command_family(
             "ringmark_sweep_seconds_left",
             "Roughly until the last run ends; missing where nothing says how fast the runs are.",
             gauge,
             progress.left.map(|left| left.0),
         ),
-        of_command("ringmark_sweep_runs", "Runs of this launcher.", gauge, Some(jobs.of as f64)),
-        of_command(
+        command_family("ringmark_sweep_runs", "Runs of this launcher.", gauge, Some(jobs.of as f64)),
+        command_family(
             "ringmark_runs_finished_total",
             "Runs of this launcher that have ended and count.",
             counter,
             Some(jobs.finished as f64),
         ),
     ];
-    families.extend(progress.job.iter().flat_map(of_job));
+    families.extend(progress.job.iter().flat_map(job_families));
     families
 }
 
@@ -47,82 +47,85 @@ fn family(name: &str, help: &str, kind: MetricKind, samples: Vec<Sample>) -> Met
     MetricFamily { name: name.to_owned(), help: help.to_owned(), unit: None, kind, samples }
 }
 
-/// Of the run under way and its ranks.
-fn of_job(job: &JobProgress) -> Vec<MetricFamily> {
+fn job_families(job: &JobProgress) -> Vec<MetricFamily> {
     let labels = labels(job);
     let gauge = |name, help, samples| family(name, help, MetricKind::Gauge, samples);
-    let of_run = |name, help, value: Option<f64>| {
+    let run_family = |name, help, value: Option<f64>| {
         let sample = value.map(|value| Sample { labels: labels.clone(), value });
         gauge(name, help, sample.into_iter().collect())
     };
-    let of_ranks = |name, help, value: &dyn Fn(&RankProgress) -> Option<f64>| {
-        let sample =
-            |rank: &RankProgress| Some(Sample { labels: [&labels[..], &of_rank(rank)].concat(), value: value(rank)? });
+    let ranks_family = |name, help, value: &dyn Fn(&RankProgress) -> Option<f64>| {
+        let sample = |rank: &RankProgress| {
+            Some(Sample { labels: [&labels[..], &rank_labels(rank)].concat(), value: value(rank)? })
+        };
         gauge(name, help, job.ranks.iter().filter_map(sample).collect())
     };
     let speed = |speed: Option<ImagesPerSecond>| speed.map(|speed| speed.0);
     let seconds = |seconds: Option<Seconds>| seconds.map(|seconds| seconds.0);
-    let of_all = |name, help, value: &dyn Fn(&AllRanks) -> f64| of_run(name, help, job.all_ranks.as_ref().map(value));
+    let all_ranks_family =
+        |name, help, value: &dyn Fn(&AllRanks) -> f64| run_family(name, help, job.all_ranks.as_ref().map(value));
     let stages = job.ranks.iter().map(|rank| Sample {
-        labels: [&labels[..], &of_rank(rank), &[("stage", rank.stage.clone())]].concat(),
+        labels: [&labels[..], &rank_labels(rank), &[("stage", rank.stage.clone())]].concat(),
         value: 1.0,
     });
     vec![
-        of_run(
+        run_family(
             "ringmark_job_images_per_second",
             "Images of all ranks in a second, in the last iteration.",
             speed(job.images_per_second),
         ),
-        of_run(
+        run_family(
             "ringmark_job_mean_images_per_second",
             "Images of all ranks over all time after warm-up of the run under way.",
             speed(job.mean_images_per_second),
         ),
-        of_run("ringmark_job_elapsed_seconds", "Since the run under way was started.", Some(job.elapsed.0)),
-        of_run(
+        run_family("ringmark_job_elapsed_seconds", "Since the run under way was started.", Some(job.elapsed.0)),
+        run_family(
             "ringmark_job_iteration",
             "Iteration under way of the rank that is furthest behind; 0 before the first.",
             Some(job.iteration.into()),
         ),
-        of_run(
+        run_family(
             "ringmark_job_iterations",
             "Iterations that the run under way will have, warm-up included.",
             job.iterations.map(f64::from),
         ),
-        of_run(
+        run_family(
             "ringmark_job_report_interval_seconds",
             "Between two reports of a rank; longer in jobs of many ranks.",
             Some(job.report_interval.0),
         ),
-        of_all(
+        all_ranks_family(
             "ringmark_job_ranks",
             "Ranks that have reported; there if not each of them has metrics of its own.",
             &|all| all.ranks as f64,
         ),
-        of_all("ringmark_job_ranks_waiting", "Of these, ranks that wait for others.", &|all| all.waiting as f64),
-        of_all("ringmark_job_ranks_silent", "Of these, ranks that have missed several reports.", &|all| {
+        all_ranks_family("ringmark_job_ranks_waiting", "Of these, ranks that wait for others.", &|all| {
+            all.waiting as f64
+        }),
+        all_ranks_family("ringmark_job_ranks_silent", "Of these, ranks that have missed several reports.", &|all| {
             all.silent as f64
         }),
-        of_ranks("ringmark_rank_iteration", "Iteration under way; 0 before the first.", &|rank| {
+        ranks_family("ringmark_rank_iteration", "Iteration under way; 0 before the first.", &|rank| {
             Some(rank.iteration.into())
         }),
         gauge("ringmark_rank_stage_info", "What the rank does, or how it ended.", stages.collect()),
-        of_ranks("ringmark_rank_waiting", "1 where the rank waits for others, otherwise 0.", &|rank| {
+        ranks_family("ringmark_rank_waiting", "1 where the rank waits for others, otherwise 0.", &|rank| {
             Some(f64::from(u8::from(rank.is_waiting)))
         }),
-        of_ranks("ringmark_rank_step_seconds", "What the last iteration took.", &|rank| seconds(rank.step)),
-        of_ranks(
+        ranks_family("ringmark_rank_step_seconds", "What the last iteration took.", &|rank| seconds(rank.step)),
+        ranks_family(
             "ringmark_rank_before_allreduce_seconds",
             "Of the last iteration what came before its first all-reduce, in which the rank waits for no other; all of it \
              where nothing is exchanged.",
             &|rank| seconds(rank.before_allreduce),
         ),
-        of_ranks(
+        ranks_family(
             "ringmark_rank_unheard_seconds",
             "Since the rank's last report; the time between two is ringmark_job_report_interval_seconds.",
             &|rank| Some(rank.unheard.0),
         ),
-        of_ranks("ringmark_rank_host_available_memory_bytes", "Memory that the rank's host has left.", &|rank| {
+        ranks_family("ringmark_rank_host_available_memory_bytes", "Memory that the rank's host has left.", &|rank| {
             rank.available_memory.map(|Bytes(bytes)| bytes as f64)
         }),
     ]
@@ -144,7 +147,7 @@ fn labels(job: &JobProgress) -> Labels {
     labels
 }
 
-fn of_rank(rank: &RankProgress) -> Labels {
+fn rank_labels(rank: &RankProgress) -> Labels {
     let name = if rank.is_server { format!("server {}", rank.rank) } else { rank.rank.to_string() };
     vec![("rank", name), ("host", rank.host.clone())]
 }

@@ -1,17 +1,17 @@
-//! A command while it runs, for whoever watches: on its own terminal, from another shell or host by a file in its folder, by
-//! a scrape of its metrics. Not for figures, which are read from the files of runs; and nothing here ends or delays a run.
+//! Progress of a running command: on its own terminal, from another shell or host through a file in its folder, and
+//! as Prometheus metrics. Nothing here ends or delays a run; results are read from the files of the runs.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`run`] | speed and time left of a run, by its lines and its ranks |
-//! | [`session_progress`] | how far a session is, and what is left of it; pure |
-//! | [`latest`] | what was said last, for those who pass it on |
-//! | [`lines`] | a command on its way as lines of a terminal; pure |
-//! | [`display`] | shows these where a person is looking |
-//! | [`state_file`] | writes it into the folder once a second |
+//! | [`run`] | speed and time left of a run, from its log and its ranks |
+//! | [`session_progress`] | position and time left of a session; pure |
+//! | [`latest`] | latest progress, shared between the displays |
+//! | [`lines`] | progress as terminal lines; pure |
+//! | [`display`] | prints these lines on a terminal |
+//! | [`state_file`] | writes the progress into the folder once a second |
 //! | [`watch`] | `ringmark watch`: reads that file and shows it |
-//! | [`metrics`] | a command on its way as metrics for Prometheus; pure |
-//! | [`http`] | serves them |
+//! | [`metrics`] | progress as Prometheus metrics; pure |
+//! | [`http`] | serves the metrics |
 
 pub mod display;
 pub mod http;
@@ -40,7 +40,7 @@ use crate::launch::sweep::live::http::MetricsServer;
 use crate::launch::sweep::live::latest::{Latest, now};
 use crate::launch::sweep::live::state_file::StateFile;
 
-/// Those who watch a command, for as long as it runs.
+/// Publishes the progress of a command while it runs.
 #[derive(Debug)]
 pub struct Live {
     latest: Latest,
@@ -51,8 +51,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Runs a command of `kind` into the folder `out`, which may be watched meanwhile; how it ends is the last that is said.
-    /// A port that cannot be listened at is refused first.
+    /// Runs a command of `kind` in the folder `out` while publishing its progress; its end is published last. Fails
+    /// first if the port of the metrics cannot be opened.
     pub fn during<T>(
         (kind, printer): (BenchmarkKind, Printer),
         launch: &LaunchConfig,
@@ -84,10 +84,11 @@ impl Live {
         outcome
     }
 
-    /// Removes the last word of an earlier command, which must not be taken for this one's. The folder is this one's alone.
+    /// Removes the progress file of an earlier command, so that it is not mistaken for this one's. This command has
+    /// exclusive use of the folder.
     pub fn forget_earlier(&self) {
         if self.latest.get().is_none() {
-            // Where it cannot be removed, the first word replaces it.
+            // If it cannot be removed, the first update replaces it.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -99,7 +100,7 @@ impl Live {
         self.latest.set(Progress { said: now(), ..progress });
     }
 
-    /// Says where the command is, between two jobs or in one.
+    /// Publishes the progress between two jobs or within one.
     pub fn say(&self, jobs: JobCounts, left: Option<Duration>, job: Option<JobProgress>) -> Progress {
         let left = left.map(|left| Seconds(left.as_secs_f64()));
         let progress = self.latest.get().unwrap_or_else(|| self.begun.clone());

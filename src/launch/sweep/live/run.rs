@@ -1,5 +1,5 @@
-//! How fast a run is and what is left of it, by the lines of its iterations, or, where it has none, by what its ranks say. Not
-//! for the figures of a sweep: those are read from the files.
+//! Speed and time left of a run, from the log lines of its iterations or, without such lines, from the reports of its
+//! ranks. Results are computed from the files instead.
 
 use std::time::{Duration, Instant};
 
@@ -11,29 +11,28 @@ use ringmark_core::stats::{summary, welch};
 use crate::launch::sweep::benchmark::Follower;
 use crate::launch::sweep::cost::ValidationCost;
 
-/// Follows a run.
+/// Progress of a run.
 pub struct RunProgress {
-    /// What the run is called.
     title: String,
     iterations: u32,
     warmup: u32,
-    /// Images of a rank in an iteration, where iterations have no lines.
+    /// Images per rank and iteration; set if iterations write no lines.
     batch_size: Option<u32>,
     validation: Option<ValidationCost>,
-    /// As the last line counts its iteration.
+    /// Batch number in the last line.
     last_batch: Option<Batch>,
     /// Number and speed of the last iteration that ended.
     last: Option<(u32, ImagesPerSecond)>,
-    /// Of the iterations after warm-up.
+    /// Speeds of the iterations after warm-up, in images/s.
     speeds: Vec<f64>,
-    /// When the first iteration was seen to end, and its number.
+    /// Number of the first iteration that ended, and the time of its line.
     first: Option<(Instant, u32)>,
-    /// When the last one was seen to end.
-    seen: Option<Instant>,
+    /// Time of the last line.
+    last_time: Option<Instant>,
 }
 
 impl RunProgress {
-    /// Of the run called `title`; it has `iterations`, the first `warmup` of which do not count.
+    /// Creates the progress of a run of `iterations`, the first `warmup` of which are not measured.
     pub fn new(title: String, iterations: u32, warmup: u32) -> RunProgress {
         RunProgress {
             title,
@@ -45,26 +44,26 @@ impl RunProgress {
             last: None,
             speeds: Vec::new(),
             first: None,
-            seen: None,
+            last_time: None,
         }
     }
 
-    /// The same of a run whose epochs end with this.
+    /// Sets the validation at the end of each epoch.
     pub fn validating(self, validation: Option<ValidationCost>) -> RunProgress {
         RunProgress { validation, ..self }
     }
 
-    /// The same of a run whose iterations, of so many images a rank, have no lines.
+    /// Sets the images per rank and iteration of a run whose iterations write no lines.
     pub fn without_lines(self, batch_size: u32) -> RunProgress {
         RunProgress { batch_size: Some(batch_size), ..self }
     }
 
-    /// All images over all time after warm-up, as the log has it; `None` where no iteration came after it.
+    /// Returns total images over total time after warm-up, as in the log; `None` if no iteration followed it.
     pub fn speed(&self) -> Option<ImagesPerSecond> {
         summary::harmonic_mean(&self.speeds).map(ImagesPerSecond)
     }
 
-    fn take(&mut self, line: &[u8], now: Instant) {
+    fn parse_line(&mut self, line: &[u8], now: Instant) {
         match dlperf::parse(line) {
             Line::Iteration { batch, speed, .. } => {
                 let iterations = self.last_batch.map_or(batch.number, |last| batch.since(last));
@@ -72,8 +71,8 @@ impl RunProgress {
                 self.end_iteration(self.last.map_or(0, |(last, _)| last) + iterations, speed, now);
             }
             _ if dlperf::is_taken_up(line) => {
-                // The iterations so far were done at another time.
-                (self.first, self.seen) = (self.last.map(|(batch, _)| (now, batch)), Some(now));
+                // The iterations so far ran in an earlier process.
+                (self.first, self.last_time) = (self.last.map(|(batch, _)| (now, batch)), Some(now));
             }
             _ => {}
         }
@@ -84,11 +83,11 @@ impl RunProgress {
             self.speeds.push(speed.0);
         }
         self.first.get_or_insert((now, number));
-        (self.last, self.seen) = (Some((number, speed)), Some(now));
+        (self.last, self.last_time) = (Some((number, speed)), Some(now));
     }
 
-    /// The last iteration that the ranks say has ended, and their speeds in it together.
-    fn hear(&mut self, ranks: &[RankProgress], now: Instant) {
+    /// Updates the last iteration and its speed from the reports of the ranks.
+    fn update_from_ranks(&mut self, ranks: &[RankProgress], now: Instant) {
         let Some(batch_size) = self.batch_size else { return };
         let workers = || ranks.iter().filter(|rank| !rank.is_server);
         let ended = workers().map(|rank| rank.iteration).min().unwrap_or_default().saturating_sub(1);
@@ -99,9 +98,9 @@ impl RunProgress {
         }
     }
 
-    /// Time left of the run, by the iterations that were timed here.
+    /// Returns the time left of the run, from the iterations that were timed here.
     fn left(&self, now: Instant) -> Option<Duration> {
-        let ((since, first), (last, _), seen) = (self.first?, self.last?, self.seen?);
+        let ((since, first), (last, _), seen) = (self.first?, self.last?, self.last_time?);
         let at = |iteration: u32| self.validation.map_or(f64::from(iteration), |of| of.at(iteration));
         let all = self.validation.map_or(f64::from(self.iterations), |of| of.behind(self.iterations));
         let timed = Some(at(last) - at(first)).filter(|timed| *timed > 0.0)?;
@@ -112,12 +111,12 @@ impl RunProgress {
 
 impl Follower for RunProgress {
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
-        self.take(line, Instant::now());
+        self.parse_line(line, Instant::now());
         Ok(())
     }
 
     fn look(&mut self, job: &mut JobProgress, now: Instant) -> Option<Duration> {
-        self.hear(&job.ranks, now);
+        self.update_from_ranks(&job.ranks, now);
         job.title.clone_from(&self.title);
         job.iteration = job.iteration.max(self.last.map_or(0, |(ended, _)| ended));
         (job.iterations, job.warmup) = (Some(self.iterations), self.warmup);
@@ -138,9 +137,9 @@ mod tests {
     use crate::launch::sweep::live::lines::tests::job;
 
     fn run(progress: &mut RunProgress, batch: u32, speed: f64, now: Instant) {
-        // Two iterations an epoch.
+        // Two iterations per epoch.
         let batch = Batch::of(batch, Some(2));
-        progress.take(dlperf::write(batch, ImagesPerSecond(speed), 6.9).as_bytes(), now);
+        progress.parse_line(dlperf::write(batch, ImagesPerSecond(speed), 6.9).as_bytes(), now);
     }
 
     #[test]
@@ -168,7 +167,7 @@ mod tests {
         }
         assert_eq!(progress.look(&mut job, start + Duration::from_secs(13)), Some(Duration::from_secs(23)));
         assert_eq!((job.iteration, job.images_per_second), (4, Some(ImagesPerSecond(22.0))));
-        // Of 20 and 22 the mean is 21, the standard error 1, and Student's t of one degree of freedom 12.7.
+        // For 20 and 22 the mean is 21, the standard error 1, and Student's t with one degree of freedom 12.7.
         let mean = job.mean_images_per_second.map_or(0.0, |mean| mean.0);
         assert!((mean - 2.0 / (1.0 / 20.0 + 1.0 / 22.0)).abs() < 1e-9, "{mean}");
         assert!((job.margin.expect("two speeds") - 12.706 / mean).abs() < 1e-3, "{:?}", job.margin);
@@ -183,15 +182,15 @@ mod tests {
             let left = progress.look(&mut job, start + Duration::from_secs(second));
             (left, job.images_per_second.map(|speed| speed.0.round()), job.mean_images_per_second.is_some())
         };
-        // Four ranks of 8 images in 0.4 s each; the server trains nothing.
+        // Four ranks process 8 images in 0.4 s each; the server does not train.
         assert_eq!(look(1, 0), (None, None, false));
         assert_eq!(look(4, 1), (None, Some(80.0), false));
-        // From the third to the eleventh in 4 s: nine more.
+        // From the third to the eleventh iteration in 4 s: nine are left.
         assert_eq!(look(12, 5), (Some(Duration::from_millis(4500)), Some(80.0), true));
         assert_eq!(look(12, 6).0, Some(Duration::from_millis(3500)));
     }
 
-    /// An iteration that takes its time does not make the run longer until it is overdue.
+    /// A slow iteration does not extend the estimate until it is overdue.
     #[test]
     fn the_time_left_is_by_the_iterations_so_far() {
         let mut progress = RunProgress::new("1n1g".to_owned(), 11, 1);
@@ -203,20 +202,20 @@ mod tests {
         assert_eq!([16, 18, 60].map(left), [5, 3, 0].map(|seconds| Some(Duration::from_secs(seconds))));
     }
 
-    /// The lines of what its checkpoint holds come at once, and say nothing of how fast it is now.
+    /// The lines of the iterations in its checkpoint arrive at once, and are no measure of the current speed.
     #[test]
     fn the_time_left_of_a_run_that_was_taken_up_is_by_what_was_done_since() {
         let mut progress = RunProgress::new("1n1g".to_owned(), 20, 1);
         let start = Instant::now();
         (1..=10).for_each(|batch| run(&mut progress, batch, 8.0, start));
-        progress.take(dlperf::write_taken_up(10).as_bytes(), start);
+        progress.parse_line(dlperf::write_taken_up(10).as_bytes(), start);
         assert_eq!(progress.left(start), None);
         run(&mut progress, 11, 8.0, start + Duration::from_secs(3));
         assert_eq!(progress.left(start + Duration::from_secs(3)), Some(Duration::from_secs(27)));
         assert_eq!(progress.speed(), Some(ImagesPerSecond(8.0)));
     }
 
-    /// Ten iterations an epoch; what is predicted behind them takes as long as four of them.
+    /// Ten iterations per epoch; the predictions after them take as long as four iterations.
     #[test]
     fn the_time_left_has_the_predictions_that_are_to_come() {
         let train = TrainConfig { batch_size: 1, ..TrainConfig::default() };
@@ -227,7 +226,7 @@ mod tests {
         for batch in 1..=10 {
             run(&mut progress, batch, 8.0, after(batch.into()));
         }
-        // Ten iterations and twice the predictions are to come.
+        // Ten iterations and the predictions of two epochs are left.
         assert_eq!(progress.left(after(10)), Some(Duration::from_secs(18)));
         run(&mut progress, 11, 8.0, after(15));
         assert_eq!(progress.left(after(15)), Some(Duration::from_secs(13)));

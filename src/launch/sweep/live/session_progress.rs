@@ -1,4 +1,4 @@
-//! How far a session is when a job starts, and what is left of it. Pure.
+//! Position and time left of a session. Pure functions.
 
 use std::time::Duration;
 
@@ -8,28 +8,29 @@ use ringmark_core::progress::{JobCounts, JobProgress};
 use crate::launch::job::watch::WatchedRanks;
 use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan};
 
-/// How far a session is when a job starts.
+/// Position of a session when a job starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SessionProgress {
-    /// The job among all of the session, those of an earlier one included, and how many of those before it count.
+    /// Number of the job among all jobs of the session, including those of an earlier session, and the number of
+    /// finished jobs before it.
     pub counts: JobCounts,
-    /// Work of this one, as [`JobCost::work`](crate::launch::sweep::cost::JobCost::work).
+    /// Work of this job, in units of [`JobCost::work`](crate::launch::sweep::cost::JobCost::work).
     work: f64,
-    /// Work of all that follow it.
+    /// Work of all following jobs.
     later_work: f64,
-    /// Pauses between them.
+    /// Total of the pauses between jobs.
     pauses: Duration,
-    /// Seconds that a unit of work took in the jobs before; `None` before any has ended.
+    /// Seconds per unit of work in the previous jobs; `None` before any has ended.
     pace: Option<f64>,
 }
 
 impl SessionProgress {
-    /// Returns the progress when `jobs[index]` starts and `ended` have run, those of an earlier session first. After the last job no
-    /// work is left.
+    /// Returns the progress at the start of `jobs[index]`, after the jobs in `ended`, those of an earlier session
+    /// first. After the last job no work is left.
     pub fn at<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
         let work = |jobs: &[JobPlan]| jobs.iter().map(|job| job.cost.work).sum();
         let (job, later) = jobs[index..].split_at(1.min(jobs.len() - index));
-        // One that was taken up did part of its work alone.
+        // A resumed job did only part of its work.
         let is_whole = |job: &JobPlan| !job.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_taken_up);
         let timed =
             ended.iter().filter(|ended| is_whole(&ended.job)).filter_map(|ended| Some((ended.took?, &ended.job)));
@@ -50,8 +51,8 @@ impl SessionProgress {
         }
     }
 
-    /// What is left of the session where this job has run for `elapsed` and has `left`; `None` where neither this job nor
-    /// one before it says how fast they are.
+    /// Returns the time left of the session when this job has run for `elapsed` and has `left`; `None` if the speed
+    /// of neither this job nor a previous one is known.
     pub fn left(&self, elapsed: Duration, left: Option<Duration>) -> Option<Duration> {
         let of_this_job = || Some((elapsed + left?).as_secs_f64() / self.work);
         let pace = self.pace.or_else(of_this_job)?;
@@ -60,7 +61,7 @@ impl SessionProgress {
     }
 }
 
-/// Returns the progress of a job by its ranks alone.
+/// Returns the progress of a job as reported by its ranks alone.
 pub fn seen(job: &JobPlan, elapsed: Duration, watched: WatchedRanks) -> JobProgress {
     let WatchedRanks { place, interval, ranks } = watched;
     JobProgress {
@@ -91,11 +92,11 @@ mod tests {
 
     #[test]
     fn the_time_left_is_by_the_jobs_before() {
-        // The second of ten equal runs, whose first took 40 s.
+        // The second of ten equal runs; the first took 40 s.
         let counts = JobCounts { number: 2, of: 10, finished: 1 };
         let session = SessionProgress { counts, work: 5.0, later_work: 40.0, pauses: Duration::ZERO, pace: Some(8.0) };
         assert_eq!(session.left(seconds(1), None), Some(seconds(359)));
-        // Once this one says what it has left, that counts.
+        // This job's own estimate takes precedence.
         assert_eq!(session.left(seconds(9), Some(seconds(27))), Some(seconds(347)));
     }
 
@@ -104,7 +105,7 @@ mod tests {
         let counts = JobCounts { number: 1, of: 4, finished: 0 };
         let session = SessionProgress { counts, work: 2.0, later_work: 6.0, pauses: seconds(30), pace: None };
         assert_eq!(session.left(seconds(3), None), None);
-        // 16 s of it are over and 5 s are left; the others take three times these 21 s.
+        // 16 s of it are over and 5 s are left; the others take three times 21 s.
         assert_eq!(session.left(seconds(16), Some(seconds(5))), Some(seconds(98)));
     }
 }

@@ -1,5 +1,5 @@
-//! Writes where the command is into its folder, once a second, from a thread of its own: a disk that is full, slow or gone
-//! neither ends nor delays what runs.
+//! Writes the progress of a command into its folder once a second, on a separate thread: a full, slow or missing disk
+//! neither ends nor delays the command.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -11,21 +11,21 @@ use ringmark_core::progress::INTERVAL;
 
 use crate::launch::sweep::live::latest::Latest;
 
-/// How long the end of the command waits for its last word to be written: whoever watches learns of the end by it, and a
-/// disk that hangs must not keep the command.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout for writing the final progress when the command ends. Watchers learn of the end from it, but a disk that
+/// hangs must not block the command.
+const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Writes until it is dropped, and once more then.
+/// Writer of the progress file. Dropping it writes the file once more.
 #[derive(Debug)]
 pub struct StateFile {
-    /// Its end wakes the thread.
+    /// Dropping it wakes the thread.
     closing: Option<Sender<()>>,
-    /// Ends with the thread.
+    /// Disconnects when the thread ends.
     ended: Receiver<()>,
 }
 
 impl StateFile {
-    /// Writes what is new in `latest` to `path`. Where there is no thread for it, nothing is written.
+    /// Starts writing changes of `latest` to `path`. If no thread can be started, nothing is written.
     pub fn open(path: PathBuf, latest: Latest) -> StateFile {
         let (closing, closed) = mpsc::channel::<()>();
         let (ending, ended) = mpsc::channel::<()>();
@@ -37,7 +37,7 @@ impl StateFile {
                     closed.recv_timeout(Duration::from_secs_f64(INTERVAL.0)) != Err(RecvTimeoutError::Timeout);
                 let now = latest.get();
                 if let Some(progress) = now.filter(|now| written.as_ref() != Some(now)) {
-                    // The module says why an error is none.
+                    // Write errors are ignored; see the module documentation.
                     let _ = whole_file::replace(&path, progress.text().as_bytes());
                     written = Some(progress);
                 }
@@ -46,7 +46,7 @@ impl StateFile {
                 }
             }
         };
-        // Dropped with the closure where there is no thread, which ends the wait below.
+        // If no thread is started, the closure is dropped, which ends the wait below.
         let _ = thread::Builder::new().spawn(write);
         StateFile { closing: Some(closing), ended }
     }
@@ -55,8 +55,8 @@ impl StateFile {
 impl Drop for StateFile {
     fn drop(&mut self) {
         self.closing = None;
-        // Ended or out of patience: there is nothing else to do.
-        let _ = self.ended.recv_timeout(PATIENCE);
+        // Either the thread has ended or the timeout has expired: nothing else to do.
+        let _ = self.ended.recv_timeout(FINAL_WRITE_TIMEOUT);
     }
 }
 

@@ -1,4 +1,4 @@
-//! `ringmark watch`: shows a command that runs elsewhere, by the file that it keeps in its folder, until it ends.
+//! `ringmark watch`: shows a command that runs elsewhere, from the progress file in its folder, until it ends.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -21,19 +21,19 @@ use crate::launch::sweep::live::latest::now;
 use crate::launch::sweep::live::lines::{headline, table_head, table_row};
 use crate::output::{Json, strip_control_characters};
 
-/// A launcher that has said nothing for so long has missed several words.
+/// A launcher that has been silent for this long has missed several updates.
 const SILENCE: Duration = Duration::from_secs(8);
 
-/// What `ringmark watch` is asked to do.
+/// Configuration of `ringmark watch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchConfig {
-    /// Folder into which the command writes.
+    /// Folder of the command.
     pub folder: PathBuf,
-    /// Where JSON goes instead, once.
+    /// Prints the progress once as JSON instead.
     pub json: Json,
 }
 
-/// Shows the command until it ends, or says once where it is; an error where it failed, or is there no more.
+/// Shows the command until it ends, or prints its progress once as JSON. Fails if the command failed or is gone.
 pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     let folder = &config.folder;
@@ -74,17 +74,17 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
     }
 }
 
-/// What is known of the command when it is watched no more.
+/// Progress of the command when watching ended.
 struct Watched {
     progress: Progress,
-    /// Where its process is gone, seconds since its last word.
+    /// If its process is gone, seconds since its last update.
     gone: Option<f64>,
 }
 
-/// Until it ends, is gone, or the user asks to stop.
+/// Shows the command until it ends, is gone, or the user interrupts.
 fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &Interrupt) -> Watched {
     let here = LaunchEnvironment::read().host_name;
-    let mut word = Word { since: Instant::now(), before: silence_by_clocks(progress.said) };
+    let mut last_update = LastUpdate { read_at: Instant::now(), age: age_by_clocks(progress.said) };
     let mut printed = None;
     let mut rows = 0;
     loop {
@@ -93,7 +93,7 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
         if progress.end.is_some() || interrupt.asked() {
             return Watched { progress, gone: None };
         }
-        let silence = word.since.elapsed() + word.before;
+        let silence = last_update.read_at.elapsed() + last_update.age;
         let is_silent = silence >= SILENCE;
         if is_silent && is_gone(&progress, &here) {
             return Watched { progress, gone: Some(silence.as_secs_f64()) };
@@ -104,7 +104,7 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
         });
         let line = display.show(&progress, note.as_slice(), Instant::now());
         if !display.is_live() {
-            // Elsewhere each run has a line as it begins, and the silence one.
+            // Without a terminal, a line is printed when a run starts and when the launcher falls silent.
             let job = (progress.jobs.number, progress.job.as_ref().map(|job| job.title.clone()), is_silent);
             let is_new = printed.as_ref() != Some(&job);
             if let Some(line) = line.or_else(|| is_new.then(|| headline(&progress, usize::MAX))) {
@@ -113,17 +113,17 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
             }
         }
         interrupt.sleep(Duration::from_secs_f64(INTERVAL.0));
-        // A folder that is away for a moment says nothing, which is said after a while.
+        // A folder that is briefly unavailable counts as silence.
         if let Ok(next) = Progress::read_in(folder)
             && next != progress
         {
-            word = Word { since: Instant::now(), before: Duration::ZERO };
+            last_update = LastUpdate { read_at: Instant::now(), age: Duration::ZERO };
             progress = next;
         }
     }
 }
 
-/// The rows of the table from `first` on, with its head if it has none yet.
+/// Returns the rows of the table from `first` on, with the header if `first` is 0.
 fn table_rows(progress: &Progress, first: usize) -> Vec<String> {
     let title = |run: &FinishedRun| run.title.len();
     let width = progress.finished.iter().map(title).max().unwrap_or_default();
@@ -132,18 +132,19 @@ fn table_rows(progress: &Progress, first: usize) -> Vec<String> {
     head.into_iter().chain(rows).collect()
 }
 
-/// When the last word was heard, and how old it was by then. What is heard here counts: the clocks of two hosts may differ.
-struct Word {
-    since: Instant,
-    before: Duration,
+/// Time when the last update was read, and its age at that time. Local time counts: the clocks of two hosts may
+/// differ.
+struct LastUpdate {
+    read_at: Instant,
+    age: Duration,
 }
 
-/// Of a word that was there before anybody listened, by the clocks of both.
-fn silence_by_clocks(said: Seconds) -> Duration {
+/// Returns the age of an update written before watching started, from the clocks of both hosts.
+fn age_by_clocks(said: Seconds) -> Duration {
     Duration::try_from_secs_f64(now().0 - said.0).unwrap_or_default()
 }
 
-/// Whether the launcher was of this host and its process is there no more.
+/// Returns true if the launcher ran on this host and its process no longer exists.
 fn is_gone(progress: &Progress, here: &str) -> bool {
     let process = i32::try_from(progress.process).ok().filter(|process| *process > 0);
     progress.host == here && process.is_none_or(|process| kill(Pid::from_raw(process), None) == Err(Errno::ESRCH))
@@ -173,8 +174,8 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_behind_makes_no_silence() {
-        assert_eq!(silence_by_clocks(Seconds(now().0 + 3600.0)), Duration::ZERO);
-        assert_eq!(silence_by_clocks(Seconds(f64::NAN)), Duration::ZERO);
-        assert!(silence_by_clocks(Seconds(now().0 - 60.0)) >= Duration::from_secs(60));
+        assert_eq!(age_by_clocks(Seconds(now().0 + 3600.0)), Duration::ZERO);
+        assert_eq!(age_by_clocks(Seconds(f64::NAN)), Duration::ZERO);
+        assert!(age_by_clocks(Seconds(now().0 - 60.0)) >= Duration::from_secs(60));
     }
 }

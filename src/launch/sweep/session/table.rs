@@ -1,4 +1,4 @@
-//! The table of a session's runs: rows as they end on a terminal, lines elsewhere.
+//! The table of a session's runs: printed row by row on a terminal, as separate lines elsewhere.
 
 use std::io::{self, IsTerminal};
 
@@ -12,15 +12,15 @@ pub struct SessionTable<'a> {
     live: &'a Live,
     printer: &'a Printer,
     is_terminal: bool,
-    /// Columns of the longest title.
+    /// Width of the longest title.
     width: usize,
     rows: usize,
-    /// Warnings below the table: each with the runs that have it.
+    /// Warnings printed below the table, each with the titles of its runs.
     notes: Vec<(String, Vec<String>)>,
 }
 
 impl<'a> SessionTable<'a> {
-    /// Sizes the columns for the jobs of `plan`.
+    /// Creates the table with columns wide enough for the jobs of `plan`.
     pub fn new(plan: &[JobPlan], live: &'a Live, printer: &'a Printer) -> SessionTable<'a> {
         let width = plan.iter().map(|job| job.title.len()).max().unwrap_or_default();
         let is_terminal = io::stdout().is_terminal();
@@ -42,7 +42,7 @@ impl<'a> SessionTable<'a> {
             self.printer.line(&table_row(&run, self.width));
             lines.into_iter().for_each(|line| self.note(line, &run.title));
         } else {
-            // The lines of an earlier session's runs are in its output.
+            // Runs of an earlier session are in its own output.
             if run.took.is_some() {
                 self.printer.line(&table_line(&run));
             }
@@ -59,7 +59,7 @@ impl<'a> SessionTable<'a> {
         }
     }
 
-    /// Prints the warnings of the rows.
+    /// Prints the collected warnings.
     pub fn end(self) {
         for (line, titles) in self.notes {
             self.printer.line(&format!("warning: {}: {line}", titles.join(", ")));

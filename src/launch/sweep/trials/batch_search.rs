@@ -1,5 +1,5 @@
-//! `--batch-size auto`: the largest batch that the memory of a device holds, of each network and precision, by trial jobs:
-//! doubled until one has no memory, then by bisection. Not for a sweep's own runs.
+//! `--batch-size auto`: finds the largest batch size that fits into the memory of a device, for each network and
+//! precision, by trial jobs. It is doubled until a trial runs out of memory, then bisected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
@@ -20,21 +20,21 @@ use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::{BATCH_SIZES_THAT_FIT, BatchSizes};
 use crate::launch::sweep::trials::{JobOfTrial, TrialJob};
 
-/// Largest batch size that there is.
+/// Largest batch size that is tried.
 const LARGEST: u32 = 65_536;
 
-/// The search ends when the largest batch that fits is known to one part in so many.
+/// The search ends when the largest batch size that fits is known to one part in this many.
 const PARTS: u32 = 32;
 
-/// What the runs of a batch size leave of a host's memory that its trial took: the allocator takes it in pieces of 32 MiB, and
-/// no run takes exactly as many as another.
+/// Memory of a host that the chosen batch size leaves free compared with its trial. The allocator requests memory in
+/// pieces of 32 MiB, and no two runs request exactly the same number.
 const SPARE: Bytes = Bytes(64 << 20);
 
-/// Iterations of a trial, the first of which warms up: the second has all memory of a step, the momentum's included.
+/// Iterations of a trial, including one of warm-up: the second uses all memory of a step, including the momentum.
 pub const ITERATIONS: u32 = 2;
 
-/// The same sweep with the batch sizes that were found, by an earlier session or by trials now, where it asks for them. A
-/// dry run tries nothing.
+/// Replaces `--batch-size auto` in the sweep by the batch sizes found by an earlier session, or by trials now. A dry
+/// run tries nothing.
 pub fn resolved<R: Record>(
     sweep: &AxesSweep,
     kind: BenchmarkKind,
@@ -54,19 +54,19 @@ pub fn resolved<R: Record>(
         }
         true => match ledger::find(&sweep.out)?.conditions.options.get(BATCH_SIZES_THAT_FIT) {
             Some(text) => BatchSizes::parse_found(text)?,
-            // It was begun with other batch sizes, which the session says.
+            // It was started with other batch sizes, which the session reports.
             None => return Ok(sweep.clone()),
         },
     };
     let points: BTreeSet<(Model, Dtype)> = sweep.axes.points().iter().map(|point| (point.model, point.dtype)).collect();
-    // Of one alone, which `ringmark sweep` demands here.
+    // `ringmark sweep` requires exactly one kv-store here.
     let kv_store = sweep.axes.kv_stores.first().copied().unwrap_or(KvStore::Ring);
     let mut is_first = true;
     for (model, dtype) in points {
         if found.contains_key(&(model, dtype)) {
             continue;
         }
-        let case = case_of(&sweep.axes.cases);
+        let case = densest_case(&sweep.axes.cases);
         let search = BatchSearch::<R> { sweep, kind, job, live, model, dtype, kv_store, case, record: PhantomData };
         let batch_size = search.run(first, &mut is_first, printer)?;
         found.insert((model, dtype), batch_size);
@@ -76,13 +76,13 @@ pub fn resolved<R: Record>(
     Ok(sweep)
 }
 
-/// Where ranks have the least memory: most of them on a host, and no more hosts than that needs.
-fn case_of(cases: &[Case]) -> Case {
+/// Returns the case with the least memory per rank: the most ranks on a host, and no more hosts than necessary.
+fn densest_case(cases: &[Case]) -> Case {
     let densest = cases.iter().max_by_key(|case| (case.gpus_per_node, std::cmp::Reverse(case.nodes)));
     densest.copied().unwrap_or(Case::SINGLE)
 }
 
-/// Of one network and precision.
+/// Search for one network and precision.
 struct BatchSearch<'a, R> {
     sweep: &'a AxesSweep,
     kind: BenchmarkKind,
@@ -101,17 +101,17 @@ impl<R: Record> BatchSearch<'_, R> {
         printer.line(&format!("{title}: looking for the largest batch size that fits"));
         let mut bisection = Bisection::default();
         while let Some(batch_size) = bisection.next(first) {
-            // Which network joins the hosts the doctor finds for each session anew.
+            // The network that joins the hosts is determined by the doctor, anew for each session.
             let doctor = self.sweep.launch.doctor && (*is_first || self.case.nodes > 1);
             *is_first = false;
-            bisection.take(batch_size, self.fits(batch_size, doctor)?);
+            bisection.record(batch_size, self.fits(batch_size, doctor)?);
         }
-        let (Some(fits), Some(batch_size)) = (bisection.fits, bisection.answer(self.of_image(first)?)) else {
+        let (Some(fits), Some(batch_size)) = (bisection.fits, bisection.answer(self.image_memory(first)?)) else {
             bail!(
                 "{title}: batch size 1 has no memory: choose a smaller network or --image-size, or fewer ranks on a host"
             )
         };
-        let above = bisection.lacks.map(|lacks| format!(" and {lacks} does not")).unwrap_or_default();
+        let above = bisection.too_large.map(|too_large| format!(" and {too_large} does not")).unwrap_or_default();
         let why = if batch_size < fits { ", and a run may take a little more memory than its trial" } else { "" };
         printer.line(&format!("{title}: batch size {batch_size}: {fits} fits{above}{why}"));
         Ok(batch_size)
@@ -126,15 +126,14 @@ impl<R: Record> BatchSearch<'_, R> {
         RunName { baseline: false, case, model, batch_size, dtype, kv_store, run: 1 }
     }
 
-    /// What an image takes of a host's memory, whatever the batch size; `None` on GPUs.
-    fn of_image(&self, batch_size: u32) -> anyhow::Result<Option<Bytes>> {
+    /// Returns the memory of a host that one image needs, independent of the batch size; `None` on GPUs.
+    fn image_memory(&self, batch_size: u32) -> anyhow::Result<Option<Bytes>> {
         let (run, environment) = (self.name(batch_size), LaunchEnvironment::read());
         let context = PlanContext { environment: &environment, begun: None };
         let plan = (self.job)(run, files_in(&self.folder(), run)?, context);
         Ok(plan.cost.on_cpu.map(|cost| cost.memory.of_image))
     }
 
-    /// Whether a job with this batch size has enough memory.
     fn fits(&self, batch_size: u32, doctor: bool) -> anyhow::Result<bool> {
         let trial = TrialJob::<R, ()> {
             kind: self.kind,
@@ -151,38 +150,42 @@ impl<R: Record> BatchSearch<'_, R> {
     }
 }
 
-/// What is known of the largest batch that fits.
+/// State of the search for the largest batch size that fits.
 #[derive(Debug, Default)]
 struct Bisection {
-    /// The largest that fitted.
+    /// Largest batch size that fit.
     fits: Option<u32>,
-    /// The smallest that had no memory.
-    lacks: Option<u32>,
+    /// Smallest batch size that ran out of memory.
+    too_large: Option<u32>,
 }
 
 impl Bisection {
-    /// The batch size to try next, of which `first` is the first; `None` where the answer is known.
+    /// Returns the batch size to try next, starting with `first`; `None` if the answer is known.
     fn next(&self, first: u32) -> Option<u32> {
-        match (self.fits, self.lacks) {
+        match (self.fits, self.too_large) {
             (None, None) => Some(first),
             (Some(fits), None) => (fits < LARGEST).then(|| fits.saturating_mul(2).min(LARGEST)),
-            (None, Some(lacks)) => (lacks > 1).then_some(lacks / 2),
-            (Some(fits), Some(lacks)) => (lacks - fits > (fits / PARTS).max(1)).then(|| fits + (lacks - fits) / 2),
+            (None, Some(too_large)) => (too_large > 1).then_some(too_large / 2),
+            (Some(fits), Some(too_large)) => {
+                (too_large - fits > (fits / PARTS).max(1)).then(|| fits + (too_large - fits) / 2)
+            }
         }
     }
 
-    fn take(&mut self, batch_size: u32, fits: bool) {
-        *if fits { &mut self.fits } else { &mut self.lacks } = Some(batch_size);
+    fn record(&mut self, batch_size: u32, fits: bool) {
+        *if fits { &mut self.fits } else { &mut self.too_large } = Some(batch_size);
     }
 
-    /// The batch size of the runs, where an image takes so much of a host's memory: what fitted by a hair may not fit again.
-    /// So many of the search's last steps below the largest that fitted that [`SPARE`] is left, and one where that costs no
-    /// more than a part, but no less than half of it.
-    fn answer(&self, of_image: Option<Bytes>) -> Option<u32> {
+    /// Returns the batch size of the runs. `image_memory` is the memory of a host that one image needs.
+    ///
+    /// A batch size that just fit may not fit again. The result is therefore lower than the largest that fit by a
+    /// multiple of the search's last step: enough of them to leave [`SPARE`] free, at least one if a step is no more
+    /// than a part, and never below half of it.
+    fn answer(&self, image_memory: Option<Bytes>) -> Option<u32> {
         let fits = self.fits?;
-        let Some(step) = self.lacks.map(|lacks| lacks - fits) else { return Some(fits) };
+        let Some(step) = self.too_large.map(|too_large| too_large - fits) else { return Some(fits) };
         let one_step = if step <= fits / PARTS { step } else { 0 };
-        let spare = of_image.map_or(0, |of_image| SPARE.0.div_ceil(of_image.0.max(1)));
+        let spare = image_memory.map_or(0, |image_memory| SPARE.0.div_ceil(image_memory.0.max(1)));
         let spare = u32::try_from(spare).unwrap_or(u32::MAX).max(one_step);
         Some(fits - step * spare.div_ceil(step).min(fits / 2 / step))
     }
@@ -192,12 +195,12 @@ impl Bisection {
 mod tests {
     use super::*;
 
-    /// Batch sizes that are tried where `room` images fit, and what comes of it.
-    fn tried(first: u32, room: u32) -> (Vec<u32>, Option<u32>) {
+    /// Returns the batch sizes tried if `capacity` images fit, and the answer.
+    fn tried(first: u32, capacity: u32) -> (Vec<u32>, Option<u32>) {
         let (mut bisection, mut tried) = (Bisection::default(), Vec::new());
         while let Some(batch_size) = bisection.next(first) {
             tried.push(batch_size);
-            bisection.take(batch_size, batch_size <= room);
+            bisection.record(batch_size, batch_size <= capacity);
         }
         (tried, bisection.answer(None))
     }
@@ -208,22 +211,23 @@ mod tests {
         assert_eq!(tried(8, 3), (vec![8, 4, 2, 3], Some(3)));
         assert_eq!(tried(8, 0), (vec![8, 4, 2, 1], None));
         assert_eq!(tried(60_000, LARGEST), (vec![60_000, 65_536], Some(65_536)));
-        for room in 1..3000 {
-            let (tried, found) = tried(128, room);
+        for capacity in 1..3000 {
+            let (tried, found) = tried(128, capacity);
             let found = found.expect("one fits");
-            // A step below the largest that fits, which is known to a step.
-            assert!(found <= room && room - found <= (2 * room / PARTS).max(1), "{room}: {found}");
-            assert!(tried.len() <= 15, "{room}: {tried:?}");
-            assert!(room < PARTS || found < room, "{room}: {found}");
+            // One step below the largest that fits, which is known to within a step.
+            assert!(found <= capacity && capacity - found <= (2 * capacity / PARTS).max(1), "{capacity}: {found}");
+            assert!(tried.len() <= 15, "{capacity}: {tried:?}");
+            assert!(capacity < PARTS || found < capacity, "{capacity}: {found}");
         }
     }
 
     #[test]
     fn the_runs_leave_what_another_run_may_take() {
-        let answer = |fits, lacks, of_image: u64| Bisection { fits, lacks }.answer(Some(Bytes(of_image)));
-        // 20 images are 64 MiB and more.
+        let answer =
+            |fits, too_large, image_memory: u64| Bisection { fits, too_large }.answer(Some(Bytes(image_memory)));
+        // 20 images need slightly more than 64 MiB.
         assert_eq!(answer(Some(376), Some(384), 3_400_000), Some(352));
-        // Images that are large, and so small that no number of them is enough.
+        // Images that are very large, and so small that no number of them suffices.
         assert_eq!(answer(Some(3), Some(4), 100_000_000), Some(2));
         assert_eq!(answer(Some(1), Some(2), 100_000_000), Some(1));
         assert_eq!(answer(Some(728), Some(744), 10_000), Some(376));
@@ -235,7 +239,7 @@ mod tests {
     fn trials_run_where_most_ranks_share_a_host() {
         let case = |list: &str| {
             let cases: Vec<Case> = list.split(',').map(|case| case.parse().expect("a case")).collect();
-            case_of(&cases).to_string()
+            densest_case(&cases).to_string()
         };
         assert_eq!(case("1n1g,1n8g,2n8g,4n8g"), "1n8g");
         assert_eq!(case("2n4g,1n2g"), "2n4g");

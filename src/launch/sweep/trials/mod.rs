@@ -1,10 +1,10 @@
-//! Short jobs before a sweep whose outcome decides what it runs: none of them is a run of it. Each begins and ends as any job,
-//! so that nothing of it is left in what follows.
+//! Short jobs before a sweep that determine its configuration; they are not part of its results. Each is started and
+//! ended like any other job, so that nothing of it remains.
 //!
 //! | module | what it is for |
 //! |---|---|
 //! | [`batch_search`] | `--batch-size auto`: the largest batch that fits |
-//! | [`strategy_search`] | `--autotune-over`: the fastest way to exchange |
+//! | [`strategy_search`] | `--autotune-over`: the fastest exchange |
 //! | [`tuned_option`] | an option that is tuned, and its values; pure |
 
 pub mod batch_search;
@@ -28,34 +28,34 @@ use crate::launch::sweep::folder;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 
-/// Makes the job of a trial that has this name and leaves these files.
+/// Creates the job of a trial with this name and these files.
 pub type JobOfTrial<'a> = &'a dyn Fn(RunName, JobFiles, PlanContext) -> JobPlan;
 
-/// What is read from the record of a trial, or why it says nothing.
+/// Reads the result from the record of a trial, or explains why there is none.
 pub type FiguresOfTrial<'a, R, F> = &'a dyn Fn(R) -> Result<F, String>;
 
-/// A job that is tried.
+/// A trial job.
 pub struct TrialJob<'a, R, F> {
-    /// The benchmark that it is a job of.
+    /// Benchmark of the job.
     pub kind: BenchmarkKind,
-    /// What messages call it.
+    /// Title in messages.
     pub title: String,
-    /// Its name in its folder.
+    /// Name of the run within `out`.
     pub run: RunName,
-    /// Its folder.
+    /// Folder of the trial.
     pub out: &'a Path,
-    /// What it runs.
+    /// Creates the job.
     pub job: JobOfTrial<'a>,
-    /// What comes of it.
+    /// Reads the result of the job.
     pub figures: FiguresOfTrial<'a, R, F>,
-    /// What is said of that.
+    /// Describes the result.
     pub sentence: fn(&F) -> String,
-    /// Who watches.
+    /// Publishes its progress.
     pub live: &'a Live,
 }
 
 impl<R: Record, F> TrialJob<'_, R, F> {
-    /// Runs it, files of an earlier one put aside; `None` where its device has no memory for it.
+    /// Runs the trial after moving files of an earlier one aside; `None` if its device has too little memory.
     pub fn run(&self, launch: &LaunchConfig) -> anyhow::Result<Option<F>> {
         let JobFiles { log, record } = files_in(self.out, self.run)?;
         folder::put_aside(&[run_name::under_way(&log), log, record])?;
@@ -75,7 +75,7 @@ impl<R: Record, F> TrialJob<'_, R, F> {
     }
 }
 
-/// A trial is over too soon to be followed.
+/// Follower that ignores all output: a trial is too short to display.
 pub struct Unfollowed;
 
 impl Follower for Unfollowed {
@@ -95,7 +95,7 @@ impl<R: Record, F> Benchmark for TrialJob<'_, R, F> {
 
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
         let job = (self.job)(self.run, files_in(self.out, self.run)?, context);
-        // What it needs is what it is to show.
+        // The trial itself determines its cost.
         Ok(vec![JobPlan { title: self.title.clone(), cost: JobCost::EQUAL, ..job }])
     }
 

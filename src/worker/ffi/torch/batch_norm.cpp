@@ -1,10 +1,12 @@
-// Batch normalization of a training batch with the sum with a shortcut and the ReLU that follow it, in one pass over
-// channels_last images, for the CPU; libtorch makes a pass for each of the three. The CUDA path is batch_norm_cuda.cpp.
+// Batch normalization of a training batch for the CPU, fused with the addition of a shortcut and the ReLU that follow
+// it: a single pass over channels_last images, where libtorch makes one for each of the three. The CUDA path is
+// batch_norm_cuda.cpp.
 //
-// y = relu(x * a + b + shortcut), a = weight / sqrt(variance + epsilon), b = bias - mean * a; with g = dy where y > 0:
+// y = relu(x * a + b + shortcut), a = weight / sqrt(variance + epsilon), b = bias - mean * a; with g = dy where y >
+// 0:
 // dbias = sum g, dweight = sum g * xhat, dx = a * (g - dbias / n - xhat * dweight / n), dshortcut = g.
-// Statistics are added in fp32 within a block of rows and in fp64 over the blocks, in an order that only the number of
-// threads decides.
+// Statistics are accumulated in fp32 within a block of rows and in fp64 over the blocks, in an order that depends
+// only on the number of threads.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -98,7 +100,7 @@ INLINE void add_gradient_row(
   }
 }
 
-// dx = g * p + x * q + r with what is constant in a channel.
+// dx = g * p + x * q + r with p, q and r constant within a channel.
 template <typename T>
 INLINE void gradient_row(
     const T* dy, const T* y, const T* x, const float* p, const float* q, const float* r, T* dx, T* dshortcut,
@@ -158,7 +160,7 @@ ROW_BLOCKS(Bits16)
 
 // --- the whole batch --------------------------------------------------------------------------------------------
 
-// Two sums a channel over all rows; `add` adds a block of rows to its two fp32 arrays.
+// Returns two sums per channel over all rows; `add` adds a block of rows to its two fp32 arrays.
 template <typename Add>
 std::pair<std::vector<double>, std::vector<double>> sums(int64_t rows, int64_t channels, const Add& add) {
   const int64_t parts = std::min<int64_t>(at::get_num_threads(), (rows + kBlockRows - 1) / kBlockRows);
@@ -218,7 +220,7 @@ void forward(
     const at::Tensor& scale, const Settings& settings) {
   const int64_t channels = x.size(1), rows = x.numel() / channels;
   const T* from = data<T>(x);
-  // Deviations from the first row instead of from zero: no digits are lost where the mean is large.
+  // Deviations from the first row instead of from zero, to avoid cancellation if the mean is large.
   std::vector<float> shift(channels), b(channels);
   for (int64_t c = 0; c < channels; ++c) shift[c] = load(from[c]);
   const auto [sum, square] = sums(rows, channels, [&](int64_t row, int64_t count, float* first, float* second) {
@@ -232,7 +234,7 @@ void forward(
     const double deviation = sum[c] / n;
     const double variance = std::max(0.0, square[c] / n - deviation * deviation);
     means[c] = static_cast<float>(shift[c] + deviation);
-    a[c] = static_cast<float>(1.0 / std::sqrt(variance + settings.epsilon));  // 1 / sigma until the weight comes in
+    a[c] = static_cast<float>(1.0 / std::sqrt(variance + settings.epsilon));  // 1 / sigma until multiplied by the weight
     running[0][c] += static_cast<float>(settings.momentum * (means[c] - running[0][c]));
     running[1][c] += static_cast<float>(settings.momentum * (variance * n / (n - 1.0) - running[1][c]));
   }
@@ -329,7 +331,7 @@ void check_vectors(const at::Tensor& x, const BatchNormVectors& vectors) {
   }
 }
 
-// Gives the caller new tensors: the result, and, if `second` is not null, the result for a second reader.
+// Passes new tensors to the caller: the result and, if `second` is not null, the result for a second reader.
 void give(const Tensors& results, at::Tensor** first, at::Tensor** second) {
   *first = new at::Tensor(results.front());
   if (second != nullptr) *second = new at::Tensor(results.back());
@@ -345,18 +347,18 @@ BatchNormVectors vectors_of(
 
 extern "C" {
 
-// Returns 1 if kernels of CUDA are loaded for the type of `x`, which is channels_last and on a GPU.
+// Returns 1 if CUDA kernels are loaded for the type of `x`, and `x` is channels_last and on a GPU.
 int ringmark_are_kernels_loaded(at::Tensor* x) {
   return x->is_cuda() && x->dim() == 4 && x->is_contiguous(kLast) && kernels::functions(x->scalar_type()) != nullptr;
 }
 
-// Returns 1 if they take `x`: it has whole packets of channels.
+// Returns 1 if the kernels support `x`: its channels are a multiple of the packet width.
 int ringmark_has_kernels(at::Tensor* x) {
   return ringmark_are_kernels_loaded(x) && x->size(1) % kernels::packet_width(x->scalar_type()) == 0 &&
       x->numel() / x->size(1) < (int64_t{1} << 31);
 }
 
-// `shortcut` and `second` may be null. `*first` and `*second` are new tensors that the caller owns.
+// `shortcut` and `second` may be null. `*first` and `*second` are new tensors owned by the caller.
 char* ringmark_batch_norm(
     at::Tensor* x, at::Tensor* shortcut, at::Tensor* weight, at::Tensor* bias, at::Tensor* running_mean,
     at::Tensor* running_variance, int relu, double momentum, double epsilon, at::Tensor** first, at::Tensor** second) {
@@ -381,7 +383,7 @@ char* ringmark_batch_norm(
   });
 }
 
-// With ReLU and max pooling behind it, on CUDA.
+// Followed by ReLU and max pooling, on CUDA.
 char* ringmark_batch_norm_max_pool(
     at::Tensor* x, at::Tensor* weight, at::Tensor* bias, at::Tensor* running_mean, at::Tensor* running_variance,
     double momentum, double epsilon, int64_t kernel, int64_t stride, int64_t padding, at::Tensor** first,
@@ -393,12 +395,12 @@ char* ringmark_batch_norm_max_pool(
   });
 }
 
-// Returns 1 if ringmark_pointwise_norm takes `x` and `weight`, with a shortcut or without.
+// Returns 1 if ringmark_pointwise_norm supports `x` and `weight`, with or without a shortcut.
 int ringmark_has_pointwise_kernels(at::Tensor* x, at::Tensor* weight, int has_shortcut) {
   return has_pointwise_kernels(*x, *weight, has_shortcut != 0);
 }
 
-// A 1x1 convolution and what ringmark_batch_norm does; with a shortcut its sum and ReLU, otherwise neither.
+// A 1x1 convolution followed by ringmark_batch_norm: with a shortcut, its addition and ReLU; otherwise neither.
 char* ringmark_pointwise_norm(
     at::Tensor* x, at::Tensor* convolution, at::Tensor* shortcut, at::Tensor* weight, at::Tensor* bias,
     at::Tensor* running_mean, at::Tensor* running_variance, double momentum, double epsilon, at::Tensor** first,

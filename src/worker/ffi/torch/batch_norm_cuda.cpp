@@ -1,5 +1,5 @@
-// Batch normalization with what follows it on CUDA, by the kernels of ../kernels: the counterpart of batch_norm.cpp, whose
-// formulas these are.
+// Batch normalization with the operations that follow it on CUDA, by the kernels in ../kernels. Counterpart of
+// batch_norm.cpp, which has the formulas.
 
 #include "batch_norm.h"
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-// As the kernels declare it.
+// Must match the kernels' declaration.
 struct Shape {
   int rows;
   int channels;
@@ -46,7 +46,7 @@ kernels::Grid grid_of(const at::Tensor& images) {
   return kernels::row_grid(shape.rows, shape.channels, images.scalar_type());
 }
 
-// Sums of a grid's blocks, before the last of them adds them.
+// Sums of a grid's blocks, before the last block adds them.
 at::Tensor partial_sums(const at::Tensor& images, const kernels::Grid& grid) {
   return floats(images, {grid.parts, 2, images.size(1)});
 }
@@ -127,7 +127,7 @@ PoolShape pool_shape(const at::Tensor& x, const PoolWindow& window) {
           number(window.kernel), number(window.stride), number(window.padding)};
 }
 
-// Empty pooled images and the indices of their values.
+// Returns uninitialized pooled images and the indices of their values.
 std::pair<at::Tensor, at::Tensor> empty_pooled(const at::Tensor& x, const PoolShape& shape) {
   const auto options = x.options().memory_format(at::MemoryFormat::ChannelsLast);
   const std::array<int64_t, 4> sizes{x.size(0), x.size(1), shape.pooled_height, shape.pooled_width};
@@ -231,7 +231,7 @@ Tensors batch_norm_max_pool_cuda(
 }
 
 at::Tensor channel_means_cuda(const at::Tensor& x) {
-  // The kernel takes vectors that the means do not depend on.
+  // The kernel requires vectors, but the means do not depend on them.
   const auto zeros = at::zeros({4, x.size(1)}, x.options().dtype(at::kFloat).memory_format(std::nullopt));
   return statistics(x, BatchNormVectors{zeros[0], zeros[1], zeros[2], zeros[3], 0.0, 1.0})[0];
 }

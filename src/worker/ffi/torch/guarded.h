@@ -1,4 +1,4 @@
-// Exceptions of libtorch as messages: none may pass into Rust.
+// Converts exceptions of libtorch to messages: none may propagate into Rust.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <exception>
 
-// Null, or a message that the caller frees with ringmark_free_message.
+// Returns null, or a message that the caller frees with ringmark_free_message.
 template <typename Body>
 char* guarded(Body body) {
   try {

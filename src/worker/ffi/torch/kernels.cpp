@@ -19,7 +19,7 @@ using Launch = int (*)(
     void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
     unsigned shared_bytes, void* stream, void** parameters, void** extra);
 
-// Makes the context of the process's GPU current in a thread that has none; returns the driver's status.
+// Makes the context of the process's GPU current in a thread without one; returns the driver's status.
 using MakeCurrent = int (*)();
 
 struct Driver {
@@ -39,8 +39,8 @@ const Functions* found(const std::map<at::ScalarType, Functions>& all, at::Scala
 }
 
 constexpr int64_t kThreads = 256;
-// Measured on an H100 (scripts/gpu_kernels.py, part batch_norm): 8 packets, 128 bytes, of a row in each block, and two
-// blocks on each multiprocessor, are the fastest for every shape of ResNet-50 or within 2 % of it.
+// Measured on an H100 (scripts/gpu_kernels.py, part batch_norm): 8 packets (128 bytes) of a row per block and two
+// blocks per multiprocessor are the fastest for every shape of ResNet-50, or within 2 % of it.
 constexpr int64_t kPackets = 8;
 constexpr int64_t kBlocksPerProcessor = 2;
 constexpr int64_t kMostSlices = 65536;
@@ -66,7 +66,8 @@ Grid row_grid(int64_t rows, int64_t channels, at::ScalarType type) {
 }
 
 void launch(void* function, const Grid& grid, at::Device device, void** arguments) {
-  // libtorch's thread of backward gets its context when it first calls CUDA's runtime, which may be later than this.
+  // libtorch's backward thread gets its context with its first call of the CUDA runtime, which may come later than
+  // this.
   thread_local const int status = driver.make_current();
   TORCH_CHECK(status == 0, "the GPU's context cannot be made current: CUresult ", status);
   const auto* cuda = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
@@ -78,8 +79,8 @@ void launch(void* function, const Grid& grid, at::Device device, void** argument
 }
 
 uint32_t* tickets(at::Device device) {
-  // A stream runs one kernel after the other; ranks compute on one stream. Never freed: the driver may be gone when the process
-  // ends.
+  // A stream runs one kernel after the other, and ranks compute on one stream. Never freed: the driver may be
+  // unloaded when the process exits.
   static const auto* zeros = new at::Tensor(at::zeros({kMostSlices}, at::TensorOptions(device).dtype(at::kInt)));
   return static_cast<uint32_t*>(zeros->mutable_data_ptr());
 }
@@ -88,8 +89,8 @@ uint32_t* tickets(at::Device device) {
 
 extern "C" {
 
-// Kernels of one element type: 0 half, 1 bfloat16, 2 float; those of pointwise.cu if `is_pointwise`. `find` returns a kernel by
-// its name, for launches with so many bytes of dynamic shared memory, or null.
+// Sets the kernels of one element type (0 half, 1 bfloat16, 2 float), or those of pointwise.cu if `is_pointwise`.
+// `find` returns the kernel with a name, for launches with `shared_bytes` of dynamic shared memory, or null.
 char* ringmark_set_kernels(
     int element, int is_pointwise, void* (*find)(void* context, const char* name, unsigned shared_bytes), void* context,
     Launch launch, MakeCurrent make_current, int64_t processors) {
@@ -130,7 +131,7 @@ char* ringmark_set_kernels(
     for (int i = 0; i < 3; ++i) {
       functions.apply[i] = get(norm + "apply" + after[i]);
       functions.gradients[i] = get(norm + "gradients" + after[i]);
-      // Behind a sum the gradient before the ReLU is in memory already.
+      // After an addition the gradient before the ReLU is already in memory.
       functions.input_gradient[i] = get(norm + "input_gradient" + (i == 1 ? "_relu" : ""));
     }
     functions.gradients_two = get(norm + "gradients_sum_relu_two");

@@ -1,6 +1,6 @@
-// Convolutions and linear layers of inference: oneDNN's, with the weight in the kernel's own order, and what follows them
-// done on the way out. The operators that torch.compile puts in the place of the layers; they have no C++ header and are
-// found by name. On CUDA, cuDNN's fused convolutions.
+// Convolutions and linear layers for inference with oneDNN: the weight is packed for the kernel, and the following
+// operations are fused. These are the operators that torch.compile substitutes for the layers; they have no C++
+// header and are looked up by name. On CUDA, cuDNN's fused convolutions.
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -25,12 +25,12 @@ auto operation(const char* name, const char* overload = "") {
 
 extern "C" {
 
-// Whether libtorch lets oneDNN compute in bf16 on this processor.
+// Sets `*result` to 1 if libtorch allows oneDNN to compute in bf16 on this processor.
 char* ringmark_computes_bf16(int* result) {
   return guarded([&] { *result = operation<bool()>("mkldnn::_is_mkldnn_bf16_supported").call(); });
 }
 
-// For images of the shape of `images`, which the order depends on.
+// Packs a weight for images of the shape of `images`, on which the packing depends.
 char* ringmark_pack_convolution(
     at::Tensor* weight, at::Tensor* images, const int64_t* padding, int64_t stride, int64_t groups, at::Tensor** result) {
   return guarded([&] {
@@ -42,7 +42,7 @@ char* ringmark_pack_convolution(
   });
 }
 
-// With `sum`, the result is added to it and is in its place.
+// With `sum`, the result is added to it in place.
 char* ringmark_packed_convolution(
     at::Tensor* images, at::Tensor* weight, at::Tensor* bias, at::Tensor* sum, const int64_t* padding, int64_t stride,
     int64_t groups, int relu, at::Tensor** result) {
@@ -81,7 +81,7 @@ char* ringmark_rectified_convolution(
   });
 }
 
-// For so many rows of features, which the order depends on.
+// Packs a weight for this number of rows of features, on which the packing depends.
 char* ringmark_pack_linear(at::Tensor* weight, int64_t rows, at::Tensor** result) {
   return guarded([&] {
     static const auto pack =
@@ -90,7 +90,7 @@ char* ringmark_pack_linear(at::Tensor* weight, int64_t rows, at::Tensor** result
   });
 }
 
-// With `sum` added, otherwise with GELU where `gelu`.
+// With `sum`, it is added; otherwise GELU is applied if `gelu`.
 char* ringmark_packed_linear(
     at::Tensor* features, at::Tensor* weight, at::Tensor* bias, at::Tensor* sum, int gelu, at::Tensor** result) {
   return guarded([&] {

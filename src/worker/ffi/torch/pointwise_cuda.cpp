@@ -1,6 +1,6 @@
-// A 1x1 convolution with the batch normalization, the sum and the ReLU that follow it, by the kernels of
-// ../kernels/pointwise.cu: the raw output of the convolution and its gradient never reach memory. In TF32 the large products are
-// cuBLAS's.
+// A 1x1 convolution with the batch normalization, the addition and the ReLU that follow it, by the kernels of
+// ../kernels/pointwise.cu: the raw output of the convolution and its gradient are never stored in memory. In TF32,
+// cuBLAS computes the large products.
 
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -22,28 +22,28 @@ using kernels::out;
 constexpr int64_t kInputs = 64;
 constexpr int64_t kMostChannels = 256;
 
-// As the kernels declare it.
+// Must match the kernels' declaration.
 struct PointwiseShape {
   int rows, inputs, channels;
 };
 
 uint32_t number(int64_t value) { return static_cast<uint32_t>(value); }
 
-// One dimension of blocks of 256 threads, at most one for each tile of `tile_rows` rows.
+// Returns a one-dimensional grid of blocks with 256 threads, at most one block for each tile of `tile_rows` rows.
 Grid tile_grid(int64_t rows, int64_t tile_rows, uint32_t shared) {
   return {number(std::min(kernels::blocks_at_once(), (rows + tile_rows - 1) / tile_rows)), 1, 256, 1, shared};
 }
 
 Grid plain_grid(int64_t blocks) { return {number(blocks), 1, 256, 1}; }
 
-// `images` as a matrix with a row for each pixel.
+// Returns `images` as a matrix with one row per pixel.
 at::Tensor pixels(const at::Tensor& images) { return images.permute({0, 2, 3, 1}).flatten(0, 2); }
 
 at::Tensor images_like(const at::Tensor& pixels, const at::Tensor& x) {
   return pixels.view({x.size(0), x.size(2), x.size(3), pixels.size(1)}).permute({0, 3, 1, 2});
 }
 
-// The weights times the slopes of the normalization.
+// Returns the weights multiplied by the slopes of the normalization.
 at::Tensor scaled(const at::Tensor& weight, const at::Tensor& statistics) {
   return weight.flatten(1) * statistics[2].unsqueeze(1);
 }
@@ -58,10 +58,10 @@ struct PointwiseNorm : torch::autograd::Function<PointwiseNorm> {
     const int64_t rows = x.numel() / kInputs, channels = weight.size(0);
     const PointwiseShape shape{static_cast<int>(rows), kInputs, static_cast<int>(channels)};
 
-    // The Gram matrix of x, and the sums of x behind it.
+    // The Gram matrix of x, followed by the sums of x.
     const auto totals = floats(x, {kInputs + 1, kInputs});
     if (type == at::kFloat) {
-      // Variances are small differences of its elements: IEEE fp32, and by image, so that no sum is long.
+      // Variances are small differences of its elements: computed in IEEE fp32 and per image, so that no sum is long.
       const at::NoTF32Guard exact;
       const auto by_image = x.permute({0, 2, 3, 1}).flatten(1, 2);
       auto gram = totals.narrow(0, 0, kInputs);

@@ -1,7 +1,7 @@
-// The libtorch calls that tch lacks, as C functions. Compiled against the headers of the libtorch that is linked;
-// needs torch_cpu and c10 alone: CUDA is reached through the device guard that libtorch_cuda registers when loaded.
+// C functions for libtorch calls that tch lacks. Compiled against the headers of the linked libtorch; requires only
+// torch_cpu and c10: CUDA is accessed through the device guard that libtorch_cuda registers when it is loaded.
 //
-// Every function that returns a message returns null where all is well.
+// Functions that return a message return null on success.
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
@@ -91,11 +91,11 @@ char* ringmark_backward(at::Tensor* loss, at::Tensor* gradient) {
   });
 }
 
-// Copies the gradients of `parameters` into `destinations`, converting, and drops them.
+// Copies the gradients of `parameters` into `destinations`, converting their type, and drops them.
 char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* destinations, size_t count) {
   return guarded([&] {
     at::NoGradGuard no_gradient;
-    // By type: on CUDA a list of several types is copied tensor by tensor, a kernel each.
+    // Grouped by type: on CUDA a list with several types is copied tensor by tensor, with one kernel each.
     std::map<at::ScalarType, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> by_type;
     for (size_t index = 0; index < count; ++index) {
       at::Tensor& gradient = parameters[index]->mutable_grad();
@@ -120,10 +120,11 @@ char* ringmark_drop_gradients(at::Tensor* const* parameters, size_t count) {
   });
 }
 
-// Number of the next node that this thread's forward makes for backward.
+// Returns the sequence number of the next node that forward creates in this thread for backward.
 uint64_t ringmark_next_node() { return at::sequence_number::peek(); }
 
-// From now on `callback` hears when each node of backward begins and ends; `handle` ends that.
+// Calls `callback` when each node of backward begins and ends, until `handle` is passed to
+// ringmark_stop_observing_nodes.
 char* ringmark_observe_nodes(NodeCallback callback, uint64_t* handle) {
   return guarded([&] {
     on_node = callback;
@@ -151,7 +152,7 @@ char* ringmark_sgd(
     if (found_inf != nullptr) {
       skip = *found_inf;
     }
-    // Without momentum libtorch refuses to be handed any.
+    // Without momentum libtorch rejects momentum buffers.
     const std::vector<at::Tensor> buffers = momentum > 0.0 ? std::vector<at::Tensor>{*momenta} : std::vector<at::Tensor>{};
     at::_fused_sgd_(
         {*weights}, {*gradients}, buffers, weight_decay, momentum, learning_rate, /*dampening=*/0.0,
@@ -166,7 +167,7 @@ char* ringmark_unscale(at::Tensor* gradients, at::Tensor* found_inf, at::Tensor*
   });
 }
 
-// Host memory that the device copies to by itself. tch's pin_memory names a device, which libtorch warns of at every call.
+// Returns pinned host memory. tch's pin_memory takes a device, about which libtorch warns at every call.
 char* ringmark_pinned_floats(size_t count, at::Tensor** result) {
   return guarded([&] {
     const auto options = at::TensorOptions().dtype(at::kFloat).pinned_memory(true);
@@ -196,7 +197,8 @@ int ringmark_allows_tf32() { return at::globalContext().allowTF32CuBLAS(); }
 
 char* ringmark_allow_tf32(int allowed) {
   return guarded([&] {
-    // These two keep libtorch's older and newer switches in step; setting the newer alone makes its readers throw.
+    // These setters keep libtorch's older and newer switches consistent; if only the newer is set, readers of the
+    // older throw.
     at::globalContext().setAllowTF32CuBLAS(allowed != 0);
     at::globalContext().setAllowTF32CuDNN(allowed != 0);
   });
@@ -208,7 +210,7 @@ char* ringmark_set_device(int64_t device) {
   return guarded([&] { cuda()->setDevice(c10::Device(c10::DeviceType::CUDA, device)); });
 }
 
-// A stream of libtorch's pool; those do not wait for the legacy default stream.
+// Returns a stream from libtorch's pool; these do not wait for the legacy default stream.
 char* ringmark_new_stream(int64_t device, int priority, int64_t* id, void** handle) {
   return guarded([&] {
     const auto stream = cuda()->getNewStream(c10::Device(c10::DeviceType::CUDA, device), priority);
@@ -221,12 +223,12 @@ char* ringmark_current_stream(int64_t device, int64_t* id) {
   return guarded([&] { *id = cuda()->getStream(c10::Device(c10::DeviceType::CUDA, device)).pack3().stream_id; });
 }
 
-// What this thread gives to the device goes to `stream` from now on; where it went before.
+// Sets this thread's current stream and returns the previous one.
 char* ringmark_exchange_stream(int64_t device, int64_t stream, int64_t* before) {
   return guarded([&] { *before = cuda()->exchangeStream(stream_of(stream, device)).pack3().stream_id; });
 }
 
-// `event` is created at its first recording.
+// `event` is created when it is first recorded.
 char* ringmark_core_event(void** event, int64_t stream, int64_t device, int timing) {
   return guarded([&] {
     cuda()->record(
@@ -239,8 +241,8 @@ char* ringmark_stream_wait_event(void* event, int64_t stream, int64_t device) {
   return guarded([&] { cuda()->block(event, stream_of(stream, device)); });
 }
 
-// A thread stands on device 0 until it is told otherwise, and whoever asks there gives the process a context on it, half a
-// gigabyte of another rank's memory.
+// A thread's initial device is 0. A query there would create a context on device 0, which takes half a gigabyte of
+// another rank's memory.
 char* ringmark_query_event(void* event, int64_t device, int* done) {
   return guarded([&] {
     cuda()->setDevice(c10::Device(c10::DeviceType::CUDA, device));
@@ -252,13 +254,13 @@ char* ringmark_elapsed_milliseconds(void* start, void* end, int64_t device, doub
   return guarded([&] { *milliseconds = cuda()->elapsedTime(start, end, static_cast<c10::DeviceIndex>(device)); });
 }
 
-// On whichever thread, as the question above.
+// Sets the device for the same reason as in ringmark_query_event.
 void ringmark_destroy_event(void* event, int64_t device) {
   cuda()->uncheckedSetDevice(c10::Device(c10::DeviceType::CUDA, device));
   cuda()->destroyEvent(event, static_cast<c10::DeviceIndex>(device));
 }
 
-// What tensors held, and not what the allocator kept for them.
+// Peak memory of tensors, without the allocator's cache.
 char* ringmark_peak_memory(int64_t device, uint64_t* bytes) {
   return guarded([&] {
     const auto stats = c10::getDeviceAllocator(c10::DeviceType::CUDA)->getDeviceStats(static_cast<c10::DeviceIndex>(device));

@@ -1,4 +1,4 @@
-// The update of all weights by the kernels of ../kernels/update.cu.
+// Update of all weights by the kernels of ../kernels/update.cu.
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 using kernels::in;
 using kernels::out;
 
-// Element type of the kernels that update these weights.
+// Returns the element type of the kernels that update these weights.
 at::ScalarType element_of(const at::Tensor* rounded) { return rounded == nullptr ? at::kFloat : rounded->scalar_type(); }
 
 bool is_flat(const at::Tensor& tensor, int64_t count) {
@@ -18,7 +18,7 @@ bool is_flat(const at::Tensor& tensor, int64_t count) {
 }
 
 kernels::Grid grid_of(int64_t count) {
-  // Four values a thread; enough blocks for every multiprocessor to be full.
+  // Four values per thread; enough blocks to fill every multiprocessor.
   const int64_t blocks = std::min((count + 1023) / 1024, 8 * kernels::blocks_at_once());
   return {static_cast<uint32_t>(blocks), 1, 256, 1};
 }
@@ -35,8 +35,8 @@ int ringmark_has_update_kernel(at::Tensor* weights, at::Tensor* gradients, at::T
       kernels::functions(element_of(rounded)) != nullptr;
 }
 
-// One Nesterov step, and the rounded copy of the weights unless it is null. `scale` and `found_inf` are both null without loss
-// scaling; `found_inf` is set to 1, and nothing else changes, if a gradient is not finite.
+// Performs one Nesterov step, and writes the rounded copy of the weights if it is not null. `scale` and `found_inf`
+// are both null without loss scaling. If a gradient is not finite, `found_inf` is set to 1 and nothing else changes.
 char* ringmark_update(
     at::Tensor* weights, at::Tensor* gradients, at::Tensor* momenta, at::Tensor* rounded, at::Tensor* scale,
     at::Tensor* found_inf, double rate, double momentum, double decay) {

@@ -1,6 +1,6 @@
-// Do the virtual GPUs run kernels as a GPU does, in every order of threads, and do they find what is wrong with a kernel?
+// Tests that the virtual GPUs run kernels like a GPU in every order of threads, and detect errors in kernels.
 //
-// usage: check CASE, which is one of those at the end
+// usage: check CASE, one of the cases at the end
 
 #include <algorithm>
 #include <cmath>
@@ -35,7 +35,7 @@ void copy(const Kernels& kernels) {
   std::puts("copied");
 }
 
-// The same bits in every order.
+// Identical bits in every order.
 void sum(const Kernels& kernels) {
   const std::vector<float> in = numbers(54321);
   const Buffer<float> from(in), partial(std::vector<float>(7));
@@ -54,7 +54,7 @@ void sum(const Kernels& kernels) {
   std::printf("sum %a\n", out.values()[0]);
 }
 
-// Every half, there and back; floats beside and between halves, against the formula of rounding.
+// Converts every half to fp32 and back, and floats at and between halves, comparing with the rounding formula.
 void halves(const Kernels& kernels) {
   std::vector<unsigned short> all(65536);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -80,7 +80,7 @@ void halves(const Kernels& kernels) {
     expect(exponent < 31 || fraction == 0 || std::isnan(values[i]), "NaN");
     expect(returned[i] == (std::isnan(values[i]) ? 0x7fff : all[i]), "back to half " + std::to_string(i));
   }
-  // Between two halves, and on either side of the middle; beyond the largest, 65504, to infinity.
+  // Between two halves, and on either side of the midpoint; above the largest, 65504, up to infinity.
   std::vector<float> between(65536, 0.0f);
   std::vector<unsigned short> expected(65536, 0);
   for (unsigned i = 0; i < 0x7c00; ++i) {
@@ -91,7 +91,7 @@ void halves(const Kernels& kernels) {
     expected[2 * i + 1] = static_cast<unsigned short>(i % 3 == 0 ? i : i + 1);
   }
   expect(to_halves(Buffer<float>(between)) == expected, "rounding to half");
-  // bfloat16: the upper half of a float, rounded to even.
+  // bfloat16: the upper half of a float, ties rounded to even.
   std::vector<float> floats_near(65536, 0.0f);
   for (unsigned i = 0; i < 0x7f80; ++i) {
     for (unsigned side = 0; side < 2; ++side) {
@@ -151,7 +151,7 @@ void unwritten(const Kernels& kernels) {
   std::printf("%f %f\n", std::fabs(values[0]), std::fabs(values[1]));
 }
 
-// One stream writes what another one reads; the parts of a buffer are not one another's.
+// One stream writes what another reads; separate parts of a buffer do not conflict.
 void streams(const Kernels& kernels, bool waits) {
   const Buffer<float> from(numbers(512)), between(numbers(512)), to(numbers(512));
   void *first = nullptr, *second = nullptr, *event = nullptr;
@@ -170,7 +170,7 @@ void streams(const Kernels& kernels, bool waits) {
   std::puts("launched");
 }
 
-// A capture runs nothing; each replay runs the launch with the values that its parameters had.
+// A capture runs nothing; each replay runs the launch with the parameter values at capture time.
 void graph(const Kernels& kernels) {
   const Buffer<float> from(numbers(512)), to(std::vector<float>(512));
   void *stream = nullptr, *captured = nullptr, *runnable = nullptr;
@@ -192,7 +192,7 @@ void graph(const Kernels& kernels) {
   std::puts("replayed");
 }
 
-// What a driver refuses.
+// Errors reported by the driver.
 void refusals(const Kernels& kernels, const std::string& cubin) {
   const Buffer<float> values(numbers(THREADS));
   const auto launch = [&](Grid grid, Grid block, void* stream) {
@@ -206,7 +206,7 @@ void refusals(const Kernels& kernels, const std::string& cubin) {
   CHECK(cuModuleUnload(module));
   const std::string no_image(256, 'x');
   std::printf("%s\n", name_of(cuModuleLoadData(&module, no_image.data())).c_str());
-  // A thread of autograd's begins without a context.
+  // An autograd thread starts without a context.
   void *context = nullptr, *out = values;
   void* parameters[] = {&out};
   CHECK(cuModuleLoadData(&module, cubin.data()));

@@ -1,4 +1,4 @@
-// Kernels that show what the virtual GPUs do with kernels: some are right, and some have the mistake of their name.
+// Kernels that test the virtual GPUs: some are correct, and some have the error in their name.
 
 #ifdef ELEMENT_HALF
 KERNEL(halves_to_floats)(const u16* in, float* out, int n) {
@@ -37,7 +37,7 @@ DEVICE float sum_of_block(float value, int threads) {
   return values[0];
 }
 
-// The last block adds the blocks' sums in their order.
+// The last block adds the blocks' sums in order.
 KERNEL(sum)(const float* in, float* partial, u32* ticket, double* out, int n) {
   __shared__ u32 is_last;
   float value = 0.0f;
@@ -64,7 +64,7 @@ KERNEL(reverse)(const float* in, float* out) {
   out[threadIdx.x] = values[blockDim.x - 1 - threadIdx.x];
 }
 
-// Through a copy that runs beside the threads.
+// Through an asynchronous copy.
 KERNEL(reverse_by_copy)(const float* in, float* out) {
   __shared__ __attribute__((aligned(16))) float values[256];
   if (threadIdx.x < blockDim.x / 4) copy_16(values + 4 * threadIdx.x, in + 4 * threadIdx.x, true);
@@ -74,7 +74,7 @@ KERNEL(reverse_by_copy)(const float* in, float* out) {
   out[threadIdx.x] = values[blockDim.x - 1 - threadIdx.x];
 }
 
-// What has not arrived is NaN.
+// Bytes that have not arrived are NaN.
 KERNEL(reverse_without_wait)(const float* in, float* out) {
   __shared__ __attribute__((aligned(16))) float values[256];
   if (threadIdx.x < blockDim.x / 4) copy_16(values + 4 * threadIdx.x, in + 4 * threadIdx.x, true);
@@ -95,10 +95,11 @@ KERNEL(rotate_without_barrier)(float* values) {
   values[threadIdx.x] = next;
 }
 
-// Threads that write the same place are no error: they may write the same value. Another order shows that these do not.
+// Threads that write to the same location are not an error, because they may write the same value. Another order
+// shows that these do not.
 KERNEL(write_in_turns)(float* values) { values[threadIdx.x / 2] = static_cast<float>(threadIdx.x); }
 
-// Every block but the last to come leaves a part; the last one adds the parts of all threads of all blocks.
+// Every block but the last to arrive stores a part; the last one adds the parts of all threads of all blocks.
 DEVICE void add_parts(float* parts, u32* ticket, float* out) {
   __shared__ u32 is_last;
   if (threadIdx.x == 0) is_last = atomicAdd(ticket, 1u) == gridDim.x - 1;
@@ -153,7 +154,7 @@ KERNEL(barriers_at_two_places)(float* values) {
 
 KERNEL(write_past_the_end)(float* values, int n) { values[n + threadIdx.x] = 1.0f; }
 
-// Values of the block before must not be found.
+// Values of the previous block must not be visible.
 KERNEL(read_what_no_thread_wrote)(float* out) {
   __shared__ float value;
   out[blockIdx.x] = value;

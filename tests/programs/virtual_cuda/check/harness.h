@@ -1,9 +1,9 @@
-// Runs kernels by the driver's and NVRTC's own functions, for tests in C++ that tests/virtual_cuda/kernels.rs compiles
-// and runs. It defines KERNELS, the folder of the worker's kernels, CHECK_FOLDER, this one, and KERNEL_CACHE. Every function ends the
-// program with a message if a call fails.
+// Runs kernels through the driver and NVRTC, for C++ tests that tests/virtual_cuda/kernels.rs compiles and runs. That
+// file defines KERNELS (folder of the worker's kernels), CHECK_FOLDER (this folder) and KERNEL_CACHE. Every function
+// exits with a message if a call fails.
 //
-// A test of kernels is a program here that compiles `prelude() + kernel_file("x.cu")`, makes `Kernels` of the cubin, then
-// `Buffer`s, launches, and compares their values with those in fp64 (norm.cpp, pointwise.cpp);
+// A kernel test is a program that compiles `prelude() + kernel_file("x.cu")`, creates `Kernels` from the cubin and
+// `Buffer`s, launches, and compares the values with those in fp64 (norm.cpp, pointwise.cpp);
 // tests/virtual_cuda/kernels.rs runs it in every order of threads.
 
 #pragma once
@@ -84,7 +84,7 @@ inline std::string contents(const std::string& path) {
 inline std::string kernel_file(const std::string& name) { return contents(KERNELS "/" + name); }
 inline std::string prelude() { return kernel_file("prelude.cuh"); }
 
-// The cubin, or nothing and the log.
+// Returns the cubin, or an empty string and the log.
 inline std::string compile(const std::string& source, std::vector<const char*> options, std::string* log = nullptr) {
   options.insert(options.end(), {"--gpu-architecture=sm_90", "--std=c++17", "-default-device"});
   void* program = nullptr;
@@ -107,7 +107,7 @@ inline std::string compile(const std::string& source, std::vector<const char*> o
   return result == 0 ? cubin : "";
 }
 
-// The same, kept in the folder KERNEL_CACHE: a compilation takes seconds, and every case of a program is a process.
+// The same, cached in the folder KERNEL_CACHE: compilation takes seconds, and every case runs in its own process.
 inline std::string compile_once(const std::string& source, const std::vector<const char*>& options) {
   int major = 0, minor = 0;
   CHECK(nvrtcVersion(&major, &minor));
@@ -127,11 +127,11 @@ inline std::string compile_once(const std::string& source, const std::vector<con
 
 struct Grid {
   unsigned x = 1, y = 1, z = 1;
-  // Bytes of dynamic shared memory, in the grid of the blocks.
+  // Bytes of dynamic shared memory, for a grid of blocks.
   unsigned shared = 0;
 };
 
-// Device memory with the values of a vector; after `Kernels`, which make a context.
+// Device memory with the values of a vector. Requires a context, which `Kernels` creates.
 template <typename T>
 class Buffer {
  public:
@@ -155,7 +155,6 @@ class Buffer {
   std::size_t count_;
 };
 
-// Arguments of a launch: what a kernel reads, and what it writes.
 template <typename T>
 const T* in(const Buffer<T>& buffer) {
   return buffer;
@@ -176,7 +175,7 @@ class Kernels {
     CHECK(cuModuleLoadData(&module_, cubin.data()));
   }
 
-  // Returns the driver's result. Arguments have exactly the types of the kernel's parameters.
+  // Returns the driver's result. Arguments must have exactly the types of the kernel's parameters.
   template <typename... A>
   int launch(const char* name, Grid grid, Grid block, void* stream, A... arguments) const {
     void* function = nullptr;
@@ -194,8 +193,8 @@ class Kernels {
   void* module_ = nullptr;
 };
 
-// The cubin of `source`, from a file in the folder of the second argument if there is one: each order of threads is a process
-// of its own, and the compiler takes longer than the kernels.
+// Returns the cubin of `source`, from a file in the folder of the second argument if it exists: each order of threads
+// is a separate process, and compilation takes longer than the kernels.
 inline std::string cached(int count, char** arguments, const std::string& source, const std::string& element) {
   expect(count == 3, "the arguments must be a case and a folder");
   const std::string path = std::string(arguments[2]) + "/" + element;
@@ -208,7 +207,7 @@ inline std::string cached(int count, char** arguments, const std::string& source
   return cubin;
 }
 
-// The program's case, by its only argument.
+// Runs the case named by the program's only argument.
 inline int run_case(int count, char** arguments, const std::map<std::string, std::function<void()>>& cases) {
   const auto found = count == 2 ? cases.find(arguments[1]) : cases.end();
   expect(found != cases.end(), "the argument must be a case of this program");

@@ -1,6 +1,7 @@
-// Do batch normalization and max pooling (batch_norm.cu, pool.cu) compute what their formulas give in fp64?
+// Compares batch normalization and max pooling (batch_norm.cu, pool.cu) with their formulas in fp64.
 //
-// usage: norm HALF|BFLOAT16|FLOAT FOLDER     prints a checksum of every result; the folder keeps the compiled kernels
+// usage: norm HALF|BFLOAT16|FLOAT FOLDER     prints a checksum of every result; the folder caches the compiled
+// kernels
 
 #include <array>
 #include <optional>
@@ -11,7 +12,7 @@ using namespace harness;
 
 namespace {
 
-// As the kernels declare them.
+// Must match the kernels' declarations.
 struct Shape {
   int rows, channels;
 };
@@ -42,17 +43,17 @@ class Check {
  public:
   Check(const Kernels& kernels, Random& random, int rows, int channels, double scale, double offset)
       : kernels_(kernels), random_(random), shape_{rows, channels},
-        // Rounding of the mean in fp32, which every value takes part in.
+        // Rounding of the mean in fp32, which affects every value.
         noise_(4e-6 + 0x1p-22 * std::fabs(offset) / scale),
         weight_(rounded<Float>(random.numbers(channels, 0.5, 1.0))), bias_(random.numbers(channels)),
         x_(rounded<E>(random.numbers(count(), scale, offset))), name_(std::string(E::NAME) + " " + std::to_string(rows) + " x " + std::to_string(channels)) {}
 
   void set_x(std::size_t index, double value) { x_[index] = value; }
 
-  // Runs forward and backward with `value` at index `broken` of dy, if there is one.
+  // Runs forward and backward; `value` replaces the element of dy at index `broken`, if given.
   void run(After after, std::optional<std::size_t> broken = {}, double value = 0.0);
 
-  // The same with max pooling of `images` images behind the ReLU.
+  // The same, followed by max pooling of `images` images after the ReLU.
   void run_pool(int images, int height, int width, bool two);
 
   std::uint64_t checksum() const { return checksum_.value(); }
@@ -65,7 +66,7 @@ class Check {
 
   template <typename... A>
   void launch(const std::string& name, int rows, A... arguments) {
-    // As row_grid of ffi/torch/kernels.cpp on 4 multiprocessors.
+    // Same as row_grid in ffi/torch/kernels.cpp on 4 multiprocessors.
     const int all = shape_.channels / WIDTH, packets = std::min(8, all), slices = (all + packets - 1) / packets;
     int height = 1;
     while (2 * height * packets <= 256) height *= 2;
@@ -77,7 +78,7 @@ class Check {
 
   Statistics statistics();
   void expect_statistics(const Statistics& expected, const Buffer<float>& statistics, const Buffer<float>& mean, const Buffer<float>& variance);
-  // dweight, dbias and dx of `dz`, the gradient of the normalization's output.
+  // Checks dweight, dbias and dx for `dz`, the gradient of the normalization's output.
   void expect_gradients(const Statistics& of, const Numbers& dz, const Tensor<Float>& dweight, const Tensor<Float>& dbias, const Tensor<E>& dx, const std::string& what);
 
   const Kernels& kernels_;
@@ -122,7 +123,7 @@ void Check<E>::expect_statistics(
     running_mean.push_back(0.5 + 0.1 * (expected.mean[c] - 0.5));
     running_variance.push_back(2.0 + 0.1 * (expected.variance[c] * shape_.rows / (shape_.rows - 1.0) - 2.0));
   }
-  // A channel with an infinity has no mean, by whatever name.
+  // A channel with an infinity has no mean: NaN and infinity are equivalent.
   Numbers means = expected.mean;
   for (std::size_t c = 0; c < channels; ++c) {
     if (!std::isfinite(means[c])) {
@@ -152,7 +153,7 @@ void Check<E>::expect_gradients(
     const std::size_t c = i % channels;
     of_dx[i] = of.slope[c] * (dz[i] - (sums[c] + (x_[i] - of.mean[c]) * of.inverse_sigma[c] * products[c]) / shape_.rows);
   }
-  // Infinity less infinity is NaN in one order of sums and infinity in another: both must show.
+  // Infinity minus infinity is NaN in one order of sums and infinity in another: neither may be finite.
   const auto compare = [&](const Numbers& actual, Numbers expected, double tolerance, const std::string& name, double absolute = 1e-12) {
     for (std::size_t i = 0; i < expected.size(); ++i) {
       if (!std::isfinite(expected[i]) && !std::isfinite(actual[i])) expected[i] = actual[i];
@@ -161,7 +162,7 @@ void Check<E>::expect_gradients(
   };
   compare(dbias.numbers(), sums, 1e-5, " dbias");
   compare(dweight.numbers(), products, 1e-5 + noise_, " dweight");
-  // A small difference of terms of the size of the slope.
+  // A small difference of terms with the size of the slope.
   double steepest = 0.0;
   for (const double slope : of.slope) steepest = std::isfinite(slope) ? std::max(steepest, slope) : steepest;
   compare(dx.numbers(), of_dx, E::EPSILON * 1.01 + 4 * noise_, " dx", noise_ * steepest);
@@ -226,7 +227,8 @@ void Check<E>::run(After after, std::optional<std::size_t> broken, double value)
   for (const auto* one : {&statistics, &mean, &variance, &dweight, &dbias}) checksum_.add(*one);
 }
 
-// The index of the first largest value of each window, NaN being larger than any number; `where` is its place in x.
+// Calls `body` with the index of the first maximum of each window, where NaN is larger than any number; `where` is
+// its index in x.
 template <typename Body>
 void for_each_window(const Window& window, int images, const Numbers& values, const Body& body) {
   std::size_t pooled = 0;
@@ -296,7 +298,7 @@ void Check<E>::run_pool(int images, int height, int width, bool two) {
   checksum_.add(dweight);
 }
 
-// Max pooling alone, of few different values, so that most windows have several largest ones.
+// Max pooling alone, with few different values, so that most windows have several maxima.
 template <typename E>
 std::uint64_t check_max_pool(const Kernels& kernels, Random& random, int channels, const Window& window) {
   constexpr int IMAGES = 2, WIDTH = 16 / sizeof(typename E::Stored);
@@ -320,7 +322,7 @@ std::uint64_t check_max_pool(const Kernels& kernels, Random& random, int channel
   const std::vector<std::uint8_t> indices = index.values();
   for_each_window(window, IMAGES, of_x, [&](std::size_t at, double largest, std::size_t where) {
     expected[at] = largest;
-    // No value of a window of -infinity is larger than the start: no gradient passes.
+    // No value of a window of -infinity is larger than the initial value, so no gradient passes.
     if (largest != -INFINITY) gradient[where] += of_dy[at];
   });
   expect_near(y.numbers(), expected, 0.0, what + " y");

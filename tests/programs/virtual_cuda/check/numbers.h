@@ -1,4 +1,4 @@
-// Numbers for tests of the worker's kernels: inputs, element types, and comparisons with results in fp64.
+// Numbers for tests of the worker's kernels: inputs, element types, and comparison with results in fp64.
 
 #pragma once
 
@@ -15,7 +15,7 @@ namespace harness {
 
 using Numbers = std::vector<double>;
 
-// The element types of the kernels: how they are stored, and how exact they are.
+// Element types of the kernels: storage and precision.
 struct Half {
   using Stored = std::uint16_t;
   static constexpr const char* NAME = "HALF";
@@ -32,7 +32,7 @@ struct Half {
     const double size = std::fabs(value);
     if (std::isnan(value)) return 0x7fff;
     if (size >= 65520.0) return sign | 0x7c00;
-    // A unit in the last place; a carry of the fraction moves on to the exponent.
+    // A unit in the last place; a carry from the fraction increments the exponent.
     const int exponent = std::max(size == 0.0 ? -14 : std::ilogb(size), -14);
     const int steps = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));
     return static_cast<Stored>(sign | (steps + ((exponent + 14) << 10)));
@@ -66,12 +66,13 @@ struct Float {
   static Stored stored(double value) { return static_cast<float>(value); }
 };
 
-// The same numbers in every run.
+// Generates the same numbers in every run.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
-  // Uniform in -1..1, a multiple of 1/256: exact in each type, and different values stay different after a normalization.
+  // Uniform in -1..1, a multiple of 1/256: exact in each type, and different values stay different after
+  // normalization.
   double number() {
     state_ = state_ * 6364136223846793005u + 1442695040888963407u;
     return static_cast<double>(static_cast<int>(state_ >> 33 & 511) - 255) / 256.0;
@@ -106,7 +107,7 @@ Numbers values_of(const std::vector<typename E::Stored>& stored) {
   return result;
 }
 
-// As the kernels read them.
+// Rounds values as the kernels read them.
 template <typename E>
 Numbers rounded(const Numbers& values) {
   return values_of<E>(stored<E>(values));
@@ -116,14 +117,14 @@ Numbers rounded(const Numbers& values) {
 template <typename E>
 struct Tensor : Buffer<typename E::Stored> {
   explicit Tensor(const Numbers& values) : Buffer<typename E::Stored>(stored<E>(values)) {}
-  // NaN until a kernel writes it.
+  // NaN until written by a kernel.
   explicit Tensor(std::size_t count) : Tensor(Numbers(count, NAN)) {}
 
   Numbers numbers() const { return values_of<E>(this->values()); }
 };
 
-// Compares with `expected`, NaN for NaN and infinity for infinity: each value may differ by `tolerance` of its own size and of
-// the root of the mean square, and by `absolute`.
+// Compares with `expected`, where NaN and infinity must match. Each value may differ by `tolerance` relative to its
+// own size and to the root mean square, and by `absolute`.
 inline void expect_near(
     const Numbers& actual, const Numbers& expected, double tolerance, const std::string& what, double absolute = 1e-12) {
   expect(actual.size() == expected.size(), what + ": wrong size");
@@ -148,7 +149,7 @@ inline void expect_near(
   }
 }
 
-// Checksum of bits, to compare runs.
+// Checksum of the bits, to compare runs.
 class Checksum {
  public:
   template <typename T>

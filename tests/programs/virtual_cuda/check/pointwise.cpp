@@ -1,6 +1,6 @@
-// Does a 1x1 convolution with batch normalization (pointwise.cu) compute what its formulas give in fp64?
+// Compares a 1x1 convolution with batch normalization (pointwise.cu) with its formulas in fp64.
 //
-// usage: pointwise HALF|BFLOAT16 FOLDER     prints a checksum of every result; the folder keeps the compiled kernels
+// usage: pointwise HALF|BFLOAT16 FOLDER     prints a checksum of every result; the folder caches the compiled kernels
 
 #include "numbers.h"
 
@@ -10,12 +10,12 @@ namespace {
 
 constexpr int INPUTS = 64;
 
-// As the kernels declare it.
+// Must match the kernels' declaration.
 struct Shape {
   int rows, inputs, channels;
 };
 
-// left^T right of matrices with `rows` rows.
+// Returns left^T right for matrices with `rows` rows.
 Numbers product(const Numbers& left, const Numbers& right, int rows) {
   const std::size_t m = left.size() / rows, n = right.size() / rows;
   Numbers result(m * n);
@@ -36,7 +36,7 @@ Numbers transposed(const Numbers& values, int rows) {
 
 Numbers column_sums(const Numbers& values, int rows) { return product(Numbers(rows, 1.0), values, rows); }
 
-// A value that replaces one of an input.
+// Input in which one value is replaced.
 enum class Broken { NOTHING, X, DY };
 
 template <typename E>
@@ -48,7 +48,7 @@ std::uint64_t run(const Kernels& kernels, int rows, int channels, bool has_sum, 
   const Shape shape{rows, INPUTS, channels};
   const std::size_t count = static_cast<std::size_t>(rows) * channels, inputs = static_cast<std::size_t>(rows) * INPUTS;
   Numbers of_x = random.numbers(inputs);
-  // Rectified, as behind the convolution before.
+  // Rectified, like the output of the preceding convolution.
   for (double& value : of_x) value = std::max(value, 0.0);
   if (broken == Broken::X) of_x[inputs / 2] = NAN;
   const Numbers of_weight = rounded<E>(random.numbers(channels * INPUTS, 0.125)), of_shortcut = random.numbers(count);
@@ -64,7 +64,7 @@ std::uint64_t run(const Kernels& kernels, int rows, int channels, bool has_sum, 
   const Tensor<Float> dgamma(channels), dbeta(channels), coefficients(3 * channels);
   const Buffer<std::uint8_t> mask(std::vector<std::uint8_t>(count / 8));
 
-  // As ffi/torch/pointwise_cuda.cpp on 4 multiprocessors.
+  // Same as ffi/torch/pointwise_cuda.cpp on 4 multiprocessors.
   const auto launch = [&](const std::string& name, int blocks, unsigned shared, auto... arguments) {
     const bool has_slices = name.find("apply") == 0 || name == "input_gradient";
     const auto number = static_cast<unsigned>(blocks);
@@ -91,7 +91,7 @@ std::uint64_t run(const Kernels& kernels, int rows, int channels, bool has_sum, 
 
   const Numbers of_y = y.numbers(), of_dx = dx.numbers(), of_dweight = dweight.numbers();
   if (broken == Broken::X) {
-    // Every channel reads the broken input.
+    // Every channel reads the replaced input.
     for (const Numbers* one : {&of_y, &of_dx, &of_dweight}) {
       for (const double value : *one) expect(std::isnan(value), what + ": NaN of x does not arrive");
     }
@@ -129,7 +129,7 @@ std::uint64_t run(const Kernels& kernels, int rows, int channels, bool has_sum, 
   for (std::size_t i = 0; i < count; ++i) products[i] = of_dz[i] * normal[i];
   const Numbers of_dbeta = column_sums(of_dz, rows), of_dgamma = column_sums(products, rows);
   expect_near(dbeta.numbers(), of_dbeta, 1e-5, what + " dbeta");
-  // Without the raw output: a small difference of sums over the rows.
+  // Computed without the raw output: a small difference of sums over the rows.
   expect_near(dgamma.numbers(), of_dgamma, 2e-4, what + " dgamma");
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t c = i % channels;
