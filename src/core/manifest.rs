@@ -1,8 +1,8 @@
-//! The manifest of a sweep, `sweep.json` in its folder: what was asked, what the finished runs ran with, and the state
-//! of every run. Writer, parser, and the comparison that decides whether two runs may stand in one sweep.
+//! The manifest of a sweep, `sweep.json` in its folder: conditions, environment and the state of every run. Writer,
+//! parser, and the comparison that decides whether two runs may belong to one sweep.
 //!
-//! Not for figures: those come from logs and records alone. What the manifest says of a finished run is no more than
-//! what its files say, so losing it loses no figure.
+//! Figures come from logs and records alone. The manifest only repeats what those files contain, so losing it loses no
+//! figure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,10 +19,11 @@ use crate::file::run_name::{MANIFEST, RunName};
 use crate::file::{schema, sha256, whole_file};
 use crate::host::{Environment, MemoryShortage, RankPlace};
 
-/// Version of this file format. Version 1, of before there were several benchmarks, is read as well; any other is refused.
+/// Version of this file format. Version 1, which predates the choice of a benchmark, is read as well; any other is
+/// refused.
 pub const SCHEMA: u32 = 2;
 
-/// What the file is, in its first field.
+/// Identifies the file format; the first field of the file.
 pub const KIND: &str = "ringmark-sweep";
 
 /// A whole sweep.
@@ -32,61 +33,61 @@ pub struct Manifest {
     pub kind: String,
     /// Version of the format.
     pub schema: u32,
-    /// What is measured.
+    /// The benchmark that is run.
     #[serde(default = "Manifest::first_benchmark")]
     pub benchmark: BenchmarkKind,
     /// The command line that resumes the sweep, program first.
     pub command: Vec<String>,
-    /// What was asked and with which program.
+    /// Options, hosts, variables and programs of the sweep.
     pub conditions: Conditions,
-    /// What the finished runs ran on.
+    /// Software and hosts of the finished runs.
     #[serde(alias = "found")]
     pub ran_on: RanOn,
-    /// In the order in which they were asked for; none twice.
+    /// Runs in the requested order, without duplicates.
     pub runs: Vec<RunOfSweep>,
 }
 
-/// What figures depend on and is known before a run; by name, without what is not set.
+/// Conditions that affect the figures and are known before a run, by name; unset ones are absent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Conditions {
-    /// In the order they are used. A case takes the first of them, so that a longer list changes no run.
+    /// Hosts in the order they are used. A case takes the first of them, so that a longer list does not affect any run.
     pub hosts: Vec<String>,
     /// Options, defaults included.
     pub options: BTreeMap<String, String>,
-    /// Allow-listed variables of the environment: see [`crate::host::environment::is_allowed`].
+    /// Allow-listed environment variables: see [`crate::host::environment::is_allowed`].
     pub variables: BTreeMap<String, String>,
-    /// Versions and hashes of our own programs.
+    /// Versions and hashes of ringmark's own programs.
     pub programs: BTreeMap<String, String>,
 }
 
-/// What records say that runs ran on.
+/// Software and hosts that the records of the runs contain.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RanOn {
-    /// Versions of what is not ours, by name, and the network that MPI was given.
+    /// Versions of third-party software by name, and the network that MPI was configured with.
     pub software: BTreeMap<String, String>,
-    /// In the order of the ranks on them.
+    /// Hosts in rank order.
     pub hosts: Vec<RanOnHost>,
 }
 
 /// One host of finished runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RanOnHost {
-    /// As it calls itself.
+    /// Host name as the host reports it.
     pub name: String,
     /// Name of the device of each local rank.
     pub devices: Vec<String>,
 }
 
-/// One run and how far it is.
+/// One run and its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunOfSweep {
-    /// Path of its log below the folder.
+    /// Path of the log, relative to the folder.
     #[serde(rename = "log")]
     pub name: RunName,
-    /// How far it is.
+    /// State of the run.
     #[serde(flatten)]
     pub state: RunState,
-    /// Of the files of a finished run, as it left them; `None` where an earlier ringmark wrote the manifest.
+    /// Hashes of the files of a finished run when it ended; `None` if an earlier ringmark wrote the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<FileHashes>,
 }
@@ -94,15 +95,16 @@ pub struct RunOfSweep {
 /// SHA-256 of the files of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileHashes {
-    /// Of its log.
+    /// SHA-256 of the log.
     pub log: String,
-    /// Of its record.
+    /// SHA-256 of the record.
     pub record: String,
 }
 
 impl RunOfSweep {
-    /// What happened to a file of a finished run after it had ended, with the file: `None` where its log and record are as
-    /// they were, as far as the manifest knows.
+    /// Returns the first file of a finished run that changed after the run ended, with a description of the change.
+    /// Returns `None` if the log and the record match the manifest, or if the manifest has no hashes and the record
+    /// exists.
     pub fn change(&self, folder: &Path) -> Option<(PathBuf, String)> {
         let record = self.name.record(folder);
         match &self.sha256 {
@@ -115,13 +117,13 @@ impl RunOfSweep {
 }
 
 impl FileHashes {
-    /// Of the files that the run of this name has now.
+    /// Hashes the current files of a run.
     pub fn of(folder: &Path, run: RunName) -> anyhow::Result<FileHashes> {
         let hash = |file: PathBuf| sha256::of_file(&file).with_context(|| format!("{} cannot be read", file.display()));
         Ok(FileHashes { log: hash(run.log(folder))?, record: hash(run.record(folder))? })
     }
 
-    /// Those of its files that are not as they were, each with what happened to it.
+    /// Returns the files that changed, each with a description of the change.
     pub fn changes(&self, folder: &Path, run: RunName) -> Vec<(PathBuf, String)> {
         let files = [(run.log(folder), &self.log), (run.record(folder), &self.record)];
         files
@@ -131,40 +133,40 @@ impl FileHashes {
     }
 }
 
-/// How far a run is.
+/// State of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum RunState {
-    /// Not begun.
+    /// The run has not started.
     Planned,
-    /// Begun. Where nobody writes into the folder any more, it was cut off.
+    /// The run has started. It was interrupted if no process writes into the folder any more.
     Running {
-        /// Seconds since 1970 UTC.
+        /// Start, seconds since 1970 UTC.
         since: Seconds,
     },
-    /// Its log and record are complete and sound.
+    /// The log and the record are complete and valid.
     Finished,
-    /// It does not count.
+    /// The run is not valid.
     Failed {
-        /// Why.
+        /// Reason for the failure.
         reason: String,
     },
-    /// In a sweep of several batch sizes: the device has no memory for its batch, which is a result.
+    /// The device has too little memory for this batch size, which is a result in a sweep over batch sizes.
     #[serde(rename = "out-of-memory")]
     OutOfMemory {
-        /// What its device had.
+        /// Memory of the device.
         memory: MemoryShortage,
     },
 }
 
-/// A value that is not what it was; prints as `--batch-size: 128 then, 64 now`.
+/// A value that has changed; prints as `--batch-size: 128 then, 64 now`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Option, variable, program or device.
+    /// Name of the option, variable, program or device.
     pub what: String,
-    /// `None` where it was not set.
+    /// Previous value; `None` if it was not set.
     pub then: Option<String>,
-    /// `None` where it is not set.
+    /// Current value; `None` if it is not set.
     pub now: Option<String>,
 }
 
@@ -182,7 +184,7 @@ impl Mismatch {
 }
 
 impl Conditions {
-    /// Everything that is not now as it was then; hosts only as far as both lists go.
+    /// Returns every condition that differs; hosts are compared up to the length of the shorter list.
     pub fn mismatches(&self, now: &Conditions) -> Vec<Mismatch> {
         let hosts = self.hosts.iter().zip(&now.hosts).enumerate();
         let mut found: Vec<Mismatch> = hosts
@@ -198,7 +200,7 @@ impl Conditions {
 }
 
 impl RanOn {
-    /// What one run's record says.
+    /// Extracts the software and hosts from one run's record.
     pub fn of(environment: &Environment, ranks: &[RankPlace]) -> RanOn {
         let versions = [
             ("ringmark-worker", Some(&environment.ringmark_version)),
@@ -214,7 +216,7 @@ impl RanOn {
         RanOn { software: versions.into_iter().filter_map(version).collect(), hosts: hosts_of(ranks) }
     }
 
-    /// Where `now` is something else, as far as both say anything: a case of one rank says nothing of a second device.
+    /// Returns the differences, as far as both sides have a value: a case of one rank has no second device.
     pub fn mismatches(&self, now: &RanOn) -> Vec<Mismatch> {
         let mut found: Vec<Mismatch> = Vec::new();
         for (index, (then, now)) in self.hosts.iter().zip(&now.hosts).enumerate() {
@@ -230,7 +232,7 @@ impl RanOn {
         found
     }
 
-    /// Adds what `more`, which does not differ, knows besides.
+    /// Adds hosts, devices and software of `more`, which must not differ from those that are known.
     pub fn add(&mut self, more: RanOn) {
         for (index, host) in more.hosts.into_iter().enumerate() {
             match self.hosts.get_mut(index) {
@@ -256,12 +258,12 @@ fn hosts_of(ranks: &[RankPlace]) -> Vec<RanOnHost> {
 }
 
 impl Manifest {
-    /// Of manifests that were written before there was a choice.
+    /// Default for manifests that predate the choice of a benchmark.
     fn first_benchmark() -> BenchmarkKind {
         BenchmarkKind::Train
     }
 
-    /// Of a sweep that has not begun.
+    /// Creates the manifest of a sweep that has not started.
     pub fn new(benchmark: BenchmarkKind, command: Vec<String>, conditions: Conditions) -> Manifest {
         Manifest {
             kind: KIND.to_owned(),
@@ -274,7 +276,7 @@ impl Manifest {
         }
     }
 
-    /// The run of this name, which is added where it is not there.
+    /// Returns the run of this name, adding it if it is missing.
     pub fn run(&mut self, name: RunName) -> &mut RunOfSweep {
         let known = self.runs.iter().position(|run| run.name == name);
         let index = known.unwrap_or_else(|| {
@@ -284,13 +286,13 @@ impl Manifest {
         &mut self.runs[index]
     }
 
-    /// Whether this run is said to be finished.
+    /// Returns true if the manifest lists this run as finished.
     pub fn is_finished(&self, name: RunName) -> bool {
         self.runs.iter().any(|run| run.name == name && run.state == RunState::Finished)
     }
 
-    /// Why this run has nothing to run for: the smallest batch, its own or a smaller one, that had no memory with the same
-    /// network, precision and ranks, and what their device had.
+    /// Returns the smallest batch size, up to that of this run, that ran out of memory with the same network, precision
+    /// and ranks, and the memory of its device. Such a run need not start.
     pub fn shortage(&self, name: RunName) -> Option<(u32, MemoryShortage)> {
         let of_any_batch = |name: RunName| RunName { batch_size: 0, run: 0, ..name };
         let shortages = self.runs.iter().filter_map(|run| match run.state {
@@ -302,7 +304,7 @@ impl Manifest {
         alike.map(|(other, memory)| (other.batch_size, memory)).min_by_key(|(batch_size, _)| *batch_size)
     }
 
-    /// Replaces the manifest of `folder`, which is there whole at any time.
+    /// Replaces the manifest of `folder` atomically.
     pub fn write(&self, folder: &Path) -> anyhow::Result<()> {
         whole_file::write(&folder.join(MANIFEST), |output| {
             serde_json::to_writer_pretty(&mut *output, self)?;
@@ -310,7 +312,8 @@ impl Manifest {
         })
     }
 
-    /// The manifest of `folder`; `None` where there is none. Errors name the file, and the line where one is to blame.
+    /// Reads the manifest of `folder`; returns `None` if there is none. Errors name the file, and the line if the JSON
+    /// is invalid.
     pub fn find(folder: &Path) -> anyhow::Result<Option<Manifest>> {
         let path = folder.join(MANIFEST);
         let read = match whole_file::open(&path) {
@@ -321,7 +324,7 @@ impl Manifest {
         read.map(Some).with_context(|| path.display().to_string())
     }
 
-    /// Reads a manifest.
+    /// Parses a manifest and rejects duplicate runs.
     pub fn read(mut input: impl Read) -> anyhow::Result<Manifest> {
         let mut text = Vec::new();
         input.read_to_end(&mut text).context("the manifest cannot be read")?;
@@ -457,7 +460,7 @@ mod tests {
         }
     }
 
-    /// What a record says of ranks on these hosts, each on this device.
+    /// Returns the hosts and software of a record whose ranks ran on these hosts and devices.
     fn ran_on(places: &[(&str, &str)]) -> RanOn {
         let place = |(rank, (host, device)): (u32, &(&str, &str))| RankPlace {
             device: DeviceKind::Cuda,

@@ -1,5 +1,5 @@
-//! The codes that gradients are exchanged by, and what a record says of them. Not for how values are coded, nor for what
-//! does not go together with a code.
+//! Gradient compression: the choice of a code and its statistics in a record. The coding itself and the checks for
+//! incompatible options are elsewhere.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,31 +11,31 @@ use serde::{Deserialize, Serialize};
 use crate::dimension::Bytes;
 use crate::text_value;
 
-/// A code that is exchanged instead of values, and keeps in a residual what it leaves out.
+/// A code that is exchanged instead of values. It keeps the part that it leaves out in a residual.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub enum GradientCompression {
-    /// Values as they are, in the wire's type.
+    /// Uncompressed values, in the wire type.
     #[default]
     None,
-    /// MXNet's: of each value `+threshold`, `-threshold` or 0, two bits.
+    /// MXNet's two-bit code: each value becomes `+threshold`, `-threshold` or 0.
     TwoBit {
-        /// Above 0, in the units of a gradient.
+        /// Threshold above 0, in the units of a gradient.
         threshold: f32,
     },
-    /// The values of largest magnitude in each bucket, with their places.
+    /// The values of largest magnitude in each bucket, with their indices.
     TopK {
         /// Share of a bucket's values, above 0 and at most 1.
         ratio: f64,
     },
 }
 
-/// MXNet's threshold.
+/// MXNet's default threshold.
 const THRESHOLD: f32 = 0.5;
 
 impl GradientCompression {
-    /// Whether nothing is coded.
+    /// Returns true if values are exchanged without compression.
     pub fn is_none(&self) -> bool {
         *self == GradientCompression::None
     }
@@ -81,35 +81,39 @@ impl FromStr for GradientCompression {
 
 text_value!(GradientCompression);
 
-/// How many sums of the 2-bit codes of so many workers a word of 4 bytes holds, each a digit of base `2 workers + 1`.
+/// Returns the number of sums of `workers` 2-bit codes that fit into a word of 4 bytes, each a digit of base `2 workers
+/// + 1`.
 ///
-/// Of 4 workers a sum is one of 9 multiples of the threshold, and `9^10 <= 2^32 < 9^11`: 10.
+/// For 4 workers a sum is one of 9 multiples of the threshold, and `9^10 <= 2^32 < 9^11`: 10 sums.
 pub fn sums_a_word(workers: u32) -> u32 {
     let base = 2 * u64::from(workers) + 1;
     let fits = |digits: &u32| base.checked_pow(*digits).is_some_and(|values| values <= 1 << 32);
     (1..=32).take_while(fits).last().unwrap_or(1)
 }
 
-/// What a code did in a run.
+/// Statistics of the compression in a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompressionUse {
-    /// Euclidean norm of what every rank has left out until the end, by rank.
+    /// Euclidean norm of the residual at the end, by rank.
     pub residual_norm: Vec<f64>,
-    /// What one rank codes in a step.
+    /// Size of one rank's codes per step.
     pub code: Bytes,
-    /// What a rank receives in a step: the codes of all others; from servers the weights, or the packed sums of codes.
+    /// Bytes that a rank receives per step: the codes of all others; from servers the weights, or the packed sums of
+    /// codes.
     pub received: Bytes,
-    /// What it would receive of fp32 values in a ring, `2 (ranks - 1) / ranks x bytes`; from servers the weights.
+    /// Bytes that a rank would receive in fp32: in a ring `2 (ranks - 1) / ranks x bytes`; from servers the weights.
     pub received_fp32: Bytes,
-    /// With servers: what a rank that pushes would send of fp32 values, instead of the code.
+    /// Bytes that a pushing rank would send in fp32 instead of the code; `None` without servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_fp32: Option<Bytes>,
 }
 
 impl CompressionUse {
-    /// Of `elements` gradients, of which one rank's code has so many bytes.
+    /// Returns the statistics for `elements` gradients, exchanged without servers, where one rank's codes take `code`
+    /// bytes.
     ///
-    /// Of 4 ranks with 16 values each, 2 bits are 4 bytes: a rank receives 12 instead of 2 x 3 / 4 x 64 = 96.
+    /// With 4 ranks and 16 values each, 2 bits per value are 4 bytes: a rank receives 12 bytes instead of 2 x 3 / 4 x
+    /// 64 = 96.
     pub fn new(residual_norm: Vec<f64>, code: Bytes, elements: usize) -> CompressionUse {
         let ranks = residual_norm.len() as u64;
         let others = ranks.saturating_sub(1);
@@ -122,13 +126,15 @@ impl CompressionUse {
         }
     }
 
-    /// Of `elements` gradients whose codes go to servers, from which so many bytes come back. Headers do not count.
+    /// Returns the statistics for `elements` gradients whose codes go to servers, which send back `received` bytes.
+    /// Headers are not counted.
     pub fn with_servers(residual_norm: Vec<f64>, code: Bytes, received: Bytes, elements: usize) -> CompressionUse {
         let values = Bytes(4 * elements as u64);
         CompressionUse { residual_norm, code, received, received_fp32: values, sent_fp32: Some(values) }
     }
 
-    /// `a step receives 0.86 MB of codes instead of 1.72 MB in fp32 (50.0 % less); norm of the residual 0.25 to 0.31`.
+    /// Formats the statistics: `a rank receives 0.86 MB of codes a step, of fp32 in a ring 1.72 MB (50.0 % less); norm
+    /// of the residual 0.25 to 0.31`.
     pub fn text(&self) -> String {
         let low = self.residual_norm.iter().copied().fold(f64::INFINITY, f64::min);
         let high = self.residual_norm.iter().copied().fold(0.0, f64::max);
@@ -188,7 +194,7 @@ mod tests {
     fn what_is_saved_follows_the_formula() {
         let of = CompressionUse::new(vec![0.25; 4], Bytes(4), 16);
         assert_eq!((of.received, of.received_fp32), (Bytes(12), Bytes(96)));
-        // Codes of all go to all: with many ranks they are more than a ring's two passes.
+        // Every rank receives the codes of all others, which for many ranks exceeds the two passes of a ring.
         let many = CompressionUse::new(vec![0.25; 64], Bytes(4), 16);
         assert!(many.received > many.received_fp32, "{many:?}");
         let text = "a rank receives 0.000 MB of codes a step, of fp32 in a ring 0.000 MB (87.5 % less); norm of the \

@@ -1,4 +1,4 @@
-//! How gradients are exchanged, in training and in a bandwidth run alike: configuration and options.
+//! Options of the gradient exchange, shared by training and bandwidth runs.
 
 use anyhow::ensure;
 
@@ -6,79 +6,79 @@ use crate::dimension::{Bytes, DeviceChoice, Wire};
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(
-    /// A choice of two.
+    /// An option that is on or off.
     Switch {
-        /// Done.
+        /// Enabled.
         On = "on",
-        /// Not done.
+        /// Disabled.
         Off = "off",
     }
 );
 
 impl Switch {
-    /// What records say that are older than the choice.
+    /// Default for records that predate the option.
     pub fn off() -> Switch {
         Switch::Off
     }
 }
 
 keyword_enum!(
-    /// What sums the gradients.
+    /// Backend that sums the gradients.
     BackendChoice {
         /// NCCL on CUDA, shared memory on the CPU.
         Auto = "auto",
         /// NCCL, on CUDA only.
         Nccl = "nccl",
-        /// The ranks of a host from each other's memory, hosts among each other by MPI; on the CPU only.
+        /// Shared memory within a host, MPI between hosts; on the CPU only.
         SharedMemory = "shared-memory",
         /// MPI, through host memory.
         Mpi = "mpi",
-        /// No exchange: every rank trains alone, the baseline of what communication costs.
+        /// No exchange: every rank trains alone, as the baseline for the cost of communication.
         None = "none",
     }
 );
 
 keyword_enum!(
-    /// How NCCL sums.
+    /// Algorithm of NCCL's all-reduce.
     NcclAlgorithm {
-        /// Rings, as DLPerf's Horovod test.
+        /// Rings, as in DLPerf's Horovod test.
         Ring = "ring",
-        /// What NCCL takes for the fastest at each size.
+        /// NCCL's own choice at each size.
         Auto = "auto",
         /// Trees.
         Tree = "tree",
-        /// In the switches, where they can add (NVLink SHARP).
+        /// Summation in the switches, if they support it (NVLink SHARP).
         Nvls = "nvls",
     }
 );
 
 impl Default for NcclAlgorithm {
-    /// What this benchmark measures.
+    /// Returns ring, the algorithm that DLPerf measured.
     fn default() -> NcclAlgorithm {
         NcclAlgorithm::Ring
     }
 }
 
 impl NcclAlgorithm {
-    /// The value of `NCCL_ALGO`; `None` leaves the choice to NCCL.
+    /// Returns the value of `NCCL_ALGO`; `None` leaves the choice to NCCL.
     pub fn variable(self) -> Option<&'static str> {
         match self {
             NcclAlgorithm::Ring => Some("Ring"),
             NcclAlgorithm::Auto => None,
-            // Of all-reduce alone: without the prefix no algorithm is left to broadcast and reduce, which have rings only
-            // (parseList and ncclTopoTuneModel in NCCL 2.28's graph/tuning.cc).
+            // The prefix limits the choice to all-reduce: without it no algorithm is left for broadcast and reduce,
+            // which have rings only (parseList and ncclTopoTuneModel in NCCL 2.28's graph/tuning.cc).
             NcclAlgorithm::Tree => Some("allreduce:tree"),
-            // Within a host, and a tree of them between hosts.
+            // NVLS applies within a host; a tree connects the hosts.
             NcclAlgorithm::Nvls => Some("allreduce:nvls,nvlstree"),
         }
     }
 }
 
 config_options! {
-    /// How gradients are exchanged, in training and in a bandwidth run alike.
+    /// Options of the gradient exchange, shared by training and bandwidth runs.
     #[derive(Copy)]
     ExchangeConfig {
-        /// What sums the gradients.
+        /// Backend that sums the gradients.
         #[serde(alias = "collective")]
         backend: BackendChoice = BackendChoice::Auto => option("backend", "NAME",
             "What sums the gradients; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none \
@@ -90,23 +90,23 @@ config_options! {
         bucket_mb: f64 = 25.0 => option("bucket-mb", "MB",
             "Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket")
             .range(0.0..=100_000.0).aliases(&["fusion-threshold-mb", "bucket-cap-mb", "bucket-size"]),
-        /// Longest chunk that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once.
+        /// Maximum chunk that one MPI call sums, in kB (1e3 bytes); 0 is a whole bucket.
         #[serde(alias = "piece_kb", default = "ExchangeConfig::first_chunk")]
         chunk_kb: u32 = 1000 => option("chunk-kb", "KB",
             "Longest chunk that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once")
             .range(0u32..=1_000_000).aliases(&["piece-kb"]),
-        /// Longest bucket at the end of backward in MB (1e6 bytes of fp32): nothing is left to hide its exchange behind.
-        /// 0 disables the limit.
+        /// Maximum bucket at the end of backward in MB (1e6 bytes of fp32): no computation is left to hide its
+        /// exchange. 0 disables the limit.
         #[serde(default)]
         tail_mb: f64 = 1.0 => option("tail-mb", "MB",
             "Longest bucket at the end of backward in MB: its exchange cannot be hidden; 0 leaves it as long as it \
              comes").range(0.0..=100_000.0),
-        /// How NCCL sums.
+        /// Algorithm of NCCL's all-reduce.
         #[serde(default)]
         nccl_algo: NcclAlgorithm = NcclAlgorithm::default() => option("nccl-algo", "NAME",
             "How NCCL sums: ring, as DLPerf's test, unless NCCL_ALGO is set; auto is NCCL's own choice"),
-        /// Whether the ranks of a host add up first, and their sums go between the hosts; `None` leaves it to the backend. In a
-        /// record what it came to: not there where servers or NCCL sum, or nobody, and in older records.
+        /// Hierarchical summation, first within each host and then between hosts; `None` is the backend's default. A
+        /// record contains the resolved value; absent if servers, NCCL or no backend sums, and in older records.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hierarchical: Option<Switch> = None => option("hierarchical", "ON|OFF",
             "On CPUs: on adds up within each host, then between hosts (--backend shared-memory); off is one all-reduce \
@@ -116,22 +116,22 @@ config_options! {
 }
 
 impl ExchangeConfig {
-    /// Of records that were written before there was a choice.
+    /// Default for records that predate the option.
     fn first_chunk() -> u32 {
         4000
     }
 
-    /// Size of a gradient bucket.
+    /// Returns the size of a gradient bucket.
     pub fn bucket(&self) -> Bytes {
         Bytes((self.bucket_mb * 1e6) as u64)
     }
 
-    /// Longest bucket at the end of backward; 0 is no limit.
+    /// Returns the maximum size of a bucket at the end of backward; 0 is no limit.
     pub fn tail(&self) -> Bytes {
         Bytes((self.tail_mb * 1e6) as u64)
     }
 
-    /// Refuses a backend that `device` rules out.
+    /// Rejects a backend that `device` does not support.
     pub fn check(&self, device: DeviceChoice) -> anyhow::Result<()> {
         ensure!(
             !(device == DeviceChoice::Cpu && self.backend == BackendChoice::Nccl),

@@ -1,5 +1,5 @@
-//! Which images a benchmark reads and what it does to them: configuration, options, and what of that a record keeps. The
-//! names of each choice are in [`crate::dimension`], the reading itself in the package `ringmark-input`.
+//! Images that a benchmark reads and their preprocessing: configuration, options, and the statistics in a record. The
+//! names of the choices are in [`crate::dimension`]; the package `ringmark-input` reads the images.
 
 use std::path::{Path, PathBuf};
 
@@ -13,18 +13,18 @@ use crate::dimension::{Augmentation, BadImage, Bytes, DecoderChoice, ImageLimits
 use crate::number_text::count;
 use crate::options::option_table::{OptionValue, settings};
 
-/// What `--data` names: nothing, where images are synthetic.
+/// Files and folders of `--data`; empty for synthetic images.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "Option<String>", into = "Option<String>")]
 #[schemars(with = "Option<String>")]
 pub struct DataFiles(Vec<PathBuf>);
 
-/// What is done with [`DataFiles`].
+/// Source of the images, derived from [`DataFiles`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataSource<'a> {
-    /// Random images and labels, made once.
+    /// Random images and labels, generated once.
     Synthetic,
-    /// One batch of a file, `images` and `labels` in safetensors, for every iteration.
+    /// One batch from a file, `images` and `labels` in safetensors, used in every iteration.
     Batch(&'a Path),
     /// Images that are read and decoded while the benchmark runs.
     Images(&'a [PathBuf]),
@@ -33,7 +33,7 @@ pub enum DataSource<'a> {
 impl DataFiles {
     const SYNTHETIC: &'static str = "synthetic";
 
-    /// What is done with them.
+    /// Returns the source that these files stand for.
     pub fn source(&self) -> DataSource<'_> {
         match self.0.as_slice() {
             [] => DataSource::Synthetic,
@@ -42,17 +42,17 @@ impl DataFiles {
         }
     }
 
-    /// Whether images are read while the benchmark runs.
+    /// Returns true if images are read while the benchmark runs.
     pub fn are_read(&self) -> bool {
         matches!(self.source(), DataSource::Images(_))
     }
 
-    /// Every file and folder.
+    /// Returns all files and folders.
     pub fn paths(&self) -> &[PathBuf] {
         &self.0
     }
 
-    /// What `change` makes of each file.
+    /// Applies `change` to each file.
     pub fn try_map(self, change: impl FnMut(PathBuf) -> Result<PathBuf>) -> Result<DataFiles> {
         self.0.into_iter().map(change).collect::<Result<_>>().map(DataFiles)
     }
@@ -85,19 +85,19 @@ impl OptionValue for DataFiles {
 }
 
 config_options! {
-    /// How images are read, decoded and augmented.
+    /// Options for reading, decoding and augmenting images.
     #[derive(Copy)]
     ImageInputConfig {
-        /// What is done to an image; `None` is `imagenet` for image files, and nothing for arrays of pixels.
+        /// Augmentation of an image; `None` is `imagenet` for image files and no augmentation for arrays of pixels.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         augmentation: Option<Augmentation> = None => option("augmentation", "RECIPE",
             "What is done to an image that is read, before the network sees it; docs/input.md has each")
             .default_is("imagenet; none for arrays of pixels, as MNIST"),
-        /// Pixels of the shorter edge before the crop; `None` is what `augmentation` needs.
+        /// Pixels of the shorter edge before the crop; `None` is the size that `augmentation` needs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resize: Option<u32> = None => option("resize", "PIXELS", "Resize the shorter edge to this before the crop")
             .range(1u32..=65_536).default_is("what the augmentation needs"),
-        /// How pixels are interpolated; `None` is as whoever `augmentation` is of.
+        /// Interpolation of resized images; `None` is that of the framework that defines `augmentation`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         interpolation: Option<Interpolation> = None => option("interpolation", "KIND",
             "How images are resized: bilinear as OpenCV and MXNet, or antialias as Pillow and torchvision")
@@ -105,24 +105,24 @@ config_options! {
         /// Library that decodes JPEG.
         decoder: DecoderChoice = DecoderChoice::Auto => option("decoder", "LIBRARY",
             "Library that decodes JPEG; auto takes turbojpeg where it is installed"),
-        /// Whether a JPEG may be decoded at a fraction of its size.
+        /// Decoding of a JPEG at a fraction of its size.
         decode_scaling: Scaling = Scaling::Off => option("decode-scaling", "OFF|ALLOWED",
             "Decode a JPEG at a fraction of its size where the crop needs no more pixels"),
-        /// Threads of a rank that read and decode; `None` is the rank's part of the host's cores.
+        /// Threads of a rank that read and decode; `None` is the rank's share of the host's cores.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decode_threads: Option<u32> = None => option("decode-threads", "N",
             "Threads of a rank that read and decode images")
             .range(1u32..=1024).aliases(&["data-nthreads"]).default_is("the rank's part of the host's cores"),
-        /// Batches that are made ahead of the step that uses them.
+        /// Batches prepared ahead of the step that uses them.
         prefetch: u32 = 4 => option("prefetch", "BATCHES", "Batches made ahead of the step that uses them")
             .range(1u32..=1024),
-        /// Whether images come in another order in every epoch.
+        /// Shuffling of the images in every epoch.
         shuffle: Switch = Switch::On => option("shuffle", "ON|OFF",
             "Take images in another order in every epoch, by --seed"),
-        /// What is done where an image is none.
+        /// Handling of an image that cannot be decoded.
         on_bad_image: BadImage = BadImage::Fail => option("on-bad-image", "FAIL|SKIP",
             "End the run where an image cannot be decoded, or put another of the batch in its place and count it"),
-        /// Limits of an image; `None` for the defaults.
+        /// Limits of an image; `None` is the default limits.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         image_limits: Option<ImageLimits> = None => option("image-limits", "LIMITS",
             "Refuse an image beyond these limits: pixels, aspect (longer edge to shorter), scans of a JPEG, and bytes")
@@ -131,26 +131,26 @@ config_options! {
 }
 
 impl ImageInputConfig {
-    /// Whether nothing was typed.
+    /// Returns true if every option has its default.
     pub fn is_default(&self) -> bool {
         *self == ImageInputConfig::default()
     }
 
-    /// Limits of an image.
+    /// Returns the limits of an image.
     pub fn limits(&self) -> ImageLimits {
         self.image_limits.unwrap_or_default()
     }
 
-    /// The seed of the order in which images come; `None` is the order in which they are stored.
+    /// Returns the seed for shuffling; `None` keeps the stored order.
     pub fn shuffle_seed(&self, seed: u64) -> Option<u64> {
         (self.shuffle == Switch::On).then_some(seed)
     }
 
-    /// Refuses options about images where none are read.
+    /// Rejects image options if no images are read.
     ///
     /// # Errors
     ///
-    /// Names the option.
+    /// The error names the option.
     pub fn check(&self, data: &DataFiles) -> Result<()> {
         let typed = settings(self).into_iter().zip(settings(&ImageInputConfig::default()));
         match typed.into_iter().find(|(own, default)| own != default) {
@@ -162,50 +162,50 @@ impl ImageInputConfig {
     }
 }
 
-/// Messages of skipped images that a rank keeps.
+/// Maximum number of messages about skipped images per rank.
 pub const SKIPPED_MESSAGES: usize = 5;
 
-/// What was read, and what that took.
+/// Statistics of the images that were read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ImageInputUse {
-    /// `2 RecordIO files with index`.
+    /// Description of the source: `2 RecordIO files with index`.
     pub what: String,
-    /// Images of an epoch, where that is known.
+    /// Images per epoch, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<u64>,
-    /// What was done to each.
+    /// Augmentation of each image.
     pub augmentation: Augmentation,
-    /// Of every rank.
+    /// Statistics of every rank.
     pub ranks: Vec<RankImageInput>,
-    /// The first messages of images that were skipped.
+    /// First messages about skipped images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
 }
 
-/// What a rank's threads did, in all parts of a run that was taken up; times are summed over the threads.
+/// Work of a rank's threads, in all parts of a resumed run; times are summed over the threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankImageInput {
-    /// Library that decoded JPEG, with its version; `None` where pixels were stored.
+    /// Library that decoded JPEG, with its version; `None` if pixels were stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoder: Option<String>,
     /// Threads that decoded.
     pub threads: u32,
-    /// Images that were made, those made ahead included: after a break they are made again.
+    /// Prepared images, including those prepared ahead, which a resumed run prepares again.
     pub images: u64,
-    /// Images that were none, and skipped.
+    /// Skipped images, which could not be decoded.
     pub skipped: u64,
-    /// Bytes of the images as they are stored.
+    /// Stored size of the images.
     pub bytes: Bytes,
-    /// Reading.
+    /// Time to read the images.
     pub read: Seconds,
-    /// Pixels from bytes.
+    /// Time to decode bytes to pixels.
     pub decode: Seconds,
-    /// Crop, size and colours, into the batch.
+    /// Time to crop, resize, adjust colors and copy into the batch.
     pub augment: Seconds,
 }
 
 impl ImageInputUse {
-    /// Together with what as many ranks had read `before` it; decoder and threads are the later ones.
+    /// Adds the statistics from `before` a resumption, which has as many ranks; decoder and threads are the later ones.
     pub fn behind(self, before: &ImageInputUse) -> ImageInputUse {
         let both = |(own, before): (RankImageInput, &RankImageInput)| RankImageInput {
             images: before.images + own.images,
@@ -222,8 +222,8 @@ impl ImageInputUse {
         ImageInputUse { ranks, skipped, ..self }
     }
 
-    /// `1281167 images of 2 RecordIO files with index, augmentation imagenet; rank 0: 5120 decoded by zune-jpeg, 2 threads:
-    /// 0.02 ms read, 1.90 ms decode, 0.45 ms augment an image`.
+    /// Formats the statistics: `1281167 images of 2 RecordIO files with index, augmentation imagenet; rank 0: 5120 by
+    /// zune-jpeg and 2 threads, an image 0.02 ms read, 1.90 ms decode, 0.45 ms augment`.
     pub fn text(&self) -> String {
         let ImageInputUse { what, items, augmentation, ranks, .. } = self;
         let items = items.map(|items| format!("{items} images of ")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Records of all benchmarks.
+//! Interfaces shared by the records of all benchmarks.
 
 use std::io::BufRead;
 
@@ -11,31 +11,31 @@ use crate::file::run_name::{Point, RunName};
 use crate::host::{Environment, RankPlace};
 use crate::options::option_table::Options;
 
-/// What one run is called in its record.
+/// Identification of a run in its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunLabel {
-    /// Nodes and ranks a node as launched.
+    /// Nodes and ranks per node, as launched.
     pub case: Case,
     /// Number of the run in its case, from 1.
     pub run: u32,
-    /// How it is meant.
+    /// Profile of the run.
     pub profile: RunProfile,
 }
 
-/// Fields that every record contains, whatever was measured.
+/// Fields that every record contains, regardless of the benchmark.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordHead<'a> {
     /// Start of the run, seconds since 1970 UTC.
     pub started: Seconds,
-    /// Software and hardware that rank 0 found.
+    /// Software and hardware of rank 0.
     pub environment: &'a Environment,
-    /// Every rank.
+    /// Location and device of every rank.
     pub ranks: &'a [RankPlace],
 }
 
-/// The record of a run, whatever was measured.
+/// Record of a run of any benchmark.
 pub trait Record: Sized {
-    /// What the file is, in its first field.
+    /// Identifies the file format; the first field of the file.
     const KIND: &'static str;
 
     /// Reads and checks a record.
@@ -44,38 +44,38 @@ pub trait Record: Sized {
     /// Returns the fields that every record contains.
     fn head(&self) -> RecordHead<'_>;
 
-    /// Why the run does not count; `None` for a sound one.
+    /// Returns the reason the run is not valid; `None` for a valid one.
     fn failure(&self) -> Option<String>;
 
-    /// Returns true if it fails only because its figures miss a minimum that the user set.
+    /// Returns true if the run failed only because its figures miss a minimum set by the user.
     fn is_miss(&self) -> bool {
         false
     }
 }
 
-/// The record of one run of a sweep over axes.
+/// Record of one run of a sweep over axes.
 pub trait SweepRecord: Record {
-    /// What a run of it is asked.
+    /// Configuration type of the benchmark.
     type Config: Options;
 
-    /// What it was asked.
+    /// Returns the configuration of the run.
     fn config(&self) -> &Self::Config;
 
-    /// When it started and when its last iteration had ended, seconds since 1970 UTC; what came before the first iteration
-    /// is not counted.
+    /// Returns the start and the end of the last iteration, seconds since 1970 UTC. The duration excludes the time
+    /// before the first iteration.
     fn period(&self) -> [Seconds; 2];
 
-    /// Which run it is of.
+    /// Returns the identification of the run.
     fn label(&self) -> RunLabel;
 
-    /// What it was asked, as far as its name repeats it.
+    /// Returns the part of the configuration that the run's name repeats.
     fn point(&self) -> Point;
 
-    /// What a reader of its figures should know, though the run counts.
+    /// Returns the warnings about the figures of a valid run.
     fn warnings(&self) -> &[Warning];
 
-    /// Why the run of this name does not count by its record: it failed, the record is of another run, or its ranks are not
-    /// those of its case.
+    /// Checks that this record is a valid record for a run of this name. Fails if the run failed, the record belongs to
+    /// another run, or its ranks do not match its case.
     fn check(&self, name: &RunName) -> anyhow::Result<()> {
         if let Some(failure) = self.failure() {
             bail!("the run failed: {failure}: repeat it");
@@ -97,6 +97,6 @@ pub trait SweepRecord: Record {
         self.check_place(name)
     }
 
-    /// Why a run of this name cannot be this benchmark's.
+    /// Checks that a run of this name can belong to this benchmark.
     fn check_place(&self, name: &RunName) -> anyhow::Result<()>;
 }

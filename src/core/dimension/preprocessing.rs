@@ -1,41 +1,41 @@
-//! How image files become pixels, each choice by its name. What each does is in the package `ringmark-input`.
+//! Choices for decoding and preprocessing image files, by name. The package `ringmark-input` implements them.
 
 use crate::keyword_enum;
 
 keyword_enum!(
-    /// Which library decodes JPEG files.
+    /// Library that decodes JPEG files.
     DecoderChoice {
-        /// turbojpeg where it is installed, else zune.
+        /// turbojpeg if it is installed, otherwise zune.
         Auto = "auto",
-        /// zune-jpeg, which is part of the program.
+        /// zune-jpeg, which is built in.
         Zune = "zune",
-        /// libjpeg-turbo, a library of the system.
+        /// libjpeg-turbo, a system library.
         Turbojpeg = "turbojpeg",
     }
 );
 
 keyword_enum!(
-    /// Whether a JPEG may be decoded at a fraction of its size where the crop needs no more pixels.
+    /// Decoding of a JPEG at a fraction of its size if the crop needs no more pixels.
     Scaling {
-        /// Every pixel is decoded.
+        /// Full size.
         Off = "off",
-        /// The smallest fraction that still has a pixel for each of the output.
+        /// The smallest fraction that still has at least as many pixels as the output.
         Allowed = "allowed",
     }
 );
 
 keyword_enum!(
-    /// How pixels are interpolated where an image is resized.
+    /// Interpolation of resized images.
     Interpolation {
-        /// Of the 2 x 2 nearest pixels, however much smaller the output is: OpenCV's, and so MXNet's.
+        /// Bilinear over the 2 x 2 nearest pixels regardless of the output size, as in OpenCV and therefore MXNet.
         Bilinear = "bilinear",
-        /// Of all pixels that the output's pixel covers: Pillow's, and so torchvision's.
+        /// Average over all input pixels that an output pixel covers, as in Pillow and therefore torchvision.
         Antialias = "antialias",
     }
 );
 
 keyword_enum!(
-    /// Format of an image file, by its ending.
+    /// Format of an image file, by file extension.
     ImageFormat {
         /// JPEG.
         Jpeg = ".jpg",
@@ -45,31 +45,31 @@ keyword_enum!(
 );
 
 keyword_enum!(
-    /// What is done to a training image before the network sees it.
+    /// Augmentation of a training image.
     Augmentation {
-        /// Resized so that the shorter edge fits, and the centre of it.
+        /// Resize the shorter edge and crop the center.
         None = "none",
-        /// A crop at a random place.
+        /// Crop at a random position.
         Crop = "crop",
-        /// The centre, half of the time mirrored.
+        /// Crop the center, mirrored with probability 0.5.
         Mirror = "mirror",
-        /// torchvision's RandomResizedCrop, half of the time mirrored.
+        /// torchvision's RandomResizedCrop, mirrored with probability 0.5.
         Imagenet = "imagenet",
         /// MXNet's level 1: crop and mirror.
         Mxnet1 = "mxnet-1",
-        /// MXNet's level 2: and hue, saturation and lightness changed.
+        /// MXNet's level 2: level 1 and random hue, saturation and lightness.
         Mxnet2 = "mxnet-2",
-        /// MXNet's level 3: and rotated, sheared and stretched.
+        /// MXNet's level 3: level 2 and random rotation, shear and aspect ratio.
         Mxnet3 = "mxnet-3",
     }
 );
 
 keyword_enum!(
-    /// What is done where an image of a data set is none.
+    /// Handling of an image in a data set that cannot be decoded.
     BadImage {
-        /// The run ends, and names it.
+        /// The run fails with an error that names the image.
         Fail = "fail",
-        /// Another image of the batch stands in its place, and it is counted.
+        /// Another image of the batch replaces it, and it is counted.
         Skip = "skip",
     }
 );

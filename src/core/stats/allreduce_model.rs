@@ -1,5 +1,6 @@
-//! How long an all-reduce takes in cases that were not measured: latency and bandwidth of one level of locality (inside a
-//! host, between hosts), and how a time that was measured in smaller cases may grow. Not for steps of training as a whole.
+//! Model of the time of an all-reduce in cases that were not measured: latency and bandwidth of one level of locality
+//! (within a host, between hosts), and bounds for the growth of a time that was measured in smaller cases. It does not
+//! model whole training steps.
 //!
 //! **The line.** n ranks on k hosts reduce S bytes in
 //!
@@ -9,33 +10,35 @@
 //!     the ranks of a host in its memory, then a ring   2(k-1)  2(k-1)/k      (k > 1; in one host as the ring)
 //! ```
 //!
-//! A ring goes as fast as its slowest link, so that one line holds for a level: all cases in one host, or all cases of
-//! several. Latency and 1 / bandwidth are least squares of the *relative* error over all measured sizes,
-//! `min sum((t(S_i) - y_i) / y_i)^2` with neither below 0, so that the few microseconds of 8 bytes count as much as the
-//! milliseconds of 128 MB. A backend that sums in chunks, one after the other, pays the latency for each.
+//! A ring is as fast as its slowest link, so that one line covers a level: all cases within one host, or all cases of
+//! several hosts. Latency and 1 / bandwidth are the least-squares solution for the *relative* error over all measured
+//! sizes, `min sum((t(S_i) - y_i) / y_i)^2` with neither below 0, so that the few microseconds of 8 bytes weigh as much
+//! as the milliseconds of 128 MB. A backend that sums in sequential chunks pays the latency for each chunk.
 //!
-//! Worked: 8 ranks of one host, 4 MB, 5 us, 10 GB/s: `14 x 5 us + 1.75 x 4 MB / 10 GB/s = 70 + 700 = 770 us`.
+//! Example: 8 ranks on one host, 4 MB, 5 us, 10 GB/s: `14 x 5 us + 1.75 x 4 MB / 10 GB/s = 70 + 700 = 770 us`.
 //!
-//! **What of it is exposed.** Backward fills buckets, and they are reduced one after the other. If all-reduces take s times
-//! as long, what backward does not hide of them is
+//! **The exposed part.** Backward fills buckets, which are reduced one after the other. If all-reduces take s times as
+//! long, the part that backward does not hide is
 //!
 //! ```text
 //! T(s) = max over buckets i of (s x w_i - c_i)    w_i: all-reduces from bucket i on, c_i >= 0: backward after i is full
 //! ```
 //!
-//! which is convex, T / s never falls, and no slope is steeper than the whole all-reduce A = w_1. From a reference to a
-//! longer all-reduce A' therefore `T x A' / A <= T' <= T + (A' - A)`: on the left backward hides as large a share as
-//! before (only the last buckets are exposed), on the right not a second more (the all-reduce takes longer than
-//! backward). A smaller measured case raises the left side: the growth from there on can only become steeper.
+//! which is convex; T / s never decreases, and no slope exceeds the whole all-reduce A = w_1. From a reference to a
+//! longer all-reduce A', therefore, `T x A' / A <= T' <= T + (A' - A)`. At the lower bound backward hides the same
+//! share as before (only the last buckets are exposed); at the upper bound it hides no additional time (the all-reduce
+//! takes longer than backward). A smaller measured case raises the lower bound, because the slope can only increase
+//! from there.
 //!
-//! Worked: A = 40 ms, T = 10 ms, A' = 60 ms: 15 to 30 ms. With T = 6 ms at A = 30 ms before, the slope is at least 0.4:
-//! 18 to 30 ms.
+//! Example: A = 40 ms, T = 10 ms, A' = 60 ms: 15 to 30 ms. If T = 6 ms was measured at A = 30 ms, the slope is at least
+//! 0.4: 18 to 30 ms.
 //!
-//! Without a line, A is not known, nor how much of it is latency. All of it bandwidth is the left side then, `T x volume' /
-//! volume`; the right side is all of it latency, `T x steps' / steps`, or bandwidth of which all of backward b hid as much
-//! as it could, `T + (volume' / volume - 1) x (T + b)`, whichever is more. With a smaller measured case, its difference
-//! grows in proportion to volume (left) or steps (right). The right side is no bound here: latency that backward hides so
-//! far, and not with more ranks, is seen in no step. It is little unless a step takes 100 us.
+//! Without a line, neither A nor its share of latency is known. The lower bound then assumes bandwidth only, `T x
+//! volume' / volume`. The upper bound is the larger of latency only, `T x steps' / steps`, and bandwidth of which
+//! backward b already hid as much as it could, `T + (volume' / volume - 1) x (T + b)`. With a smaller measured case,
+//! the difference from it grows in proportion to volume (lower bound) or steps (upper bound). The upper bound is not
+//! strict: latency that backward hides with few ranks but not with more is not visible in any measured step. The effect
+//! is small unless a step takes about 100 us.
 
 use std::ops::{Add, Sub};
 
@@ -46,45 +49,45 @@ use statrs::distribution::{ContinuousCDF, Normal};
 use crate::dimension::{BackendName, Bytes, Case};
 use crate::stats::welch::student;
 
-/// Who sends to whom.
+/// Communication pattern of an all-reduce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// One ring over all ranks.
     Ring,
-    /// The ranks of a host in its memory, then a ring over the hosts.
+    /// Sum within each host through its memory, then one ring over the hosts.
     Hosts,
 }
 
-/// How a backend reduces.
+/// All-reduce method of a backend.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exchange {
-    /// Who sends to whom.
+    /// Communication pattern of an all-reduce.
     pub algorithm: Algorithm,
-    /// Longest chunk that goes at once, where the next waits for it.
+    /// Maximum chunk, if chunks are sent one after the other.
     pub chunk: Option<Bytes>,
 }
 
-/// What some messages cost in one case, whatever the machine.
+/// Machine-independent cost of messages in one case.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cost {
-    /// Steps, one after the other, of all messages.
+    /// Sequential steps of all messages.
     pub steps: f64,
-    /// Bytes that the busiest link carries.
+    /// Bytes on the busiest link.
     pub bytes: f64,
 }
 
 impl Algorithm {
-    /// Steps of one message.
+    /// Returns the sequential steps of one message.
     pub fn steps(self, case: Case) -> f64 {
         2.0 * (f64::from(self.members(case)) - 1.0)
     }
 
-    /// Share of a message that the busiest link carries.
+    /// Returns the share of a message that crosses the busiest link.
     pub fn volume(self, case: Case) -> f64 {
         self.steps(case) / f64::from(self.members(case))
     }
 
-    /// Of the ring.
+    /// Returns the number of members of the ring.
     fn members(self, case: Case) -> u32 {
         match self {
             Algorithm::Hosts if case.nodes > 1 => case.nodes,
@@ -94,17 +97,17 @@ impl Algorithm {
 }
 
 impl Exchange {
-    /// Returns the exchange of a backend; `chunk` as it was configured.
+    /// Returns the exchange of a backend; `chunk` is the configured size.
     pub fn of_backend(name: BackendName, chunk: Bytes) -> Exchange {
         match name {
-            // Its chunks are under way together.
+            // Its chunks are transferred concurrently.
             BackendName::SharedMemory => Exchange { algorithm: Algorithm::Hosts, chunk: None },
             BackendName::Mpi => Exchange { algorithm: Algorithm::Ring, chunk: Some(chunk).filter(|chunk| chunk.0 > 0) },
             _ => Exchange { algorithm: Algorithm::Ring, chunk: None },
         }
     }
 
-    /// Of messages of these sizes, one after the other.
+    /// Returns the cost of messages of these sizes, sent one after the other.
     pub fn cost(&self, case: Case, messages: &[Bytes]) -> Cost {
         let chunks = |size: &Bytes| self.chunk.map_or(1, |chunk| size.0.div_ceil(chunk.0).max(1));
         let bytes: u64 = messages.iter().map(|size| size.0).sum();
@@ -115,23 +118,23 @@ impl Exchange {
     }
 }
 
-/// Latency and bandwidth of one level.
+/// Fitted latency and bandwidth of one level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Line {
-    /// Seconds of one step.
+    /// Seconds per step.
     pub latency: f64,
-    /// Seconds of one byte on the busiest link: 1 / bandwidth.
+    /// Seconds per byte on the busiest link: 1 / bandwidth.
     pub per_byte: f64,
-    /// Root mean square of the relative errors, by degrees of freedom.
+    /// Root mean square of the relative errors, divided by the degrees of freedom.
     pub residual: f64,
-    /// Of latency and `per_byte`.
+    /// Covariance of `latency` and `per_byte`.
     covariance: [[f64; 2]; 2],
     /// Degrees of freedom.
     freedom: f64,
 }
 
 impl Line {
-    /// Of measured costs and their seconds; `None` with fewer than three, or all of one size.
+    /// Fits measured costs and their seconds; returns `None` for fewer than three samples or a single size.
     pub fn fit(samples: &[(Cost, f64)]) -> Option<Line> {
         let rows: Vec<[f64; 2]> = samples.iter().map(|(cost, time)| [cost.steps / time, cost.bytes / time]).collect();
         let sum = |term: fn(&[f64; 2]) -> f64| rows.iter().map(term).sum::<f64>();
@@ -154,13 +157,13 @@ impl Line {
         Some(Line { latency, per_byte, residual: variance.sqrt(), covariance: inverse, freedom })
     }
 
-    /// Seconds.
+    /// Returns the predicted time in seconds.
     pub fn time(&self, cost: Cost) -> f64 {
         self.latency * cost.steps + self.per_byte * cost.bytes
     }
 
-    /// How far the true line may be from [`time`](Line::time), in seconds, with 95 % confidence: Student's t times the
-    /// standard error of `latency x steps + per_byte x bytes`.
+    /// Returns the 95 % confidence margin of [`time`](Line::time), in seconds: Student's t times the standard error of
+    /// `latency x steps + per_byte x bytes`.
     pub fn margin(&self, cost: Cost) -> f64 {
         let [[aa, ab], [_, bb]] = self.covariance;
         let squared = cost.steps * cost.steps * aa + 2.0 * cost.steps * cost.bytes * ab + cost.bytes * cost.bytes * bb;
@@ -176,8 +179,8 @@ impl Sub for Cost {
     }
 }
 
-/// Expected largest of n independent standard normal values, `integral over x of x n phi(x) Phi(x)^(n - 1)`: who waits for
-/// the slowest of n ranks of equal spread waits this many standard deviations.
+/// Returns the expected maximum of n independent standard normal values, `integral over x of x n phi(x) Phi(x)^(n -
+/// 1)`: the mean time for the slowest of n ranks of equal spread, in standard deviations.
 ///
 /// `expected_maximum(2) = 1 / sqrt(pi) = 0.5642`, `expected_maximum(100) = 2.5076`.
 pub fn expected_maximum(count: u32) -> f64 {
@@ -185,7 +188,7 @@ pub fn expected_maximum(count: u32) -> f64 {
     const STEPS: u32 = 9000;
     let normal = Normal::standard();
     let width = 2.0 * LIMIT / f64::from(STEPS);
-    // By parts: what lies above 0 less what lies below, each by the midpoint rule.
+    // Integration by parts: the area above 0 minus the area below 0, each by the midpoint rule.
     let term = |step: u32| {
         let x = (f64::from(step) + 0.5) * width - LIMIT;
         let below = normal.cdf(x).powf(f64::from(count.max(1)));
@@ -194,14 +197,14 @@ pub fn expected_maximum(count: u32) -> f64 {
     width * (0..STEPS).map(term).sum::<f64>()
 }
 
-/// A range, and its middle.
+/// A range with a central value.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Band {
-    /// Smallest.
+    /// Lower bound.
     pub low: f64,
-    /// Half way.
+    /// Central value.
     pub mid: f64,
-    /// Largest.
+    /// Upper bound.
     pub high: f64,
 }
 
@@ -219,35 +222,36 @@ impl Band {
         Band { low: value, mid: value, high: value }
     }
 
-    /// Between two values in any order.
+    /// Returns the band between two values in any order.
     pub fn between(one: f64, other: f64) -> Band {
         let (low, high) = (one.min(other), one.max(other));
         Band { low, mid: 0.5 * (low + high), high }
     }
 
-    /// From the lower of the two to the higher; the middle stays.
+    /// Returns the union of both bands; the central value stays.
     pub fn or(self, other: Band) -> Band {
         Band { low: self.low.min(other.low), high: self.high.max(other.high), ..self }
     }
 
-    /// Wider by this on both sides.
+    /// Returns the band widened by `by` on both sides.
     pub fn widened(self, by: f64) -> Band {
         Band { low: self.low - by, mid: self.mid, high: self.high + by }
     }
 }
 
-/// What a smaller case than the reference had.
+/// Measurements of a smaller case than the reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Smaller<A> {
     /// Exposed all-reduce, in seconds.
     pub exposed: f64,
-    /// 95 % margin of the difference of this and the reference's; infinite where it is not known.
+    /// 95 % margin of the difference from the reference; infinite if unknown.
     pub margin: f64,
-    /// The all-reduce.
+    /// Time or cost of the all-reduce.
     pub allreduce: A,
 }
 
-/// Exposed part T' of an all-reduce of `after` seconds, where `exposed` of `before` seconds are in the reference.
+/// Returns the exposed part T' of an all-reduce of `after` seconds, given that `exposed` of `before` seconds are
+/// exposed in the reference.
 pub fn exposed(exposed: f64, before: f64, smaller: Option<Smaller<f64>>, after: f64) -> Band {
     let same_share = exposed * after / before;
     let grown = after - before;
@@ -256,12 +260,12 @@ pub fn exposed(exposed: f64, before: f64, smaller: Option<Smaller<f64>>, after: 
         return Band::between(same_share, (exposed + grown).max(0.0));
     };
     let slope = |margin: f64| (exposed - smaller.exposed + margin) / (before - smaller.allreduce);
-    // Beyond 1 the line is not the whole truth, and what was measured goes on.
+    // A slope above 1 contradicts the model; the measured slope is then extrapolated.
     let steepest = if slope(-smaller.margin) > 1.0 { slope(smaller.margin) } else { 1.0 };
     Band::between(same_share.max(exposed + slope(-smaller.margin) * grown), exposed + steepest * grown)
 }
 
-/// The same where no line says how long an all-reduce takes; `backward` seconds may hide it.
+/// Returns the same without a fitted line; up to `backward` seconds of backward can hide the all-reduce.
 pub fn exposed_without_line(
     exposed: f64,
     backward: f64,
@@ -282,7 +286,7 @@ pub fn exposed_without_line(
     let (then, now) = (before - smaller.allreduce, after - before);
     let goes_on = |ratio: f64, margin: f64| exposed + (exposed - smaller.exposed + margin) * ratio;
     let low = bandwidth.max(goes_on(now.bytes / then.bytes, -smaller.margin));
-    // The margin alone must not raise the bound above what it is without a smaller case.
+    // The margin alone must not raise the bound above its value without a smaller case.
     let ratio = now.steps / then.steps;
     let most = latency.max(goes_on(ratio, 0.0));
     Band::between(low, spilled.max(goes_on(ratio, smaller.margin).min(most)))
@@ -392,7 +396,7 @@ mod tests {
         let before = Smaller { exposed: 6e-3, margin: 0.0, allreduce: 30e-3 };
         close(exposed(10e-3, 40e-3, Some(before), 60e-3).low, 18e-3);
         close(exposed(10e-3, 40e-3, Some(before), 60e-3).high, 30e-3);
-        // A margin that is not known says nothing; a slope beyond 1 goes on.
+        // A smaller case with an unknown margin is ignored; a slope above 1 is extrapolated.
         let unknown = Smaller { margin: f64::INFINITY, ..before };
         assert_eq!(exposed(10e-3, 40e-3, Some(unknown), 60e-3), band);
         let steep = exposed(26e-3, 40e-3, Some(before), 60e-3);
@@ -405,7 +409,7 @@ mod tests {
         assert_eq!(exposed(10e-3, 40e-3, None, 20e-3).low, 0.0);
     }
 
-    /// The formula in the header, for any buckets: what is measured at one length holds at every longer one.
+    /// Checks the formula of the module docs for random buckets: a bound from one length holds at every greater length.
     #[test]
     fn the_bounds_hold_for_any_buckets() {
         let mut state: u64 = 7;
@@ -434,7 +438,7 @@ mod tests {
                 let band = exposed(middle, before, smaller, after);
                 assert!((band.low - 1e-9..=band.high + 1e-9).contains(&truth), "{truth} in {band:?}, {buckets:?}");
             }
-            // Downwards from the middle too.
+            // The bounds also hold downward from the middle.
             let band = exposed(middle, before, None, small);
             assert!((band.low - 1e-9..=band.high + 1e-9).contains(&least), "{least} in {band:?}, {buckets:?}");
         }
@@ -446,10 +450,10 @@ mod tests {
         let band = exposed_without_line(15e-3, 0.0, two, None, four);
         close(band.low, 15e-3 * 31.0 / 30.0);
         close(band.high, 15e-3 * 31.0 / 15.0);
-        // Backward that hid three seconds of bandwidth hides no more.
+        // Backward that already hid three seconds of bandwidth hides no more.
         let spilled = exposed_without_line(15e-3, 3.0, two, None, four);
         close(spilled.high, 15e-3 + 3.015 / 30.0);
-        // From four hosts on, by what two had: half of the difference by volume, twice by steps.
+        // Extrapolates from four hosts with the difference from two: half of it by volume, twice it by steps.
         let eight = RING.cost(Case { nodes: 8, gpus_per_node: 8 }, &[Bytes(100_000_000)]);
         let smaller = Smaller { exposed: 15e-3, margin: 1e-3, allreduce: two };
         let band = exposed_without_line(20e-3, 0.0, four, Some(smaller), eight);

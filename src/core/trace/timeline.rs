@@ -1,4 +1,4 @@
-//! The spans of all ranks on one clock.
+//! Spans of all ranks on a common clock.
 
 use crate::dimension::{KvStore, Wire};
 use crate::trace::span::{GradientReady, RankTrace, Span};
@@ -6,36 +6,36 @@ use crate::trace::span::{GradientReady, RankTrace, Span};
 /// An array of gradients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GradientArray {
-    /// As its network's source calls it.
+    /// Name in the network's original source.
     pub name: String,
-    /// Its shape.
+    /// Dimensions of the array.
     pub shape: Vec<i64>,
-    /// Its type on the way.
+    /// Element type during the exchange.
     pub wire: Wire,
-    /// The bucket that it is exchanged in.
+    /// Index of the bucket that contains the array.
     pub bucket: u32,
 }
 
-/// What was traced of a run.
+/// Traces of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
-    /// Of the run: `ResNet50-v1b training, batch size 32, fp32`.
+    /// Title of the run: `ResNet50-v1b training, batch size 32, fp32`.
     pub title: String,
-    /// Seconds since 1970 where the timeline begins, by rank 0's clock.
+    /// Start of the timeline in seconds since 1970, by rank 0's clock.
     pub began_unix_seconds: f64,
-    /// Where gradients are summed; `None` where none are, and in older files.
+    /// Key-value store that sums gradients; `None` without an exchange, and in older files.
     pub kv_store: Option<KvStore>,
-    /// What sums gradients, as in the record: `nccl`.
+    /// Backend that sums gradients, as in the record: `nccl`.
     pub exchange: String,
-    /// In the order of backward.
+    /// Arrays in backward order.
     pub arrays: Vec<GradientArray>,
-    /// Times are nanoseconds since the first span began, by rank 0's clock.
+    /// Traces of the ranks; times are nanoseconds since the first span began, by rank 0's clock.
     pub ranks: Vec<RankTrace>,
 }
 
 impl Timeline {
-    /// Brings the ranks' times on rank 0's clock, from 0 on, and spans into the order of their begin, the longer of two
-    /// first. Returns when, by rank 0's clock in nanoseconds, the first began.
+    /// Converts the ranks' times to rank 0's clock, starting at 0, and sorts spans by start, the longer of two first.
+    /// Returns the start of the first span in nanoseconds, by rank 0's clock.
     pub fn align(&mut self) -> i64 {
         for RankTrace { clock, spans, gradients, .. } in &mut self.ranks {
             for span in spans.iter_mut() {
@@ -56,7 +56,7 @@ impl Timeline {
         zero
     }
 
-    /// Largest error of a rank's clock that is left, in nanoseconds.
+    /// Returns the largest remaining error of a rank's clock, in nanoseconds.
     pub fn residual_ns(&self) -> i64 {
         self.ranks.iter().map(|rank| rank.clock.residual_ns()).max().unwrap_or(0)
     }
@@ -69,7 +69,8 @@ pub(super) mod tests {
     use crate::trace::clock::{ClockMethod, ClockReading, RankClock};
     use crate::trace::span::{Direction, Lane, LayerKind, LayerPass};
 
-    /// Two ranks, of which the second's clock is 1 ms ahead and whose gradient comes 2 us later; not aligned.
+    /// Returns an unaligned timeline of two ranks; the second rank's clock is 1 ms ahead and its gradient is ready 2 us
+    /// later.
     pub fn timeline() -> Timeline {
         let rank = |rank: u32| {
             let ahead_ns = i64::from(rank) * 1_000_000;

@@ -1,4 +1,5 @@
-//! What else hosts did while the run went on: too many threads, quotas, heat, memory, other processes, other machines.
+//! Warnings about other influences on hosts during a run: too many threads, CPU quotas, heat, memory, other processes,
+//! virtual machines and the network.
 
 use std::collections::HashSet;
 
@@ -11,19 +12,19 @@ use crate::validity::observed::{Observed, RankSums};
 use crate::validity::subject::{name, subjects, warning};
 use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, OTHER_LOAD, QUOTA, SHORTEST, STEAL};
 
-/// Threads of ranks and the cores that they share.
+/// Threads of ranks and the cores they share.
 #[derive(PartialEq)]
 struct Crowd {
-    /// True if they are those of all hosts of a machine: containers.
+    /// True if the numbers are totals over all hosts (containers) of a machine.
     is_of_machine: bool,
     threads: u64,
     cores: u64,
-    /// Threads of a rank that would fit; 0 if even one does not.
+    /// Threads per rank that would fit; 0 if even one does not.
     fitting: u64,
 }
 
-/// Returns the threads and cores of a host whose ranks have more threads than cores: the scheduler then decides how long each
-/// computes. Counts for a host the cores that it may use, and for a machine of several hosts those that all of them share.
+/// Returns the threads and cores of a host whose ranks have more threads than cores, because their compute times then
+/// depend on the scheduler. Counts the usable cores of a host, or the shared cores of a machine with several hosts.
 fn crowd(host: &HostUse, seen: &Observed) -> Option<Crowd> {
     let RankSums { ranks, threads: own, .. } = seen.on_host(host);
     let together = seen.on_machine(&host.machine).threads;
@@ -38,12 +39,12 @@ fn crowd(host: &HostUse, seen: &Observed) -> Option<Crowd> {
     Some(Crowd { is_of_machine, threads, cores, fitting: cores.saturating_mul(own) / threads / ranks.max(1) })
 }
 
-/// Names of the hosts whose ranks have more threads than cores.
+/// Returns the names of the hosts whose ranks have more threads than cores.
 pub(super) fn crowded_hosts<'a>(seen: &Observed<'a>) -> HashSet<&'a str> {
     seen.host_use.iter().filter(|host| crowd(host, seen).is_some()).map(|host| host.host.as_str()).collect()
 }
 
-/// Warns of crowded hosts, once of all that are equally so.
+/// Warns about crowded hosts, once for all hosts with the same numbers.
 pub(super) fn crowds(seen: &Observed) -> Vec<Warning> {
     let mut groups: Vec<(Crowd, Vec<&str>)> = Vec::new();
     for host in seen.host_use {
@@ -71,7 +72,7 @@ pub(super) fn crowds(seen: &Observed) -> Vec<Warning> {
     groups.into_iter().map(warn).collect()
 }
 
-/// `host a`, or `hosts node[1-64]`.
+/// Formats host names: `host a`, or `hosts node[1-64]`.
 fn hosts_named(hosts: &[&str]) -> String {
     format!("host{} {}", plural(hosts.len()), compact(hosts.iter().copied()))
 }
@@ -128,7 +129,7 @@ pub(super) fn heat(seen: &Observed) -> Vec<Warning> {
 
 pub(super) fn memory(seen: &Observed) -> Vec<Warning> {
     let ranks = seen.ranks;
-    // Pages of programs come from a disk as well, once: only where the host reads back swap is memory short.
+    // Program pages are also read from disk, once: memory is short only if the host reads back swap.
     let is_short = |rank: usize| {
         let swaps = seen.host_of(&ranks[rank]).is_some_and(|host| host.swapped_in.0 > 0);
         swaps && seen.rank_use[rank].major_faults >= u64::from(seen.iterations)
@@ -144,14 +145,14 @@ pub(super) fn memory(seen: &Observed) -> Vec<Warning> {
     subjects(ranks, is_short).into_iter().map(warn).collect()
 }
 
-/// One host of every machine: the counters of its neighbours are the same.
+/// Returns one host per machine, because hosts of the same machine have the same counters.
 fn machines<'a>(seen: &Observed<'a>) -> impl Iterator<Item = &'a HostUse> {
     let mut known = HashSet::new();
     let first = seen.host_use.iter().filter(move |host| known.insert(host.machine.as_str()));
     first.filter(|host| host.cores > 0 && host.elapsed >= SHORTEST)
 }
 
-/// Cores that processes which are not the run's kept busy.
+/// Returns the number of cores kept busy by processes outside the run.
 fn other_cores(machine: &HostUse, seen: &Observed) -> f64 {
     if seen.rank_use.len() != seen.ranks.len() {
         return 0.0;
@@ -159,21 +160,21 @@ fn other_cores(machine: &HostUse, seen: &Observed) -> f64 {
     (machine.busy.0 - seen.on_machine(&machine.machine).core_time).max(0.0) / machine.elapsed.0
 }
 
-/// Share of the machine's core time.
+/// Returns the stolen share of the machine's core time.
 fn stolen(machine: &HostUse) -> f64 {
     machine.steal.0 / machine.elapsed.0 / f64::from(machine.cores)
 }
 
-/// What processes that are not the run's, and other virtual machines, took of a machine's core time.
+/// Share of a machine's core time used by other processes and other virtual machines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForeignLoad {
-    /// A host of the machine.
+    /// Name of a host on the machine.
     pub host: String,
-    /// Of the core time of all its cores, 0 to 1.
+    /// Share of the core time of all cores, 0 to 1.
     pub share: f64,
 }
 
-/// Of the machine where it was largest; `None` where no record tells.
+/// Returns the largest foreign load of any machine; `None` if no record contains it.
 pub fn foreign_load(seen: &Observed) -> Option<ForeignLoad> {
     let of_machine = |machine: &HostUse| ForeignLoad {
         host: machine.host.clone(),
@@ -182,7 +183,7 @@ pub fn foreign_load(seen: &Observed) -> Option<ForeignLoad> {
     machines(seen).map(of_machine).max_by(|one, other| one.share.total_cmp(&other.share))
 }
 
-/// Whether a rank that computes on cores shares them with anything that is warned of.
+/// Returns true if a rank that computes on the CPU shares its cores with a load above the warning thresholds.
 pub(super) fn is_loaded(place: &RankPlace, seen: &Observed) -> bool {
     let is_loaded = |host: &HostUse| {
         let share = other_cores(host, seen) / f64::from(host.cores);
@@ -221,8 +222,8 @@ pub(super) fn steal(seen: &Observed) -> Vec<Warning> {
     of_worst(WarningKind::Steal, machines(seen), stolen, STEAL, text)
 }
 
-/// One warning of all `hosts` whose `share` is at least `limit`. `text` gets their names, the worst of them, and whether it is
-/// the only one.
+/// Returns one warning for all `hosts` whose `share` is at least `limit`. `text` receives their names, the worst host,
+/// and true if it is the only one.
 fn of_worst<'a>(
     kind: WarningKind,
     hosts: impl Iterator<Item = &'a HostUse>,

@@ -1,5 +1,5 @@
-//! What a reader of a run's figures should be warned of, worked out from its record alone, so that it can be worked out
-//! again. A warning changes no figure and no exit status; what makes a run fail stands in its record.
+//! Warnings about a run's figures. They depend on the record alone, so that they can be derived again at any time. A
+//! warning does not affect figures or the exit status; reasons for failure are in the record.
 //!
 //! | module | what it judges |
 //! |---|---|
@@ -33,7 +33,7 @@ use crate::validity::observed::Observed;
 use crate::validity::readings::{fallen_clocks, memory_errors, retransmissions};
 use crate::validity::slow_ranks::slow_ranks;
 
-/// Every warning of a training run, the gravest first; the first `warmup` iterations do not count.
+/// Returns all warnings of a training run, the most severe first; the first `warmup` iterations are ignored.
 pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let counted = record.iterations.get(warmup..).unwrap_or_default();
     let Some((end, seen)) = record.end.as_ref().zip(Observed::of_training(record)).filter(|_| !counted.is_empty())
@@ -55,7 +55,7 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     found
 }
 
-/// What is warned of whatever was measured: how the hosts were used.
+/// Returns the warnings about the use of hosts, which apply to all benchmarks.
 pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
     let mut found = crowds(seen);
     if seen.rank_use.len() == seen.ranks.len() {
@@ -71,7 +71,7 @@ pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
     found
 }
 
-/// Every warning of a run of reading and decoding, the gravest first.
+/// Returns all warnings of an input run, the most severe first.
 pub fn input_warnings(record: &InputRecord) -> Vec<Warning> {
     let InputRecord { ranks, host_use, rank_use, passes, .. } = record;
     let mut found = host_warnings(&Observed::new(ranks, host_use, rank_use, passes.len() as u32));
@@ -100,8 +100,8 @@ mod tests {
 
     const ITERATIONS: usize = 60;
 
-    /// So many ranks on each host, one thread each, 60 iterations of 100 ms of which 50 ms are own compute time, on hosts
-    /// of four cores with nothing else to do.
+    /// Returns a record with the given number of ranks on each host: one thread per rank, 60 iterations of 100 ms with
+    /// 50 ms of own compute time, on idle hosts with four cores.
     fn record(hosts: &[(&str, u32)]) -> RunRecord {
         let places = hosts.iter().flat_map(|(host, ranks)| (0..*ranks).map(move |local| (*host, local)));
         let ranks: Vec<RankPlace> = places
@@ -109,7 +109,7 @@ mod tests {
             .map(|(rank, (host, local_rank))| RankPlace::on_cpu(rank as u32, local_rank, host))
             .collect();
         let each = |time: f64| vec![Seconds(time); ranks.len()];
-        // A little noise, the same in every iteration of the same number.
+        // Adds a little noise, reproducible by iteration number.
         let iteration = |iteration: usize| {
             let noise = 1.0 + 0.002 * ((iteration * 7 % 10) as f64 - 4.5);
             Iteration {
@@ -166,7 +166,8 @@ mod tests {
 
     const TWO: [(&str, u32); 2] = [("c", 2), ("d", 2)];
 
-    /// Own compute time of `rank` in the iterations that are meant, and the waits of the others.
+    /// Multiplies the own compute time of `ranks` by `factor` in the selected iterations, and adjusts the waits of the
+    /// others.
     fn slow_down(record: &mut RunRecord, ranks: &[usize], factor: f64, is_meant: impl Fn(u32) -> bool) {
         for iteration in record.iterations.iter_mut().filter(|iteration| is_meant(iteration.iteration)) {
             for rank in ranks {
@@ -182,7 +183,7 @@ mod tests {
         record.end.as_mut().expect("an end")
     }
 
-    /// The one warning that there is.
+    /// Returns the only warning.
     fn only(record: &RunRecord) -> (WarningKind, String, String) {
         let found = warnings(record, 10);
         let [warning] = found.as_slice() else { panic!("{found:?}") };
@@ -235,7 +236,7 @@ mod tests {
             "the run",
             "rank 0's step times add up to 6.000 s, the wall clock says 6.500 s",
         );
-        // Cut off, or nothing after warm-up.
+        // The run was interrupted, or has no iterations after warm-up.
         old.end = None;
         assert_eq!(warnings(&old, 10), []);
         assert_eq!(warnings(&record(&TWO), ITERATIONS), []);
@@ -285,7 +286,7 @@ mod tests {
             "rank 1 on host c",
             "rank 1 on host c is slow at times: in 10.0 % of the iterations (20-22, 31, 40), 2.00 times",
         );
-        // Where the host has other load, the warning names that, unless the rank is always slow.
+        // If the host has other load, the warning blames that load, unless the rank is always slow.
         let busy = |record: &mut RunRecord| end(record).host_use[0].busy = Seconds(6.0 * 2.9);
         busy(&mut at_times);
         assert_eq!(only(&at_times).0, WarningKind::OtherLoad);
@@ -294,13 +295,13 @@ mod tests {
         busy(&mut always);
         let kinds: Vec<WarningKind> = warnings(&always, 10).iter().map(|warning| warning.kind).collect();
         assert_eq!(kinds, [WarningKind::Straggler, WarningKind::OtherLoad]);
-        // In warm-up everybody may be late.
+        // During warm-up any rank may be late.
         let mut early = record(&TWO);
         slow_down(&mut early, &[1], 10.0, |iteration| iteration <= 10);
         assert_eq!(warnings(&early, 10), []);
     }
 
-    /// A slow disk is none of the processor's, and ranks that all wait are no stragglers.
+    /// A slow disk is not a compute problem, and ranks that all wait are not stragglers.
     #[test]
     fn who_waits_for_images_is_told_so() {
         let wait = |record: &mut RunRecord, ranks: &[usize], times: f64| {
@@ -322,7 +323,7 @@ mod tests {
         assert!(
             input.text.starts_with("the ranks waited for images in 22.5 % of the step (22.5 ms of 100.0 ms): raise")
         );
-        // What each rank's threads took for an image says which stage it was.
+        // The time per image and stage on each rank identifies the slow stage.
         let mut of_stage = |read: [f64; 4], decode: [f64; 4]| {
             let rank = |(read, decode): (f64, f64)| RankImageInput {
                 decoder: None,
@@ -356,7 +357,7 @@ mod tests {
         assert!(
             neither.ends_with("look at the disk that holds its images, or raise --decode-threads, or leave it out")
         );
-        // Without images to wait for, a rank that was slow once is not told that it waited.
+        // Without images to read, the warning about a single slow iteration must not mention waiting.
         let mut once = record(&TWO);
         slow_down(&mut once, &[1], 0.98, |_| true);
         slow_down(&mut once, &[1], 10.0, |iteration| iteration == 57);
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!(warnings(&little, 10), []);
     }
 
-    /// Twice the images in twice the time are no slowness, and a slow rank that was given less holds nobody up.
+    /// Twice the images in twice the time is not slow, and a slow rank with a smaller share delays no other rank.
     #[test]
     fn ranks_with_uneven_work_are_judged_by_the_time_of_an_image() {
         let divided = |images: [u32; 4], slower: &[usize], times: f64| {
@@ -385,7 +386,7 @@ mod tests {
             record
         };
         assert_eq!(warnings(&divided([16, 8, 4, 4], &[], 1.0), 10), []);
-        // Half as fast, with half the images.
+        // The rank is half as fast and has half the images.
         assert_eq!(warnings(&divided([10, 10, 10, 5], &[3], 2.0), 10), []);
         let too_slow = divided([10, 10, 10, 5], &[3], 3.0);
         let text = "rank 3 on host d is a straggler: in 100.0 % of the iterations, 3.00 times the others' own compute time of \
@@ -413,13 +414,14 @@ mod tests {
             "{}",
             only(&threads).2
         );
-        // Its neighbours are judged, without it.
+        // Ranks on other hosts are judged without the crowded one.
         let mut neighbour = record(&[("c", 3), ("d", 3)]);
         slow_down(&mut neighbour, &[0, 3, 4, 5], 1.5, |_| true);
         end(&mut neighbour).host_use[1].cores_of_ranks = 2;
         let found: Vec<String> = warnings(&neighbour, 10).into_iter().map(|warning| warning.about).collect();
         assert_eq!(found, ["rank 0 on host c", "host d"]);
-        // Two containers of one machine with four cores: three ranks each are too many, though each sees four cores.
+        // Two containers share a machine with four cores: three ranks in each are too many, although each container
+        // sees four cores.
         let mut containers = record(&[("c", 3), ("d", 3)]);
         slow_down(&mut containers, &[0], 1.5, |_| true);
         end(&mut containers).host_use.iter_mut().for_each(|host| host.machine = "one".to_owned());
@@ -429,7 +431,7 @@ mod tests {
             found[0].text.contains("the ranks of hosts c,d, on one machine, have 6 threads on 4 cores"),
             "{found:?}"
         );
-        // The cores are not what a GPU computes on.
+        // GPU ranks do not compute on the cores.
         let mut gpus = record(&TWO);
         slow_down(&mut gpus, &[3], 1.93, |_| true);
         gpus.header.ranks.iter_mut().for_each(|place| place.device = DeviceKind::Cuda);
@@ -437,7 +439,7 @@ mod tests {
         assert_eq!(only(&gpus).1, "rank 3 on host d");
     }
 
-    /// A search through all hosts for every rank would take hours.
+    /// Checks that the cost is not quadratic: a search through all hosts for every rank would take hours.
     #[test]
     fn thousands_of_hosts_are_judged_in_linear_time() {
         let names: Vec<String> = (0..2048).map(|host| format!("node{host}")).collect();
@@ -539,7 +541,7 @@ mod tests {
     fn what_is_usual_on_a_host_is_not_warned_of() {
         type Change = fn(&mut RunEnd);
         let changes: [Change; 7] = [
-            // The counters of a kernel are the same from all its hosts.
+            // The kernel's counters are the same in all containers on it.
             |end| {
                 for host in &mut end.host_use {
                     (host.machine, host.busy) = ("one".to_owned(), Seconds(6.0 * 4.1));
@@ -548,9 +550,9 @@ mod tests {
             |end| end.host_use[0].steal = Seconds(0.2),
             |end| end.rank_use[2].throttled = Some(Seconds(0.05)),
             |end| end.host_use[0].heat_events = Some(2),
-            // The power cap, which large GPUs reach, and idleness after the run.
+            // The power cap, which large GPUs reach normally, and idleness after the run.
             |end| end.rank_use[1].gpu = Some(GpuUse { reasons: [0x1, 0x5], ..GpuUse::default() }),
-            // Programs are read from a disk, once.
+            // Programs are loaded from disk once.
             |end| end.rank_use[3].major_faults = 1000,
             |end| end.host_use[0].clock_mhz = Some([5000.0, 3000.0]),
         ];
@@ -583,7 +585,7 @@ mod tests {
         expect(&drifting(-0.2), WarningKind::Drift, "the run", "the step became 13.");
         assert_eq!(warnings(&drifting(0.02), 10), []);
 
-        // Normal noise of 5 %, as the sum of twelve.
+        // Normally distributed noise of 5 %, as a sum of twelve uniform values.
         let mut state = 1u64;
         let mut uniform = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -598,7 +600,7 @@ mod tests {
             }
             assert!(named <= 2, "{named} of 1000 runs of {length} iterations");
         }
-        // A burst in the middle is no trend.
+        // A burst in the middle is not a trend.
         let burst: Vec<f64> = (0..100).map(|index| if (30..60).contains(&index) { 0.2 } else { 0.1 }).collect();
         assert_eq!(trend(&burst), None);
         let worked: Vec<f64> =

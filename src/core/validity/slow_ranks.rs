@@ -1,4 +1,4 @@
-//! Stragglers, by own compute time.
+//! Detection of stragglers by own compute time.
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -17,9 +17,9 @@ use crate::validity::observed::Observed;
 use crate::validity::subject::{milliseconds, subjects, warning};
 use crate::validity::thresholds::{LATE_FOR_INPUT, LONGER_STAGE};
 
-/// Stragglers by own compute time alone, among the ranks whose hosts are not crowded. Where the ranks exchange nothing
-/// nobody waits for them. Of ranks with uneven work the time of an image is compared, and only those are named that the
-/// others also wait for: a slow rank that was given less work for it holds nobody up.
+/// Warns about stragglers, judged by own compute time alone, among the ranks on hosts that are not crowded. If the
+/// ranks do not exchange anything, no rank waits for them. With uneven work the time per image is compared, and only
+/// ranks that the others also wait for are reported: a slow rank with a smaller share delays no other rank.
 pub(super) fn slow_ranks(
     record: &RunRecord,
     counted: &[Iteration],
@@ -54,9 +54,9 @@ pub(super) fn slow_ranks(
         }
     };
     found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
-    // Single slow iterations on a host with other load are that load's doing, and it is named.
+    // Single slow iterations on a host with other load are caused by that load, which has a warning of its own.
     found.retain(|straggler| straggler.kind == Kind::Chronic || !is_loaded(&ranks[straggler.rank], seen));
-    // They are in the order of their ranks, each once.
+    // The entries are sorted by rank, one per rank.
     let of_kind = |kind: Kind, rank: usize| {
         let place = found.binary_search_by_key(&rank, |found| found.rank).ok()?;
         Some(&found[place]).filter(|found| found.kind == kind)
@@ -70,7 +70,7 @@ pub(super) fn slow_ranks(
             (about, members)
         });
         let mut named: Vec<(String, Vec<&Straggler>)> = named.collect();
-        // Of thousands a list shows the first: those that the others waited for longest.
+        // A long list shows only its first entries, so sort by the longest wait.
         let longest = |members: &[&Straggler]| members.iter().map(|one| one.wait).fold(0.0, f64::max);
         if named.len() > SHOWN {
             named.sort_by(|one, other| longest(&other.1).total_cmp(&longest(&one.1)));
@@ -82,13 +82,13 @@ pub(super) fn slow_ranks(
     warnings
 }
 
-/// Sums over all ranks, from which the sum over the others is that of the slow ranks away: for every slow rank all others
-/// would have to be added up again.
+/// Sums over all ranks. The sum over the other ranks is obtained by subtracting the slow ranks, instead of adding up
+/// all others for each slow rank.
 struct Totals {
-    /// Time for input and own compute time of every iteration.
+    /// Input time of every iteration.
     input: Vec<f64>,
     own: Vec<f64>,
-    /// Reading, decoding and images of the run; `None` if no images were read.
+    /// Reading and decoding times and number of images; `None` if no images were read.
     stages: Option<StageTimes>,
 }
 
@@ -114,7 +114,7 @@ fn own_times(iteration: &Iteration) -> &[Seconds] {
     &iteration.before_allreduce
 }
 
-/// One warning for a rank, or for all ranks of a host.
+/// Returns one warning for a rank, or for all ranks of a host.
 fn slow(
     record: &RunRecord,
     kind: Kind,
@@ -129,7 +129,7 @@ fn slow(
         None => ("own compute time", "leave it out"),
     };
     let late = late_for_input(members, counted, totals);
-    // Times of stages are means over the run: they tell nothing of single iterations.
+    // Stage times are means over the run and do not describe single iterations.
     let is_chronic = kind == Kind::Chronic && late.is_some();
     let stage = is_chronic.then(|| late_stage(record.end.as_ref()?.input.as_ref()?, members, totals.stages?)).flatten();
     let waits = late.map(|more| {
@@ -190,8 +190,9 @@ fn slow(
     warning(kind, about, text)
 }
 
-/// What these ranks waited longer for images than the others, in the mean over the iterations in which they were slow; `None`
-/// where that is not the larger part of what they took longer until they joined the exchange, or there are no others.
+/// Returns the additional time that these ranks waited for images compared to the others, averaged over the iterations
+/// in which they were slow. Returns `None` if it is not the larger part of their additional time before the exchange,
+/// or if there are no other ranks.
 fn late_for_input(members: &[&Straggler], counted: &[Iteration], totals: &Totals) -> Option<Seconds> {
     let slow: BTreeSet<usize> = members.iter().flat_map(|member| member.iterations.iter().copied()).collect();
     let others = own_times(counted.first()?).len().checked_sub(members.len()).filter(|others| *others > 0)?;
@@ -208,10 +209,10 @@ fn late_for_input(members: &[&Straggler], counted: &[Iteration], totals: &Totals
     (input > 0.0 && input > LATE_FOR_INPUT * all).then_some(Seconds(input))
 }
 
-/// Which of the two an image takes longer in on slow ranks, and the time of one there and elsewhere.
+/// The input stage in which slow ranks take longer per image, with its time there and on the other ranks.
 #[derive(Debug, Clone, Copy)]
 struct LateStage {
-    /// Otherwise decoding, with all that follows it.
+    /// True for reading; false for decoding and all later stages.
     is_reading: bool,
     there: Seconds,
     elsewhere: Seconds,
@@ -224,7 +225,7 @@ impl LateStage {
     }
 }
 
-/// Seconds that the input threads of some ranks spent, by stage.
+/// Seconds spent by the input threads of some ranks, by stage.
 #[derive(Debug, Clone, Copy)]
 struct StageTimes {
     read: f64,
@@ -251,7 +252,8 @@ impl StageTimes {
     }
 }
 
-/// Where these ranks lose more time than the others; `None` where that is little, or there are no others.
+/// Returns the stage in which these ranks lose more time than the others; `None` if the loss is small or there are no
+/// other ranks.
 fn late_stage(input: &ImageInputUse, members: &[&Straggler], total: StageTimes) -> Option<LateStage> {
     let there = StageTimes::of(members.iter().filter_map(|member| input.ranks.get(member.rank)));
     let elsewhere = total.without(there);
@@ -266,7 +268,7 @@ fn late_stage(input: &ImageInputUse, members: &[&Straggler], total: StageTimes) 
     (longer(&worst) > LONGER_STAGE * worst.elsewhere.0).then_some(worst)
 }
 
-/// Iterations at these places of `counted`: `3-5, 9, 12, ...`.
+/// Formats the iterations at these indices of `counted`: `3-5, 9, 12, ...`.
 fn iteration_ranges(places: &[usize], counted: &[Iteration]) -> String {
     const SHOWN: usize = 5;
     let mut ranges = ranges(places.iter().map(|place| counted[*place].iteration));

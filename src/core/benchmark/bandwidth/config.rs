@@ -1,4 +1,4 @@
-//! Options of a bandwidth run, each with its default. The short ones are nccl-tests'.
+//! Options of a bandwidth run, each with its default. The short options are those of nccl-tests.
 
 use std::path::PathBuf;
 
@@ -15,27 +15,27 @@ use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(
-    /// What becomes of the sums of a network's gradients inside the measured time.
+    /// Processing of a network's summed gradients inside the measured time.
     OptimizerChoice {
-        /// Nothing: every rank gets them.
+        /// No update: every rank gets the sums.
         None = "none",
-        /// Where the kv-store updates weights, `w -= 0.01 x sum`, as MXNet's measure.py creates it.
+        /// Weight update in the kv-store, `w -= 0.01 x sum`, as created by MXNet's measure.py.
         Sgd = "sgd",
     }
 );
 
 keyword_enum!(
-    /// Of which arrays of a network the gradients are exchanged.
+    /// Arrays of a network whose gradients are exchanged.
     Arrays {
-        /// Those that MXNet's measure.py counts: weights and biases of convolutions and linear layers.
+        /// Arrays that MXNet's measure.py counts: weights and biases of convolutions and linear layers.
         Weights = "weights",
-        /// Every trained one, as training does.
+        /// All trained arrays, as in training.
         All = "all",
     }
 );
 
 impl Arrays {
-    /// What records said before there was a choice.
+    /// Default for records that predate the choice.
     fn all() -> Arrays {
         Arrays::All
     }
@@ -44,37 +44,37 @@ impl Arrays {
 config_options! {
     /// One bandwidth run.
     BandwidthConfig {
-        /// What the ranks do with it; older records have an all-reduce and do not say so.
+        /// Collective operation. Older records do not contain it and use an all-reduce.
         #[serde(default)]
         operation: Operation = Operation::AllReduce => option("op", "NAME",
             "What the ranks do, as nccl-tests' programs are called").for_worker(),
-        /// How values come together where they are reduced.
+        /// Reduction operator.
         #[serde(default)]
         reduction: Reduction = Reduction::Sum => option("redop", "NAME",
             "How values come together in an operation that reduces").short('o'),
-        /// Rank that is the root of a reduce or a broadcast.
+        /// Root rank of a reduce or a broadcast.
         #[serde(default)]
         root: u32 = 0 => option("root", "RANK", "Rank that a reduce or a broadcast has for its root")
             .short('r').range(0u32..=1_000_000),
-        /// What is exchanged.
+        /// Messages to exchange.
         messages: Messages = Messages::default() => group(Messages::options()),
-        /// Of which arrays, where they are gradients.
+        /// Arrays whose gradients are exchanged, with a network.
         #[serde(default = "Arrays::all")]
         arrays: Arrays = Arrays::Weights => option("arrays", "NAME",
             "Which gradients of the network: weights, those that measure.py counts, or all, as training exchanges"),
-        /// Where.
+        /// Device of the exchanged arrays.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
             "Where to exchange; auto takes CUDA where all of it is there and says what is missing").order(1),
         /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
         threads: Option<u32> = None => option("threads", "N", "CPU threads of a rank, for the optimizer")
             .range(1u32..=4096).default_is("the host's cores divided among its ranks").order(1),
-        /// How.
+        /// Options of the exchange.
         #[serde(flatten)]
         exchange: ExchangeConfig = ExchangeConfig::default() => group(exchange_options()).order(4),
-        /// Where a network's gradients are summed and weights updated.
+        /// Key-value store that sums a network's gradients and updates its weights.
         #[serde(flatten)]
         kv_store: KvStoreConfig = KvStoreConfig::default() => group(kv_store_options()).order(4),
-        /// The code that a network's gradients are exchanged by.
+        /// Compression of a network's gradients.
         #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
         gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::of(
             "gradient-compression", "CODE",
@@ -87,34 +87,34 @@ config_options! {
         iterations: u32 = 20 => option("iters", "N",
             "Measured iterations of each size, warm-up excluded, as nccl-tests' -n; in sweep --iters includes it")
             .range(1u32..=10_000_000).short('n'),
-        /// Iterations before them that no figure holds.
+        /// Warm-up iterations of each size, not measured.
         warmup: u32 = 5 => option("warmup", "N", "Iterations before them that no figure holds")
             .range(0u32..=10_000_000).short('w').aliases(&["warmup_iters"]),
-        /// Whether every rank checks every result.
+        /// True if every rank checks every result.
         check: bool = true => each([OptionSpec::of(
             "check", "0|1", "Check every result on every rank, 1, or none, 0",
             |config: &Self| u8::from(config.check).to_string(),
             BandwidthConfig::set_check,
         )]).short('c').aliases(&["test-results"]),
-        /// What becomes of the sums of a network's gradients inside the measured time.
+        /// Processing of a network's summed gradients inside the measured time.
         optimizer: OptimizerChoice = OptimizerChoice::None => option("optimizer", "NAME",
             "What becomes of the gradients of --model: none, every rank gets their sum; sgd, measure.py's update of \
              weights"),
-        /// Where rank 0 writes every sample.
+        /// File for every sample (JSON), written by rank 0.
         json: Option<PathBuf> = None => option("json", "FILE", "Where rank 0 writes every sample (JSON)")
             .for_worker().order(3),
-        /// Least average bus bandwidth; the run fails below it.
+        /// Minimum average bus bandwidth; the run fails below it.
         min_busbw: Option<GigabytesPerSecond> = None => option("min-busbw", "GB/S",
             "Fail, by exit status 1, where the average bus bandwidth is below this")
             .range(GigabytesPerSecond(0.0)..=GigabytesPerSecond(1e6)).order(2),
-        /// What is traced.
+        /// Trace options.
         #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
         trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options_of_spans()).order(4),
     }
 }
 
 fn exchange_options() -> impl Iterator<Item = OptionSpec<ExchangeConfig>> {
-    // Here it is the only type.
+    // A bandwidth run has no other type, so that nccl-tests' names for it are unambiguous.
     let change = |option: OptionSpec<_>| option.aliases(&["datatype", "dtype"]).short('d');
     ExchangeConfig::options()
         .into_iter()
@@ -148,12 +148,12 @@ impl BandwidthConfig {
         Ok(())
     }
 
-    /// With what its choices come to on `device`.
+    /// Resolves automatic choices for `device`.
     pub fn on(&self, device: DeviceKind) -> BandwidthConfig {
         BandwidthConfig { exchange: self.exchange.on(device, self.kv_store.kv_store), ..self.clone() }
     }
 
-    /// Every message size in turn; none for gradients.
+    /// Returns the message sizes in order; empty for gradients.
     ///
     /// 8 to 64 by a factor of 2 is 8, 16, 32, 64.
     pub fn sizes(&self) -> Vec<Bytes> {
@@ -165,11 +165,11 @@ impl BandwidthConfig {
         std::iter::successors(Some(begin), next).take_while(|size| size.0 <= end.0).collect()
     }
 
-    /// What so many ranks exchange at each size, by nccl-tests' rule: where every rank has a part the parts are of one length
-    /// and a multiple of 16 bytes, and the array is what they come to. A size that makes no other array than the one before
-    /// is left out, and so is one that has no such part.
+    /// Returns the arrays that `ranks` ranks exchange at each size, following nccl-tests: if the operation divides the
+    /// array among the ranks, all parts have the same length, a multiple of 16 bytes, and the array is their total.
+    /// Sizes that repeat the previous array or leave no part are skipped.
     ///
-    /// All-gather of 8, 32 and 100 bytes of fp32 among 3 ranks: 96 bytes, 8 elements a rank.
+    /// An all-gather of 8, 32 and 100 bytes of fp32 among 3 ranks yields 96 bytes, 8 elements per rank.
     pub fn arrays_among(&self, ranks: u32) -> Vec<ArraySize> {
         const PART_BYTES: u64 = 16;
         let element = self.exchange.wire.bytes();
@@ -190,8 +190,8 @@ impl BandwidthConfig {
         sizes
     }
 
-    /// One for each of `operations`. What only some of them have, a reduction or a root, the others are not given, where any
-    /// of them has it.
+    /// Returns one configuration for each of `operations`. If any of them reduces or has a root, those that do not get
+    /// the default reduction or root.
     pub fn of_operations(&self, operations: &[Operation]) -> Vec<BandwidthConfig> {
         let any = |has: fn(Operation) -> bool| operations.iter().any(|operation| has(*operation));
         let (any_reduces, any_has_root) = (any(Operation::reduces), any(Operation::has_root));
@@ -204,18 +204,18 @@ impl BandwidthConfig {
         operations.iter().map(of).collect()
     }
 
-    /// What the table says of the operation.
+    /// Returns the operands that the table shows.
     pub fn operands(&self) -> Operands {
         Operands { operation: self.operation, reduction: self.reduction, root: self.root }
     }
 }
 
-/// One size of an operation's array.
+/// Array of one message size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ArraySize {
-    /// All ranks' parts together.
+    /// Size of the array, all ranks' parts together.
     pub bytes: Bytes,
-    /// Elements of one rank's part; of the array where there are no parts.
+    /// Elements of one rank's part; of the array if it is not divided.
     pub count: u64,
     /// Elements of the array.
     pub elements: u64,
@@ -246,7 +246,7 @@ mod tests {
             let arrays = config.arrays_among(ranks).into_iter();
             arrays.map(|size| (size.bytes.0, size.count, size.elements)).collect::<Vec<_>>()
         };
-        // Three parts of 16 bytes need 48: of 64 bytes, and 128 has three of 32.
+        // Three parts of 16 bytes need 48, which fits in 64; 128 bytes hold three parts of 32.
         assert_eq!(arrays(Operation::AllGather, 8, 128, 3), [(48, 4, 12), (96, 8, 24)]);
         assert_eq!(arrays(Operation::AllReduce, 8, 16, 3), [(8, 2, 2), (16, 4, 4)]);
         assert_eq!(arrays(Operation::SendReceive, 6, 6, 3), [(4, 1, 1)]);

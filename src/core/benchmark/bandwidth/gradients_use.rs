@@ -1,5 +1,5 @@
-//! What the exchange of a network's gradients moved, and how far each rank's results are from what is expected: beside
-//! measure.py's lines, which have one size and one error for all.
+//! Traffic of a network's gradient exchange and the error of each rank's results. measure.py's lines have only one size
+//! and one error for all ranks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,31 +9,31 @@ use crate::benchmark::compression::CompressionUse;
 use crate::benchmark::kv_store::{KvStoreUse, ServerUse};
 use crate::dimension::{Bytes, KvStore};
 
-/// Of one kv-store.
+/// Traffic and errors with one kv-store.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GradientsUse {
-    /// What each rank sends in a step by what its backend is asked to do: a formula, not a measurement. Empty where servers
-    /// and ranks count what they move, in `kv_store`.
+    /// Bytes that each rank sends per step according to the backend's algorithm: a formula, not a measurement. Empty if
+    /// servers and ranks count their traffic, in `kv_store`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked_out_by_rank: Vec<Bytes>,
-    /// What each rank receives, as above.
+    /// Bytes that each rank receives per step, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked_in_by_rank: Vec<Bytes>,
-    /// What owners hold, or what servers and ranks held and counted; `None` with `ring`.
+    /// Weights that ranks own, or weights and counted traffic of servers; `None` with `ring`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_store: Option<KvStoreUse>,
-    /// What a code did, where one was asked for.
+    /// Statistics of the compression, if enabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionUse>,
-    /// `sum |got - expected| / sum |expected|` on each rank, of its worst iteration; of the weights at the end where ranks do
-    /// not wait for each other. Empty where nothing was checked, `null` in the file where it is not finite.
+    /// Error of each rank in its worst iteration, `sum |got - expected| / sum |expected|`; that of the final weights if
+    /// ranks do not wait for each other. Empty if nothing was checked; `null` in the file if it is not finite.
     #[serde(default, with = "nullable")]
     #[schemars(with = "Vec<Option<f64>>")]
     pub error_by_rank: Vec<f64>,
 }
 
 impl GradientsUse {
-    /// What the log says of it, each line marked.
+    /// Returns the log lines, each starting with `#`.
     pub fn lines(&self, store: KvStore) -> Vec<String> {
         let megabytes = |bytes: &Bytes| format!("{:.6}", bytes.megabytes());
         let each = |all: &[Bytes]| all.iter().map(megabytes).collect::<Vec<_>>().join(", ");

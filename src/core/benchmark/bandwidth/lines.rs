@@ -1,8 +1,7 @@
-//! What a bandwidth run prints, text from numbers: nccl-tests' table (as of 2.19.6), the spread of the times,
-//! measure.py's lines.
+//! Output lines of a bandwidth run: nccl-tests' table (as of 2.19.6), the spread of the times, and measure.py's lines.
 //!
-//! Every function returns its lines without the last newline. What is not nccl-tests' or measure.py's begins with `#`,
-//! so that programs that read their output skip it. Unlike theirs, no line ends in blanks.
+//! Every function returns its lines without the last newline. Lines that nccl-tests and measure.py do not print begin
+//! with `#`, so that programs that parse their output skip them. Unlike theirs, no line has trailing blanks.
 
 use crate::benchmark::bandwidth::config::Arrays;
 use crate::benchmark::bandwidth::figures::{self, TimeSpread};
@@ -10,10 +9,10 @@ use crate::benchmark::bandwidth::record::{MemoryLimit, MessageResult, Timing};
 use crate::dimension::{Bytes, GigabytesPerSecond, Operands, Seconds};
 use crate::stats::busbw::{Bus, algbw, busbw, card_rate};
 
-/// What stands in place of a figure that there is none of, as in nccl-tests.
+/// Placeholder for a missing figure, as in nccl-tests.
 const NONE: &str = "N/A";
 
-/// Head of nccl-tests' table, four lines.
+/// Returns the four header lines of nccl-tests' table.
 pub fn table_header() -> String {
     let sides = format!("# {:61}out-of-place                       in-place", "");
     let side = ["time", "algbw", "busbw", "#wrong"];
@@ -30,7 +29,7 @@ fn header_line(message: [&str; 5], side: [&str; 4]) -> String {
     line.trim_end().to_owned()
 }
 
-/// One size of nccl-tests' table: time is the mean over ranks and iterations, in us.
+/// Formats one size as a row of nccl-tests' table; the time is the mean over ranks and iterations, in us.
 pub fn row(result: &MessageResult, operands: Operands, ranks: u32) -> String {
     let MessageResult { bytes, count, element, .. } = result;
     let bus = Bus { operation: operands.operation, ranks };
@@ -52,9 +51,9 @@ fn side_columns([time, algbw, busbw, wrong]: [&str; 4]) -> String {
     format!("  {time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>6}")
 }
 
-/// Foot of nccl-tests' table: wrong elements of all sizes, and the mean of all bus bandwidths.
+/// Formats the footer of nccl-tests' table: the number of wrong elements over all sizes, and the mean bus bandwidth.
 pub fn footer(results: &[MessageResult], bus: Bus) -> String {
-    // nccl-tests says 0 of results that it did not check as well; the column #wrong has N/A there.
+    // nccl-tests prints 0 for unchecked results as well; the column #wrong contains N/A then.
     let wrong = match figures::wrong(results) {
         None | Some(0) => "0 OK".to_owned(),
         Some(wrong) => format!("{wrong} FAILED"),
@@ -62,16 +61,17 @@ pub fn footer(results: &[MessageResult], bus: Bus) -> String {
     format!("# {:<20} : {wrong}\n{}", "Out of bounds values", average(results, bus))
 }
 
-/// The mean of all bus bandwidths, as nccl-tests has it under its table.
+/// Formats the mean bus bandwidth as nccl-tests does below its table.
 pub fn average(results: &[MessageResult], bus: Bus) -> String {
     let average = figures::average_busbw(results, bus).map_or(NONE.to_owned(), |average| general(average.0));
-    // Programs take the last word of the line for the number: nothing may follow it.
+    // Programs parse the last word of the line as the number: nothing may follow it.
     format!("# {:<20} : {average}", "Avg bus bandwidth")
 }
 
-/// How the times of every size spread, one line a side: percentiles over all ranks and iterations; the coefficient of
-/// variation over the iterations, of the means over ranks, and over the ranks, of the means over iterations. Sides are
-/// called as in the record: superbenchmark takes the last line that holds `out-of-place` for the head of the table.
+/// Formats the spread of the times of every size, one line per side: percentiles over all ranks and iterations, and the
+/// coefficients of variation, over the iterations for the means over ranks and over the ranks for the means over
+/// iterations. Sides are named as in the record: superbenchmark takes the last line that contains `out-of-place` as the
+/// header of the table.
 pub fn spread(results: &[MessageResult]) -> String {
     let head = |size, side, times: [&str; 5], over| format!("# {size:>10}  {side:>12}{}{over}", columns(times));
     let mut lines = vec![
@@ -87,7 +87,7 @@ pub fn spread(results: &[MessageResult]) -> String {
     lines.join("\n")
 }
 
-/// `None` without a sample.
+/// Returns `None` without samples.
 fn spread_row(bytes: Bytes, side: &str, timing: &Timing) -> Option<String> {
     let TimeSpread { p50, p95, p99, min, max, cv_iterations, cv_ranks } = TimeSpread::of(timing)?;
     let times = [p50, p95, p99, min, max].map(|time| fitted(time.0 * 1e6, 7));
@@ -101,12 +101,12 @@ fn columns(times: [&str; 5]) -> String {
     times.map(|time| format!("  {time:>7}")).concat()
 }
 
-/// measure.py's first line: how many arrays are exchanged, and their size together.
+/// Formats measure.py's first line: the number of exchanged arrays and their total size.
 pub fn arrays(count: usize, size: Bytes) -> String {
     format!("num of arrays = {count}, total size = {:.6} MB", size.megabytes())
 }
 
-/// What training exchanges of the same network.
+/// Formats the arrays that training exchanges for the same network.
 pub fn trained_arrays(count: u32, size: Bytes, exchanged: Arrays) -> String {
     let choice = match exchanged {
         Arrays::Weights => ", normalization included: --arrays all",
@@ -115,8 +115,8 @@ pub fn trained_arrays(count: u32, size: Bytes, exchanged: Arrays) -> String {
     format!("# training exchanges {count} arrays, {:.6} MB{choice}", size.megabytes())
 }
 
-/// measure.py's line of an iteration, from 1: `time` is the mean over ranks, `error` the worst rank's; `None`, not
-/// checked, is -1 there. One rank has no rate, where measure.py prints 0.
+/// Formats measure.py's line for an iteration, counted from 1: `time` is the mean over ranks, `error` that of the worst
+/// rank, printed as -1 if `None` (not checked). For one rank the rate is n/a; measure.py prints 0.
 pub fn iteration(number: usize, size: Bytes, time: Seconds, ranks: u32, error: Option<f64>) -> String {
     let rate = match ranks {
         1 => "n/a".to_owned(),
@@ -126,7 +126,7 @@ pub fn iteration(number: usize, size: Bytes, time: Seconds, ranks: u32, error: O
     format!("iter {number}, {:.6} sec, {rate} GB/sec per gpu, error {error:.6}", time.0)
 }
 
-/// measure.py's lines of every iteration of one result.
+/// Formats measure.py's lines for all iterations of one result.
 pub fn iterations(result: &MessageResult, ranks: u32) -> Vec<String> {
     let of_side = |timing: &Timing| -> Vec<String> {
         let times = timing.by_iteration();
@@ -138,7 +138,7 @@ pub fn iterations(result: &MessageResult, ranks: u32) -> Vec<String> {
     result.sides().into_iter().filter_map(|(_, timing)| timing).flat_map(of_side).collect()
 }
 
-/// Why the error in measure.py's lines is -1, where it is.
+/// Explains an error of -1 in measure.py's lines; returns `None` if there is none.
 pub fn unchecked(result: &MessageResult) -> Option<String> {
     let timing = result.sides().into_iter().find_map(|(_, timing)| timing).filter(|timing| timing.error.is_empty())?;
     let why = match timing.wrong {
@@ -150,7 +150,8 @@ pub fn unchecked(result: &MessageResult) -> Option<String> {
     Some(format!("# error of an iteration: n/a ({why})"))
 }
 
-/// What the memory under the all-reduce allows, and how much of it the largest size had, which the caches help least.
+/// Formats the limit set by the memory bandwidth, and the share of it that the largest size reached, which benefits
+/// least from caches.
 pub fn memory(limit: &MemoryLimit, results: &[MessageResult], ranks: u32) -> String {
     let MemoryLimit { rate, by, busbw } = limit;
     let line = format!("# memory of the host: {rate:.1} read + written ({by})");
@@ -162,7 +163,8 @@ pub fn memory(limit: &MemoryLimit, results: &[MessageResult], ranks: u32) -> Str
     format!("{line}, allows {busbw:.1} busbw{reached}")
 }
 
-/// What every node's network card carried of an all-reduce at the best size; `None` on one node, where nothing goes over a card.
+/// Formats the rate of every node's network card at the best size of an all-reduce; `None` on one node, which uses no
+/// card.
 pub fn network_card(results: &[MessageResult], nodes: u32, ranks: u32) -> Option<String> {
     let (size, best) = figures::best_busbw(results, Bus::all_reduce(ranks)).filter(|_| nodes > 1)?;
     let rate = card_rate(best, nodes, ranks);
@@ -171,7 +173,7 @@ pub fn network_card(results: &[MessageResult], nodes: u32, ranks: u32) -> Option
     ))
 }
 
-/// Why a run misses `--min-busbw`; `None` where its average is no lower.
+/// Explains why a run misses `--min-busbw`; returns `None` if its average reaches the minimum.
 pub fn below_minimum(results: &[MessageResult], bus: Bus, minimum: GigabytesPerSecond) -> Option<String> {
     if bus.ranks < 2 {
         return Some(format!(
@@ -182,7 +184,7 @@ pub fn below_minimum(results: &[MessageResult], bus: Bus, minimum: GigabytesPerS
     let Some(average) = figures::average_busbw(results, bus) else {
         return Some(format!("nothing was measured to compare with --min-busbw {}", minimum.0));
     };
-    // NaN is no pass.
+    // NaN must not pass.
     let is_enough = average >= minimum;
     (!is_enough).then(|| {
         format!(
@@ -193,18 +195,18 @@ pub fn below_minimum(results: &[MessageResult], bus: Bus, minimum: GigabytesPerS
     })
 }
 
-/// As many decimals as `width` characters can hold, two at most; an exponent where there is no room even
-/// without. nccl-tests' rule for its columns.
+/// Formats with as many decimals as fit into `width` characters, at most two, or with an exponent if the integer does
+/// not fit. This is nccl-tests' rule for its columns.
 fn fitted(value: f64, width: usize) -> String {
     let fixed = (0..=2).rev().map(|decimals| format!("{value:.decimals$}")).find(|text| text.len() <= width);
     fixed.unwrap_or_else(|| scientific(value, usize::from(width >= 7)))
 }
 
-/// C's `%g`: six digits that count, without zeros at the end.
+/// Formats like C's `%g`: six significant digits, without trailing zeros.
 fn general(value: f64) -> String {
     let exponent = format!("{value:.5e}").split_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok());
     match exponent {
-        // Not finite.
+        // The value is not finite.
         None => value.to_string(),
         Some(exponent @ -4..6) => without_zeros(&format!("{value:.*}", exponent.abs_diff(5) as usize)).to_owned(),
         Some(_) => {
@@ -219,7 +221,7 @@ fn without_zeros(number: &str) -> &str {
     if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }
 
-/// C's `%e`: an exponent has a sign and two digits.
+/// Formats like C's `%e`: the exponent has a sign and at least two digits.
 fn scientific(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$e}");
     match text.split_once('e').and_then(|(number, exponent)| Some((number, exponent.parse::<i32>().ok()?))) {
@@ -255,12 +257,12 @@ mod tests {
 
     const SUM: Operands = Operands { operation: Operation::AllReduce, reduction: Reduction::Sum, root: 0 };
 
-    /// `seconds` on both of two ranks, checked and sound.
+    /// Returns a timing of `seconds` on both of two ranks, checked and correct.
     fn sound(seconds: f64) -> Option<Timing> {
         Some(timing(&[&[seconds], &[seconds]], Some(0), &[0.0]))
     }
 
-    /// 1 GB at 10 and 5 GB/s, algbw and, on two ranks, busbw.
+    /// Returns a result of 1 GB at 10 and 5 GB/s; on two ranks algbw equals busbw.
     fn gigabyte() -> MessageResult {
         result(1_000_000_000, sound(0.1), sound(0.2))
     }
@@ -286,7 +288,7 @@ mod tests {
         );
     }
 
-    /// nccl-tests' all_gather_perf, reduce_perf -r 1 -o max and sendrecv_perf, of 1 GB in 0.1 s.
+    /// Reproduces rows of nccl-tests' all_gather_perf, reduce_perf -r 1 -o max and sendrecv_perf for 1 GB in 0.1 s.
     #[test]
     fn other_operations_have_nccl_tests_columns() {
         let row_of = |operation, reduction, root, ranks| {
@@ -320,7 +322,7 @@ mod tests {
 
     #[test]
     fn the_spread_is_over_ranks_and_over_iterations() {
-        // Over iterations the means are 20 and 40 us: 14.142 / 30. Over ranks they are 25 and 35 us: 7.071 / 30.
+        // The means by iteration are 20 and 40 us: 14.142 / 30. The means by rank are 25 and 35 us: 7.071 / 30.
         let slow = timing(&[&[10e-6, 40e-6], &[30e-6, 40e-6]], None, &[]);
         let results = [result(8, Some(slow), None), result(1 << 30, None, Some(timing(&[&[1.5]], None, &[])))];
         assert_eq!(
@@ -334,7 +336,7 @@ mod tests {
         );
     }
 
-    /// MXNet's tools/bandwidth/README.md, up to the last digits of a time that it rounds.
+    /// Reproduces lines of MXNet's tools/bandwidth/README.md, except for the last digits of times that it rounds.
     #[test]
     fn measure_py_s_lines_are_its_own() {
         assert_eq!(arrays(205, Bytes(257_991_328)), "num of arrays = 205, total size = 257.991328 MB");
@@ -361,7 +363,7 @@ mod tests {
         assert_eq!(of(None, &[]).as_deref(), Some("# error of an iteration: n/a (results were not checked)"));
     }
 
-    /// The first line of each of its six samples, of which the times are rounded: the rate says what they were.
+    /// Reproduces the first line of each of its six samples. Their times are rounded; the rate gives the exact times.
     #[test]
     fn measure_py_s_published_lines_come_out() {
         let (resnet_200, inception_v3) = (257_991_328, 95_200_544);

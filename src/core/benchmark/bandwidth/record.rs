@@ -31,7 +31,7 @@ keyword_enum!(
     }
 );
 
-/// A whole run.
+/// Record of a whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BandwidthRecord {
     /// Always `ringmark-bandwidth`.
@@ -40,103 +40,102 @@ pub struct BandwidthRecord {
     pub schema: u32,
     /// Start, seconds since 1970 UTC.
     pub started: Seconds,
-    /// What was asked.
+    /// Configuration of the run.
     pub config: BandwidthConfig,
     /// Backend that summed: `nccl`, `shared-memory`, `mpi`, `none`, `solo` for one rank, or `tcp` between ranks and servers.
     #[serde(alias = "collective")]
     pub backend: BackendName,
-    /// Type in which the values of several ranks were added, one after the other: fp32, or the wire's where a library adds.
-    /// `None` where nothing was exchanged.
+    /// Type of the additions: fp32, or the wire type if a library adds. `None` if nothing was exchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum_dtype: Option<Wire>,
-    /// Where rank 0 ran.
+    /// Environment of rank 0.
     pub environment: Environment,
-    /// Every rank.
+    /// Location and device of every rank.
     pub ranks: Vec<RankPlace>,
-    /// What the ranks' memory allows, measured beside the all-reduce; on the CPU only.
+    /// Limit set by the memory bandwidth, measured in addition to the all-reduce; on the CPU only.
     pub memory: Option<MemoryLimit>,
-    /// What NCCL said that it used, line by line; empty without NCCL.
+    /// NCCL's log lines about its choices; empty without NCCL.
     pub nccl: Vec<String>,
-    /// One of each size, or one for the gradients.
+    /// One result per size, or one for the gradients.
     pub results: Vec<MessageResult>,
-    /// What the gradients of a network moved and how they came out; `None` of sizes and in older records.
+    /// Traffic and errors of a network's gradients; `None` for sizes and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gradients: Option<GradientsUse>,
-    /// What every host did meanwhile; empty in records that were written before it was counted.
+    /// Resource use of every host during the run; empty in older records.
     #[serde(default)]
     pub host_use: Vec<HostUse>,
-    /// What every rank did meanwhile; as above.
+    /// Resource use of every rank during the run; empty in older records.
     #[serde(default)]
     pub rank_use: Vec<RankUse>,
-    /// What a reader of the figures should know.
+    /// Warnings about the figures.
     #[serde(default)]
     pub warnings: Vec<Warning>,
-    /// Why the run is not valid; `None` for a sound one.
+    /// Reason the run is not valid; `None` for a valid one.
     pub failure: Option<String>,
-    /// Kind of the failure; `None` for a sound run and in older records.
+    /// Kind of the failure; `None` for a valid run and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_kind: Option<FailureKind>,
 }
 
-/// Speed of the memory under the all-reduce.
+/// Memory bandwidth and the bus bandwidth that it allows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryLimit {
-    /// Bytes read and written in a second by all ranks of rank 0's host together, by the fastest of the loops.
+    /// Rate of reads and writes by all ranks of rank 0's host together, in the fastest loop.
     pub rate: GigabytesPerSecond,
-    /// The fastest loop.
+    /// Name of the fastest loop.
     pub by: String,
-    /// Highest bus bandwidth that this allows: see [`crate::stats::busbw::memory_bound`].
+    /// Maximum bus bandwidth at this rate: see [`crate::stats::busbw::memory_bound`].
     pub busbw: GigabytesPerSecond,
 }
 
-/// One size, or the gradients.
+/// Result of one size, or of the gradients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MessageResult {
     /// Size of the array, all ranks' parts together.
     pub bytes: Bytes,
-    /// Elements that the operation counts: those of one rank's part, where there are parts.
+    /// Elements that the operation counts: those of one rank's part if the array is divided.
     pub count: u64,
     /// Element type as nccl-tests calls it: `float`, `half`, `bfloat16`.
     pub element: String,
-    /// Sizes of the buckets that it was reduced in, as they lie in memory; one for a plain size.
+    /// In-memory sizes of the buckets that were reduced; one for a plain size.
     pub buckets: Vec<Bytes>,
-    /// With different memory for input and output; `None` for gradients.
+    /// Timing with separate input and output buffers; `None` for gradients.
     pub out_of_place: Option<Timing>,
-    /// With the output in the input's place; `None` where the wire's type makes that impossible.
+    /// Timing with the output in the input buffer; `None` if the wire type makes that impossible.
     pub in_place: Option<Timing>,
 }
 
-/// Every measured iteration on every rank.
+/// Times of every measured iteration on every rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
-    /// By rank, then by iteration.
+    /// Times by rank, then by iteration.
     pub seconds: Vec<Vec<Seconds>>,
-    /// By rank: a call among as many as there are iterations, enqueued one after the other, as nccl-tests times them. Empty
-    /// where a call returns only when it is over, of gradients, and in older records.
+    /// Time per call by rank, for as many calls as there are iterations, enqueued back to back as in nccl-tests. Empty
+    /// if calls block until completion, for gradients, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_a_row: Vec<Seconds>,
-    /// Elements that differ from the exact result, over all ranks and iterations; `None` where nothing was checked.
+    /// Elements that differ from the exact result, over all ranks and iterations; `None` if nothing was checked.
     pub wrong: Option<u64>,
-    /// `sum |got - expected| / sum |expected|` of each iteration, the worst rank's (MXNet, tools/bandwidth/measure.py);
-    /// `null` in the file where it is not finite.
+    /// Error of each iteration, `sum |got - expected| / sum |expected|`, on the worst rank (MXNet,
+    /// tools/bandwidth/measure.py); `null` in the file if it is not finite.
     #[serde(with = "nullable")]
     #[schemars(with = "Vec<Option<f64>>")]
     pub error: Vec<f64>,
 }
 
 impl Timing {
-    /// Every sample, of all ranks and iterations.
+    /// Returns the samples of all ranks and iterations.
     pub fn pooled(&self) -> Vec<f64> {
         self.seconds.iter().flatten().map(|seconds| seconds.0).collect()
     }
 
-    /// Mean over the iterations, for each rank.
+    /// Returns the mean over the iterations, for each rank.
     pub fn by_rank(&self) -> Vec<f64> {
         let mean = |rank: &Vec<Seconds>| summary::mean(&rank.iter().map(|seconds| seconds.0).collect::<Vec<_>>());
         self.seconds.iter().filter_map(mean).collect()
     }
 
-    /// Mean over the ranks, for each iteration.
+    /// Returns the mean over the ranks, for each iteration.
     pub fn by_iteration(&self) -> Vec<f64> {
         let of_all_ranks = |iteration: usize| -> Vec<f64> {
             self.seconds.iter().filter_map(|rank| rank.get(iteration)).map(|seconds| seconds.0).collect()
@@ -155,8 +154,8 @@ impl Timing {
         Ok(())
     }
 
-    /// What the rates are of: mean over ranks of a call [in a row](Timing::in_a_row), where that was measured, otherwise over
-    /// ranks and iterations; `None` without a sample.
+    /// Returns the time that rates are computed from: the mean over ranks of [back-to-back calls](Timing::in_a_row) if
+    /// measured, otherwise the mean over ranks and iterations. `None` without samples.
     pub fn mean(&self) -> Option<Seconds> {
         let in_a_row: Vec<f64> = self.in_a_row.iter().map(|seconds| seconds.0).collect();
         summary::mean(&in_a_row).or_else(|| summary::mean(&self.pooled())).map(Seconds)
@@ -164,14 +163,14 @@ impl Timing {
 }
 
 impl MessageResult {
-    /// Out of place, then in place, each under its name; `None` for one that was not measured.
+    /// Returns the out-of-place and the in-place timing, each with its name; `None` for one that was not measured.
     pub fn sides(&self) -> [(&'static str, Option<&Timing>); 2] {
         [("out-of-place", self.out_of_place.as_ref()), ("in-place", self.in_place.as_ref())]
     }
 }
 
 impl BandwidthRecord {
-    /// Of a run that has measured nothing yet.
+    /// Creates the record of a run without measurements.
     pub fn new(
         started: Seconds,
         config: BandwidthConfig,
@@ -199,7 +198,7 @@ impl BandwidthRecord {
         }
     }
 
-    /// What its rates are of.
+    /// Returns the operation and ranks that convert times to bus bandwidth.
     pub fn bus(&self) -> Bus {
         Bus { operation: self.config.operation, ranks: self.ranks.len() as u32 }
     }
@@ -213,7 +212,7 @@ impl BandwidthRecord {
 impl Record for BandwidthRecord {
     const KIND: &'static str = "ringmark-bandwidth";
 
-    /// Reads a document of this format and version; an error names the line where the JSON is to blame.
+    /// Reads a document of this format and version; errors name the line if the JSON is invalid.
     fn read(input: impl BufRead) -> anyhow::Result<BandwidthRecord> {
         let record: BandwidthRecord = schema::read_document(input, BandwidthRecord::KIND, SCHEMA, "bandwidth record")?;
         for result in &record.results {

@@ -1,4 +1,4 @@
-//! Options of a run of reading and decoding, each with its default.
+//! Options of an input run, each with its default.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,29 +15,29 @@ use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(
-    /// Where a pass takes the files' bytes from.
+    /// Source of the files' bytes in a pass.
     PageCache {
-        /// The disk: the kernel has none of the files' pages when the pass begins.
+        /// Disk: none of the files' pages are in the page cache when the pass starts.
         Cold = "cold",
-        /// Memory: the kernel has all pages that the pass reads.
+        /// Memory: all pages that the pass reads are in the page cache.
         Warm = "warm",
     }
 );
 
 keyword_enum!(
-    /// Which passes there are.
+    /// Passes to run.
     CacheChoice {
-        /// Cold ones, then warm ones.
+        /// Cold passes, then warm passes.
         Both = "both",
-        /// From the disk alone.
+        /// Cold passes only.
         Cold = "cold",
-        /// From memory alone.
+        /// Warm passes only.
         Warm = "warm",
     }
 );
 
 impl CacheChoice {
-    /// In the order in which they run.
+    /// Returns the page-cache states in the order they run.
     pub fn caches(self) -> &'static [PageCache] {
         match self {
             CacheChoice::Both => &[PageCache::Cold, PageCache::Warm],
@@ -47,18 +47,19 @@ impl CacheChoice {
     }
 }
 
-/// Numbers of threads, one after the other; none where the hosts' cores say which.
+/// Thread counts of successive passes; empty to derive them from the hosts' cores.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ThreadCounts(pub Vec<u32>);
 
 impl ThreadCounts {
-    /// More threads than any host has cores.
+    /// Maximum thread count, more than any host has cores.
     const MOST: u32 = 1024;
 
-    /// Those that were typed; or the powers of two below the cores of the largest host, and the cores of each.
+    /// Returns the given thread counts, or by default the powers of two below the cores of the largest host and the
+    /// core counts of all hosts.
     ///
-    /// Hosts of 6 and 8 cores: 1, 2, 4, 6, 8.
+    /// Hosts with 6 and 8 cores yield 1, 2, 4, 6, 8.
     pub fn of(&self, cores: &[u32]) -> Vec<u32> {
         if !self.0.is_empty() {
             return self.0.clone();
@@ -93,48 +94,49 @@ impl OptionValue for ThreadCounts {
 }
 
 config_options! {
-    /// One run.
+    /// One input run.
     InputConfig {
-        /// Which images.
+        /// Images to read.
         data: DataFiles = DataFiles::default() => option("data", "FILES",
             "Images to read: .rec files with commas between them, a folder of them or of classes, or MNIST's arrays")
             .default_is("none: it must be named"),
-        /// Network whose size of image, channels and classes the batches have.
+        /// Network that determines image size, channels and classes of the batches.
         model: Model = Model::default() => option("model", "NAME",
             "Network whose size of image, channels and classes the batches have"),
-        /// Height and width of an image in a batch, in pixels; `None` is the network's own size, in a record what it came to.
+        /// Height and width of an image in a batch, in pixels; `None` is the network's default. A record contains the
+        /// resolved value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image in a batch")
             .range(1u32..=4096).default_is(OF_NETWORK),
-        /// Images of a batch.
+        /// Images per batch.
         batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images of a batch").range(1u32..=65_536),
-        /// Threads that read and decode, of each pass; in a record what it came to.
+        /// Threads that read and decode, for each pass. A record contains the resolved values.
         decode_threads: ThreadCounts = ThreadCounts::default() => option("decode-threads", "N,..",
             "Threads that read and decode on each host, of one pass after the other")
             .aliases(&["data-nthreads"]).default_is("powers of two, and the cores of the host"),
-        /// Which passes there are.
+        /// Passes to run.
         cache: CacheChoice = CacheChoice::Both => option("cache", "WHICH",
             "Passes from the disk (cold: the kernel drops the files' pages first), from memory (warm), or both"),
-        /// What each pass measures at least, in seconds; a cold one ends with the data's last whole batch.
+        /// Minimum duration of each pass, in seconds; a cold pass ends at the last whole batch of the data.
         seconds: u32 = 10 => option("seconds", "N", "Measure so long in each pass, a cold one at most all images once")
             .range(1u32..=86_400),
-        /// Batches that each pass measures instead.
+        /// Number of batches per pass, instead of a duration.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         batches: Option<u32> = None => option("batches", "N", "Measure so many batches in each pass instead")
             .range(1u32..=10_000_000).conflicts_with(&["seconds"]),
-        /// Batches before them that no figure holds.
+        /// Warm-up batches of each pass, not measured.
         warmup: u32 = 2 => option("warmup", "BATCHES", "Batches before them that no figure holds")
             .range(0u32..=10_000_000),
-        /// Batches of a line of MXNet's.
+        /// Batches per output line, as MXNet's `--disp-batches`.
         display: u32 = 20 => option("disp-batches", "N", "Batches of a line of MXNet's").range(1u32..=10_000_000),
-        /// Seed of order and augmentation.
+        /// Seed of shuffling and augmentation.
         seed: i64 = 0 => option("seed", "N", "Seed of the order of the images and of what is drawn for each"),
-        /// How images are read; its threads are those above.
+        /// Options for reading images; its thread count is replaced by `decode_threads`.
         images: ImageInputConfig = ImageInputConfig::default() => group(image_options()).order(1),
-        /// Where rank 0 writes the record (JSON).
+        /// File for the record (JSON), written by rank 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         record: Option<PathBuf> = None => option("record", "FILE", "Where rank 0 writes the record (JSON)")
             .for_worker(),
-        /// What is traced.
+        /// Trace options.
         #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
         trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options_of_spans()).order(1),
     }
@@ -146,7 +148,7 @@ fn image_options() -> impl Iterator<Item = OptionSpec<ImageInputConfig>> {
 }
 
 impl InputConfig {
-    /// Height and width of an image in a batch, in pixels.
+    /// Returns the height and width of an image in a batch, in pixels.
     pub fn image_size(&self) -> u32 {
         self.model.image_size(self.image_size)
     }

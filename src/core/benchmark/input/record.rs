@@ -1,5 +1,5 @@
-//! The record of a run of reading and decoding: one JSON document with the time of every batch on every host. Writer and
-//! parser, and what a host's best is.
+//! The record of an input run: one JSON document with the time of every batch on every host. Writer and parser, and the
+//! selection of a host's best pass.
 
 use std::io::{BufRead, Write};
 
@@ -18,7 +18,7 @@ use crate::host::{Environment, HostUse, RankPlace, RankUse};
 /// Version of this file format.
 pub const SCHEMA: u32 = 1;
 
-/// A whole run.
+/// Record of a whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InputRecord {
     /// Always `ringmark-input`.
@@ -27,64 +27,64 @@ pub struct InputRecord {
     pub schema: u32,
     /// Start, seconds since 1970 UTC.
     pub started: Seconds,
-    /// What was asked.
+    /// Configuration of the run.
     pub config: InputConfig,
-    /// Where rank 0 ran.
+    /// Environment of rank 0.
     pub environment: Environment,
-    /// One a host.
+    /// Ranks, one per host.
     pub ranks: Vec<RankPlace>,
-    /// Cores that each may use, by rank.
+    /// Usable cores of each host, by rank.
     pub cores: Vec<u32>,
-    /// `2 RecordIO files with index`.
+    /// Description of the data: `2 RecordIO files with index`.
     pub what: String,
-    /// Images in it.
+    /// Number of images in the data.
     pub items: u64,
-    /// How they are stored; `None` of arrays of pixels.
+    /// Statistics of the stored images; `None` for arrays of pixels.
     pub stored: Option<StoredImages>,
-    /// What was done to each.
+    /// Augmentation of each image.
     pub augmentation: Augmentation,
-    /// Library that decoded JPEG, with its version; `None` of arrays of pixels.
+    /// Library that decoded JPEG, with its version; `None` for arrays of pixels.
     pub decoder: Option<String>,
-    /// In the order in which they ran.
+    /// Passes in the order they ran.
     pub passes: Vec<InputPass>,
-    /// What every host did meanwhile.
+    /// Resource use of every host during the run.
     pub host_use: Vec<HostUse>,
-    /// What every rank did meanwhile.
+    /// Resource use of every rank during the run.
     pub rank_use: Vec<RankUse>,
-    /// What a reader of the figures should know.
+    /// Warnings about the figures.
     pub warnings: Vec<Warning>,
-    /// Why the run is not valid; `None` for a sound one.
+    /// Reason the run is not valid; `None` for a valid one.
     pub failure: Option<String>,
 }
 
-/// Images as they are stored: means over some of them, evenly apart.
+/// Stored images: means over an evenly spaced sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StoredImages {
-    /// How many were looked at.
+    /// Number of sampled images.
     pub looked_at: u64,
-    /// Bytes of one.
+    /// Bytes per image.
     pub bytes: f64,
-    /// Pixels of one.
+    /// Pixels per image.
     pub pixels: f64,
-    /// Pixels of its shorter edge.
+    /// Pixels of the shorter edge.
     pub shorter_edge: f64,
-    /// Longer edge over shorter edge.
+    /// Ratio of the longer edge to the shorter.
     pub aspect: f64,
 }
 
-/// A host's best.
+/// One pass of a host and its speed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ceiling<'a> {
-    /// Threads with which it was reached.
+    /// Number of decoding threads.
     pub threads: u32,
-    /// Images of the host.
+    /// Speed of the host.
     pub speed: ImagesPerSecond,
-    /// The pass.
+    /// Measurements of the host in this pass.
     pub pass: &'a HostPass,
 }
 
 impl InputRecord {
-    /// Of host `rank`, the passes that were what they were to be, with their threads.
+    /// Returns the passes of host `rank` that really ran with the requested page cache.
     pub fn passes_of(&self, rank: usize, cache: PageCache) -> impl Iterator<Item = Ceiling<'_>> {
         let passes = self.passes.iter().filter(move |pass| pass.cache == cache);
         passes.filter_map(move |InputPass { threads, hosts, .. }| {
@@ -93,13 +93,14 @@ impl InputRecord {
         })
     }
 
-    /// The fastest pass of host `rank`; `None` where no pass was cold, or warm.
+    /// Returns the fastest pass of host `rank`; `None` if no pass ran with this page cache.
     pub fn ceiling(&self, rank: usize, cache: PageCache) -> Option<Ceiling<'_>> {
         self.passes_of(rank, cache).max_by(|one, other| one.speed.0.total_cmp(&other.speed.0))
     }
 
-    /// The warm pass of host `rank` with as many threads as it has cores, or the nearest number below; of more threads the
-    /// smallest. Images/s of a core are its speed over its threads, or the cores where those are fewer.
+    /// Returns the warm pass of host `rank` with the most threads that do not exceed its cores, or otherwise the one
+    /// with the fewest threads. The second value is the speed per core: the speed divided by the smaller of threads and
+    /// cores.
     pub fn busiest(&self, rank: usize) -> Option<(Ceiling<'_>, ImagesPerSecond)> {
         let cores = *self.cores.get(rank)?;
         let within = |ceiling: &Ceiling| ceiling.threads <= cores;
@@ -145,7 +146,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::dimension::Bytes;
 
-    /// One batch of 128 images of 100 kB at this rate, from the disk or from memory.
+    /// Returns a pass of one batch: 128 images of 100 kB at this rate, read from disk or from memory.
     pub(crate) fn host_pass(speed: f64, from_disk: bool) -> HostPass {
         HostPass {
             batches: vec![Seconds(128.0 / speed)],
@@ -160,7 +161,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// A host of 4 cores for each list of speeds: warm with 1, 2, 4, .. threads; cold with 4 at the last of them.
+    /// Returns a record with a host of 4 cores for each list of speeds: warm passes with 1, 2, 4, .. threads and a cold
+    /// pass with 4 threads at the last speed.
     pub(crate) fn record(hosts: &[(&str, &[f64], f64)]) -> InputRecord {
         let warm = |power: usize| InputPass {
             cache: PageCache::Warm,
@@ -228,11 +230,11 @@ pub(crate) mod tests {
         let (busiest, of_a_core) = record.busiest(0).expect("warm passes");
         assert_eq!((busiest.threads, of_a_core), (4, ImagesPerSecond(225.0)));
         assert_eq!(record.ceiling(0, PageCache::Cold).map(|cold| cold.speed), Some(ImagesPerSecond(300.0)));
-        // Of 8 threads alone on 4 cores a core's part is a quarter.
+        // With 8 threads on 4 cores, the speed per core is a quarter.
         record.passes.retain(|pass| pass.threads == 8);
         let (_, ImagesPerSecond(of_a_core)) = record.busiest(0).expect("warm passes");
         assert!((of_a_core - 850.0 / 4.0).abs() < 1e-9, "{of_a_core}");
-        // One that was to be cold and was not has no ceiling.
+        // A pass that was requested as cold but was not has no ceiling.
         record.passes[0].cache = PageCache::Cold;
         assert_eq!((record.ceiling(0, PageCache::Cold), record.busiest(0)), (None, None));
     }

@@ -1,5 +1,5 @@
-//! A run's [`KvStore`] and its servers: configuration, options, and what a record says of it; [`placement`] says which server
-//! holds what.
+//! The [`KvStore`] of a run and its servers: configuration, options, and statistics in a record. [`placement`] assigns
+//! arrays to servers.
 
 pub mod placement;
 
@@ -12,14 +12,14 @@ use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use crate::config_options;
 use crate::dimension::{Bytes, Case, Dtype, KeyPlacement, KvStore, Model, Wire};
 
-/// Memory of servers that hold so many weights together, at least, where the workers' pushes of them take `pushes`: weights,
-/// momenta, sums and the copy that goes to the workers, all fp32.
+/// Returns the minimum memory of servers that together hold `weights` weights and buffer `pushes` bytes from the
+/// workers: weights, momenta, sums and the copy for the workers, all fp32.
 pub fn server_memory(weights: u64, pushes: Bytes) -> Bytes {
     const ARRAYS: u64 = 4;
     Bytes(ARRAYS * Wire::Fp32.bytes() * weights + pushes.0)
 }
 
-/// Refuses cases of several hosts if one of the kv-stores is limited to one.
+/// Rejects cases of several hosts if one of the kv-stores is limited to one.
 pub fn check_cases(kv_stores: &[KvStore], cases: &[Case]) -> anyhow::Result<()> {
     if let Some(case) = cases.iter().find(|case| kv_stores.contains(&KvStore::Local) && case.nodes > 1) {
         bail!(
@@ -32,20 +32,20 @@ pub fn check_cases(kv_stores: &[KvStore], cases: &[Case]) -> anyhow::Result<()> 
 }
 
 config_options! {
-    /// Which kv-store, and its servers.
+    /// The kv-store and its servers.
     #[derive(Copy)]
     KvStoreConfig {
-        /// Where gradients are summed and weights updated.
+        /// Key-value store that sums gradients and updates weights.
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
             "Where gradients are summed and weights updated, by MXNet's names; ring is all-reduce, then every rank \
              updates"),
-        /// Server processes beside the ranks; only those of `dist_*` have any.
+        /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         servers: Option<u32> = None => option("servers", "N",
             "Server processes of --kv-store dist_*, beside the ranks: of those that mpirun starts the last N")
             .range(1u32..=65_536).default_of_launcher("one for each host of the case"),
-        /// Which server holds which array.
+        /// Placement of arrays on servers.
         #[serde(default = "KeyPlacement::balanced", skip_serializing_if = "KeyPlacement::is_balanced")]
         key_placement: KeyPlacement = KeyPlacement::Balanced => option("key-placement", "NAME",
             "Which server holds which array: balanced by size, or MXNet's hash"),
@@ -53,26 +53,28 @@ config_options! {
 }
 
 impl KvStoreConfig {
-    /// Server processes of the job.
+    /// Returns the number of server processes in the job.
     pub fn server_ranks(&self) -> u32 {
         if self.kv_store.has_servers() { self.servers.unwrap_or_default() } else { 0 }
     }
 
-    /// Whether servers send back sums of codes, instead of weights: of one step's pushes of all workers.
+    /// Returns true if servers send back sums of codes instead of weights: the sums of one step's pushes of all
+    /// workers.
     pub fn sends_sums(&self, compression: GradientCompression) -> bool {
         matches!(compression, GradientCompression::TwoBit { .. }) && !self.kv_store.is_asynchronous()
     }
 
-    /// Whether the others of a job of `case` go on when a rank dies: where no other pushed together with it.
+    /// Returns true if the other ranks of a job of `case` continue after a rank fails, which requires that no other
+    /// rank pushes together with it.
     pub fn may_lose_ranks(&self, case: Case) -> bool {
         self.kv_store.is_asynchronous() && (self.kv_store == KvStore::DistAsync || case.gpus_per_node == 1)
     }
 
-    /// Memory of one of its servers in a job of `case`, at least, where each holds an equal part of `weights`; 0 without
-    /// servers. On GPUs every rank pushes for itself, and it is more.
+    /// Returns the minimum memory of one server in a job of `case` if each holds an equal share of `weights`; 0 without
+    /// servers. On GPUs every rank pushes separately, and a server needs more.
     pub fn memory_of_server(&self, case: Case, weights: u64, wire: Wire, compression: GradientCompression) -> Bytes {
         let pushers = if self.kv_store == KvStore::DistAsync { case.ranks() } else { case.nodes };
-        // Codes are small.
+        // Compressed pushes are small.
         let push = if compression.is_none() { wire.bytes() * weights } else { 0 };
         let all = match self.sends_sums(compression) {
             true => Bytes(Wire::Fp32.bytes() * weights),
@@ -81,7 +83,7 @@ impl KvStoreConfig {
         Bytes(all.0.checked_div(u64::from(self.server_ranks())).unwrap_or_default())
     }
 
-    /// What a log says of it; nothing of `ring`.
+    /// Returns the line of the log; `None` for `ring`.
     pub fn line(&self) -> Option<String> {
         let KvStoreConfig { kv_store, key_placement, .. } = self;
         match self.server_ranks() {
@@ -91,13 +93,13 @@ impl KvStoreConfig {
         }
     }
 
-    /// With one server for each host of the case where it has some and nobody says how many.
+    /// Sets one server per host of the case if the kv-store has servers and their number is not given.
     pub fn for_case(self, case: Case) -> KvStoreConfig {
         let servers = self.kv_store.has_servers().then(|| self.servers.unwrap_or(case.nodes));
         KvStoreConfig { servers, ..self }
     }
 
-    /// The same with this kv-store, one of several of a sweep: only those of `dist_*` take what is said of servers.
+    /// Returns a copy with this kv-store, one of several in a sweep; only `dist_*` keeps the server options.
     pub fn of_axis(self, kv_store: KvStore) -> KvStoreConfig {
         match kv_store.has_servers() {
             true => KvStoreConfig { kv_store, ..self },
@@ -105,7 +107,7 @@ impl KvStoreConfig {
         }
     }
 
-    /// Refuses servers whose number nobody says.
+    /// Rejects a kv-store with servers if their number is not given.
     pub fn check_servers(&self) -> anyhow::Result<()> {
         ensure!(
             !self.kv_store.has_servers() || self.servers.is_some(),
@@ -115,7 +117,7 @@ impl KvStoreConfig {
         Ok(())
     }
 
-    /// Refuses more servers than the network has arrays.
+    /// Rejects more servers than the network has arrays.
     pub fn check_model(&self, model: Model) -> anyhow::Result<()> {
         match self.server_ranks() {
             0 => Ok(()),
@@ -123,7 +125,7 @@ impl KvStoreConfig {
         }
     }
 
-    /// Refuses what does not go together.
+    /// Rejects incompatible options.
     pub fn check(&self, exchange: &ExchangeConfig, dtype: Dtype, autotune: bool) -> anyhow::Result<()> {
         let KvStoreConfig { kv_store, servers, key_placement } = self;
         if !kv_store.has_servers() {
@@ -165,31 +167,33 @@ impl KvStoreConfig {
     }
 }
 
-/// What a kv-store other than `ring` did.
+/// Statistics of a kv-store other than `ring`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct KvStoreUse {
-    /// fp32 bytes of weights that each rank updates; empty where servers do.
+    /// fp32 bytes of weights that each rank updates; empty if servers do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owned: Vec<Bytes>,
-    /// Every server.
+    /// Statistics of every server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerUse>,
-    /// What each rank sent to servers in a step, on average, headers included: 0 of a rank that another of its host sends for.
+    /// Bytes that each rank sent to servers per step, on average, headers included; 0 for a rank whose pushes another
+    /// rank of its host sends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sent_by_rank: Vec<Bytes>,
-    /// What each rank received from them.
+    /// Bytes that each rank received from servers per step, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received_by_rank: Vec<Bytes>,
-    /// Of the asynchronous ones: how old weights were.
+    /// Staleness of the weights, with an asynchronous kv-store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staleness: Option<Staleness>,
-    /// Ranks that ended before the others did, who went on without them.
+    /// Ranks that exited before the others, which continued without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostRank>,
 }
 
 impl KvStoreUse {
-    /// Bytes of the server or rank that holds most over the mean; 1 is even. `None` where nothing is held.
+    /// Returns the bytes of the server or rank that holds most, divided by the mean; 1 is even. `None` if nothing is
+    /// held.
     pub fn imbalance(&self) -> Option<f64> {
         let held = self.owned.iter().copied().chain(self.servers.iter().map(|server| server.weights));
         let held: Vec<f64> = held.map(|bytes| bytes.0 as f64).collect();
@@ -198,36 +202,38 @@ impl KvStoreUse {
     }
 }
 
-/// One server.
+/// Statistics of one server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerUse {
     /// Name of its host.
     pub host: String,
-    /// Arrays, or slices of them, that it holds.
+    /// Number of arrays, or slices of them, on the server.
     pub parts: u32,
-    /// fp32 bytes of the weights that it holds.
+    /// fp32 bytes of the server's weights.
     pub weights: Bytes,
-    /// What it received in a step, on average, headers included.
+    /// Bytes received per step, on average, headers included.
     pub received: Bytes,
-    /// What it sent in a step.
+    /// Bytes sent per step, on average, headers included.
     pub sent: Bytes,
 }
 
-/// Updates of an array by other workers between a worker's pull of it and its next push: over all pushes after the warm-up.
+/// Staleness of weights: updates of an array by other workers between a worker's pull of it and its next push, over all
+/// pushes after the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Staleness {
-    /// Pushes that were counted.
+    /// Number of pushes counted.
     pub pushes: u64,
-    /// Half of them were at most so stale.
+    /// Median staleness, in updates.
     pub median: u64,
-    /// 95 % of them were at most so stale.
+    /// 95th percentile of the staleness.
     pub p95: u64,
-    /// None was staler.
+    /// Maximum staleness.
     pub maximum: u64,
 }
 
 impl Staleness {
-    /// Of counted pushes: `counts[s]` had staleness `s`. `None` where there are none.
+    /// Computes the staleness from a histogram: `counts[s]` pushes had staleness `s`. Returns `None` if there were no
+    /// pushes.
     pub fn of(counts: &[u64]) -> Option<Staleness> {
         let pushes: u64 = counts.iter().sum();
         let at = |share: f64| {
@@ -248,14 +254,14 @@ impl Staleness {
     }
 }
 
-/// A rank that ended before the others.
+/// A rank that exited before the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LostRank {
-    /// Which one.
+    /// Number of the rank.
     pub rank: u32,
     /// Name of its host.
     pub host: String,
-    /// The last iteration of which it pushed something; 0 where there is none.
+    /// Last iteration for which the rank pushed anything; 0 if there is none.
     pub iteration: u32,
 }
 
@@ -273,11 +279,11 @@ mod tests {
             let config = KvStoreConfig { kv_store, servers: Some(2), ..KvStoreConfig::default() };
             config.memory_of_server("3n4g".parse().expect("a case"), 1000, wire, code).0
         };
-        // Weights, momenta, sums and the copy, and a push of every host; of every rank where they do not wait for each other.
+        // Weights, momenta, sums and the copy, plus one push per host, or per rank if ranks do not wait for each other.
         assert_eq!(of(KvStore::DistSync, Wire::Fp32, ""), (4 * 4 + 3 * 4) * 1000 / 2);
         assert_eq!(of(KvStore::DistSync, Wire::Bf16, ""), (4 * 4 + 3 * 2) * 1000 / 2);
         assert_eq!(of(KvStore::DistAsync, Wire::Fp32, ""), (4 * 4 + 12 * 4) * 1000 / 2);
-        // Codes are small, and where sums go back, sums are all.
+        // Codes are small; if servers return sums, only the sums count.
         assert_eq!(of(KvStore::DistSync, Wire::Fp32, "topk:0.01"), 4 * 4 * 1000 / 2);
         assert_eq!(of(KvStore::DistAsync, Wire::Fp32, "2bit"), 4 * 4 * 1000 / 2);
         assert_eq!(of(KvStore::DistSync, Wire::Fp32, "2bit"), 4 * 1000 / 2);

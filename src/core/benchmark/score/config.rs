@@ -10,32 +10,34 @@ use crate::options::option_table::check_ranges;
 use crate::trace::TraceConfig;
 
 config_options! {
-    /// One scoring run. [`ScoreConfig::default`] has the passes of MXNet's benchmark_score.py: 10 timed ones after 5 dry ones.
+    /// One scoring run. [`ScoreConfig::default`] has the passes of MXNet's benchmark_score.py: 5 warm-up passes, then
+    /// 10 timed ones.
     ScoreConfig {
         /// Network.
         model: Model = Model::default() => option("model", "NAME", "Network to score with"),
-        /// Images of a rank and pass.
+        /// Images per rank and pass.
         batch_size: u32 = 32 => option("batch-size", "IMAGES", "Images of a rank and pass")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
             .set_by_profile(),
         /// Precision of the pass.
         dtype: Dtype = Dtype::Fp32 => option("dtype", "TYPE",
             "Precision of the pass; fp32 is IEEE, tf32 only when asked for"),
-        /// Where to compute.
+        /// Device to compute on.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
             "Where to compute; auto takes CUDA where all of it is there and says what is missing"),
-        /// Memory layout; in a record what it came to.
+        /// Memory layout. A record contains the resolved value.
         layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
             "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"),
         /// Timed passes.
         iterations: u32 = 10 => option("iters", "N", "Timed passes").range(1u32..=10_000_000).set_by_profile(),
-        /// Dry passes before them, which no figure holds.
+        /// Warm-up passes, not measured.
         warmup: u32 = 5 => option("warmup", "N", "Dry passes before them, which no figure holds")
             .range(0u32..=10_000_000).set_by_profile(),
-        /// Height and width of an image in pixels; `None` is the network's own size, in a record what it came to.
+        /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
+        /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
             .range(1u32..=4096).default_is(OF_NETWORK),
-        /// Whether batch normalization is taken into the convolution before it; records said nothing before it was.
+        /// Folding of batch normalization into the preceding convolution; absent in records that predate the option.
         #[serde(default = "Switch::off")]
         fold: Switch = Switch::On => option("fold", "ON|OFF",
             "Take batch normalization into the convolution before it, and ReLU and sums into its end, as compilers do"),
@@ -45,27 +47,27 @@ config_options! {
             "On GPUs, capture a pass as a CUDA graph and replay it; auto falls back to separate launches"),
         /// CPU threads of a rank; `None` divides the host's cores among its ranks.
         threads: Option<u32> = None => shared(cores::threads),
-        /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
-        /// the ranks of its largest, so that a device is the same in all of them.
+        /// Number of ranks that share a host's cores if `threads` is `None`; `None` is the number of ranks on the host.
+        /// A sweep sets this to the ranks of its largest case, so that a device is the same in all cases.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cores_divided_by: Option<u32> = None => shared(cores::divided_by),
-        /// Seed of weights and data; rank r's data take `seed + r`.
+        /// Seed of weights and data; the data of rank r use `seed + r`.
         seed: i64 = 0 => option("seed", "N",
             "Seed of the weights, the same on every device, and, plus the rank, of the data"),
         /// Weights to use (safetensors).
         init: Option<PathBuf> = None => option("init", "FILE",
             "Weights to use: safetensors with the names of the network's source"),
-        /// Where rank 0 writes the record (JSON).
+        /// File for the record (JSON), written by rank 0.
         record: Option<PathBuf> = None => option("record", "FILE", "Where rank 0 writes the record (JSON)")
             .for_worker(),
-        /// What is traced.
+        /// Trace options.
         #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
         trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options_of_layers()),
     }
 }
 
 impl ScoreConfig {
-    /// What a scoring sweep of this profile does where nothing is typed: DLPerf scores nothing, so that every measurement is
+    /// Returns the defaults of a scoring sweep with this profile. DLPerf has no scoring, so that its profile uses
     /// MXNet's.
     pub fn of_profile(profile: SweepProfile) -> ScoreConfig {
         match profile {
@@ -74,14 +76,14 @@ impl ScoreConfig {
         }
     }
 
-    /// Refuses values outside their range; the message names option, value and range.
+    /// Rejects values outside their range; the error names the option, the value and the range.
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
         self.trace.check(self.iterations)?;
         self.model.check_image_size(self.image_size())
     }
 
-    /// With what its choices come to on `device`.
+    /// Resolves automatic choices for `device`.
     pub fn on(&self, device: DeviceKind) -> ScoreConfig {
         let layout = self.layout.of(self.dtype, device).into();
         let graphs = self.graphs.on(device);
@@ -95,7 +97,7 @@ impl ScoreConfig {
         format!("{}{folded}{graph}", self.layout)
     }
 
-    /// Height and width of an image in pixels.
+    /// Returns the height and width of an image in pixels.
     pub fn image_size(&self) -> u32 {
         self.model.image_size(self.image_size)
     }

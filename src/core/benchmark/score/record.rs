@@ -18,33 +18,33 @@ use crate::trace::LayerProfile;
 /// Version of this file format.
 pub const SCHEMA: u32 = 1;
 
-/// A whole run.
+/// Record of a whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScoreRecord {
     /// Always `ringmark-score`.
     pub kind: String,
     /// Version of the format.
     pub schema: u32,
-    /// Nodes and ranks a node as launched.
+    /// Nodes and ranks per node, as launched.
     pub case: Case,
     /// Number of the run in its case, from 1.
     pub run: u32,
-    /// How it was meant.
+    /// Profile of the run.
     pub profile: RunProfile,
     /// Start, seconds since 1970 UTC.
     pub started: Seconds,
-    /// What was asked.
+    /// Configuration of the run.
     pub config: ScoreConfig,
-    /// Where rank 0 ran.
+    /// Environment of rank 0.
     pub environment: Environment,
-    /// Every rank.
+    /// Location and device of every rank.
     pub ranks: Vec<RankPlace>,
-    /// Time of every timed pass, outputs waited for: by rank, then by pass.
+    /// Time of every timed pass until its outputs are complete: by rank, then by pass.
     pub seconds: Vec<Vec<Seconds>>,
-    /// Highest memory use of every rank: on CUDA what tensors held in the timed passes, resident on the CPU.
+    /// Peak memory of every rank: memory of tensors in the timed passes on CUDA, resident memory on the CPU.
     pub peak_memory: Vec<Bytes>,
-    /// Rate of plain matrix products on every rank, all at once, in the precision of the passes: measured after them. Empty where
-    /// a rank had no memory for them, and in older records.
+    /// Rate of plain matrix products, run on all ranks at once in the precision of the passes and measured after them.
+    /// Empty if a rank had too little memory for them, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_product: Vec<TeraflopsPerSecond>,
     /// Mean probability of each image's top class, by rank. Equal computations give equal values. Empty in older records.
@@ -56,16 +56,16 @@ pub struct ScoreRecord {
     /// Reason why `--graphs auto` did not use a CUDA graph on a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_graph: Option<String>,
-    /// Time by layer in the passes that were traced, with `--profile-layers`.
+    /// Time by layer in the traced passes, with `--profile-layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<LayerProfile>,
-    /// What every host did while the passes ran.
+    /// Resource use of every host during the passes.
     pub host_use: Vec<HostUse>,
-    /// What every rank took and lacked while the passes ran.
+    /// Resource use and waits of every rank during the passes.
     pub rank_use: Vec<RankUse>,
-    /// What a reader of the figures should know, though the run counts.
+    /// Warnings about the figures of a valid run.
     pub warnings: Vec<Warning>,
-    /// Why the run is not valid; `None` for a sound one.
+    /// Reason the run is not valid; `None` for a valid one.
     pub failure: Option<String>,
 }
 
@@ -79,7 +79,7 @@ pub struct RectifiedConvolutions {
 }
 
 impl ScoreRecord {
-    /// Returns the record of a run that has measured nothing yet.
+    /// Returns the record of a run without measurements.
     pub fn new(
         RunLabel { case, run, profile }: RunLabel,
         started: Seconds,
@@ -111,17 +111,17 @@ impl ScoreRecord {
         }
     }
 
-    /// Images of all ranks over the time of the slowest: `ranks x batch x passes / max over ranks of the sum of its passes`.
-    /// With one rank that is benchmark_score.py's `10 x batch / elapsed`. `None` without a pass.
+    /// Returns the images of all ranks divided by the time of the slowest: `ranks x batch x passes / max over ranks of
+    /// the sum of its passes`. For one rank this is benchmark_score.py's `10 x batch / elapsed`. `None` without passes.
     ///
-    /// Two ranks of batch 4 with passes of 0.5 s and 0.25 s, two of each: 2 x 4 x 2 / 1 s = 16 images/s.
+    /// For two ranks of batch 4 with two passes each, of 0.5 s and 0.25 s: 2 x 4 x 2 / 1 s = 16 images/s.
     pub fn speed(&self) -> Option<ImagesPerSecond> {
         let Seconds(elapsed) = self.elapsed();
         let passes: usize = self.seconds.iter().map(Vec::len).sum();
         (elapsed > 0.0).then(|| ImagesPerSecond(f64::from(self.config.batch_size) * passes as f64 / elapsed))
     }
 
-    /// Of all passes of the slowest rank.
+    /// Returns the total time of all passes on the slowest rank.
     pub fn elapsed(&self) -> Seconds {
         Seconds(self.seconds.iter().map(|rank| rank.iter().map(|pass| pass.0).sum()).fold(0.0, f64::max))
     }

@@ -1,5 +1,6 @@
-//! `--autotune-log`: what a search tried, as CSV in the columns of Horovod's autotune log (`parameter_manager.cc`), so that
-//! programs which take these by name read it. What only ringmark has stands behind them. Not for how a search goes.
+//! Log of `--autotune-log`: the trials of a search as CSV in the columns of Horovod's autotune log
+//! (`parameter_manager.cc`), so that programs that select these columns by name can read it. Columns that only ringmark
+//! has follow them.
 
 use std::io::Write;
 
@@ -8,39 +9,39 @@ use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::record::{Trial, Tuning};
 use crate::dimension::{Bytes, Seconds};
 
-/// Horovod's columns, then ours.
+/// Horovod's columns, then ringmark's.
 pub const HEADER: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
                           tensor_fusion_threshold,score,step_ms,tail_mb,chunk_kb,kv_store,servers,wire,gradient_compression,\
                           overlap,nccl_algo";
 
-/// A search: its header alone where nothing was tried.
+/// A search; without trials only the header is written.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AutotuneLog {
-    /// In the order in which they were tried.
+    /// Trials in the order they ran.
     pub rows: Vec<Row>,
-    /// Index of the best; `None` while the search goes on.
+    /// Index of the best trial; `None` while the search is running.
     pub best: Option<usize>,
 }
 
-/// One setting that was tried.
+/// One trial of the search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// With what its choices came to.
+    /// Configuration of the trial, with automatic choices resolved.
     pub config: TrainConfig,
-    /// All gradients of a step in fp32, whatever their form on the wire, so that scores rank steps.
+    /// Size of all gradients of a step in fp32, independent of their wire format, so that scores rank steps.
     pub gradients: Bytes,
-    /// Median time of a step of the slowest rank.
+    /// Median step time of the slowest rank.
     pub step: Seconds,
 }
 
 impl AutotuneLog {
-    /// The search for bucket, tail and chunk size inside a run of `config`.
+    /// Creates the log of a search for bucket, tail and chunk size within a run of `config`.
     pub fn of_sizes(config: &TrainConfig, gradients: Bytes, tuning: &Tuning) -> AutotuneLog {
         let row = |trial: &Trial| Row { config: config.with_sizes(trial), gradients, step: trial.step };
         AutotuneLog { rows: tuning.trials.iter().map(row).collect(), best: Some(tuning.chosen) }
     }
 
-    /// Writes all of it; the last row repeats the best one, as Horovod's does.
+    /// Writes the whole log; the last row repeats the best one, as in Horovod.
     pub fn write(&self, output: &mut impl Write) -> anyhow::Result<()> {
         writeln!(output, "{HEADER}")?;
         for row in self.rows.iter().chain(self.best.and_then(|best| self.rows.get(best))) {
@@ -51,7 +52,7 @@ impl AutotuneLog {
 }
 
 impl TrainConfig {
-    /// With the sizes of a trial.
+    /// Returns the configuration with the sizes of a trial.
     pub fn with_sizes(&self, trial: &Trial) -> TrainConfig {
         let Trial { bucket_mb, chunk_kb, tail_mb, .. } = *trial;
         let exchange = ExchangeConfig { bucket_mb, chunk_kb, tail_mb, ..self.exchange };
@@ -60,19 +61,19 @@ impl TrainConfig {
 }
 
 impl Row {
-    /// Bytes of gradients per microsecond of a step, which is MB/s: Horovod's score, of whole steps.
+    /// Returns the gradient bytes per microsecond of a whole step (MB/s), Horovod's score.
     ///
-    /// 100 MB in a step of 0.25 s are `100e6 / 0.25e6 = 400`.
+    /// For 100 MB in a step of 0.25 s the score is `100e6 / 0.25e6 = 400`.
     pub fn score(&self) -> f64 {
         self.gradients.0 as f64 / (self.step.0 * 1e6)
     }
 
-    /// 0 stands for what there is nothing of: no torus, no cache of negotiations, no cycle.
+    /// Formats a row; the columns of features that ringmark does not have (torus, negotiation cache, cycle) are 0.
     fn text(&self) -> String {
         let TrainConfig { exchange, kv_store, gradient_compression, overlap, .. } = &self.config;
         let ExchangeConfig { bucket_mb, tail_mb, chunk_kb, wire, nccl_algo, .. } = exchange;
         let is_hierarchical = exchange.hierarchical == Some(Switch::On);
-        // Codes are gathered, by the same backend; values are reduced.
+        // Codes are gathered, values are reduced, both by the same backend.
         let [reduces, gathers] = [gradient_compression.is_none(), !gradient_compression.is_none()]
             .map(|is_done| u8::from(is_hierarchical && is_done));
         let (score, step_ms, servers) = (self.score(), self.step.0 * 1e3, kv_store.server_ranks());

@@ -20,28 +20,28 @@ use crate::options::option_table::OptionSpec;
 use crate::trace::TraceConfig;
 use crate::{config_options, text_value};
 
-/// A fault that is injected, for tests of what ringmark does about it.
+/// An injected fault, used to test how ringmark reacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub enum Fault {
     /// Rank `rank` fails at the start of iteration `iteration`.
     Fail {
-        /// From 0.
+        /// Rank, counted from 0.
         rank: u32,
-        /// From 1.
+        /// Iteration, counted from 1.
         iteration: u32,
     },
     /// Rank 0's gradient of iteration `iteration` becomes infinite.
     Overflow {
-        /// From 1.
+        /// Iteration, counted from 1.
         iteration: u32,
     },
     /// Rank `rank` computes longer in every iteration, before its first all-reduce.
     Slow {
-        /// From 0.
+        /// Rank, counted from 0.
         rank: u32,
-        /// Of the time that its forward takes, added to it.
+        /// Added time, in percent of the rank's forward time.
         percent: u32,
     },
 }
@@ -86,26 +86,26 @@ config_options! {
         /// Network.
         #[serde(default)]
         model: Model = Model::default() => option("model", "NAME", "Network to train"),
-        /// Images a rank and iteration; their mean over the ranks where `work_load` divides them unevenly.
+        /// Images per rank and iteration; the mean over the ranks if `work_load` divides them unevenly.
         batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images of a rank and iteration")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
             .set_by_profile(),
-        /// How the images of all ranks are divided among them; `None` gives each the same.
+        /// Division of the images of all ranks; `None` gives every rank the same number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         work_load: Option<WorkLoad> = None => option("work-load", "WEIGHTS",
             "Divide the images of all ranks (batch size x ranks) by these weights: one for each rank (3,1), or one for \
              each rank of a host (a=3,b=1); auto measures the speed of each rank first")
             .default_is("the same for every rank"),
-        /// Precision of the step.
+        /// Precision of the training step.
         dtype: Dtype = Dtype::Fp32 => option("dtype", "TYPE",
             "Precision of the step; fp32 is IEEE, tf32 only when asked for"),
-        /// Where to train.
+        /// Device to train on.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
             "Where to train; auto takes CUDA where all of it is there and says what is missing"),
-        /// Memory layout; in a record what it came to.
+        /// Memory layout. A record contains the resolved value.
         layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
             "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"),
-        /// Kernels of the layers on a GPU; in a record the ones that ran.
+        /// Kernels of the layers on a GPU. A record contains the kernels that ran.
         #[serde(default, skip_serializing_if = "KernelsChoice::is_auto")]
         kernels: KernelsChoice = KernelsChoice::Auto => option("kernels", "NAME",
             "Kernels that a GPU trains with in nhwc: fused normalization, pooling and 1x1 convolutions, norm (without \
@@ -119,21 +119,22 @@ config_options! {
         iterations: u32 = 120 => option("iters", "N",
             "Iterations of a run, warm-up included, as DLPerf's 120; in bandwidth --iters excludes it")
             .range(1u32..=10_000_000).set_by_profile(),
-        /// First iterations that the figures leave out.
+        /// Number of first iterations that the figures exclude.
         warmup: u32 = 20 => option("warmup", "N", "First iterations that the figures leave out").set_by_profile(),
-        /// Height and width of an image in pixels; `None` is the network's own size, in a record what it came to.
+        /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
+        /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
             .range(1u32..=4096).default_is(OF_NETWORK),
-        /// Whether a bucket's all-reduce starts while backward goes on.
+        /// Overlap of a bucket's all-reduce with the rest of backward.
         overlap: Switch = Switch::On => option("overlap", "ON|OFF",
             "Start a bucket's all-reduce while backward goes on"),
-        /// How gradients are exchanged.
+        /// Options of the gradient exchange.
         #[serde(flatten)]
         exchange: ExchangeConfig = ExchangeConfig::default() => group(ExchangeConfig::options()),
-        /// Where gradients are summed and weights updated.
+        /// Key-value store that sums gradients and updates weights.
         #[serde(flatten)]
         kv_store: KvStoreConfig = KvStoreConfig::default() => group(KvStoreConfig::options()),
-        /// The code that gradients are exchanged by.
+        /// Compression of the exchanged gradients.
         #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
         gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::of(
             "gradient-compression", "CODE",
@@ -143,12 +144,12 @@ config_options! {
             |config: &Self| config.gradient_compression.shown(),
             |config: &mut Self, text| config.gradient_compression.set(&mut config.exchange, text),
         )]).default_is("none"),
-        /// Whether bucket and chunk size are chosen by a short search before the first iteration.
+        /// True if bucket and chunk size are chosen by a short search before the first iteration.
         #[serde(default)]
         autotune: bool = false => option("autotune", "",
             "Choose bucket and chunk size by a short search before the first iteration; its table goes into the \
              record"),
-        /// Where rank 0 writes what that search tried, in the columns of Horovod's log.
+        /// File for the trials of that search, in the columns of Horovod's log; written by rank 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         autotune_log: Option<PathBuf> = None => option("autotune-log", "FILE",
             "Write what a search tried as CSV in the columns of Horovod's autotune log, the best again at its end: \
@@ -156,11 +157,11 @@ config_options! {
             .aliases(&["autotune-log-file"]),
         /// CPU threads of a rank; `None` divides the host's cores among its ranks.
         threads: Option<u32> = None => shared(cores::threads),
-        /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
-        /// the ranks of its largest, so that a device is the same in all of them.
+        /// Number of ranks that share a host's cores if `threads` is `None`; `None` is the number of ranks on the host.
+        /// A sweep sets this to the ranks of its largest case, so that a device is the same in all cases.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cores_divided_by: Option<u32> = None => shared(cores::divided_by),
-        /// Seed of weights and data; rank r's data take `seed + r`.
+        /// Seed of weights and data; the data of rank r use `seed + r`.
         seed: i64 = 0 => option("seed", "N",
             "Seed of the weights, the same on every device, and, plus the rank, of the data"),
         /// Learning rate of one rank; the step uses it times the number of ranks.
@@ -171,20 +172,21 @@ config_options! {
         /// L2 penalty on every parameter.
         weight_decay: f64 = 3.0518e-5 => option("weight-decay", "FACTOR", "L2 penalty on every parameter")
             .range(0.0..=1e6).aliases(&["wd"]),
-        /// Iterations of linear learning-rate warm-up; `None` is one epoch: of the images that are read, else of ImageNet as DLPerf.
+        /// Iterations of linear learning-rate warm-up; `None` is one epoch of the images that are read, otherwise of
+        /// ImageNet, as in DLPerf.
         learning_rate_warmup: Option<u32> = None => option("lr-warmup-iters", "N",
             "Iterations of linear learning-rate warm-up")
             .default_is("one epoch: of the images of --data, else of ImageNet as DLPerf"),
-        /// Epochs, validation and the course of the learning rate.
+        /// Epochs, validation and the learning-rate schedule.
         #[serde(default, skip_serializing_if = "LearningConfig::is_default")]
         learning: LearningConfig = LearningConfig::default() => group(LearningConfig::options()).order(1),
-        /// First loss scale of fp16.
+        /// Initial loss scale of fp16.
         loss_scale: f64 = 65536.0 => option("loss-scale", "SCALE", "First loss scale of fp16")
             .range(1.0..=16_777_216.0),
-        /// Whether batch normalization uses its running statistics instead of the batch's.
+        /// True if batch normalization uses its running statistics instead of the batch's.
         freeze_batch_norm: bool = false => option("freeze-batch-norm", "",
             "Let batch normalization use its running statistics instead of the batch's"),
-        /// Probability of dropout; `None` is the network's own.
+        /// Dropout probability; `None` is the network's default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dropout: Option<f64> = None => option("dropout", "P",
             "Probability with which dropout drops a value; 0 to compare losses")
@@ -194,19 +196,19 @@ config_options! {
             "Images to train on: .rec files with commas between them, a folder of them or of classes, or MNIST's \
              arrays; .safetensors with `images` (n, channels, size, size) and `labels` (n) is one batch for every \
              iteration").default_is("synthetic"),
-        /// How images are read.
+        /// Options for reading images.
         #[serde(default, skip_serializing_if = "ImageInputConfig::is_default")]
         input: ImageInputConfig = ImageInputConfig::default() => group(ImageInputConfig::options()).order(1),
         /// Weights to start from (safetensors).
         init: Option<PathBuf> = None => option("init", "FILE",
             "Weights to start from: safetensors with the names of the network's source"),
-        /// Where rank 0 writes the last weights (safetensors).
+        /// File for the final weights (safetensors), written by rank 0.
         save: Option<PathBuf> = None => option("save", "FILE",
             "Where rank 0 writes the last weights: safetensors with the names of the network's source"),
-        /// Where rank 0 writes the run record (JSON Lines).
+        /// File for the run record (JSON Lines), written by rank 0.
         record: Option<PathBuf> = None => option("record", "FILE", "Where rank 0 writes the run record (JSON Lines)")
             .for_worker(),
-        /// What is traced.
+        /// Trace options.
         #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
         trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options()).order(1),
         /// A fault to inject.
@@ -216,14 +218,14 @@ config_options! {
     }
 }
 
-/// Least warm-up of a run with CUDA graphs: they are captured before its last iteration.
+/// Minimum warm-up of a run with CUDA graphs: they are captured before its last iteration.
 pub const GRAPH_WARMUP: u32 = 4;
 
-/// Number of images in an epoch of ImageNet-1k, which DLPerf's learning-rate warm-up is counted in.
+/// Number of images in an epoch of ImageNet-1k, the unit of DLPerf's learning-rate warm-up.
 pub const IMAGENET_IMAGES: u64 = 1_281_167;
 
 impl TrainConfig {
-    /// What a sweep of this profile trains with where nothing is typed.
+    /// Returns the defaults of a sweep with this profile.
     pub fn of_profile(profile: SweepProfile, device: DeviceKind) -> TrainConfig {
         let dlperf = TrainConfig::default();
         let (batch_size, iterations, warmup) = match (profile, device) {
@@ -235,7 +237,7 @@ impl TrainConfig {
         TrainConfig { batch_size, iterations, warmup, ..dlperf }
     }
 
-    /// With what its choices come to on `device`.
+    /// Resolves automatic choices for `device`.
     pub fn on(&self, device: DeviceKind) -> TrainConfig {
         let layout = self.layout.of(self.dtype, device).into();
         let exchange = self.exchange.on(device, self.kv_store.kv_store);
@@ -243,29 +245,29 @@ impl TrainConfig {
         TrainConfig { layout, graphs, image_size: Some(self.image_size()), exchange, ..self.clone() }
     }
 
-    /// Height and width of an image in pixels.
+    /// Returns the height and width of an image in pixels.
     pub fn image_size(&self) -> u32 {
         self.model.image_size(self.image_size)
     }
 
-    /// The same for so many iterations, without epochs and trace: what is tried before a run.
+    /// Returns a copy that runs `iterations` iterations without epochs, checkpoints and trace, for trials before a run.
     pub fn of_iterations(&self, iterations: u32) -> TrainConfig {
         let learning =
             LearningConfig { epochs: None, validate: DataFiles::default(), ..self.learning.without_checkpoints() };
         TrainConfig { iterations, learning, trace: TraceConfig::default(), ..self.clone() }
     }
 
-    /// Steps of an epoch of so many `items` on `ranks` ranks: its last batch is filled up.
+    /// Returns the steps of an epoch of `items` images on `ranks` ranks; its last batch is filled up.
     pub fn epoch_steps(&self, items: u64, ranks: u32) -> u64 {
         items.div_ceil(self.joined_batch(ranks))
     }
 
-    /// Images of all ranks in an iteration.
+    /// Returns the images of all ranks in one iteration.
     pub fn joined_batch(&self, ranks: u32) -> u64 {
         u64::from(self.batch_size) * u64::from(ranks)
     }
 
-    /// With what its epochs come to, of so many steps each.
+    /// Resolves the number of iterations from the epochs, each of `steps` steps.
     pub fn with_epochs(&self, steps: u64) -> TrainConfig {
         let epoch = u32::try_from(steps).unwrap_or(u32::MAX);
         TrainConfig {
@@ -275,8 +277,8 @@ impl TrainConfig {
         }
     }
 
-    /// The same without what [`with_epochs`](TrainConfig::with_epochs) made of it, and without checkpoints: what all cases of a
-    /// sweep have in common.
+    /// Returns a copy without checkpoints and without the values set by [`with_epochs`](TrainConfig::with_epochs): the
+    /// part that all cases of a sweep share.
     pub fn without_epoch_length(&self) -> TrainConfig {
         let learning = LearningConfig { epoch_iterations: None, ..self.learning.without_checkpoints() };
         TrainConfig {
@@ -286,12 +288,12 @@ impl TrainConfig {
         }
     }
 
-    /// In what form gradients go: the wire's type, or the code.
+    /// Returns the form in which gradients are exchanged: the wire type, or the compression.
     pub fn wire_text(&self) -> String {
         self.gradient_compression.form(self.exchange.wire)
     }
 
-    /// The same ranks without any exchange: the baseline of what it costs.
+    /// Returns the configuration of the baseline without communication.
     pub fn without_exchange(&self) -> TrainConfig {
         TrainConfig {
             exchange: ExchangeConfig { backend: BackendChoice::None, hierarchical: None, ..self.exchange },
@@ -302,8 +304,8 @@ impl TrainConfig {
         }
     }
 
-    /// Learning rate of update `update` (from 1) on `ranks` ranks: linear from 0 to `lr x ranks` over the warm-up, then what
-    /// [`LearningConfig::rate_factor`] makes of it.
+    /// Returns the learning rate of update `update` (from 1) on `ranks` ranks: linear from 0 to `lr x ranks` over the
+    /// warm-up, then scaled by [`LearningConfig::rate_factor`].
     ///
     /// DLPerf's warm-up is one epoch, `ceil(floor(1281167 / ranks) / batch)` iterations (DLPerf, MxNet/Classification/RN50v1b).
     pub fn learning_rate_at(&self, update: u32, ranks: u32) -> f64 {

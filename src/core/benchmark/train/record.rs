@@ -28,45 +28,45 @@ use crate::trace::LayerProfile;
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;
 
-/// First line: what was asked and what it ran on.
+/// First line: configuration and environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunHeader {
     /// Version of the format.
     pub schema: u32,
-    /// Nodes and ranks a node as launched.
+    /// Nodes and ranks per node, as launched.
     pub case: Case,
     /// Number of the run in its case, from 1.
     pub run: u32,
-    /// How it was meant.
+    /// Profile of the run.
     pub profile: RunProfile,
-    /// Start, seconds since 1970 UTC; of the first part where the run was taken up.
+    /// Start, seconds since 1970 UTC; that of the first part if the run was resumed.
     pub started: Seconds,
-    /// What was asked.
+    /// Configuration of the run.
     pub config: TrainConfig,
     /// Backend that summed the gradients: `nccl`, `shared-memory`, `mpi`, `tcp` (to servers), `none`, or `solo` for one rank.
     #[serde(alias = "collective")]
     pub backend: BackendName,
-    /// Type in which the values of several ranks were added, one after the other: fp32, or the wire's where a library adds.
-    /// `None` where nothing was exchanged.
+    /// Type of the additions: fp32, or the wire type if a library adds. `None` if nothing was exchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum_dtype: Option<Wire>,
-    /// Sizes of the gradient buckets as fp32, in the order of backward.
+    /// Sizes of the gradient buckets as fp32, in backward order.
     pub buckets: Vec<Bytes>,
-    /// Where the run was stopped and later taken up from a checkpoint, in order; empty where it ran without a break.
+    /// Resumptions from a checkpoint, in order; empty for an uninterrupted run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken_up: Vec<TakenUp>,
-    /// How `--work-load` divided the images of an iteration; `None` where every rank has the same, and in older records.
+    /// Division of an iteration's images by `--work-load`; `None` if every rank has the same number, and in older
+    /// records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_division: Option<WorkDivision>,
-    /// What `--autotune` tried and chose; `None` without it.
+    /// Trials and choice of `--autotune`; `None` without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
     /// Reason why `--graphs auto` did not use CUDA graphs on a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_graph: Option<String>,
-    /// Where rank 0 ran.
+    /// Environment of rank 0.
     pub environment: Environment,
-    /// Every rank.
+    /// Location and device of every rank.
     pub ranks: Vec<RankPlace>,
 }
 
@@ -98,17 +98,17 @@ impl RunHeader {
         }
     }
 
-    /// Whether the ranks were asked to exchange gradients.
+    /// Returns true if the configuration exchanges gradients.
     pub fn exchanges(&self) -> bool {
         self.config.exchange.backend != BackendChoice::None
     }
 
-    /// Iterations before the part of the run that wrote this record; 0 where it ran without a break.
+    /// Returns the iterations before the part of the run that wrote this record; 0 for an uninterrupted run.
     pub fn iterations_before(&self) -> u32 {
         self.taken_up.last().map_or(0, |last| last.behind)
     }
 
-    /// Images of every rank in an iteration.
+    /// Returns the images of every rank in one iteration.
     pub fn images(&self) -> Vec<u32> {
         match &self.work_division {
             Some(division) => division.images.clone(),
@@ -116,10 +116,10 @@ impl RunHeader {
         }
     }
 
-    /// Mean loss over the joined batch of all ranks, from each rank's own: `sum of images x loss / sum of images`. `None`
-    /// without a rank.
+    /// Returns the mean loss over the joined batch of all ranks, given each rank's own: `sum of images x loss / sum of
+    /// images`. `None` without ranks.
     ///
-    /// 24 images of loss 2 and 8 of loss 4 are `(24 x 2 + 8 x 4) / 32 = 2.5`.
+    /// For 24 images of loss 2 and 8 of loss 4 the result is `(24 x 2 + 8 x 4) / 32 = 2.5`.
     pub fn joined_loss(&self, losses: &[f64]) -> Option<f64> {
         match &self.work_division {
             None => mean(losses),
@@ -131,16 +131,16 @@ impl RunHeader {
     }
 }
 
-/// A run that went on from its checkpoint.
+/// One resumption of a run from its checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TakenUp {
-    /// Iterations that the checkpoint holds; they are in the record as the part before measured them.
+    /// Iterations covered by the checkpoint; the record contains them as measured before the resumption.
     pub behind: u32,
-    /// When it went on, seconds since 1970 UTC.
+    /// Time of the resumption, seconds since 1970 UTC.
     pub started: Seconds,
-    /// Wall clock of the iterations before, on rank 0.
+    /// Wall-clock time of the iterations before, on rank 0.
     pub wall_before: Seconds,
-    /// Hosts, devices and software that are others than before, each with both names.
+    /// Hosts, devices and software that changed, each with the old and the new name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
 }
@@ -148,73 +148,74 @@ pub struct TakenUp {
 /// The search of `--autotune`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tuning {
-    /// In the order they were tried; the first is what was asked for.
+    /// Trials in the order they ran; the first is the requested setting.
     pub trials: Vec<Trial>,
-    /// Index of the one that the run uses.
+    /// Index of the trial whose setting the run uses.
     pub chosen: usize,
 }
 
-/// One setting that was tried.
+/// One trial of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
     /// Size of a gradient bucket in MB.
     pub bucket_mb: f64,
-    /// Longest chunk of one MPI call in kB; 0 is a bucket.
+    /// Maximum chunk of one MPI call in kB; 0 is a whole bucket.
     #[serde(alias = "piece_kb")]
     pub chunk_kb: u32,
-    /// Longest bucket at the end of backward in MB; 0 is no limit, also in older records.
+    /// Maximum bucket at the end of backward in MB; 0 is no limit, also in older records.
     #[serde(default)]
     pub tail_mb: f64,
     /// Forward, backward and all-reduce: median over a few steps of the slowest rank's time.
     pub step: Seconds,
 }
 
-/// Last line: how it ended. A record without one was cut off.
+/// Last line: outcome of the run. A record without one was interrupted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RunEnd {
-    /// Why the run is not valid; `None` for a complete one.
+    /// Reason the run is not valid; `None` for a complete one.
     pub failure: Option<String>,
-    /// Iterations done.
+    /// Completed iterations.
     pub iterations: u32,
-    /// Updates skipped for a gradient that was not finite.
+    /// Updates skipped because a gradient was not finite.
     pub skipped_steps: u32,
-    /// First iteration's start to the last one's end, on rank 0; of a run that was taken up without the break.
+    /// Wall-clock time from the start of the first iteration to the end of the last, on rank 0, without the
+    /// interruptions of a resumed run.
     pub wall: Seconds,
-    /// Hash of every rank's weights, hexadecimal; equal on a sound run that exchanges gradients.
+    /// Hash of every rank's weights, hexadecimal; equal on all ranks of a valid run that exchanges gradients.
     pub parameter_checksums: Vec<String>,
-    /// Highest memory use of every rank: on CUDA what tensors held after the warm-up, resident on the CPU. In older records
-    /// what the device's allocator held.
+    /// Peak memory of every rank: memory of tensors after the warm-up on CUDA, resident memory on the CPU. Older
+    /// records contain the memory held by the device's allocator.
     pub peak_memory: Vec<Bytes>,
-    /// Rate of plain matrix products on every rank, all at once, in the precision of the step: measured after it. Empty where
-    /// a rank had no memory for them, and in older records.
+    /// Rate of plain matrix products, run on all ranks at once in the precision of the step and measured after it.
+    /// Empty if a rank had too little memory for them, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_product: Vec<TeraflopsPerSecond>,
-    /// What servers or owners of weights did; `None` with `--kv-store ring`, and in older records.
+    /// Statistics of the servers or of the ranks that own weights; `None` with `--kv-store ring`, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_store: Option<KvStoreUse>,
-    /// What `--gradient-compression` did; `None` without a code, and of one rank, which sends nothing.
+    /// Statistics of `--gradient-compression`; `None` without compression, and for one rank, which sends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionUse>,
-    /// Every epoch of the data that was trained whole.
+    /// Completed epochs of the data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<EpochEnd>,
-    /// Time by layer in the iterations that were traced, with `--profile-layers`.
+    /// Time by layer in the traced iterations, with `--profile-layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<LayerProfile>,
-    /// What was read of `--data`; `None` where that was nothing, or one batch.
+    /// Statistics of reading `--data`; `None` if nothing or a single batch was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<ImageInputUse>,
-    /// What NCCL said that it used, line by line; empty without NCCL, where the user asked it for something else, and in
-    /// older records.
+    /// NCCL's log lines about its choices; empty without NCCL, if the user set NCCL's log options, and in older
+    /// records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nccl: Vec<String>,
-    /// What every host did while the iterations ran, in the order of their first ranks. Empty in older records.
+    /// Resource use of every host during the iterations, ordered by the hosts' first ranks. Empty in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_use: Vec<HostUse>,
-    /// What every rank took and lacked while the iterations ran. Empty in older records.
+    /// Resource use and waits of every rank during the iterations. Empty in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rank_use: Vec<RankUse>,
-    /// What [`crate::validity`] said of the run when it ended.
+    /// Warnings from [`crate::validity`] when the run ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
 }
@@ -228,18 +229,19 @@ enum Line {
     End(Box<RunEnd>),
 }
 
-/// The JSON Schema of every line of the file.
+/// Returns the JSON Schema of a line of the file.
 pub fn schema_of_line() -> Schema {
     schema_for!(Line)
 }
 
-/// What keeps a file that is no record out of memory: some 500,000 ranks.
+/// Maximum length of a line in bytes, enough for some 500,000 ranks; keeps files that are not records from filling the
+/// memory.
 const LONGEST_LINE: u64 = 1 << 27;
 
 impl Line {
     fn parse(text: &[u8]) -> serde_json::Result<Line> {
-        // Nearly all lines, and the only ones whose time is felt: which kind a line is serde knows only when it has taken
-        // it apart once, so that the numbers would be read twice.
+        // Nearly all lines are iterations, the only ones whose parsing time matters. Serde must parse a tagged line
+        // once to find its kind and would read the numbers twice.
         match is_iteration(text) {
             true => serde_json::from_slice(text).map(Line::Iteration),
             false => serde_json::from_slice(text),
@@ -247,25 +249,25 @@ impl Line {
     }
 }
 
-/// Returns true if a line is an iteration, as we write it.
+/// Returns true if the line is an iteration as ringmark writes it.
 fn is_iteration(text: &[u8]) -> bool {
     text.starts_with(br#"{"kind":"iteration","#)
 }
 
-/// A whole record. `end` is `None` where the file stops before its last line.
+/// A complete record. `end` is `None` if the file stops before its last line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
     /// First line.
     pub header: RunHeader,
-    /// In order, from 1, without a gap.
+    /// Iterations in order, counted from 1, without gaps.
     pub iterations: Vec<Iteration>,
-    /// Last line, if it was reached.
+    /// Last line, if the run reached it.
     pub end: Option<RunEnd>,
 }
 
 impl RunRecord {
-    /// Speed of the run, `batch x ranks x iterations / mean over ranks of the summed step time`, without the first `warmup`
-    /// iterations. `None` where none is left, or their times are 0.
+    /// Returns the speed of the run, `batch x ranks x iterations / mean over ranks of the summed step time`, without
+    /// the first `warmup` iterations. `None` if no iteration is left or their times are 0.
     pub fn speed(&self, warmup: usize) -> Option<ImagesPerSecond> {
         let counted = self.iterations.get(warmup..)?;
         let ranks = self.header.ranks.len() as f64;
@@ -274,7 +276,7 @@ impl RunRecord {
         (time > 0.0).then(|| ImagesPerSecond(images / time))
     }
 
-    /// Writes every line; the end only where there is one.
+    /// Writes all lines; the end only if there is one.
     pub fn write(&self, mut output: impl Write) -> anyhow::Result<()> {
         let mut line = |line: &Line| -> anyhow::Result<()> {
             serde_json::to_writer(&mut output, line)?;
@@ -296,7 +298,7 @@ impl RunRecord {
 impl Record for RunRecord {
     const KIND: &'static str = "run";
 
-    /// Reads a record; an error names the line, from 1. A last line that was cut off ends the record without an end.
+    /// Reads a record; errors name the line, counted from 1. A truncated last line leaves the record without an end.
     fn read(mut input: impl BufRead) -> anyhow::Result<RunRecord> {
         let mut header = None;
         let mut iterations: Vec<Iteration> = Vec::new();
@@ -368,7 +370,7 @@ impl SweepRecord for RunRecord {
         &self.header.config
     }
 
-    /// Of a run that was taken up, the last part.
+    /// Returns the period of the last part if the run was resumed.
     fn period(&self) -> [Seconds; 2] {
         let (started, before) =
             self.header.taken_up.last().map_or((self.header.started, 0.0), |last| (last.started, last.wall_before.0));
@@ -398,7 +400,7 @@ impl SweepRecord for RunRecord {
     }
 }
 
-/// Refuses a division of other images than the run's, or among other ranks.
+/// Rejects a division whose images or ranks differ from the run's.
 fn check_division(header: &RunHeader) -> anyhow::Result<()> {
     let Some(WorkDivision { weights, images }) = &header.work_division else { return Ok(()) };
     let ranks = header.ranks.len();
@@ -415,7 +417,7 @@ fn check_division(header: &RunHeader) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The place is one in the line, which serde takes for a whole file.
+/// Removes the line number from a serde error: serde counts lines within the text that it parses, here a single line.
 fn in_line(error: &anyhow::Error) -> anyhow::Error {
     anyhow!(format!("{error:#}").replace(" at line 1 column", " at column"))
 }
