@@ -1,25 +1,24 @@
-//! What launcher, worker and reader share: what a run is asked to do, what it writes down, and the arithmetic on what was
-//! written.
+//! Types shared by the launcher, the worker and the readers: configurations, records, and the arithmetic on records.
 //!
-//! Every other package imports this one, and they meet only in the files described here. Not for anything that starts a
-//! process, opens a device or prints a table.
+//! Every other package imports this one, and they communicate only through the files described here. Code that starts a
+//! process, opens a device or prints a table belongs elsewhere.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`dimension`] | what a figure is given by: network, precision, device, case, phase, unit, each named once |
-//! | [`options`] | one declaration an option: field, clap, default, validation, a worker's arguments, settings |
-//! | [`benchmark`] | each benchmark: configuration, record; and what they have in common |
-//! | [`file`] | every file: its head and version, its name, how it is written whole |
-//! | [`manifest`] | what a sweep was asked, what it ran with, and how far each run is |
-//! | [`progress`] | where a command is while it runs |
+//! | [`dimension`] | dimensions of figures: network, precision, device, case, phase, unit |
+//! | [`options`] | options, each declared once: field, clap, default, validation, a worker's arguments, settings |
+//! | [`benchmark`] | configuration and record of each benchmark, and shared parts |
+//! | [`file`] | file formats: header and version, names, atomic writes |
+//! | [`manifest`] | manifest of a sweep: conditions, environment, state of each run |
+//! | [`progress`] | progress of a running command |
 //! | [`schemas`] | the JSON Schema of each file |
-//! | [`host`] | what a host and its ranks say of themselves: environment, inspection, heartbeats, resource use |
+//! | [`host`] | hosts and their ranks: environment, inspection, heartbeats, resource use |
 //! | [`listener`] | a listening socket with limits, for launcher and worker |
 //! | [`line`] | lines of other benchmarks, writers and parsers |
-//! | [`validity`] | what a reader should be warned of, worked out from a record alone |
-//! | [`trace`] | what went on inside an iteration: spans of all ranks on one clock, and the files that show them |
+//! | [`validity`] | warnings for the reader, derived from a record alone |
+//! | [`trace`] | traces within iterations: spans of all ranks on a common clock, and their files |
 //! | [`number_text`] | numbers in messages and tables |
-//! | [`untrusted_text`] | text of others, made fit for a terminal, a log or a page |
+//! | [`untrusted_text`] | untrusted text, sanitized for a terminal, a log or a page |
 //! | [`stats`] | summaries, speedup, scaling efficiency, stragglers: pure functions, each with its formula |
 
 pub mod benchmark;

@@ -1,5 +1,5 @@
-//! A listening socket with limits. One thread waits for all of its connections at once, so that strangers who find the port
-//! cost neither threads nor memory, and only a few descriptors. Not for what is sent on a connection.
+//! A listening socket with limits. A single thread polls all of its connections, so that strangers who find the port
+//! cost neither threads nor memory, and only a few descriptors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read};
@@ -9,34 +9,35 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-/// Pause in accepting after a burst, and after an accept that failed, for example for lack of a descriptor.
+/// Pause in accepting after a burst, or after a failed accept, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Most connections served in one turn.
+/// Maximum number of connections served per turn.
 const READY_CONNECTIONS: usize = 1024;
 
-/// Bytes of one read.
+/// Maximum size of one read, in bytes.
 const READ_BYTES: usize = 1 << 12;
 
-/// Number of connections above which there is a rest before each turn: many small reports at once cost less than a wake for
-/// each.
+/// Number of connections above which the thread sleeps before each turn: many small messages at once cost less than one
+/// wake-up for each.
 const MANY_CONNECTIONS: usize = 1024;
 
-/// Length of the rest.
+/// Length of this sleep.
 const REST: Duration = Duration::from_millis(10);
 
-/// Keys of the epoll set besides the connections' numbers.
+/// Epoll keys other than connection numbers.
 const SOCKET: u64 = u64::MAX;
 const CLOSING: u64 = u64::MAX - 1;
 
 /// Limits on connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Pending connections at a time; of more, the oldest is closed.
+    /// Maximum number of pending connections; beyond it the oldest is closed.
     pub pending: usize,
-    /// Time until a connection without a lifted [`Connection::deadline`] is closed, however slowly its bytes come or go.
+    /// Time until a connection is closed unless [`Connection::deadline`] was lifted, even if its bytes are still being
+    /// transferred.
     pub patience: Duration,
-    /// Connections that are accepted at once before a pause.
+    /// Number of connections accepted at once before a pause.
     pub burst: usize,
 }
 
@@ -45,46 +46,46 @@ pub struct Limits {
 pub struct Listener<T> {
     socket: TcpListener,
     limits: Limits,
-    /// Set of all that is waited for: the cost of a wait depends on the ready ones alone.
+    /// Set of all descriptors to wait for: the cost of a wait depends only on the ready ones.
     epoll: Epoll,
-    /// Readable when the thread is to end.
+    /// Pipe that becomes readable when the thread must end.
     closing: Option<PipeReader>,
     /// Connections by number, oldest first.
     connections: BTreeMap<u64, Connection<T>>,
-    /// Numbers of the pending ones.
+    /// Numbers of the pending connections.
     pending: BTreeSet<u64>,
-    /// Connections so far.
+    /// Number of connections accepted so far.
     accepted: u64,
     has_arrivals: bool,
     /// End of the pause in accepting.
     resume: Option<Instant>,
 }
 
-/// An accepted connection. Its socket does not block.
+/// An accepted connection with a non-blocking socket.
 #[derive(Debug)]
 pub struct Connection<T> {
-    /// From 0, in the order of arrival.
+    /// Number of the connection, from 0 in the order of arrival.
     pub number: u64,
-    /// Its socket.
+    /// Socket of the connection.
     pub stream: TcpStream,
     /// Bytes that [`receive`](Connection::receive) has added.
     pub received: Vec<u8>,
     /// The server's own data.
     pub state: T,
-    /// When it is closed if it is still pending; `None` lifts the limit.
+    /// Time at which the connection is closed if it is still pending; `None` lifts the limit.
     pub deadline: Option<Instant>,
-    /// True while it counts as one of [`Limits::pending`].
+    /// True while the connection counts toward [`Limits::pending`].
     pub is_pending: bool,
-    /// True if it waits until bytes can be sent, false if it waits for bytes.
+    /// True if the connection waits to send, false if it waits to receive.
     pub is_sending: bool,
 }
 
-/// The thread is to end.
+/// Request to end the thread.
 #[derive(Debug)]
 pub struct Closed;
 
 impl<T: Default> Listener<T> {
-    /// Accepts connections at `socket` in [`turn`](Listener::turn).
+    /// Creates a listener that accepts connections at `socket` in [`turn`](Listener::turn).
     pub fn new(socket: TcpListener, limits: Limits) -> io::Result<Listener<T>> {
         socket.set_nonblocking(true)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -135,17 +136,17 @@ impl<T: Default> Listener<T> {
         Ok(failure)
     }
 
-    /// Waits for the next event or the next time at which there is something to do. Returns keys of the epoll set.
+    /// Waits for the next event or deadline. Returns keys of the epoll set.
     fn ready(&self) -> Vec<u64> {
         let wake = self.next_deadline().into_iter().chain(self.resume).min();
-        // Rounded up: at the end of the time-out the time has come.
+        // Rounded up, so that the deadline has passed when the timeout expires.
         let timeout = wake.map_or(EpollTimeout::NONE, |wake| {
             let milliseconds = wake.saturating_duration_since(Instant::now()).as_millis() + 1;
             EpollTimeout::try_from(milliseconds).unwrap_or(EpollTimeout::MAX)
         });
         let mut events = [EpollEvent::empty(); READY_CONNECTIONS];
         let count = self.epoll.wait(&mut events, timeout).unwrap_or_else(|_| {
-            // Interrupted, or the kernel is out of memory: again, and not at once.
+            // Interrupted, or the kernel is out of memory: retry after a short sleep.
             thread::sleep(Duration::from_millis(1));
             0
         });
@@ -180,7 +181,7 @@ impl<T: Default> Listener<T> {
         None
     }
 
-    /// Adds a connection, unless it is gone again or the kernel has no memory for it.
+    /// Adds a connection, unless it is closed already or the kernel has no memory for it.
     fn add(&mut self, stream: TcpStream) {
         let number = self.accepted;
         self.accepted += 1;
@@ -218,7 +219,7 @@ impl<T: Default> Listener<T> {
         self.connections.insert(number, connection);
     }
 
-    /// Closes the oldest pending connection of this kind; returns false if there is none.
+    /// Closes the oldest pending connection that matches; returns false if there is none.
     fn close_oldest_with(&mut self, is_meant: impl Fn(&Connection<T>) -> bool) -> bool {
         let mut pending = self.pending.iter().copied();
         let oldest = pending.find(|number| self.connections.get(number).is_some_and(&is_meant));
@@ -231,7 +232,7 @@ impl<T: Default> Listener<T> {
         self.pending.remove(&number);
     }
 
-    /// Hands out the socket of a connection, which blocks again. The listener no longer waits for it.
+    /// Returns the socket of a connection in blocking mode and stops polling it.
     pub fn release(&self, connection: Connection<T>) -> io::Result<TcpStream> {
         self.epoll.delete(&connection.stream)?;
         connection.stream.set_nonblocking(false)?;
@@ -240,7 +241,7 @@ impl<T: Default> Listener<T> {
 }
 
 impl<T> Connection<T> {
-    /// Reads once, so that no connection is served at the cost of others. Returns false at the end of the connection.
+    /// Reads once, so that no connection can starve the others. Returns false at the end of the connection.
     pub fn receive(&mut self) -> bool {
         let mut bytes = [0; READ_BYTES];
         match self.stream.read(&mut bytes) {
@@ -253,21 +254,22 @@ impl<T> Connection<T> {
     }
 }
 
-/// Returns true if the operation can be repeated when the socket is ready.
+/// Returns true if the operation can be retried when the socket is ready.
 pub fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Owner of a listener's thread; dropping it ends the thread and waits for that.
+/// Owner of a listener's thread; dropping it ends the thread and joins it.
 #[derive(Debug)]
 pub struct ListenerThread {
-    /// Its end wakes the thread.
+    /// Closing this pipe wakes the thread.
     closing: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ListenerThread {
-    /// Serves the connections at `socket` on a thread of its own, as [`Listener::turn`] does, until `serve` returns [`Closed`].
+    /// Starts a thread that serves the connections at `socket` with [`Listener::turn`] until `serve` returns
+    /// [`Closed`].
     pub fn start<T: Default + Send + 'static>(
         socket: TcpListener,
         limits: Limits,
@@ -286,7 +288,7 @@ impl Drop for ListenerThread {
     fn drop(&mut self) {
         self.closing = None;
         if let Some(thread) = self.thread.take() {
-            // The result, even a panic, no longer matters.
+            // The result no longer matters, even if it is a panic.
             let _ = thread.join();
         }
     }

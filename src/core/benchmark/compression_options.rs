@@ -1,5 +1,5 @@
-//! The option `--gradient-compression`: how it is typed and shown, and what does not go with a code. Half precision is the
-//! wire's own (`--wire`), and this option only another name for it.
+//! Parsing, display and checks of the option `--gradient-compression`. Half precision is a property of the wire type
+//! (`--wire`), for which this option is only an alias.
 
 use anyhow::{bail, ensure};
 
@@ -8,7 +8,7 @@ use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use crate::dimension::{DeviceChoice, KvStore, Wire};
 
 impl GradientCompression {
-    /// Refuses what does not go with a code; the message names both options.
+    /// Rejects options that are incompatible with a code; the error names both options.
     pub fn check(self, exchange: &ExchangeConfig, kv_store: KvStore, device: DeviceChoice) -> anyhow::Result<()> {
         if self.is_none() {
             return Ok(());
@@ -36,17 +36,17 @@ impl GradientCompression {
         Ok(())
     }
 
-    /// What the option shows: a code alone; half precision shows as the wire's type.
+    /// Returns the value to display: a code only, because half precision is displayed as the wire type.
     pub fn shown(self) -> String {
         if self.is_none() { String::new() } else { self.to_string() }
     }
 
-    /// In what form gradients go: the code, or the wire's type.
+    /// Returns the form in which gradients are exchanged: the code, or the wire type.
     pub fn form(self, wire: Wire) -> String {
         if self.is_none() { wire.to_string() } else { self.to_string() }
     }
 
-    /// `2bit:0.5, added in fp32`; of values as [`Wire::with_sum`] has it.
+    /// Formats the code and the type of the sums, `2bit:0.5, added in fp32`; without a code as [`Wire::with_sum`].
     pub fn with_sum(self, wire: Wire, sum_dtype: Option<Wire>) -> String {
         match sum_dtype {
             Some(sum_dtype) if !self.is_none() => format!("{self}, added in {sum_dtype}"),
@@ -54,7 +54,7 @@ impl GradientCompression {
         }
     }
 
-    /// Takes what was typed, after `--wire` and `--backend`.
+    /// Parses the option's value; `--wire` and `--backend` must be parsed before.
     pub fn set(&mut self, exchange: &mut ExchangeConfig, text: &str) -> anyhow::Result<()> {
         let wire = match text {
             "fp16" => Wire::Fp16,
@@ -78,7 +78,7 @@ impl GradientCompression {
     }
 }
 
-/// Why a kv-store takes no codes; `None` where it does.
+/// Returns the reason a kv-store does not support codes; `None` if it does.
 fn no_codes(kv_store: KvStore) -> Option<&'static str> {
     match kv_store {
         KvStore::Local => Some("MXNet's ignores the code and sends values"),

@@ -1,15 +1,15 @@
-//! The benchmarks, each a configuration in and a record out.
+//! The benchmarks, each with its configuration and its record.
 //!
 //! | module | what it measures |
 //! |---|---|
 //! | [`train`] | training: forward, backward, exchange of gradients, update |
-//! | [`score`] | inference alone |
-//! | [`bandwidth`] | the exchange alone |
-//! | [`input`] | reading and decoding alone |
+//! | [`score`] | inference |
+//! | [`bandwidth`] | gradient exchange without computation |
+//! | [`input`] | reading and decoding of images |
 //!
-//! What they share: [`cores`], what a rank gets of its host; [`exchange`], how gradients are exchanged; [`kv_store`], where
-//! they are summed and weights updated; [`image_input`], which images are read and how; [`warning`], what a reader of a record
-//! is warned of.
+//! Shared parts: [`cores`], a rank's share of its host; [`exchange`], the gradient exchange; [`kv_store`], summation of
+//! gradients and update of weights; [`image_input`], images and their preprocessing; [`warning`], warnings to the
+//! readers of a record.
 
 pub mod bandwidth;
 pub mod compression;
@@ -36,27 +36,27 @@ use std::fmt::Display;
 use crate::keyword_enum;
 
 keyword_enum!(
-    /// A benchmark, by the command of the worker that runs it.
+    /// A benchmark, named after the worker command that runs it.
     BenchmarkKind {
         /// Training.
         Train = "train",
         /// Inference.
         Score = "score",
-        /// The exchange alone.
+        /// Gradient exchange without computation.
         Bandwidth = "bandwidth",
-        /// Reading and decoding alone.
+        /// Reading and decoding of images.
         Input = "input",
     }
 );
 
-/// Value of `--batch-size` behind `ringmark`: the largest batch that fits.
+/// Value of `--batch-size` in the `ringmark` launcher: the largest batch that fits.
 pub const AUTO_BATCH_SIZE: &str = "auto";
 
-/// Default, in the help, of an option whose value each network has its own of.
+/// Help text for the default of an option if each network has its own.
 const OF_NETWORK: &str = "the network's own: 224 for most";
 
-/// How long a run is, as every command and log says it, because `--iters` counts warm-up in training and not elsewhere:
-/// `100 measured + 20 warm-up`.
+/// Formats the length of a run as `100 measured + 20 warm-up`, in every command and log, because `--iters` includes
+/// warm-up in training but not elsewhere.
 pub fn measured_and_warmup(measured: impl Display, warmup: impl Display) -> String {
     format!("{measured} measured + {warmup} warm-up")
 }

@@ -7,9 +7,9 @@ keyword_enum!(
     SweepProfile {
         /// DLPerf's protocol: 120 iterations of 128 images.
         Dlperf = "dlperf",
-        /// A measurement that a CPU makes in minutes.
+        /// A measurement that takes minutes on a CPU.
         Cpu = "cpu",
-        /// A first look: too short to be quoted.
+        /// A quick look, too short for reliable figures.
         Quick = "quick",
     }
 );
@@ -34,12 +34,12 @@ impl SweepProfile {
 }
 
 keyword_enum!(
-    /// How a run was meant.
+    /// Profile of a run.
     #[schemars(rename = "Profile")]
     RunProfile {
-        /// A measurement: of any profile but the quick one.
+        /// A measurement, with any sweep profile except quick.
         Full = "full",
-        /// A first look: too short to be quoted.
+        /// A quick look, too short for reliable figures.
         Quick = "quick",
     }
 );

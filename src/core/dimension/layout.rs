@@ -1,4 +1,4 @@
-//! Memory layouts: where an image's channels are in memory.
+//! Memory layouts: the position of the channel dimension.
 
 use crate::dimension::{DeviceKind, Dtype};
 use crate::keyword_enum;
@@ -6,28 +6,28 @@ use crate::keyword_enum;
 keyword_enum!(
     /// Memory layout of images, activations and convolution weights.
     Layout {
-        /// channels_last.
+        /// PyTorch's channels_last.
         Nhwc = "nhwc" | "channels_last",
-        /// contiguous.
+        /// PyTorch's contiguous layout.
         Nchw = "nchw" | "contiguous",
     }
 );
 
 keyword_enum!(
-    /// What is asked for as memory layout; a record has what it came to.
+    /// Requested memory layout; a record contains the resolved one.
     LayoutChoice {
-        /// The usual one of type and device.
+        /// Chosen by type and device.
         Auto = "auto",
-        /// channels_last.
+        /// PyTorch's channels_last.
         Nhwc = "nhwc" | "channels_last",
-        /// contiguous.
+        /// PyTorch's contiguous layout.
         Nchw = "nchw" | "contiguous",
     }
 );
 
 impl LayoutChoice {
-    /// What it comes to. Auto is channels_last, but contiguous for fp32 on GPUs: on V100 a step took 1.68 s so, and 2.76 s
-    /// in channels_last (PyTorch issue 44943).
+    /// Resolves the layout. Auto is channels_last, except contiguous for fp32 on GPUs: on V100 a step took 1.68 s in
+    /// contiguous and 2.76 s in channels_last (PyTorch issue 44943).
     pub fn of(self, dtype: Dtype, device: DeviceKind) -> Layout {
         match (self, dtype, device) {
             (LayoutChoice::Nchw, ..) | (LayoutChoice::Auto, Dtype::Fp32, DeviceKind::Cuda) => Layout::Nchw,

@@ -1,21 +1,21 @@
-//! What a figure is given by, each dimension named once.
+//! Dimensions of the measured figures.
 //!
 //! | module | dimension |
 //! |---|---|
 //! | [`model`] | the network |
-//! | [`facts`] | facts of networks and devices, known without building or asking them |
-//! | [`kv_store_name`] | where gradients are summed and weights updated |
-//! | [`graphs`] | CUDA graphs: a pass launched as a whole |
+//! | [`facts`] | properties of networks and devices, known without building or querying them |
+//! | [`kv_store_name`] | key-value store that sums gradients and updates weights |
+//! | [`graphs`] | use of CUDA graphs |
 //! | [`kernels`] | the kernels of a GPU's layers |
-//! | [`layout`] | where an image's channels are in memory |
+//! | [`layout`] | memory layout of images |
 //! | [`dtype`] | the precision of a step |
 //! | [`device`] | CPU or CUDA |
 //! | [`backend_name`] | the backend that summed |
-//! | [`case`] | nodes and ranks a node: `1n8g` |
+//! | [`case`] | nodes and ranks per node: `1n8g` |
 //! | [`preprocessing`] | decoder, interpolation, augmentation |
 //! | [`image_limits`] | limits of an image that is read |
-//! | [`operation`] | what ranks do together with their arrays |
-//! | [`phase`] | the parts of an iteration |
+//! | [`operation`] | collective operation and reduction |
+//! | [`phase`] | phases of an iteration |
 //! | [`wire`] | the element type of gradients in an exchange |
 //! | [`units`] | bytes, seconds, images/s, GB/s, TFLOP/s |
 

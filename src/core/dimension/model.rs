@@ -1,4 +1,4 @@
-//! The networks by name. [`ModelFacts`] has what is known of each; how it computes is in the worker's folder `model`.
+//! Names of the networks. Their properties are in [`ModelFacts`], their implementations in the worker's folder `model`.
 
 use anyhow::{Context, bail, ensure};
 
@@ -8,7 +8,8 @@ use crate::options::keyword_enum::KeywordEnum;
 
 keyword_enum!(
     /// A network. Its keyword is the name on the command line and in records. torchvision's networks have torchvision's
-    /// names, MXNet's of 2016 begin with `mxnet-`: where both have a network of one name, they are two networks.
+    /// names, MXNet's networks of 2016 start with `mxnet-`: two networks that share a name in both are different
+    /// networks.
     Model {
         /// ResNet50-v1b, DLPerf's and torchvision's: the stride of a bottleneck is on its 3x3 convolution.
         Resnet50V1b = "resnet50_v1b" | "resnet50" | "rn50",
@@ -52,25 +53,25 @@ keyword_enum!(
         MxnetInceptionBn = "mxnet-inception-bn",
         /// MXNet's Inception-v3.
         MxnetInceptionV3 = "mxnet-inception-v3",
-        /// MXNet's LeNet, of digits.
+        /// MXNet's LeNet, for digits.
         MxnetLenet = "mxnet-lenet" | "lenet",
-        /// MXNet's perceptron, of digits.
+        /// MXNet's multilayer perceptron, for digits.
         MxnetMlp = "mxnet-mlp" | "mlp",
     }
 );
 
 impl Model {
-    /// What is known of this network.
+    /// Returns the properties of this network.
     pub fn facts(self) -> &'static ModelFacts {
         &FACTS[self as usize]
     }
 
-    /// The network whose files begin with `name`.
+    /// Finds a network by the prefix of its file names.
     pub fn of_file_name(name: &str) -> Option<Model> {
         Model::ALL.iter().copied().find(|model| model.facts().file_name == name)
     }
 
-    /// What MXNet calls `name`: `resnet` is its measure.py's, of 152 layers.
+    /// Parses a network name of MXNet's scripts; `resnet` is the ResNet-152 of measure.py.
     pub fn of_mxnet(name: &str) -> anyhow::Result<Model> {
         let known = |model: &&Model| model.facts().source == Source::Mxnet;
         match name {
@@ -87,7 +88,7 @@ impl Model {
         }
     }
 
-    /// The network of this family that has so many layers.
+    /// Returns the network of the same family with `layers` layers.
     pub fn with_layers(self, layers: u32) -> anyhow::Result<Model> {
         fn split(model: Model) -> Option<(&'static str, u32)> {
             let family = model.keyword().trim_end_matches(|letter: char| letter.is_ascii_digit());
@@ -104,12 +105,12 @@ impl Model {
         })
     }
 
-    /// The size of an image where `asked` may say another; the network's own where it does not.
+    /// Returns the image size: `asked`, or the network's default.
     pub fn image_size(self, asked: Option<u32>) -> u32 {
         asked.unwrap_or(self.facts().images.size)
     }
 
-    /// Refuses images that the network cannot take; the message says which it can.
+    /// Rejects image sizes that the network does not support; the error names the supported sizes.
     pub fn check_image_size(self, size: u32) -> anyhow::Result<()> {
         let ImageRule { size: own, smallest, multiple, is_fixed, .. } = self.facts().images;
         let fits = if is_fixed { size == own } else { size >= smallest && size.is_multiple_of(multiple) };
@@ -125,7 +126,7 @@ impl Model {
         Ok(())
     }
 
-    /// Refuses a batch of which batch normalization has one value of each channel, and so no variance.
+    /// Rejects a batch that leaves batch normalization a single value per channel, which has no variance.
     pub fn check_statistics(self, batch_size: u32, size: u32) -> anyhow::Result<()> {
         let ImageRule { one_pixel, .. } = self.facts().images;
         ensure!(
@@ -139,7 +140,7 @@ impl Model {
 }
 
 impl Default for Model {
-    /// DLPerf's.
+    /// Returns the network that DLPerf measures.
     fn default() -> Model {
         Model::Resnet50V1b
     }

@@ -27,39 +27,39 @@ quantity!(
     Seconds, f64, "s"
 );
 quantity!(
-    /// Bytes; a megabyte is 1e6 of them and a gigabyte 1e9 everywhere in ringmark.
+    /// Bytes; in ringmark a megabyte is always 1e6 bytes and a gigabyte 1e9.
     Bytes, u64, "bytes"
 );
 quantity!(
-    /// Images trained in one second, over all ranks unless the name of the value says otherwise.
+    /// Images per second, over all ranks unless the name of the value says otherwise.
     ImagesPerSecond, f64, "images/s"
 );
 
 quantity!(
-    /// 1e9 bytes in one second.
+    /// 1e9 bytes per second.
     GigabytesPerSecond, f64, "GB/s"
 );
 
 quantity!(
-    /// 1e12 floating-point operations in one second.
+    /// 1e12 floating-point operations per second.
     TeraflopsPerSecond, f64, "TFLOP/s"
 );
 
 impl Bytes {
-    /// Number of megabytes, 1e6 bytes each.
+    /// Returns the number of megabytes, 1e6 bytes each.
     pub fn megabytes(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// Number of gigabytes, 1e9 bytes each.
+    /// Returns the number of gigabytes, 1e9 bytes each.
     pub fn gigabytes(self) -> f64 {
         self.0 as f64 / 1e9
     }
 }
 
 impl Seconds {
-    /// Whether a part of a run can have taken this: not negative, and less than 31 years. Times beyond are damage, and sums
-    /// of them would have no end.
+    /// Returns true if this is a plausible duration of a part of a run: not negative, and below 31 years. Longer times
+    /// are corrupt data, and their sums could overflow.
     pub fn is_duration(self) -> bool {
         (0.0..1e9).contains(&self.0)
     }

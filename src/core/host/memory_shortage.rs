@@ -1,4 +1,4 @@
-//! A batch that a device has no memory for.
+//! Memory of a device that is too small for a batch.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::dimension::Bytes;
 
-/// What was taken of a device's memory when a rank asked for more than was left; prints as `15.1 of 16.0 GB`.
+/// Memory in use when an allocation of a rank failed; prints as `15.1 of 16.0 GB`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryShortage {
-    /// On CUDA of the whole device, by whomever; on the CPU by this rank.
+    /// Memory in use: on CUDA of the whole device by all processes, on the CPU by this rank.
     pub taken: Bytes,
-    /// All memory of the device; on the CPU what this rank may take of its host's.
+    /// Total memory of the device; on the CPU the limit for this rank.
     pub total: Bytes,
 }
 
 impl MemoryShortage {
-    /// `out of memory at batch 64: 15.1 of 16.0 GB`.
+    /// Formats the shortage: `out of memory at batch 64: 15.1 of 16.0 GB`.
     pub fn at_batch(&self, batch_size: u32) -> String {
         format!("out of memory at batch {batch_size}: {self}")
     }

@@ -1,21 +1,22 @@
-//! Closed sets of keywords: enums that are the same on the command line, in file names and in records.
+//! Closed sets of keywords: enums with the same spelling on the command line, in file names and in records.
 
 use std::str::FromStr;
 
-/// A closed set of keywords, made by [`keyword_enum!`](crate::keyword_enum!).
+/// A closed set of keywords, defined by [`keyword_enum!`](crate::keyword_enum!).
 pub trait KeywordEnum: FromStr<Err = anyhow::Error> + Copy + PartialEq + Send + Sync + 'static {
-    /// Every value, in the order of the declaration.
+    /// All values, in declaration order.
     const ALL: &'static [Self];
-    /// Every value as it is typed, in the same order.
+    /// Keywords of all values, in the same order.
     const KEYWORDS: &'static [&'static str];
-    /// What else is understood, each with the keyword that it stands for.
+    /// Accepted aliases, each with its keyword.
     const ALIASES: &'static [(&'static str, &'static str)];
 
-    /// As it is typed.
+    /// Returns the keyword of the value.
     fn keyword(self) -> &'static str;
 }
 
-/// Makes an enum whose values are keywords: `Markdown = "markdown" | "md"` is written as the first and read as both.
+/// Defines an enum whose values are keywords: `Markdown = "markdown" | "md"` is written as `markdown` and parsed from
+/// both.
 #[macro_export]
 macro_rules! keyword_enum {
     ($(#[$doc:meta])* $name:ident {
@@ -62,11 +63,11 @@ mod tests {
     use super::*;
 
     keyword_enum!(
-        /// Two.
+        /// An enum with two values.
         Format {
-            /// With an alias.
+            /// A value with an alias.
             Markdown = "markdown" | "md",
-            /// Without one.
+            /// A value without an alias.
             Table = "table",
         }
     );

@@ -1,4 +1,4 @@
-//! What the iterations themselves say: drift, outliers, skipped updates, a clock that is wrong.
+//! Warnings from the iteration times: drift, outliers, skipped updates, an inconsistent clock.
 
 use crate::benchmark::train::{Iteration, RunEnd, TakenUp};
 use crate::benchmark::warning::{Warning, WarningKind};
@@ -12,7 +12,7 @@ use crate::validity::thresholds::{
     CLOCK, DRIFT, DRIFT_ERRORS, INPUT, OUTLIER, OUTLIER_DEVIATIONS, OUTLIER_LOSS, QUARTER, SKIPPED, WALL_CLOCK,
 };
 
-/// Mean over ranks.
+/// Returns the step time of each iteration, as the mean over ranks.
 pub(super) fn steps(counted: &[Iteration]) -> Vec<f64> {
     of_ranks(counted, |iteration| &iteration.step)
 }
@@ -22,12 +22,12 @@ fn of_ranks(counted: &[Iteration], times: fn(&Iteration) -> &Vec<Seconds>) -> Ve
     counted.iter().filter_map(of_one).collect()
 }
 
-/// Change of the step time from the first to the last quarter as a share of the first, where it is a trend: more than
-/// [`DRIFT`], more than noise, and never back by more than noise from a quarter to the next.
+/// Returns the change of the step time from the first to the last quarter, relative to the first, if it is a trend:
+/// larger than [`DRIFT`], larger than noise, and never reversed by more than noise between successive quarters.
 ///
-/// A quarter of m iterations with robust standard deviation s has a median with the standard error `1.2533 s / sqrt(m)`.
-/// Steps of 100, 102, 104 and 106 ms in the four quarters of 100 iterations, s = 1 ms: error 0.25 ms, of a difference
-/// 0.35 ms; 6 ms are 6 % and 17 errors: a drift of 0.06.
+/// The median of a quarter of m iterations with robust standard deviation s has the standard error `1.2533 s /
+/// sqrt(m)`. For steps of 100, 102, 104 and 106 ms in the four quarters of 100 iterations and s = 1 ms, the error is
+/// 0.25 ms, and 0.35 ms for a difference; 6 ms are 6 % and 17 errors: a drift of 0.06.
 pub(super) fn trend(steps: &[f64]) -> Option<f64> {
     let length = steps.len() / 4;
     if length < QUARTER {
@@ -44,7 +44,7 @@ pub(super) fn trend(steps: &[f64]) -> Option<f64> {
     (change.abs() > DRIFT && total.abs() > DRIFT_ERRORS * error && is_trend).then_some(change)
 }
 
-/// Ranks that waited for images, in the mean over ranks and iterations.
+/// Warns if the ranks waited for images, in the mean over ranks and iterations.
 pub(super) fn input(counted: &[Iteration], steps: &[f64], end: &RunEnd) -> Option<Warning> {
     let input = of_ranks(counted, |iteration| &iteration.phases[Phase::Input]);
     let (input, step) = (mean(&input)?, mean(steps)?);
@@ -113,7 +113,7 @@ pub(super) fn skipped(counted: &[Iteration]) -> Option<Warning> {
     (skipped as f64 >= SKIPPED * counted.len() as f64 && skipped > 0).then(|| warning(WarningKind::Skipped, RUN, text))
 }
 
-/// A run that went on from its checkpoint, where that was elsewhere.
+/// Warns about a run that was resumed on different hosts, devices or software.
 pub(super) fn taken_up(TakenUp { behind, changes, .. }: &TakenUp) -> Option<Warning> {
     let text = format!(
         "the run was taken up behind iteration {behind} on something else than before ({}): its figures are of both: repeat it \

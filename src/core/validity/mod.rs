@@ -1,16 +1,16 @@
 //! Warnings about a run's figures. They depend on the record alone, so that they can be derived again at any time. A
 //! warning does not affect figures or the exit status; reasons for failure are in the record.
 //!
-//! | module | what it judges |
+//! | module | contents |
 //! |---|---|
 //! | `slow_ranks` | stragglers |
-//! | `hosts` | what else the hosts did |
+//! | `hosts` | other load and limits on the hosts |
 //! | `input_hosts` | hosts that read or decode more slowly than the others |
-//! | `iterations` | the times themselves |
-//! | `readings` | what was read of hosts and GPUs meanwhile |
-//! | `subject` | how a warning names ranks and hosts, and its numbers |
-//! | [`observed`] | what they judge by |
-//! | [`thresholds`] | every threshold and its reason |
+//! | `iterations` | iteration times |
+//! | `readings` | readings of hosts and GPUs during the run |
+//! | `subject` | names of ranks and hosts in warnings, and formats of numbers |
+//! | [`observed`] | input of the checks |
+//! | [`thresholds`] | thresholds, with reasons |
 
 mod hosts;
 mod input_hosts;

@@ -1,5 +1,5 @@
-//! What the readings of hosts and GPUs say while the iterations ran: clocks that fell, segments that were sent again, memory
-//! that failed.
+//! Warnings from readings of hosts and GPUs during the iterations: clocks that dropped, retransmitted segments, memory
+//! errors.
 
 use crate::benchmark::train::Iteration;
 use crate::benchmark::warning::{Warning, WarningKind};
@@ -12,17 +12,18 @@ use crate::validity::observed::Observed;
 use crate::validity::subject::warning;
 use crate::validity::thresholds::{FALLEN, FEWEST_READINGS, FEWEST_SEGMENTS, RESENT, SLOWED};
 
-/// Readings one after the other in which a clock was low, and the iterations that they are of.
+/// Consecutive readings in which a clock was low, and their iterations.
 struct Fall {
     readings: std::ops::RangeInclusive<usize>,
     iterations: std::ops::RangeInclusive<u32>,
-    /// MHz, in the other readings and in these.
+    /// Clock in MHz in the other readings and in these.
     clocks: [f64; 2],
 }
 
-/// The longest range in which a clock was below what it was in most other readings.
+/// Returns the longest range in which a clock was below its usual value, the median of the upper half of the readings.
 ///
-/// 1980 MHz in ten readings, then 1400 in five and 1980 in five: the five are a fall from 1980 to 1400.
+/// For 1980 MHz in ten readings, then 1400 in five and 1980 in five, the range is the five readings, a drop from 1980
+/// to 1400.
 fn fall(telemetry: &Telemetry, series: &Series, warmup: u32) -> Option<Fall> {
     let counted = telemetry.counted(warmup);
     let values: Vec<(usize, f64)> =
@@ -35,17 +36,18 @@ fn fall(telemetry: &Telemetry, series: &Series, warmup: u32) -> Option<Fall> {
     let longest = ranges.max_by_key(|range| range.len()).filter(|range| range.len() >= FEWEST_READINGS)?;
     let [first, last] = [longest.first()?.0, longest.last()?.0];
     let low = mean(&longest.iter().map(|(_, value)| *value).collect::<Vec<f64>>())?;
-    // A reading is of the time before it.
+    // A reading covers the time before it.
     let iterations = telemetry.iteration[first - 1].max(1)..=telemetry.iteration[last];
     Some(Fall { readings: first..=last, iterations, clocks: [usual, low] })
 }
 
-/// Those that were read, by name.
+/// Returns the hosts that have readings, with their names.
 fn hosts<'a>(seen: &Observed<'a>) -> impl Iterator<Item = (&'a str, &'a Telemetry)> {
     seen.host_use.iter().filter_map(|host| Some((host.host.as_str(), host.telemetry.as_ref()?)))
 }
 
-/// Clocks that fell while the iterations became longer. A clock that falls where nothing waits for it is none of the run's.
+/// Warns about clocks that dropped while the iterations became slower. A lower clock without slower iterations does not
+/// affect the run.
 pub(super) fn fallen_clocks(counted: &[Iteration], seen: &Observed) -> Vec<Warning> {
     let Some(warmup) = counted.first().map(|first| first.iteration.saturating_sub(1)) else { return Vec::new() };
     let times = steps(counted);
@@ -80,7 +82,7 @@ pub(super) fn fallen_clocks(counted: &[Iteration], seen: &Observed) -> Vec<Warni
         .collect()
 }
 
-/// Hosts whose network loses what they send.
+/// Warns about hosts that lose packets.
 pub(super) fn retransmissions(seen: &Observed) -> Vec<Warning> {
     let warn = |(host, telemetry): (&str, &Telemetry)| {
         let rate = |quantity: Quantity| telemetry.mean_sum(quantity, 0, |_| true);
@@ -96,7 +98,7 @@ pub(super) fn retransmissions(seen: &Observed) -> Vec<Warning> {
     hosts(seen).filter_map(warn).collect()
 }
 
-/// GPUs whose memory failed.
+/// Warns about GPUs with uncorrected memory errors.
 pub(super) fn memory_errors(seen: &Observed) -> Vec<Warning> {
     let warn = |host: &str, series: &Series| {
         let about = format!("{} of host {host}", series.of);
@@ -118,7 +120,7 @@ mod tests {
     use crate::dimension::{Phases, Seconds};
     use crate::host::resource_use::HostUse;
 
-    /// A host with a reading every two iterations.
+    /// Returns a host with a reading every two iterations.
     fn host(series: &[(Quantity, &str, &[f64])]) -> HostUse {
         let length = series[0].2.len();
         let series = series.iter().map(|(quantity, of, values)| Series {
@@ -139,7 +141,7 @@ mod tests {
         Observed::new(&[], host_use, &[], 40)
     }
 
-    /// From iteration 11 on, those that are meant longer than the others.
+    /// Returns iterations from number 11 on, with longer steps in those that are slow.
     fn iterations(is_slow: impl Fn(u32) -> bool) -> Vec<Iteration> {
         let iteration = |iteration: u32| Iteration {
             iteration,
@@ -170,7 +172,7 @@ mod tests {
         let text = "the clock of GPU 3 of host b fell from 1980 to 1400 MHz in iterations 24 to 32 (power cap, heat, 83 \
                     degrees), which took 1.30 times as long as the others: look at";
         assert!(warning.text.starts_with(text), "{}", warning.text);
-        // Nothing took longer, or the clock was low at other times, in warm-up above all.
+        // No iteration was slower, or the clock was low at other times, mainly in warm-up.
         assert_eq!(fallen_clocks(&iterations(|_| false), &seen(&hosts)), []);
         assert_eq!(fallen_clocks(&iterations(|_| true), &seen(&hosts)), []);
         let early: Vec<f64> = (0..=20).map(|index| if index < 5 { 1400.0 } else { 1980.0 }).collect();

@@ -1,4 +1,4 @@
-//! Whom a warning is about, and how it says a number.
+//! Subjects of warnings, and the format of their numbers.
 
 use std::collections::HashMap;
 
@@ -6,19 +6,19 @@ use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::Seconds;
 use crate::host::RankPlace;
 
-/// About what no rank or host is to blame for.
+/// Subject of a warning that no rank or host causes.
 pub(super) const RUN: &str = "the run";
 
 pub(super) fn warning(kind: WarningKind, about: impl Into<String>, text: String) -> Warning {
     Warning { kind, about: about.into(), text }
 }
 
-/// `rank 3 on host d`.
+/// Formats a rank's name: `rank 3 on host d`.
 pub(super) fn name(place: &RankPlace) -> String {
     format!("rank {} on host {}", place.rank, place.host)
 }
 
-/// What is said of all ranks of a host is said of the host: names, each with its ranks as places in the list.
+/// Returns the subjects with the indices of their ranks; a host replaces its ranks if all of them are selected.
 pub(super) fn subjects(ranks: &[RankPlace], is_meant: impl Fn(usize) -> bool) -> Vec<(String, Vec<usize>)> {
     let mut subjects = Vec::new();
     for (host, here) in by_host(ranks) {
@@ -32,7 +32,7 @@ pub(super) fn subjects(ranks: &[RankPlace], is_meant: impl Fn(usize) -> bool) ->
     subjects
 }
 
-/// Hosts in the order of their first ranks, each with its ranks as places in the list.
+/// Returns the hosts in the order of their first ranks, each with the indices of its ranks.
 fn by_host(ranks: &[RankPlace]) -> Vec<(&str, Vec<usize>)> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut hosts: Vec<(&str, Vec<usize>)> = Vec::new();

@@ -1,5 +1,5 @@
-//! What a run of reading and decoding prints: MXNet's line of `--test-io 1` for rank 0's host, a table of all hosts, and each
-//! host's best.
+//! Output lines of an input run: MXNet's line of `--test-io 1` for rank 0's host, a table of all hosts, and the best
+//! pass of each host.
 
 use crate::benchmark::input::config::PageCache;
 use crate::benchmark::input::pass::{HostPass, InputPass};
@@ -7,8 +7,9 @@ use crate::benchmark::input::record::{Ceiling, InputRecord};
 use crate::dimension::ImagesPerSecond;
 use crate::number_text::{count, thousands};
 
-/// The lines of train_imagenet.py (example/image-classification/common/fit.py) with `--test-io 1`, through Python's logging:
-/// the last batch of every `display`, from 0, and images a second over them. One line of all batches where they are fewer.
+/// Formats the lines that train_imagenet.py (example/image-classification/common/fit.py) prints with `--test-io 1`
+/// through Python's logging: the last batch of every `display`, counted from 0, and the images per second over them.
+/// Prints one line for all batches if there are fewer.
 pub fn test_io(pass: &HostPass, batch_size: u32, display: u32) -> Vec<String> {
     let display = (display as usize).min(pass.batches.len()).max(1);
     let line = |(number, window): (usize, &[_])| {
@@ -20,7 +21,7 @@ pub fn test_io(pass: &HostPass, batch_size: u32, display: u32) -> Vec<String> {
     pass.batches.chunks_exact(display).enumerate().filter_map(line).collect()
 }
 
-/// Columns of the table: names, and units where a name lacks it. The first two are text.
+/// Columns of the table: names, and units unless the name includes them. The first two are text.
 pub const COLUMNS: [(&str, &str); 11] = [
     ("host", ""),
     ("cache", ""),
@@ -46,7 +47,8 @@ fn text(
     text.trim_end().to_owned()
 }
 
-/// A row a host and pass: speed, the stages' time of one thread for an image, where the bytes came from.
+/// Formats a table with one row per host and pass: speed, time per image and thread in each stage, and source of the
+/// bytes.
 pub fn table(record: &InputRecord) -> Vec<String> {
     let head = [COLUMNS.map(|(name, _)| name.to_owned()), COLUMNS.map(|(_, unit)| unit.to_owned())];
     let width = record.ranks.iter().map(|place| place.host.len()).max().unwrap_or_default().max(4);
@@ -56,7 +58,7 @@ pub fn table(record: &InputRecord) -> Vec<String> {
     lines
 }
 
-/// The cells of every row.
+/// Returns the cells of every row.
 pub fn rows(record: &InputRecord) -> impl Iterator<Item = [String; 11]> {
     let of_pass = |pass: &InputPass| -> Vec<[String; 11]> {
         pass.hosts.iter().enumerate().map(|(rank, host)| cells(record, pass, rank, host)).collect()
@@ -91,7 +93,8 @@ fn cells(
     ]
 }
 
-/// What the pass was, by where its bytes came from: never what it only was to be.
+/// Returns the page-cache state that was observed, judged by the source of the bytes, instead of the one that was
+/// requested.
 fn cache_text(asked: PageCache, host: &HostPass) -> &'static str {
     match (asked, host.cache()) {
         (PageCache::Cold, Some(PageCache::Cold)) => "cold",
@@ -102,7 +105,8 @@ fn cache_text(asked: PageCache, host: &HostPass) -> &'static str {
     }
 }
 
-/// Each host's best, from memory and from the disk; and which passes were not what they were to be.
+/// Formats the best pass of each host, from memory and from disk, and the passes that did not run with the requested
+/// page cache.
 pub fn ceilings(record: &InputRecord) -> Vec<String> {
     let mut lines = Vec::new();
     for (rank, place) in record.ranks.iter().enumerate() {
@@ -132,7 +136,7 @@ pub fn ceilings(record: &InputRecord) -> Vec<String> {
     lines
 }
 
-/// Why figures of host `rank` are not from where they were to be, once for the disk and once for memory.
+/// Explains why passes of host `rank` did not run with the requested page cache, once for cold and once for warm.
 fn unlike(record: &InputRecord, rank: usize) -> impl Iterator<Item = String> {
     let of = move |cache: PageCache| {
         let passes = record.passes.iter().filter(move |pass| pass.cache == cache);
@@ -178,7 +182,7 @@ mod tests {
             batches: vec![Seconds(0.5), Seconds(1.5), Seconds(1.0), Seconds(1.0), Seconds(9.0)],
             ..HostPass::default()
         };
-        // 2 x 32 images in 2 s; the last batch waits for another that never comes, as in fit.py.
+        // 2 x 32 images in 2 s; the last batch lacks a second one to complete its line, as in fit.py.
         let lines = ["INFO:root:Batch [1]\tSpeed: 32.00 samples/sec", "INFO:root:Batch [3]\tSpeed: 32.00 samples/sec"];
         assert_eq!(test_io(&pass, 32, 2), lines);
         assert_eq!(test_io(&pass, 130, 20), ["INFO:root:Batch [4]\tSpeed: 50.00 samples/sec"]);

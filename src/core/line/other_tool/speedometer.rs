@@ -1,40 +1,42 @@
-//! MXNet's `Speedometer` (python/mxnet/callback.py): `Epoch[0] Batch [20]<TAB>Speed: 123.45 samples/sec<TAB>accuracy=0.1`,
-//! from 1.3 on `Batch [0-20]`. Every N batches it divides N times its batch size by the time since its last line.
+//! Parser for MXNet's `Speedometer` (python/mxnet/callback.py): `Epoch[0] Batch [20]<TAB>Speed: 123.45
+//! samples/sec<TAB>accuracy=0.1`, since version 1.3 `Batch [0-20]`. Every N batches it divides N times its batch size
+//! by the time since its last line.
 //!
-//! Batches are counted from 0 in every epoch, and the clock starts after the first, so that N is the number on the first
-//! line. GluonCV's and other scripts print lines of the same form where `batch + 1` is a multiple of N. The range, where
-//! there is one, is that of the metric. Early versions print a line for each metric, with the same rate. Those of 2016
-//! with FeedForward count from 1: the rate of their first window, which warm-up leaves out, is N / (N - 1) too high.
+//! Batches are counted from 0 in every epoch, and the clock starts after the first, so that the first line has number
+//! N. Scripts such as GluonCV's print lines of the same form when `batch + 1` is a multiple of N. A range, if present,
+//! is that of the metric. Early versions print one line per metric, with the same rate. The versions of 2016 with
+//! FeedForward count from 1: the rate of their first window, which is part of the warm-up, is too high by a factor of N
+//! / (N - 1).
 
 use crate::line::dlperf::speed;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows, out_of_order};
 use crate::line::remark::Remark;
 use crate::number_text::count;
 
-/// What was read so far.
+/// State of the parser.
 #[derive(Debug, Default)]
 pub struct Speedometer {
     windows: Vec<Window>,
-    /// Batches in a window, known from the second line on.
+    /// Batches per window, known from the second line on.
     size: Option<u64>,
-    /// Name of the metric on the first line: lines of another repeat its rate.
+    /// Name of the metric on the first line; lines with another metric repeat its rate and are skipped.
     metric: Option<String>,
 }
 
-/// The batches between two lines, in all processes.
+/// The batches between two lines, summed over all processes.
 #[derive(Debug)]
 struct Window {
     epoch: u64,
     last_batch: u64,
-    /// Number of its first line.
+    /// Number of the first line that reports the window.
     line: u64,
-    /// How many of them have printed it.
+    /// Number of processes that have reported the window.
     processes: u32,
-    /// Sum of theirs.
+    /// Sum of the speeds of these processes.
     speed: f64,
 }
 
-/// What one line says.
+/// Values of one line.
 struct Rate<'a> {
     epoch: u64,
     batch: u64,
@@ -79,7 +81,7 @@ impl Speedometer {
         if self.metric.get_or_insert_with(|| metric.to_owned()) != metric {
             return Ok(());
         }
-        // Processes wait for each other in every iteration, so that no line is later than another process's next one.
+        // Processes synchronize in every iteration, so that a line cannot appear after another process's next line.
         let is_same = |window: &&mut Window| (window.epoch, window.last_batch) == (epoch, batch);
         if let Some(window) = self.windows.iter_mut().rev().take(2).find(is_same) {
             window.processes += 1;
@@ -108,19 +110,20 @@ impl Speedometer {
 
 const BROKEN: &str = "lines are missing, or two outputs are in one log: repeat the run";
 
-/// Epoch, number of the window's last batch, and what follows. DLPerf's `Batch[` has no blank.
+/// Splits a line into the epoch, the number of the window's last batch, and the rest. DLPerf's `Batch[`, without a
+/// blank, does not match.
 fn split(line: &str) -> Option<(u64, u64, &str)> {
     let (before, rest) = line.split_once("] Batch [")?;
     let (name, epoch) = before.rsplit_once('[')?;
     let (batches, rest) = rest.split_once(']')?;
     let last = batches.rsplit_once('-').map_or(batches, |(_, last)| last);
-    // Longer numbers could not be counted on.
+    // Numbers beyond 32 bits could overflow when added.
     let number = |text: &str| text.parse::<u32>().ok().map(u64::from);
     let is_ours = name.ends_with("Epoch") || name.ends_with("Iter");
     is_ours.then_some((number(epoch)?, number(last)?, rest))
 }
 
-/// Rate, and name of the first metric after it.
+/// Parses the rate and the name of the first metric after it.
 fn rate(rest: &str) -> Option<(f64, &str)> {
     let (_, rest) = rest.split_once("Speed: ")?;
     let (rate, rest) = rest.split_once(" samples/sec")?;
@@ -165,7 +168,7 @@ mod tests {
             ]),
             expected
         );
-        // Without a metric; with one that is not reset; by a script that counts so that 50 batches are done at number 49.
+        // Logs without a metric, with one that is not reset, and from a script that reports 50 batches as number 49.
         for (lines, size) in [
             (["Iter[3] Batch [7]\tSpeed: 8.00 samples/sec", "Iter[3] Batch [14]\tSpeed: 4.00 samples/sec"], 7),
             (
@@ -240,7 +243,7 @@ mod tests {
             let error = read(&lines.each_ref().map(String::as_str)).expect_err(message);
             assert!(error.line > Some(1) && error.what.starts_with(message), "{message}: {error:?}");
         }
-        // A log that a second run was added to.
+        // A second run was appended to the log.
         let twice: Vec<String> = [20, 40, 60, 20, 40, 60].iter().map(|batch| line(0, *batch)).collect();
         let error = read(&twice.iter().map(String::as_str).collect::<Vec<_>>()).expect_err("two outputs");
         assert_eq!(error.line, Some(4));
