@@ -1,5 +1,5 @@
-//! A listening socket with limits. A single thread polls all of its connections, so that strangers who find the port
-//! cost neither threads nor memory, and only a few descriptors.
+//! A listening socket with limits. A single thread polls all of its connections, so that unknown clients that find the
+//! port cost neither threads nor memory, and only a few descriptors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read};
@@ -15,7 +15,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of connections served per turn.
 const READY_CONNECTIONS: usize = 1024;
 
-/// Maximum size of one read, in bytes.
 const READ_BYTES: usize = 1 << 12;
 
 /// Number of connections above which the thread sleeps before each turn: many small messages at once cost less than one
@@ -41,7 +40,7 @@ pub struct Limits {
     pub burst: usize,
 }
 
-/// A listening socket and its connections, each with a `T`.
+/// A listening socket and its connections, each with a state of type `T`.
 #[derive(Debug)]
 pub struct Listener<T> {
     socket: TcpListener,
@@ -54,7 +53,6 @@ pub struct Listener<T> {
     connections: BTreeMap<u64, Connection<T>>,
     /// Numbers of the pending connections.
     pending: BTreeSet<u64>,
-    /// Number of connections accepted so far.
     accepted: u64,
     has_arrivals: bool,
     /// End of the pause in accepting.
@@ -106,7 +104,7 @@ impl<T: Default> Listener<T> {
     /// Accepts new connections, closes overdue ones, waits until others are ready and serves each of them once. `serve` returns
     /// a connection to keep it open.
     ///
-    /// Returns the error of an accept that failed although no pending connection was left to be closed for it.
+    /// Returns the error of a failed accept if no pending connection could be closed to make room.
     pub fn turn(
         &mut self,
         mut serve: impl FnMut(&mut Listener<T>, Connection<T>) -> Result<Option<Connection<T>>, Closed>,

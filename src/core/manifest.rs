@@ -20,13 +20,13 @@ use crate::file::{schema, sha256, whole_file};
 use crate::host::{Environment, MemoryShortage, RankPlace};
 
 /// Version of this file format. Version 1, which predates the choice of a benchmark, is read as well; any other is
-/// refused.
+/// rejected.
 pub const SCHEMA: u32 = 2;
 
-/// Identifies the file format; the first field of the file.
+/// Value of the first field, which identifies the file format.
 pub const KIND: &str = "ringmark-sweep";
 
-/// A whole sweep.
+/// Manifest of a whole sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
     /// Always `ringmark-sweep`.
@@ -292,7 +292,7 @@ impl Manifest {
     }
 
     /// Returns the smallest batch size, up to that of this run, that ran out of memory with the same network, precision
-    /// and ranks, and the memory of its device. Such a run need not start.
+    /// and ranks, and the memory of its device. This run would run out of memory as well.
     pub fn shortage(&self, name: RunName) -> Option<(u32, MemoryShortage)> {
         let of_any_batch = |name: RunName| RunName { batch_size: 0, run: 0, ..name };
         let shortages = self.runs.iter().filter_map(|run| match run.state {

@@ -188,7 +188,7 @@ pub struct RankImageInput {
     /// Library that decoded JPEG, with its version; `None` if pixels were stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoder: Option<String>,
-    /// Threads that decoded.
+    /// Number of threads that decoded.
     pub threads: u32,
     /// Prepared images, including those prepared ahead, which a resumed run prepares again.
     pub images: u64,

@@ -34,7 +34,7 @@ impl SweepProfile {
 }
 
 keyword_enum!(
-    /// Profile of a run.
+    /// Intended use of a run's figures.
     #[schemars(rename = "Profile")]
     RunProfile {
         /// A measurement, with any sweep profile except quick.

@@ -35,7 +35,7 @@ pub struct RecordHead<'a> {
 
 /// Record of a run of any benchmark.
 pub trait Record: Sized {
-    /// Identifies the file format; the first field of the file.
+    /// Value of the first field, which identifies the file format.
     const KIND: &'static str;
 
     /// Reads and checks a record.

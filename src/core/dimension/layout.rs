@@ -1,4 +1,4 @@
-//! Memory layouts: the position of the channel dimension.
+//! Memory layouts of images: position of the channel dimension.
 
 use crate::dimension::{DeviceKind, Dtype};
 use crate::keyword_enum;

@@ -11,33 +11,33 @@ keyword_enum!(
     /// names, MXNet's networks of 2016 start with `mxnet-`: two networks that share a name in both are different
     /// networks.
     Model {
-        /// ResNet50-v1b, DLPerf's and torchvision's: the stride of a bottleneck is on its 3x3 convolution.
+        /// ResNet50-v1b of DLPerf and torchvision: the stride of a bottleneck is on its 3x3 convolution.
         Resnet50V1b = "resnet50_v1b" | "resnet50" | "rn50",
-        /// ResNet-18 of basic blocks, torchvision's.
+        /// torchvision's ResNet-18, with basic blocks.
         Resnet18 = "resnet18",
-        /// ResNet-34 of basic blocks, torchvision's.
+        /// torchvision's ResNet-34, with basic blocks.
         Resnet34 = "resnet34",
-        /// ResNet-101, torchvision's.
+        /// torchvision's ResNet-101.
         Resnet101 = "resnet101",
-        /// ResNet-152, torchvision's.
+        /// torchvision's ResNet-152.
         Resnet152 = "resnet152",
-        /// ResNeXt-50, 32 groups of 4 channels, torchvision's.
+        /// torchvision's ResNeXt-50, with 32 groups of 4 channels.
         Resnext50 = "resnext50_32x4d",
-        /// ResNeXt-101, 32 groups of 8 channels, torchvision's.
+        /// torchvision's ResNeXt-101, with 32 groups of 8 channels.
         Resnext101 = "resnext101_32x8d",
-        /// VGG-11, torchvision's and MXNet's.
+        /// VGG-11 of torchvision and MXNet.
         Vgg11 = "vgg11" | "mxnet-vgg-11",
-        /// VGG-11 with batch normalization, torchvision's.
+        /// torchvision's VGG-11 with batch normalization.
         Vgg11Bn = "vgg11_bn",
-        /// VGG-16, torchvision's and MXNet's.
+        /// VGG-16 of torchvision and MXNet.
         Vgg16 = "vgg16" | "mxnet-vgg-16",
-        /// VGG-16 with batch normalization, torchvision's.
+        /// torchvision's VGG-16 with batch normalization.
         Vgg16Bn = "vgg16_bn",
-        /// AlexNet of 2014, torchvision's.
+        /// torchvision's AlexNet of 2014.
         Alexnet = "alexnet",
-        /// Inception-v3 without its auxiliary head, torchvision's.
+        /// torchvision's Inception-v3, without its auxiliary head.
         InceptionV3 = "inception_v3",
-        /// The vision transformer ViT-B/16, torchvision's.
+        /// torchvision's vision transformer ViT-B/16.
         VitB16 = "vit_b_16",
         /// MXNet's ResNet-50 v2.
         MxnetResnet50 = "mxnet-resnet-50",
@@ -47,7 +47,7 @@ keyword_enum!(
         MxnetResnet152 = "mxnet-resnet-152",
         /// MXNet's ResNet-200 v2.
         MxnetResnet200 = "mxnet-resnet-200",
-        /// MXNet's AlexNet of 2012, in one group.
+        /// MXNet's AlexNet of 2012, with a single group.
         MxnetAlexnet = "mxnet-alexnet",
         /// MXNet's Inception with batch normalization.
         MxnetInceptionBn = "mxnet-inception-bn",

@@ -38,7 +38,7 @@
 //! backward b already hid as much as it could, `T + (volume' / volume - 1) x (T + b)`. With a smaller measured case,
 //! the difference from it grows in proportion to volume (lower bound) or steps (upper bound). The upper bound is not
 //! strict: latency that backward hides with few ranks but not with more is not visible in any measured step. The effect
-//! is small unless a step takes about 100 us.
+//! is small unless one step of the ring takes 100 us.
 
 use std::ops::{Add, Sub};
 
@@ -125,7 +125,7 @@ pub struct Line {
     pub latency: f64,
     /// Seconds per byte on the busiest link: 1 / bandwidth.
     pub per_byte: f64,
-    /// Root mean square of the relative errors, divided by the degrees of freedom.
+    /// Root mean square of the relative errors; the divisor is the degrees of freedom.
     pub residual: f64,
     /// Covariance of `latency` and `per_byte`.
     covariance: [[f64; 2]; 2],
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn small_sizes_count_as_much_as_large_ones() {
-        // Absolute errors would leave the latency to the noise of the largest size.
+        // With absolute errors, the noise of the largest size would dominate the latency.
         let truth = line(12e-6, 3e9);
         let noise = |index: usize| 1.0 + 0.05 * [1.0, -1.0, 0.5, -0.5][index % 4];
         let samples: Vec<(Cost, f64)> = sizes()
@@ -368,7 +368,7 @@ mod tests {
         let cost = RING.cost(EIGHT, &[Bytes(1 << 20)]);
         assert_eq!(Line::fit(&[]), None);
         assert_eq!(Line::fit(&[(cost, 1e-3); 5]), None);
-        // Times that do not grow with the size have no bandwidth, and times in proportion to it no latency.
+        // Times that do not grow with the size have no bandwidth term; times proportional to the size have no latency.
         let flat: Vec<(Cost, f64)> = sizes().take(12).map(|size| (RING.cost(EIGHT, &[size]), 1e-3)).collect();
         let fit = Line::fit(&flat).expect("many sizes");
         assert!(fit.latency > 0.0 && fit.per_byte >= 0.0, "{fit:?}");
@@ -402,7 +402,7 @@ mod tests {
         let steep = exposed(26e-3, 40e-3, Some(before), 60e-3);
         close(steep.low, 66e-3);
         close(steep.high, 66e-3);
-        // A shorter all-reduce: the same bounds from the other side.
+        // A shorter all-reduce has the same bounds, reversed.
         let shorter = exposed(10e-3, 40e-3, None, 36e-3);
         close(shorter.low, 6e-3);
         close(shorter.high, 9e-3);

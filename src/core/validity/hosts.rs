@@ -39,7 +39,6 @@ fn crowd(host: &HostUse, seen: &Observed) -> Option<Crowd> {
     Some(Crowd { is_of_machine, threads, cores, fitting: cores.saturating_mul(own) / threads / ranks.max(1) })
 }
 
-/// Returns the names of the hosts whose ranks have more threads than cores.
 pub(super) fn crowded_hosts<'a>(seen: &Observed<'a>) -> HashSet<&'a str> {
     seen.host_use.iter().filter(|host| crowd(host, seen).is_some()).map(|host| host.host.as_str()).collect()
 }

@@ -183,7 +183,6 @@ mod tests {
         record.end.as_mut().expect("an end")
     }
 
-    /// Returns the only warning.
     fn only(record: &RunRecord) -> (WarningKind, String, String) {
         let found = warnings(record, 10);
         let [warning] = found.as_slice() else { panic!("{found:?}") };

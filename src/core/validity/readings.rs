@@ -98,7 +98,6 @@ pub(super) fn retransmissions(seen: &Observed) -> Vec<Warning> {
     hosts(seen).filter_map(warn).collect()
 }
 
-/// Warns about GPUs with uncorrected memory errors.
 pub(super) fn memory_errors(seen: &Observed) -> Vec<Warning> {
     let warn = |host: &str, series: &Series| {
         let about = format!("{} of host {host}", series.of);

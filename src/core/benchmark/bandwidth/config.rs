@@ -190,8 +190,8 @@ impl BandwidthConfig {
         sizes
     }
 
-    /// Returns one configuration for each of `operations`. If any of them reduces or has a root, those that do not get
-    /// the default reduction or root.
+    /// Returns one configuration for each of `operations`. If some of them reduce (or have a root), the others get the
+    /// default reduction (or root).
     pub fn of_operations(&self, operations: &[Operation]) -> Vec<BandwidthConfig> {
         let any = |has: fn(Operation) -> bool| operations.iter().any(|operation| has(*operation));
         let (any_reduces, any_has_root) = (any(Operation::reduces), any(Operation::has_root));

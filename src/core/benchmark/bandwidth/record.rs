@@ -18,7 +18,7 @@ use crate::keyword_enum;
 use crate::stats::busbw::Bus;
 use crate::stats::summary;
 
-/// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
+/// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is rejected.
 pub const SCHEMA: u32 = 2;
 
 keyword_enum!(
@@ -97,7 +97,7 @@ pub struct MessageResult {
     pub count: u64,
     /// Element type as nccl-tests calls it: `float`, `half`, `bfloat16`.
     pub element: String,
-    /// In-memory sizes of the buckets that were reduced; one for a plain size.
+    /// Sizes in memory of the reduced buckets; one for a plain size.
     pub buckets: Vec<Bytes>,
     /// Timing with separate input and output buffers; `None` for gradients.
     pub out_of_place: Option<Timing>,

@@ -205,7 +205,7 @@ impl KvStoreUse {
 /// Statistics of one server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerUse {
-    /// Name of its host.
+    /// Host name.
     pub host: String,
     /// Number of arrays, or slices of them, on the server.
     pub parts: u32,
@@ -259,7 +259,7 @@ impl Staleness {
 pub struct LostRank {
     /// Number of the rank.
     pub rank: u32,
-    /// Name of its host.
+    /// Host name.
     pub host: String,
     /// Last iteration for which the rank pushed anything; 0 if there is none.
     pub iteration: u32,

@@ -37,7 +37,7 @@ pub enum Fault {
         /// Iteration, counted from 1.
         iteration: u32,
     },
-    /// Rank `rank` computes longer in every iteration, before its first all-reduce.
+    /// Rank `rank` is slowed down in every iteration, before its first all-reduce.
     Slow {
         /// Rank, counted from 0.
         rank: u32,
@@ -164,7 +164,7 @@ config_options! {
         /// Seed of weights and data; the data of rank r use `seed + r`.
         seed: i64 = 0 => option("seed", "N",
             "Seed of the weights, the same on every device, and, plus the rank, of the data"),
-        /// Learning rate of one rank; the step uses it times the number of ranks.
+        /// Learning rate of one rank; the step multiplies it by the number of ranks.
         learning_rate: f64 = 0.001 => option("lr", "RATE",
             "Learning rate of one rank, multiplied by the number of ranks").range(0.0..=1e6),
         /// Nesterov momentum.
@@ -338,11 +338,11 @@ mod tests {
     fn epochs_come_to_iterations() {
         let learning = LearningConfig { epochs: Some(3), ..LearningConfig::default() };
         let config = TrainConfig { batch_size: 16, learning, ..TrainConfig::default() };
-        // 1000 images in joined batches of 32 are 31.25 iterations.
+        // 1000 images are 31.25 joined batches of 32.
         assert_eq!(config.epoch_steps(1000, 2), 32);
         let resolved = config.with_epochs(32);
         assert_eq!((resolved.iterations, resolved.learning.epoch_iterations), (96, Some(32)));
-        // The warm-up is one of them.
+        // The warm-up is one epoch.
         assert_eq!((resolved.learning_rate_at(16, 2), resolved.learning_rate_at(32, 2)), (0.001, 0.002));
         assert_eq!(resolved.without_epoch_length(), TrainConfig { iterations: 120, ..config.clone() });
         assert_eq!(TrainConfig::default().with_epochs(32).iterations, 120);

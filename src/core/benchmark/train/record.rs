@@ -1,6 +1,7 @@
-//! The run record: JSON Lines, one `run` line, one `iteration` line each, one `end` line. Writer and parser.
+//! The run record in JSON Lines: one `run` line, one line per `iteration`, one `end` line. Writer and parser.
 //!
-//! Lists over ranks are in rank order. Times are wall clock on the CPU and device time by events on CUDA.
+//! Lists over ranks are in rank order. Times are wall-clock times on the CPU, and device times measured with events on
+//! CUDA.
 
 use std::io::{BufRead, Read, Write};
 
@@ -25,7 +26,7 @@ use crate::host::{Environment, HostUse, RankPlace, RankUse};
 use crate::stats::summary::mean;
 use crate::trace::LayerProfile;
 
-/// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
+/// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is rejected.
 pub const SCHEMA: u32 = 2;
 
 /// First line: configuration and environment.
@@ -220,7 +221,6 @@ pub struct RunEnd {
     pub warnings: Vec<Warning>,
 }
 
-/// One line of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Line {

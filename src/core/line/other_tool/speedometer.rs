@@ -123,7 +123,6 @@ fn split(line: &str) -> Option<(u64, u64, &str)> {
     is_ours.then_some((number(epoch)?, number(last)?, rest))
 }
 
-/// Parses the rate and the name of the first metric after it.
 fn rate(rest: &str) -> Option<(f64, &str)> {
     let (_, rest) = rest.split_once("Speed: ")?;
     let (rate, rest) = rest.split_once(" samples/sec")?;
