@@ -104,7 +104,7 @@ impl<T: Default> Listener<T> {
     /// Accepts new connections, closes overdue ones, waits until others are ready and serves each of them once. `serve` returns
     /// a connection to keep it open.
     ///
-    /// Returns the error of a failed accept if no pending connection could be closed to make room.
+    /// Returns the error of a failed accept if no pending connection could be closed to free a descriptor.
     pub fn turn(
         &mut self,
         mut serve: impl FnMut(&mut Listener<T>, Connection<T>) -> Result<Option<Connection<T>>, Closed>,

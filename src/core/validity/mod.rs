@@ -413,7 +413,7 @@ mod tests {
             "{}",
             only(&threads).2
         );
-        // Ranks on other hosts are judged without the crowded one.
+        // The remaining ranks are still checked, without the crowded host.
         let mut neighbour = record(&[("c", 3), ("d", 3)]);
         slow_down(&mut neighbour, &[0, 3, 4, 5], 1.5, |_| true);
         end(&mut neighbour).host_use[1].cores_of_ranks = 2;

@@ -58,7 +58,7 @@ config_options! {
             .short('r').range(0u32..=1_000_000),
         /// Messages to exchange.
         messages: Messages = Messages::default() => group(Messages::options()),
-        /// Arrays whose gradients are exchanged, with a network.
+        /// Arrays whose gradients are exchanged, if the messages are those of a network.
         #[serde(default = "Arrays::all")]
         arrays: Arrays = Arrays::Weights => option("arrays", "NAME",
             "Which gradients of the network: weights, those that measure.py counts, or all, as training exchanges"),
