@@ -57,7 +57,8 @@ pub enum CoresNeeded {
     Enough(u32),
     /// Number of cores needed in addition to the existing ones.
     More {
-        /// Number of additional cores.
+        /// Alternative to more cores: the shorter edge of stored images in pixels. `None` if no size is sufficient or
+        /// none is known.
         cores: u32,
         /// Instead of them: the shorter edge of stored images, in pixels. `None` where no size is enough, or none is known.
         stored_edge: Option<u32>,

@@ -189,7 +189,7 @@ impl ComparedResults {
         if self.tables.len() > 1 { format!("{}: {}", table.title, case.name) } else { case.name.clone() }
     }
 
-    /// Returns a summary such as `3 cases: 1 slower, 2 too noisy to tell; 1 of them unreliable`.
+    /// Returns a summary such as `3 cases: 1 slower, 2 without a difference; 1 unreliable`.
     pub fn summary(&self) -> String {
         let count = |what: &dyn Fn(&ComparedCase) -> bool| self.cases().filter(|(_, case)| what(case)).count();
         let verdicts = [
