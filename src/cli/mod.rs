@@ -103,7 +103,7 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
     error
 }
 
-/// What to do.
+/// Subcommand of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train every case several times through mpirun, Slurm or Grid Engine and keep all logs and records

@@ -59,9 +59,9 @@ pub struct Run<R: Readable = RunRecord> {
 pub struct Recorded<R: Readable = RunRecord> {
     /// Conditions that must be equal for two runs to be compared.
     pub conditions: RecordedConditions<R::Config>,
-    /// Where its ranks ran.
+    /// Location of each rank.
     pub ranks: Vec<RankPlace>,
-    /// Versions of what ran.
+    /// Versions of the software.
     pub software: String,
     /// Environment as recorded by rank 0.
     pub environment: Environment,
