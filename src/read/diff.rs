@@ -58,7 +58,7 @@ keyword_enum!(
     FailOn {
         /// A case is slower.
         Slower = "slower",
-        /// A case is too noisy to tell.
+        /// The runs of a case vary too much for a verdict.
         Noisy = "noisy",
         /// A case of BASE is missing in TEST.
         Missing = "missing",
@@ -68,7 +68,7 @@ keyword_enum!(
 );
 
 keyword_enum!(
-    /// Format of a comparison.
+    /// Output format of `ringmark diff`.
     DiffFormat {
         /// Aligned columns for a terminal.
         Table = "table",

@@ -44,7 +44,7 @@ pub struct ReportConfig {
 }
 
 keyword_enum!(
-    /// Format of a report.
+    /// Output format of `ringmark report`.
     ReportFormat {
         /// One page.
         Html = "html",

@@ -65,8 +65,8 @@ Examples:
 
 Exit status 1 says that a run failed or that the doctor found an error, 2 a usage error or that --out is in use.";
 
-/// Returns DLPerf's cases that fit the hosts. If none of them uses several hosts, adds all slots of 1, 2, 4, .. hosts,
-/// then all slots of all hosts.
+/// Returns DLPerf's cases that fit the hosts, and all slots of all hosts. If none of DLPerf's cases uses several hosts,
+/// adds all slots of 1, 2, 4, .. hosts.
 fn dlperf_cases(hosts: &Hosts, device: DeviceKind) -> Vec<Case> {
     let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| hosts.fit(*case)).collect();
     let all = hosts.all();

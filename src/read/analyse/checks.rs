@@ -15,7 +15,7 @@ use crate::read::load::problem::Problem;
 use crate::read::load::sweep_run::SweepRun;
 
 keyword_enum!(
-    /// Name of a check.
+    /// Property of a result that is checked.
     CheckName {
         /// Every requested run exists and counts.
         Complete = "complete",

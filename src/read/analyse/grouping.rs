@@ -91,8 +91,8 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
     groups
 }
 
-/// Removes the number of servers if it equals the number of hosts in all cases. One server per host is the default of a
-/// sweep and therefore one condition.
+/// Removes the number of servers if it varies but always equals the number of hosts. One server per host is the default
+/// of a sweep and therefore one condition.
 fn settle_servers(runs: &mut [Run]) {
     let with_servers = |run: &Run| {
         let servers = run.recorded.as_ref()?.conditions.config.kv_store.servers?;

@@ -169,8 +169,8 @@ impl FromMemory {
         )
     }
 
-    /// Returns a text such as `18 more cores or images stored at 256 px`, and if devices that read images were limited
-    /// by it.
+    /// Returns a text such as `18 more cores or images stored at 256 px`, with the training speed of devices that read
+    /// images.
     pub fn judgement(&self, demand: &Demand) -> String {
         let needed = match self.cores_needed {
             CoresNeeded::Enough(needed) => format!("enough: {needed} of {} cores do it", self.cores),

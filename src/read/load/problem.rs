@@ -16,7 +16,7 @@ pub struct Problem {
     pub path: PathBuf,
     /// Line number from 1, if a single line is the cause.
     pub line: Option<u64>,
-    /// What is wrong, the value, and the remedy.
+    /// Message with the problem, the value and the remedy.
     pub what: String,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Problem {
 }
 
 /// Prints excluded files and runs to standard error, one per line. If there are any, returns an error for the end of
-/// the command, which says that `what` (such as `the figures are`) is incomplete.
+/// the command; `what` is the start of its message, such as `the figures are`.
 pub fn check_complete(what: &str, left_out: impl IntoIterator<Item = String>) -> anyhow::Result<()> {
     let mut count = 0;
     for line in left_out {

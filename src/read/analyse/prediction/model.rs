@@ -8,9 +8,9 @@
 //!
 //! ```text
 //!                       least                               most
-//! transfer, with a line the same share stays hidden         not a second more is hidden
-//!           without     all of it bandwidth                 all of it latency, or bandwidth that backward just hid
-//! waiting W             one rank is the slow one: W         ranks alike vary: W x m(n') / m(n), m: expected maximum
+//! transfer, with a line the same share stays hidden         no additional time is hidden
+//!           without     all of it bandwidth                 all of it latency, or bandwidth that backward could just hide
+//! waiting W             a single rank is slow: W            all ranks vary: W x m(n') / m(n), m: expected maximum
 //! ```
 //!
 //! A bandwidth result for a single number of hosts does not show how the cost grows with hosts. In that case the band
@@ -26,10 +26,10 @@
 //! Measured steps are reported as medians over runs, as everywhere. Growing parts use means, because the parts of a
 //! step add up to the mean.
 //!
-//! The band contains both extremes. It is widened by the 95 % margins of the runs (for a future run: `t x s x sqrt(1 +
-//! 1/r)` with the spread s of r runs) and of the line, whose residual is added in full. The middle of the band is the
-//! midpoint of the extremes, since no value between them is more likely. No band is faster than the base: no rank can
-//! be faster unless it does less work.
+//! The band contains both extremes. It is widened by the 95 % margins of the runs and of the line, whose residual is
+//! added in full. The margin of a future run is `t x s x sqrt(1 + 1/r)`, with the spread s of r runs. The middle of the
+//! band is the midpoint of the extremes, since no value between them is more likely. No band is faster than the base:
+//! no rank can be faster unless it does less work.
 
 use ringmark_core::dimension::Case;
 use ringmark_core::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
@@ -207,8 +207,8 @@ fn grown_transfer(
     band.or(without_line).or(crowded)
 }
 
-/// Returns the margin caused by errors of the line: the error of its growth, plus its relative residual applied to the
-/// whole time.
+/// Returns the margin caused by errors of the line: the margin of its growth and its residual over the whole time,
+/// added as a root of the sum of squares.
 fn line_margin(evidence: &Evidence, case: Case, from: Case, line: Option<&Line>) -> f64 {
     let (before, after) = (evidence.cost(from), evidence.cost(case));
     line.map_or(0.0, |line| finite(line.margin(after - before)).hypot(line.residual * line.time(after)))

@@ -200,7 +200,8 @@ impl ServerSetup {
         let config = group.conditions.recorded.as_ref().map(|recorded| recorded.config.kv_store).unwrap_or_default();
         let counted = || group.cases.iter().filter(|case| case.figures.is_some());
         let is_one_a_host = |servers: &u32| counted().all(|case| case.case.nodes == *servers);
-        // One server per host is the default of a sweep, so it is assumed if only one number of hosts was measured.
+        // If the number of servers equals the number of hosts in every counted case, it is treated as the default: one
+        // per host.
         let number = config.servers.filter(|servers| !is_one_a_host(servers));
         let used = |case: &TrainedCase| {
             case.runs.iter().find_map(|run| {
