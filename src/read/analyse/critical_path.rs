@@ -1,5 +1,5 @@
-//! Critical path of a traced iteration: a chain from its end to its start, of spans that each began only after the one
-//! before.
+//! Critical path of a traced iteration, followed backward from its end: each span started only when the one before it
+//! ended.
 //!
 //! The update of the last rank waits for the last bucket. The sum of a bucket waits for the rank whose gradient was
 //! last, or for the sum of the bucket before it, or (without overlap) for all of backward. The gradient waits for the

@@ -55,12 +55,12 @@ pub struct FromMemory {
 pub enum CoresNeeded {
     /// Number of existing cores that are sufficient.
     Enough(u32),
-    /// Number of cores needed in addition to the existing ones.
+    /// The existing cores are not sufficient.
     More {
+        /// Number of additional cores.
+        cores: u32,
         /// Alternative to more cores: the shorter edge of stored images in pixels. `None` if no size is sufficient or
         /// none is known.
-        cores: u32,
-        /// Instead of them: the shorter edge of stored images, in pixels. `None` where no size is enough, or none is known.
         stored_edge: Option<u32>,
     },
 }
@@ -234,7 +234,7 @@ impl FromDisk {
         self.ceiling >= demand.speed
     }
 
-    /// Returns a text: sufficient, or what would help.
+    /// Returns a text with the conclusion: the disk is sufficient, or a remedy.
     pub fn judgement(&self, demand: &Demand) -> String {
         match (self.is_enough(demand), self.is_disk) {
             (true, _) => "enough",

@@ -94,7 +94,7 @@ pub struct Measured<R: Readable = RunRecord> {
     pub device_rates: DeviceRates,
     /// Resource usage of every host during the run; empty if no record contains it.
     pub host_use: Vec<HostUse>,
-    /// Share of the hosts' core time that other programs used; `None` if no record contains it.
+    /// Core time that other processes and virtual machines used; `None` if no record contains it.
     pub foreign_load: Option<ForeignLoad>,
     /// Warnings, recomputed from the record; empty without one.
     pub warnings: Vec<Warning>,

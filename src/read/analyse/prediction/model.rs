@@ -9,7 +9,7 @@
 //! ```text
 //!                       least                               most
 //! transfer, with a line the same share stays hidden         no additional time is hidden
-//!           without     all of it bandwidth                 all of it latency, or bandwidth that backward could just hide
+//!           without     all of it bandwidth                 all of it latency, or bandwidth just hidden by backward
 //! waiting W             a single rank is slow: W            all ranks vary: W x m(n') / m(n), m: expected maximum
 //! ```
 //!

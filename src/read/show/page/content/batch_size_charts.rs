@@ -97,8 +97,8 @@ pub fn charts(lines: &[ChartLine], device: Option<DeviceKind>) -> (&'static str,
     (if are_bars { OF_BARS } else { OF_LINES }, rows.into_iter().filter(|row: &Vec<Chart>| !row.is_empty()).collect())
 }
 
-/// Splits lines into charts, each with a suffix for its title: a single chart if all lines fit, otherwise one per
-/// precision.
+/// Splits lines into charts, each with a suffix for its title: a single chart if all lines fit, otherwise
+/// separate charts for each precision.
 fn parts<'a, 'b>(lines: &[&'b ChartLine<'a>]) -> Vec<(String, Vec<&'b ChartLine<'a>>)> {
     if lines.len() <= LINES {
         return vec![(String::new(), lines.to_vec())];
