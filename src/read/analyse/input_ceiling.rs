@@ -4,14 +4,14 @@
 //! as cores.
 //!
 //! - **More cores**: `ceil((need - ceiling) / images/s per core)`. This is valid while cores scale linearly; if the
-//! last threads of the table add little (memory, hyperthreads), more are needed.
+//!   last threads of the table add little (memory, hyperthreads), more are needed.
 //! - **Smaller stored images**: let `T = 1 / images/s per core` be the core time of an image, `d` the decoding part of
-//! it, and `T' = T x ceiling of those cores / need` the available time. Decoding may then take `d' = d - (T - T')`.
-//! Decoding time is roughly proportional to pixels, so stored images may have `pixels x d' / d`, and a shorter edge of
-//! `sqrt(pixels x d' / d / aspect)`, rounded down to a multiple of 8, the edge of a JPEG block. The times for reading
-//! and augmenting are assumed to stay the same although both shrink, so the size is conservative. If JPEG is decoded at
-//! a reduced scale, the time is not proportional and no size is given. A size below the network's input size is not
-//! given either.
+//!   it, and `T' = T x ceiling of those cores / need` the available time. Decoding may then take `d' = d - (T - T')`.
+//!   Decoding time is roughly proportional to pixels, so stored images may have `pixels x d' / d`, and a shorter edge
+//!   of `sqrt(pixels x d' / d / aspect)`, rounded down to a multiple of 8, the edge of a JPEG block. The times for
+//!   reading and augmenting are assumed to stay the same although both shrink, so the size is conservative. If JPEG is
+//!   decoded at a reduced scale, the time is not proportional and no size is given. A size below the network's input
+//!   size is not given either.
 
 use ringmark_core::benchmark::input::{Ceiling, InputRecord, PageCache};
 use ringmark_core::dimension::{ImagesPerSecond, Scaling};

@@ -226,8 +226,8 @@ pub struct JsonRun {
     /// Speed of the run as DLPerf computes it: the mean of its rates, rounded to 2 decimals.
     #[serde(skip_deserializing)]
     dlperf_speed: Option<ImagesPerSecond>,
-    /// Share of core time that other processes used, on the host with the most, 0 to 1; `null` if no record contains
-    /// it.
+    /// Share of core time that other processes and virtual machines used, on the machine with the largest share, 0 to
+    /// 1; `null` if no record contains it.
     #[serde(skip_deserializing)]
     foreign_load: Option<f64>,
     /// Energy per image; absent if the power of a host is unknown.
