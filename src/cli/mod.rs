@@ -1,14 +1,14 @@
-//! What was typed, turned into configuration; the only module of this package that knows clap.
+//! Command-line interface: converts arguments to configuration. The only module of this package that uses clap.
 //!
-//! | module | what it is for |
+//! | module | content |
 //! |---|---|
-//! | [`generate`] | the commands made of the definitions themselves: completions, man |
-//! | [`json`] | the option that every command with a table has |
-//! | [`launch`] | the commands that start something: sweep, score, bandwidth, input, doctor |
-//! | [`pack`] | the command that makes data: pack |
-//! | [`schema`] | the JSON Schema of files and answers |
-//! | [`read`] | the commands that read what was written: extract, check, diff, report, predict |
-//! | [`watch`] | the command that shows what runs elsewhere: watch |
+//! | [`generate`] | commands generated from the definitions: completions, man |
+//! | [`json`] | the option of every command with a table |
+//! | [`launch`] | commands that start jobs: sweep, score, bandwidth, input, doctor |
+//! | [`pack`] | the command that creates data: pack |
+//! | [`schema`] | the JSON Schema of files and responses |
+//! | [`read`] | commands that read results: extract, check, diff, report, predict |
+//! | [`watch`] | the command that shows a running job: watch |
 
 pub mod generate;
 pub mod json;
@@ -58,18 +58,18 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "ringmark", version, about, after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
+    /// Selected command.
     #[command(subcommand)]
     pub command: Command,
 }
 
 impl Cli {
-    /// The definition of the program's commands and options.
+    /// Returns the definition of all commands and options.
     fn program() -> clap::Command {
         help::grouped(Cli::command())
     }
 
-    /// What was typed, or stands in a file of options; ends the program where that asks for help or cannot be understood.
+    /// Parses the arguments and the options file; exits if help is requested or if parsing fails.
     pub fn read() -> Cli {
         let program = Cli::program();
         let arguments = config_file::expand(&program, json::before_folder(typed_arguments()), with_hint);
@@ -82,9 +82,9 @@ impl Cli {
     }
 }
 
-/// Adds our word to an error that a word of another program caused.
+/// Adds a migration hint to an error caused by an option of another program.
 fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
-    // Nobody comes to the commands that read from a program whose words would differ.
+    // The commands that read results have no counterpart in other programs with different options.
     let habits: &[&[Habit]] = match typed.get(1).map(String::as_str) {
         Some("bandwidth") => &[habits::OF_LAUNCHER, habits::OF_BANDWIDTH, habits::OF_BOTH],
         Some("pack") => &[habits::OF_PACK],
@@ -103,7 +103,7 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
     error
 }
 
-/// What to do.
+/// Subcommand of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train every case several times through mpirun, Slurm or Grid Engine and keep all logs and records
@@ -174,7 +174,7 @@ impl Command {
     }
 }
 
-/// What stands behind `ringmark leash`.
+/// Options of `ringmark leash`.
 #[derive(Debug, Args)]
 pub struct LeashOptions {
     /// Process number of the parent, the launcher
@@ -188,7 +188,7 @@ pub struct LeashOptions {
 mod tests {
     use super::*;
 
-    /// What people type, of the lines that begin with the program's name, perhaps behind that of another.
+    /// Returns the commands in the examples: lines that start with the program's name, possibly after another program.
     fn typed(examples: &str) -> impl Iterator<Item = &str> {
         examples.lines().filter_map(|line| {
             let line = line.strip_prefix("  ").filter(|line| !line.starts_with(' '))?;

@@ -1,4 +1,4 @@
-//! `ringmark diff`: two results against each other. What lies at a path is found out by its content.
+//! `ringmark diff`: comparison of two results. The kind of a path is detected from its content.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,37 +30,37 @@ use crate::read::load::problem;
 use crate::read::show::comparison;
 use crate::read::show::text::{Medium, WIDTH};
 
-/// What `ringmark diff` is asked to do.
+/// Configuration of `ringmark diff`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DiffConfig {
-    /// What is compared with.
+    /// Path of the result to compare with.
     pub base: PathBuf,
-    /// What is compared.
+    /// Path of the result to compare.
     pub test: PathBuf,
-    /// When a difference counts.
+    /// Limits for significant differences.
     pub thresholds: Thresholds,
-    /// Whether what must be equal may differ.
+    /// True if conditions that must be equal may differ.
     pub force: bool,
-    /// What an hour of training costs.
+    /// Price of training per hour.
     pub price: Option<Price>,
-    /// What else makes the exit status 1.
+    /// Findings that make the exit status 1, in addition to errors.
     pub fail_on: Vec<FailOn>,
-    /// What is printed.
+    /// Format of the printed comparison.
     pub format: DiffFormat,
     /// True if the figures are explained.
     pub is_explained: bool,
-    /// Where everything goes as JSON.
+    /// Destination of the JSON output.
     pub json: Json,
 }
 
 keyword_enum!(
-    /// What makes the exit status 1 though everything was compared.
+    /// Finding that makes the exit status 1 although everything was compared.
     FailOn {
         /// A case is slower.
         Slower = "slower",
-        /// A case is too noisy to tell.
+        /// The runs of a case vary too much for a verdict.
         Noisy = "noisy",
-        /// BASE has a case that TEST has not.
+        /// A case of BASE is missing in TEST.
         Missing = "missing",
         /// The figures of a case are unreliable, on either side.
         Unreliable = "unreliable" | "unquotable",
@@ -68,17 +68,17 @@ keyword_enum!(
 );
 
 keyword_enum!(
-    /// Format of a comparison.
+    /// Output format of `ringmark diff`.
     DiffFormat {
         /// Aligned columns for a terminal.
         Table = "table",
-        /// Markdown, to be posted to a pull request.
+        /// Markdown, for a pull request.
         Markdown = "markdown" | "md",
     }
 );
 
-/// Compares and prints. An error after everything else was printed where either side is not complete, or where that was
-/// found which the exit status is to report.
+/// Compares and prints both sides. After printing, returns an error if a side is incomplete or if there is a finding
+/// that the exit status reports.
 pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     config.json.check(&inputs(config).iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     let base = read_side(&config.base).context("BASE")?;
@@ -107,7 +107,8 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Files that are read beside those of sweeps: the sides, or the results of benchmarks in their folders.
+/// Returns the files that are read in addition to those of sweeps: the sides themselves, or the benchmark results in
+/// their folders.
 fn inputs(config: &DiffConfig) -> Vec<PathBuf> {
     let is_read = |file: &PathBuf| content_of(file).is_ok_and(|content| content.is_some());
     let of_side = |side: &PathBuf| match side.is_dir() {
@@ -120,12 +121,12 @@ fn inputs(config: &DiffConfig) -> Vec<PathBuf> {
     }
 }
 
-/// Whether both paths lead to one folder or file.
+/// Returns true if both paths resolve to the same folder or file.
 fn is_same_place(base: &Path, test: &Path) -> bool {
     fs::canonicalize(base).ok().zip(fs::canonicalize(test).ok()).is_some_and(|(base, test)| base == test)
 }
 
-/// What the exit status is to report, and was found.
+/// Returns the findings that the exit status reports.
 fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
     let of = |verdict: Verdict| {
         let cases =
@@ -148,7 +149,7 @@ fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
     fail_on.iter().filter_map(|what| asked(*what)).collect()
 }
 
-/// Reads whatever lies at `path`.
+/// Reads a side of any kind from `path`.
 fn read_side(path: &Path) -> anyhow::Result<Side> {
     let metadata = fs::metadata(path)
         .with_context(|| format!("{} cannot be read: give a folder of results or a JSON file", path.display()))
@@ -192,7 +193,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
         }
     }
     if runs.is_ok() {
-        // Made from the runs; and what a bandwidth command may have written beside them.
+        // These files are derived from the runs, or written next to them by a bandwidth command.
         files.remove(&Content::Result);
         files.remove(&Content::ScoreResult);
         files.remove(&Content::Bandwidth);
@@ -210,7 +211,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
     match (runs, files.pop_first()) {
         (Ok(found), _) => {
             let mut side = read_runs(path, found)?;
-            // What is wrong with a record is reported with its run.
+            // Problems of a record are reported with its run.
             let is_other = |what: &String| !what.contains(".jsonl: ");
             side.left_out.extend(left_out.into_iter().filter(is_other));
             Ok(side)
@@ -223,13 +224,13 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
     }
 }
 
-/// Every run of a folder, as `ringmark extract` reads them.
+/// Reads every run of a folder, as `ringmark extract` does.
 fn read_runs(folder: &Path, found: Found) -> anyhow::Result<Side> {
     match AnyExtraction::new(folder, found, None)? {
         AnyExtraction::Training(extraction) => {
             let mut side = Side::new(folder, SideKind::Training);
             training::take_rows(&mut side, result_json::rows(&extraction.groups, None))?;
-            // No speedup is shown, so nothing is missing where 1n1g is.
+            // No speedup is shown, so a missing 1n1g is not a problem.
             let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
             let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));
             side.left_out = problems.map(|problem| format!("{}/{problem}", folder.display())).collect();
@@ -251,7 +252,7 @@ fn counted(content: Content, files: &[PathBuf]) -> String {
     }
 }
 
-/// Every file is one run, but that of `ringmark extract`, which holds several.
+/// Reads files of which each is one run, except results of `ringmark extract`, which contain several.
 fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<String>) -> anyhow::Result<Side> {
     if let (Content::Result | Content::ScoreResult, [_, _, ..]) = (content, files) {
         let what = format!("{} holds {}: give one of them", path.display(), counted(content, files));
@@ -275,7 +276,7 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
             Content::NcclTests => collectives::take_nccl_tests(&mut part, file, &NcclTests::read(input)?),
         });
         match taken.with_context(|| file.display().to_string()) {
-            // One of several that is broken takes nothing from the others.
+            // A damaged file does not prevent the use of the others.
             Err(error) if files.len() > 1 => side.left_out.push(format!("{error:#}")),
             taken => taken.map(|()| side.absorb(part))?,
         }

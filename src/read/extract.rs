@@ -1,4 +1,4 @@
-//! The way from a folder of runs to what a reader sees: find, read, work out, render, write.
+//! `ringmark extract`: finds and reads the runs of a folder, computes, renders and writes the figures.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,39 +36,39 @@ use crate::read::show::extraction::{csv, dlperf, pytorch_ddp, text};
 use crate::read::show::once::once;
 use crate::read::show::text::{Medium, WIDTH};
 
-/// What `ringmark extract` is asked to do.
+/// Configuration of `ringmark extract`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExtractConfig {
-    /// Folder that holds `<case>/<model>_b<batch>_<dtype>_<run>.log`.
+    /// Folder that contains `<case>/<model>_b<batch>_<dtype>_<run>.log`.
     pub folder: PathBuf,
-    /// Folder for the files. `None` writes them beside the runs of a sweep, unless something else is asked for.
+    /// Folder for the output files. `None` writes them next to the runs of a sweep, unless another output is requested.
     pub out: Option<PathBuf>,
-    /// First iterations to leave out, instead of what records (or DLPerf) say.
+    /// Number of warm-up iterations, instead of the value in the records (or DLPerf's).
     pub warmup: Option<u32>,
-    /// Whether published figures of the same networks are printed too.
+    /// True to print published figures of the same networks.
     pub published: bool,
-    /// What training costs at which price, printed too.
+    /// Price of training, for printing its cost.
     pub price: Option<Price>,
-    /// True if columns and figures are explained.
+    /// True to print explanations of columns and figures.
     pub is_explained: bool,
-    /// ExtractFormat to print; `None` is the table, with the files.
+    /// Format to print; `None` prints the table and writes the files.
     pub format: Option<ExtractFormat>,
-    /// Where JSON goes besides.
+    /// Destination of additional JSON output.
     pub json: Json,
 }
 
 keyword_enum!(
-    /// ExtractFormat of the figures of a folder.
+    /// Output format of `ringmark extract`.
     ExtractFormat {
         /// Aligned columns for a terminal.
         Table = "table",
         /// Markdown.
         Markdown = "markdown" | "md",
-        /// For programs: one row a case.
+        /// JSON with one row per case.
         Json = "json",
-        /// DLPerf's JSON, with DLPerf's figures alone.
+        /// DLPerf's JSON, containing only DLPerf's figures.
         Dlperf = "dlperf",
-        /// One line a case.
+        /// CSV with one line per case.
         Csv = "csv",
         /// The JSON that PyTorch's diff.py reads.
         PytorchDdp = "pytorch-ddp",
@@ -77,25 +77,25 @@ keyword_enum!(
     }
 );
 
-/// Files written beside the result file, by their endings; the last for training only.
+/// Files written next to the result file, by suffix; the last one only for training.
 const FILES: [(&str, ExtractFormat); 3] = [
     ("_result.csv", ExtractFormat::Csv),
     ("_result.md", ExtractFormat::Markdown),
     ("_dlperf.json", ExtractFormat::Dlperf),
 ];
 
-/// What is shown besides the figures of a folder. Its files contain what was measured, and none of this.
+/// Additional printed output. It does not go to the files, which contain only measurements.
 #[derive(Default)]
 struct Extras<'a> {
     /// Published rates of the same networks.
     published: bool,
-    /// What training costs.
+    /// Price of training.
     price: Option<&'a Price>,
-    /// Explanations of columns and figures.
+    /// True to print explanations of columns and figures.
     is_explained: bool,
 }
 
-/// Extracts, prints and writes; an error where anything was left out, after everything else was printed and written.
+/// Extracts, prints and writes; returns an error at the end if anything was excluded.
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     let folder = &config.folder;
@@ -120,7 +120,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let complete = problem::check_complete(&format!("the figures of {} are", folder.display()), left_out);
     match &config.out {
         Some(out) => write(folder, out, &extraction)?,
-        // What is printed in a format is all that was asked for.
+        // An explicit format or `--json` replaces the files.
         None if config.format.is_some() || config.json != Json::No => {}
         None if folder.join(MANIFEST).exists() => write(folder, folder, &extraction)?,
         None => output::print_note(&format!(
@@ -131,16 +131,17 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     complete
 }
 
-/// The figures of a folder, whatever was measured.
+/// Figures of a folder of any benchmark.
 pub enum AnyExtraction {
-    /// Of `ringmark sweep`, or of logs.
+    /// Result of `ringmark sweep`, or of logs.
     Training(Extraction),
-    /// Of `ringmark score`.
+    /// Result of `ringmark score`.
     Scoring(Extraction<ScoreTable>),
 }
 
 impl AnyExtraction {
-    /// Works out the figures of what was `found` in `folder`; prints and writes nothing. `warmup` is of training.
+    /// Computes the figures of the runs `found` in `folder`, without printing or writing. `warmup` applies to training
+    /// only.
     pub fn new(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<AnyExtraction> {
         match found.benchmark(folder)? {
             BenchmarkKind::Score if warmup.is_some() => Err(usage(anyhow!(
@@ -154,7 +155,7 @@ impl AnyExtraction {
         }
     }
 
-    /// What is not in the figures, and why.
+    /// Returns the runs that are excluded, with the reason.
     pub fn problems(&self) -> &[Problem] {
         match self {
             AnyExtraction::Training(extraction) => &extraction.problems,
@@ -171,7 +172,7 @@ impl AnyExtraction {
         }
     }
 
-    /// The files that belong into the folder, names and contents: the result file first, with the hashes of the others.
+    /// Returns the files for the folder, as names and contents: first the result file, with the hashes of the others.
     pub fn files(&self, folder: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
         let name = name_of(folder)?;
         let files = match self {
@@ -194,7 +195,7 @@ impl AnyExtraction {
         Ok(std::iter::once(result).chain(others).collect())
     }
 
-    /// Why figures are unreliable, each sentence once.
+    /// Returns the reasons why figures are unreliable, each sentence once.
     pub fn reliability_warnings(&self) -> Vec<String> {
         let texts = |warnings: Vec<ReliabilityWarning>| reliability::sentences(&warnings);
         let of_group = |group: &Group| (group.label.clone(), texts(group.all_reliability_warnings()));
@@ -210,13 +211,14 @@ impl AnyExtraction {
     }
 }
 
-/// Finds and reads every run below `folder` and works out the figures; prints and writes nothing. `warmup` is of training.
+/// Finds and reads every run below `folder` and computes the figures, without printing or writing. `warmup` applies to
+/// training only.
 fn read_any(folder: &Path, warmup: Option<u32>) -> anyhow::Result<AnyExtraction> {
     AnyExtraction::new(folder, folder::find(folder)?, warmup)
 }
 
-/// All that lies in a folder, whatever was measured, but for traces: runs of a sweep, of bandwidth and of input. An error where
-/// that is nothing.
+/// Reads everything in a folder except traces: runs of a sweep, of bandwidth and of input. Returns an error if there is
+/// nothing.
 pub fn read_all(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
     let bandwidth = bandwidth::find(folder)?;
     let input = input::find(folder);
@@ -224,7 +226,7 @@ pub fn read_all(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Res
         Ok(AnyExtraction::Training(it)) => (it.resume_command, it.groups, Vec::new(), it.shortages, it.problems),
         Ok(AnyExtraction::Scoring(it)) => (it.resume_command, Vec::new(), it.groups, it.shortages, it.problems),
         Err(error) if error.is::<UsageError>() => return Err(error),
-        // A folder of bandwidth runs, or of input, has no others.
+        // A folder of bandwidth or input runs contains no others.
         Err(_) if input.is_some() || !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => {
             Default::default()
         }
@@ -250,7 +252,7 @@ pub fn read_all(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Res
     })
 }
 
-/// Finds and reads every run of training below `folder` and works out the figures; prints and writes nothing. Refuses a
+/// Finds and reads every training run below `folder` and computes the figures, without printing or writing. Rejects a
 /// folder of another benchmark.
 pub fn read(folder: &Path, warmup: Option<u32>) -> anyhow::Result<Extraction> {
     of_training(folder, folder::find(folder)?, warmup)
@@ -267,7 +269,7 @@ fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<Extraction<ScoreTab
     Ok(score::figures::extract(&name_of(folder)?, runs, found.problems, &found.sweep))
 }
 
-/// The whole output of a scoring sweep in one format, with `published` rates of the same networks if asked.
+/// Renders a scoring sweep in one format, including `published` rates of the same networks if requested.
 pub fn render_scoring(
     extraction: &Extraction<ScoreTable>,
     format: ExtractFormat,
@@ -298,7 +300,7 @@ pub fn render_scoring(
     }
 }
 
-/// The whole output of training in one format, with what it costs where there is a price.
+/// Renders training results in one format, including the cost if there is a price.
 pub fn render(
     extraction: &Extraction,
     format: ExtractFormat,
@@ -319,8 +321,8 @@ pub fn render(
     }
 }
 
-/// A sentence for each network, precision and batch size of the sweep in `folder`: what its largest case reached, and where
-/// most of the rest is lost. None where its files do not say.
+/// Returns a sentence for each network, precision and batch size of the sweep in `folder`: the result of its largest
+/// case, and the cause of most of the scaling loss. Empty if the files cannot be read.
 pub fn conclusions(folder: &Path) -> Vec<String> {
     let Ok(extraction) = read(folder, None) else { return Vec::new() };
     let names = title::distinctions(&extraction.groups.iter().collect::<Vec<_>>());
@@ -332,14 +334,14 @@ pub fn conclusions(folder: &Path) -> Vec<String> {
     sentences.map(|sentence| output::strip_control_characters(&sentence)).collect()
 }
 
-/// Last part of the path, also of `.` and `results/..`.
+/// Returns the last component of the path, after resolving paths such as `.` and `results/..`.
 pub fn name_of(folder: &Path) -> anyhow::Result<String> {
     let whole = fs::canonicalize(folder).with_context(|| format!("{} cannot be resolved", folder.display()))?;
     let last = whole.file_name().unwrap_or(whole.as_os_str());
     Ok(last.to_string_lossy().into_owned())
 }
 
-/// Writes the files of `folder` into `out`, which is created if needed.
+/// Writes the files of `folder` to `out`, which is created if necessary.
 fn write(folder: &Path, out: &Path, extraction: &AnyExtraction) -> anyhow::Result<()> {
     let advice = || format!("cannot write the result into {}: choose another folder by --out", out.display());
     fs::create_dir_all(out).with_context(advice)?;

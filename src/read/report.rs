@@ -1,4 +1,4 @@
-//! `ringmark report`: what several people want to see of one result or several. Engineers hover over it, managers print it.
+//! `ringmark report`: shows one or several results as a page, a picture, Markdown or tables.
 
 use std::fs;
 use std::io::Write;
@@ -19,36 +19,36 @@ use crate::read::show::page::document::{Document, Link};
 use crate::read::show::page::{content, html, json, svg, text};
 use crate::read::show::text::Medium;
 
-/// Columns of a table that goes to no terminal.
+/// Width of a table, in columns, if the output is not a terminal.
 const WIDTH: usize = 100;
 
-/// What `ringmark report` is asked to do.
+/// Configuration of `ringmark report`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportConfig {
-    /// Folders of sweeps of training or scoring, and of runs of bandwidth or input.
+    /// Folders of training or scoring sweeps, and of bandwidth or input runs.
     pub folders: Vec<PathBuf>,
-    /// Where the report goes; `None` is the standard output.
+    /// Destination of the report; `None` for standard output.
     pub out: Option<PathBuf>,
-    /// Its format; `None` is what the file's name says.
+    /// Format of the report; `None` to derive it from the file name.
     pub format: Option<ReportFormat>,
-    /// First iterations to leave out, instead of what records (or DLPerf) say.
+    /// Number of warm-up iterations, instead of the value in the records (or DLPerf's).
     pub warmup: Option<u32>,
-    /// Whether rows that others published stand beside those that were measured alike.
+    /// True to show published rows next to those measured under the same conditions.
     pub published: bool,
-    /// What an hour of training costs.
+    /// Price of training per hour.
     pub price: Option<Price>,
-    /// Where the reader of the page is sent to.
+    /// Links for the page.
     pub links: Vec<Link>,
-    /// Where the figures go as JSON.
+    /// Destination of JSON output.
     pub json: Json,
 }
 
 keyword_enum!(
-    /// Format of a report.
+    /// Output format of `ringmark report`.
     ReportFormat {
         /// One page.
         Html = "html",
-        /// One picture: speed by case, or by batch size.
+        /// One image: speed by case, or by batch size.
         Svg = "svg",
         /// Markdown.
         Markdown = "markdown" | "md",
@@ -58,7 +58,8 @@ keyword_enum!(
 );
 
 impl ReportFormat {
-    /// That of a file of this name; tables for a terminal where there is none. A name that says nothing is a mistake.
+    /// Returns the format for a file name, or a table for the terminal without a file. Returns an error for an unknown
+    /// extension.
     pub fn of_file(path: Option<&Path>) -> anyhow::Result<ReportFormat> {
         let Some(path) = path else { return Ok(ReportFormat::Table) };
         match path.extension().and_then(|extension| extension.to_str()) {
@@ -75,7 +76,7 @@ impl ReportFormat {
     }
 }
 
-/// Reads, writes and prints; an error where anything was left out, after everything else was written.
+/// Reads the folders and writes or prints the report; returns an error at the end if anything was excluded.
 pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     config.out.as_ref().map_or(Ok(()), |out| output::check_target("--out", out, &[]))?;
@@ -97,7 +98,7 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     problem::check_complete("the figures are", left_out)
 }
 
-/// The whole report; a table is made for so many columns.
+/// Renders the report; tables are limited to `width` columns.
 pub fn render(document: &Document, format: ReportFormat, width: usize) -> String {
     match format {
         ReportFormat::Html => html::html(document),
@@ -113,7 +114,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads every folder; an error where one holds nothing at all.
+/// Reads every folder; returns an error if one contains no results.
 pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<ResultFolder>> {
     let names = names(folders)?;
     folders.iter().zip(names).map(|(folder, name)| read_one(folder, name, warmup)).collect()
@@ -126,7 +127,7 @@ fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<
     Ok(result)
 }
 
-/// As few last parts of each path as distinguish it from all others.
+/// Returns the shortest path suffixes that distinguish the folders.
 fn names(folders: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let resolved = |folder: &PathBuf| {
         let whole = fs::canonicalize(folder)

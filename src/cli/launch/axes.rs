@@ -1,4 +1,4 @@
-//! What a sweep varies, the same in every benchmark over axes.
+//! Options for the axes of a sweep, shared by all benchmarks with axes.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -20,7 +20,7 @@ use crate::launch::sweep::axes_sweep::{self, AxesSweep};
 use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::plan::{Axes, BatchSizes};
 
-/// What a sweep varies and what becomes of it: the same for every benchmark over axes.
+/// Options for the axes and the output of a sweep, shared by all benchmarks with axes.
 #[derive(Debug, Args)]
 pub struct AxesOptions {
     /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g
@@ -74,8 +74,8 @@ pub struct AxesOptions {
     cooldown: u64,
 }
 
-/// The one batch size of a benchmark, of which `typed` is what was typed: the profile's or the user's, or the largest that
-/// fits, from that of the profile on.
+/// Returns the batch size of a benchmark that has only one, given the `typed` value: the profile's or the user's, or
+/// the largest that fits, searched from the profile's upwards.
 pub(super) fn one_batch_size(typed: Option<&str>, batch_size: u32) -> BatchSizes {
     match typed {
         Some(AUTO_BATCH_SIZE) => BatchSizes::Largest { found: BTreeMap::new(), first: batch_size },
@@ -83,7 +83,7 @@ pub(super) fn one_batch_size(typed: Option<&str>, batch_size: u32) -> BatchSizes
     }
 }
 
-/// What an axis holds where its option names no values.
+/// Values of the axes whose options are not given.
 pub(super) struct AxisDefaults {
     pub(super) cases: fn(&Hosts, DeviceKind) -> Vec<Case>,
     pub(super) models: Vec<Model>,
@@ -97,7 +97,7 @@ pub(super) struct AxisDefaults {
 }
 
 impl AxesOptions {
-    /// The one that was typed, or the device's.
+    /// Returns the selected profile, or the default for the device.
     pub(super) fn profile(&self, machine: &Machine, launch: &LaunchConfig) -> SweepProfile {
         match self.profile {
             _ if self.quick => SweepProfile::Quick,
@@ -107,15 +107,15 @@ impl AxesOptions {
         }
     }
 
-    /// What the sweep that is to go on was begun with, by option; nothing where there is none.
+    /// Returns the original options of the sweep to resume; empty if there is none.
     pub(super) fn begun(&self) -> BTreeMap<String, String> {
         let out = self.out.as_ref().filter(|_| self.resume);
-        // Where it cannot be read the session says so.
+        // An unreadable manifest is reported later by the session.
         let manifest = out.and_then(|out| Manifest::find(out).ok().flatten());
         manifest.map(|manifest| manifest.conditions.options).unwrap_or_default()
     }
 
-    /// Fills in what was not typed and checks the axes.
+    /// Fills in defaults and checks the axes.
     pub(super) fn into_sweep(
         self,
         kind: BenchmarkKind,
@@ -131,7 +131,7 @@ impl AxesOptions {
             runs: self.runs.unwrap_or(defaults.profile.runs()),
         };
         refuse_repeated("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;
-        // The manifest's command may have been of other cases.
+        // The command in the manifest may have had other cases.
         let more = self.repeat.iter().filter(|case| !axes.cases.contains(case)).copied();
         axes.cases.extend(more.collect::<Vec<Case>>());
         refuse_repeated("--repeat", &self.repeat, "").map_err(usage)?;
@@ -154,8 +154,8 @@ impl AxesOptions {
     }
 }
 
-/// The axes of `sweep` and then the `others` for a file of options: an axis under the name for one value or for several.
-/// A rank's threads are in it where this machine decides them.
+/// Returns the axes of `sweep` followed by the `others`, for an options file. Each axis uses the option for one value
+/// or for several. The threads per rank are included if this machine determines them.
 pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Setting>) -> Vec<Setting> {
     let threads = sweep.threads(PlanContext { environment: &machine.environment, begun: None });
     let Axes { models, dtypes, batch_sizes, kv_stores, cases, runs, .. } = &sweep.axes;
@@ -177,18 +177,19 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
     settings.into_iter().chain(others).collect()
 }
 
-/// An axis under the name for one value or for several; the other name is not written.
+/// Returns an axis under the option for one value or for several; the other option is not written.
 fn one_or_several(one: &str, several: &str, values: Vec<String>) -> [Setting; 2] {
     let (used, unused) = if values.len() == 1 { (one, several) } else { (several, one) };
     [Setting::new(used, values), Setting::new(unused, Vec::new())]
 }
 
-/// Each as it is typed.
+/// Formats values as given on the command line.
 pub(super) fn texts<T: Display>(values: &[T]) -> Vec<String> {
     values.iter().map(T::to_string).collect()
 }
 
-/// What ran twice would write its files twice. `advice` goes on from "name it once".
+/// Rejects repeated values, whose runs would overwrite each other's files. `advice` continues the sentence "name it
+/// once".
 pub(super) fn refuse_repeated<T: PartialEq + Display>(option: &str, values: &[T], advice: &str) -> anyhow::Result<()> {
     for (index, value) in values.iter().enumerate() {
         ensure!(!values[..index].contains(value), "{option} has {value} twice: name it once{advice}");

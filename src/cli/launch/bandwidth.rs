@@ -37,11 +37,11 @@ Examples:
 
 Exit status 1 says that a case failed or was too slow, or that the doctor found an error, 2 a usage error.";
 
-/// What may be typed behind `ringmark bandwidth`.
+/// Options of `ringmark bandwidth`.
 #[derive(Debug, Args)]
 #[command(after_help = BANDWIDTH_EXAMPLES)]
 pub struct BandwidthOptions {
-    /// All of it as a file. First, because what is read by another field is not there any more.
+    /// Options file. Must be the first field, because other fields consume the values that they parse.
     #[command(flatten)]
     config_file: ConfigFileOptions,
     /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g [default: those of 1n2g,1n4g,1n8g,2n8g,4n8g
@@ -52,28 +52,28 @@ pub struct BandwidthOptions {
     /// reduce_scatter, reduce, broadcast, alltoall, sendrecv [default: all_reduce]
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     op: Option<Vec<Operation>>,
-    /// Where and how.
+    /// Launch options.
     #[command(flatten)]
     launch: LaunchOptions,
     /// Folder for CASE/bandwidth.log and CASE/bandwidth.json [default: results/TIME_bandwidth]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Where servers run.
+    /// Options for servers.
     #[command(flatten)]
     servers: ServerOptions,
-    /// For programs.
+    /// JSON output option.
     #[command(flatten)]
     json: JsonOption,
-    /// What goes on inside.
+    /// Trace option.
     #[command(flatten)]
     trace: TraceOption,
-    /// What every rank is asked to do.
+    /// Options passed to every rank.
     #[command(flatten)]
     bandwidth: Launched<BandwidthConfig>,
 }
 
 impl BandwidthOptions {
-    /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
+    /// Fills in defaults and checks the options; inspects this machine only if its size determines a default.
     pub fn into_config(self) -> anyhow::Result<BandwidthSweep> {
         let config = self.bandwidth.apply(BandwidthConfig::default())?;
         let mut launch = self.launch.into_config(&Machine::read(config.device))?;
@@ -87,7 +87,7 @@ impl BandwidthOptions {
         let kv_stores = [config.kv_store.kv_store];
         self.servers.check(&kv_stores).and_then(|()| kv_store::check_cases(&kv_stores, &cases)).map_err(usage)?;
         if let Messages::Gradients(model) = config.messages {
-            // Of --arrays weights there are fewer, which ranks count.
+            // With `--arrays` there are fewer weights, which only the ranks can count.
             let of_case = |case: &Case| config.kv_store.for_case(*case).check_model(model);
             cases.iter().try_for_each(of_case).map_err(usage)?;
         }
@@ -107,7 +107,7 @@ impl BandwidthOptions {
     }
 }
 
-/// One rank would measure how fast nothing is.
+/// Rejects cases with a single rank, which would transfer nothing.
 fn refuse_single_ranks(cases: &[Case]) -> anyhow::Result<()> {
     match cases.iter().find(|case| case.ranks() == 1) {
         Some(case) => bail!(

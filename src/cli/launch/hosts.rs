@@ -1,4 +1,4 @@
-//! Where and how jobs are launched, the same in every command that launches.
+//! Options for hosts and launching, shared by all commands that start jobs.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ use crate::launch::job::request::StarterOptions;
 use crate::launch::job::starter::{self, Starter};
 use crate::launch::local::environment::LaunchEnvironment;
 
-/// Which hosts, and how they are reached.
+/// Options that select hosts and the connection to them.
 #[derive(Debug, Args)]
 pub struct HostOptions {
     /// What starts the ranks: mpirun over ssh, srun with PMIx inside an allocation of Slurm, or mpirun over qrsh inside a
@@ -58,8 +58,8 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
-    /// Fills in what was not typed: this machine takes as many ranks as `machine` says. Hosts of which nobody said how many
-    /// they take are asked where `asks_hosts`, and otherwise take one.
+    /// Fills in defaults: this machine gets as many ranks as `machine` has processors. Hosts without a number of ranks
+    /// are queried if `asks_hosts`, and get one rank otherwise.
     pub(super) fn into_config(self, machine: &Machine, asks_hosts: bool) -> anyhow::Result<LaunchConfig> {
         let list = match (self.hosts, &self.hostfile) {
             (None, Some(file)) => Some(TypedHosts::read_file(file).map_err(usage)?),
@@ -67,7 +67,7 @@ impl HostOptions {
         };
         let arguments = starter::split_arguments(&self.launcher_args)?;
         let ssh = SshOptions::new(self.ssh_port, &arguments, &machine.environment);
-        // A scheduler says itself how many ranks its hosts take, and ssh may not lead there.
+        // A scheduler provides the number of ranks per host, and ssh may not be available.
         let mut processors = BTreeMap::new();
         let found = match &list {
             Some(list) if !asks_hosts => vec![1; list.without_slots().len()],
@@ -95,7 +95,7 @@ impl HostOptions {
             sync: self.sync,
             dry_run: false,
             save_config: None,
-            // Slurm and Grid Engine start ranks where ssh may not lead.
+            // Slurm and Grid Engine can start ranks on hosts that ssh cannot reach.
             doctor: starter == Starter::Mpirun,
             metrics: None,
             watched_ranks: WATCHED_RANKS,
@@ -103,10 +103,10 @@ impl HostOptions {
     }
 }
 
-/// Where and how jobs are launched, the same in every command that launches.
+/// Options for launching, shared by all commands that start jobs.
 #[derive(Debug, Args)]
 pub struct LaunchOptions {
-    /// Where.
+    /// Host options.
     #[command(flatten)]
     hosts: HostOptions,
     /// End a run that takes longer; it has failed [default: none]
@@ -141,7 +141,7 @@ pub struct LaunchOptions {
 const WATCHED_RANKS: usize = 512;
 
 impl LaunchOptions {
-    /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
+    /// Fills in defaults: this machine gets as many ranks as `machine` has processors.
     pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
         let config = self.hosts.into_config(machine, true)?;
         Ok(LaunchConfig {
@@ -156,7 +156,7 @@ impl LaunchOptions {
     }
 }
 
-/// A rank counts as silent after five seconds.
+/// Parses the stall timeout. Values below 6 are invalid because a rank counts as silent after five seconds.
 fn stall_timeout(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(seconds @ (0 | 6..=31_536_000)) => Ok(seconds),
@@ -164,7 +164,7 @@ fn stall_timeout(text: &str) -> Result<u64, String> {
     }
 }
 
-/// This machine, where it decides.
+/// Properties of this machine that determine defaults.
 pub(super) struct Machine {
     pub(super) environment: LaunchEnvironment,
     pub(super) device: DeviceChoice,
@@ -172,15 +172,15 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Looks; for GPUs only where `device` allows one.
+    /// Reads the properties; GPUs are detected only if `device` allows them.
     pub(super) fn read(device: DeviceChoice) -> Machine {
         let environment = LaunchEnvironment::read();
         let processors = Processors::of_this_machine(device, &environment);
         Machine { environment, device, processors }
     }
 
-    /// Asks the first host for its GPUs, if mpirun will start ranks there, the user chose no device, and it was not asked for
-    /// its slots. A host that does not answer is left to the doctor.
+    /// Queries the GPUs of the first host if mpirun will start ranks there, no device was chosen and its slots were not
+    /// queried. A host that does not reply is left to the doctor.
     pub(super) fn ask_first_host(&self, launch: &mut LaunchConfig) {
         let is_asked = launch.device == DeviceChoice::Auto && launch.starter == Starter::Mpirun && !launch.dry_run;
         if let Some(first) = self.other_first_host(launch).map(|host| host.name.clone())
@@ -197,12 +197,12 @@ impl Machine {
         launch.hosts.all().first().filter(|host| !self.environment.is_here(&host.name))
     }
 
-    /// Returns the processors of the first host, if it is another machine and has answered.
+    /// Returns the processors of the first host, if it is another machine and has replied.
     fn first_host<'a>(&self, launch: &'a LaunchConfig) -> Option<&'a Processors> {
         launch.processors.get(&self.other_first_host(launch)?.name)
     }
 
-    /// What ranks will use, as far as this machine knows.
+    /// Returns the device kind that ranks will use, as far as this machine can determine it.
     pub(super) fn kind(&self, launch: &LaunchConfig) -> DeviceKind {
         let has_gpus = match self.first_host(launch) {
             Some(processors) => processors.gpus > 0,
@@ -215,15 +215,15 @@ impl Machine {
         }
     }
 
-    /// Returns true if ranks will use the CPU: the user chose it, all of them run here and this machine has no GPU, or the first
-    /// host said that it has none.
+    /// Returns true if ranks are known to use the CPU: it was selected, all ranks run here and this machine has no GPU,
+    /// or the first host reported no GPU.
     pub(super) fn knows_cpu(&self, launch: &LaunchConfig) -> bool {
         let is_here = launch.hosts.all().iter().all(|host| self.environment.is_here(&host.name));
         let is_known = is_here || self.first_host(launch).is_some();
         launch.device == DeviceChoice::Cpu || (is_known && self.kind(launch) == DeviceKind::Cpu)
     }
 
-    /// How hosts are asked for their processors.
+    /// Returns the settings for querying the processors of hosts.
     fn request<'a>(&'a self, ssh: &'a SshOptions) -> ProcessorsRequest<'a> {
         ProcessorsRequest { here: self.processors, ssh, environment: &self.environment }
     }

@@ -27,14 +27,14 @@ Examples:
 
 Exit status 1 says that it failed or that the doctor found an error, 2 a usage error or that --out is in use.";
 
-/// What may be typed behind `ringmark input`.
+/// Options of `ringmark input`.
 #[derive(Debug, Args)]
 #[command(after_help = INPUT_EXAMPLES)]
 pub struct InputOptions {
-    /// All of it as a file. First, because what is read by another field is not there any more.
+    /// Options file. Must be the first field, because other fields consume the values that they parse.
     #[command(flatten)]
     config_file: ConfigFileOptions,
-    /// Where and how.
+    /// Launch options.
     #[command(flatten)]
     launch: LaunchOptions,
     /// Folder for input.log and input.json [default: results/TIME_input]
@@ -43,16 +43,16 @@ pub struct InputOptions {
     /// Say whether this feeds the devices of a training sweep with synthetic images, whose folder this is
     #[arg(long, value_name = "RESULT")]
     against: Option<PathBuf>,
-    /// What goes on inside.
+    /// Trace option.
     #[command(flatten)]
     trace: TraceOption,
-    /// What every host is asked to do.
+    /// Options passed to every host.
     #[command(flatten)]
     input: Launched<InputConfig>,
 }
 
 impl InputOptions {
-    /// Fills in what was not typed and checks the rest.
+    /// Fills in defaults and checks the options.
     pub fn into_config(self) -> anyhow::Result<InputRun> {
         let input = self.input.apply(InputConfig::default())?;
         input.validate().map_err(usage)?;

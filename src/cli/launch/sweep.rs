@@ -65,7 +65,8 @@ Examples:
 
 Exit status 1 says that a run failed or that the doctor found an error, 2 a usage error or that --out is in use.";
 
-/// DLPerf's cases that fit, all slots of 1, 2, 4, .. hosts if none of them takes several hosts, then all slots of all hosts.
+/// Returns DLPerf's cases that fit the hosts, and all slots of all hosts. If none of DLPerf's cases uses several hosts,
+/// adds all slots of 1, 2, 4, .. hosts.
 fn dlperf_cases(hosts: &Hosts, device: DeviceKind) -> Vec<Case> {
     let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| hosts.fit(*case)).collect();
     let all = hosts.all();
@@ -78,7 +79,7 @@ fn dlperf_cases(hosts: &Hosts, device: DeviceKind) -> Vec<Case> {
         cases.sort_by_key(|case| (case.ranks(), case.nodes));
         cases.dedup();
     }
-    // The slots of this machine's CPU are its cores, which the ranks of any case share.
+    // The slots of a CPU host are its cores, which the ranks of any case share.
     let has_cores_only = hosts.is_default() && device == DeviceKind::Cpu;
     if !has_cores_only && !cases.contains(&whole) {
         cases.push(whole);
@@ -90,13 +91,13 @@ fn dlperf_cases(hosts: &Hosts, device: DeviceKind) -> Vec<Case> {
 #[derive(Debug, Args)]
 #[command(after_help = SWEEP_EXAMPLES)]
 pub struct SweepOptions {
-    /// All of it as a file. First, because what is read by another field is not there any more.
+    /// Options file. Must be the first field, because other fields consume the values that they parse.
     #[command(flatten)]
     config_file: ConfigFileOptions,
-    /// What it varies.
+    /// Axes of the sweep.
     #[command(flatten)]
     axes: AxesOptions,
-    /// Where and how.
+    /// Launch options.
     #[command(flatten)]
     launch: LaunchOptions,
     /// Run PyTorch's DDP benchmark: its four networks, after each run the same ranks without communication, and its
@@ -109,13 +110,13 @@ pub struct SweepOptions {
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "kv-store")]
     #[arg(value_parser = keyword::<KvStore>())]
     kv_stores: Option<Vec<KvStore>>,
-    /// Where servers run.
+    /// Options for servers.
     #[command(flatten)]
     servers: ServerOptions,
     /// Values of options that are tried before the sweep.
     #[arg(long, value_name = "NAME=VALUE,..", help = autotune_over_help())]
     autotune_over: Vec<TunedOption>,
-    /// What every rank is asked to do.
+    /// Options passed to every rank.
     #[command(flatten)]
     train: Launched<TrainConfig>,
 }
@@ -129,7 +130,7 @@ fn autotune_over_help() -> String {
 }
 
 impl SweepOptions {
-    /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
+    /// Fills in defaults and checks the options; inspects this machine only if its size determines a default.
     pub fn into_config(self) -> anyhow::Result<TrainSweep> {
         let machine = Machine::read(self.train.apply(TrainConfig::default())?.device);
         let mut launch = self.launch.into_config(&machine)?;
@@ -139,7 +140,7 @@ impl SweepOptions {
         let profile = self.axes.profile(&machine, &launch);
         let defaults = TrainConfig::of_profile(profile, device);
         let begun = self.axes.begun();
-        // A sweep that goes on as a suite stays what it is.
+        // A resumed sweep keeps the defaults of its suite.
         let is_pytorch_s = |option: &str| ddp_suite && !begun.contains_key(option);
         let defaults = match profile {
             SweepProfile::Dlperf if is_pytorch_s("--batch-size") => {
@@ -224,7 +225,8 @@ impl SweepOptions {
     }
 }
 
-/// What is checked of a point: of servers what was typed, where none of `all` kv-stores has any, so that it is refused.
+/// Returns the kv-store options to check for a point. If none of `all` kv-stores has servers, server options are kept
+/// so that they are rejected.
 fn of_point(train: &TrainConfig, all: &[KvStore], kv_store: KvStore) -> KvStoreConfig {
     match all.iter().any(|kv_store| kv_store.has_servers()) {
         true => train.kv_store.of_axis(kv_store),
@@ -232,7 +234,7 @@ fn of_point(train: &TrainConfig, all: &[KvStore], kv_store: KvStore) -> KvStoreC
     }
 }
 
-/// Refuses a log that would have nothing in it, or as many searches as there are runs.
+/// Rejects a search log that would be empty, or that would contain one search per run.
 fn check_log(search: &StrategySearch) -> anyhow::Result<()> {
     let log = search.log.as_ref().filter(|_| search.over.is_empty());
     log.map_or(Ok(()), |log| {
@@ -244,7 +246,7 @@ fn check_log(search: &StrategySearch) -> anyhow::Result<()> {
     })
 }
 
-/// Refuses several kv-stores where one is meant, and one that would have no run.
+/// Rejects several kv-stores if only one is possible, and a kv-store without runs.
 fn check_kv_stores(sweep: &AxesSweep) -> anyhow::Result<()> {
     let Axes { kv_stores, cases, batch_sizes, .. } = &sweep.axes;
     axes::refuse_repeated("--kv-stores", kv_stores, "")?;
@@ -266,7 +268,7 @@ fn check_kv_stores(sweep: &AxesSweep) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ranks on other hosts start in another folder.
+/// Makes paths absolute, because ranks on other hosts start in another folder.
 fn with_absolute_paths(train: TrainConfig) -> anyhow::Result<TrainConfig> {
     let absolute = |file: Option<PathBuf>| file.map(path::absolute).transpose();
     let absolute_data = |files: DataFiles| files.try_map(|file| Ok(path::absolute(file)?));
@@ -275,11 +277,12 @@ fn with_absolute_paths(train: TrainConfig) -> anyhow::Result<TrainConfig> {
     Ok(TrainConfig { data, learning, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
 }
 
-/// Images of an epoch, counted on this machine; `None` where it cannot, or need not.
+/// Returns the number of images in an epoch, counted on this machine; `None` if that is not possible or not necessary.
 ///
 /// # Errors
 ///
-/// Where runs go by epochs: the launcher must know how long a run is.
+/// Returns an error if the images cannot be counted although the runs use epochs: the launcher must know the length of
+/// a run.
 fn trained_images(train: &TrainConfig) -> anyhow::Result<Option<u64>> {
     let LearningConfig { epochs, validate, .. } = &train.learning;
     let is_needed = epochs.is_some() || validate.are_read();
@@ -296,7 +299,7 @@ fn trained_images(train: &TrainConfig) -> anyhow::Result<Option<u64>> {
     }
 }
 
-/// With those that are predicted at an epoch's end; `None` where this machine cannot count both.
+/// Adds the number of validation images per epoch; `None` if this machine cannot count both.
 fn epoch_images(train: &TrainConfig, trained: Option<u64>) -> Option<EpochImages> {
     match train.learning.validate.source() {
         DataSource::Images(files) => Some(EpochImages { trained: trained?, predicted: length(files).ok()? }),

@@ -66,13 +66,13 @@ pub struct DiffOptions {
     /// Explain the columns and verdicts
     #[arg(long)]
     explain: bool,
-    /// For programs.
+    /// JSON output option.
     #[command(flatten)]
     json: JsonOption,
 }
 
 impl DiffOptions {
-    /// Takes what was typed as it is; what lies there is found out by reading it.
+    /// Converts the options without accessing the paths; their kind is detected from the content later.
     pub fn into_config(self) -> DiffConfig {
         let DiffOptions { base, test, noise, significance, fail_on, force, price, format, explain, json } = self;
         DiffConfig {

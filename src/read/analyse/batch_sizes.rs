@@ -1,5 +1,5 @@
-//! Speed and memory by batch size, whatever was measured: a line of points for each network, precision and case. Runs of
-//! training become lines here, scoring runs in [`crate::read::analyse::score::batch_sizes`]. Pure.
+//! Speed and memory by batch size: one series of points per network, precision and case. Training runs are converted
+//! here, scoring runs in [`crate::read::analyse::score::batch_sizes`]. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,48 +16,48 @@ use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::load::folder::Shortage;
 use crate::read::load::run::{Readable, RecordedConditions};
 
-/// Lines of equal conditions: they differ in network, precision and case alone.
+/// Series with equal conditions, which differ only in network, precision and case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchTable {
-    /// Kind of every rank's device; `None` where no record says it.
+    /// Kind of every rank's device; `None` if no record contains it.
     pub device: Option<DeviceKind>,
-    /// Names of the devices, with their threads.
+    /// Names of the devices, with their thread counts.
     pub devices: String,
-    /// Height and width of all images in pixels; `None` is each network's own size.
+    /// Height and width of all images in pixels; `None` for each network's own size.
     pub image_size: Option<u32>,
-    /// Where gradients are summed and weights updated; `ring` of inference.
+    /// Kv-store, which sums gradients and updates weights; `ring` for inference.
     pub kv_store: KvStore,
-    /// Whether its runs were a first look and not a measurement.
+    /// True if the runs used the quick profile, which is not a measurement.
     pub is_quick: bool,
-    /// The options that its runs share.
+    /// Options that the runs share.
     pub settings: BTreeMap<String, Value>,
-    /// By network, precision, ranks, then nodes.
+    /// Series, by network, precision, ranks, then nodes.
     pub series: Vec<BatchSeries>,
-    /// Batches that were tried and have no memory.
+    /// Batch sizes that were tried and did not fit into memory.
     pub shortages: Vec<Shortage>,
 }
 
-/// One network in one precision on one case.
+/// Points of one network, precision and case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchSeries {
     /// Network.
     pub model: Model,
     /// Precision.
     pub dtype: Dtype,
-    /// Nodes and ranks a node.
+    /// Nodes and ranks per node.
     pub case: Case,
-    /// By batch size.
+    /// Points in the order of their batch sizes.
     pub points: Vec<BatchPoint>,
 }
 
 /// One batch size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchPoint {
-    /// Images of a rank.
+    /// Images per rank.
     pub batch_size: u32,
-    /// What was measured, or why nothing was.
+    /// Figures, or the reason why there are none.
     pub outcome: Result<BatchFigures, Missing>,
-    /// Whether its runs have warnings.
+    /// True if the runs have warnings.
     pub is_warned: bool,
     /// True if its speed is unreliable.
     pub is_doubtful: bool,
@@ -66,29 +66,29 @@ pub struct BatchPoint {
 /// Figures of a point over its counted runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchFigures {
-    /// Of all ranks, median over runs.
+    /// Throughput of all ranks, median over runs.
     pub speed: ImagesPerSecond,
-    /// Coefficient of variation of the runs' images/s; `None` for one run.
+    /// Coefficient of variation of the runs' images/s; `None` for a single run.
     pub cv: Option<f64>,
-    /// Every counted run's number and images/s.
+    /// Number and images/s of every counted run.
     pub runs: Vec<(u32, f64)>,
-    /// Memory of the rank that held most, in any run; `None` without records that tell.
+    /// Peak memory of the rank that used most, in any run; `None` if no record contains it.
     pub peak_memory: Option<Bytes>,
-    /// What it takes of the devices; `None` without records.
+    /// Utilization of the devices; `None` without records.
     pub utilisation: Option<Utilisation>,
 }
 
-/// Why a point has no figures, as far as a few words say it.
+/// Reason why a point has no figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
-    /// The batch takes more memory than there is, which is a result too.
+    /// The batch does not fit into memory, which is also a result.
     OutOfMemory,
     /// No run counts, or there is none.
     NoRun,
 }
 
 impl Missing {
-    /// In the cell of a table.
+    /// Returns the text for a table cell.
     pub fn text(self) -> &'static str {
         match self {
             Missing::OutOfMemory => "out of memory",
@@ -98,19 +98,19 @@ impl Missing {
 }
 
 impl BatchSeries {
-    /// Those of its points that have figures.
+    /// Returns the points that have figures.
     pub fn measured(&self) -> impl Iterator<Item = (&BatchPoint, &BatchFigures)> {
         self.points.iter().filter_map(|point| Some((point, point.outcome.as_ref().ok()?)))
     }
 }
 
 impl BatchTable {
-    /// All batch sizes of its lines, upwards.
+    /// Returns all batch sizes of the table in ascending order.
     pub fn batch_sizes(&self) -> Vec<u32> {
         batch_sizes(self.series.iter())
     }
 
-    /// Height and width of the images: `224 pixels`, or `224 to 299 pixels, each network's own`.
+    /// Returns the height and width of the images: `224 pixels`, or `224 to 299 pixels, each network's own`.
     pub fn pixels(&self) -> String {
         let sizes: BTreeSet<u32> = self.series.iter().map(|series| series.model.image_size(self.image_size)).collect();
         match (sizes.first(), sizes.last()) {
@@ -121,15 +121,15 @@ impl BatchTable {
     }
 }
 
-/// All batch sizes of these lines, upwards.
+/// Returns all batch sizes of these series in ascending order.
 pub fn batch_sizes<'a>(series: impl Iterator<Item = &'a BatchSeries>) -> Vec<u32> {
     let sizes: BTreeSet<u32> = series.flat_map(|series| &series.points).map(|point| point.batch_size).collect();
     sizes.into_iter().collect()
 }
 
-/// Training where a network was trained with several batch sizes: every such table, and the groups that it is of. A group of
-/// which no run counts makes no table of its own while there is another: its runs may have failed before they could record
-/// their conditions.
+/// Returns a table with its groups for every network that was trained with several batch sizes. A group without a
+/// counted run gets no table of its own if another group has one: its runs may have failed before recording their
+/// conditions.
 pub fn of_training<'a>(groups: &'a [Group], shortages: &[Shortage]) -> Vec<(BatchTable, Vec<&'a Group>)> {
     let mut tables: Vec<(Conditions, Vec<&Group>)> = Vec::new();
     let (counted, failed): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|group| group.base.is_some());
@@ -155,8 +155,8 @@ pub fn of_training<'a>(groups: &'a [Group], shortages: &[Shortage]) -> Vec<(Batc
     tables.filter(|(table, _)| table.series.iter().any(|series| series.points.len() > 1)).collect()
 }
 
-/// Adds batches without memory as points to the table that has their line, or to the first; those of baselines are in no
-/// table of speeds.
+/// Adds batch sizes that did not fit into memory as points to the table with their series, or to the first table. Those
+/// of baselines are skipped because no table contains baseline speeds.
 pub fn add_shortages(tables: &mut [BatchTable], shortages: &[Shortage]) {
     for shortage in shortages.iter().filter(|shortage| !shortage.is_baseline) {
         let Shortage { model, dtype, case, batch_size, tried_batch_size, .. } = *shortage;
@@ -175,7 +175,7 @@ pub fn add_shortages(tables: &mut [BatchTable], shortages: &[Shortage]) {
         let points = &mut table.series[line].points;
         let outcome = Err(Missing::OutOfMemory);
         match points.iter_mut().find(|point| point.batch_size == batch_size) {
-            // Some of its runs had memory, and count.
+            // Some of its runs fit into memory and count.
             Some(point) if point.outcome.is_ok() => continue,
             Some(point) => point.outcome = outcome,
             None => points.push(BatchPoint { batch_size, outcome, is_warned: false, is_doubtful: false }),
@@ -191,7 +191,7 @@ fn line_of(group: &Group) -> (Model, Dtype, KvStore) {
     (group.conditions.model, group.conditions.dtype, group.conditions.kv_store)
 }
 
-/// With what may differ between the lines of a table at its default.
+/// Returns the conditions with defaults for everything that may differ between the series of a table.
 fn without_axes(conditions: &Conditions) -> Conditions {
     let defaults = TrainConfig::default();
     let recorded = conditions.recorded.as_ref().map(|recorded| RecordedConditions {
@@ -199,7 +199,7 @@ fn without_axes(conditions: &Conditions) -> Conditions {
             model: defaults.model,
             dtype: defaults.dtype,
             batch_size: defaults.batch_size,
-            // Each network's own size is one condition, whatever it is.
+            // Each network's own size is one condition, whatever the size.
             image_size: recorded.config.image_size.filter(|size| *size != conditions.model.image_size(None)),
             ..recorded.config.clone()
         },
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(sizes, [8, 64, 128]);
         assert_eq!(tables[1].series[0].points[2].outcome, Err(Missing::OutOfMemory));
         assert_eq!(tables[1].shortages, [shortage(Model::Resnet18, 64)], "128 was not tried");
-        // A network of which nothing fits.
+        // Network that does not fit at any batch size.
         assert_eq!((tables[0].series.len(), tables[0].series[0].model), (1, Model::Resnet50V1b));
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a result holds: four checks of a sweep's folder, each passed or not. Pure: what was found is handed in.
+//! Four checks of a sweep's folder. No I/O: the callers pass the findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,43 +15,43 @@ use crate::read::load::problem::Problem;
 use crate::read::load::sweep_run::SweepRun;
 
 keyword_enum!(
-    /// What is checked.
+    /// Property of a result that is checked.
     CheckName {
-        /// Every run that was asked for is there and counts.
+        /// Every requested run exists and counts.
         Complete = "complete",
-        /// Files are as the sweep left them, and figures are those of the files.
+        /// Files are unchanged since the sweep, and figures match the files.
         Unedited = "unedited",
-        /// Runs did what was asked, one after the other, on the same hosts and devices.
+        /// Runs had the requested options, and ran one after another on the same hosts and devices.
         Rules = "rules",
-        /// No figure is unreliable.
+        /// All figures are reliable.
         Reliable = "reliable" | "quotable",
     }
 );
 
 keyword_enum!(
-    /// What came of a check.
+    /// Outcome of a check.
     CheckState {
-        /// Nothing speaks against it.
+        /// No finding.
         Passed = "passed",
-        /// Something does.
+        /// At least one finding.
         Failed = "failed",
-        /// The folder does not tell.
+        /// The folder does not contain enough information.
         Unknown = "unknown",
     }
 );
 
-/// One of them.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
-    /// Which.
+    /// Name of the check.
     pub name: CheckName,
-    /// What came of it.
+    /// Outcome of the check.
     pub state: CheckState,
-    /// What was looked at.
+    /// Scope of the check.
     pub summary: String,
-    /// What speaks against it, and what to do.
+    /// Reasons for the failure, each with a remedy.
     pub findings: Vec<String>,
-    /// What a reader should know, though it passes.
+    /// Notes that do not affect the outcome.
     pub notes: Vec<String>,
 }
 
@@ -62,7 +62,8 @@ impl Check {
     }
 }
 
-/// Whether every run is finished and counts; `problems` are those of its figures, `read` are the runs whose record is there.
+/// Checks that every run is finished and counts. `problems` come from the figures; `read` contains the runs that have a
+/// record.
 pub fn complete(manifest: &Manifest, problems: &[Problem], read: &[SweepRun]) -> Check {
     let finished = manifest.runs.iter().filter(|run| run.state == RunState::Finished);
     let finished: Vec<RunName> = finished.map(|run| run.name).collect();
@@ -82,7 +83,7 @@ pub fn complete(manifest: &Manifest, problems: &[Problem], read: &[SweepRun]) ->
     Check::new(CheckName::Complete, summary, findings)
 }
 
-/// Runs are numbered from 1 on at every point: a number that is missing was taken out.
+/// Returns the missing run numbers. Runs are numbered from 1 at every point, so a gap means that a run was removed.
 fn numbers_that_are_missing(known: &BTreeSet<RunName>) -> Vec<String> {
     let mut last: BTreeMap<RunName, u32> = BTreeMap::new();
     for run in known {
@@ -94,7 +95,7 @@ fn numbers_that_are_missing(known: &BTreeSet<RunName>) -> Vec<String> {
     missing.map(|run| format!("{run}: the manifest does not have this run, and has later ones of its case")).collect()
 }
 
-/// Whether files are as they were written: those of runs by their hashes, and the `outputs` of extract.
+/// Checks that files are as written: those of runs by their hashes, and the `outputs` of extract.
 pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
     let changes = integrity.changes.iter().chain(&integrity.strangers).chain(&outputs.stale);
     let findings: Vec<String> = changes.map(Problem::to_string).collect();
@@ -114,7 +115,7 @@ pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
     Check { state: CheckState::Unknown, findings: vec![unknown], ..check }
 }
 
-/// Whether the runs, in any order, are those of one sweep.
+/// Checks that the runs, in any order, belong to one sweep.
 pub fn rules(runs: &[SweepRun]) -> Check {
     let mut runs: Vec<&SweepRun> = runs.iter().collect();
     runs.sort_by(|one, other| one.period[0].0.total_cmp(&other.period[0].0));
@@ -148,7 +149,7 @@ pub fn rules(runs: &[SweepRun]) -> Check {
     Check { notes: repeated.collect(), ..check }
 }
 
-/// True if all figures are reliable.
+/// Checks that all figures are reliable.
 pub fn reliable(reliability_warnings: Vec<String>) -> Check {
     Check::new(
         CheckName::Reliable,

@@ -1,5 +1,4 @@
-//! The last word about a group of runs: what its largest case reached, and where most of the rest is lost. Not for figures of
-//! its own.
+//! Summary sentence for a group of runs: the result of its largest case, and the cause of most of the scaling loss.
 
 use std::collections::HashMap;
 
@@ -11,7 +10,7 @@ use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 use crate::read::analyse::figures::{Figures, Group, TrainedCase};
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 
-/// `1n2g: 1.85x of 2, 92 %; most of the loss is waiting for rank 1 on host b`.
+/// Returns a sentence such as `1n2g: 1.85x of 2, 92 %; most of the loss is waiting for rank 1 on host b`.
 pub fn of_group(group: &Group) -> Option<String> {
     let (case, figures) = group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))?;
     let doubt = if group.is_reliable(case) { "" } else { " (unreliable)" };
@@ -20,19 +19,19 @@ pub fn of_group(group: &Group) -> Option<String> {
     let times = f64::from(case.case.ranks()) / f64::from(base.ranks());
     let reached =
         format!("{}: {:.2}x of {times}, {:.0} %{doubt}", case.case, figures.speedup, 100.0 * figures.efficiency);
-    // Where disturbed runs lose something is where they were disturbed.
+    // Losses of disturbed runs are those of the disturbance.
     let lost = scaling_loss::of_case(group, case).filter(|_| doubt.is_empty()).and_then(|loss| of_loss(&loss, case));
     Some(lost.map_or_else(|| reached.clone(), |lost| format!("{reached}; {lost}")))
 }
 
-/// Of a case that is compared with none.
+/// Returns the speed of a case that has no base.
 fn speed(case: &TrainedCase, figures: &Figures) -> String {
     let runs = case.counted().count();
     let spread = figures.cv.map(|cv| format!(", CV {} over {runs} runs", percent(cv))).unwrap_or_default();
     format!("{}: {} images/s{spread}", case.case, four_digits(figures.speed.0))
 }
 
-/// Where most of it is, or that nothing is sure to be; `None` where only the whole was measured.
+/// Returns the largest cause of the loss, or that none is significant; `None` if only the total was measured.
 fn of_loss(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
     let Difference { seconds, margin } = loss.loss.total;
     match margin {
@@ -43,7 +42,7 @@ fn of_loss(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
         }
         Some(_) => {}
     }
-    // Halves of compute may cancel each other by noise: then the whole tells more.
+    // The two parts of compute can cancel out through noise; the total is then more accurate.
     let largest = |parts: &[(LossPart, Difference)]| {
         let largest = parts.iter().max_by(|(_, one), (_, other)| one.seconds.total_cmp(&other.seconds)).copied();
         largest.filter(|(_, largest)| largest.margin.is_some_and(|margin| largest.seconds > margin))
@@ -68,7 +67,7 @@ fn of_loss(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
     })
 }
 
-/// Whom the others wait for, where runs warn of one: of several the one that most runs name.
+/// Returns the straggler that most runs name in a warning, if any.
 pub fn straggler(case: &TrainedCase) -> Option<String> {
     let named = |kind: WarningKind| {
         let warnings = case.counted().flat_map(|run| &run.warnings).filter(move |warning| warning.kind == kind);

@@ -1,40 +1,43 @@
-//! What held a traced iteration: back from its end, each thing that began only when the one before it had ended.
+//! Critical path of a traced iteration, followed backward from its end: each span started only when the one before it
+//! ended.
 //!
-//! The update of the last rank waits for the last bucket; the bucket's sum waits for the rank whose gradient came last, or
-//! for the sum of the bucket before it, or without overlap for all of backward; the gradient waits for the layers of that rank's
-//! backward, and they for its forward. With an asynchronous kv-store no rank waits for another, and none is held.
+//! The update of the last rank waits for the last bucket. The sum of a bucket waits for the rank whose gradient was
+//! last, or for the sum of the bucket before it, or (without overlap) for all of backward. The gradient waits for the
+//! layers of that rank's backward pass, and these for its forward pass. With an asynchronous kv-store, no rank waits
+//! for another.
 
 use ringmark_core::dimension::KvStore;
 use ringmark_core::trace::{Lane, RankTrace, Span, Timeline};
 
-/// What begins so soon after something else did not wait for more: a share of the iteration.
+/// Longest gap, as a share of the iteration, between two spans of which the second starts immediately.
 const AT_ONCE: f64 = 0.002;
 
-/// A stretch of it, in nanoseconds of the timeline.
+/// A section of the path, in nanoseconds of the timeline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CriticalSpan {
-    /// Where it goes on.
+    /// Rank that runs this section.
     pub rank: u32,
-    /// What goes on.
+    /// Name of the activity.
     pub name: String,
-    /// From.
+    /// Start of the section.
     pub begin_ns: i64,
-    /// To.
+    /// End of the section.
     pub end_ns: i64,
 }
 
-/// The path through an iteration, and who held it.
+/// Critical path of an iteration, and the rank that limits it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CriticalPath {
-    /// Which iteration.
+    /// Number of the iteration.
     pub iteration: u32,
-    /// From its begin to its end.
+    /// Sections from the start to the end of the iteration.
     pub spans: Vec<CriticalSpan>,
-    /// `bucket 4 of rank 1 on a, whose gradients layer1.0.conv1 completed`; `None` where no rank waited for another.
+    /// Cause of the delay, such as `bucket 4 of rank 1 on a, whose gradients layer1.0.conv1 completed`; `None` if no
+    /// rank waited for another.
     pub held_by: Option<String>,
 }
 
-/// Iterations that every rank has, in order.
+/// Returns the iterations that every rank has, in order.
 pub fn iterations(timeline: &Timeline) -> Vec<u32> {
     let of_rank = |rank: &RankTrace| -> Vec<u32> {
         let mut all: Vec<u32> =
@@ -48,7 +51,7 @@ pub fn iterations(timeline: &Timeline) -> Vec<u32> {
     ranks.fold(first, |common, rank| common.into_iter().filter(|iteration| rank.contains(iteration)).collect())
 }
 
-/// Through `iteration`; `None` where a rank has no phase of it.
+/// Returns the critical path of `iteration`; `None` if a rank has no phases for it.
 pub fn of(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     let steps = |rank: &RankTrace| -> Vec<Span> {
         rank.spans.iter().filter(|span| span.lane == Lane::Step && span.iteration == iteration).cloned().collect()
@@ -65,13 +68,13 @@ pub fn of(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     let length = (update.end_ns() - begin(last)?) as f64;
     let soon = (AT_ONCE * length) as i64;
     let buckets = Buckets::of(timeline, iteration);
-    // Ranks that do not wait for each other are held by none of them.
+    // Asynchronous ranks do not delay each other.
     let waits = !timeline.kv_store.is_some_and(KvStore::is_asynchronous);
     let Some((number, end)) = buckets.last_before(last, update.begin_ns + soon).filter(|_| waits) else {
         let phases = steps(last).iter().map(|phase| span(last, &phase.name, phase.begin_ns, phase.end_ns())).collect();
         return Some(CriticalPath { iteration, spans: phases, held_by: None });
     };
-    // Back over sums that waited for the one before them.
+    // Follows the sums that waited for the one before them.
     let mut first = number;
     let (holder, start) = loop {
         let (holder, start) = buckets.start(first)?;
@@ -84,7 +87,7 @@ pub fn of(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
         }
     };
     let is_at_once = buckets.is_at_once(holder, first, start, soon);
-    // A sum that began neither at once nor behind another waited for the whole backward pass.
+    // A sum that started neither immediately nor after another sum waited for the whole backward pass.
     let ready = if is_at_once { buckets.filled(holder, first)? } else { start };
     let mut spans = Vec::new();
     for phase in steps(holder).iter().filter(|phase| phase.begin_ns < ready) {
@@ -112,13 +115,13 @@ pub fn of(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     Some(CriticalPath { iteration, spans, held_by: Some(held_by) })
 }
 
-/// The buckets of an iteration.
+/// Buckets of an iteration.
 struct Buckets<'a> {
-    /// Rank, number, from its last gradient to its sum.
+    /// Rank, bucket number, and span from its last gradient to its sum.
     spans: Vec<(&'a RankTrace, u32, &'a Span)>,
-    /// What sums them, by rank and bucket.
+    /// Spans of the sums, by rank and bucket.
     sums: Vec<(u32, u32, &'a Span)>,
-    /// Gradients on their way to the wire, by rank and bucket.
+    /// Spans of copying gradients to the wire format, by rank and bucket.
     copies: Vec<(u32, u32, &'a Span)>,
 }
 
@@ -128,7 +131,7 @@ impl<'a> Buckets<'a> {
             rank.spans.iter().filter(move |span| span.iteration == iteration).map(move |span| (rank, span))
         };
         let all = || timeline.ranks.iter().flat_map(of_iteration);
-        // What goes between hosts meanwhile is in it.
+        // Includes the concurrent transfer between hosts.
         let bucket = |(rank, span): (&'a RankTrace, &'a Span)| match span.lane {
             Lane::Bucket(number) if span.name == span.lane.title() => Some((rank, number, span)),
             _ => None,
@@ -146,7 +149,7 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// The bucket of `rank` that ended last before `limit`, and when.
+    /// Returns the bucket of `rank` that ended last before `limit`, and its end.
     fn last_before(&self, rank: &RankTrace, limit: i64) -> Option<(u32, i64)> {
         let own = self.spans.iter().filter(|(of, _, _)| of.rank == rank.rank);
         own.map(|(_, number, span)| (*number, span.end_ns()))
@@ -154,14 +157,14 @@ impl<'a> Buckets<'a> {
             .max_by_key(|(_, end)| *end)
     }
 
-    /// When the last gradient of this bucket came on `rank`.
+    /// Returns the time at which the last gradient of a bucket was ready on `rank`.
     fn filled(&self, rank: &RankTrace, number: u32) -> Option<i64> {
         let own = self.spans.iter().find(|(of, other, _)| of.rank == rank.rank && *other == number);
         own.map(|(_, _, span)| span.begin_ns)
     }
 
-    /// The rank on which this bucket's sum began last, for which it waited everywhere, and when: where the trace has no sum,
-    /// when its last gradient came.
+    /// Returns the rank on which the sum of a bucket started last, which delayed all others, and the start. If the
+    /// trace has no sum, uses the time of the last gradient.
     fn start(&self, number: u32) -> Option<(&'a RankTrace, i64)> {
         let all = self.spans.iter().filter(|(_, other, _)| *other == number);
         let start = |(rank, _, span): &(&'a RankTrace, u32, &'a Span)| {
@@ -171,19 +174,19 @@ impl<'a> Buckets<'a> {
         all.map(start).max_by_key(|(_, start)| *start)
     }
 
-    /// Whether the sum of this bucket on `rank`, from `start` on, began as soon as its gradients were on the wire.
+    /// Returns true if the sum of a bucket on `rank`, starting at `start`, began as soon as its gradients were copied.
     fn is_at_once(&self, rank: &RankTrace, number: u32, start: i64, soon: i64) -> bool {
         let copied = of_bucket(&self.copies, rank, number).map(Span::end_ns).max();
         copied.or_else(|| self.filled(rank, number)).is_none_or(|ready| start - ready <= soon)
     }
 
-    /// When this bucket's sum ended on `rank`.
+    /// Returns the end of the sum of a bucket on `rank`.
     fn sum_end(&self, rank: &RankTrace, number: u32) -> Option<i64> {
         of_bucket(&self.sums, rank, number).map(Span::end_ns).max()
     }
 }
 
-/// Those of this rank and bucket.
+/// Returns the spans of a rank and bucket.
 fn of_bucket<'a>(spans: &[(u32, u32, &'a Span)], rank: &RankTrace, number: u32) -> impl Iterator<Item = &'a Span> {
     spans.iter().filter(move |(of, other, _)| *of == rank.rank && *other == number).map(|(_, _, span)| *span)
 }
@@ -211,7 +214,7 @@ mod tests {
         Span { lane, name: name.to_owned(), iteration: 3, begin_ns, length_ns: end_ns - begin_ns, layer, bucket }
     }
 
-    /// Rank 1 is late with bucket 1; the second sum of rank 0 begins where `second` says.
+    /// Timeline in which rank 1 is late with bucket 1; the second sum of rank 0 starts at `second`.
     fn timeline(second: i64) -> Timeline {
         let reading = ClockReading { at_ns: 0, ahead_ns: 0, residual_ns: 0 };
         let clock = RankClock { method: ClockMethod::SameHost, first: reading, last: reading };
@@ -276,7 +279,7 @@ mod tests {
         assert_eq!(told(&path), expected);
     }
 
-    /// Sums one behind another, but none before backward is over.
+    /// Sums follow each other, but none starts before backward ends.
     #[test]
     fn without_overlap_the_longest_backward_pass_holds_the_step() {
         let mut timeline = timeline(10_900);
@@ -299,7 +302,8 @@ mod tests {
         assert_eq!(path.held_by.as_deref(), Some(held));
     }
 
-    /// The last bucket's begins long after the one before it ended, and after its own copy to the wire.
+    /// The sum of the last bucket starts long after the end of the one before, and after its own copy to the wire
+    /// format.
     #[test]
     fn a_sum_behind_its_copy_leads_to_its_own_gradients() {
         let mut timeline = timeline(7000);
@@ -309,7 +313,7 @@ mod tests {
             let of_bucket = |span: Span| Span { bucket: Some(1), layer: None, ..span };
             rank.spans.push(of_bucket(span(Lane::Layers, "copy gradients", 9000 + late, 9600 + late)));
             rank.spans.push(of_bucket(span(Lane::Exchange, "exchange", 9600 + late, 12_000)));
-            // What went to another host meanwhile is no bucket of its own.
+            // The concurrent transfer to another host is not a bucket of its own.
             rank.spans.push(of_bucket(span(Lane::Bucket(1), "between hosts", 11_000, 11_500)));
         }
         let path = of(&timeline, 3).expect("a path");

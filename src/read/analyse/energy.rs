@@ -1,4 +1,4 @@
-//! What a case takes of electric power, and what an image costs of it. Pure.
+//! Electric power of a case, and energy per image. No I/O.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,22 +11,22 @@ use serde::{Deserialize, Serialize};
 use crate::read::analyse::figures::TrainedCase;
 use crate::read::load::run::Measured;
 
-/// Of all hosts of a case, over the iterations after warm-up. 8 GPUs that take 600 W each and two packages of 150 W take
-/// 5100 W; at 20,000 images/s that is 0.255 J an image, 3.92 images/s/W.
+/// Power and energy of all hosts of a case, over the iterations after warm-up. For example, 8 GPUs at 600 W each and
+/// two packages at 150 W take 5100 W; at 20,000 images/s that is 0.255 J per image, or 3.92 images/s/W.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Energy {
-    /// Mean power of everything in `of`, the median over runs.
+    /// Mean power of all components in `of`, median over runs.
     pub watts: f64,
-    /// `watts / (images/s)` of a run, the median over runs.
+    /// `watts / (images/s)` of a run, median over runs.
     pub joules_per_image: f64,
-    /// The reciprocal.
+    /// Reciprocal of `joules_per_image`.
     pub images_per_second_per_watt: f64,
-    /// What is in it, on any host: GPUs by NVML, boards with their memory; packages and memory by RAPL. Not fans, disks, network
-    /// and losses of power supplies.
+    /// Measured components on any host: GPUs by NVML (boards including memory), packages and memory by RAPL. Fans,
+    /// disks, network and losses of power supplies are not included.
     pub of: BTreeSet<String>,
 }
 
-/// Of the runs that count; `None` where one of them has a host whose power is not known.
+/// Returns the energy over the runs that count; `None` if the power of any of their hosts is unknown.
 pub fn of_case(case: &TrainedCase) -> Option<Energy> {
     let over_runs = |figure: fn(&Measured) -> Option<f64>| case.counted().map(figure).collect::<Option<RunValues>>();
     let joules_per_image = over_runs(joules_per_image)?.median()?;
@@ -38,13 +38,13 @@ pub fn of_case(case: &TrainedCase) -> Option<Energy> {
     })
 }
 
-/// Joules an image of one run.
+/// Returns the energy per image of one run in joules.
 pub fn joules_per_image(run: &Measured) -> Option<f64> {
     Some(watts(run)? / run.speed.0)
 }
 
-/// Of all hosts. Hosts that share a machine (containers) read the same sensors: they count once. GPUs that are left out of a
-/// host's power by an error leave the whole unknown.
+/// Returns the power of all hosts. Hosts on the same machine (containers) read the same sensors, which count once. If
+/// an error excludes GPUs from a host's power, the total is unknown.
 fn watts(run: &Measured) -> Option<f64> {
     let warmup = run.figures.iterations().map_or(0, |[_, warmup]| warmup as u32);
     let mut sum = 0.0;
@@ -56,7 +56,7 @@ fn watts(run: &Measured) -> Option<f64> {
     for host in &run.host_use {
         let telemetry = host.telemetry.as_ref()?;
         let is_known = !machines.insert(host.machine.as_str());
-        // Each container reads the GPUs of its own ranks.
+        // Each container reads only the GPUs of its own ranks.
         let gpus = gpus.get(host.host.as_str()).copied().unwrap_or(0);
         let read = telemetry.of(Quantity::Power).filter(|series| series.is_of_gpu()).count();
         if gpus != read {

@@ -1,6 +1,7 @@
-//! Runs into figures: groups of equal conditions, cases, speedup, efficiency. Pure: no files, no printing.
+//! Computes figures from runs: groups of equal conditions, cases, speedup and efficiency. No I/O.
 //!
-//! Speeds of one run are made in [`crate::read::load::training`]; formulas over runs are those of `ringmark_core::stats`.
+//! The speed of a single run comes from [`crate::read::load::training`]; formulas over runs are in
+//! `ringmark_core::stats`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,43 +28,44 @@ use crate::read::load::training::{to_hundredths, unit};
 /// Figures of one folder: groups of training, or tables of scoring.
 #[derive(Debug, PartialEq)]
 pub struct Extraction<T = Group> {
-    /// Last part of the folder's path, the first word of every file that is written.
+    /// Last component of the folder's path, and first part of the names of all files that are written.
     pub name: String,
-    /// The command that goes on with the sweep, from its manifest.
+    /// Command that resumes the sweep, from its manifest.
     pub resume_command: Option<String>,
-    /// Runs of equal conditions. Training: by model, precision, then batch size; scoring: by device, then profile.
+    /// Groups of equal conditions, ordered by model, precision and batch size for training; by device and profile for
+    /// scoring.
     pub groups: Vec<T>,
-    /// Batches without memory.
+    /// Batch sizes that did not fit into memory.
     pub shortages: Vec<Shortage>,
-    /// What is not in the figures, and why.
+    /// Runs that are excluded, with the reason.
     pub problems: Vec<Problem>,
 }
 
 /// Runs of equal conditions.
 #[derive(Debug, PartialEq)]
 pub struct Group {
-    /// The model's name in file names where there is one group, as in DLPerf's JSON; otherwise with what tells the groups
-    /// apart.
+    /// Model name as in file names, which is also the key in DLPerf's JSON. Extended if several groups share it.
     pub label: String,
-    /// What its runs share.
+    /// Conditions that the runs share.
     pub conditions: Conditions,
-    /// Where they were asked to run, where the manifest says it and no record does.
+    /// Requested device, if the manifest contains it and no record does.
     pub asked_device: Option<DeviceChoice>,
     /// Names of all devices.
     pub device_names: BTreeSet<String>,
-    /// Of the counted runs: iterations, or windows of them, warm-up included. More than one value only without records.
+    /// Numbers of timed iterations or windows in the counted runs, including warm-up. More than one value only without
+    /// records.
     pub timed: BTreeSet<usize>,
-    /// Of the counted runs: the first of them that were left out.
+    /// Numbers of warm-up iterations in the counted runs.
     pub warmup: BTreeSet<usize>,
-    /// Case that speedup and efficiency are relative to; `None` where no run counts.
+    /// Case that speedup and efficiency are relative to; `None` if no run counts.
     pub base: Option<Case>,
-    /// The single rank of `ring`, which is the base where the group has none of its own: of another kv-store in the same sweep.
+    /// Single rank of `ring` from the same sweep, which is the base if the group has no single rank of its own.
     pub common_base: Option<Box<TrainedCase>>,
-    /// By ranks, then nodes.
+    /// Cases, by ranks, then nodes.
     pub cases: Vec<TrainedCase>,
-    /// What a reader of the figures must know.
+    /// Warnings about the figures.
     pub warnings: Vec<String>,
-    /// Why none of its figures is reliable.
+    /// Reasons why all figures of the group are unreliable.
     pub reliability_warnings: Vec<ReliabilityWarning>,
 }
 
@@ -73,31 +75,31 @@ pub type TrainedCase = CaseRuns<RunRecord, Figures>;
 /// Figures of one case over its counted runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
-    /// Speed of the case: the median over runs of [`Measured::speed`].
+    /// Speed of the case: the median of [`Measured::speed`] over runs.
     pub speed: ImagesPerSecond,
     /// `speed / ranks`.
     pub per_rank: ImagesPerSecond,
-    /// Coefficient of variation of the runs' speeds; `None` for one run.
+    /// Coefficient of variation of the runs' speeds; `None` for a single run.
     pub cv: Option<f64>,
     /// `speed / speed of the base`.
     pub speedup: f64,
     /// `speedup / (ranks / ranks of the base)`.
     pub efficiency: f64,
-    /// Medians over runs, where every counted run has a record.
+    /// Medians over runs, if every counted run has a record.
     pub times: Option<IterationTimes>,
-    /// The same runs as DLPerf counts.
+    /// Figures of the same runs, computed as DLPerf does.
     pub dlperf: DlperfFigures,
 }
 
-/// DLPerf's figures of a case, which come from means of rates and are rounded before they are used: for its file, and to
-/// stand beside what others published so. No other figure is made of them.
+/// Figures of a case as DLPerf computes them: from means of rates, rounded before further use. Only for DLPerf's file
+/// format and for comparison with published figures.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DlperfFigures {
-    /// Mean over runs of their `dlperf_speed`, 2 decimals.
+    /// Mean of the runs' `dlperf_speed`, rounded to 2 decimals.
     pub average_speed: ImagesPerSecond,
-    /// Median over runs, 2 decimals.
+    /// Median over runs, rounded to 2 decimals.
     pub median_speed: ImagesPerSecond,
-    /// `median_speed / median_speed of 1n1g`, 2 decimals; `None` where no run of 1n1g counts.
+    /// `median_speed / median_speed of 1n1g`, rounded to 2 decimals; `None` if no run of 1n1g counts.
     pub speedup: Option<f64>,
 }
 
@@ -111,7 +113,7 @@ impl TrainedCase {
         self.scaling_reliability_warnings.extend(is_oversubscribed.then(reliability::to_oversubscribed));
     }
 
-    /// How much longer its step is than that of its baseline, as a share; `None` unless both have records.
+    /// Returns the step time relative to that of the baseline, minus 1; `None` unless both have records.
     pub fn communication_cost(&self) -> Option<f64> {
         let step = |case: &TrainedCase| Some(case.figures.as_ref()?.times?.step);
         Some(communication_cost(step(self)?, step(self.baseline.as_ref()?)?))
@@ -119,49 +121,49 @@ impl TrainedCase {
 }
 
 impl Group {
-    /// Whether its runs were a first look and not a measurement.
+    /// Returns true if the runs used the quick profile, which is not a measurement.
     pub fn is_quick(&self) -> bool {
         self.conditions.recorded.as_ref().is_some_and(|recorded| recorded.profile == RunProfile::Quick)
     }
 
-    /// Of every run, those that do not count included.
+    /// Returns the names of all runs, including those that do not count.
     pub fn run_names(&self) -> impl Iterator<Item = RunName> {
         self.with_baselines().flat_map(|case| &case.runs).map(|run| run.found.name)
     }
 
-    /// Every case, each with its baseline.
+    /// Returns every case, each followed by its baseline.
     pub fn with_baselines(&self) -> impl Iterator<Item = &TrainedCase> {
         self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
     }
 
-    /// What speedup and efficiency are relative to; `None` where no run counts.
+    /// Returns the case that speedup and efficiency are relative to; `None` if no run counts.
     pub fn base_case(&self) -> Option<&TrainedCase> {
         self.common_base.as_deref().or_else(|| self.case(self.base?))
     }
 
-    /// Kv-store of that case.
+    /// Returns the kv-store of the base case.
     pub fn base_kv_store(&self) -> Option<KvStore> {
         let own = self.conditions.kv_store;
         self.base.map(|_| if self.common_base.is_some() { KvStore::Ring } else { own })
     }
 
-    /// Its name: `1n1g`, or `1n1g of ring` where that is another table's.
+    /// Returns the name of the base: `1n1g`, or `1n1g of ring` if it belongs to another table.
     pub fn base_text(&self) -> Option<String> {
         let of_ring = if self.common_base.is_some() { " of ring" } else { "" };
         self.base.map(|base| format!("{base}{of_ring}"))
     }
 
-    /// The runs of a case.
+    /// Returns the runs of a case.
     pub fn case(&self, wanted: Case) -> Option<&TrainedCase> {
         self.cases.iter().find(|case| case.case == wanted)
     }
 
-    /// True if its speedup and efficiency, and so all its figures, are reliable.
+    /// Returns true if speedup and efficiency, and therefore all figures of the case, are reliable.
     pub fn is_reliable(&self, case: &TrainedCase) -> bool {
         case.figures.is_some() && self.scaling_reliability_warnings(case).next().is_none()
     }
 
-    /// Why the speed of a case is unreliable.
+    /// Returns the reasons why the speed of a case is unreliable.
     pub fn speed_reliability_warnings<'a>(
         &'a self,
         case: &'a TrainedCase,
@@ -169,7 +171,7 @@ impl Group {
         self.reliability_warnings.iter().chain(&case.speed_reliability_warnings)
     }
 
-    /// Why its speedup and efficiency are not.
+    /// Returns the reasons why the speedup and efficiency of a case are unreliable.
     pub fn scaling_reliability_warnings<'a>(
         &'a self,
         case: &'a TrainedCase,
@@ -177,7 +179,8 @@ impl Group {
         self.speed_reliability_warnings(case).chain(&case.scaling_reliability_warnings)
     }
 
-    /// Every warning once; its reason names the case that it is to. Those to the whole table say enough.
+    /// Returns every warning once, with its case in the reason. Warnings about the whole table replace those about
+    /// cases.
     pub fn all_reliability_warnings(&self) -> Vec<ReliabilityWarning> {
         if !self.reliability_warnings.is_empty() {
             return self.reliability_warnings.clone();
@@ -185,7 +188,7 @@ impl Group {
         let of_case = |case: &TrainedCase| {
             let own = case.reliability_warnings().map(|warning| warning.to(case.case));
             let baseline = case.baseline.iter().flat_map(|baseline| baseline.reliability_warnings());
-            // The same base speaks against both.
+            // An unreliable base affects both in the same way.
             let baseline = baseline.filter(|warning| !case.scaling_reliability_warnings.contains(warning));
             let baseline = baseline.map(|warning| warning.to(format!("{} without communication", case.case)));
             own.chain(baseline).collect::<Vec<_>>()
@@ -193,9 +196,9 @@ impl Group {
         self.cases.iter().flat_map(of_case).collect()
     }
 
-    /// Its figures, once it is known whether it has a single rank of its own; otherwise that of `ring` is its base.
+    /// Computes the figures. The base is the single rank of `ring` unless the group has a single rank of its own.
     fn settle(&mut self, of_ring: Option<TrainedCase>, asked: &SweepFacts) {
-        // Cases are in order of their ranks, so the first with a counted run is 1n1g where there is one.
+        // Cases are ordered by ranks, so the first one with a counted run is 1n1g if that exists.
         let own = self.cases.iter().find_map(Base::of);
         let of_ring = of_ring.filter(|_| own.is_some_and(|own| own.case != Case::SINGLE));
         let base = of_ring.as_ref().and_then(Base::of).or(own);
@@ -214,7 +217,7 @@ impl Group {
         self.object(asked);
     }
 
-    /// Of all cases, once their figures are there.
+    /// Adds reliability warnings to all cases; their figures must exist.
     fn object(&mut self, asked: &SweepFacts) {
         self.reliability_warnings.extend(self.is_quick().then(reliability::to_quick));
         let inject = self.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject);
@@ -232,7 +235,7 @@ impl Group {
     }
 }
 
-/// Works out everything from the runs of the folder called `name`; `problems` are those found before.
+/// Computes everything from the runs of folder `name`; `problems` are those found by the readers.
 pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked: &SweepFacts) -> Extraction {
     leave_out_cut_off(&mut runs);
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
@@ -255,8 +258,8 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked
     Extraction { name: name.to_owned(), resume_command, groups, shortages, problems }
 }
 
-/// A log without a record does not say how many iterations were asked for: the number that most logs of its case have
-/// is taken for it, and a log with fewer was cut off.
+/// Excludes truncated logs. A log without a record does not contain the requested number of iterations, so that number
+/// is taken from the majority of the logs of its case.
 fn leave_out_cut_off(runs: &mut [Run]) {
     let tool = |run: &Run| Some(run.outcome.as_ref().ok()?.figures.windows?.tool);
     let key = |run: &Run| (RunName { run: 0, ..run.found.name }, tool(run));
@@ -285,7 +288,7 @@ fn leave_out_cut_off(runs: &mut [Run]) {
     }
 }
 
-/// Without what is relative to a base.
+/// Returns the group without figures that are relative to a base.
 fn of_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
     let counted = || runs.iter().filter_map(|run| run.outcome.as_ref().ok());
     let timed = counted().map(|measured| measured.figures.timed).collect();
@@ -294,7 +297,7 @@ fn of_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
     let device_names: BTreeSet<String> = device_names.collect();
     let recorded = runs.iter().filter(|run| run.outcome.is_ok()).filter_map(|run| run.recorded.as_ref());
     let software = recorded.map(|recorded| recorded.software.clone()).collect();
-    // Baselines of nothing are runs like any other.
+    // Baselines without other runs are treated as ordinary runs.
     let only_baselines = runs.iter().all(|run| run.found.name.baseline);
     let (baselines, runs): (Vec<Run>, Vec<Run>) =
         runs.into_iter().partition(|run| run.found.name.baseline && !only_baselines);
@@ -333,7 +336,7 @@ fn case_runs(case: Case, runs: Vec<Run>) -> TrainedCase {
     TrainedCase::new(case, &what, runs)
 }
 
-/// In the order of the tables: by ranks, then nodes.
+/// Groups runs by case in the order of the tables: by ranks, then nodes.
 fn by_case(runs: Vec<Run>) -> BTreeMap<(u32, Case), Vec<Run>> {
     let mut cases: BTreeMap<(u32, Case), Vec<Run>> = BTreeMap::new();
     for run in runs {
@@ -343,7 +346,7 @@ fn by_case(runs: Vec<Run>) -> BTreeMap<(u32, Case), Vec<Run>> {
     cases
 }
 
-/// What the figures of a group are relative to.
+/// Base of a group's relative figures.
 #[derive(Clone, Copy)]
 struct Base {
     case: Case,
@@ -388,7 +391,7 @@ fn dlperf_figures(case: &TrainedCase, base: Base) -> Option<DlperfFigures> {
     })
 }
 
-/// Over runs; `None` unless every counted run has a record.
+/// Returns the times over runs; `None` unless every counted run has a record.
 fn times(case: &TrainedCase) -> Option<IterationTimes> {
     let times = case.counted().map(|run| run.figures.times).collect::<Option<Vec<IterationTimes>>>()?;
     IterationTimes::of_runs(&times)
@@ -404,12 +407,12 @@ fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
     warnings
 }
 
-/// That the figures are not complete without 1n1g; `None` where it is there, or nothing is.
+/// Returns a problem if 1n1g is missing while another case counts.
 pub fn base_problem(group: &Group) -> Option<Problem> {
     Some(Problem::in_file(Case::SINGLE.to_string(), missing_base(group.base?)?))
 }
 
-/// Speedup over anything but 1n1g is not what its readers take it for.
+/// Returns a message if the base is not 1n1g: readers expect speedup to be relative to a single rank.
 pub fn missing_base(base: Case) -> Option<String> {
     (base != Case::SINGLE)
         .then(|| format!("no run of 1n1g counts: speedup and efficiency are relative to {base}: sweep 1n1g as well"))

@@ -1,4 +1,4 @@
-//! Which runs may stand in one table: those of equal conditions; and what the tables are called. Not for figures.
+//! Groups runs with equal conditions into tables, and names the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,28 +12,29 @@ use serde_json::Value;
 
 use crate::read::load::run::{RecordedConditions, Run};
 
-/// Options, by their names in records, that are axes of a table by batch size.
+/// Axes of a table by batch size, as option names in records.
 pub const AXES: [&str; 3] = ["model", "dtype", "batch_size"];
 
-/// What has to be equal for two runs to stand in one table.
+/// Conditions that must be equal for two runs to be in one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conditions {
     /// Network.
     pub model: Model,
     /// Precision of the step.
     pub dtype: Dtype,
-    /// Images a rank and iteration.
+    /// Images per rank and iteration.
     pub batch_size: u32,
-    /// Where gradients are summed and weights updated: as the record says, and without one as the name does.
+    /// Kv-store, which sums gradients and updates weights, from the record or otherwise from the log's name.
     pub kv_store: KvStore,
-    /// What the records say; `None` for runs without one.
+    /// Conditions in the records; `None` for runs without one.
     pub recorded: Option<RecordedConditions>,
-    /// The tool that wrote the logs, where they have rates of windows: none of its figures is one of single iterations.
+    /// Tool that wrote the logs, if their rates are averages over windows; such runs have no figures of single
+    /// iterations.
     pub tool: Option<Tool>,
 }
 
 impl Conditions {
-    /// Of the baselines of these runs.
+    /// Returns the conditions of the baselines of these runs.
     fn without_exchange(&self) -> Conditions {
         let mut conditions = self.clone();
         if let Some(recorded) = &mut conditions.recorded {
@@ -43,7 +44,7 @@ impl Conditions {
         conditions
     }
 
-    /// The same with `ring`.
+    /// Returns the same conditions with `ring`.
     pub fn of_ring(&self) -> Conditions {
         let mut conditions = Conditions { kv_store: KvStore::Ring, ..self.clone() };
         if let Some(recorded) = &mut conditions.recorded {
@@ -54,9 +55,9 @@ impl Conditions {
     }
 }
 
-/// Sorts runs by their conditions; a baseline goes to the runs that it is the baseline of. A run that does not count makes
-/// no table of its own while there is one of its precision, batch size and kv-store: it may have failed before it could record its
-/// conditions.
+/// Groups runs by their conditions; a baseline joins the runs that it belongs to. A run that does not count gets no
+/// table of its own if there is one with its precision, batch size and kv-store: it may have failed before recording
+/// its conditions.
 pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
     let mut groups: Vec<(Conditions, Vec<Run>)> = Vec::new();
     runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name.baseline));
@@ -65,7 +66,7 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
         let own = conditions(&run);
         let point = |it: &Conditions| (it.model, it.dtype, it.batch_size);
         let alike = |known: &Conditions| point(known) == point(&own) && known.kv_store == own.kv_store;
-        // The name of before kv-stores were part of names says nothing of them.
+        // Names from before kv-stores were part of them do not contain any.
         let may_be_alike = |known: &Conditions| point(known) == point(&own) && own.kv_store.is_ring();
         let belongs = |known: &Conditions| match run.found.name.baseline {
             true => *known == own || known.without_exchange() == own,
@@ -90,8 +91,8 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
     groups
 }
 
-/// One server for each host of the case, which a sweep starts where nobody says how many, is one condition in all cases: then
-/// none says a number.
+/// Removes the number of servers if it varies but always equals the number of hosts. One server per host is the default
+/// of a sweep and therefore one condition.
 fn settle_servers(runs: &mut [Run]) {
     let with_servers = |run: &Run| {
         let servers = run.recorded.as_ref()?.conditions.config.kv_store.servers?;
@@ -119,8 +120,8 @@ fn conditions(run: &Run) -> Conditions {
     Conditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, kv_store, recorded, tool }
 }
 
-/// A name for each group: the model's, as files have it, where there is one alone, otherwise what distinguishes
-/// the groups.
+/// Returns a name for each group: the model's file name if there is a single group, otherwise what distinguishes the
+/// groups.
 pub fn labels(groups: &[&Conditions]) -> Vec<String> {
     if let [alone] = groups {
         return vec![alone.model.facts().file_name.to_owned()];
@@ -146,22 +147,23 @@ fn plain_label(conditions: &Conditions) -> String {
     }
 }
 
-/// Those of these `settings` that are not the same in all `others`, each as `name=value`.
+/// Returns the `settings` that differ in any of the `others`, each as `name=value`.
 pub fn differing(settings: &BTreeMap<String, Value>, others: &[&BTreeMap<String, Value>]) -> Vec<String> {
     let differs = |(name, value): &(&String, &Value)| others.iter().any(|other| other.get(*name) != Some(value));
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     settings.iter().filter(differs).map(|(name, value)| format!("{name}={}", text(value))).collect()
 }
 
-/// The options that a group's runs share, by their names in the record; of logs of another tool its name, as `log`.
+/// Returns the options that a group's runs share, by their names in the record. Logs of another tool have its name as
+/// `log`.
 pub fn settings(conditions: &Conditions) -> BTreeMap<String, Value> {
     let mut settings = conditions.recorded.as_ref().map(|recorded| fields(&recorded.config)).unwrap_or_default();
     settings.extend(conditions.tool.map(|tool| ("log".to_owned(), Value::from(tool.keyword()))));
     settings
 }
 
-/// A benchmark's configuration by the names in its record. Without those at `null`, and without seed, which may differ from
-/// run to run, and device, whose kind distinguishes runs.
+/// Returns a benchmark's configuration by the names in its record, without null values. Also without the seed, which
+/// may differ between runs, and without the device, because the kind of device distinguishes runs.
 pub fn fields(config: &impl Serialize) -> BTreeMap<String, Value> {
     let Ok(Value::Object(mut fields)) = serde_json::to_value(config) else {
         return BTreeMap::new();

@@ -1,15 +1,17 @@
-//! Whether hosts read and decode as many images as their devices need, and what would help where they do not. Pure.
+//! Checks if hosts read and decode as many images as their devices need, and computes what would help if not. No I/O.
 //!
-//! A host's ceiling is its fastest pass from memory. Images/s of a core are those of the pass with as many threads as cores.
+//! The ceiling of a host is its fastest pass from memory. The images/s per core come from the pass with as many threads
+//! as cores.
 //!
-//! - **More cores**: `ceil((need - ceiling) / images/s of a core)`. That holds while cores add up; where the last threads of the
-//!   table bring little (memory, hyperthreads), more is needed.
-//! - **Smaller stored images**: with `T = 1 / images/s of a core` the core time of an image, `d` its part for decoding, and
-//!   `T' = T x ceiling of those cores / need` what it may take, decoding may take `d' = d - (T - T')`. Time of decoding is about
-//!   proportional to pixels, so that stored images may have `pixels x d' / d`, and a shorter edge of
-//!   `sqrt(pixels x d' / d / aspect)`, rounded down to a multiple of 8, the edge of a JPEG block. Reading and augmenting are
-//!   taken to stay as they are, though both have less to do: the size is on the safe side. Where JPEG is decoded at a fraction
-//!   of its size the time is not proportional, and no size is named; nor is one below the size that the network takes.
+//! - **More cores**: `ceil((need - ceiling) / images/s per core)`. This is valid while cores scale linearly; if the
+//!   last threads of the table add little (memory, hyperthreads), more are needed.
+//! - **Smaller stored images**: let `T = 1 / images/s per core` be the core time of an image, `d` the decoding part of
+//!   it, and `T' = T x ceiling of those cores / need` the available time. Decoding may then take `d' = d - (T - T')`.
+//!   Decoding time is roughly proportional to pixels, so stored images may have `pixels x d' / d`, and a shorter edge
+//!   of `sqrt(pixels x d' / d / aspect)`, rounded down to a multiple of 8, the edge of a JPEG block. The times for
+//!   reading and augmenting are assumed to stay the same although both shrink, so the size is conservative. If JPEG is
+//!   decoded at a reduced scale, the time is not proportional and no size is given. A size below the network's input
+//!   size is not given either.
 
 use ringmark_core::benchmark::input::{Ceiling, InputRecord, PageCache};
 use ringmark_core::dimension::{ImagesPerSecond, Scaling};
@@ -17,67 +19,68 @@ use ringmark_core::number_text::{plural, thousands};
 
 use crate::read::analyse::input_demand::{Basis, Demand};
 
-/// From the disk as fast as from memory: what is below this share is the disk's.
+/// Ratio of disk to memory speed below which the disk is the limit.
 const AS_FAST: f64 = 0.95;
 
-/// Rates that differ by less are the same: they were measured on different days.
+/// Relative difference below which two rates are considered equal, because they were measured on different days.
 const ABOUT: f64 = 0.1;
 
-/// A JPEG's block.
+/// Edge of a JPEG block in pixels.
 const BLOCK: f64 = 8.0;
 
-/// What the host that is lowest gives, against what its devices take; at least one of both.
+/// Capacity of the slowest host compared with the demand of its devices; at least one field is set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// `None` where no pass was from memory.
+    /// Result for images in memory; `None` if no pass was from memory.
     pub memory: Option<FromMemory>,
-    /// `None` where none was from the disk.
+    /// Result for images on disk; `None` if no pass was from the disk.
     pub disk: Option<FromDisk>,
 }
 
-/// Against images that are in memory.
+/// Comparison of the demand with images that are in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FromMemory {
     /// Name of the host.
     pub host: String,
-    /// Its ceiling.
+    /// Fastest pass of the host.
     pub ceiling: ImagesPerSecond,
-    /// That it has.
+    /// Number of cores that the host has.
     pub cores: u32,
-    /// What is needed of it.
+    /// Number of cores that it needs.
     pub cores_needed: CoresNeeded,
 }
 
-/// Cores for what the devices take.
+/// Cores needed for the demand of the devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoresNeeded {
-    /// So many of those that are there.
+    /// Number of existing cores that are sufficient.
     Enough(u32),
-    /// So many beside those that are there.
+    /// The existing cores are not sufficient.
     More {
-        /// Cores.
+        /// Number of additional cores.
         cores: u32,
-        /// Instead of them: the shorter edge of stored images, in pixels. `None` where no size is enough, or none is known.
+        /// Alternative to more cores: the shorter edge of stored images in pixels. `None` if no size is sufficient or
+        /// none is known.
         stored_edge: Option<u32>,
     },
 }
 
-/// Against images that are on the disk alone.
+/// Comparison of the demand with images that are only on disk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FromDisk {
     /// Name of the host.
     pub host: String,
-    /// Its ceiling.
+    /// Fastest pass of the host.
     pub ceiling: ImagesPerSecond,
-    /// Of stored bytes, at this ceiling.
+    /// Rate of stored bytes at this ceiling.
     pub megabytes_per_second: f64,
-    /// For what the devices take.
+    /// Rate of stored bytes that the devices need.
     pub needed_megabytes_per_second: f64,
-    /// Whether it is the disk that is slow, and not the cores.
+    /// True if the disk is the limit and not the cores.
     pub is_disk: bool,
 }
 
-/// What is said of a demand; why there is nothing to say.
+/// Compares a record with a demand; an error contains the reason why that is not possible.
 pub fn verdict(record: &InputRecord, demand: &Demand) -> Result<Verdict, String> {
     let (own, size) = (record.config.image_size(), demand.image_size);
     if own != size {
@@ -106,7 +109,7 @@ pub fn verdict(record: &InputRecord, demand: &Demand) -> Result<Verdict, String>
     Ok(Verdict { memory, disk })
 }
 
-/// In sentences.
+/// Returns the verdict as sentences.
 pub fn lines(record: &InputRecord, demand: &Demand) -> Vec<String> {
     let said = match verdict(record, demand) {
         Err(why) => vec![why],
@@ -119,7 +122,7 @@ pub fn lines(record: &InputRecord, demand: &Demand) -> Vec<String> {
     said.into_iter().map(|line| format!("{}: {line}", demand.label)).collect()
 }
 
-/// Which host, where there are several.
+/// Returns the name of the host if there are several.
 fn name(host: &str, several: bool) -> String {
     if several { format!(" (host {host}, the lowest)") } else { String::new() }
 }
@@ -136,7 +139,8 @@ fn from_memory(record: &InputRecord, rank: usize, ceiling: &Ceiling, demand: &De
     Some(FromMemory { host: record.ranks[rank].host.clone(), ceiling: ceiling.speed, cores, cores_needed })
 }
 
-/// Shorter edge at which stored images are decoded fast enough, in pixels; `None` where none is, or none is known.
+/// Returns the shorter edge in pixels at which stored images are decoded fast enough; `None` if there is none, or if it
+/// is unknown.
 fn stored_edge(record: &InputRecord, busiest: &Ceiling, cores: u32, demand: &Demand) -> Option<u32> {
     let stored = record.stored?;
     if record.config.images.decode_scaling != Scaling::Off {
@@ -144,13 +148,13 @@ fn stored_edge(record: &InputRecord, busiest: &Ceiling, cores: u32, demand: &Dem
     }
     let used = f64::from(busiest.threads.min(cores));
     let [_, decode, ..] = busiest.pass.stages();
-    // Threads that take turns on a core take longer by the clock than of the core.
+    // With more threads than cores, wall-clock time is longer than core time.
     let decode = decode * used / f64::from(busiest.threads);
     let (takes, may_take) = (used / busiest.speed.0, used / demand.speed.0);
     let left = (decode - (takes - may_take)) / decode;
     let edge = (stored.pixels * left / stored.aspect).sqrt();
     let edge = (edge / BLOCK).floor() * BLOCK;
-    // NaN where decoding has no time left.
+    // NaN if no time is left for decoding.
     (edge >= f64::from(record.config.image_size())).then_some(edge as u32)
 }
 
@@ -165,7 +169,8 @@ impl FromMemory {
         )
     }
 
-    /// `18 more cores or images stored at 256 px`, and whether devices that read images were held by it.
+    /// Returns a text such as `18 more cores or images stored at 256 px`, with the training speed of devices that read
+    /// images.
     pub fn judgement(&self, demand: &Demand) -> String {
         let needed = match self.cores_needed {
             CoresNeeded::Enough(needed) => format!("enough: {needed} of {} cores do it", self.cores),
@@ -177,7 +182,7 @@ impl FromMemory {
         needed + &self.reached(demand)
     }
 
-    /// How fast devices that read images trained.
+    /// Returns the training speed of devices that read images.
     fn reached(&self, demand: &Demand) -> String {
         let Basis::OneDevice { trained, .. } = demand.basis else { return String::new() };
         let speed = thousands(trained.0, ',');
@@ -224,12 +229,12 @@ impl FromDisk {
         format!("{what}{need}; {}", self.judgement(demand))
     }
 
-    /// Whether the devices need no more.
+    /// Returns true if the devices do not need more.
     pub fn is_enough(&self, demand: &Demand) -> bool {
         self.ceiling >= demand.speed
     }
 
-    /// Whether it is enough, and what would help where it is not.
+    /// Returns a text with the conclusion: the disk is sufficient, or a remedy.
     pub fn judgement(&self, demand: &Demand) -> String {
         match (self.is_enough(demand), self.is_disk) {
             (true, _) => "enough",
@@ -251,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// 1000 images of 110 kB in one batch, of whose thread time `decode` ms each are decoding.
+    /// Pass over 1000 images of 110 kB in one batch; `decode` is the thread time for decoding an image, in ms.
     fn pass(cache: PageCache, threads: u32, speed: f64, decode: f64) -> InputPass {
         let bytes = 110_000_000;
         let host = HostPass {
@@ -265,8 +270,8 @@ mod tests {
         InputPass { cache, threads, hosts: vec![host] }
     }
 
-    /// A host of 14 cores: from memory 2,740 images/s with 14 threads, 195.7 of a core; 500 x 400 px, decoded in 4.9 of the 5.11 ms
-    /// of an image.
+    /// Host with 14 cores: 2,740 images/s from memory with 14 threads, 195.7 per core; images of 500 x 400 px, of whose
+    /// 5.11 ms 4.9 are for decoding.
     fn record() -> InputRecord {
         InputRecord {
             kind: "ringmark-input".to_owned(),
@@ -319,15 +324,15 @@ mod tests {
         }
     }
 
-    /// Checks what is said of a record.
+    /// Checks the printed lines for a record.
     fn check(record: &InputRecord, demand: &Demand, expected: &Expect) {
         expected.assert_eq(&lines(record, demand).join("\n"));
     }
 
     #[test]
     fn a_host_that_is_too_slow_is_told_cores_and_size() {
-        // (6150 - 2740) / 195.71 = 17.4. An image takes 5.109 ms of a core and may take 2.276: 2.833 less, of 4.9 of decoding
-        // 2.067 are left, 42.2 %, of 200,000 px 84,400: sqrt(84,400 / 1.25) = 259.8.
+        // (6150 - 2740) / 195.71 = 17.4. An image takes 5.109 ms of a core and may take 2.276, 2.833 less. Of the 4.9
+        // ms for decoding 2.067 are left, 42.2 %; of 200,000 px, 84,400: sqrt(84,400 / 1.25) = 259.8.
         check(
             &record(),
             &demand(6150.0),
@@ -343,12 +348,12 @@ mod tests {
         let mut scaled = record();
         scaled.config.images.decode_scaling = Scaling::Allowed;
         let unknown = InputRecord { stored: None, ..record() };
-        // 28 threads that take turns on 14 cores: by the clock decoding is twice as long.
+        // 28 threads share 14 cores: the wall-clock time for decoding doubles.
         let turns = InputRecord { passes: vec![pass(PageCache::Warm, 28, 2740.0, 9.8)], ..record() };
         let said = [
-            // 1.556 ms may be taken, 3.55 less: 1.35 of 4.9 are left, which is 210 px, and the network takes 224.
+            // An image may take 1.556 ms, 3.55 less: 1.35 of 4.9 are left, which is 210 px, but the network takes 224.
             first(&record(), 9000.0),
-            // Less than nothing is left.
+            // The time left for decoding is negative.
             first(&record(), 90_000.0),
             first(&scaled, 6150.0),
             first(&unknown, 6150.0),
@@ -425,7 +430,8 @@ mod tests {
         );
     }
 
-    /// DLPerf's FP16 row (batch 256, V100): 833.65 images/s of one GPU, 2,331.91 of 4, 2,908.88 of 8, 10,565.55 of 4 hosts.
+    /// DLPerf's FP16 row (batch 256, V100): 833.65 images/s on one GPU, 2,331.91 on 4, 2,908.88 on 8, 10,565.55 on 4
+    /// hosts.
     #[test]
     fn devices_that_read_images_are_taken_to_need_what_one_had_alone() {
         let demand = |devices: u32, trained: f64| Demand {

@@ -1,46 +1,47 @@
-//! What the devices of a host take while they train: what reading and decoding are held against. Pure.
+//! Images/s that the devices of a host consume during training, for comparison with reading and decoding. No I/O.
 //!
-//! Of runs with synthetic images it is what was measured. Runs that read images may have waited for them: each device is taken
-//! to need what it had where fewest trained, best alone. So it is of DLPerf's logs, whose runs read ImageNet.
+//! With synthetic images this is the measured speed. Runs that read images may have waited for them, so each device is
+//! assumed to need the speed per device of the smallest case, ideally a single device. That applies to DLPerf's logs,
+//! whose runs read ImageNet.
 
 use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond};
 use ringmark_core::number_text::thousands;
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 
-/// What the devices of one host take.
+/// Demand of the devices of one host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
-    /// `1n8g`, with its table's name where there are several.
+    /// Case, such as `1n8g`, with the name of its table if there are several.
     pub label: String,
-    /// Of one host.
+    /// Number of devices per host.
     pub devices: u32,
-    /// What they are.
+    /// Kind of the devices.
     pub kind: DeviceKind,
-    /// Of one host.
+    /// Images/s per host.
     pub speed: ImagesPerSecond,
     /// Height and width of an image in pixels.
     pub image_size: u32,
-    /// How that is known.
+    /// Source of the speed.
     pub basis: Basis,
 }
 
-/// How it is known what devices take.
+/// Source of the demand.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Basis {
-    /// They trained so, and read nothing.
+    /// Measured with synthetic images, without reading.
     Synthetic,
-    /// They read images.
+    /// Extrapolated from a smaller case, because the runs read images.
     OneDevice {
-        /// Where fewest devices trained.
+        /// Case with the fewest devices.
         case: Case,
-        /// What they came to, images/s of one host.
+        /// Speed that the runs reached, in images/s per host.
         trained: ImagesPerSecond,
     },
 }
 
 impl Demand {
-    /// `8 GPUs need`.
+    /// Returns a text such as `8 GPUs need`.
     pub fn who(&self) -> String {
         let what = match self.kind {
             DeviceKind::Cuda => "GPU",
@@ -50,7 +51,7 @@ impl Demand {
         format!("{} {what}{plural} {need}", self.devices)
     }
 
-    /// `8 GPUs need 6,150`, and what that is taken from.
+    /// Returns a text such as `8 GPUs need 6,150`, with the source of the speed.
     pub fn text(&self) -> String {
         let basis = match &self.basis {
             Basis::OneDevice { case, .. } if case.gpus_per_node != self.devices => {
@@ -61,13 +62,13 @@ impl Demand {
         format!("{} {}{basis}", self.who(), thousands(self.speed.0, ','))
     }
 
-    /// What one device takes.
+    /// Returns the demand of one device.
     pub fn of_a_device(&self) -> ImagesPerSecond {
         ImagesPerSecond(self.speed.0 / f64::from(self.devices))
     }
 }
 
-/// Of every case that has figures.
+/// Returns the demand of every case that has figures.
 pub fn demands(groups: &[Group]) -> Vec<Demand> {
     let label = |group: &Group, case: Case| match groups.len() {
         1 => case.to_string(),
@@ -79,7 +80,7 @@ pub fn demands(groups: &[Group]) -> Vec<Demand> {
         let recorded = group.conditions.recorded.as_ref();
         let demand = |(case, trained): (&TrainedCase, ImagesPerSecond)| {
             let devices = case.case.gpus_per_node;
-            // Without records they are DLPerf's logs, of GPUs.
+            // Runs without records are DLPerf's logs, from GPUs.
             let reads = recorded.is_none_or(|recorded| recorded.config.data.are_read());
             let (speed, basis) = match fewest {
                 Some((least, speed)) if reads => {
@@ -103,7 +104,7 @@ pub fn demands(groups: &[Group]) -> Vec<Demand> {
     groups.iter().flat_map(of_group).collect()
 }
 
-/// Over the nodes of a case; `None` where no run of it counts.
+/// Returns images/s per node of a case; `None` if none of its runs counts.
 fn images_a_host(case: &TrainedCase) -> Option<ImagesPerSecond> {
     Some(ImagesPerSecond(case.figures.as_ref()?.speed.0 / f64::from(case.case.nodes)))
 }

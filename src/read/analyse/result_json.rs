@@ -1,4 +1,4 @@
-//! The result file of training: one row for each case. Writer and parser.
+//! Reader and writer of the result file of training, which has one row per case.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -31,68 +31,69 @@ use crate::read::load::folder::Shortage;
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::run::{self, Run};
 
-/// Version of this file format. Versions 1 and 2 had no kind: they were DLPerf's JSON, cases by name in groups by name, with
-/// our fields in each case. Version 3 called `is_reliable` `is_quotable`, and `reliability_warnings` `objections`.
+/// Version of this file format. Versions 1 and 2 had no kind: they were DLPerf's JSON (groups by name, cases by name)
+/// with extra fields in each case. Version 3 had `is_quotable` for `is_reliable`, and `objections` for
+/// `reliability_warnings`.
 const SCHEMA: u32 = 4;
 
-/// A whole result.
+/// Complete result.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct JsonResult {
     /// Always `ringmark-result`.
     kind: &'static str,
     /// Version of the format.
     schema: u32,
-    /// Last part of the folder's path.
+    /// Last component of the folder's path.
     name: String,
-    /// In the order of the tables.
+    /// Rows in the order of the tables.
     rows: Vec<JsonRow>,
-    /// Batches that the device has no memory for, in a sweep of several.
+    /// Batch sizes that did not fit into the device's memory, in a sweep over several.
     out_of_memory: Vec<Shortage>,
-    /// What is not in the figures, and why, with its file.
+    /// Runs and files that are excluded, with the reason.
     left_out: Vec<String>,
-    /// SHA-256 of the files that extract wrote with this one, by name; absent from what `--json` and `--format` write.
+    /// SHA-256 of the files that `extract` wrote next to this one, by name; absent from the output of `--json` and
+    /// `--format`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     files_sha256: BTreeMap<String, String>,
 }
 
-/// One case. A case without a counted run has `null` for its figures.
+/// One case. The figures of a case without a counted run are `null`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct JsonRow {
-    /// Equal in all rows of equal conditions: the model's name in file names, with what tells groups apart where there are
-    /// several.
+    /// Group of equal conditions: the model's name as in file names, extended if several groups share it.
     pub group: String,
-    /// `2n8g`: nodes, and ranks a node.
+    /// Case, such as `2n8g`: nodes, and ranks per node.
     pub case: Case,
-    /// All ranks.
+    /// Total number of ranks.
     #[serde(default)]
     ranks: u32,
     /// Network.
     pub model: Model,
     /// Precision of the step.
     pub dtype: Dtype,
-    /// Images a rank and iteration.
+    /// Images per rank and iteration.
     pub batch_size_per_device: u32,
-    /// Where gradients are summed and weights updated; not there for `ring`.
+    /// Kv-store, which sums gradients and updates weights; absent for `ring`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
     kv_store: Option<KvStore>,
-    /// `null` where there is no record.
+    /// Kind of device; `null` without a record.
     pub device: Option<DeviceKind>,
     #[serde(default)]
     device_names: BTreeSet<String>,
-    /// What the case's ranks had on the CPU, which there is the size of a device; none where there is no record.
+    /// CPU threads per rank, which determine the speed of a CPU device; empty without a record.
     #[serde(default)]
     threads_per_rank: BTreeSet<u32>,
-    /// `null` where there is no record.
+    /// Profile of the runs; `null` without a record.
     pub profile: Option<RunProfile>,
-    /// Of all ranks: all images of a run over all its time, the median over runs.
+    /// Throughput of all ranks: a run's images over its time, median over runs.
     #[serde(skip_deserializing)]
     images_per_second: Option<ImagesPerSecond>,
     #[serde(skip_deserializing)]
     images_per_second_per_rank: Option<ImagesPerSecond>,
-    /// Case that the two next figures are relative to.
+    /// Case that the next two figures are relative to.
     pub base: Option<Case>,
-    /// Kv-store that this case ran with: the row's own, or `ring` where a sweep ran the single rank once for all of them.
+    /// Kv-store of the base case: the row's own, or `ring` if a sweep ran the single rank once for all kv-stores.
     #[serde(skip_deserializing)]
     base_kv_store: Option<KvStore>,
     #[serde(skip_deserializing)]
@@ -100,95 +101,96 @@ pub struct JsonRow {
     /// `speedup_over_base / (ranks / ranks of the base)`: 1 is perfect.
     #[serde(skip_deserializing)]
     efficiency: Option<f64>,
-    /// Sample standard deviation of the runs' images/s over their mean.
+    /// Sample standard deviation of the runs' images/s, divided by their mean.
     #[serde(skip_deserializing)]
     cv: Option<f64>,
-    /// Memory of the rank that held most, in any counted run: on a GPU what tensors held, on the CPU what was resident.
-    /// `null` where no record says it.
+    /// Peak memory of the rank that used most, in any counted run: tensor memory on a GPU, resident memory on the CPU.
+    /// `null` if no record contains it.
     #[serde(skip_deserializing)]
     peak_memory_bytes: Option<Bytes>,
-    /// `null` without a record.
+    /// Arithmetic performance and utilization; `null` without a record.
     #[serde(skip_deserializing)]
     arithmetic: Option<Utilisation>,
-    /// Absent without `--validate`.
+    /// Validation accuracy; absent without `--validate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
     accuracy: Option<Accuracy>,
-    /// Not there where the power of a host is not known.
+    /// Energy; absent if the power of a host is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
     energy: Option<Energy>,
-    /// With `--price` alone.
+    /// Cost; present only with `--price`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
     cost: Option<Cost>,
-    /// True unless these figures are unreliable.
+    /// True if these figures are reliable.
     #[serde(skip_deserializing)]
     is_reliable: bool,
-    /// What does, and what to do.
+    /// Reasons why the figures are unreliable, each with a remedy.
     #[serde(default, alias = "objections")]
     pub reliability_warnings: Vec<ReliabilityWarning>,
     #[serde(default)]
     runs_counted: usize,
     #[serde(skip_deserializing)]
     seconds_per_iteration: Option<JsonTimes>,
-    /// What `--work-load` cost and saved; not there without it.
+    /// Cost and benefit of `--work-load`; absent without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
     work_load: Option<WorkCost>,
-    /// `null` where no such run was found.
+    /// Same ranks without communication; `null` if there are no such runs.
     pub without_communication: Option<JsonBaseline>,
-    /// Against the base; `null` for the base itself.
+    /// Loss relative to the base; `null` for the base itself.
     #[serde(skip_deserializing)]
     scaling_loss: Option<JsonLoss>,
-    /// As DLPerf counts.
+    /// Figures computed as DLPerf does.
     #[serde(skip_deserializing)]
     dlperf: Option<DlperfFigures>,
-    /// Of the table, then of the case's runs.
+    /// Warnings of the table, followed by those of the case's runs.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// By number.
+    /// Runs in the order of their numbers.
     #[serde(default)]
     pub runs: Vec<JsonRun>,
-    /// Options of the runs as their records hold them.
+    /// Options of the runs, as recorded.
     #[serde(default)]
     pub settings: BTreeMap<String, Value>,
-    /// Devices, hosts, versions and variables of the counted runs.
+    /// Devices, hosts, versions and environment variables of the counted runs.
     #[serde(default, alias = "surroundings")]
     pub environment: EnvironmentText,
 }
 
-/// The same ranks without communication, of which none waits for another: all images over the mean of their times.
+/// The same ranks without communication. No rank waits for another, so the speed is all images over the mean of the
+/// ranks' times.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct JsonBaseline {
     #[serde(skip_deserializing)]
     images_per_second: Option<ImagesPerSecond>,
     #[serde(skip_deserializing)]
     images_per_second_per_rank: Option<ImagesPerSecond>,
-    /// Over the case's base, as the next.
+    /// Speedup relative to the case's base, as is the next figure.
     #[serde(skip_deserializing)]
     speedup_over_base: Option<f64>,
     #[serde(skip_deserializing)]
     efficiency: Option<f64>,
     #[serde(skip_deserializing)]
     cv: Option<f64>,
-    /// Why these figures are unreliable.
+    /// Reasons why these figures are unreliable.
     #[serde(default, alias = "objections")]
     pub reliability_warnings: Vec<ReliabilityWarning>,
-    /// The case's step / this step - 1.
+    /// `step of the case / this step - 1`.
     #[serde(skip_deserializing)]
     communication_cost: Option<f64>,
     #[serde(default)]
     runs_counted: usize,
     #[serde(skip_deserializing)]
     seconds_per_iteration: Option<JsonTimes>,
-    /// What was seen in its runs.
+    /// Warnings about these runs.
     pub warnings: Vec<String>,
-    /// By number.
+    /// Runs in the order of their numbers.
     pub runs: Vec<JsonRun>,
 }
 
-/// Means over ranks and iterations, medians over runs, in seconds.
+/// Times in seconds: means over ranks and iterations, medians over runs.
 #[derive(Debug, Serialize, JsonSchema)]
 struct JsonTimes {
     step: Seconds,
@@ -198,39 +200,40 @@ struct JsonTimes {
     exposed_allreduce_share: f64,
 }
 
-/// One run in the JSON.
+/// One run.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct JsonRun {
-    /// Number of the run in its case, from 1.
+    /// Number of the run within its case, from 1.
     pub run: u32,
     #[serde(default)]
     log: String,
     #[serde(skip_deserializing)]
     status: Status,
-    /// Why the run does not count, with file and line.
+    /// Reason why the run does not count, with file and line.
     pub left_out: Option<String>,
-    /// Seconds since 1970 UTC; `null` where there is no record.
+    /// Start in seconds since 1970 UTC; `null` without a record.
     #[serde(alias = "started")]
     pub started_unix_seconds: Option<Seconds>,
-    /// Warm-up included.
+    /// Number of iterations, including warm-up.
     #[serde(skip_deserializing)]
     iterations: Option<usize>,
-    /// The first of them, which are left out.
+    /// Number of warm-up iterations, which are excluded from the figures.
     #[serde(skip_deserializing)]
     warmup: Option<usize>,
-    /// All images over all time.
+    /// Total images divided by total time.
     #[serde(alias = "images_over_time")]
     pub images_per_second: Option<ImagesPerSecond>,
-    /// DLPerf's speed of a run: the mean of its rates, 2 decimals.
+    /// Speed of the run as DLPerf computes it: the mean of its rates, rounded to 2 decimals.
     #[serde(skip_deserializing)]
     dlperf_speed: Option<ImagesPerSecond>,
-    /// Of the host where others took most of the core time, 0 to 1; `null` where no record tells.
+    /// Share of core time that other processes and virtual machines used, on the machine with the largest share, 0 to
+    /// 1; `null` if no record contains it.
     #[serde(skip_deserializing)]
     foreign_load: Option<f64>,
-    /// Not there where the power of a host is not known.
+    /// Energy per image; absent if the power of a host is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joules_per_image: Option<f64>,
-    /// Iterations after warm-up; `null` without times of single iterations.
+    /// Times of the iterations after warm-up; `null` if single iterations were not timed.
     pub iteration_seconds: Option<SecondsOfRun>,
     #[serde(skip_deserializing)]
     last_loss: Option<f64>,
@@ -240,7 +243,7 @@ pub struct JsonRun {
     warnings: Vec<Warning>,
 }
 
-/// Whether a run is in the figures.
+/// Status of a run in the figures.
 #[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Status {
@@ -338,12 +341,12 @@ fn json_baseline(case: &TrainedCase, baseline: &TrainedCase) -> JsonBaseline {
     }
 }
 
-/// Cases in the order of the tables.
+/// Returns the rows in the order of the tables.
 pub fn rows(groups: &[Group], price: Option<&Price>) -> Vec<JsonRow> {
     groups.iter().flat_map(|group| group.cases.iter().map(move |case| row(group, case, price))).collect()
 }
 
-/// The whole file, with the hashes of the files beside it.
+/// Returns the whole file, with the hashes of the files next to it.
 pub fn json(
     extraction: &Extraction,
     price: Option<&Price>,
@@ -361,7 +364,7 @@ pub fn json(
     Ok(serde_json::to_string_pretty(&result)? + "\n")
 }
 
-/// For the JSON of a case.
+/// Loss of a case, as written to the JSON.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct JsonLoss {
     base: Case,
@@ -371,25 +374,26 @@ pub struct JsonLoss {
     efficiency: f64,
     ideal_speed: ImagesPerSecond,
     total: JsonLossPart,
-    /// They add up to the total; none where there are no records.
+    /// Parts that add up to the total; empty without records.
     parts: Vec<JsonLossPart>,
-    /// They add up to the part `compute`; none without runs of the same ranks without any exchange.
+    /// Parts that add up to the part `compute`; empty without runs of the same ranks without communication.
     compute: Vec<JsonLossPart>,
 }
 
-/// One part of the loss, or the whole.
+/// One part of the loss, or the total.
 #[derive(Debug, Serialize, JsonSchema)]
 struct JsonLossPart {
     #[serde(skip_serializing_if = "Option::is_none")]
     part: Option<&'static str>,
-    /// Below zero it is a gain.
+    /// Time lost in a step; negative for a gain.
     seconds: Seconds,
-    /// Half of the 95 % confidence interval of the difference of the means over runs; `null` with one run on a side.
+    /// Half of the 95 % confidence interval for the difference of the means over runs; `null` if a side has a single
+    /// run.
     margin_seconds: Option<Seconds>,
     images_per_second: ImagesPerSecond,
-    /// Of 1 - efficiency.
+    /// Share of `1 - efficiency`.
     efficiency: f64,
-    /// `null` where nothing was lost.
+    /// Share of the total loss; `null` if nothing was lost.
     share_of_loss: Option<f64>,
 }
 
@@ -417,13 +421,13 @@ impl From<&CaseLoss> for JsonLoss {
     }
 }
 
-/// What a message calls the file.
+/// Name of the file in error messages.
 const NAME: &str = "result of ringmark extract";
 
-/// Versions 1 and 2: `{"rn50": {"1n1g": {..}, ..}, ..}`.
+/// Layout of versions 1 and 2: `{"rn50": {"1n1g": {..}, ..}, ..}`.
 type FirstResultFile = BTreeMap<String, BTreeMap<Case, Map<String, Value>>>;
 
-/// Reads the rows of the JSON of `ringmark extract`, of every version.
+/// Reads the rows of a result of `ringmark extract`, in any version of the format.
 pub fn read_rows(mut input: impl Read) -> anyhow::Result<Vec<JsonRow>> {
     #[derive(Deserialize)]
     struct Head {
@@ -444,7 +448,7 @@ pub fn read_rows(mut input: impl Read) -> anyhow::Result<Vec<JsonRow>> {
     cases.map(|(group, (case, fields))| first_row(group, case, fields)).collect()
 }
 
-/// A row of version 1 or 2.
+/// Converts a row of version 1 or 2.
 fn first_row(group: String, case: Case, mut fields: Map<String, Value>) -> anyhow::Result<JsonRow> {
     ensure!(
         fields.contains_key("dtype"),
@@ -465,7 +469,7 @@ fn first_row(group: String, case: Case, mut fields: Map<String, Value>) -> anyho
     Ok(row)
 }
 
-/// What version 1 called settings and facts of the environment, with what they are called now.
+/// Old and current names of the settings and environment entries that version 1 named differently.
 const RENAMED: [(&str, &str); 4] = [
     ("collective", "backend"),
     ("piece_kb", "chunk_kb"),
@@ -473,10 +477,10 @@ const RENAMED: [(&str, &str); 4] = [
     ("threads of a rank", "threads per rank"),
 ];
 
-/// Version of the newest result without a kind.
+/// Newest version of the format without a `kind` field.
 const NEWEST_WITHOUT_KIND: u64 = 2;
 
-/// By the names of today.
+/// Replaces old names with current ones.
 fn renamed<T>(old: BTreeMap<String, T>) -> BTreeMap<String, T> {
     let today = |name: String| RENAMED.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| (*new).to_owned());
     old.into_iter().map(|(name, value)| (today(name), value)).collect()

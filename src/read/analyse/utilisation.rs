@@ -1,6 +1,6 @@
-//! How much of a device a network's arithmetic takes: the operations of the network in a second, of what the device does of
-//! plain matrix products in the same runs, and of the peak that its maker publishes. The last is model FLOPs utilization
-//! (MFU; PaLM, Chowdhery et al., 2022, appendix B). Pure.
+//! Utilization of a device by a network's arithmetic: operations per second relative to the rate of plain matrix
+//! products in the same runs, and to the vendor's published peak. The latter is model FLOPs utilization (MFU; PaLM,
+//! Chowdhery et al., 2022, appendix B). No I/O.
 
 use ringmark_core::dimension::{ImagesPerSecond, Model, PASSES_OF_TRAINING, TeraflopsPerSecond};
 use ringmark_core::number_text::percent;
@@ -11,25 +11,27 @@ use serde::{Deserialize, Serialize};
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::load::record::DeviceRates;
 
-/// Of all ranks of a case. ResNet50-v1b has 4.089 GMAC forward, 24.5 GFLOP an image trained: 100 images/s are 2.45 TFLOP/s,
-/// and where two ranks do 1.5 TFLOP/s of matrix products each, 82 % of these.
+/// Utilization over all ranks of a case. For example, ResNet50-v1b has 4.089 GMAC per forward pass, so training takes
+/// 24.5 GFLOP per image: 100 images/s are 2.45 TFLOP/s, and if each of two ranks reaches 1.5 TFLOP/s with matrix
+/// products, 82 % of their rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Utilisation {
-    /// `images/s x passes x 2 x MACs of an image's forward pass`: 1 pass of inference, 3 of training.
+    /// `images/s x passes x 2 x MACs of an image's forward pass`, with 1 pass for inference and 3 for training.
     pub teraflops_per_second: TeraflopsPerSecond,
-    /// Of plain matrix products in the same precision, all ranks at once, after the last iteration: the sum over ranks, the
-    /// median over runs; `null` in older records.
+    /// Rate of plain matrix products in the same precision, measured on all ranks at once after the last iteration: sum
+    /// over ranks, median over runs. `null` in older records.
     pub matrix_product_teraflops_per_second: Option<TeraflopsPerSecond>,
-    /// The first over the second.
+    /// `teraflops_per_second / matrix_product_teraflops_per_second`.
     pub share_of_matrix_product: Option<f64>,
-    /// Of all ranks' devices; `null` where the maker publishes none that is known here, and on CPUs.
+    /// Published peak of all ranks' devices; `null` on CPUs, and for devices without a known published peak.
     pub published_peak_teraflops_per_second: Option<TeraflopsPerSecond>,
-    /// The first over that: model FLOPs utilization.
+    /// `teraflops_per_second / published_peak_teraflops_per_second`: model FLOPs utilization.
     pub share_of_published_peak: Option<f64>,
 }
 
 impl Utilisation {
-    /// Of images of this size, each worth so many forward `passes`, at this speed, on what these runs ran on.
+    /// Computes the utilization for images of this size, with the given number of forward `passes` per image, at this
+    /// speed on the devices of these runs.
     pub fn new(
         (model, image_size): (Model, u32),
         passes: f64,
@@ -51,7 +53,7 @@ impl Utilisation {
         }
     }
 
-    /// `38.5 % of the matrix-product rate`, or of the published peak where there is one.
+    /// Returns a text such as `38.5 % of the matrix-product rate`, or the share of the published peak if there is one.
     pub fn share_text(&self) -> Option<String> {
         let text = |share: f64, of: &str| format!("{} of {of}", percent(share));
         let of_peak = self.share_of_published_peak.map(|share| text(share, "the published peak"));
@@ -59,7 +61,7 @@ impl Utilisation {
     }
 }
 
-/// Of a case of training; `None` where no run counts or no record says how large the images are.
+/// Returns the utilization of a training case; `None` if no run counts or if no record contains the image size.
 pub fn of_training(group: &Group, case: &TrainedCase) -> Option<Utilisation> {
     let image_size = group.conditions.recorded.as_ref()?.config.image_size();
     let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();
@@ -80,12 +82,12 @@ mod tests {
         assert!((utilisation.teraflops_per_second.0 - 2.4534).abs() < 1e-9, "{utilisation:?}");
         assert!(utilisation.share_of_matrix_product.is_some_and(|share| (share - 0.8178).abs() < 1e-9));
         assert_eq!(utilisation.share_text().as_deref(), Some("81.8 % of the matrix-product rate"));
-        // One run that does not say it leaves the others without.
+        // A single run without the rate makes the result unknown.
         let partly = of(&[rates(3.0), DeviceRates::default()]);
         assert_eq!((partly.share_of_matrix_product, partly.share_text()), (None, None));
         let peak = DeviceRates { published_peak: Some(TeraflopsPerSecond(24.534)), ..rates(3.0) };
         assert_eq!(of(&[peak]).share_text().as_deref(), Some("10.0 % of the published peak"));
-        // Half the pixels a side are a quarter of the arithmetic.
+        // Halving the edge of an image quarters the arithmetic.
         let small = Utilisation::new((Model::Resnet50V1b, 112), 3.0, ImagesPerSecond(400.0), &runs);
         assert!((small.teraflops_per_second.0 - 2.4534).abs() < 1e-9, "{small:?}");
     }

@@ -1,4 +1,4 @@
-//! What a file holds, recognised by its content and never by its name. Not for reading it.
+//! Detects the type of a file from its content, independent of its name.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,35 +13,35 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::schemas::RECORDS;
 use serde::de::IgnoredAny;
 
-/// Kind of what `ringmark extract` writes of training.
+/// Kind of the training result that `ringmark extract` writes.
 pub const RESULT: &str = "ringmark-result";
 
-/// Kind of what it writes of scoring.
+/// Kind of the scoring result that `ringmark extract` writes.
 pub const SCORE_RESULT: &str = "ringmark-score-result";
 
-/// End of the name of a result file of either kind.
+/// Suffix of the name of a result file of either kind.
 pub const RESULT_ENDING: &str = "_result.json";
 
-/// Key of the hashes of the files beside a result file.
+/// Key of the hashes of the files next to a result file.
 pub const HASHES: &str = "files_sha256";
 
-/// What a file is.
+/// Type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Content {
-    /// Of `ringmark extract`, of training.
+    /// Training result of `ringmark extract`.
     Result,
-    /// Of `ringmark extract`, of scoring.
+    /// Scoring result of `ringmark extract`.
     ScoreResult,
-    /// Of PyTorch's DDP benchmark.
+    /// Result of PyTorch's DDP benchmark.
     PytorchDdp,
-    /// Of `ringmark bandwidth`.
+    /// Record of `ringmark bandwidth`.
     Bandwidth,
-    /// Of nccl-tests.
+    /// Output of nccl-tests.
     NcclTests,
 }
 
 impl Content {
-    /// In a sentence.
+    /// Returns the name for use in a sentence.
     pub fn text(self) -> &'static str {
         match self {
             Content::Result => "result of ringmark extract",
@@ -53,9 +53,9 @@ impl Content {
     }
 }
 
-/// What a file is, by the keys of the first JSON object in it; `None` for anything else.
+/// Returns the type of a file, from the keys of its first JSON object; `None` for anything else.
 pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
-    // A pipe could be read only once.
+    // A pipe can be read only once.
     if !fs::metadata(file)?.is_file() {
         return Ok(None);
     }
@@ -88,16 +88,16 @@ pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
     })
 }
 
-/// Of which benchmark a run's record is, by the kind in its head; `None` where that says nothing, as in a record that was
-/// cut off at once. The rest may be damaged.
+/// Returns the benchmark of a record, from the kind in its header; `None` if the header is incomplete. The rest of the
+/// record may be damaged.
 pub fn benchmark_of(record: &Path) -> Option<BenchmarkKind> {
     let kind = kind_of(record)?;
     RECORDS.iter().find(|format| format.kind == kind).map(|format| format.benchmark)
 }
 
-/// The kind in the head of a file.
+/// Returns the kind in the header of a file.
 fn kind_of(file: &Path) -> Option<String> {
-    /// More than any head has.
+    /// Upper limit for the size of a header in bytes.
     const HEAD: u64 = 200;
     let mut head = Vec::new();
     whole_file::open(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
@@ -107,13 +107,14 @@ fn kind_of(file: &Path) -> Option<String> {
     Some(kind.split('"').next()?.to_owned())
 }
 
-/// The network of a table's key, which begins with its name in file names: `rn50`, `rn50_b128_fp32`.
+/// Returns the network of a table's key, which starts with the network's file name: `rn50`, `rn50_b128_fp32`.
 pub fn model_of(key: &str) -> Option<Model> {
     let is_named = |model: &&Model| key.starts_with(model.facts().file_name);
     Model::ALL.iter().filter(is_named).max_by_key(|model| model.facts().file_name.len()).copied()
 }
 
-/// Files in a folder and so many levels of folders below it, by name; none whose name begins with a point.
+/// Returns the files in a folder, down to the given number of levels below it, sorted by name. Hidden files are
+/// skipped.
 pub fn files_below(folder: &Path, levels: u32) -> Vec<PathBuf> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();

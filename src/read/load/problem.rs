@@ -1,4 +1,4 @@
-//! What keeps a file or a run out of the figures: where, what, and what to do about it; and that a command says so.
+//! A problem that excludes a file or a run from the figures, and the check that reports such problems.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,29 +9,29 @@ use ringmark_core::untrusted_text::printable;
 
 use crate::output;
 
-/// One finding; prints as `1n2g/rn50_b128_fp32_2.log:57: what is wrong: what to do`.
+/// A problem, printed as `1n2g/rn50_b128_fp32_2.log:57: what is wrong: what to do`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Below the folder that is extracted.
+    /// Path relative to the extracted folder.
     pub path: PathBuf,
-    /// From 1, where one line is to blame.
+    /// Line number from 1, if a single line is the cause.
     pub line: Option<u64>,
-    /// What is wrong, the value, what to do.
+    /// Message with the problem, the value and the remedy.
     pub what: String,
 }
 
 impl Problem {
-    /// A finding about a whole file or folder.
+    /// Creates a problem with a whole file or folder.
     pub fn in_file(path: impl Into<PathBuf>, what: impl Into<String>) -> Problem {
         Problem { path: path.into(), line: None, what: what.into() }
     }
 
-    /// Why a whole file cannot be used.
+    /// Creates a problem for an unusable file from an error.
     pub fn from_error(path: impl Into<PathBuf>, error: &anyhow::Error) -> Problem {
         Problem::in_file(path, format!("{error:#}"))
     }
 
-    /// What is said of the log at `path`.
+    /// Creates a problem from a remark on the log at `path`.
     pub fn in_log(path: impl Into<PathBuf>, Remark { line, what }: Remark) -> Problem {
         Problem { path: path.into(), line, what }
     }
@@ -39,7 +39,7 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One line, whatever a file had in it or was called, and nothing that a terminal obeys.
+        // Names and contents of files are escaped so that they stay on one line and cannot control the terminal.
         write!(formatter, "{}", printable(&self.path.to_string_lossy()))?;
         if let Some(line) = self.line {
             write!(formatter, ":{line}")?;
@@ -48,8 +48,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Prints what was left out to the standard error, a line each. Where there is any, an error for the end of the command:
-/// `what`, as in `the figures are`, not complete.
+/// Prints excluded files and runs to standard error, one per line. If there are any, returns an error for the end of
+/// the command; `what` is the start of its message, such as `the figures are`.
 pub fn check_complete(what: &str, left_out: impl IntoIterator<Item = String>) -> anyhow::Result<()> {
     let mut count = 0;
     for line in left_out {

@@ -1,4 +1,4 @@
-//! One run of a sweep: its log, the record beside it, and whether it counts.
+//! One run of a sweep: its log, its record, and its outcome.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -20,21 +20,21 @@ use crate::read::load::record::{self, DeviceRates};
 
 /// A record whose runs have figures.
 pub trait Readable: SweepRecord<Config: Clone + Debug + PartialEq> + Clone + Debug + PartialEq {
-    /// What only records of this benchmark contain.
+    /// Fields that only records of this benchmark contain.
     type Facts: Clone + Debug + PartialEq;
-    /// Figures of a run of this benchmark alone.
+    /// Figures that only this benchmark has.
     type Figures: Clone + Debug + PartialEq;
 
-    /// Returns the configuration, with everything that may differ between two runs of one measurement at its default.
+    /// Returns the configuration, with defaults for everything that may differ between two runs of one measurement.
     fn shared_config(&self, warmup: Option<u32>) -> Self::Config;
 
-    /// Returns what only this record contains.
+    /// Returns the fields that only this record contains.
     fn facts(&self) -> Self::Facts;
 
-    /// Adds what only this record contains to a description.
+    /// Adds the fields that only this record contains to a description.
     fn add_facts(_facts: &Self::Facts, _all: &mut EnvironmentText) {}
 
-    /// Computes the figures of a run that did not fail, or says why it does not count.
+    /// Computes the figures of a run that did not fail, or returns the reason why it does not count.
     fn measure(
         found: &FoundRun,
         log: Log,
@@ -43,31 +43,31 @@ pub trait Readable: SweepRecord<Config: Clone + Debug + PartialEq> + Clone + Deb
     ) -> Result<Measured<Self>, Problem>;
 }
 
-/// A run that was found, counted or not.
+/// A run in a folder, counted or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run<R: Readable = RunRecord> {
-    /// Which run, and where its log is.
+    /// Name of the run and path of its log.
     pub found: FoundRun,
-    /// What its record says; `None` without a readable record (DLPerf's logs have none).
+    /// Contents of its record; `None` without a readable record (DLPerf's logs have none).
     pub recorded: Option<Recorded<R>>,
-    /// Its figures, or why it has none.
+    /// Figures, or the reason why there are none.
     pub outcome: Result<Measured<R>, Problem>,
 }
 
-/// What a record says of a run.
+/// Contents of a run's record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded<R: Readable = RunRecord> {
-    /// What has to be equal for two runs to be compared.
+    /// Conditions that must be equal for two runs to be compared.
     pub conditions: RecordedConditions<R::Config>,
-    /// Where its ranks ran.
+    /// Location of each rank.
     pub ranks: Vec<RankPlace>,
-    /// Versions of what ran.
+    /// Versions of the software.
     pub software: String,
-    /// What rank 0 found.
+    /// Environment as recorded by rank 0.
     pub environment: Environment,
-    /// Start, seconds since 1970 UTC.
+    /// Start in seconds since 1970 UTC.
     pub started: Seconds,
-    /// What only this benchmark records.
+    /// Fields that only this benchmark records.
     pub facts: R::Facts,
 }
 
@@ -76,9 +76,9 @@ pub struct Recorded<R: Readable = RunRecord> {
 pub struct RecordedConditions<C = TrainConfig> {
     /// Kind of every rank's device.
     pub device: DeviceKind,
-    /// How the run was meant.
+    /// Profile of the run.
     pub profile: RunProfile,
-    /// What was asked; what may differ is at its default.
+    /// Options of the run, with defaults for those that may differ.
     pub config: C,
 }
 
@@ -87,28 +87,28 @@ pub struct RecordedConditions<C = TrainConfig> {
 pub struct Measured<R: Readable = RunRecord> {
     /// Images/s of all ranks.
     pub speed: ImagesPerSecond,
-    /// Memory of the rank that held most: on a GPU what tensors held, on the CPU what was resident. `None` without a record
-    /// that contains it.
+    /// Peak memory of the rank that used most: tensor memory on a GPU, resident memory on the CPU. `None` if no record
+    /// contains it.
     pub peak_memory: Option<Bytes>,
-    /// What its devices can do, as far as a record contains it.
+    /// Arithmetic rates of the devices, as far as a record contains them.
     pub device_rates: DeviceRates,
-    /// Use of every host during the run; none without a record that contains it.
+    /// Resource usage of every host during the run; empty if no record contains it.
     pub host_use: Vec<HostUse>,
-    /// Share of the hosts' core time that other programs took; `None` without a record that contains it.
+    /// Core time that other processes and virtual machines used; `None` if no record contains it.
     pub foreign_load: Option<ForeignLoad>,
-    /// Computed again from the record; none without one.
+    /// Warnings, recomputed from the record; empty without one.
     pub warnings: Vec<Warning>,
-    /// Figures of this benchmark alone.
+    /// Figures that only this benchmark has.
     pub figures: R::Figures,
 }
 
 impl<R: Readable> Run<R> {
-    /// Reads the run at `root`/`found.log`; `warmup` overrides what the record (or else DLPerf) says.
+    /// Reads the run at `root`/`found.log`; `warmup` overrides the value of the record (or of DLPerf).
     pub fn read(root: &Path, found: &FoundRun, warmup: Option<u32>) -> Run<R> {
         Run::judge(found, log::read(root, &found.log), record::beside(root, &found.log), warmup)
     }
 
-    /// Judges a run by its log and its record; `Ok(None)` if there is no record.
+    /// Evaluates a run by its log and its record; `Ok(None)` if there is no record.
     pub fn judge(
         found: &FoundRun,
         log: Result<Log, Problem>,
@@ -123,7 +123,8 @@ impl<R: Readable> Run<R> {
         Run { found: found.clone(), recorded, outcome }
     }
 
-    /// Returns the mean time of an iteration: the speed in these is the run's images. `None` if the run does not count.
+    /// Returns the mean time of an iteration, which at the run's speed gives the run's images. `None` if the run does
+    /// not count.
     pub fn mean_iteration(&self) -> Option<Seconds> {
         let images = f64::from(self.found.name.batch_size) * f64::from(self.found.name.case.ranks());
         Some(Seconds(images / self.outcome.as_ref().ok()?.speed.0))
@@ -158,7 +159,7 @@ impl<R: Readable> Recorded<R> {
     }
 }
 
-/// Describes what the runs that count ran on; nothing of runs without a record.
+/// Describes the hardware and software of the runs that count; empty for runs without a record.
 pub fn environment<'a, R: Readable + 'a>(runs: impl IntoIterator<Item = &'a Run<R>>) -> EnvironmentText {
     let mut all = EnvironmentText::new();
     for run in runs.into_iter().filter(|run| run.outcome.is_ok()) {

@@ -1,4 +1,4 @@
-//! Runs of training.
+//! Training runs: figures from logs and records.
 
 use anyhow::{bail, ensure};
 use ringmark_core::benchmark::SweepRecord;
@@ -21,70 +21,73 @@ use crate::read::load::problem::Problem;
 use crate::read::load::record::{self, DeviceRates};
 use crate::read::load::run::{Measured, Readable};
 
-/// What only records of training contain.
+/// Fields that only training records contain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainingFacts {
     /// Backend that summed the gradients.
     pub backend: BackendName,
-    /// Sizes of the gradient buckets as fp32, in the order of backward.
+    /// Sizes of the gradient buckets as fp32, in backward order.
     pub buckets: Vec<Bytes>,
-    /// What NCCL said that it used, line by line.
+    /// Lines that NCCL logged about the resources it uses.
     pub nccl: Vec<String>,
-    /// What its servers or owners held and moved; `None` with `ring`.
+    /// Data held and transferred by servers or owners; `None` with `ring`.
     pub kv_store: Option<KvStoreUse>,
 }
 
-/// Figures of one run of training, over the iterations after warm-up. Its speed is all images over all time: with a record
-/// `batch x ranks x iterations / mean over ranks of the summed step time`, without one the harmonic mean of the log's speeds.
+/// Figures of one training run over the iterations after warm-up. Its speed is total images over total time: with a
+/// record, `batch x ranks x iterations / mean over ranks of the summed step time`; without one, the harmonic mean of
+/// the log's speeds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainingFigures {
-    /// What the log times: iterations, or windows of them where another tool wrote it; warm-up included.
+    /// Number of timed iterations, or of windows if another tool wrote the log; including warm-up.
     pub timed: usize,
-    /// The first of them that were left out.
+    /// Number of them that are excluded as warm-up.
     pub warmup: usize,
-    /// Where the log times windows.
+    /// Description of the windows, if the log times windows.
     pub windows: Option<Windows>,
-    /// DLPerf's speed of a run: the arithmetic mean of the log's speeds, 2 decimals. Of a baseline with a record the sum over
-    /// ranks of each one's own.
+    /// Speed of the run as DLPerf computes it: the arithmetic mean of the log's speeds, rounded to 2 decimals. For a
+    /// baseline with a record, the sum of the ranks' own means.
     pub dlperf_speed: ImagesPerSecond,
-    /// Where the time went, over all ranks; `None` without a record.
+    /// Times of the phases over all ranks; `None` without a record.
     pub times: Option<IterationTimes>,
-    /// Step times by rank, then by iteration, warm-up included. Without a record of rank 0 alone, from the log's speeds;
-    /// none where the log times windows.
+    /// Step times by rank, then by iteration, including warm-up. Without a record only rank 0, from the log's speeds;
+    /// empty if the log times windows.
     pub steps: Vec<Vec<Seconds>>,
-    /// Every rank; none without a record.
+    /// Times of every rank; empty without a record.
     pub ranks: Vec<RankTimes>,
-    /// Mean loss over the joined batch of all ranks in the last iteration.
+    /// Mean loss over the combined batch of all ranks in the last iteration.
     pub last_loss: Option<f64>,
-    /// The same of every iteration, where images were read: the others train with one batch again and again.
+    /// Mean loss of every iteration, if images were read; otherwise every iteration uses the same batch.
     pub losses: Vec<f64>,
-    /// Updates skipped for a gradient that was not finite.
+    /// Number of updates skipped because a gradient was not finite.
     pub skipped_steps: Option<u32>,
-    /// Every epoch of the data that was trained whole; none where none were read.
+    /// Completed epochs of the data; empty if no images were read.
     pub epochs: Vec<EpochEnd>,
 }
 
 impl TrainingFigures {
-    /// Time of every iteration, warm-up included: the mean over ranks, whose sum is the run's time.
+    /// Returns the time of every iteration, including warm-up: the mean over ranks, which adds up to the run's time.
     pub fn iteration_times(&self) -> Vec<Seconds> {
         let ranks = self.steps.len() as f64;
         let iteration = |index: usize| Seconds(self.steps.iter().map(|steps| steps[index].0).sum::<f64>() / ranks);
         (0..self.steps.first().map_or(0, Vec::len)).map(iteration).collect()
     }
 
-    /// Iterations of the run, warm-up included, and how many of them were left out; `None` where the log does not say.
+    /// Returns the number of iterations, including warm-up, and the number of warm-up iterations; `None` if the log
+    /// does not contain them.
     pub fn iterations(&self) -> Option<[usize; 2]> {
         let each = self.windows.map_or(Some(1), |windows| windows.iterations)? as usize;
         Some([self.timed, self.warmup].map(|count| count.saturating_mul(each)))
     }
 
-    /// Step times of all ranks after warm-up in one list, as PyTorch's benchmark takes its percentiles.
+    /// Returns the step times of all ranks after warm-up as one list; PyTorch's benchmark computes its percentiles from
+    /// it.
     pub fn pooled_steps(&self) -> Vec<f64> {
         self.steps.iter().flat_map(|steps| &steps[self.warmup..]).map(|step| step.0).collect()
     }
 }
 
-/// DLPerf's rounding, numpy's: `rint(100 x) / 100`, ties to even.
+/// Rounds as DLPerf does with numpy: `rint(100 x) / 100`, ties to even.
 pub fn to_hundredths(value: f64) -> f64 {
     (value * 100.0).round_ties_even() / 100.0
 }
@@ -104,7 +107,7 @@ impl Readable for RunRecord {
             record: None,
             autotune_log: None,
             trace: TraceConfig::default(),
-            // Which older records leave to the reader.
+            // Older records do not contain the defaults.
             exchange: header.config.exchange.on(device, header.config.kv_store.kv_store),
             ..header.config.without_epoch_length()
         }
@@ -126,7 +129,7 @@ impl Readable for RunRecord {
         environment::add_nccl(all, &facts.nccl);
     }
 
-    /// Decides whether a run counts, the most important reason first, and computes its figures.
+    /// Determines if a run counts, checking the most important reason first, and computes its figures.
     fn measure(
         found: &FoundRun,
         log: Log,
@@ -223,7 +226,8 @@ impl Readable for RunRecord {
     }
 }
 
-/// Mean of rates of ranks that do not wait for each other: the sum of their own, where a log counts on rank 0 alone.
+/// Returns the mean of the rates of ranks that do not wait for each other: the sum of their own rates. The log has the
+/// rate of rank 0 only.
 fn alone(ranks: &[RankTimes], steps: &[Vec<Seconds>], warmup: usize) -> Option<f64> {
     let of_rank = |(rank, steps): (&RankTimes, &Vec<Seconds>)| {
         mean(&steps[warmup..].iter().map(|step| f64::from(rank.images) / step.0).collect::<Vec<f64>>())
@@ -231,17 +235,17 @@ fn alone(ranks: &[RankTimes], steps: &[Vec<Seconds>], warmup: usize) -> Option<f
     ranks.iter().zip(steps).map(of_rank).sum()
 }
 
-/// First iterations to leave out: as typed, else as the run was configured, else DLPerf's 20.
+/// Returns the number of warm-up iterations: the given value, or that of the run's configuration, or DLPerf's 20.
 fn warmup_of(header: Option<&RunHeader>, typed: Option<u32>) -> u32 {
     typed.or(header.map(|header| header.config.warmup)).unwrap_or_else(|| TrainConfig::default().warmup)
 }
 
-/// What a log times.
+/// Returns the unit that a log times.
 pub fn unit(is_windows: bool) -> &'static str {
     if is_windows { "windows of iterations" } else { "iterations" }
 }
 
-/// Why rates of windows are not those of the case and batch size that the log's name says.
+/// Checks that rates of windows belong to the case and batch size in the log's name.
 fn check_windows(name: &RunName, windows: &Windows) -> anyhow::Result<()> {
     let Windows { tool, ranks, batch_size, .. } = *windows;
     let case = name.case;
@@ -262,8 +266,8 @@ fn check_windows(name: &RunName, windows: &Windows) -> anyhow::Result<()> {
     }
 }
 
-/// First windows to leave out: those that hold an iteration of the warm-up. A tool that runs its own has none of it in them,
-/// and does not say how many iterations they have.
+/// Returns the number of warm-up windows: those that contain a warm-up iteration. A tool with a warm-up of its own does
+/// not log it, and does not log the number of iterations per window.
 fn windows_of_warmup(windows: &Windows, typed: Option<u32>) -> anyhow::Result<usize> {
     match (windows.iterations, typed) {
         (Some(each), typed) => Ok(warmup_of(None, typed).div_ceil(each.max(1)) as usize),
@@ -276,7 +280,7 @@ fn windows_of_warmup(windows: &Windows, typed: Option<u32>) -> anyhow::Result<us
     }
 }
 
-/// Why a record's run may not be counted.
+/// Checks that a run with this record can be counted.
 fn check_record(name: &RunName, record: &RunRecord) -> anyhow::Result<()> {
     record.check(name)?;
     let wanted = record.header.config.iterations;

@@ -1,5 +1,5 @@
-//! All-reduce and the like alone as a side: records of `ringmark bandwidth` and files of nccl-tests. Each is one run of every
-//! message in it. They measure the same in the same way, so that one may be compared with the other.
+//! Collectives as a side of a comparison: records of `ringmark bandwidth` and files of nccl-tests. Each file is one run
+//! of every message in it. Both programs measure the same quantity, so they can be compared with each other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -19,16 +19,16 @@ use crate::read::analyse::reliability::{self, ReliabilityWarning};
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::formats::nccl_tests::{self, Message, NcclTests, VERSIONS};
 
-/// Setting that names what measured.
+/// Setting that contains the name of the measuring program.
 pub const PROGRAM: &str = "program";
 
-/// Share by which a rate may differ from what its time makes of it: more than rounding ever does.
+/// Tolerance for a rate relative to the value computed from its time; larger than any rounding error.
 const RATE_TOLERANCE: f64 = 0.02;
 
-/// Out of place and in place.
+/// Names of out-of-place and in-place results.
 const PLACES: [&str; 2] = ["out", "in"];
 
-/// Takes in one record of `ringmark bandwidth`.
+/// Adds a record of `ringmark bandwidth`.
 pub fn take_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> anyhow::Result<()> {
     if let Some(failure) = &record.failure {
         bail!("the run failed: {failure}: repeat it");
@@ -43,15 +43,15 @@ pub fn take_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> an
     environment::add_nccl(&mut around, &record.nccl);
     side.started.extend(environment::moment(record.started));
 
-    // What older records leave to the reader is filled in.
+    // Fills in the defaults that older records do not contain.
     let mut settings = text_of_options(&serde_json::to_value(record.config.on(device))?);
-    // What is done and which messages there are is seen in their names; where files lie does not matter; what was left to the program is
-    // told by what it chose.
+    // The operation and the messages are part of the names, file locations do not matter, and automatic choices are
+    // recorded as the values chosen.
     for of_no_interest in ["operation", "reduction", "root", "messages", "json", "min_busbw", "device"] {
         settings.remove(of_no_interest);
     }
     if matches!(record.config.messages, Messages::Sizes { .. }) {
-        // Which only gradients have.
+        // Options that affect only gradients.
         for of_gradients in ["kv_store", "servers", "key_placement"] {
             settings.remove(of_gradients);
         }
@@ -70,7 +70,7 @@ pub fn take_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> an
     if operands.root_number() >= 0 {
         what += &of_root(&operands.root.to_string());
     }
-    // Where nothing can lie in its place another number is measured than nccl-tests': see docs/bandwidth.md.
+    // If an operation cannot be in place, the in-place result differs from that of nccl-tests: see docs/bandwidth.md.
     let places = if operands.operation.goes_in_place() { PLACES } else { ["out", "in, by a copy"] };
     for result in &record.results {
         let set = SideTable {
@@ -92,13 +92,13 @@ pub fn take_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> an
     Ok(())
 }
 
-/// Of ranks that are spread evenly.
+/// Returns the case for ranks that are distributed evenly.
 fn case_of(ranks: u32, hosts: usize) -> Case {
     let nodes = u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
     Case { nodes, gpus_per_node: ranks / nodes }
 }
 
-/// What a whole file says beside its figures.
+/// Contents of a file apart from its figures.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
     environment: &'a EnvironmentText,
@@ -106,7 +106,7 @@ struct Seen<'a> {
     reliability_warnings: &'a [ReliabilityWarning],
 }
 
-/// Takes in what was measured of one message, out of place and in place.
+/// Adds the results of one message, out of place and in place.
 fn take_message(
     side: &mut Side,
     set: SideTable,
@@ -137,20 +137,20 @@ fn take_message(
 fn of_record(result: &MessageResult, timing: &Timing, bus: Bus) -> anyhow::Result<RunFigures> {
     check_wrong(timing.wrong)?;
     let time = timing.mean().unwrap_or_default();
-    // One rank has nothing to send, and no bus bandwidth.
+    // A single rank sends nothing and has no bus bandwidth.
     let rate = if bus.ranks > 1 { busbw(result.bytes, time, bus) } else { algbw(result.bytes, time) };
     RunFigures::of(rate.0, time, step_percentiles(timing.pooled()))
         .with_context(|| format!("a time that is none (their mean is {time})"))
 }
 
-/// Takes in one file of nccl-tests.
+/// Adds a file of nccl-tests.
 pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow::Result<()> {
     let mut notes = Vec::new();
     if !VERSIONS.contains(&read.version) {
         let (version, last) = (read.version, VERSIONS.end());
         notes.push(format!("format {version} of nccl-tests, of which this ringmark reads what format {last} had"));
     }
-    // Types have a size: of the first bytes of a sweep from 1 on, nccl-tests measures messages of none.
+    // Messages are rounded down to whole elements, so a sweep that starts at 1 byte has messages of size 0.
     let measured: Vec<&Message> = read.results.iter().filter(|message| message.size > 0).collect();
     if measured.len() < read.results.len() {
         notes.push("messages of 0 bytes are not compared: they have no bandwidth".to_owned());
@@ -213,7 +213,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow
 
 type Pick<Part> = fn(&Message) -> Option<&Part>;
 
-/// Cycles (`-N`) of one process are one run, of their mean.
+/// Converts the cycles (`-N`) of one process to one run with their mean.
 fn of_nccl_tests<'a>(
     cycles: &[&nccl_tests::Timing],
     iterations: impl Iterator<Item = &'a nccl_tests::Iterations>,
@@ -229,7 +229,8 @@ fn of_nccl_tests<'a>(
     let time = all(|timing| timing.time).context("no time (-C has the processor's written instead: leave it out)")?;
     let written = all(|timing| timing.bus_bw).context("no bus bandwidth")?;
     cycles.iter().try_for_each(|timing| counted.map_or(Ok(()), |counted| check_rates(timing, counted)))?;
-    // Of the time, as the verdict is; the file's own is rounded to kB/s, and one rank has no bus bandwidth.
+    // Computed from the time, as is the verdict: the rate in the file is rounded to kB/s, and a single rank has no bus
+    // bandwidth.
     let rate = match counted {
         Some([_, on_the_bus]) if on_the_bus > 0.0 => on_the_bus / time * 1e-3,
         Some([size, _]) => size / time * 1e-3,
@@ -243,12 +244,12 @@ fn of_nccl_tests<'a>(
         .with_context(|| format!("a time that is none (their mean is {time} us)"))
 }
 
-/// The file says one speed three times: where its time and its rates disagree, none of them can be trusted.
+/// Checks that the time and the rates in a file agree: they are three forms of one measurement.
 fn check_rates(timing: &nccl_tests::Timing, counted: [f64; 2]) -> anyhow::Result<()> {
     let time = timing.time.unwrap_or(f64::NAN);
     for ((name, rate), bytes) in [("alg_bw", timing.alg_bw), ("bus_bw", timing.bus_bw)].into_iter().zip(counted) {
         let expected = bytes / time * 1e-3;
-        // Rates have six decimals in the file. A time that is none is reported elsewhere; a rate that is none differs.
+        // Rates have six decimals in the file. An invalid time is reported elsewhere; an invalid rate is a mismatch.
         let differs =
             |rate: &f64| time > 0.0 && (rate.is_nan() || (rate - expected).abs() > RATE_TOLERANCE * expected + 1e-6);
         if let Some(rate) = rate.filter(differs) {
@@ -258,7 +259,7 @@ fn check_rates(timing: &nccl_tests::Timing, counted: [f64; 2]) -> anyhow::Result
     Ok(())
 }
 
-/// Results of one message, in the order in which the messages first come.
+/// Groups results by message, in order of first appearance.
 fn same_message(results: Vec<&Message>) -> Vec<Vec<&Message>> {
     let mut places = HashMap::new();
     let mut messages: Vec<Vec<&Message>> = Vec::new();
@@ -289,7 +290,7 @@ fn name(collective: &str, operation: &str, ranks: u32, hosts: usize) -> String {
     format!("{collective}{operation}, {ranks} ranks on {hosts}")
 }
 
-/// Those that change what NCCL does are conditions, as options are.
+/// Returns the variables that change the behavior of NCCL, which are conditions like options.
 fn nccl_variables<Text: AsRef<str> + Ord>(variables: &BTreeMap<Text, Text>) -> Vec<(String, String)> {
     let of_nccl = variables.iter().filter(|(name, _)| name.as_ref().starts_with("NCCL_"));
     of_nccl.map(|(name, value)| (name.as_ref().to_owned(), value.as_ref().to_owned())).collect()
@@ -300,7 +301,7 @@ fn text_of_options(options: &Value) -> BTreeMap<String, String> {
     options.map(|(name, value)| (name.clone(), word(value))).collect()
 }
 
-/// In the largest unit that leaves a whole number: `128 MiB`.
+/// Formats a size in the largest unit that gives an integer, such as `128 MiB`.
 fn size(bytes: Bytes) -> String {
     let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let unit = units.into_iter().find(|(_, unit)| bytes.0 > 0 && bytes.0.is_multiple_of(*unit));

@@ -1,4 +1,4 @@
-//! One side of a comparison, whatever it was read from: tables of cases, each with a figure for every run.
+//! One side of a comparison, independent of its source: tables of cases with the figures of every run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,33 +18,33 @@ use crate::read::load::environment::EnvironmentText;
 /// BASE or TEST.
 #[derive(Debug)]
 pub struct Side {
-    /// As it was typed.
+    /// Path as given on the command line.
     pub path: PathBuf,
-    /// Only sides of one kind are compared.
+    /// Kind of measurement; both sides must have the same.
     pub kind: SideKind,
-    /// Never mixed.
+    /// Tables, which are compared separately.
     pub sets: Vec<SideTable>,
-    /// When runs began, as text, which sorts by time.
+    /// Start times of the runs, as text that sorts by time.
     pub started: BTreeSet<String>,
-    /// What is not in the figures, and why.
+    /// Runs that are excluded, with the reason.
     pub left_out: Vec<String>,
 }
 
-/// What was measured.
+/// Kind of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SideKind {
-    /// Training, by ringmark or DLPerf.
+    /// Training with ringmark or DLPerf.
     Training,
-    /// Inference, by `ringmark score`.
+    /// Inference with `ringmark score`.
     Scoring,
-    /// Training, by PyTorch's DDP benchmark.
+    /// Training with PyTorch's DDP benchmark.
     PytorchDdp,
-    /// All-reduce and the like alone, by `ringmark bandwidth` or nccl-tests.
+    /// Collectives alone, with `ringmark bandwidth` or nccl-tests.
     Collectives,
 }
 
 impl SideKind {
-    /// In a sentence.
+    /// Returns the name for use in a sentence.
     pub fn text(self) -> &'static str {
         match self {
             SideKind::Training => "training runs of ringmark or DLPerf",
@@ -54,7 +54,7 @@ impl SideKind {
         }
     }
 
-    /// Of the throughput.
+    /// Returns the unit of the throughput.
     pub fn unit(self) -> &'static str {
         match self {
             SideKind::Training | SideKind::Scoring | SideKind::PytorchDdp => "images/s",
@@ -66,70 +66,70 @@ impl SideKind {
 /// Cases of equal conditions.
 #[derive(Debug, Default)]
 pub struct SideTable {
-    /// What was measured, where there can be several: tables of different names are never compared.
+    /// Quantity that was measured; tables with different names are never compared.
     pub name: String,
-    /// What must be equal to be compared, unless that is forced; a value may be unknown.
+    /// Conditions that must be equal unless the comparison is forced; values may be unknown.
     pub must: Vec<Must>,
-    /// Options. They say which of several tables of one name is meant.
+    /// Options, used to match tables with the same name.
     pub settings: BTreeMap<String, String>,
-    /// Those that distinguish it from others of its side, for its title.
+    /// Settings that distinguish this table from others of its side, for its title.
     pub apart: Vec<String>,
-    /// In the order in which they are shown.
+    /// Cases in display order.
     pub cases: Vec<SideCase>,
 }
 
-/// What it is, and its value; `None` where it is in nobody's way that it is not known.
+/// Name and value of a required condition; `None` if an unknown value does not prevent a comparison.
 pub type Must = (&'static str, Option<String>);
 
 /// Value that differs from every known one.
 pub const NOT_KNOWN: &str = "not known";
 
-/// What is compared with its namesake.
+/// One case, compared with the case of the same name on the other side.
 #[derive(Debug, Default)]
 pub struct SideCase {
-    /// `1n2g`, `2 ranks`, `1048576 in-place`.
+    /// Name, such as `1n2g`, `2 ranks` or `1048576 in-place`.
     pub name: String,
-    /// That count.
+    /// Counted runs.
     pub runs: Vec<RunFigures>,
-    /// What its runs ran on and with; empty where that is not known.
+    /// Hardware and software of the runs; empty if unknown.
     pub environment: EnvironmentText,
-    /// What was seen in its runs.
+    /// Warnings about the runs.
     pub warnings: Vec<String>,
-    /// Why its figures are unreliable.
+    /// Reasons why the figures are unreliable.
     pub reliability_warnings: Vec<ReliabilityWarning>,
 }
 
-/// One run.
+/// Figures of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunFigures {
-    /// Work over time, in the unit of its kind.
+    /// Work per time, in the unit of the kind.
     pub throughput: f64,
     /// Mean time of an iteration.
     pub mean: Seconds,
-    /// Of its iteration times, in seconds; `None` where only the mean is known.
+    /// Percentiles of the iteration times in seconds; `None` if only the mean is known.
     pub percentiles: Option<[f64; STEP_PERCENTS.len()]>,
-    /// Of electric energy; `None` where the power of a host is not known.
+    /// Electric energy per image; `None` if the power of a host is unknown.
     pub joules_per_image: Option<f64>,
 }
 
-/// What differs, with both values.
+/// Condition that differs between the sides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ConditionDifference {
-    /// An option, a variable, a version.
+    /// Name of an option, environment variable or version.
     pub name: String,
-    /// Of BASE.
+    /// Value in BASE.
     pub base: String,
-    /// Of TEST.
+    /// Value in TEST.
     pub test: String,
 }
 
 impl Side {
-    /// Of nothing yet.
+    /// Returns a side without tables.
     pub fn new(path: &Path, kind: SideKind) -> Side {
         Side { path: path.to_owned(), kind, sets: Vec::new(), started: BTreeSet::new(), left_out: Vec::new() }
     }
 
-    /// The table of these conditions, made where there is none.
+    /// Returns the table with these conditions, adding it if necessary.
     pub fn set(&mut self, like: SideTable) -> &mut SideTable {
         let is_like =
             |set: &SideTable| (&set.name, &set.must, &set.settings) == (&like.name, &like.must, &like.settings);
@@ -140,7 +140,7 @@ impl Side {
         &mut self.sets[place]
     }
 
-    /// Tables of one title get the settings into it that distinguish them.
+    /// Adds distinguishing settings to the titles of tables that would otherwise have the same title.
     pub fn tell_apart(&mut self) {
         let apart = |set: &SideTable| {
             let others = || self.sets.iter().filter(|other| other.title() == set.title());
@@ -152,7 +152,7 @@ impl Side {
         self.sets.iter_mut().zip(all).for_each(|(set, apart)| set.apart = apart);
     }
 
-    /// Takes in the runs of another part of the same side.
+    /// Merges the runs of another part of the same side.
     pub fn absorb(&mut self, part: Side) {
         for set in part.sets {
             let like = SideTable { name: set.name, must: set.must, settings: set.settings, ..SideTable::default() };
@@ -171,14 +171,14 @@ impl Side {
         self.left_out.extend(part.left_out);
     }
 
-    /// Runs of its case that has most.
+    /// Returns the largest number of runs in a case.
     pub fn runs(&self) -> usize {
         self.sets.iter().flat_map(|set| &set.cases).map(|case| case.runs.len()).max().unwrap_or_default()
     }
 }
 
 impl RunFigures {
-    /// `None` where a time is none.
+    /// Returns `None` if a time is not finite and positive.
     pub fn of(throughput: f64, mean: Seconds, percentiles: Option<[f64; STEP_PERCENTS.len()]>) -> Option<RunFigures> {
         let is_time = |time: &f64| time.is_finite() && *time > 0.0;
         let times = [mean.0].into_iter().chain(percentiles.into_iter().flatten()).all(|time| is_time(&time));
@@ -192,15 +192,15 @@ impl RunFigures {
 }
 
 impl SideCase {
-    /// A figure of every run; `None` unless all of them have it.
+    /// Returns a figure of every run; `None` if a run does not have it.
     pub fn values(&self, figure: &dyn Fn(&RunFigures) -> Option<f64>) -> Option<RunValues> {
         self.runs.iter().map(figure).collect()
     }
 }
 
 impl SideTable {
-    /// The table of runs of ringmark, without cases. Runs without records have conditions that are not known: they are not
-    /// compared with known ones unless that is forced.
+    /// Returns an empty table for runs of ringmark. Runs without records have unknown conditions, so they are compared
+    /// with known ones only if that is forced.
     pub fn of_runs(
         (model, dtype): (Model, Dtype),
         batch_size: Option<u32>,
@@ -227,7 +227,7 @@ impl SideTable {
         }
     }
 
-    /// Name and conditions, as a heading.
+    /// Returns the name and conditions, for a heading.
     pub fn title(&self) -> String {
         let values = self.must.iter().filter_map(|(what, value)| {
             let value = value.as_ref().filter(|value| *value != NOT_KNOWN)?;
@@ -240,7 +240,7 @@ impl SideTable {
         name.into_iter().chain(values).chain(self.apart.clone()).collect::<Vec<_>>().join(", ")
     }
 
-    /// The case of this name, made where there is none.
+    /// Returns the case with this name, adding it if necessary.
     pub fn case(&mut self, name: &str) -> &mut SideCase {
         let place = self.cases.iter().position(|case| case.name == name).unwrap_or_else(|| {
             self.cases.push(SideCase { name: name.to_owned(), ..SideCase::default() });
@@ -250,7 +250,7 @@ impl SideTable {
     }
 }
 
-/// A value without quotes; 25 and 25.0 are the same.
+/// Returns a value without quotes; 25 and 25.0 give the same text.
 pub fn word(value: &Value) -> String {
     match value {
         Value::String(word) => word.clone(),

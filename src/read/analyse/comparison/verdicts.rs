@@ -1,4 +1,4 @@
-//! What a comparison comes to: differences with their intervals, and verdicts. Its JSON is what `--json` writes.
+//! Comparison of two results: differences with confidence intervals, and verdicts. Serialized by `diff --json`.
 
 use ringmark_core::dimension::{Case, ImagesPerSecond};
 use ringmark_core::stats::comparison::{Comparison, Thresholds, Verdict, compare};
@@ -12,139 +12,139 @@ use crate::read::analyse::comparison::side::{ConditionDifference, RunFigures, Si
 use crate::read::analyse::cost::Price;
 use crate::read::analyse::reliability::{self, ReliabilityWarning};
 
-/// What the JSON is, in its first field.
+/// Value of the first field of the JSON.
 const KIND: &str = "ringmark-diff";
 
-/// Version of the JSON. Version 1 had neither kind nor version, and `base`, `test` and `difference` were of geometric means.
-/// Version 2 called `base_is_reliable` `base_is_quotable`, and `reliability_warnings` `objections`.
+/// Version of the JSON. Version 1 had no kind and no version, and its `base`, `test` and `difference` were geometric
+/// means. Version 2 had `base_is_quotable` for `base_is_reliable`, and `objections` for `reliability_warnings`.
 const SCHEMA: u32 = 3;
 
-/// All of it.
+/// Complete comparison.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ComparedResults {
     /// Always `ringmark-diff`.
     pub kind: &'static str,
     /// Version of the format.
     pub schema: u32,
-    /// What is compared with.
+    /// Side to compare with.
     pub base: ComparedSide,
-    /// What is compared.
+    /// Side to compare.
     pub test: ComparedSide,
-    /// Chance of an interval that misses the truth, 0 to 1.
+    /// Probability that an interval does not contain the true value, 0 to 1.
     pub significance: f64,
-    /// Differences up to this share do not matter.
+    /// Largest relative difference that is ignored.
     pub noise: f64,
-    /// What differs in options and environment of every table.
+    /// Options and environment that differ in every table.
     pub differences: Vec<ConditionDifference>,
-    /// In the order of BASE.
+    /// Tables in the order of BASE.
     pub tables: Vec<ComparedTable>,
-    /// What TEST has not.
+    /// Cases that are missing in TEST.
     pub only_in_base: Vec<String>,
-    /// What BASE has not.
+    /// Cases that are missing in BASE.
     pub only_in_test: Vec<String>,
 }
 
-/// One side.
+/// One side of the comparison.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ComparedSide {
-    /// As it was typed.
+    /// Path as given on the command line.
     pub path: String,
-    /// Of the case that has most.
+    /// Largest number of runs in a case.
     pub runs: usize,
-    /// When the first and the last run began, where that is known: UTC, of nccl-tests local time.
+    /// Start times of the first and the last run, if known: UTC, but local time for nccl-tests.
     pub started: Option<(String, String)>,
-    /// Why figures of it are unreliable.
+    /// Reasons why figures of this side are unreliable.
     pub reliability_warnings: Vec<String>,
-    /// What a reader of its figures must know.
+    /// Warnings about the figures of this side.
     pub warnings: Vec<String>,
-    /// What is not in its figures, and why.
+    /// Runs that are excluded, with the reason.
     pub left_out: Vec<String>,
 }
 
 /// Cases of equal conditions.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ComparedTable {
-    /// Of BASE.
+    /// Title of the table in BASE.
     pub title: String,
-    /// What should have been equal and was compared all the same.
+    /// Conditions that differ although they should be equal; compared because that was forced.
     pub forced: Vec<ConditionDifference>,
-    /// What differs in options and environment, beyond what differs in all tables.
+    /// Options and environment that differ in this table but not in every table.
     pub differences: Vec<ConditionDifference>,
-    /// What was measured.
+    /// Kind of measurement.
     #[serde(skip)]
     pub kind: SideKind,
-    /// Of the throughput.
+    /// Unit of the throughput.
     pub unit: &'static str,
-    /// In the order of BASE.
+    /// Cases in the order of BASE.
     pub cases: Vec<ComparedCase>,
 }
 
 /// One case.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ComparedCase {
-    /// `1n2g`, `2 ranks`, `1 MiB in`.
+    /// Name, such as `1n2g`, `2 ranks` or `1 MiB in`.
     pub name: String,
-    /// What the throughput comes to.
+    /// Verdict about the throughput.
     #[serde(serialize_with = "word")]
     #[schemars(with = "String")]
     pub verdict: Verdict,
-    /// Whether something is to be known of its runs: see the warnings of the side.
+    /// True if the runs in BASE have warnings, which the side lists.
     pub base_is_warned: bool,
-    /// As of BASE.
+    /// True if the runs in TEST have warnings, which the side lists.
     pub test_is_warned: bool,
-    /// True if its figures are reliable: see the warnings of the side.
+    /// True if the figures in BASE are reliable; the side lists the reasons if not.
     pub base_is_reliable: bool,
-    /// As of BASE.
+    /// True if the figures in TEST are reliable; the side lists the reasons if not.
     pub test_is_reliable: bool,
-    /// Why there could be no other verdict, or why it is not to be trusted.
+    /// Reason why no other verdict is possible, or why this one is doubtful.
     pub note: Option<String>,
-    /// Of the runs; positive differences are better.
+    /// Throughput of the runs; a positive difference is an improvement.
     pub throughput: Row,
-    /// Mean time of an iteration; positive differences are worse.
+    /// Mean time of an iteration; a positive difference is a regression.
     pub mean_seconds: Row,
-    /// Of the iteration times, none where a run does not hold them; positive differences are worse.
+    /// Percentiles of the iteration times; empty if a run has none. A positive difference is a regression.
     pub percentiles_seconds: Vec<Percentile>,
-    /// Of electric energy, where every run knows its power; positive differences are worse.
+    /// Electric energy per image, if the power is known for every run; a positive difference is a regression.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joules_per_image: Option<Row>,
-    /// Of ImageNet, where there is a price; positive differences are worse.
+    /// Cost of an ImageNet epoch, if a price is given; a positive difference is a regression.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_cost: Option<Row>,
 }
 
-/// One of the percentiles that PyTorch's DDP benchmark has.
+/// One of the percentiles that PyTorch's DDP benchmark prints.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Percentile {
-    /// Of iterations that take less.
+    /// Percentage of iterations that are faster.
     pub percent: u32,
-    /// Seconds.
+    /// Value in seconds.
     #[serde(flatten)]
     pub row: Row,
 }
 
-/// One figure of every run on both sides. Differences are shares of BASE.
+/// One figure over the runs of both sides. Differences are relative to BASE.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Row {
-    /// Median over runs, as every command has it.
+    /// Median over the runs of BASE, as printed by every other command.
     pub base: f64,
-    /// Median over runs.
+    /// Median over the runs of TEST.
     pub test: f64,
-    /// Of the medians.
+    /// Difference of the medians.
     pub difference: f64,
-    /// Lower end of the interval of the difference of the geometric means over runs, which the verdict is by; `None` where a
-    /// side has one run.
+    /// Lower end of the confidence interval for the difference of the geometric means over runs, which decides the
+    /// verdict; `None` if a side has a single run.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of that interval.
     pub high: Option<f64>,
-    /// Smallest difference that these runs would have shown in four of five such measurements.
+    /// Smallest difference that these runs would detect with 80 % probability.
     pub smallest: Option<f64>,
-    /// Of every run.
+    /// Values of the runs of BASE.
     pub base_runs: Vec<f64>,
-    /// Of every run.
+    /// Values of the runs of TEST.
     pub test_runs: Vec<f64>,
 }
 
-/// As a word of the JSON.
+/// Serializes a verdict as one lower-case word.
 fn word<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(match verdict {
         Verdict::Faster => "faster",
@@ -155,7 +155,7 @@ fn word<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Err
 }
 
 impl ComparedResults {
-    /// Works out everything that is paired.
+    /// Compares all paired tables.
     pub fn of(
         [base, test]: [&Side; 2],
         pairing: Pairing,
@@ -184,12 +184,12 @@ impl ComparedResults {
         }
     }
 
-    /// A case, with its table's title where there are several.
+    /// Returns the name of a case, prefixed with the title of its table if there are several tables.
     pub fn name(&self, table: &ComparedTable, case: &ComparedCase) -> String {
         if self.tables.len() > 1 { format!("{}: {}", table.title, case.name) } else { case.name.clone() }
     }
 
-    /// `3 cases: 1 slower, 2 too noisy to tell; 1 of them unreliable`.
+    /// Returns a summary such as `3 cases: 1 slower, 2 without a difference; 1 unreliable`.
     pub fn summary(&self) -> String {
         let count = |what: &dyn Fn(&ComparedCase) -> bool| self.cases().filter(|(_, case)| what(case)).count();
         let verdicts = [
@@ -209,7 +209,7 @@ impl ComparedResults {
         format!("{} {cases}: {verdicts}{doubtful}", count(&|_| true))
     }
 
-    /// Every case with its table.
+    /// Returns every case with its table.
     pub fn cases(&self) -> impl Iterator<Item = (&ComparedTable, &ComparedCase)> {
         self.tables.iter().flat_map(|table| table.cases.iter().map(move |case| (table, case)))
     }
@@ -259,12 +259,12 @@ impl ComparedTable {
 }
 
 impl ComparedCase {
-    /// True unless either side is unreliable.
+    /// Returns true if both sides are reliable.
     pub fn is_reliable(&self) -> bool {
         self.base_is_reliable && self.test_is_reliable
     }
 
-    /// `None` without runs, which no reader lets through.
+    /// Compares one case; returns `None` if a side has no runs, which no reader produces.
     fn of(
         [base, test]: &[&SideCase; 2],
         pair: &Pair,
@@ -276,18 +276,18 @@ impl ComparedCase {
         let mean = figures(&|run| Some(run.mean.0))?;
         let throughput = figures(&|run| Some(run.throughput))?;
         let times = compared(&mean)?;
-        // Bandwidths that were rounded to 0 have no ratio, and their times have.
+        // A bandwidth that was rounded to 0 has no ratio, but its time has one.
         let speeds = compared(&throughput).unwrap_or_else(|| times.reciprocal());
         let row = |figure: &dyn Fn(&RunFigures) -> Option<f64>| {
             let values = figures(figure)?;
             Row::of(&values, compared(&values)?)
         };
-        // A case of training is named after its ranks.
+        // Training cases are named after their ranks.
         let price = price.zip(base.name.parse::<Case>().ok()).filter(|_| pair.kind == SideKind::Training);
         let percentile = |(place, percent): (usize, u32)| {
             Some(Percentile { percent, row: row(&|run| Some(run.percentiles?[place]))? })
         };
-        // Two programs take them of different things.
+        // The two programs compute percentiles over different quantities.
         let percents = STEP_PERCENTS.into_iter().enumerate().filter(|_| !pair.is_of_two_programs());
         let throughput = Row::of(&throughput, speeds)?;
         Some(ComparedCase {
@@ -323,7 +323,8 @@ fn note(base: usize, test: usize, comparison: &Comparison) -> Option<String> {
 }
 
 impl Row {
-    /// Medians that differ by what the means do not: single runs were disturbed.
+    /// Returns a note if the difference of the medians lies outside the interval for the means: single runs were
+    /// disturbed.
     fn skew(&self) -> Option<String> {
         let is_outside = self.low.zip(self.high).is_some_and(|(low, high)| !(low..=high).contains(&self.difference));
         is_outside.then(|| {

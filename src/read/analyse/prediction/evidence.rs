@@ -1,5 +1,5 @@
-//! What the model works from: the steps of every measured case, from a folder or a published row, and the line of each
-//! level, from a bandwidth result. Not for the prediction.
+//! Input of the prediction model: the steps of every measured case, from a folder or a published row, and the latency
+//! and bandwidth of each level, from a bandwidth result.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +21,13 @@ use crate::read::analyse::reliability;
 use crate::read::analyse::scaling_loss;
 use crate::read::analyse::title::title;
 
-/// Backward is about two thirds of forward and backward, for logs that do not say.
+/// Share of the step that backward takes if the log does not contain it: about two thirds.
 const BACKWARD: f64 = 2.0 / 3.0;
 
 /// Measured cases of equal conditions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// What was measured and on what, for people, line by line.
+    /// Description of the measurement and its hardware, one entry per line.
     pub title: Vec<String>,
     /// Key of the group in the JSON of `ringmark extract`.
     pub label: String,
@@ -35,53 +35,53 @@ pub struct Evidence {
     pub model: Model,
     /// Precision of the step.
     pub dtype: Dtype,
-    /// Images a rank and iteration.
+    /// Images per rank and iteration.
     pub batch_size: u32,
-    /// Where gradients are summed and weights updated.
+    /// Kv-store, which sums gradients and updates weights.
     pub kv_store: KvStore,
-    /// Who exchanges what there.
+    /// Communication pattern of the kv-store.
     pub strategy: Strategy,
-    /// What efficiency is relative to: 1n1g, or the smallest case there is.
+    /// Case that efficiency is relative to: 1n1g, or the smallest measured case.
     pub base: Case,
-    /// By ranks; each has a run.
+    /// Measured cases by number of ranks; each has at least one run.
     pub cases: Vec<CaseEvidence>,
-    /// Warnings about the runs, those about reliability first.
+    /// Warnings about the runs, starting with those about reliability.
     pub warnings: Vec<String>,
-    /// Whom the others waited for in the largest case, as its warning names it; `None` where nobody is named.
+    /// Straggler of the largest case, as named in its warning; `None` if there is none.
     pub straggler: Option<String>,
     /// Backend that summed the gradients; `None` without records of several ranks.
     pub backend: Option<BackendName>,
-    /// What its ranks ran on, and what its gradients were sent as; `None` without records.
+    /// Device kind and the wire format of the gradients; `None` without records.
     pub conditions: Option<(DeviceKind, Wire)>,
-    /// How gradients are reduced.
+    /// Algorithm that reduces the gradients.
     pub exchange: Exchange,
-    /// The gradients as they are sent.
+    /// Sizes of the gradient buckets as sent.
     pub buckets: Vec<Bytes>,
-    /// All-reduce alone, by case.
+    /// Samples of all-reduce alone, by case.
     pub bandwidth: Vec<(Case, Vec<Sample>)>,
 }
 
 /// One measured case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaseEvidence {
-    /// The case.
+    /// Nodes and ranks per node.
     pub case: Case,
-    /// Its runs, at least one.
+    /// Runs of the case, at least one.
     pub runs: Vec<RunStep>,
-    /// Time of backward in seconds, which all-reduce may hide in; without records a share of the step.
+    /// Time of backward in seconds, which can hide the all-reduce; without records, a fixed share of the step.
     pub backward: f64,
-    /// Whether the one run is a median that others published, of runs that they did not.
+    /// True if the single run is a published median of runs that were not published.
     pub is_median: bool,
-    /// Whether it is the single rank of `ring`, which a sweep runs once for all kv-stores.
+    /// True if this is the single rank of `ring`, which a sweep runs once for all kv-stores.
     pub is_of_ring: bool,
 }
 
-/// One measured size.
+/// Measured time of one message size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// What its messages, one after the other, cost in its case.
+    /// Cost of the messages in this case, sent one after another.
     pub cost: Cost,
-    /// All of them, in seconds.
+    /// Total time of the messages in seconds.
     pub time: f64,
 }
 
@@ -92,48 +92,48 @@ impl CaseEvidence {
         Some(case)
     }
 
-    /// Returns the step of every run, in seconds.
+    /// Returns the step time of every run in seconds.
     pub fn steps(&self) -> RunValues {
         self.runs.iter().map(|run| run.step).collect()
     }
 
-    /// Over runs, in seconds: that of the speed of the case.
+    /// Returns the median step time over runs in seconds, which corresponds to the speed of the case.
     pub fn step(&self) -> f64 {
         self.steps().median_by_rate().unwrap_or(f64::NAN)
     }
 
-    /// Returns the same with the parts of every step; `None` unless all runs have them.
+    /// Returns the step times with their parts; `None` if a run does not have them.
     pub fn phases(&self) -> Option<Steps> {
         self.runs.iter().map(|run| Some((run.step, run.times?))).collect::<Option<_>>().map(Steps)
     }
 }
 
-/// Time of a part of a step of one run.
+/// Accessor for one part of a step.
 pub type Part = fn(&(f64, StepTimes)) -> f64;
 
-/// Step of every run of a case in seconds, and its parts.
+/// Step times of the runs of a case in seconds, and their parts.
 pub struct Steps(Vec<(f64, StepTimes)>);
 
 impl Steps {
-    /// Returns a part of every step.
+    /// Returns one part of the step for every run.
     pub fn values(&self, part: impl Fn(&(f64, StepTimes)) -> f64) -> RunValues {
         self.0.iter().map(part).collect()
     }
 
-    /// Returns the mean of a part.
+    /// Returns the mean of a part over the runs.
     pub fn mean(&self, part: Part) -> f64 {
         self.values(part).mean()
     }
 }
 
 impl Evidence {
-    /// Of one group, whose strategy this is; `None` where no run counts.
+    /// Returns the evidence of one group with this strategy; `None` if no run counts.
     pub fn of_group(group: &Group, strategy: Strategy) -> Option<Evidence> {
         let of_ring = group.common_base.as_deref().and_then(|single| of_case(group, single));
         let of_ring = of_ring.map(|single| CaseEvidence { is_of_ring: true, ..single });
         let own = group.cases.iter().filter_map(|case| of_case(group, case));
         let cases: Vec<CaseEvidence> = of_ring.into_iter().chain(own).collect();
-        // Of the largest case: with one rank nothing is reduced.
+        // The largest case: a single rank reduces nothing.
         let recorded = group.cases.iter().rev().flat_map(|case| &case.runs).find_map(|run| run.recorded.as_ref());
         let wire = |bucket: &Bytes| match recorded.map(|recorded| recorded.conditions.config.exchange.wire) {
             Some(Wire::Fp16 | Wire::Bf16) => Bytes(bucket.0 / 2),
@@ -167,7 +167,7 @@ impl Evidence {
         })
     }
 
-    /// Of a published row.
+    /// Returns the evidence of a published row.
     pub fn of_published(row: &Published) -> Evidence {
         let case = |case: &PublishedCase| {
             let images = f64::from(row.batch_size) * f64::from(case.case.ranks());
@@ -196,8 +196,8 @@ impl Evidence {
         }
     }
 
-    /// The same with a bandwidth result; an error where that measured something else than what the runs did. It is one of
-    /// all-reduce: of another kv-store it says nothing, and is left out.
+    /// Adds a bandwidth result; an error if its conditions differ from those of the runs. The result covers all-reduce
+    /// only, so it is ignored for other kv-stores.
     pub fn with_bandwidth(mut self, records: &[(Case, BandwidthRecord)]) -> anyhow::Result<Evidence> {
         if !self.kv_store.is_ring() {
             return Ok(self);
@@ -211,7 +211,7 @@ impl Evidence {
         Ok(self)
     }
 
-    /// Refuses a record of another backend, device or wire, or of another operation or more than the all-reduce.
+    /// Rejects a record of another backend, device or wire format, or of anything but all-reduce.
     fn check(&self, record: &BandwidthRecord) -> anyhow::Result<()> {
         let operation = record.config.operation;
         ensure!(
@@ -249,28 +249,28 @@ impl Evidence {
         }
     }
 
-    /// The case's runs.
+    /// Returns the evidence of a case.
     pub fn case(&self, case: Case) -> Option<&CaseEvidence> {
         self.cases.iter().find(|measured| measured.case == case)
     }
 
-    /// Returns the step of the base.
+    /// Returns the step time of the base.
     pub fn base_step(&self) -> f64 {
         self.case(self.base).map_or(f64::NAN, CaseEvidence::step)
     }
 
-    /// Returns the mean of a part of that step; 0 without records.
+    /// Returns the mean of a part of the base's step; 0 without records.
     pub fn base_mean(&self, part: Part) -> f64 {
         self.case(self.base).and_then(CaseEvidence::phases).map_or(0.0, |base| base.mean(part))
     }
 
-    /// Servers of a case; `None` where there are none, as of the single rank of `ring`.
+    /// Returns the number of servers of a case; `None` if it has none, as the single rank of `ring`.
     pub fn servers(&self, case: Case) -> Option<u32> {
         let is_own = self.case(case).is_none_or(|measured| !measured.is_of_ring);
         self.strategy.server_number(case).filter(|_| is_own)
     }
 
-    /// Kv-store of what efficiency is relative to.
+    /// Returns the kv-store of the base.
     pub fn base_kv_store(&self) -> KvStore {
         match self.case(self.base) {
             Some(base) if base.is_of_ring => KvStore::Ring,
@@ -278,7 +278,7 @@ impl Evidence {
         }
     }
 
-    /// The same without a case.
+    /// Returns a copy without one case.
     pub fn without(&self, case: Case) -> Evidence {
         let mut rest = self.clone();
         rest.cases.retain(|measured| measured.case != case);
@@ -286,8 +286,8 @@ impl Evidence {
         rest
     }
 
-    /// The same as if no rank had waited for another; `None` where no straggler was named, or no record tells how long
-    /// the others waited.
+    /// Returns a copy in which no rank waits for a straggler; `None` if no straggler was named, or if no record
+    /// contains the waiting time.
     pub fn without_straggler(&self) -> Option<Evidence> {
         self.straggler.as_ref()?;
         let mut rest = self.clone();
@@ -300,24 +300,25 @@ impl Evidence {
         Some(Evidence { straggler: None, ..rest })
     }
 
-    /// What all gradients cost in a case.
+    /// Returns the cost of exchanging all gradients in a case.
     pub fn cost(&self, case: Case) -> Cost {
         let whole = [self.model.facts().gradient_bytes()];
         self.exchange.cost(case, if self.buckets.is_empty() { &whole } else { &self.buckets })
     }
 
-    /// Latency and bandwidth inside a host.
+    /// Returns latency and bandwidth within a host.
     pub fn inside(&self) -> Option<Line> {
         self.line(|case| case.nodes == 1)
     }
 
-    /// Latency and bandwidth between hosts of so many ranks each: how many share a network card changes both.
+    /// Returns latency and bandwidth between hosts with this many ranks each: the number of ranks that share a network
+    /// card affects both.
     pub fn between(&self, gpus_per_node: u32) -> Option<Line> {
         self.line(|case| case.nodes > 1 && case.gpus_per_node == gpus_per_node)
     }
 
-    /// Whether the bandwidth result tells how the cost between hosts of so many ranks grows with the hosts: that of one number
-    /// of hosts does not, by whatever law it grows.
+    /// Returns true if the bandwidth result shows how the cost between hosts with this many ranks grows with the number
+    /// of hosts. A result for a single number of hosts does not.
     pub fn shows_growth(&self, gpus_per_node: u32) -> bool {
         let is_level = |case: &Case| case.nodes > 1 && case.gpus_per_node == gpus_per_node;
         let hosts = self.bandwidth.iter().map(|(case, _)| *case).filter(is_level).map(|case| case.nodes);
@@ -330,7 +331,7 @@ impl Evidence {
         Line::fit(&samples.collect::<Vec<_>>())
     }
 
-    /// Speed of a case whose step takes so long.
+    /// Returns the speed of a case with this step time.
     pub fn speed(&self, case: Case, step: f64) -> ImagesPerSecond {
         ImagesPerSecond(f64::from(self.batch_size) * f64::from(case.ranks()) / step)
     }
@@ -348,14 +349,14 @@ fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseEvidence> {
     CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.batch_size), backward)
 }
 
-/// Gradients are reduced in place, and so it is the in-place side where there is one. What a message costs is by the backend
-/// and the chunks of the record itself.
+/// Returns the samples of a record, in-place ones if available because gradients are reduced in place. The cost of a
+/// message follows from the backend and chunk size of the record itself.
 fn samples(case: Case, record: &BandwidthRecord) -> Vec<Sample> {
     let chunk = Bytes(u64::from(record.config.exchange.chunk_kb) * 1000);
     let exchange = Exchange::of_backend(record.backend, chunk);
     let sample = |result: &MessageResult| {
         let time = result.in_place.as_ref().or(result.out_of_place.as_ref())?.mean()?.0;
-        // Gradients are counted as fp32 whatever the wire carries.
+        // Gradients are counted as fp32, whatever the wire format.
         let element = if result.element == "float" { 4.0 } else { 2.0 };
         let share = result.count as f64 * element / result.bytes.0.max(1) as f64;
         let on_the_wire = |bucket: &Bytes| Bytes((bucket.0 as f64 * share) as u64);

@@ -1,32 +1,35 @@
-//! From measured cases to one that was not: step time as a band, what limits it, or what is missing to say. Pure.
+//! Predicts a case that was not measured: its step time as a band and its limiting factor, or an error with the missing
+//! data. No I/O.
 //!
 //! A case of k hosts with g ranks each is predicted from the **reference**: the largest measured case of several hosts
-//! with as many ranks each (the nearest below, where it lies between measured ones). What its ranks do on their own
-//! (input, forward, backward, optimizer, the rest of the step) stays as it is, since it depends on the host and not on how
-//! many hosts there are. What depends on the others grows, each part between two extremes:
+//! with as many ranks each (for a case between measured ones, the nearest smaller one). The work of a rank on its own
+//! (input, forward, backward, optimizer, the rest of the step) is assumed constant, because it depends on the host and
+//! not on the number of hosts. The parts that depend on other ranks grow, each between two extremes:
 //!
 //! ```text
 //!                       least                               most
-//! transfer, with a line the same share stays hidden         not a second more is hidden
-//!           without     all of it bandwidth                 all of it latency, or bandwidth that backward just hid
-//! waiting W             one rank is the slow one: W         ranks alike vary: W x m(n') / m(n), m: expected maximum
+//! transfer, with a line the same share stays hidden         no additional time is hidden
+//!           without     all of it bandwidth                 all of it latency, or bandwidth just hidden by backward
+//! waiting W             a single rank is slow: W            all ranks vary: W x m(n') / m(n), m: expected maximum
 //! ```
 //!
-//! A line of one number of hosts does not show how the cost grows with hosts: both rows together then, and an all-reduce
-//! that takes sqrt(k' / k) times as long as by the line, as where half of the hosts' traffic meets in the same uplinks.
+//! A bandwidth result for a single number of hosts does not show how the cost grows with hosts. In that case the band
+//! covers both rows, and an all-reduce that takes sqrt(k' / k) times as long as by the line, as if half of the hosts'
+//! traffic shared the same uplinks.
 //!
-//! (`ringmark_core::stats::allreduce_model` has the formulas and why they are bounds.) Without records all that a step
-//! takes beyond that of one host is transfer; the wait, which grows less than latency does, is in it.
+//! (`ringmark_core::stats::allreduce_model` contains the formulas and explains their bounds.) Without records, all step
+//! time beyond that of one host is treated as transfer. It includes the wait, which grows less than latency does.
 //!
-//! A kv-store other than `ring` is for [`kv_store_model`]; the margins and the band are the same, the wait may grow as the
-//! exchange does.
+//! Kv-stores other than `ring` are handled by [`kv_store_model`], with the same margins and band; the wait may grow in
+//! proportion to the exchange.
 //!
-//! What was measured is said as everywhere, by the median of the runs; what grows is taken from their means, which parts of
-//! a step add up to.
+//! Measured steps are reported as medians over runs, as everywhere. Growing parts use means, because the parts of a
+//! step add up to the mean.
 //!
-//! The band is both extremes together, wider by the 95 % margins of the runs (of one run to come: `t x s x sqrt(1 + 1/r)`
-//! with the spread s of r runs) and of the line, whose residual counts in full. The middle is half way between the
-//! extremes: nothing says more. No band is faster than the base, which no rank can do without working less.
+//! The band contains both extremes. It is widened by the 95 % margins of the runs and of the line, whose residual is
+//! added in full. The margin of a future run is `t x s x sqrt(1 + 1/r)`, with the spread s of r runs. The middle of the
+//! band is the midpoint of the extremes, since no value between them is more likely. No band is faster than the base:
+//! no rank can be faster unless it does less work.
 
 use ringmark_core::dimension::Case;
 use ringmark_core::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
@@ -37,33 +40,33 @@ use crate::read::analyse::prediction::kv_store_model;
 use crate::read::analyse::prediction::parts::{self, EXPOSED, Grown, Limit, REST, TRANSFER, WAITING, finite};
 use crate::read::analyse::prediction::refusal::{Refusal, level_not_measured, refusal};
 
-/// Times the largest measured ranks beyond which a prediction is warned of.
+/// Ratio to the largest measured number of ranks above which a prediction has a warning.
 pub const FAR: u32 = 8;
 
-/// One case.
+/// Prediction for one case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
-    /// The case.
+    /// Predicted case.
     pub case: Case,
-    /// Seconds of a step.
+    /// Step time in seconds.
     pub step: Band,
-    /// Relative to the base.
+    /// Efficiency relative to the base.
     pub efficiency: Band,
-    /// Part of the loss in seconds by what it is lost to, in the middle of the band; none for a measured case.
+    /// Losses in seconds by cause, in the middle of the band; empty for a measured case.
     pub losses: Vec<(Limit, f64)>,
-    /// Case that it grows from; `None` for a measured one.
+    /// Case that the prediction extrapolates from; `None` for a measured case.
     pub reference: Option<Case>,
 }
 
 impl Prediction {
-    /// The largest loss; `None` for a measured case, or where nothing is lost.
+    /// Returns the largest loss; `None` for a measured case, or if nothing is lost.
     pub fn limit(&self) -> Option<Limit> {
         let largest = self.losses.iter().max_by(|one, other| one.1.total_cmp(&other.1))?;
         (largest.1 > 0.0).then_some(largest.0)
     }
 }
 
-/// Predicts a case, or says what was measured where it was.
+/// Predicts a case, or returns the measurement if there is one.
 pub fn predict(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> {
     match evidence.case(case).filter(|_| evidence.strategy.is_as_measured(case)) {
         Some(measured) => Ok(as_measured(evidence, measured)),
@@ -83,7 +86,7 @@ fn as_measured(evidence: &Evidence, measured: &CaseEvidence) -> Prediction {
     prediction(evidence, measured.case, step)
 }
 
-/// Measured cases of several hosts with as many ranks each, by hosts.
+/// Returns the measured cases of several hosts with this many ranks each, by number of hosts.
 fn of_hosts(evidence: &Evidence, gpus_per_node: u32) -> Vec<&CaseEvidence> {
     let alike = |case: &&CaseEvidence| case.case.nodes > 1 && case.case.gpus_per_node == gpus_per_node;
     evidence.cases.iter().filter(alike).collect()
@@ -152,7 +155,7 @@ fn without_records(
     let (host_steps, reference_steps) = (host.steps(), reference.steps());
     let host_step = host_steps.mean();
     let added: RunValues = reference_steps.values().iter().map(|step| step - host_step).collect();
-    // What several hosts save, if they do, does not grow.
+    // If several hosts save time, the saving is assumed not to grow.
     let saved = added.mean().min(0.0);
     let growing: RunValues = added.values().iter().map(|added| added - saved).collect();
     let of_other = |other: &&CaseEvidence| {
@@ -171,8 +174,8 @@ fn without_records(
     Ok(Grown { step: (Band::at(fixed) + grown).widened(margin), losses })
 }
 
-/// The exposed transfer of `case` from its values in the runs of the reference and of the other cases of several hosts,
-/// of which the next smaller one counts.
+/// Returns the exposed transfer of `case`, from its values in the runs of the reference and in the next smaller of the
+/// other cases of several hosts.
 fn grown_transfer(
     evidence: &Evidence,
     case: Case,
@@ -204,7 +207,8 @@ fn grown_transfer(
     band.or(without_line).or(crowded)
 }
 
-/// What the line's own error adds: that of its growth, and as much of the whole as the measured sizes were off the line.
+/// Returns the margin caused by errors of the line: the margin of its growth and its residual over the whole time,
+/// added as a root of the sum of squares.
 fn line_margin(evidence: &Evidence, case: Case, from: Case, line: Option<&Line>) -> f64 {
     let (before, after) = (evidence.cost(from), evidence.cost(case));
     line.map_or(0.0, |line| finite(line.margin(after - before)).hypot(line.residual * line.time(after)))

@@ -1,4 +1,5 @@
-//! Shared by the models of all-reduce and of kv-stores: the parts of measured steps, a step of grown parts, and its losses.
+//! Parts of a step, shared by the models of all-reduce and of kv-stores: measured parts, a step composed of scaled
+//! parts, and its losses.
 
 use ringmark_core::dimension::Phase;
 use ringmark_core::stats::allreduce_model::Band;
@@ -6,33 +7,33 @@ use ringmark_core::stats::run_values::RunValues;
 
 use crate::read::analyse::prediction::evidence::{Evidence, Part, Steps};
 
-/// What costs most of the efficiency.
+/// Main cause of the efficiency loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// Forward and backward, which share the host with other ranks.
+    /// Forward and backward, which share host resources with other ranks.
     Compute,
-    /// All that happens inside a host, where no record splits it.
+    /// Everything within a host, if records do not split it.
     Host,
-    /// All-reduce that backward does not hide, mostly bandwidth.
+    /// All-reduce not hidden by backward, mostly bandwidth.
     Bandwidth,
-    /// All-reduce that backward does not hide, mostly latency.
+    /// All-reduce not hidden by backward, mostly latency.
     Latency,
-    /// All-reduce that backward does not hide, of which no line says more.
+    /// All-reduce not hidden by backward, without latency and bandwidth measurements to split it.
     Transfer,
-    /// Exchange of a kv-store without all-reduce.
+    /// Exchange through a kv-store without all-reduce.
     Exchange,
-    /// The slowest rank.
+    /// Waiting for the slowest rank.
     Waiting,
-    /// Reading and decoding that was not done when a step needed its images.
+    /// Reading and decoding that delays a step.
     Input,
-    /// Weight update and what is not explained.
+    /// Weight update and unexplained time.
     Rest,
-    /// All that several hosts cost, where no record splits it.
+    /// Additional time for several hosts, if records do not split it.
     Hosts,
 }
 
 impl Limit {
-    /// For people.
+    /// Returns the text for output.
     pub fn text(self) -> &'static str {
         match self {
             Limit::Compute => "compute",
@@ -49,18 +50,19 @@ impl Limit {
     }
 }
 
-/// A step of the case that is asked for.
+/// Predicted step of a case.
 pub struct Grown {
-    /// Seconds of the step.
+    /// Step time in seconds.
     pub step: Band,
-    /// Seconds against the base's.
+    /// Losses in seconds relative to the base.
     pub losses: Vec<(Limit, f64)>,
 }
 
-/// Returns a step of the `fixed` part of the reference and of `growing` parts, each with its values in the runs of the reference
-/// and its band. Wider by the 95 % margin of one run, and by `margin`.
+/// Returns a step composed of the `fixed` part of the reference and the `growing` parts, each with its values in the
+/// runs of the reference and its predicted band. The result is widened by the 95 % margin of a single run, and by
+/// `margin`.
 pub fn step(fixed: &RunValues, growing: &[(&RunValues, Band)], margin: f64) -> Band {
-    // Every run as if it were the reference: its spread is that of the prediction.
+    // Each run serves as the reference once; the spread of the results is that of the prediction.
     let run = |(run, fixed): (usize, &f64)| {
         growing.iter().fold(*fixed, |sum, (values, band)| sum + values.values()[run] * growth(values, *band))
     };
@@ -69,13 +71,13 @@ pub fn step(fixed: &RunValues, growing: &[(&RunValues, Band)], margin: f64) -> B
     step.widened(runs.margin_of_next_run() + margin)
 }
 
-/// Returns the growth of a part up to the middle of its band; 1 for a part that takes no time.
+/// Returns the growth factor of a part, to the middle of its band; 1 for a part that takes no time.
 pub fn growth(values: &RunValues, band: Band) -> f64 {
     if values.mean() > 0.0 { band.mid / values.mean() } else { 1.0 }
 }
 
-/// Returns the losses of a step against the base's, by its exchange, its wait, the rest, and the parts that stay as they are in
-/// the reference. A base without records counts with 0.
+/// Returns the losses of a step relative to the base, given its exchange, its wait and the rest; the other parts are
+/// those of the reference. Parts of a base without records count as 0.
 pub fn losses(
     evidence: &Evidence,
     reference: &Steps,
@@ -93,21 +95,21 @@ pub fn losses(
     parts.map(|(limit, seconds, part)| (limit, seconds - evidence.base_mean(part))).into()
 }
 
-/// What backward does not hide of an exchange.
+/// Exchange time that backward does not hide.
 pub const EXPOSED: Phase = Phase::ExposedAllreduce;
-/// Of it what follows when the slowest rank is there.
+/// Part of the exposed exchange after the slowest rank has joined.
 pub const TRANSFER: Part = |(_, times)| times.phases[EXPOSED] - times.waiting;
-/// What comes before.
+/// Part of the exposed exchange before the slowest rank has joined.
 pub const WAITING: Part = |(_, times)| times.waiting;
-/// Forward and backward.
+/// Time of forward and backward.
 pub const COMPUTE: Part = |(_, times)| times.compute();
 
-/// The wait for images.
+/// Time waiting for images.
 pub const INPUT: Part = |(_, times)| times.phases[Phase::Input];
-/// What is in none of these and does not grow with hosts: the update, and what no phase explains.
+/// Remaining time, which does not grow with the number of hosts: weight update and time outside all phases.
 pub const REST: Part = |(step, times)| step - times.phases[EXPOSED] - times.compute() - times.phases[Phase::Input];
 
-/// 0 where it is not known.
+/// Replaces an unknown margin with 0.
 pub fn finite(margin: f64) -> f64 {
     if margin.is_finite() { margin } else { 0.0 }
 }

@@ -1,5 +1,5 @@
-//! What follows from predictions: where the efficiency falls under a value, and the largest measured case predicted from
-//! the others.
+//! Evaluations of predictions: the case at which efficiency falls below a threshold, and the largest measured case
+//! predicted from the others.
 
 use ringmark_core::dimension::Case;
 use ringmark_core::stats::allreduce_model::Band;
@@ -10,31 +10,31 @@ use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::model::{Prediction, predict};
 use crate::read::analyse::prediction::refusal::{Refusal, refusal};
 
-/// Ranks up to which the case is searched where the efficiency falls under a value.
+/// Largest number of ranks in the search for the case at which efficiency falls below a threshold.
 pub const SEARCH_LIMIT: u32 = 4096;
 
-/// Where the efficiency falls under a value.
+/// Case at which efficiency falls below a threshold.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Under {
-    /// The value.
+    /// Threshold.
     pub efficiency: f64,
-    /// First case under it in the middle of the band; `None` up to the last case.
+    /// First case below it in the middle of the band; `None` if there is none up to the last case.
     #[serde(rename = "case")]
     pub mid: Option<Case>,
-    /// First that is under it at the low end of the band.
+    /// First case below it at the low end of the band.
     pub earliest: Option<Case>,
-    /// First that is under it at the high end of the band.
+    /// First case below it at the high end of the band.
     pub latest: Option<Case>,
-    /// Last case that was tried.
+    /// Last case of the search.
     #[serde(rename = "searched_up_to")]
     pub last: Case,
-    /// Efficiency there.
+    /// Efficiency of the last case.
     #[serde(skip)]
     pub at_last: Band,
 }
 
-/// Finds where the efficiency falls under a value: among the measured cases up to one full host, then with more hosts,
-/// doubled until it is under, then halved between. With the ranks a host of the largest measured case.
+/// Finds the case at which efficiency falls below a threshold. Searches the measured cases up to one full host, then
+/// more hosts by doubling and bisection, with as many ranks per host as the largest measured case.
 pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
     let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
     let of = |nodes: u32| Case { nodes, gpus_per_node: largest.gpus_per_node };
@@ -44,7 +44,7 @@ pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
     let first = |end: fn(Band) -> f64| -> Result<Option<Case>, Refusal> {
         let is_under = |case: Case| {
             let predicted = predict(evidence, case)?;
-            // What was measured has no ends.
+            // A measured case has no band.
             let of = predicted.reference.map_or(predicted.efficiency.mid, |_| end(predicted.efficiency));
             Ok(of < efficiency)
         };
@@ -76,30 +76,30 @@ pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
     })
 }
 
-/// The largest measured case, predicted from the others.
+/// Prediction of the largest measured case from the others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Backtest {
-    /// What the others say.
+    /// Prediction from the other cases.
     pub predicted: Prediction,
-    /// Step of the case, in seconds.
+    /// Measured step of the case, in seconds.
     pub measured: f64,
-    /// Cases that it was predicted from.
+    /// Cases that the prediction uses.
     pub from: Vec<Case>,
 }
 
 impl Backtest {
-    /// Of the speed in the middle of the band: predicted / measured - 1.
+    /// Returns the relative error of the speed in the middle of the band: predicted / measured - 1.
     pub fn error(&self) -> f64 {
         self.measured / self.predicted.step.mid - 1.0
     }
 
-    /// Whether what was measured lies in the band.
+    /// Returns true if the measured step lies in the band.
     pub fn is_inside(&self) -> bool {
         (self.predicted.step.low..=self.predicted.step.high).contains(&self.measured)
     }
 }
 
-/// Leaves out the largest case, and what was measured of all-reduce in it, and predicts it from the rest.
+/// Predicts the largest case without its own measurements and all-reduce samples.
 pub fn backtest(evidence: &Evidence) -> Result<Backtest, Refusal> {
     let Some(largest) = evidence.cases.last() else {
         return Err(refusal(evidence, evidence.base, "no run counts".to_owned(), &[evidence.base]));

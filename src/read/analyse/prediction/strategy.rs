@@ -1,5 +1,5 @@
-//! Who exchanges what in the runs of a group: all-reduce, owners among the ranks, or servers; what of that a prediction needs, and
-//! why some cannot be predicted.
+//! Communication pattern of a group's runs: all-reduce, sharded owners, or servers. Contains the facts that a
+//! prediction needs, and the reasons why some runs cannot be predicted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,70 +11,71 @@ use ringmark_core::stats::exchange_growth::{self, Laws, Servers};
 
 use crate::read::analyse::figures::{Group, TrainedCase};
 
-/// 2-bit codes over fp32.
+/// Size of 2-bit codes relative to fp32.
 const TWO_BITS: f64 = 1.0 / 16.0;
 
-/// Of gradients: what is more is no record of a run.
+/// Upper limit for the bytes of gradients; a larger value is not from a record of a run.
 const MOST_BYTES: u128 = 1 << 48;
 
-/// Who exchanges what.
+/// Communication pattern.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Strategy {
-    /// Every rank gets the sums.
+    /// All-reduce: every rank gets the sums.
     AllReduce,
-    /// Buckets have an owner each.
+    /// Sharded: every bucket has one owner among the ranks.
     Owners {
-        /// Values of each bucket; all of them have one owner where there is only one.
+        /// Number of values in each bucket; a single bucket has a single owner.
         buckets: Vec<usize>,
     },
-    /// Servers have parts.
+    /// Parameter servers that each hold a part of the weights.
     Servers(ServerSetup),
 }
 
 /// Servers of measured and predicted cases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerSetup {
-    /// Servers of the measured cases; `None`: one for each host.
+    /// Number of servers in the measured cases; `None` for one per host.
     pub number: Option<u32>,
-    /// Servers of the predicted clusters, where that was asked.
+    /// Number of servers in the predicted clusters, if given.
     pub asked: Option<u32>,
-    /// Whether they run on hosts of ranks, in the measured case of most hosts.
+    /// True if servers run on hosts of ranks, in the measured case with the most hosts.
     pub are_on_rank_hosts: bool,
-    /// Hosts that they shared where they could have had more; `None`: all hosts of the ranks in turn, or one for each server.
+    /// Hosts that servers shared although more were available; `None` if they use all hosts of the ranks in turn, or
+    /// one host each.
     pub shared_hosts: Option<u32>,
-    /// Whether every rank pushes for itself.
+    /// True if every rank pushes its own gradients.
     pub every_rank_pushes: bool,
-    /// Bytes pushed over those of the weights in fp32.
+    /// Bytes pushed, relative to the weights in fp32.
     pub pushed_share: f64,
-    /// Whether what comes back are sums of 2-bit codes, packed, and not weights.
+    /// True if servers return packed sums of 2-bit codes instead of weights.
     pub sums_come_back: bool,
-    /// Where those of the measured cases ran.
+    /// Location of the servers in each measured case.
     places: BTreeMap<Case, ServerPlace>,
     placement: KeyPlacement,
-    /// Values of each array, in the order of the network.
+    /// Number of values in each array, in the order of the network.
     arrays: Vec<usize>,
 }
 
-/// Where the servers of a measured case ran.
+/// Location of the servers in a measured case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ServerPlace {
-    /// Hosts that had any.
+    /// Number of hosts with servers.
     hosts: u32,
-    /// Servers on the one that had most.
+    /// Largest number of servers on a host.
     on_one_host: u32,
     are_on_rank_hosts: bool,
-    /// Whether a host of ranks had none while another had several, or one of their own had several.
+    /// True if a host of ranks had no server while another had several, or if a dedicated host had several.
     is_shared: bool,
 }
 
-/// As which codes gradients went.
+/// Returns the compression of the gradients.
 fn compression(group: &Group) -> GradientCompression {
     let recorded = group.conditions.recorded.as_ref();
     recorded.map_or(GradientCompression::None, |recorded| recorded.config.gradient_compression)
 }
 
 impl Strategy {
-    /// Of the runs of a group; why nothing can be predicted from them.
+    /// Returns the strategy of a group, or the reason why nothing can be predicted from its runs.
     pub fn of_group(group: &Group) -> Result<Strategy, String> {
         let kv_store = group.conditions.kv_store;
         match kv_store {
@@ -110,7 +111,7 @@ impl Strategy {
             return Err("there are logs without records (.jsonl), which alone tell what backward hides of an exchange"
                 .to_owned());
         };
-        // Of the largest case; one rank exchanges nothing.
+        // The largest case: a single rank exchanges nothing.
         let largest = group.cases.iter().rev().filter(counts);
         let mut runs = largest.flat_map(|case| &case.runs).filter_map(|run| run.recorded.as_ref());
         let buckets = runs.next().map_or(&[][..], |run| &run.facts.buckets);
@@ -132,7 +133,7 @@ impl Strategy {
         Ok(Strategy::Owners { buckets: if kv_store == KvStore::Nccl { all } else { values } })
     }
 
-    /// The same with so many servers in the predicted clusters; why not.
+    /// Sets the number of servers in the predicted clusters; an error if it is not possible.
     pub fn with_servers(mut self, servers: u32) -> anyhow::Result<Strategy> {
         if let Strategy::Servers(setup) = &mut self {
             check_servers(servers as usize, setup.arrays.len())?;
@@ -141,12 +142,12 @@ impl Strategy {
         Ok(self)
     }
 
-    /// Whether owners update.
+    /// Returns true if the weights are updated by owners.
     pub fn has_owners(&self) -> bool {
         matches!(self, Strategy::Owners { .. })
     }
 
-    /// Servers of a case as they were measured, or as they are assumed; `None` where there are none.
+    /// Returns the number of servers in a case, as measured or assumed; `None` if there are none.
     pub fn server_number(&self, case: Case) -> Option<u32> {
         match self {
             Strategy::Servers(setup) => Some(setup.asked_number(case)),
@@ -154,7 +155,7 @@ impl Strategy {
         }
     }
 
-    /// Whether a measured case is what is asked for: it may be asked with another number of servers.
+    /// Returns true if a measured case has the requested number of servers.
     pub fn is_as_measured(&self, case: Case) -> bool {
         match self {
             Strategy::Servers(setup) => setup.asked_number(case) == setup.measured_number(case),
@@ -165,14 +166,14 @@ impl Strategy {
     /// Largest share of the weights that one rank updates.
     pub fn largest_share(&self, case: Case) -> f64 {
         let Strategy::Owners { buckets } = self else { return 1.0 };
-        // More owners than buckets hold nothing.
+        // Owners beyond the number of buckets hold nothing.
         let mut held = vec![0; buckets.len().min(case.ranks() as usize).max(1)];
         buckets.iter().zip(owners(buckets, held.len())).for_each(|(bucket, owner)| held[owner] += bucket);
         let all: usize = buckets.iter().sum();
         held.into_iter().max().filter(|_| all > 0).map_or(1.0, |most| most as f64 / all as f64)
     }
 
-    /// What the exchange of a case of several hosts, as it was measured, is in proportion to.
+    /// Returns the quantities that the measured exchange of a case is proportional to. The case has several hosts.
     pub fn measured_laws(&self, case: Case) -> Laws {
         match self {
             Strategy::Servers(setup) => setup.of_case(case, setup.measured_number(case)).laws(),
@@ -180,7 +181,7 @@ impl Strategy {
         }
     }
 
-    /// The same of a case that is asked for.
+    /// Returns those quantities for a requested case.
     pub fn laws(&self, case: Case) -> Laws {
         match self {
             Strategy::Servers(setup) => setup.of_case(case, setup.asked_number(case)).laws(),
@@ -199,7 +200,8 @@ impl ServerSetup {
         let config = group.conditions.recorded.as_ref().map(|recorded| recorded.config.kv_store).unwrap_or_default();
         let counted = || group.cases.iter().filter(|case| case.figures.is_some());
         let is_one_a_host = |servers: &u32| counted().all(|case| case.case.nodes == *servers);
-        // As many as hosts in the only number of hosts that was measured: what a sweep starts where nobody says how many.
+        // If the number of servers equals the number of hosts in every counted case, it is treated as the default: one
+        // per host.
         let number = config.servers.filter(|servers| !is_one_a_host(servers));
         let used = |case: &TrainedCase| {
             case.runs.iter().find_map(|run| {
@@ -213,7 +215,7 @@ impl ServerSetup {
             let Some((used, ranks)) = used(case) else { continue };
             match ServerPlace::of(&used.servers, &ranks) {
                 Some(place) => _ = places.insert(case.case, place),
-                // Nothing is predicted from the exchange of one host.
+                // The exchange within one host is not used for predictions.
                 None if case.case.nodes == 1 => {}
                 None => {
                     return Err(format!(
@@ -244,23 +246,23 @@ impl ServerSetup {
             asked: None,
             are_on_rank_hosts,
             shared_hosts,
-            // The ranks of a host add up first where they share its memory.
+            // On the CPU, the ranks of a host first sum in shared memory.
             every_rank_pushes: device != DeviceKind::Cpu,
             pushed_share,
             sums_come_back,
             places,
             placement: config.key_placement,
-            // Recorded as backward has them.
+            // Arrays are recorded in backward order.
             arrays: arrays.into_iter().rev().collect(),
         })
     }
 
-    /// Servers of a measured case.
+    /// Returns the number of servers in a measured case.
     pub fn measured_number(&self, case: Case) -> u32 {
         self.number.unwrap_or(case.nodes)
     }
 
-    /// Servers of a case that is asked for; of one host as measured.
+    /// Returns the number of servers in a requested case; as measured for a single host.
     pub fn asked_number(&self, case: Case) -> u32 {
         match self.asked {
             Some(asked) if case.nodes > 1 => asked,
@@ -268,18 +270,18 @@ impl ServerSetup {
         }
     }
 
-    /// No more servers than there are arrays.
+    /// Returns the number of arrays, the upper limit for the number of servers.
     fn most(&self) -> u32 {
         u32::try_from(self.arrays.len()).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Hosts of so many servers, as they are assumed in a case that was not measured with as many.
+    /// Returns the assumed number of hosts for this many servers, in a case that was not measured with them.
     pub fn assumed_hosts(&self, case: Case, number: u32) -> u32 {
         let most = if self.are_on_rank_hosts { case.nodes } else { number.min(self.most()) };
         self.shared_hosts.map_or(most, |hosts| hosts.min(most)).max(1)
     }
 
-    /// Of a case with so many servers: where they ran, or where they are assumed to.
+    /// Returns the servers of a case, at their measured or assumed location.
     pub fn of_case(&self, case: Case, number: u32) -> Servers {
         let measured = self.places.get(&case).filter(|_| number == self.measured_number(case));
         let number = number.clamp(1, self.most());
@@ -305,7 +307,7 @@ impl ServerSetup {
 }
 
 impl ServerPlace {
-    /// By the hosts of the ranks; `None` where some servers are on these and some are not.
+    /// Returns the location relative to the hosts of the ranks; `None` if only some servers run on those hosts.
     fn of(servers: &[ServerUse], rank_hosts: &BTreeSet<String>) -> Option<ServerPlace> {
         let mut on_host: BTreeMap<&String, u32> = BTreeMap::new();
         for server in servers {
@@ -346,7 +348,7 @@ mod tests {
             (servers.pushed, servers.pulled)
         };
         assert_eq!(moved(setup(false, false), "4n2g"), (32_000.0, 32_000.0));
-        // Ten sums of four in a word, seven of eight.
+        // A word holds ten sums over four ranks, or seven over eight.
         assert_eq!(moved(setup(true, false), "4n2g"), (2000.0, 3200.0));
         assert_eq!(moved(setup(true, true), "4n2g"), (2000.0, 32_000.0 / 7.0));
     }

@@ -1,5 +1,5 @@
-//! Scoring runs into figures: tables of equal conditions, points of their axes, median and CV of the images/s. Pure: no
-//! files, no printing.
+//! Computes figures from scoring runs: tables of equal conditions, points of their axes, median and CV of the images/s.
+//! No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,31 +22,31 @@ use crate::read::load::record::{self, DeviceRates};
 use crate::read::load::run::{Recorded, Run};
 use crate::read::load::scoring::ScoreConditions;
 
-/// Runs of equal conditions, whatever the network, the precision, the batch size and the case.
+/// Runs of equal conditions, for any network, precision, batch size and case.
 #[derive(Debug, PartialEq)]
 pub struct ScoreTable {
-    /// `None` where no run has a record.
+    /// Shared conditions; `None` if no run has a record.
     pub conditions: Option<ScoreConditions>,
-    /// In the order of [`PointKey`].
+    /// Points in the order of [`PointKey`].
     pub points: Vec<ScorePoint>,
-    /// What a reader of the figures must know.
+    /// Warnings about the figures.
     pub warnings: Vec<String>,
-    /// Why none of its figures is reliable.
+    /// Reasons why all figures of the table are unreliable.
     pub reliability_warnings: Vec<ReliabilityWarning>,
 }
 
-/// A point of the axes, in the order of a table: rows are network, precision and case, columns are batch sizes.
+/// Point of the axes, in table order: rows are network, precision and case, columns are batch sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PointKey {
     /// Network.
     pub model: Model,
     /// Precision.
     pub dtype: Dtype,
-    /// Ranks of the case, by which cases are sorted.
+    /// Number of ranks, for sorting cases.
     ranks: u32,
-    /// Nodes and ranks a node.
+    /// Nodes and ranks per node.
     pub case: Case,
-    /// Images of a rank and pass.
+    /// Images per rank and pass.
     pub batch_size: u32,
 }
 
@@ -56,9 +56,9 @@ pub type ScorePoint = CaseRuns<ScoreRecord, ScoreFigures>;
 /// Figures of a point over its counted runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScoreFigures {
-    /// Median over runs.
+    /// Median speed over runs.
     pub speed: ImagesPerSecond,
-    /// Coefficient of variation of the runs' images/s; `None` for one run.
+    /// Coefficient of variation of the runs' images/s; `None` for a single run.
     pub cv: Option<f64>,
 }
 
@@ -67,32 +67,32 @@ impl PointKey {
         PointKey { model, dtype, ranks: case.ranks(), case, batch_size }
     }
 
-    /// Its options by their names in records; the case is none.
+    /// Returns the options of the point by their names in records; the case is not an option.
     pub fn axes(&self) -> BTreeMap<String, Value> {
         let PointKey { model, dtype, batch_size, .. } = *self;
         let values = [Value::from(model.keyword()), Value::from(dtype.keyword()), Value::from(batch_size)];
         grouping::AXES.map(str::to_owned).into_iter().zip(values).collect()
     }
 
-    /// In a sentence.
+    /// Returns the name for use in a sentence.
     fn title(&self) -> String {
         let PointKey { model, dtype, case, batch_size, .. } = self;
         format!("{}, {dtype}, {case}, batch size {batch_size}", model.facts().title)
     }
 
-    /// Whether both stand in one row of a table.
+    /// Returns true if both points are in the same table row.
     pub fn shares_row(&self, other: &PointKey) -> bool {
         PointKey { batch_size: 0, ..*self } == PointKey { batch_size: 0, ..*other }
     }
 }
 
 impl ScorePoint {
-    /// Returns which point it is.
+    /// Returns the key of the point.
     pub fn key(&self) -> PointKey {
         PointKey::new(self.runs[0].found.name)
     }
 
-    /// Names of the devices of its ranks.
+    /// Returns the names of the devices of its ranks.
     pub fn device_names(&self) -> BTreeSet<String> {
         record::device_names(self.ranks())
     }
@@ -119,44 +119,44 @@ impl ScoreTable {
         table
     }
 
-    /// What the records of the runs that count say.
+    /// Returns the records of the counted runs.
     pub fn recorded(&self) -> impl Iterator<Item = &Recorded<ScoreRecord>> {
         self.points.iter().flat_map(ScorePoint::recorded)
     }
 
-    /// Names of all devices.
+    /// Returns the names of all devices.
     pub fn device_names(&self) -> BTreeSet<String> {
         self.points.iter().flat_map(ScorePoint::device_names).collect()
     }
 
-    /// CPU threads of all ranks.
+    /// Returns the numbers of CPU threads per rank.
     pub fn threads(&self) -> BTreeSet<u32> {
         self.points.iter().flat_map(ScorePoint::threads).collect()
     }
 
-    /// What a point takes of the devices; `None` without records.
+    /// Returns the utilization of the devices at a point; `None` without records.
     pub fn utilisation(&self, point: &ScorePoint) -> Option<Utilisation> {
         let image_size = self.conditions.as_ref()?.image_size(point.key().model);
         let runs: Vec<DeviceRates> = point.counted().map(|run| run.device_rates).collect();
         Some(Utilisation::new((point.key().model, image_size), 1.0, point.figures?.speed, &runs))
     }
 
-    /// Kind of all devices.
+    /// Returns the kind of all devices.
     pub fn device(&self) -> Option<DeviceKind> {
         self.conditions.as_ref().map(|conditions| conditions.device)
     }
 
-    /// True if the images/s of one of its points are unreliable.
+    /// Returns true if the images/s of a point are unreliable.
     pub fn is_doubtful(&self, point: &ScorePoint) -> bool {
         !(self.reliability_warnings.is_empty() && point.speed_reliability_warnings.is_empty())
     }
 
-    /// Its own, then those of its points' runs.
+    /// Returns the warnings of the table, followed by those of its points' runs.
     pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
         self.warnings.iter().chain(self.points.iter().flat_map(|point| &point.warnings))
     }
 
-    /// Every warning once; its reason names the point that it is to.
+    /// Returns every warning once, with its point in the reason.
     pub fn all_reliability_warnings(&self) -> Vec<ReliabilityWarning> {
         let of_points = self
             .points
@@ -165,18 +165,18 @@ impl ScoreTable {
         self.reliability_warnings.iter().cloned().chain(of_points).collect()
     }
 
-    /// Whether its runs were a first look and not a measurement.
+    /// Returns true if the runs used the quick profile, which is not a measurement.
     pub fn is_quick(&self) -> bool {
         self.conditions.as_ref().is_some_and(|conditions| conditions.profile == RunProfile::Quick)
     }
 }
 
-/// All networks.
+/// Returns all networks.
 pub fn models(tables: &[ScoreTable]) -> BTreeSet<Model> {
     tables.iter().flat_map(|table| &table.points).map(|point| point.key().model).collect()
 }
 
-/// Works out everything from the runs of the folder called `name`; `problems` are those found before.
+/// Computes everything from the runs of folder `name`; `problems` are those found by the readers.
 pub fn extract(
     name: &str,
     runs: Vec<Run<ScoreRecord>>,
@@ -189,8 +189,8 @@ pub fn extract(
     Extraction { name: name.to_owned(), resume_command, groups, shortages, problems }
 }
 
-/// Sorts runs by their conditions. A run that does not count makes no table of its own while there is another: it may have
-/// failed before it could record its conditions.
+/// Groups runs by their conditions. A run that does not count gets no table of its own if another table exists: it may
+/// have failed before recording its conditions.
 fn group(mut runs: Vec<Run<ScoreRecord>>) -> Vec<(Option<ScoreConditions>, Vec<Run<ScoreRecord>>)> {
     let mut groups: Vec<(Option<ScoreConditions>, Vec<Run<ScoreRecord>>)> = Vec::new();
     runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name));

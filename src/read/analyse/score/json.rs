@@ -1,4 +1,4 @@
-//! The result of a scoring sweep for programs: every point with its figures and runs. Writer and parser.
+//! Reader and writer of the JSON result of a scoring sweep: every point with its figures and runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -27,24 +27,25 @@ use crate::read::load::run::{self, Run};
 /// Version of this file format.
 pub const SCHEMA: u32 = 3;
 
-/// A whole result.
+/// Complete result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScoreResult {
     /// Always `ringmark-score-result`.
     pub kind: String,
     /// Version of the format.
     pub schema: u32,
-    /// One a network, precision, case, batch size and set of conditions.
+    /// Rows, one per network, precision, case, batch size and set of conditions.
     pub rows: Vec<ScoreRow>,
-    /// What others published of the same networks, where that was asked for; measured by none of these runs.
+    /// Published figures of the same networks, if requested; not measured by these runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<PublishedRate>,
-    /// Batches that the device has no memory for, in a sweep of several.
+    /// Batch sizes that did not fit into the device's memory, in a sweep over several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub out_of_memory: Vec<Shortage>,
-    /// What is not in the figures, and why, with its file.
+    /// Runs and files that are excluded, with the reason.
     pub left_out: Vec<String>,
-    /// SHA-256 of the files that extract wrote with this one, by name; absent from what `--json` and `--format` write.
+    /// SHA-256 of the files that `extract` wrote next to this one, by name; absent from the output of `--json` and
+    /// `--format`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files_sha256: BTreeMap<String, String>,
 }
@@ -56,71 +57,71 @@ pub struct ScoreRow {
     pub model: Model,
     /// Precision.
     pub dtype: Dtype,
-    /// Images of a rank and pass.
+    /// Images per rank and pass.
     pub batch_size: u32,
-    /// Nodes and ranks a node.
+    /// Nodes and ranks per node.
     pub case: Case,
-    /// All ranks.
+    /// Total number of ranks.
     pub ranks: u32,
-    /// `null` where no record says it.
+    /// Kind of device; `null` if no record contains it.
     pub device: Option<DeviceKind>,
-    /// Of the counted runs.
+    /// Device names of the counted runs.
     pub device_names: BTreeSet<String>,
-    /// CPU threads of the ranks of the counted runs.
+    /// CPU threads per rank in the counted runs.
     pub threads_per_rank: BTreeSet<u32>,
-    /// `null` where no record says it.
+    /// Profile of the runs; `null` if no record contains it.
     pub profile: Option<RunProfile>,
-    /// Of all ranks, median over runs; `null` where no run counts.
+    /// Throughput of all ranks, median over runs; `null` if no run counts.
     pub images_per_second: Option<ImagesPerSecond>,
-    /// Sample standard deviation of the runs' images/s over their mean; `null` for one run.
+    /// Sample standard deviation of the runs' images/s, divided by their mean; `null` for a single run.
     pub cv: Option<f64>,
-    /// Memory of the rank that held most, in any counted run: on a GPU what tensors held, on the CPU what was resident.
-    /// `null` where no record says it.
+    /// Peak memory of the rank that used most, in any counted run: tensor memory on a GPU, resident memory on the CPU.
+    /// `null` if no record contains it.
     #[serde(default)]
     pub peak_memory_bytes: Option<Bytes>,
-    /// `null` where no record says it.
+    /// Arithmetic performance and utilization; `null` if no record contains it.
     #[serde(default)]
     pub arithmetic: Option<Utilisation>,
-    /// True unless it is unreliable; not in version 1.
+    /// True if the figures are reliable; absent in version 1.
     #[serde(default, alias = "is_quotable")]
     pub is_reliable: bool,
-    /// What does, and what to do.
+    /// Reasons why the figures are unreliable, each with a remedy.
     #[serde(default, alias = "objections")]
     pub reliability_warnings: Vec<ReliabilityWarning>,
-    /// Runs in the figures.
+    /// Number of runs in the figures.
     pub runs_counted: usize,
-    /// Of the table, then of the point's runs.
+    /// Warnings of the table, followed by those of the point's runs.
     pub warnings: Vec<String>,
-    /// By number.
+    /// Runs in the order of their numbers.
     pub runs: Vec<ScoreRowRun>,
-    /// Options as the records hold them, but for those above.
+    /// Recorded options, except for those above.
     pub settings: BTreeMap<String, Value>,
-    /// Devices, hosts, versions and variables of the counted runs.
+    /// Devices, hosts, versions and environment variables of the counted runs.
     pub environment: EnvironmentText,
 }
 
 /// One run of a point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScoreRowRun {
-    /// Its number.
+    /// Number of the run, from 1.
     pub run: u32,
-    /// Path of its log below the folder.
+    /// Path of the log, relative to the folder.
     pub log: String,
-    /// Why it does not count; `null` where it does.
+    /// Reason why the run does not count; `null` if it does.
     pub left_out: Option<String>,
-    /// Seconds since 1970 UTC; `null` where there is no record. Version 1 called it `started`.
+    /// Start in seconds since 1970 UTC; `null` without a record. Version 1 called it `started`.
     #[serde(alias = "started")]
     pub started_unix_seconds: Option<Seconds>,
-    /// Of all ranks; `null` where it does not count.
+    /// Throughput of all ranks; `null` if the run does not count.
     pub images_per_second: Option<ImagesPerSecond>,
-    /// `null` where it does not count.
+    /// Times of the passes; `null` if the run does not count.
     pub pass_seconds: Option<SecondsOfRun>,
-    /// What was seen in it.
+    /// Warnings about the run.
     pub warnings: Vec<Warning>,
 }
 
 impl ScoreResult {
-    /// Of a folder.
+    /// Returns the result of a folder.
     pub fn new(extraction: &Extraction<ScoreTable>) -> ScoreResult {
         ScoreResult {
             kind: SCORE_RESULT.to_owned(),
@@ -133,23 +134,23 @@ impl ScoreResult {
         }
     }
 
-    /// As it is written and printed.
+    /// Returns the JSON text, as written and printed.
     pub fn text(&self) -> anyhow::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// Reads what was written.
+    /// Parses a result file.
     pub fn read(input: impl Read) -> anyhow::Result<ScoreResult> {
         schema::read_document(input, SCORE_RESULT, SCHEMA, "scoring result")
     }
 }
 
-/// Points in the order of the tables.
+/// Returns the rows in the order of the tables.
 pub fn rows(tables: &[ScoreTable]) -> Vec<ScoreRow> {
     tables.iter().flat_map(|table| table.points.iter().map(|point| row(table, point))).collect()
 }
 
-/// Options of a point's runs as their records hold them, but for those that have a key of their own.
+/// Returns the recorded options of a point's runs, except for those that have a key of their own.
 pub fn settings(table: &ScoreTable, point: &ScorePoint) -> BTreeMap<String, Value> {
     let conditions = table.conditions.as_ref();
     let mut settings = conditions.map(|conditions| grouping::fields(&conditions.config)).unwrap_or_default();

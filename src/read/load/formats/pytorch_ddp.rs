@@ -1,4 +1,5 @@
-//! The JSON of PyTorch's DDP benchmark (`benchmarks/distributed/ddp/benchmark.py --json`), which its `diff.py` reads.
+//! Format of the JSON of PyTorch's DDP benchmark (`benchmarks/distributed/ddp/benchmark.py --json`), which its
+//! `diff.py` reads.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -8,21 +9,21 @@ use ringmark_core::dimension::{Case, Dtype, Seconds};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A whole file.
+/// Complete file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DdpBenchmark {
     /// `torch.__version__`.
     pub pytorch_version: String,
-    /// `torch.version.cuda`; `null` of a build for CPUs.
+    /// `torch.version.cuda`; `null` for a CPU build.
     pub cuda_version: Option<String>,
-    /// `nccl`, `gloo`.
+    /// Name of the backend, such as `nccl` or `gloo`.
     pub distributed_backend: String,
     /// Bucket size of DistributedDataParallel in MiB.
     pub bucket_size: f64,
-    /// What is the same in every file of PyTorch's, and not in ours: `diff.py` shows it beside the rest.
+    /// Conditions that PyTorch's benchmark does not vary and ringmark does; `diff.py` prints them with the others.
     #[serde(flatten)]
     pub ours: Option<OurConditions>,
-    /// One a model.
+    /// Results, one per model.
     pub benchmark_results: Vec<ModelResult>,
 }
 
@@ -31,65 +32,66 @@ pub struct DdpBenchmark {
 pub struct ModelResult {
     /// Name in torchvision.
     pub model: String,
-    /// Images a rank and iteration.
+    /// Images per rank and iteration.
     pub batch_size: u32,
-    /// Ours alone.
+    /// Extension of ringmark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ringmark: Option<OurResult>,
-    /// By number of ranks. The first is one rank without DistributedDataParallel: `diff.py` skips it, by its place.
+    /// Groups by number of ranks. The first is a single rank without DistributedDataParallel, which `diff.py` skips by
+    /// its position.
     pub result: Vec<GroupResult>,
 }
 
 /// One group of ranks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupResult {
-    /// From 0.
+    /// Rank numbers, from 0.
     pub ranks: Vec<u32>,
-    /// Ours alone.
+    /// Extension of ringmark: nodes and ranks per node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub case: Option<Case>,
-    /// Seconds of every measured iteration of every rank, in one list.
+    /// Times of all measured iterations of all ranks in seconds, in one list.
     pub measurements: Vec<f64>,
 }
 
-/// Top-level fields of files that ringmark wrote; several values have ` / ` between them.
+/// Top-level fields of files written by ringmark; multiple values are separated by ` / `.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OurConditions {
-    /// `fp32` (IEEE), `tf32` (what PyTorch's benchmark does by default on GPUs that have it), `bf16`, `fp16`.
+    /// Precision: `fp32` (IEEE), `tf32` (the default of PyTorch's benchmark on GPUs that support it), `bf16` or `fp16`.
     pub precision: String,
-    /// Height and width in pixels: 224 in PyTorch's benchmark.
+    /// Height and width in pixels; always 224 in PyTorch's benchmark.
     pub image_size: String,
     /// Names of the devices.
     pub device: String,
-    /// `full`, or `quick`: not a result to quote.
+    /// Profile: `full`, or `quick`, which is not a measurement.
     pub profile: String,
 }
 
-/// What PyTorch's schema has no place for, and `diff.py` does not look at.
+/// Fields that do not exist in PyTorch's schema; `diff.py` ignores them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OurResult {
     /// Name of the group of equal conditions, as in the other outputs.
     pub label: String,
     /// Precision of the step.
     pub dtype: Dtype,
-    /// What its runs were asked, options by their keys in a record; empty in files of before it was written.
+    /// Options of the runs by their keys in a record; empty in older files.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub config: BTreeMap<String, Value>,
-    /// The groups of several ranks without communication.
+    /// Groups of several ranks without communication.
     pub without_communication: Vec<GroupResult>,
 }
 
-/// A file as it was read.
+/// A parsed file.
 #[derive(Debug)]
 pub struct DdpFile {
     /// Its results.
     pub benchmark: DdpBenchmark,
-    /// Every field by its name; `diff.py` shows all but the results side by side.
+    /// All fields by name; `diff.py` prints all except the results side by side.
     pub fields: BTreeMap<String, Value>,
 }
 
 impl DdpFile {
-    /// Reads a file; an error names the field, and the line where the JSON itself is broken.
+    /// Reads a file; an error contains the field, and the line if the JSON is malformed.
     pub fn read(mut input: impl Read) -> anyhow::Result<DdpFile> {
         let mut text = Vec::new();
         input.read_to_end(&mut text).context("cannot be read")?;

@@ -1,6 +1,6 @@
-//! MLPerf's log lines (mlperf_logging/mllog) of a run that went by epochs, with the keys of MLPerf Training's ResNet, SGD, as rules
-//! 4.0 have them. What is not so is not said: a run of a benchmark has no submitter, division and status, clears no cache, and its
-//! record does not know how long it took to start. The metadata name the line of the record that says it.
+//! MLPerf log lines (mlperf_logging/mllog) of a run with epochs, with the keys of MLPerf Training's ResNet, SGD, in
+//! rules 4.0. Keys without a counterpart are omitted: a benchmark run has no submitter, division or status, clears no
+//! cache, and does not record its startup time. The metadata contain the line number of the record that is the source.
 
 use std::path::Path;
 
@@ -15,20 +15,20 @@ use serde_json::{Map, Value, json};
 use crate::read::load::record;
 use crate::read::show::export::time_line::{EpochTimes, TimeLine, milliseconds};
 
-/// Images that MLPerf's ResNet trains with and predicts: ImageNet-1k's.
+/// Images that MLPerf's ResNet uses for training and validation: those of ImageNet-1k.
 const IMAGENET: [u64; 2] = [IMAGENET_IMAGES, 50_000];
 
-/// Top-1 that MLPerf's ResNet has to reach (MLPerf Training rules, closed division).
+/// Top-1 accuracy target of MLPerf's ResNet (MLPerf Training rules, closed division).
 const RESNET_TARGET: f64 = 0.759;
 
-/// Lines of one run.
+/// Log lines of one run.
 struct MlLog<'a> {
-    /// Path of the record below the folder of the result.
+    /// Path of the record, relative to the folder of the result.
     file: &'a Path,
     lines: String,
 }
 
-/// The whole log of a run; `record_file` is the path of its record.
+/// Returns the complete log of a run; `record_file` is the path of its record.
 pub fn lines(record_file: &Path, record: &RunRecord) -> String {
     let time_line = TimeLine::of(record);
     let mut log = MlLog { file: record_file, lines: String::new() };
@@ -46,7 +46,7 @@ pub fn lines(record_file: &Path, record: &RunRecord) -> String {
     log.lines
 }
 
-/// What was asked and what it was measured with, by MLPerf's keys.
+/// Returns the options and the measurement conditions, by MLPerf's keys.
 fn conditions(record: &RunRecord) -> Vec<(&'static str, Value)> {
     let config = &record.header.config;
     let ranks = record.header.ranks.len() as u32;
@@ -63,7 +63,7 @@ fn conditions(record: &RunRecord) -> Vec<(&'static str, Value)> {
         ("sgd_opt_weight_decay", config.weight_decay.into()),
     ];
     all.extend(course(config));
-    // Of the network that MLPerf trains it is known that it has batch normalization, over the images of a rank.
+    // Only the network that MLPerf trains is known to use batch normalization, over the images of a rank.
     let has_span = config.model == Model::Resnet50V1b && !config.freeze_batch_norm && config.work_load.is_none();
     all.extend(has_span.then(|| ("model_bn_span", config.batch_size.into())));
     all.extend(trained_images(record).map(|images| ("train_samples", images.into())));
@@ -71,7 +71,7 @@ fn conditions(record: &RunRecord) -> Vec<(&'static str, Value)> {
     all
 }
 
-/// How the learning rate goes.
+/// Returns the schedule of the learning rate.
 fn course(config: &TrainConfig) -> Vec<(&'static str, Value)> {
     let LearningConfig { course, step_epochs, factor, epoch_iterations, .. } = &config.learning;
     let mut all = vec![("opt_learning_rate_decay_schedule", Value::from(course.to_string()))];
@@ -98,7 +98,7 @@ fn predicted_images(record: &RunRecord) -> Option<u64> {
     record.end.as_ref()?.epochs.iter().find_map(|epoch| Some(epoch.validation?.images))
 }
 
-/// Whether network, images and their size are those of MLPerf's ResNet.
+/// Returns true if the network, the images and their size are those of MLPerf's ResNet.
 fn is_resnet(record: &RunRecord) -> bool {
     let config = &record.header.config;
     config.model == Model::Resnet50V1b
@@ -106,18 +106,18 @@ fn is_resnet(record: &RunRecord) -> bool {
         && [trained_images(record), predicted_images(record)] == IMAGENET.map(Some)
 }
 
-/// MLPerf's name of the benchmark where it is MLPerf's; otherwise the network's, which MLPerf has not.
+/// Returns MLPerf's name of the benchmark, or the network's name if it is not an MLPerf benchmark.
 fn benchmark(record: &RunRecord) -> &'static str {
     if is_resnet(record) { "resnet" } else { record.header.config.model.keyword() }
 }
 
-/// `2n8g of NVIDIA H100 80GB HBM3`.
+/// Returns a text such as `2n8g of NVIDIA H100 80GB HBM3`.
 fn platform(record: &RunRecord) -> String {
     let names = record::device_names(&record.header.ranks);
     format!("{} of {}", record.header.case, names.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-/// Trained to its end, and where MLPerf has a target, as far as that.
+/// Returns true if the training finished and reached MLPerf's target, if there is one.
 fn is_success(record: &RunRecord) -> bool {
     let epochs = record.end.as_ref().map(|end| end.epochs.as_slice()).unwrap_or_default();
     let best = epochs.iter().filter_map(|epoch| Some(epoch.validation?.top_1)).fold(0.0, f64::max);
@@ -127,7 +127,7 @@ fn is_success(record: &RunRecord) -> bool {
 impl MlLog<'_> {
     fn epoch(&mut self, times: &EpochTimes, record: &RunRecord, last: usize) {
         let EpochTimes { epoch, first_iteration, training, validation } = *times;
-        // The record's first line is its head.
+        // The header is the first line of the record.
         let [first, end] = [first_iteration, epoch.iteration].map(|iteration| iteration as usize + 1);
         let number = || object(json!({ "epoch_num": epoch.epoch }));
         self.event("INTERVAL_START", training.start, "epoch_start", Value::Null, (first, number()));
@@ -143,7 +143,7 @@ impl MlLog<'_> {
         }
     }
 
-    /// `line`, from 1, is that of the record that says so.
+    /// Adds an event; `line` is the line number of its source in the record, from 1.
     fn event(
         &mut self,
         event_type: &str,
@@ -155,13 +155,13 @@ impl MlLog<'_> {
         metadata.insert("file".to_owned(), self.file.to_string_lossy().into());
         metadata.insert("lineno".to_owned(), line.into());
         let event = Event { namespace: "", time_ms: milliseconds(time), event_type, key, value, metadata };
-        // A map with text for keys is always JSON.
+        // Serializing a map with text keys cannot fail.
         let text = serde_json::to_string(&event).unwrap_or_default();
         self.lines += &format!(":::MLLOG {text}\n");
     }
 }
 
-/// In the order in which MLPerf's own logger writes them.
+/// Event with its fields in the order of MLPerf's own logger.
 #[derive(Serialize)]
 struct Event<'a> {
     namespace: &'a str,

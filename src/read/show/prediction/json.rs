@@ -1,4 +1,4 @@
-//! A prediction for programs.
+//! JSON output of a prediction.
 
 use ringmark_core::dimension::{Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Model, Seconds};
 use ringmark_core::stats::allreduce_model::{Band, Line};
@@ -13,13 +13,14 @@ use crate::read::analyse::prediction::refusal::Refusal;
 use crate::read::analyse::prediction::search::{Backtest, Under};
 use crate::read::show::prediction::notes::{assumptions, warnings};
 
-/// What the document is, in its first field.
+/// Value of the first field of the document.
 const KIND: &str = "ringmark-prediction";
 
-/// Version of this document. Version 1 did not say so, and called `reason` `why` and a lost part `to`; version 2 had no kind.
+/// Version of this document. Version 1 had no version, and had `why` for `reason` and `to` for a part of the loss;
+/// version 2 had no kind.
 const SCHEMA: u32 = 3;
 
-/// The whole document.
+/// Complete document.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Json {
     /// Always `ringmark-prediction`.
@@ -36,14 +37,14 @@ struct JsonOutlook {
     kv_store: KvStore,
     measured_on: Vec<String>,
     base: Case,
-    /// Kv-store that the base ran with: the group's own, or `ring` where a sweep ran the single rank once for all of them.
+    /// Kv-store of the base: the group's own, or `ring` if a sweep ran the single rank once for all kv-stores.
     base_kv_store: KvStore,
     batch_size_per_device: u32,
     levels: JsonLevels,
     predictions: Vec<JsonPrediction>,
-    /// Whom the others waited for in the largest measured case.
+    /// Straggler of the largest measured case.
     straggler: Option<String>,
-    /// The same cases as if nobody had waited for it.
+    /// Predictions of the same cases without the straggler.
     predictions_without_straggler: Vec<JsonPrediction>,
     not_predicted: Vec<Refusal>,
     efficiency_below: Option<Under>,
@@ -55,14 +56,14 @@ struct JsonOutlook {
 #[derive(Debug, Serialize, JsonSchema)]
 struct JsonLevels {
     inside_host: Option<JsonLine>,
-    /// With the ranks a host of the largest measured case.
+    /// Latency and bandwidth with as many ranks per host as in the largest measured case.
     between_hosts: Option<JsonLine>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct JsonLine {
     latency_seconds: Seconds,
-    /// `null` where time does not grow with the size.
+    /// Bandwidth; `null` if the time does not increase with the size.
     bandwidth_gb_per_second: Option<GigabytesPerSecond>,
     relative_residual: f64,
 }
@@ -71,16 +72,16 @@ struct JsonLine {
 struct JsonPrediction {
     case: Case,
     ranks: u32,
-    /// Of a kv-store that has some.
+    /// Number of servers, if the kv-store has any.
     servers: Option<u32>,
     measured: bool,
-    /// Case that it grows from.
+    /// Measured case that the prediction extrapolates from.
     reference: Option<Case>,
     images_per_second: Band,
     seconds_per_iteration: Band,
     efficiency: Band,
     limited_by: Option<&'static str>,
-    /// In the middle of the band, against the base.
+    /// Losses relative to the base, in the middle of the band.
     lost_seconds: Vec<JsonLost>,
 }
 
@@ -95,12 +96,12 @@ struct JsonBacktest {
     predicted: JsonPrediction,
     from: Vec<Case>,
     measured_images_per_second: ImagesPerSecond,
-    /// Predicted over measured speed, less 1.
+    /// `predicted speed / measured speed - 1`.
     error: f64,
     in_band: bool,
 }
 
-/// For programs.
+/// Returns the document.
 pub fn json(outlooks: &[Outlook]) -> Json {
     Json { kind: KIND, schema: SCHEMA, groups: outlooks.iter().map(json_outlook).collect() }
 }

@@ -1,4 +1,5 @@
-//! All-reduce alone, other operations, and what a kv-store does with gradients: bus bandwidth and time by message size, of the folders that hold bandwidth runs.
+//! Section of the report on bandwidth runs: bus bandwidth and time by message size, for all-reduce, other operations
+//! and the exchange of gradients by a kv-store.
 
 use std::collections::BTreeSet;
 
@@ -17,16 +18,16 @@ use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::document::{Block, Section, Subject};
 use crate::read::show::table::{Column, Row, Style, Table};
 
-/// Marks of sizes that a chart has space for.
+/// Largest number of sizes that fit on an axis.
 const MARKS: usize = 7;
 
-/// Why sizes are shaded.
+/// Reason for shading sizes.
 const IN_CACHE: &str = "in cache: above the memory limit";
 
 const READING: &str = "Shaded sizes are faster than the host's memory allows: the array is in the caches, and the figure says \
                        nothing of memory or network.";
 
-/// How its bus bandwidth comes about.
+/// Returns a note on how the bus bandwidth is computed.
 fn note(bus: Bus) -> String {
     format!(
         "Bus bandwidth is size / time{} of the mean time over ranks and iterations, as nccl-tests has it: where ranks \
@@ -35,7 +36,7 @@ fn note(bus: Bus) -> String {
     )
 }
 
-/// What was measured; of a kv-store other than `ring` the exchange of gradients by it, which is no all-reduce.
+/// Measured operation; for a kv-store other than `ring`, its exchange of gradients, which is not an all-reduce.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Exchanged {
     operands: Operands,
@@ -52,19 +53,19 @@ impl Exchanged {
     }
 }
 
-/// One line: a case of a result, in place or not.
+/// One line: a case of a result, in place or out of place.
 struct Line<'a> {
     name: String,
     style: Style,
     record: &'a BandwidthRecord,
     side: &'static str,
     is_doubtful: bool,
-    /// By size.
+    /// Messages by size.
     messages: Vec<(&'a MessageResult, &'a Timing)>,
 }
 
 impl Line<'_> {
-    /// Whether its bus bandwidth of this size is above what the memory allows.
+    /// Returns true if the bus bandwidth at this size exceeds the memory limit.
     fn is_in_cache(&self, size: Bytes) -> bool {
         let limit = self.record.memory.as_ref().map(|memory| memory.busbw.0).filter(|limit| *limit > 0.0);
         let of_size = self.messages.iter().filter(|(message, _)| message.bytes == size);
@@ -73,7 +74,7 @@ impl Line<'_> {
     }
 }
 
-/// `None` where there is no bandwidth run.
+/// Returns the section; `None` if there is no bandwidth run.
 pub fn section(results: &[ResultFolder]) -> Option<Section> {
     let runs = || {
         results.iter().enumerate().flat_map(|(number, result)| {
@@ -82,7 +83,7 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
     };
     runs().next()?;
     let mut blocks = Vec::new();
-    // In the order in which they first come, which is that of the operations.
+    // In order of first appearance, which is the order of the operations.
     let mut all: Vec<Exchanged> = Vec::new();
     for (.., record) in runs() {
         if !all.contains(&Exchanged::of(record)) {
@@ -105,7 +106,7 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
         for (index, line) in lines.iter_mut().enumerate() {
             line.style.shape = index;
         }
-        // One result alone has its colours for its lines.
+        // A single result does not need a color of its own, so each of its lines gets one.
         if results.len() == 1 {
             lines.iter_mut().enumerate().for_each(|(index, line)| line.style.colour = index);
         }
@@ -149,7 +150,7 @@ fn sides<'a>(colour: usize, name: &str, case: Case, record: &'a BandwidthRecord)
     lines
 }
 
-/// What the host's memory allows, where it was measured.
+/// Returns a text on the memory limit of the host, if it was measured.
 fn limit(result: &ResultFolder, case: Case, record: &BandwidthRecord) -> Option<String> {
     let memory = record.memory.as_ref()?;
     Some(format!(
@@ -158,7 +159,7 @@ fn limit(result: &ResultFolder, case: Case, record: &BandwidthRecord) -> Option<
     ))
 }
 
-/// Bus bandwidth in GB/s of a time in seconds.
+/// Returns the bus bandwidth in GB/s for a time in seconds.
 fn rate(bus: Bus, bytes: Bytes, seconds: f64) -> f64 {
     busbw(bytes, Seconds(seconds), bus).0
 }
@@ -216,8 +217,8 @@ fn block(device: DeviceKind, exchanged: Exchanged, lines: &[Line]) -> Block {
     }
 }
 
-/// Sizes at which a line is above what the memory of its host allows: each from half way to the size before it to half way
-/// to the next. None where no limit was measured.
+/// Returns the sizes at which a line exceeds the memory limit of its host, as ranges that extend halfway to the
+/// neighboring sizes. Empty if no limit was measured.
 fn in_cache(lines: &[Line]) -> Vec<Shade> {
     let sizes = sizes(lines);
     let between = |one: Option<&u64>, size: u64| one.map(|one| (*one as f64 * size as f64).sqrt());
@@ -236,7 +237,7 @@ fn in_cache(lines: &[Line]) -> Vec<Shade> {
     sizes.iter().enumerate().filter_map(shade).collect()
 }
 
-/// Across the sizes of a line.
+/// Returns the memory limit as a line across the sizes of `line`.
 fn memory_line(line: &Line) -> Vec<(f64, f64)> {
     let (Some(memory), Some(first), Some(last)) = (&line.record.memory, line.messages.first(), line.messages.last())
     else {
@@ -246,21 +247,21 @@ fn memory_line(line: &Line) -> Vec<(f64, f64)> {
     ends.into_iter().map(|(message, _)| (message.bytes.0 as f64, memory.busbw.0)).collect()
 }
 
-/// All sizes that occur, upwards.
+/// Returns all sizes in ascending order.
 fn sizes(lines: &[Line]) -> Vec<u64> {
     let sizes: BTreeSet<u64> =
         lines.iter().flat_map(|line| &line.messages).map(|(message, _)| message.bytes.0).collect();
     sizes.into_iter().collect()
 }
 
-/// Some of the sizes that occur.
+/// Returns axis marks for some of the sizes.
 fn size_marks(lines: &[Line]) -> Vec<(f64, String, String)> {
     let sizes: Vec<f64> = sizes(lines).into_iter().map(|size| size as f64).collect();
     let marks = far_apart(&sizes, MARKS).into_iter();
     marks.map(|size| (size, self::size(Bytes(size as u64)), String::new())).collect()
 }
 
-/// In steps of 1024 where that is a whole number, as sizes are typed; else in MB.
+/// Formats a size in the largest binary unit that gives an integer, as on the command line; otherwise in MB.
 pub fn size(bytes: Bytes) -> String {
     let mut value = bytes.0;
     for unit in ["B", "KiB", "MiB", "GiB"] {

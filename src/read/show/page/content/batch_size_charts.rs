@@ -1,5 +1,5 @@
-//! Charts by batch size: images/s and memory as lines, or as bars where no line has more than two batch sizes. What has no
-//! figures is in the table alone.
+//! Charts by batch size: images/s and memory as lines, or as bars if no line has more than two batch sizes. Points
+//! without figures appear only in the table.
 
 use ringmark_core::dimension::DeviceKind;
 use ringmark_core::number_text::four_digits;
@@ -12,13 +12,13 @@ use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point,
 use crate::read::show::page::charts::scale::{ScaleKind, extent};
 use crate::read::show::table::Style;
 
-/// Batch sizes of a line up to which it says little as a line.
+/// Largest number of batch sizes that is shown as bars instead of a line.
 const FEW: usize = 2;
 
-/// Lines of a chart that can be told apart, and its bars.
+/// Largest number of lines or bars in a chart that remain distinguishable.
 const LINES: usize = 8;
 
-/// Marks of batch sizes that a chart has space for.
+/// Largest number of batch sizes that fit on an axis.
 const MARKS: usize = 8;
 
 const ACROSS: &str = "batch size per rank";
@@ -29,26 +29,26 @@ const OF_LINES: &str = "A line is the median of the runs, a small circle is one 
 
 const OF_BARS: &str = "A bar is the median of the runs, a small circle is one run, in the order of the runs.";
 
-/// One line, with the name of its result where there are several.
+/// One line, with the name of its result if there are several.
 pub struct ChartLine<'a> {
     /// Name of its result.
     pub result: Option<String>,
-    /// Of the line.
+    /// Style of the line.
     pub style: Style,
-    /// What was measured.
+    /// Measured points.
     pub series: &'a BatchSeries,
 }
 
-/// What a chart shows of a point.
+/// Quantity that a chart shows for each point.
 struct Quantity {
     title: &'static str,
     unit: &'static str,
     value: fn(&BatchFigures) -> Option<f64>,
-    /// In images/s; none of what is the same in all of them.
+    /// Values of single runs in images/s; empty if all runs have the same value.
     runs: fn(&BatchFigures) -> &[(u32, f64)],
     text: fn(f64) -> String,
     is_doubtful: fn(&BatchPoint) -> bool,
-    /// Times that the highest is the lowest, from which equal factors are equally high.
+    /// Ratio of the largest to the smallest value from which the axis is logarithmic.
     wide: f64,
 }
 
@@ -62,7 +62,7 @@ const SPEED: Quantity = Quantity {
     wide: 4.0,
 };
 
-/// Of the fullest rank, whatever disturbed its speed.
+/// Memory of the fullest rank; independent of warnings about its speed.
 const MEMORY: Quantity = Quantity {
     title: "Peak memory by batch size",
     unit: "GB",
@@ -73,7 +73,7 @@ const MEMORY: Quantity = Quantity {
     wide: f64::INFINITY,
 };
 
-/// How the charts are read, and a row of them: speed, then memory where records tell of it.
+/// Returns a note on how to read the charts, and a row of charts: speed, then memory if records contain it.
 pub fn charts(lines: &[ChartLine], device: Option<DeviceKind>) -> (&'static str, Vec<Vec<Chart>>) {
     let measured: Vec<&ChartLine> = lines.iter().filter(|line| line.series.measured().next().is_some()).collect();
     if measured.is_empty() {
@@ -97,7 +97,8 @@ pub fn charts(lines: &[ChartLine], device: Option<DeviceKind>) -> (&'static str,
     (if are_bars { OF_BARS } else { OF_LINES }, rows.into_iter().filter(|row: &Vec<Chart>| !row.is_empty()).collect())
 }
 
-/// Lines that one chart has space for, each part with the end of its title: all of them, or precision by precision.
+/// Splits lines into charts, each with a suffix for its title: a single chart if all lines fit, otherwise
+/// separate charts for each precision.
 fn parts<'a, 'b>(lines: &[&'b ChartLine<'a>]) -> Vec<(String, Vec<&'b ChartLine<'a>>)> {
     if lines.len() <= LINES {
         return vec![(String::new(), lines.to_vec())];
@@ -115,7 +116,7 @@ fn parts<'a, 'b>(lines: &[&'b ChartLine<'a>]) -> Vec<(String, Vec<&'b ChartLine<
     parts.collect()
 }
 
-/// What tells each line from the others of its chart.
+/// Returns names that distinguish the lines of a chart.
 fn names(lines: &[&ChartLine]) -> Vec<String> {
     let has_several = |differs: &dyn Fn(&BatchSeries) -> bool| lines.iter().any(|line| differs(line.series));
     let first = lines[0].series;
@@ -134,7 +135,7 @@ fn title(series: &BatchSeries) -> String {
     series.model.facts().title.to_owned()
 }
 
-/// What is shown under the pointer.
+/// Returns the text of a tooltip.
 fn tip(line: &ChartLine, point: &BatchPoint, quantity: &Quantity, value: f64, what: &str) -> String {
     let BatchSeries { dtype, case, .. } = line.series;
     let result = line.result.as_ref().map(|result| format!("{result}, ")).unwrap_or_default();
@@ -192,7 +193,7 @@ fn across(device: Option<DeviceKind>) -> String {
     if device == Some(DeviceKind::Cpu) { ACROSS.to_owned() } else { ACROSS.replace("rank", "GPU") }
 }
 
-/// Some of the batch sizes that occur.
+/// Returns axis marks for some of the batch sizes.
 fn marks(lines: &[&ChartLine]) -> Vec<(f64, String, String)> {
     let sizes = batch_sizes(lines.iter().map(|line| line.series)).into_iter().map(f64::from).collect::<Vec<_>>();
     far_apart(&sizes, MARKS).into_iter().map(|size| (size, size.to_string(), String::new())).collect()

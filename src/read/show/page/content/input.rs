@@ -1,5 +1,5 @@
-//! Reading and decoding alone, and what devices take: images/s by decode threads with a line for what the devices of a host
-//! need, of every case of training in the report.
+//! Section of the report on reading and decoding: images/s by number of decode threads, with lines for the demand of a
+//! host's devices in every training case of the report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,13 +26,13 @@ const READING: &str = "A line is one host with its files in memory, or on the di
 const DEMAND: &str = "Images/s of one host while it trains with synthetic images, against the lowest host here. Where training \
                       read images, each device is taken to need what it had where fewest trained.";
 
-/// Marks of thread counts that a chart has space for.
+/// Largest number of thread counts that fit on an axis.
 const MARKS: usize = 8;
 
-/// Columns that a narrow table has no space for.
+/// Columns that a narrow table omits.
 const MINOR: [&str; 5] = ["MB/s", "read", "decode", "augment", "collate"];
 
-/// `None` where nothing was read alone.
+/// Returns the section; `None` if there are no input runs.
 pub fn section(results: &[ResultFolder]) -> Option<Section> {
     let demands = all_demands(results);
     let several = results.iter().filter(|result| result.input.is_some()).count() > 1;
@@ -59,7 +59,7 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
     })
 }
 
-/// Of a result that holds nothing else: what its lowest host gives.
+/// Returns the headline of a result that contains only input runs: the speed of its slowest host.
 pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
     let record = result.input.as_ref()?;
     let lowest = |rates: &dyn Fn(usize) -> Option<(f64, u32)>| {
@@ -105,7 +105,7 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
     })
 }
 
-/// Of every training in the report; with the name of its result where there are several.
+/// Returns the demands of every training result in the report, with the name of the result if there are several.
 pub fn all_demands(results: &[ResultFolder]) -> Vec<Demand> {
     let several = results.iter().filter(|result| !result.groups.is_empty()).count() > 1;
     let of_result = |result: &ResultFolder| -> Vec<Demand> {
@@ -118,7 +118,7 @@ pub fn all_demands(results: &[ResultFolder]) -> Vec<Demand> {
     results.iter().flat_map(of_result).collect()
 }
 
-/// What was read, and what was done to it.
+/// Returns a text on the images and their processing.
 fn setting(record: &InputRecord) -> String {
     let InputRecord { config, what, items, augmentation, decoder, stored, .. } = record;
     let stored = stored.map(|stored| {
@@ -182,7 +182,7 @@ fn chart(record: &InputRecord, number: usize, demands: &[Demand]) -> Chart {
     Chart::Lines(LineChart::new("Images/s of a host", x, Axis::new("images/s", ScaleKind::Linear), series))
 }
 
-/// What hosts with so many devices need at most: `8 GPUs need`, images/s. Of images of the same size alone.
+/// Returns the largest demand of hosts by number of devices: `8 GPUs need`, images/s. Only for images of the same size.
 fn needed(record: &InputRecord, demands: &[Demand]) -> Vec<(String, f64)> {
     let mut most: BTreeMap<u32, &Demand> = BTreeMap::new();
     for demand in demands.iter().filter(|demand| demand.image_size == record.config.image_size()) {

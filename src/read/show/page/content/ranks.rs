@@ -1,5 +1,5 @@
-//! The spread of every rank: its own compute time, until it joins the first all-reduce, over the iterations of all runs.
-//! Who is slow here is whom the runs' warnings name: nothing is judged a second time.
+//! Charts of the compute time of every rank, up to the first all-reduce, over the iterations of all runs. Slow ranks
+//! are those named in the runs' warnings; there is no second evaluation.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -17,10 +17,10 @@ use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
 use crate::read::show::table::{Column, Row, Table};
 
-/// One rank on one host over the runs of a case, milliseconds.
+/// One rank on one host over the runs of a case, in milliseconds.
 struct Rank<'a> {
     place: &'a RankPlace,
-    /// Medians over runs.
+    /// Own compute time, as medians over runs.
     own: Spread,
     step: f64,
     waiting: f64,
@@ -31,13 +31,13 @@ struct Rank<'a> {
 /// The ranks of one case.
 struct CaseRanks<'a> {
     case: Case,
-    /// Shown ranks: all, or those of the hosts with the slowest ranks, worst first.
+    /// Shown ranks: all of them, or those of the hosts with the slowest ranks, slowest first.
     ranks: Vec<Rank<'a>>,
-    /// Numbers of all ranks and hosts of the case, if some are not shown.
+    /// Total numbers of ranks and hosts, if some are not shown.
     all: Option<[usize; 2]>,
     /// Median of the medians of all ranks, milliseconds.
     usual: f64,
-    /// Ranks and hosts that the warnings of its runs name as slow, the gravest first.
+    /// Slow ranks and hosts named in the warnings of the runs, most severe first.
     slow: BTreeSet<(WarningKind, &'a str)>,
 }
 
@@ -45,18 +45,19 @@ const NOTE: &str = "Own compute time of every rank: from the start of an iterati
                     that no wait for another is in it. Slow is whom the warnings name: they compare the ranks in every \
                     iteration, so that a rank near the limit can be slow in one case and not in another.";
 
-/// A case with more ranks is shown by its slowest hosts: a chart has no more space, and a page has to stay small.
+/// Largest number of ranks that are all shown. Larger cases show only their slowest hosts to keep charts readable and
+/// pages small.
 const MOST_RANKS: usize = 512;
 
-/// Ranks that are shown of it.
+/// Number of ranks shown for a larger case.
 const RANKS_SHOWN: usize = 256;
 
-/// Names of slow ranks and hosts in a sentence.
+/// Largest number of slow ranks and hosts named in a sentence.
 const NAMES_SHOWN: usize = 16;
 
 const READING: &str = "Axes begin near the fastest rank, not at 0.";
 
-/// One a series. What own compute time is, and who is slow, is said once.
+/// Returns one block per series. The first one explains own compute time and lists the slow ranks.
 pub fn blocks(setting: &Setting) -> Vec<Block> {
     let mut blocks: Vec<Block> = setting.series.iter().filter_map(|series| block(setting, series)).collect();
     if let Some(first) = blocks.first_mut() {
@@ -66,7 +67,7 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
     blocks
 }
 
-/// A chart a case of several ranks whose records have the ranks' own times. `None` where there is none.
+/// Returns a block with a chart for each case of several ranks with recorded compute times; `None` if there are none.
 fn block(setting: &Setting, series: &Series) -> Option<Block> {
     let cases: Vec<CaseRanks> = series.group.cases.iter().map(case_ranks).filter(|case| case.ranks.len() > 1).collect();
     if cases.is_empty() {
@@ -90,7 +91,8 @@ fn case_ranks(case: &TrainedCase) -> CaseRanks<'_> {
     CaseRanks { case: case.case, ranks, all, usual, slow }
 }
 
-/// The ranks of the slowest hosts, worst first, and the numbers of all ranks and hosts; all ranks of a small case.
+/// Returns the ranks of the slowest hosts, slowest first, and the total numbers of ranks and hosts; for a small case,
+/// all ranks.
 fn slowest_hosts(ranks: Vec<Rank>) -> (Vec<Rank>, Option<[usize; 2]>) {
     if ranks.len() <= MOST_RANKS {
         return (ranks, None);
@@ -110,7 +112,7 @@ fn slowest_hosts(ranks: Vec<Rank>) -> (Vec<Rank>, Option<[usize; 2]>) {
     (hosts.into_iter().flatten().take(RANKS_SHOWN).collect(), Some(of_all))
 }
 
-/// Says how many ranks of large cases are not shown.
+/// Returns a text with the number of ranks that are not shown.
 fn left_out(cases: &[CaseRanks]) -> String {
     let sentence = |case: &CaseRanks| {
         let [ranks, hosts] = case.all?;
@@ -124,7 +126,7 @@ fn left_out(cases: &[CaseRanks]) -> String {
     cases.iter().filter_map(sentence).collect()
 }
 
-/// The text about warnings that name a slow rank or host.
+/// Returns the text for a kind of warning about a slow rank or host.
 fn how(kind: WarningKind) -> Option<&'static str> {
     match kind {
         WarningKind::Straggler => Some("is a straggler"),
@@ -134,7 +136,7 @@ fn how(kind: WarningKind) -> Option<&'static str> {
     }
 }
 
-/// Who is slow, and in which cases.
+/// Returns a text with the slow ranks and hosts and their cases.
 fn verdict(cases: &[CaseRanks]) -> String {
     let mut slow: BTreeMap<(WarningKind, &str), Vec<String>> = BTreeMap::new();
     for case in cases {
@@ -179,7 +181,7 @@ fn chart(series: &Series, case: &CaseRanks) -> Chart {
     })
 }
 
-/// In rank order. A rank that ran on several hosts is one on each.
+/// Returns the ranks in order. A rank that ran on several hosts has an entry for each.
 fn ranks<'a>(case: &'a TrainedCase, slow: &BTreeSet<(WarningKind, &str)>) -> Vec<Rank<'a>> {
     let named: HashSet<&str> = slow.iter().map(|(_, about)| *about).collect();
     let mut runs: BTreeMap<(u32, &str), Vec<&RankTimes>> = BTreeMap::new();
@@ -278,7 +280,7 @@ mod tests {
         let places: &'static [RankPlace] = places.leak();
         let (shown, all) = slowest_hosts(places.iter().map(rank).collect());
         assert_eq!((shown.len(), all), (RANKS_SHOWN, Some([4096, 512])));
-        // Hosts that a warning names come first, then those with the longest times.
+        // Hosts named in a warning come first, then those with the longest times.
         let hosts: Vec<&str> = shown.iter().step_by(8).map(|rank| rank.place.host.as_str()).collect();
         assert_eq!(hosts[..4], ["n250", "n125", "n511", "n510"]);
         let small = slowest_hosts(places[..512].iter().map(rank).collect());

@@ -1,5 +1,5 @@
-//! Charts of throughput, speedup and efficiency: lines over ranks, or bars where no result has more than two cases. A single
-//! case has nothing to scale: there the speed of each run is shown besides, in the order of the runs.
+//! Charts of throughput, speedup and efficiency: lines over ranks, or bars if no result has more than two cases. For a
+//! single case, another chart shows the speed of each run in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ use crate::read::show::page::charts::scale::{ScaleKind, extent};
 use crate::read::show::page::content::series::Series;
 use crate::read::show::table::Style;
 
-/// Cases of a result up to which a line over them says little.
+/// Largest number of cases of a result that is shown as bars instead of a line.
 const FEW: usize = 2;
 
-/// Marks of runs that a chart has space for.
+/// Largest number of runs that fit on an axis.
 const MARKS: usize = 10;
 
-/// What a thin line, or a line across a bar, is.
+/// Label of a thin line, or of a line across a bar.
 const IDEAL: &str = "ideal";
 
 const OF_LINES: &str = "A line is the median of the runs, a small circle is one run. Throughput has logarithmic axes, on which every \
@@ -36,7 +36,7 @@ const OF_BARS: &str = "A bar is the median of the runs, a small circle is one ru
 const OF_RUNS: &str = "There is one case alone, so there is nothing to scale. Beside its bar every run in turn, on an axis that does \
                        not begin at 0.";
 
-/// One case of one series: its median and every run, in images/s.
+/// One case of a series: its median and every run, in images/s.
 struct Speeds {
     case: Case,
     median: f64,
@@ -45,7 +45,7 @@ struct Speeds {
     is_scaling_doubtful: bool,
 }
 
-/// One series of the charts, measured here or by others.
+/// One series of the charts, measured or published.
 pub struct Measurements {
     name: String,
     style: Style,
@@ -54,16 +54,16 @@ pub struct Measurements {
     is_reference: bool,
 }
 
-/// What a chart shows of a speed.
+/// Quantity that a chart derives from a speed.
 struct Quantity {
     title: &'static str,
-    /// Of the upward axis.
+    /// Unit of the vertical axis.
     unit: &'static str,
     kinds: [ScaleKind; 2],
     ends: [Option<f64>; 2],
-    /// Of a speed of a case.
+    /// Computes the value from the speed of a case.
     value: fn(&Measurements, Case, f64) -> f64,
-    /// What a number of ranks would reach without loss.
+    /// Computes the value for a number of ranks without scaling loss.
     ideal: fn(&Measurements, f64) -> f64,
     text: fn(f64) -> String,
     is_doubtful: fn(&Speeds) -> bool,
@@ -102,7 +102,7 @@ const EFFICIENCY: Quantity = Quantity {
     is_doubtful: |case| case.is_scaling_doubtful,
 };
 
-/// Of a series whose runs count.
+/// Returns the data of a series; `None` if no run counts.
 pub fn measured(series: &Series) -> Option<Measurements> {
     let group = series.group;
     let of_case = |case: &TrainedCase| {
@@ -121,7 +121,7 @@ pub fn measured(series: &Series) -> Option<Measurements> {
     Some(Measurements { name: series.name.clone(), style: series.style, base, cases, is_reference: false })
 }
 
-/// What others measured.
+/// Returns the data of a published row.
 pub fn reference(row: &Published, shape: usize) -> Option<Measurements> {
     let cases = row.cases.iter().map(|case| Speeds {
         case: case.case,
@@ -137,12 +137,12 @@ pub fn reference(row: &Published, shape: usize) -> Option<Measurements> {
     Some(Measurements { name, style: Style { colour: 0, shape }, base, cases, is_reference: true })
 }
 
-/// Whether any series has several cases.
+/// Returns true if any series has several cases.
 pub fn is_scaling(series: &[Measurements]) -> bool {
     series.iter().any(|series| series.cases.len() > 1)
 }
 
-/// How the charts are read, and a row of them; nothing of nothing.
+/// Returns a note on how to read the charts, and a row of charts; both are empty without series.
 pub fn charts(series: &[Measurements]) -> (&'static str, Vec<Vec<Chart>>) {
     if series.is_empty() {
         return ("", Vec::new());
@@ -158,7 +158,7 @@ pub fn charts(series: &[Measurements]) -> (&'static str, Vec<Vec<Chart>>) {
 }
 
 impl Measurements {
-    /// Fewest and most ranks.
+    /// Returns the fewest and the most ranks.
     fn ends(&self) -> [f64; 2] {
         extent(self.cases.iter().map(|case| f64::from(case.case.ranks()))).unwrap_or([1.0, 1.0])
     }
@@ -171,7 +171,7 @@ impl Measurements {
         speedup(ImagesPerSecond(speed), ImagesPerSecond(self.base.1))
     }
 
-    /// What is shown under the pointer of a speed of a case.
+    /// Returns the tooltip for a speed of a case.
     fn tip(&self, quantity: &Quantity, case: &Speeds, speed: f64, what: &str) -> String {
         let value = (quantity.value)(self, case.case, speed);
         let speed = if value == speed { String::new() } else { format!(" ({} images/s)", four_digits(speed)) };
@@ -187,7 +187,7 @@ impl Measurements {
         self.tip(quantity, case, case.median, &format!("median{}", spread.unwrap_or_default()))
     }
 
-    /// Every run of a case with what is shown under the pointer.
+    /// Returns every run of a case with its tooltip.
     fn runs(&self, quantity: &Quantity, case: &Speeds) -> Vec<(f64, String)> {
         let run = |(run, speed): &(u32, f64)| {
             ((quantity.value)(self, case.case, *speed), self.tip(quantity, case, *speed, &format!("run {run}")))
@@ -217,7 +217,7 @@ impl Measurements {
         }
     }
 
-    /// `cases` are those of the chart.
+    /// Returns the bars of this series; `cases` are those of the chart.
     fn bars(&self, quantity: &Quantity, cases: &[Case]) -> BarSeries {
         let bar = |case: &Speeds| Bar {
             case: cases.iter().position(|known| *known == case.case).unwrap_or(0),
@@ -273,7 +273,7 @@ fn bars(series: &[Measurements], quantity: &Quantity) -> Chart {
     })
 }
 
-/// Marks at the numbers of ranks that occur, with the cases below them.
+/// Returns an axis with marks at the measured numbers of ranks, labeled with their cases.
 fn ranks_axis(series: &[Measurements], kind: ScaleKind) -> Axis {
     let mut cases: BTreeMap<u32, BTreeSet<Case>> = BTreeMap::new();
     for case in series.iter().flat_map(|series| &series.cases) {
@@ -283,7 +283,7 @@ fn ranks_axis(series: &[Measurements], kind: ScaleKind) -> Axis {
     let least = cases.keys().next().copied().unwrap_or(1);
     let mut marks: Vec<(f64, String, String)> = Vec::new();
     let mut last: Option<u32> = None;
-    // From the largest down, where linear axes leave no space.
+    // Starts with the largest: on a linear axis the small ones are too close together.
     for (ranks, cases) in cases.into_iter().rev() {
         let distance = |other: u32| match kind {
             ScaleKind::Linear => f64::from(other - ranks) / f64::from((most - least).max(1)),
@@ -303,7 +303,7 @@ fn ranks_axis(series: &[Measurements], kind: ScaleKind) -> Axis {
     Axis { name: "ranks".to_owned(), kind, marks }
 }
 
-/// Marks at some of the numbers of the runs.
+/// Returns an axis with marks at some of the run numbers.
 fn runs_axis(series: &[Measurements]) -> Axis {
     let runs = series.iter().flat_map(|series| &series.cases).flat_map(|case| case.runs.iter().map(|(run, _)| *run));
     let runs: BTreeSet<u32> = runs.collect();
@@ -312,7 +312,7 @@ fn runs_axis(series: &[Measurements]) -> Axis {
     Axis { marks: marks.collect(), ..Axis::new("run", ScaleKind::Linear) }
 }
 
-/// Every run of a single case.
+/// Returns the chart of every run of a single case.
 fn by_run(series: &[Measurements]) -> Chart {
     let of_case = |series: &Measurements, case: &Speeds| {
         let ends = extent(case.runs.iter().map(|(run, _)| f64::from(*run))).unwrap_or([1.0, 1.0]);
