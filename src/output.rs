@@ -45,8 +45,8 @@ impl Json {
         *self == Json::Instead
     }
 
-    /// Fails if the folder of the file does not exist, or if the file is one of the `inputs` or belongs to a sweep. Call
-    /// it before any work is done.
+    /// Fails if the folder of the file does not exist, or if the file is one of the `inputs` or belongs to a sweep.
+    /// Called before any work is done.
     pub fn check(&self, inputs: &[&Path]) -> anyhow::Result<()> {
         let Json::File(path) = self else { return Ok(()) };
         let folder = path.parent().map_or(Path::new("."), if_empty);
