@@ -24,7 +24,7 @@ pub enum ReliabilityKind {
     Spread,
     /// Ranks share cores.
     SharedCores,
-    /// An efficiency that is physically impossible.
+    /// Efficiency above the plausible maximum.
     ImpossibleEfficiency,
     /// The base of speedup and efficiency is unreliable.
     UnreliableBase,
@@ -32,7 +32,7 @@ pub enum ReliabilityKind {
     QuickProfile,
     /// A fault was injected.
     Fault,
-    /// The file was written by an older ringmark.
+    /// Unknown, because an older ringmark wrote the file.
     #[default]
     Unknown,
 }
@@ -67,7 +67,7 @@ impl ReliabilityWarning {
         ReliabilityWarning { kind, reason, fix, is_of_scaling_alone: false, subject, value, repeat }
     }
 
-    /// Prefixes the subject of the warning with `subject`.
+    /// Returns the warning with `subject` in front of its subject.
     pub fn to(&self, subject: impl fmt::Display) -> ReliabilityWarning {
         let subject = match &self.subject {
             Some(own) => format!("{subject}: {own}"),
@@ -251,7 +251,7 @@ pub fn to_oversubscribed() -> ReliabilityWarning {
     ReliabilityWarning { is_of_scaling_alone: true, ..warning }
 }
 
-/// Returns a warning if the efficiency is impossibly high.
+/// Returns a warning if the efficiency is above the plausible maximum.
 pub fn to_efficiency(efficiency: f64, base: Case, asked: &SweepFacts) -> Option<ReliabilityWarning> {
     (efficiency > IMPOSSIBLE_EFFICIENCY).then(|| {
         let reason = format!(
@@ -317,7 +317,7 @@ mod tests {
         let of_table: Vec<ReliabilityWarning> = warnings.iter().map(|warning| warning.to("fp32")).collect();
         assert_eq!(reasons(&of_table).len(), 2, "the base of a table is named in it: {of_table:?}");
         assert_eq!(cause(&[]), None);
-        // A base without a warning of its own is named.
+        // A base without its own warning is named.
         let of_base = [to_base(Case::SINGLE, &asked).to(cases[1])];
         let expected = ["1n2g: its base 1n1g is unreliable", "repeat: ringmark sweep --resume --repeat 1n1g"];
         assert_eq!(sentences(&of_base), expected);

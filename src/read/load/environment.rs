@@ -14,12 +14,12 @@ pub type EnvironmentText = BTreeMap<String, BTreeSet<String>>;
 /// Name for the algorithm, protocol and channels that NCCL chose.
 pub const NCCL_CHOSE: &str = "NCCL chose";
 
-/// Value for something that is not installed.
+/// Value for a missing version.
 pub const NONE: &str = "none";
 
 /// Formats a time as UTC: `2026-11-21 19:17:43`. Returns `None` before 1970 and from the year 10000 on.
 pub fn moment(time: Seconds) -> Option<String> {
-    // The year 10000, which humantime refuses to write.
+    // The year 10000, which humantime does not format.
     const END: u64 = 253_402_300_800;
     let since = Duration::try_from_secs_f64(time.0).ok().filter(|since| since.as_secs() < END)?;
     let text = humantime::format_rfc3339_seconds(UNIX_EPOCH.checked_add(since)?).to_string();

@@ -1,4 +1,4 @@
-//! A comparison of two results as text.
+//! Comparison of two results as text.
 
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::comparison::{POWER, Verdict, for_all};

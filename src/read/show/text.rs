@@ -1,4 +1,4 @@
-//! Text for people as a list of paragraphs, rendered for a terminal or as Markdown.
+//! Text output as a list of paragraphs, rendered for a terminal or as Markdown.
 
 use ringmark_core::untrusted_text::printable;
 

@@ -53,7 +53,7 @@ fn servers(evidence: &Evidence, largest: Case) -> String {
     format!("{number} --server-hosts {}", hosts.join(","))
 }
 
-/// Returns the refusal if no measured case has the same number of ranks per host.
+/// Returns the refusal for a number of ranks per host that no suitable case was measured with.
 pub fn level_not_measured(evidence: &Evidence, case: Case) -> Refusal {
     let gpus = case.gpus_per_node;
     let most = evidence.cases.iter().map(|measured| measured.case.gpus_per_node).max().unwrap_or(0);

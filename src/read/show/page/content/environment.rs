@@ -123,7 +123,7 @@ fn machine(result: &ResultFolder) -> NamedValues {
 
 /// Formats the start of the first run and that of the last one.
 fn period(result: &ResultFolder) -> String {
-    // To the minute: `2026-11-21 19:36`.
+    // Truncated to the minute: `2026-11-21 19:36`.
     let starts =
         result.heads().filter_map(|head| environment::moment(head.started)).map(|start| start[..16].to_owned());
     let starts: BTreeSet<String> = starts.collect();
