@@ -18,9 +18,7 @@ const SIDE_BY_SIDE: usize = 6;
 pub struct Line<'a> {
     /// Name of the result; `None` if there is only one.
     pub result: Option<String>,
-    /// Measured points.
     pub series: &'a BatchSeries,
-    /// Style of the rows on a page.
     pub style: Option<Style>,
 }
 

@@ -28,12 +28,10 @@ pub fn percent(share: f64) -> String {
     format!("{:.1}", share * 100.0)
 }
 
-/// Formats a rate in TFLOP/s.
 pub fn teraflops(rate: TeraflopsPerSecond) -> String {
     three_digits(rate.0)
 }
 
-/// Formats a time in milliseconds.
 pub fn milliseconds(time: Seconds) -> String {
     three_digits(time.0 * 1e3)
 }

@@ -13,12 +13,10 @@ pub const WIDTH: usize = 80;
 pub enum Medium {
     /// Plain text, wrapped to the width of a terminal.
     Terminal {
-        /// Number of columns.
         width: usize,
         /// True if explanations of columns and figures are included.
         is_explained: bool,
     },
-    /// Markdown page.
     Markdown,
 }
 
@@ -43,13 +41,11 @@ pub enum Paragraph {
     Sentences(Vec<String>),
     /// A name and its description.
     Name(String, String),
-    /// List items.
     Items(Vec<String>),
     /// List items with text from files.
     Quotes(Vec<String>),
     /// Links as text and address; only in Markdown.
     Links(Vec<(String, String)>),
-    /// Rows and columns.
     Table(Table),
     /// Lines in a monospace font.
     Code(Vec<String>),
@@ -58,9 +54,7 @@ pub enum Paragraph {
     Legend([Vec<String>; 2]),
     /// Sentences that explain figures. A terminal shows them only with `--explain`.
     Explanation(Vec<String>),
-    /// A note of several lines.
     Note(Vec<String>),
-    /// Warnings about figures.
     Warnings(Vec<String>),
     /// Reasons why figures are unreliable.
     Unreliable(Vec<String>),
@@ -94,7 +88,7 @@ pub fn section(
 /// Printed instead of explanations on a terminal.
 const HINT: &str = "What the columns mean: --explain";
 
-/// Renders paragraphs, separated by empty lines.
+/// Renders paragraphs, separated by empty lines, without control characters.
 pub fn render(paragraphs: &[Paragraph], medium: Medium) -> String {
     let is_explanation = |paragraph: &Paragraph| matches!(paragraph, Paragraph::Legend(_) | Paragraph::Explanation(_));
     let last_explanation = paragraphs.iter().rposition(is_explanation);

@@ -52,7 +52,6 @@ impl Measured {
 struct Updates {
     /// Seconds for all weights on one rank.
     whole: f64,
-    /// Largest share of any owner.
     share: f64,
 }
 

@@ -74,7 +74,6 @@ fn recorded(case: &TrainedCase) -> impl Iterator<Item = &Recorded> {
     case.runs.iter().filter(|run| run.outcome.is_ok()).filter_map(|run| run.recorded.as_ref())
 }
 
-/// Joins the distinct values.
 fn join(values: impl Iterator<Item = String>) -> String {
     values.collect::<BTreeSet<String>>().into_iter().collect::<Vec<String>>().join(" / ")
 }

@@ -20,7 +20,6 @@ use crate::read::show::table::{Column, Row, Table};
 /// Names of facts, each with all its values in one result.
 type NamedValues = Vec<(String, BTreeSet<String>)>;
 
-/// Name of the fact that contains the time of measurement.
 const MEASURED: &str = "measured";
 
 /// Maximum number of hosts in a complete table; a longer one is cut to keep the page small.
@@ -187,7 +186,7 @@ fn comparison(title: &str, results: &[ResultFolder], facts: &[NamedValues]) -> O
     };
     let rows = names.iter().map(|name| {
         let values: Vec<String> = shown.iter().map(|(_, facts)| values(facts, name)).collect();
-        // Times always differ.
+        // Measurement times always differ.
         let is_marked = *name != MEASURED && values.iter().any(|value| *value != values[0]);
         Row { cells: [vec![(*name).clone()], values].concat(), is_marked, ..Row::default() }
     });

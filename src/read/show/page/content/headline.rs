@@ -178,12 +178,11 @@ fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headli
     }
 }
 
-/// Formats a case: `4n8g: 4 nodes of 8 ranks`.
+/// Formats `4n8g: 4 nodes of 8 ranks`.
 fn size(case: Case, process: &str) -> String {
     format!("{case}: {} of {}", count(case.nodes as usize, "node"), count(case.gpus_per_node as usize, process))
 }
 
-/// Returns the largest case that has figures.
 fn largest(group: &Group) -> Option<(&TrainedCase, &Figures)> {
     group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))
 }

@@ -34,7 +34,6 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
     blocks
 }
 
-/// A traced iteration of a case.
 struct Traced<'a> {
     case: String,
     timeline: &'a Timeline,
