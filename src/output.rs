@@ -1,5 +1,4 @@
-//! Where the answer of a command goes: a table for people to the standard output, and by `--json [FILE]` the same for
-//! programs. Not for what is in either.
+//! Output of a command: a table on the standard output, and the same as JSON with `--json [FILE]`.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -17,20 +16,20 @@ use ringmark_core::untrusted_text::printable_lines;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What `--json` says.
+/// Destination of the JSON output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Json {
-    /// No JSON is asked for.
+    /// No JSON.
     #[default]
     No,
-    /// In the place of the table.
+    /// Standard output, instead of the table.
     Instead,
-    /// Into a file, beside the table.
+    /// A file, in addition to the table.
     File(PathBuf),
 }
 
 impl From<Option<PathBuf>> for Json {
-    /// As typed: `-` is the standard output.
+    /// Converts the argument of `--json`; `-` is the standard output.
     fn from(typed: Option<PathBuf>) -> Json {
         match typed {
             None => Json::No,
@@ -41,12 +40,13 @@ impl From<Option<PathBuf>> for Json {
 }
 
 impl Json {
-    /// Whether JSON takes the table's place.
+    /// Returns true if JSON replaces the table.
     pub fn is_instead(&self) -> bool {
         *self == Json::Instead
     }
 
-    /// Refuses, before work is done for it, a file whose folder does not exist, one of the `inputs`, and a file of a sweep.
+    /// Fails if the folder of the file does not exist, or if the file is one of the `inputs` or belongs to a sweep.
+    /// Called before any work is done.
     pub fn check(&self, inputs: &[&Path]) -> anyhow::Result<()> {
         let Json::File(path) = self else { return Ok(()) };
         let folder = path.parent().map_or(Path::new("."), if_empty);
@@ -55,7 +55,7 @@ impl Json {
         check_target("--json", path, inputs)
     }
 
-    /// Removes an answer from before: where there will be none, it must not be taken for one.
+    /// Removes an earlier output file, so that it is not mistaken for the output of a command that fails.
     pub fn forget(&self) -> anyhow::Result<()> {
         match self {
             Json::File(path) if path.is_file() => {
@@ -70,7 +70,7 @@ impl Json {
         self.write_text(|| Ok(serde_json::to_string_pretty(value)? + "\n"))
     }
 
-    /// As [`write`](Json::write), of JSON that is text already; it is not asked for unless it is needed.
+    /// Writes JSON text as [`write`](Json::write) does; calls `text` only if JSON is requested.
     pub fn write_text(&self, text: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<bool> {
         match self {
             Json::No => {}
@@ -84,10 +84,10 @@ impl Json {
     }
 }
 
-/// Refuses to replace a file that the command reads, one of `inputs`, or that belongs to a sweep. `option` is the option that
-/// names `path`.
+/// Fails if a file at `path` is one of the `inputs` or belongs to a sweep, and so must not be replaced. `option` is the
+/// option that names `path`.
 pub fn check_target(option: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
-    // The link itself is what a new file would replace.
+    // A new file would replace a link itself, not its target.
     let place = path.parent().and_then(|folder| fs::canonicalize(if_empty(folder)).ok()).zip(path.file_name());
     let place = place.map(|(folder, name)| folder.join(name));
     let target = fs::canonicalize(path).ok().filter(|target| target.is_file());
@@ -103,8 +103,8 @@ pub fn check_target(option: &str, path: &Path, inputs: &[&Path]) -> anyhow::Resu
     Err(usage(anyhow!("{option} {} {what} and is not overwritten: choose another file", path.display())))
 }
 
-/// Returns true for an existing file that a sweep or another measuring command wrote: whatever lies in the folder of a case, and
-/// the files of the whole.
+/// Returns true for an existing file of a sweep or another measurement: any file in the folder of a case, and the
+/// files at the top level.
 fn is_of_sweep(path: &Path) -> bool {
     let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     let is_in_case = path.parent().and_then(name).is_some_and(|folder| folder.parse::<Case>().is_ok());
@@ -118,7 +118,7 @@ fn is_of_sweep(path: &Path) -> bool {
     is_in_case || is_whole()
 }
 
-/// Returns false only if the file is another JSON file of ringmark's.
+/// Returns false only if the file is JSON of another kind; a file without a kind could be a damaged one of this kind.
 fn is_of_kind(path: &Path, kind: &str) -> bool {
     let read: Option<Value> = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
     let other = read.as_ref().and_then(|value| value["kind"].as_str());
@@ -134,22 +134,22 @@ fn ensure_folder(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Strips terminal escape sequences: names read from files may contain any.
+/// Strips terminal escape sequences, which names read from files may contain.
 pub fn strip_control_characters(text: &str) -> String {
     printable_lines(text).into_owned()
 }
 
-/// To the standard output, made [`strip_control_characters`]. A closed pipe (`| head`) is no failure.
+/// Prints to the standard output after [`strip_control_characters`]. A closed pipe (`| head`) is not an error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     print_raw(&strip_control_characters(text))
 }
 
-/// Prints a line beside the answer on the standard error, without control characters. A closed pipe is no failure.
+/// Prints a line to the standard error, without control characters. Ignores write errors, such as a closed pipe.
 pub fn print_note(text: &str) {
     let _ = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
-/// To the standard output, as it is.
+/// Prints to the standard output without changes. A closed pipe is not an error.
 pub fn print_raw(text: &str) -> anyhow::Result<()> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {

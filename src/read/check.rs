@@ -1,4 +1,4 @@
-//! `ringmark check`: whether a result holds, for people who are handed one and for CI: what MLPerf's checker is to MLPerf.
+//! `ringmark check`: validates a result for its recipients and for CI, as MLPerf's submission checker does.
 
 use std::path::{Path, PathBuf};
 
@@ -17,16 +17,16 @@ use crate::read::load::integrity::{Integrity, Outputs};
 use crate::read::load::sweep_run::SweepRun;
 use crate::read::show::check::CheckedResult;
 
-/// What `ringmark check` is asked to do.
+/// Options of `ringmark check`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckConfig {
     /// Folder of a sweep.
     pub folder: PathBuf,
-    /// Where JSON goes besides.
+    /// Destination of the JSON output.
     pub json: Json,
 }
 
-/// Checks and prints; an error unless every check passed.
+/// Runs all checks and prints the outcome. Fails unless every check passes.
 pub fn run(config: &CheckConfig) -> anyhow::Result<()> {
     config.json.check(&[&config.folder])?;
     config.json.forget()?;

@@ -1,5 +1,5 @@
-//! `ringmark extract --format prometheus` and those of other programs: the figures of a folder for Prometheus, InfluxDB, MLflow
-//! or MLPerf's tools. Reads, renders, writes; formats are in [`crate::read::show::export`].
+//! `ringmark extract --format prometheus|influx|mlflow|mllog`: exports the figures of a folder to other programs. The
+//! formats are in [`crate::read::show::export`].
 
 use std::fs;
 use std::io::Write;
@@ -25,26 +25,27 @@ use crate::read::show::export::scoring::ScoredRun;
 use crate::read::show::export::time_line::{Period, TimeLine};
 use crate::read::show::export::{ExportFormat, bandwidth, influx, mllog, prometheus, scoring, training};
 
-/// What is exported.
+/// Options of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportConfig {
-    /// Folder of runs.
+    /// Folder of the runs.
     pub folder: PathBuf,
-    /// A file; of MLflow the folder of its store, of MLPerf a folder for a log a run. `None` is the standard output.
+    /// Output file; for MLflow the folder of its store, for MLPerf a folder with a log per run. `None` is the standard
+    /// output.
     pub out: Option<PathBuf>,
-    /// First iterations to leave out, instead of what records (or DLPerf) say.
+    /// Number of warm-up iterations to exclude; `None` uses that of the records (or DLPerf's).
     pub warmup: Option<u32>,
-    /// Whose format it is.
+    /// Output format.
     pub format: ExportFormat,
 }
 
-/// Exports; an error where anything was left out, after everything else was printed or written.
+/// Exports the figures. Fails if anything was left out, after everything else is printed or written.
 pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
     let ExportConfig { folder, out, warmup, format } = config;
     let mut result = extract::read_all(folder, extract::name_of(folder)?, *warmup)?;
     let mut problems = std::mem::take(&mut result.problems);
     if matches!(format, ExportFormat::Mlflow | ExportFormat::Mllog) {
-        // Of single runs, which have no speedup.
+        // These formats export single runs, which have no speedup.
         let bases: Vec<Problem> = result.groups.iter().filter_map(figures::base_problem).collect();
         problems.retain(|problem| !bases.contains(problem));
     }
@@ -67,7 +68,7 @@ pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
     problem::check_complete(&format!("the export of {} is", folder.display()), left_out)
 }
 
-/// All figures, of cases, runs and message sizes.
+/// Returns the figures of all cases, runs and message sizes.
 fn series(result: &ResultFolder, folder: &Path) -> anyhow::Result<Vec<Series>> {
     let name = &result.name;
     let mut all = training::cases(name, &result.groups);
@@ -86,7 +87,7 @@ fn series(result: &ResultFolder, folder: &Path) -> anyhow::Result<Vec<Series>> {
     Ok(all)
 }
 
-/// To the file, or to the standard output.
+/// Writes to the file, or to the standard output.
 fn put(out: Option<&Path>, text: &str) -> anyhow::Result<()> {
     let Some(path) = out else { return output::print(text) };
     if path.is_dir() {
@@ -157,7 +158,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
     Ok(())
 }
 
-/// A file below `folder` and its content.
+/// Writes a file below `folder`, and creates its parent folders.
 fn write_below(folder: &Path, (path, text): &(PathBuf, String)) -> anyhow::Result<()> {
     let path = folder.join(path);
     if let Some(parent) = path.parent() {
@@ -169,7 +170,7 @@ fn write_below(folder: &Path, (path, text): &(PathBuf, String)) -> anyhow::Resul
 fn write_mllog(result: &ResultFolder, folder: &Path, out: Option<&Path>) -> anyhow::Result<()> {
     let mut logs: Vec<(PathBuf, String)> = Vec::new();
     for run in result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| &case.runs) {
-        // A run that failed is one that MLPerf calls aborted; what else keeps one out is in its problem.
+        // MLPerf logs a failed run as aborted; for other reasons a run is left out, and its problem is reported.
         let record = match record::beside::<RunRecord>(folder, &run.found.log) {
             Ok(Some(record)) if run.outcome.is_ok() || record.failure().is_some() => record,
             _ => continue,

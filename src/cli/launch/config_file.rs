@@ -1,6 +1,5 @@
-//! A sweep as a file: `--config FILE` puts the options of a TOML file before those that are typed, `--dry-run
-//! --save-config FILE` writes one, the profile's values filled in. Not for what an option means: clap reads a file's values as
-//! it reads typed ones.
+//! Options in a TOML file: `--config FILE` inserts them before those on the command line, and `--dry-run --save-config
+//! FILE` writes them with the profile's values filled in. clap parses the values of a file as it parses typed ones.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,20 +23,20 @@ const CONFIG: &str = "config";
 
 const SAVE_CONFIG: &str = "save-config";
 
-/// Options of one start, not of a sweep: no file may hold them.
+/// Options of a single start, not of a sweep; rejected in a file.
 const OF_ONE_START: [&str; 5] = [CONFIG, SAVE_CONFIG, "dry-run", "resume", "repeat"];
 
-/// Options that are not written: where results go and who watches is of one start too, and others say what two of them say.
+/// Options that are not saved: destinations and monitoring belong to a single start, and the rest duplicate others.
 const NOT_SAVED: [&str; 7] = ["out", "json", "quick", "hostfile", "metrics-port", "metrics-bind", "watch-ranks"];
 
-/// In a file, the command that its options are of.
+/// Key of the command that the options in a file belong to.
 const COMMAND: &str = "command";
 
 /// `--config` and `--save-config`, with all options of the command.
 #[derive(Debug)]
 pub struct ConfigFileOptions {
     save: Option<PathBuf>,
-    /// Options that were typed or are in the file.
+    /// Options from the command line or the file.
     given: Vec<Setting>,
     /// Options with their default values.
     defaults: Vec<Setting>,
@@ -72,7 +71,7 @@ impl FromArgMatches for ConfigFileOptions {
         let settings = |source: ValueSource| {
             let mut settings: Vec<Setting> =
                 given(matches, &[source]).map(|id| Setting::new(id.as_str().replace('_', "-"), values(id))).collect();
-            // A flag that is not set.
+            // An unset flag.
             settings.retain(|setting| setting.values != ["false"]);
             settings.sort();
             settings
@@ -90,18 +89,18 @@ impl FromArgMatches for ConfigFileOptions {
     }
 }
 
-/// Every option that has a value from one of `sources`.
+/// Returns every option that has a value from one of `sources`.
 fn given<'a>(matches: &'a ArgMatches, sources: &'a [ValueSource]) -> impl Iterator<Item = &'a Id> {
     let is_given = |id: &&Id| matches.value_source(id.as_str()).is_some_and(|source| sources.contains(&source));
-    // Only a group of options has names of options for its values.
+    // The values of a group are IDs of options; those of an option are not.
     let is_option = |id: &&Id| matches.try_get_one::<Id>(id.as_str()).is_err();
     matches.ids().filter(is_given).filter(is_option)
 }
 
 impl ConfigFileOptions {
-    /// Returns the file to be written for `command`, if one was asked for: options that were given and `filled_in`, which takes
-    /// precedence. Options that `-h` does not list are comments if they have their `defaults`. Hosts that were given have
-    /// their slots.
+    /// Returns the file to write for `command`, if requested: the given options and `filled_in`, which takes
+    /// precedence. Options that `-h` does not list are commented out if they equal their `defaults`. Given hosts are
+    /// written with their slots.
     pub(super) fn into_saved(
         self,
         command: &str,
@@ -153,7 +152,7 @@ fn is_set_by_profile(name: &str) -> bool {
         || option_table::is_set_by_profile::<ScoreConfig>(name)
 }
 
-/// As TOML writes it: a truth value, a number, or text.
+/// Converts to a TOML boolean, number or string.
 fn value(text: &str) -> Value {
     let number = || Some(Value::Float(text.parse().ok().filter(|number: &f64| number.is_finite())?));
     match text.parse() {
@@ -163,14 +162,14 @@ fn value(text: &str) -> Value {
     }
 }
 
-/// What was typed, with the options of `--config`'s file before the others. An error is one of the file; `explain` may add
-/// to it, by the arguments that the file stands for. A typed profile overrides the options that a profile sets.
+/// Inserts the options of the `--config` file before the typed ones. Errors are about the file; `explain` may extend
+/// them, given the arguments that the file stands for. A typed profile overrides the options that a profile sets.
 pub fn expand(
     program: &Command,
     typed: Vec<OsString>,
     explain: fn(clap::Error, &[String]) -> clap::Error,
 ) -> Result<Vec<OsString>, clap::Error> {
-    // What is wrong with the line itself is said when all of it is read.
+    // Errors on the command line itself are reported when all of it is parsed.
     let Ok(matches) = program.clone().ignore_errors(true).try_get_matches_from(&typed) else { return Ok(typed) };
     let Some((name, matches)) = matches.subcommand() else { return Ok(typed) };
     let (Some(command), Ok(Some(path))) = (program.find_subcommand(name), matches.try_get_one::<PathBuf>(CONFIG))
@@ -193,13 +192,13 @@ pub fn expand(
         option.is_none_or(|option| !typed_options.iter().any(|typed| overrides(command, typed, option)))
     };
     let of_file = options.iter().filter(is_kept).flat_map(arguments);
-    // Behind the program and its command, which takes no option before it.
+    // After the program and its subcommand, because no option is accepted before the subcommand.
     let mut typed = typed.into_iter();
     let head: Vec<OsString> = typed.by_ref().take(2).collect();
     Ok(head.into_iter().chain(of_file.map(OsString::from)).chain(typed).collect())
 }
 
-/// The options in a file for `command`; none of them is read further here.
+/// Reads the options in a file for `command`, without parsing their values.
 fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {
     let text = fs::read_to_string(path).context("the file cannot be read")?;
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
@@ -237,7 +236,7 @@ fn texts(name: &str, value: Value) -> anyhow::Result<Vec<String>> {
     })
 }
 
-/// As they are typed, one for each value.
+/// Returns an option as command-line arguments, one for each value.
 fn arguments(Setting { name, values }: &Setting) -> impl Iterator<Item = String> {
     values.iter().filter_map(move |value| match value.as_str() {
         "true" => Some(format!("--{name}")),
@@ -250,8 +249,8 @@ fn has_name(option: &Arg, name: &str) -> bool {
     option.get_long() == Some(name) || option.get_all_aliases().into_iter().flatten().any(|alias| alias == name)
 }
 
-/// Returns true if a typed option overrides that of a file: it is the same, both exclude each other, or it is a profile, from
-/// which the file's values were filled in.
+/// Returns true if a typed option overrides that of a file: it is the same option, the two are mutually exclusive, or
+/// it is a profile, and profiles set the other.
 fn overrides(command: &Command, typed: &Arg, option: &Arg) -> bool {
     let conflicts = |one: &Arg, other: &Arg| command.get_arg_conflicts_with(one).contains(&other);
     let is_profile = ["profile", "quick"].map(Some).contains(&typed.get_long());

@@ -58,7 +58,7 @@ pub struct DoctorOptions {
 impl DoctorOptions {
     /// Fills in defaults; inspects this machine only if a default depends on it.
     pub fn into_config(self) -> anyhow::Result<DoctorConfig> {
-        // No ranks are started, and an unreachable host is what this command has to report.
+        // Hosts are not queried for slots: no ranks are started, and this command itself reports unreachable hosts.
         let LaunchConfig { hosts, worker, options, ssh, sync, device, .. } =
             self.hosts.into_config(&Machine::read(self.device), false)?;
         let depth = if self.quick { Depth::Quick } else { Depth::Full };

@@ -35,22 +35,22 @@ const MXNET_BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
 #[derive(Debug, Args)]
 #[command(after_help = SCORE_EXAMPLES)]
 pub struct ScoreOptions {
-    /// All of it as a file. First, because what is read by another field is not there any more.
+    /// Options from a file. The first field, because another field removes the values that it reads.
     #[command(flatten)]
     config_file: ConfigFileOptions,
-    /// What it varies.
+    /// Axes of the sweep.
     #[command(flatten)]
     axes: AxesOptions,
-    /// Where and how.
+    /// Hosts and launch options.
     #[command(flatten)]
     launch: LaunchOptions,
-    /// What every rank is asked to do.
+    /// Options of every rank.
     #[command(flatten)]
     score: Launched<ScoreConfig>,
 }
 
 impl ScoreOptions {
-    /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
+    /// Fills in defaults and validates the options; inspects this machine only if a default depends on it.
     pub fn into_config(self) -> anyhow::Result<ScoreSweep> {
         let machine = Machine::read(self.score.apply(ScoreConfig::default())?.device);
         let mut launch = self.launch.into_config(&machine)?;

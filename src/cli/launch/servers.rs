@@ -1,4 +1,4 @@
-//! `--server-hosts`, of every command that starts servers.
+//! `--server-hosts`, for every command that starts servers.
 
 use anyhow::ensure;
 use clap::Args;
@@ -6,7 +6,7 @@ use ringmark_core::dimension::KvStore;
 
 use crate::launch::sweep::plan::joined;
 
-/// Where servers run.
+/// Placement of the servers.
 #[derive(Debug, Args)]
 pub struct ServerOptions {
     /// Hosts of the servers of --kv-store dist_*, in turn; they need ringmark-worker at the same path as the others [default:
@@ -16,7 +16,7 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Refuses hosts of servers unless one of these kv-stores has any.
+    /// Fails if server hosts are given but none of these kv-stores has servers.
     pub fn check(&self, kv_stores: &[KvStore]) -> anyhow::Result<()> {
         ensure!(
             self.server_hosts.is_empty() || kv_stores.iter().any(|kv_store| kv_store.has_servers()),

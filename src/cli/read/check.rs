@@ -23,13 +23,13 @@ pub struct CheckOptions {
     /// Folder that `ringmark sweep` or `ringmark score` wrote
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// For programs.
+    /// JSON output.
     #[command(flatten)]
     json: JsonOption,
 }
 
 impl CheckOptions {
-    /// Takes what was typed as it is.
+    /// Converts the parsed options.
     pub fn into_config(self) -> CheckConfig {
         CheckConfig { folder: self.folder, json: self.json.into_json() }
     }

@@ -58,12 +58,12 @@ pub struct ExtractOptions {
     /// ExtractFormat to print, instead of the table and the files
     #[arg(long, conflicts_with = "json", value_parser = keyword_of_either::<ExtractFormat, ExportFormat, FormatOption>())]
     format: Option<FormatOption>,
-    /// For programs.
+    /// JSON output.
     #[command(flatten)]
     json: JsonOption,
 }
 
-/// What `--format` says.
+/// Value of `--format`.
 #[derive(Debug, Clone, Copy)]
 enum FormatOption {
     Figures(ExtractFormat),
@@ -82,16 +82,16 @@ impl From<ExportFormat> for FormatOption {
     }
 }
 
-/// What is to be done.
+/// Work to be done by `ringmark extract`.
 pub enum ExtractRequest {
-    /// Print the figures and write ringmark's files.
+    /// Prints the figures and writes ringmark's files.
     Figures(ExtractConfig),
-    /// Print or write another program's.
+    /// Prints or writes the format of another program.
     Export(ExportConfig),
 }
 
 impl ExtractOptions {
-    /// Takes what was typed as it is; whether the folder is there is found out by reading it.
+    /// Converts the parsed options. Does not check that the folder exists; reading it does.
     pub fn into_request(self) -> anyhow::Result<ExtractRequest> {
         let ExtractOptions { folder, out, warmup, published, price, explain, format, json } = self;
         let (format, export) = match format {

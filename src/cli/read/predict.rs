@@ -57,7 +57,7 @@ pub struct PredictOptions {
     /// Say what the predictions rest on
     #[arg(long)]
     explain: bool,
-    /// For programs.
+    /// JSON output.
     #[command(flatten)]
     json: JsonOption,
 }
@@ -68,7 +68,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl PredictOptions {
-    /// Takes what was typed as it is; what can be predicted is found out by reading.
+    /// Converts the parsed options without further checks; reading the folder shows which cases can be predicted.
     pub fn into_config(self) -> PredictConfig {
         let PredictOptions { sweep, bandwidth, cases, kv_store, servers, efficiency_below, backtest, warmup, .. } =
             self;

@@ -56,12 +56,12 @@ pub struct ReportOptions {
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
-    /// For programs.
+    /// JSON output.
     #[command(flatten)]
     json: JsonOption,
 }
 
-/// A page runs no script, and neither does a link in it.
+/// Parses `TEXT=URL`. Rejects `javascript:` and other schemes, because a page must not run scripts.
 fn link(text: &str) -> Result<Link, String> {
     let (text, address) = text.split_once('=').ok_or("give it as TEXT=URL, as \"job log=https://..\"")?;
     let scheme = address.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
@@ -74,7 +74,7 @@ fn link(text: &str) -> Result<Link, String> {
 }
 
 impl ReportOptions {
-    /// What is to be done.
+    /// Converts the parsed options.
     pub fn into_config(self) -> ReportConfig {
         ReportConfig {
             format: self.format,

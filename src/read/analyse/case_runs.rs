@@ -1,4 +1,4 @@
-//! Runs of one case, whatever was measured.
+//! Runs of one case, for every benchmark.
 
 use std::collections::BTreeSet;
 
@@ -22,22 +22,22 @@ pub struct CaseRuns<R: Readable, F> {
     pub case: Case,
     /// Name in warnings.
     pub title: String,
-    /// By number, those that do not count included.
+    /// All runs by number, including those that do not count.
     pub runs: Vec<Run<R>>,
     /// `None` if no run counts.
     pub figures: Option<F>,
-    /// What was seen in its counted runs, once each however many runs have it; the gravest first.
+    /// Warnings about the runs that count, most severe first, without duplicates.
     pub warnings: Vec<String>,
-    /// Why its speed, and all that is made of it, is unreliable.
+    /// Reasons why the speed, and every figure derived from it, is unreliable.
     pub speed_reliability_warnings: Vec<ReliabilityWarning>,
-    /// Why its speedup and efficiency alone are unreliable.
+    /// Reasons why only speedup and efficiency are unreliable.
     pub scaling_reliability_warnings: Vec<ReliabilityWarning>,
-    /// The same ranks without communication, its figures relative to the same base; `None` if no such run was found.
+    /// Runs of the same ranks without communication, relative to the same base; `None` if no such run was found.
     pub baseline: Option<Box<CaseRuns<R, F>>>,
 }
 
 impl<R: Readable, F> CaseRuns<R, F> {
-    /// Runs without figures; `what` names them in warnings.
+    /// Creates runs without figures; `what` names them in warnings.
     pub fn new(case: Case, what: &str, mut runs: Vec<Run<R>>) -> CaseRuns<R, F> {
         runs.sort_by_key(|run| run.found.name.run);
         let counted: Vec<_> = numbered(&runs).map(|(run, measured)| (run, measured.warnings.as_slice())).collect();
@@ -53,7 +53,7 @@ impl<R: Readable, F> CaseRuns<R, F> {
         }
     }
 
-    /// Its warnings, without those that a reliability warning repeats.
+    /// Returns the warnings, without those that a reliability warning repeats.
     pub fn other_warnings(&self) -> Vec<String> {
         if !self.speed_reliability_warnings.iter().any(|it| it.kind == ReliabilityKind::OtherLoad) {
             return self.warnings.clone();
@@ -66,59 +66,59 @@ impl<R: Readable, F> CaseRuns<R, F> {
         run_warnings::of_runs(&self.title, &counted)
     }
 
-    /// Why any of its figures is unreliable.
+    /// Returns the reasons why any figure is unreliable.
     pub fn reliability_warnings(&self) -> impl Iterator<Item = &ReliabilityWarning> {
         self.speed_reliability_warnings.iter().chain(&self.scaling_reliability_warnings)
     }
 
-    /// Runs that count.
+    /// Returns the runs that count.
     pub fn counted(&self) -> impl Iterator<Item = &Measured<R>> {
         self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
     }
 
-    /// Records of the runs that count.
+    /// Returns the records of the runs that count.
     pub fn recorded(&self) -> impl Iterator<Item = &Recorded<R>> {
         self.runs.iter().filter(|run| run.outcome.is_ok()).filter_map(|run| run.recorded.as_ref())
     }
 
-    /// Ranks of the runs that count.
+    /// Returns the ranks of the runs that count.
     pub fn ranks(&self) -> impl Iterator<Item = &RankPlace> {
         self.recorded().flat_map(|recorded| &recorded.ranks)
     }
 
-    /// CPU threads of the ranks of the runs that count; none without records.
+    /// Returns the distinct CPU thread counts of the ranks of the runs that count; empty without records.
     pub fn threads(&self) -> BTreeSet<u32> {
         self.ranks().map(|rank| rank.threads).collect()
     }
 
-    /// Memory of the rank that held most, in any run that counts; `None` without records that contain it.
+    /// Returns the highest memory use of any rank in the runs that count; `None` if no record contains it.
     pub fn peak_memory(&self) -> Option<Bytes> {
         self.counted().filter_map(|run| run.peak_memory).max_by_key(|bytes| bytes.0)
     }
 
-    /// Images/s of every run that counts.
+    /// Returns the images/s of every run that counts.
     pub fn speeds(&self) -> RunValues {
         self.counted().map(|run| run.speed.0).collect()
     }
 
-    /// Number and images/s of every run that counts.
+    /// Returns the number and the images/s of every run that counts.
     pub fn numbered_speeds(&self) -> Vec<(u32, f64)> {
         numbered(&self.runs).map(|(run, measured)| (run, measured.speed.0)).collect()
     }
 
-    /// Median of the speeds; `None` if no run counts.
+    /// Returns the median of the speeds; `None` if no run counts.
     pub fn speed(&self) -> Option<ImagesPerSecond> {
         self.speeds().median().map(ImagesPerSecond)
     }
 
-    /// Adds the warnings about its speed.
+    /// Sets the reliability warnings about the speed.
     pub fn warn_of_speed(&mut self, asked: &SweepFacts) {
         let loads: Vec<_> = numbered(&self.runs).map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
         self.speed_reliability_warnings = reliability::to_speed(self.case, self.speeds().cv(), &loads, asked);
     }
 }
 
-/// Runs that count, by their numbers.
+/// Returns the runs that count, with their numbers.
 fn numbered<R: Readable>(runs: &[Run<R>]) -> impl Iterator<Item = (u32, &Measured<R>)> {
     runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)))
 }
@@ -126,26 +126,26 @@ fn numbered<R: Readable>(runs: &[Run<R>]) -> impl Iterator<Item = (u32, &Measure
 /// Times of the iterations or passes of a run, over all ranks, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SecondsOfRun {
-    /// `images of all ranks / mean` is the speed of the run.
+    /// Mean; `images of all ranks / mean` is the speed of the run.
     pub mean: f64,
-    /// Half of them take less.
+    /// Median.
     pub p50: f64,
-    /// 75 % of them take less.
+    /// 75th percentile.
     pub p75: f64,
-    /// 90 % of them take less.
+    /// 90th percentile.
     pub p90: f64,
-    /// 95 % of them take less.
+    /// 95th percentile.
     pub p95: f64,
 }
 
 impl SecondsOfRun {
-    /// `None` without times, or if the run does not count.
+    /// Returns `None` without times, or if the run does not count.
     pub fn new<R: Readable>(run: &Run<R>, times: impl Into<Vec<f64>>) -> Option<SecondsOfRun> {
         let [p50, p75, p90, p95] = step_percentiles(times.into())?;
         Some(SecondsOfRun { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
     }
 
-    /// The percentiles, upwards.
+    /// Returns the percentiles in ascending order.
     pub fn percentiles(&self) -> [f64; 4] {
         [self.p50, self.p75, self.p90, self.p95]
     }

@@ -1,5 +1,5 @@
-//! Why figures are unreliable, and what to do about it. Thresholds and their reasons are in
-//! [`ringmark_core::validity::thresholds`]. Not for what a reader should know of figures that stand: those are warnings.
+//! Reliability warnings: causes of unreliable figures, with fixes. Thresholds and their reasons are in
+//! [`ringmark_core::validity::thresholds`]. Warnings that leave figures reliable are ordinary warnings.
 
 use std::fmt;
 
@@ -18,13 +18,13 @@ use crate::read::load::folder::SweepFacts;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReliabilityKind {
-    /// Other programs used the hosts' cores.
+    /// Other programs used cores of the hosts.
     OtherLoad,
-    /// Runs of a case differ.
+    /// Runs of a case differ too much.
     Spread,
     /// Ranks share cores.
     SharedCores,
-    /// An efficiency that no cluster has.
+    /// Efficiency above the plausible maximum.
     ImpossibleEfficiency,
     /// The base of speedup and efficiency is unreliable.
     UnreliableBase,
@@ -32,31 +32,31 @@ pub enum ReliabilityKind {
     QuickProfile,
     /// A fault was injected.
     Fault,
-    /// Written by an older ringmark.
+    /// Unknown, because an older ringmark wrote the file.
     #[default]
     Unknown,
 }
 
-/// Why a figure is unreliable.
+/// Cause of an unreliable figure, with a fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReliabilityWarning {
-    /// Not in files of older versions.
+    /// Kind of the warning; absent in files of older versions.
     #[serde(default)]
     pub kind: ReliabilityKind,
-    /// What was seen, with its value.
+    /// Observation, with its value.
     pub reason: String,
-    /// What to do.
+    /// Recommended action.
     pub fix: String,
-    /// True if it is about speedup and efficiency alone, and the speed is reliable.
+    /// True if only speedup and efficiency are unreliable, not the speed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_of_scaling_alone: bool,
-    /// Case or table with these figures.
+    /// Case or table with the unreliable figures.
     #[serde(skip)]
     subject: Option<String>,
-    /// The value in few characters; may be empty.
+    /// Short form of the value; may be empty.
     #[serde(skip)]
     value: String,
-    /// The case to repeat, and the command without it.
+    /// Case to repeat, and the command to append it to.
     #[serde(skip)]
     repeat: Option<(Case, Option<String>)>,
 }
@@ -67,7 +67,7 @@ impl ReliabilityWarning {
         ReliabilityWarning { kind, reason, fix, is_of_scaling_alone: false, subject, value, repeat }
     }
 
-    /// The same warning about `subject`.
+    /// Returns the warning with `subject` in front of its subject.
     pub fn to(&self, subject: impl fmt::Display) -> ReliabilityWarning {
         let subject = match &self.subject {
             Some(own) => format!("{subject}: {own}"),
@@ -76,7 +76,7 @@ impl ReliabilityWarning {
         ReliabilityWarning { subject: Some(subject), ..self.clone() }
     }
 
-    /// The reason, with the figures that it is about.
+    /// Returns the reason, prefixed with the subject.
     pub fn named_reason(&self) -> String {
         self.subject.iter().map(|subject| format!("{subject}: ")).collect::<String>() + &self.reason
     }
@@ -92,12 +92,12 @@ impl fmt::Display for ReliabilityWarning {
     }
 }
 
-/// The gravest cause of all warnings, in a few words; `None` without a warning.
+/// Returns the most severe cause in a few words; `None` without a warning.
 pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
     use ReliabilityKind::{
         Fault, ImpossibleEfficiency, OtherLoad, QuickProfile, SharedCores, Spread, Unknown, UnreliableBase,
     };
-    // What explains the others comes first.
+    // Causes that explain others come first.
     let order = [
         (Fault, "injected fault"),
         (OtherLoad, "busy machine"),
@@ -112,12 +112,12 @@ pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
     known.map(|(_, text)| text).or_else(unknown)
 }
 
-/// Sentences about figures, one for each kind of warning, then the command that repeats all of them.
+/// Returns a sentence for each kind of warning, then the command that repeats all affected cases.
 pub fn sentences(warnings: &[ReliabilityWarning]) -> Vec<String> {
     reasons(warnings).into_iter().chain(repetition(warnings)).collect()
 }
 
-/// One sentence for each kind of warning.
+/// Returns one sentence for each kind of warning.
 pub fn reasons(warnings: &[ReliabilityWarning]) -> Vec<String> {
     let mut kinds: Vec<ReliabilityKind> = Vec::new();
     for warning in warnings {
@@ -125,10 +125,10 @@ pub fn reasons(warnings: &[ReliabilityWarning]) -> Vec<String> {
             kinds.push(warning.kind);
         }
     }
-    // A base with a warning of its own needs no other.
+    // A base with its own warning needs no second one from the cases relative to it.
     let is_said = |warning: &&ReliabilityWarning| {
         let (ReliabilityKind::UnreliableBase, Some((base, _))) = (warning.kind, &warning.repeat) else { return false };
-        // The base is in the same table as the case.
+        // The base belongs to the same table as the case.
         let table = warning.subject.as_deref().and_then(|subject| subject.rsplit_once(": "));
         let base = table.map_or_else(|| base.to_string(), |(table, _)| format!("{table}: {base}"));
         warnings.iter().any(|other| other.subject.as_deref() == Some(&base))
@@ -137,10 +137,10 @@ pub fn reasons(warnings: &[ReliabilityWarning]) -> Vec<String> {
     kinds.iter().flat_map(|kind| sentence(&of_kind(*kind).collect::<Vec<_>>())).collect()
 }
 
-/// What to repeat; `None` if no warning asks for it.
+/// Returns the command that repeats the affected cases; `None` if there are none.
 pub fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
     let repeats: Vec<&(Case, Option<String>)> = warnings.iter().filter_map(|warning| warning.repeat.as_ref()).collect();
-    // Runs of bandwidth have no command.
+    // Bandwidth runs have no command.
     let command = &repeats.iter().find(|(_, command)| command.is_some()).or(repeats.first())?.1;
     let mut cases: Vec<String> = Vec::new();
     for case in repeats.iter().filter(|(_, own)| own == command).map(|(case, _)| case.to_string()) {
@@ -157,7 +157,7 @@ pub fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
     })
 }
 
-/// One sentence about all warnings of a kind, or one each if they have nothing in common.
+/// Merges all warnings of one kind into one sentence, or into one for each distinct reason.
 fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
     let Some(first) = warnings.first() else { return Vec::new() };
     let subjects = warnings.iter().map(|it| match (&it.subject, it.value.as_str()) {
@@ -193,7 +193,7 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
     }
 }
 
-/// `repeat 1n1g: ringmark sweep .. --resume --repeat 1n1g`.
+/// Returns the fix that repeats a case: `repeat 1n1g: ringmark sweep .. --resume --repeat 1n1g`.
 fn repeat(asked: &SweepFacts, case: Case) -> String {
     match &asked.resume_command {
         Some(command) => format!("repeat {case}: {command} --repeat {case}"),
@@ -201,7 +201,8 @@ fn repeat(asked: &SweepFacts, case: Case) -> String {
     }
 }
 
-/// To the speed of a case: how much its runs differ, and what else its hosts did in `loads`, by number of the run.
+/// Returns warnings about the speed of a case, from the spread of its runs and from `loads`, the foreign load by run
+/// number.
 pub fn to_speed(
     case: Case,
     cv: Option<f64>,
@@ -235,14 +236,14 @@ pub fn to_speed(
     load.into_iter().chain(spread).collect()
 }
 
-/// To the bandwidths of a case, by what else its hosts did; the reason names the case.
+/// Returns warnings about the bandwidths of a case, from the foreign load; the case is the subject.
 pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<ReliabilityWarning> {
     let load = validity::foreign_load(&Observed::of_bandwidth(record));
     let reliability_warnings = to_speed(case, None, &[(1, load.as_ref())], &SweepFacts::default());
     reliability_warnings.iter().map(|warning| warning.to(case)).collect()
 }
 
-/// To the efficiency of ranks that have less of the machine each than their base has.
+/// Returns the warning about the efficiency of ranks that have fewer cores each than the ranks of their base.
 pub fn to_oversubscribed() -> ReliabilityWarning {
     let reason = "its ranks take turns on the cores of a host: its efficiency is that of fewer cores a rank";
     let fix = "choose cases of as many ranks as there are cores for, or fewer --threads for all";
@@ -250,7 +251,7 @@ pub fn to_oversubscribed() -> ReliabilityWarning {
     ReliabilityWarning { is_of_scaling_alone: true, ..warning }
 }
 
-/// To an efficiency that no cluster has.
+/// Returns a warning if the efficiency is above the plausible maximum.
 pub fn to_efficiency(efficiency: f64, base: Case, asked: &SweepFacts) -> Option<ReliabilityWarning> {
     (efficiency > IMPOSSIBLE_EFFICIENCY).then(|| {
         let reason = format!(
@@ -264,20 +265,20 @@ pub fn to_efficiency(efficiency: f64, base: Case, asked: &SweepFacts) -> Option<
     })
 }
 
-/// To figures that are relative to a base which is unreliable.
+/// Returns the warning about figures relative to an unreliable base.
 pub fn to_base(base: Case, asked: &SweepFacts) -> ReliabilityWarning {
     let reason = format!("its base {base} is unreliable");
     let warning = ReliabilityWarning::new(ReliabilityKind::UnreliableBase, reason, repeat(asked, base));
     ReliabilityWarning { is_of_scaling_alone: true, ..warning.repeating(base, asked) }
 }
 
-/// To the figures of a table of the quick profile.
+/// Returns the warning about figures of the quick profile.
 pub fn to_quick() -> ReliabilityWarning {
     let (reason, fix) = ("quick profile, a first look", "measure again with another profile");
     ReliabilityWarning::new(ReliabilityKind::QuickProfile, reason.to_owned(), fix.to_owned())
 }
 
-/// To figures of runs that a fault was put into.
+/// Returns the warning about figures of runs with an injected fault.
 pub fn to_fault(fault: impl fmt::Display) -> ReliabilityWarning {
     ReliabilityWarning::new(
         ReliabilityKind::Fault,
@@ -316,7 +317,7 @@ mod tests {
         let of_table: Vec<ReliabilityWarning> = warnings.iter().map(|warning| warning.to("fp32")).collect();
         assert_eq!(reasons(&of_table).len(), 2, "the base of a table is named in it: {of_table:?}");
         assert_eq!(cause(&[]), None);
-        // A base without a warning of its own is named.
+        // A base without its own warning is named.
         let of_base = [to_base(Case::SINGLE, &asked).to(cases[1])];
         let expected = ["1n2g: its base 1n1g is unreliable", "repeat: ringmark sweep --resume --repeat 1n1g"];
         assert_eq!(sentences(&of_base), expected);

@@ -1,4 +1,4 @@
-//! The results that one report is about: runs of sweeps, of bandwidth, of input; each under a name of its own.
+//! Results in one report: runs of sweeps, bandwidth and input, each folder with a distinct name.
 
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::input::InputRecord;
@@ -14,39 +14,39 @@ use crate::read::load::folder::Shortage;
 use crate::read::load::problem::Problem;
 use crate::read::load::run::Recorded;
 
-/// One folder.
+/// Results of one folder.
 #[derive(Debug, PartialEq)]
 pub struct ResultFolder {
-    /// Last part of its path, and more of it where that is another's too.
+    /// Last component of its path; more components if another result has the same.
     pub name: String,
-    /// The last command of a sweep, from its manifest.
+    /// Last command of a sweep, from its manifest.
     pub command: Option<String>,
-    /// What an hour of its hosts or GPUs costs, where that was asked for.
+    /// Price per hour of its hosts or GPUs, if given.
     pub price: Option<Price>,
-    /// Runs of training; none in a folder of other runs alone.
+    /// Training runs.
     pub groups: Vec<Group>,
     /// Scoring runs.
     pub scoring: Vec<ScoreTable>,
-    /// Batches without memory, of either.
+    /// Batch sizes that did not fit into memory, in training and scoring.
     pub shortages: Vec<Shortage>,
     /// Bandwidth runs that count, by ranks, then nodes.
     pub bandwidth: Vec<(Case, BandwidthRecord)>,
-    /// Reading and decoding alone.
+    /// Run of `ringmark input`: reading and decoding without training.
     pub input: Option<InputRecord>,
-    /// Of the runs that were traced.
+    /// Timelines of the traced runs.
     pub traces: Vec<(RunName, Timeline)>,
-    /// What is not in the figures, and why.
+    /// Files and runs excluded from the figures, with reasons.
     pub problems: Vec<Problem>,
 }
 
 impl ResultFolder {
-    /// Records of all runs of training.
+    /// Returns the records of all training runs.
     pub fn trained(&self) -> impl Iterator<Item = &Recorded> {
         let cases = self.groups.iter().flat_map(|group| &group.cases);
         cases.flat_map(|case| &case.runs).filter_map(|run| run.recorded.as_ref())
     }
 
-    /// What the records of all benchmarks have in common.
+    /// Returns the heads of the records of all benchmarks.
     pub fn heads(&self) -> impl Iterator<Item = RecordHead<'_>> {
         let scored = self.scoring.iter().flat_map(ScoreTable::recorded).map(Recorded::head);
         let bandwidth = self.bandwidth.iter().map(|(_, record)| record.head());

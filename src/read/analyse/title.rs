@@ -1,4 +1,4 @@
-//! What a group of runs measured, on what and how, in a few lines: the head of every table of it.
+//! Titles of groups of runs: measurement, devices and options in a few lines.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use ringmark_core::number_text::count;
 use crate::read::analyse::figures::{Group, TrainedCase};
 use crate::read::analyse::grouping::Conditions;
 
-/// What was measured, on what, and how.
+/// Returns the title lines of a group: measurement, devices, options, length.
 pub fn title(group: &Group) -> Vec<String> {
     let conditions = &group.conditions;
     let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
     let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
     let counts = |values: &BTreeSet<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
-    // Without records, logs may be of different length; their warm-up is the same.
+    // Without records, logs may have different lengths; their warm-up is the same.
     let first = group.warmup.first().copied().unwrap_or_default();
     let measured: BTreeSet<usize> = group.timed.iter().map(|timed| timed - first).collect();
     let (timed, warmup) = (counts(&group.timed), counts(&group.warmup));
@@ -70,7 +70,8 @@ pub fn title(group: &Group) -> Vec<String> {
     }
 }
 
-/// Names the groups by what differs between them: `dist_sync`, or `ResNet18-v1, fp32`; by their labels if that is not enough.
+/// Names the groups by the conditions that differ, such as `dist_sync` or `ResNet18-v1, fp32`, or by their labels if
+/// these names are not unique.
 pub fn distinctions(groups: &[&Group]) -> Vec<String> {
     let values = |group: &&Group| {
         let Conditions { model, dtype, batch_size, kv_store, .. } = &group.conditions;
@@ -89,18 +90,18 @@ pub fn distinctions(groups: &[&Group]) -> Vec<String> {
     }
 }
 
-/// Baseline of the figures if it is no case of the table.
+/// Returns a sentence that names the base of the figures if it is not a case of the table.
 pub fn common_base(group: &Group) -> Option<String> {
     let base = group.base_text().filter(|_| group.common_base.is_some())?;
     Some(format!("speedup, efficiency and loss are relative to {base}, which all kv-stores share"))
 }
 
-/// Whose logs they are, and what is not in them.
+/// Returns the line about logs of another tool.
 pub fn of_tool(tool: Tool) -> String {
     format!("logs of {}: no times of single iterations", tool.title())
 }
 
-/// What a rank drives.
+/// Returns the word for a rank in texts: `rank` on CPUs, `GPU` otherwise.
 pub fn process(group: &Group) -> &'static str {
     match &group.conditions.recorded {
         Some(recorded) if recorded.device == DeviceKind::Cpu => "rank",
@@ -109,14 +110,14 @@ pub fn process(group: &Group) -> &'static str {
     }
 }
 
-/// Names of its devices, as [`devices_text`] has them.
+/// Formats the devices of a group with [`devices_text`].
 pub fn devices(group: &Group) -> String {
     let threads = group.cases.iter().flat_map(TrainedCase::threads).collect();
     let device = group.conditions.recorded.as_ref().map(|recorded| recorded.device);
     devices_text(&group.device_names, &threads, device)
 }
 
-/// Names of devices, with the threads of a rank where that is what a device is: `AMD EPYC, 1 to 2 threads a rank`.
+/// Formats device names, on CPUs with the threads of a rank: `AMD EPYC, 1 to 2 threads a rank`.
 pub fn devices_text(names: &BTreeSet<String>, threads: &BTreeSet<u32>, device: Option<DeviceKind>) -> String {
     let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ");
     let is_cpu = device == Some(DeviceKind::Cpu);
@@ -128,8 +129,8 @@ pub fn devices_text(names: &BTreeSet<String>, threads: &BTreeSet<u32>, device: O
     }
 }
 
-/// Returns a sentence if a rank of one case has other threads than that of another: speedup and efficiency are of unlike
-/// devices then.
+/// Returns a sentence if the number of threads per rank differs between cases, because speedup and efficiency then
+/// compare unlike devices.
 pub fn unlike_devices(group: &Group) -> Option<String> {
     let is_cpu = group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.device == DeviceKind::Cpu);
     let threads = |case: &TrainedCase| Some((case.case, case.threads())).filter(|(_, threads)| !threads.is_empty());

@@ -1,4 +1,4 @@
-//! A folder of a bandwidth command: `<case>/bandwidth.json` of every case, and those of other operations beside it. Not for what follows from the times.
+//! Reader for folders of `ringmark bandwidth`: `<case>/bandwidth.json`, and the records of other operations next to it.
 
 use std::fs;
 use std::io::BufReader;
@@ -15,16 +15,16 @@ use ringmark_core::options::usage::usage;
 
 use crate::read::load::problem::Problem;
 
-/// What lies in a folder.
+/// Bandwidth records of a folder.
 #[derive(Debug, Default)]
 pub struct BandwidthResult {
-    /// By ranks, then nodes, then operations.
+    /// Records, sorted by ranks, then nodes, then operations.
     pub cases: Vec<(Case, BandwidthRecord)>,
-    /// Records that say nothing, and why.
+    /// Unusable records, with reasons.
     pub problems: Vec<Problem>,
 }
 
-/// Reads every case's record below `root` whose sums are right; an error where there is none at all.
+/// Reads the records below `root` whose sums are correct. Fails if there is none.
 pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
     let mut result = find(root)?;
     let problems = &mut result.problems;
@@ -47,7 +47,7 @@ pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
     Ok(result)
 }
 
-/// As [`read`], of a folder that may hold other results alone.
+/// Reads the records below `root`, including incorrect sums. Returns an empty result for a folder of other results.
 pub fn find(root: &Path) -> anyhow::Result<BandwidthResult> {
     ensure!(
         !root.is_file(),

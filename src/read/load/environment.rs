@@ -1,5 +1,5 @@
-//! When, on what and with what runs ran, as text: devices, hosts, versions, variables, what the gradients went through. For showing
-//! and for listing how two results differ; not for options, which are in [`crate::read::analyse::grouping::settings`].
+//! Environment of runs as text: times, hosts, devices, versions, variables and NCCL's choices. Options are in
+//! [`crate::read::analyse::grouping::settings`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
@@ -8,25 +8,25 @@ use ringmark_core::dimension::{Bytes, Seconds};
 use ringmark_core::host::{Environment, RankPlace};
 use ringmark_core::number_text::gigabytes;
 
-/// Every word that was seen, by the name of what it says; a variable has its own name.
+/// Distinct values by name; an environment variable keeps its name.
 pub type EnvironmentText = BTreeMap<String, BTreeSet<String>>;
 
-/// The name of what NCCL summed with.
+/// Name for the algorithm, protocol and channels that NCCL chose.
 pub const NCCL_CHOSE: &str = "NCCL chose";
 
-/// The word for what is not there.
+/// Value for a missing version.
 pub const NONE: &str = "none";
 
-/// A time as UTC, `2026-11-21 19:17:43`; `None` of one that no calendar has.
+/// Formats a time as UTC: `2026-11-21 19:17:43`. Returns `None` before 1970 and from the year 10000 on.
 pub fn moment(time: Seconds) -> Option<String> {
-    // The year 10000, which humantime refuses to write.
+    // The year 10000, which humantime does not format.
     const END: u64 = 253_402_300_800;
     let since = Duration::try_from_secs_f64(time.0).ok().filter(|since| since.as_secs() < END)?;
     let text = humantime::format_rfc3339_seconds(UNIX_EPOCH.checked_add(since)?).to_string();
     Some(text.replace('T', " ").replace('Z', ""))
 }
 
-/// Where ranks ran.
+/// Adds hosts, devices and threads of the ranks.
 pub fn add_ranks<'a>(all: &mut EnvironmentText, ranks: impl IntoIterator<Item = &'a RankPlace>) {
     for rank in ranks {
         add(all, "host", &rank.host);
@@ -35,7 +35,7 @@ pub fn add_ranks<'a>(all: &mut EnvironmentText, ranks: impl IntoIterator<Item = 
     }
 }
 
-/// What rank 0 found.
+/// Adds versions, hardware and variables, as recorded by rank 0.
 pub fn add_environment(all: &mut EnvironmentText, environment: &Environment) {
     let absent = NONE.to_owned();
     for (name, word) in [
@@ -55,24 +55,25 @@ pub fn add_environment(all: &mut EnvironmentText, environment: &Environment) {
     environment.variables.iter().for_each(|(name, value)| add(all, name, value));
 }
 
-/// How NCCL summed, of what it said.
+/// Adds NCCL's choices from the lines `said`.
 pub fn add_nccl(all: &mut EnvironmentText, said: &[String]) {
     nccl_choices(said).for_each(|choice| add(all, NCCL_CHOSE, choice));
 }
 
-/// Algorithm, protocol and channels: `Ring, Simple, 24 channels` of `AllReduce of 67108864 bytes: Ring, Simple, 24 channels`.
+/// Returns algorithm, protocol and channels of each line: `Ring, Simple, 24 channels` from
+/// `AllReduce of 67108864 bytes: Ring, Simple, 24 channels`.
 pub fn nccl_choices(said: &[String]) -> impl Iterator<Item = &str> {
     said.iter().filter_map(|line| Some(line.split_once(" bytes: ")?.1))
 }
 
-/// Takes a word in; none for an empty one.
+/// Adds a value unless it is empty.
 pub fn add(all: &mut EnvironmentText, name: &str, word: &str) {
     if !word.is_empty() {
         all.entry(name.to_owned()).or_default().insert(word.to_owned());
     }
 }
 
-/// Names the sizes of gradient buckets.
+/// Describes the sizes of gradient buckets.
 pub fn buckets(sizes: &[Bytes]) -> String {
     let megabytes = |size: &Bytes| format!("{:.1}", size.0 as f64 / 1e6);
     match sizes {

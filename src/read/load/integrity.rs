@@ -1,5 +1,5 @@
-//! Integrity of a sweep's folder: files of runs are compared with the hashes in the manifest, files of extract with the figures
-//! computed again. Does not judge the figures.
+//! Integrity of a sweep's folder: files of runs are compared with the hashes in the manifest, and files of
+//! `ringmark extract` with newly computed figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use crate::read::load::content::{HASHES, RESULT_ENDING};
 use crate::read::load::folder::{self, FoundRun};
 use crate::read::load::problem::Problem;
 
-/// Whether the files of finished runs are as they were left.
+/// Comparison of the files of finished runs with their hashes in the manifest.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Integrity {
-    /// Runs whose files have hashes in the manifest.
+    /// Number of runs whose files have hashes in the manifest.
     pub with_hashes: usize,
-    /// Finished runs that have none.
+    /// Number of finished runs without hashes.
     pub without_hashes: usize,
-    /// Files that were changed, or are gone.
+    /// Files that were changed or are missing.
     pub changes: Vec<Problem>,
-    /// Runs that the manifest does not know.
+    /// Runs that are not in the manifest.
     pub strangers: Vec<Problem>,
 }
 
 impl Integrity {
-    /// Of the sweep below `root`, where `found` are the logs that lie there.
+    /// Checks the sweep below `root`, whose logs are `found`.
     pub fn read(root: &Path, manifest: &Manifest, found: &[FoundRun]) -> Integrity {
         let is_known = |run: &&FoundRun| manifest.runs.iter().any(|known| known.name == run.name);
         let strangers = found.iter().filter(|run| !is_known(run)).map(folder::stranger);
@@ -52,17 +52,18 @@ impl Integrity {
 /// Files that `ringmark extract` wrote into a folder, compared with what it computes now.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outputs {
-    /// Files that exist.
+    /// Number of existing files.
     pub compared: usize,
-    /// Files with other figures, or changed since they were written.
+    /// Files with different figures, or changed since they were written.
     pub stale: Vec<Problem>,
-    /// States what could not be compared.
+    /// Notes about files that could not be compared.
     pub notes: Vec<String>,
 }
 
 impl Outputs {
-    /// Compares `files`, names and contents, with those in the folder `root`. The first is the result file: its figures must be
-    /// the same; its sentences may be those of another version. The others must have the hashes that it contains.
+    /// Compares `files` (names and contents) with those in the folder `root`. The first is the result file: its figures
+    /// must be the same, but its wording may be that of another version. The others must have the hashes that it
+    /// contains.
     pub fn read(root: &Path, files: &[(PathBuf, String)]) -> Outputs {
         let mut outputs = Outputs::default();
         let mut hashes = None;
@@ -91,13 +92,13 @@ impl Outputs {
     }
 }
 
-/// Keys of JSON that were renamed: old name, new name.
+/// Renamed JSON keys: old name, new name.
 const RENAMED: [(&str, &str); 2] = [("is_quotable", "is_reliable"), ("objections", "reliability_warnings")];
 
-/// Version of the format, which changes when keys are renamed.
+/// Key of the format version, which changes when keys are renamed.
 const SCHEMA: &str = "schema";
 
-/// Keys of sentences, whose wording depends on the version: only whether there are any is compared.
+/// Keys of sentences. Their wording depends on the version, so only their presence is compared.
 const SENTENCES: [&str; 3] = ["reliability_warnings", "warnings", "left_out"];
 
 /// Returns true if `new` contains every figure of `old`.

@@ -1,23 +1,23 @@
-//! What lies in a folder or a file, read and checked. Not for comparing runs with each other.
+//! Readers for result folders and files, with validation.
 //!
-//! | module | what it is for |
+//! | module | content |
 //! |---|---|
-//! | [`content`] | which benchmark's file a file is |
-//! | [`folder`] | which files are runs, and which were taken for something else |
-//! | [`log`] | one log, line by line |
-//! | [`record`] | the record beside a log, whatever was measured |
-//! | [`run`] | one run, from its log and the record beside it, and whether it counts |
-//! | [`training`] | figures of a run of training |
-//! | [`scoring`] | figures of a run of scoring |
-//! | [`sweep_run`] | one run by the rules of its sweep |
-//! | [`integrity`] | whether the files of a sweep are as they were written |
+//! | [`content`] | recognition of files by benchmark |
+//! | [`folder`] | discovery of runs and other files in a folder |
+//! | [`log`] | reading a log line by line |
+//! | [`record`] | the record next to a log, for every benchmark |
+//! | [`run`] | a run, from its log and record, with its figures or the reason why it does not count |
+//! | [`training`] | figures of a training run |
+//! | [`scoring`] | figures of a scoring run |
+//! | [`sweep_run`] | properties of a run that the rules of its sweep check |
+//! | [`integrity`] | comparison of a sweep's files with their hashes |
 //! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
-//! | [`bandwidth`] | the folder of a bandwidth command |
-//! | [`input`] | the folder of an input command |
-//! | [`trace`] | the traces beside the logs of runs |
-//! | [`environment`] | what runs ran on and with, as text |
+//! | [`bandwidth`] | folders of `ringmark bandwidth` |
+//! | [`input`] | folders of `ringmark input` |
+//! | [`trace`] | traces next to the logs of runs |
+//! | [`environment`] | hosts, devices and software of runs, as text |
 //! | [`formats`] | result files of other benchmarks |
-//! | [`problem`] | what keeps a file or a run out of the figures, with its place |
+//! | [`problem`] | reasons why a file or run is excluded from the figures |
 
 pub mod bandwidth;
 pub mod content;

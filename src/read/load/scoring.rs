@@ -1,4 +1,4 @@
-//! Runs of scoring.
+//! Reader for scoring runs.
 
 use anyhow::Context;
 use ringmark_core::benchmark::SweepRecord;
@@ -14,20 +14,21 @@ use crate::read::load::problem::Problem;
 use crate::read::load::record::{self, DeviceRates};
 use crate::read::load::run::{Measured, Readable, RecordedConditions};
 
-/// Conditions that the runs of one table share. The axes of a table (network, precision, batch size) are at their defaults.
+/// Conditions that the runs of one table share. The axes of the table (network, precision, batch size) have their
+/// default values.
 pub type ScoreConditions = RecordedConditions<ScoreConfig>;
 
 impl ScoreConditions {
-    /// Height and width of the images of `model` in pixels.
+    /// Returns the height and width of the images of `model` in pixels.
     pub fn image_size(&self, model: Model) -> u32 {
         model.image_size(self.config.image_size)
     }
 }
 
-/// Times of a run of scoring.
+/// Times of a scoring run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PassTimes {
-    /// All passes of all ranks, in seconds.
+    /// Durations of all passes of all ranks, in seconds.
     pub seconds: Vec<f64>,
 }
 
@@ -45,7 +46,7 @@ impl Readable for ScoreRecord {
             seed,
             record: None,
             trace: TraceConfig::default(),
-            // Each network's own size is one condition, whatever it is.
+            // The default sizes of all networks count as the same condition.
             image_size: self.config.image_size.filter(|size| *size != self.config.model.image_size(None)),
             ..self.config.clone()
         }
@@ -53,7 +54,7 @@ impl Readable for ScoreRecord {
 
     fn facts(&self) {}
 
-    /// The log only tells whether the run failed: all times are in the record.
+    /// Measures from the record alone: the log contains no times.
     fn measure(
         found: &FoundRun,
         _: Log,

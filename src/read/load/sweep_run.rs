@@ -1,5 +1,4 @@
-//! What the rules of a sweep need of each of its runs: when it ran, on what, and whether it did what was asked. Not for
-//! figures.
+//! Properties of a run that the rules of a sweep check: period, environment, and deviations from the requested options.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +11,14 @@ use ringmark_core::options::option_table::{self, Unlike};
 
 use crate::read::load::record;
 
-/// The options that the sweep itself sets in a baseline.
+/// Options that the sweep itself sets in a baseline.
 const SET_IN_BASELINES: [&str; 6] =
     ["--backend", "--checkpoint-every", "--gradient-compression", "--hierarchical", "--kv-store", "--validate"];
 
-/// Of a sweep over several kv-stores, the options of those that have servers.
+/// Options that apply only to kv-stores with servers, in a sweep over several kv-stores.
 const OF_SERVERS: [&str; 2] = ["--servers", "--key-placement"];
 
-/// Options, and their values, that a record has what they came to of.
+/// Requested values that a record replaces by the resolved value.
 const CHOSEN_LATER: [(&str, &str); 5] = [
     ("--layout", "auto"),
     ("--image-size", ""),
@@ -28,27 +27,28 @@ const CHOSEN_LATER: [(&str, &str); 5] = [
     ("--graphs", "auto"),
 ];
 
-/// What a record has as many of as its epochs came to.
+/// Number of iterations; derived from the epochs if those are given.
 const ITERATIONS: &str = "--iters";
 const EPOCHS: &str = "--epochs";
 
-/// One run by its record.
+/// A run, read from its record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepRun {
-    /// Which.
+    /// Name of the run.
     pub name: RunName,
-    /// When it started and ended, seconds since 1970 UTC.
+    /// Start and end, in seconds since 1970 UTC.
     pub period: [Seconds; 2],
     /// Hosts, devices, software.
     pub ran_on: RanOn,
-    /// Options with other values than the sweep was asked for.
+    /// Options whose values differ from those requested for the sweep.
     pub unlike: Vec<Unlike>,
-    /// Attempts at it before, whose files are kept.
+    /// Number of earlier attempts, whose files are kept.
     pub attempts_before: u32,
 }
 
 impl SweepRun {
-    /// The run of this name below `root`; `None` where its record says nothing. `asked` are the options of the sweep.
+    /// Reads the run of this name below `root`; returns `None` without a usable record. `asked` are the options of the
+    /// sweep.
     pub fn read<R: SweepRecord>(root: &Path, name: RunName, asked: &BTreeMap<String, String>) -> Option<SweepRun> {
         let record: R = record::beside(root, &name.log(Path::new(""))).ok().flatten()?;
         let (head, settings) = (record.head(), option_table::settings(record.config()));

@@ -1,5 +1,5 @@
-//! Lines by batch size as the cells of a table: a column a batch size, and for each line a row of images/s, with the spread
-//! and the memory below it. For terminals, Markdown and pages alike.
+//! Tables by batch size for terminals, Markdown and pages: a column per batch size, and for each series a row of
+//! images/s followed by rows of spread and memory.
 
 use std::collections::BTreeSet;
 
@@ -11,29 +11,27 @@ use crate::read::show::numbers::{MARK, marked, percent, teraflops};
 use crate::read::show::table::{Column, Row, Style, Table};
 use crate::read::show::text::{Medium, Paragraph};
 
-/// Batch sizes side by side on a terminal; more of them need another table.
+/// Maximum number of batch sizes in one table on a terminal.
 const SIDE_BY_SIDE: usize = 6;
 
-/// A line, and the result that it is of where there are several.
+/// A series and how it is labeled.
 pub struct Line<'a> {
-    /// Name of the result.
+    /// Name of the result; `None` if there is only one.
     pub result: Option<String>,
-    /// What was measured.
     pub series: &'a BatchSeries,
-    /// Style of its rows on a page.
     pub style: Option<Style>,
 }
 
-/// What stands below the images/s.
+/// Rows below the images/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Below {
-    /// Spread over runs, where there is any.
+    /// Spread over runs, if known.
     Spread,
-    /// The same, then the memory of the fullest rank, where records tell.
+    /// Spread, then the highest memory use of any rank, if recorded.
     SpreadAndMemory,
 }
 
-/// Returns a row of images/s for each line, and rows of spread and memory below it; `indent` precedes their names.
+/// Returns a row of images/s for each line, followed by the rows of `below`, whose names are indented by `indent`.
 pub fn table(lines: &[Line], batch_sizes: &[u32], below: Below, indent: &str) -> Table {
     let has_result = lines.iter().any(|line| line.result.is_some());
     let has_dtype = !is_one(lines, |series| series.dtype);
@@ -76,7 +74,7 @@ pub fn table(lines: &[Line], batch_sizes: &[u32], below: Below, indent: &str) ->
     Table { columns: names.into_iter().map(Column::text).chain(numbers).collect(), rows, bars: None }
 }
 
-/// Returns the tables of one result: on a terminal each of a few batch sizes.
+/// Returns the tables of one result. On a terminal each table is limited to a few batch sizes.
 pub fn tables(table: &BatchTable, below: Below, medium: Medium) -> Vec<Paragraph> {
     let lines: Vec<Line> = table.series.iter().map(|series| Line { result: None, series, style: None }).collect();
     let side_by_side = if medium == Medium::Markdown { usize::MAX } else { SIDE_BY_SIDE };
@@ -86,7 +84,7 @@ pub fn tables(table: &BatchTable, below: Below, medium: Medium) -> Vec<Paragraph
     tables.chain((!shortages.is_empty()).then_some(Paragraph::Note(shortages))).collect()
 }
 
-/// Whether all lines share it.
+/// Returns true if all lines have the same value.
 fn is_one<T: Ord>(lines: &[Line], of: impl Fn(&BatchSeries) -> T) -> bool {
     lines.iter().map(|line| of(line.series)).collect::<BTreeSet<T>>().len() <= 1
 }
@@ -96,7 +94,7 @@ fn cells(series: &BatchSeries, batch_sizes: &[u32], cell: impl Fn(&BatchPoint) -
     batch_sizes.iter().map(|size| point(size).and_then(&cell).unwrap_or_else(|| "-".to_owned())).collect()
 }
 
-/// Images/s, or why there are none.
+/// Formats the images/s, or the reason why they are missing.
 fn speed(point: &BatchPoint) -> Option<String> {
     let mark = if point.is_warned { MARK } else { "" };
     Some(match &point.outcome {

@@ -1,4 +1,4 @@
-//! A comparison of two results as text.
+//! Comparison of two results as text.
 
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::comparison::{POWER, Verdict, for_all};
@@ -9,10 +9,10 @@ use crate::read::show::numbers::{MARK, doubtful_legend, marked};
 use crate::read::show::table::Table;
 use crate::read::show::text::{self, Medium, Paragraph};
 
-/// From this number of wrong verdicts by chance on, a note mentions them.
+/// Expected number of wrong verdicts from which a note mentions them.
 const EXPECTED_WRONG: f64 = 0.5;
 
-/// Returns what differs, a table for each measurement, and what the verdicts mean.
+/// Returns the differing settings, a table for each measurement, and a legend for the verdicts.
 pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
     let sides = [("BASE", &outcome.base), ("TEST", &outcome.test)];
     let mut text = vec![Paragraph::Lines(sides.map(|(name, side)| self::side(name, side)).into())];
@@ -64,7 +64,7 @@ fn side(name: &str, side: &ComparedSide) -> String {
         None => String::new(),
         Some((first, last)) if first == last => format!(", begun {first}"),
         Some((first, last)) => {
-            // On one day the second date says nothing.
+            // The second date is redundant on the same day.
             let same_day = first.split_once(' ').zip(last.split_once(' ')).filter(|(first, last)| first.0 == last.0);
             format!(", begun {first} to {}", same_day.map_or(last.as_str(), |(_, (_, time))| time))
         }
@@ -72,7 +72,7 @@ fn side(name: &str, side: &ComparedSide) -> String {
     format!("{name}  {}, {runs}{started}", side.path)
 }
 
-/// A terminal shows a line for each, or three if it would be too long.
+/// Lists differences. On a terminal each takes one line, or three if one would be too long.
 fn differences(differences: &[ConditionDifference], medium: Medium) -> Paragraph {
     let Medium::Terminal { width, .. } = medium else {
         let row = |it: &ConditionDifference| vec![it.name.clone(), it.base.clone(), it.test.clone()];
@@ -89,7 +89,7 @@ fn differences(differences: &[ConditionDifference], medium: Medium) -> Paragraph
     Paragraph::Lines(differences.iter().flat_map(lines).collect())
 }
 
-/// A row for each case, and below it the times of its iterations if they are known.
+/// Returns a row for each case, followed by its iteration times for training.
 fn figures(table: &ComparedTable, medium: Medium) -> Table {
     let headers =
         [("", ""), ("BASE", table.unit), ("TEST", table.unit), ("difference", "%"), ("verdict", ""), ("smallest", "%")];
@@ -127,7 +127,7 @@ fn rows(table: &ComparedTable, case: &ComparedCase, medium: Medium) -> Vec<Vec<S
     rows
 }
 
-/// Whether the times of iterations are shown: of training, where they are what is waited for. Messages are many.
+/// Returns true if rows of times follow each case. Collectives have too many message sizes for that.
 fn has_iterations(table: &ComparedTable) -> bool {
     table.kind != SideKind::Collectives
 }
@@ -141,7 +141,7 @@ fn verdict_text(verdict: Verdict) -> &'static str {
     }
 }
 
-/// `-2.90 [-14.1, +8.31]`, in percent.
+/// Formats a difference and its interval in percent: `-2.90 [-14.1, +8.31]`.
 fn interval(row: &Row) -> String {
     match (row.low, row.high) {
         (Some(low), Some(high)) => format!("{} [{}, {}]", percent(row.difference), percent(low), percent(high)),
@@ -149,7 +149,7 @@ fn interval(row: &Row) -> String {
     }
 }
 
-/// Three digits of a percentage, so that three numbers fit twenty columns.
+/// Formats a percentage with three digits, so that three numbers fit twenty columns.
 fn percent(share: f64) -> String {
     match share * 100.0 {
         huge if huge >= 1000.0 => "> +999".to_owned(),
@@ -160,7 +160,7 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// What verdicts and signs mean.
+/// Explains verdicts and signs of differences.
 fn legend(outcome: &ComparedResults) -> String {
     let percent = |share: f64| trimmed(share * 100.0);
     let confidence = percent(1.0 - outcome.significance);
@@ -183,7 +183,7 @@ fn legend(outcome: &ComparedResults) -> String {
     )
 }
 
-/// What signs in the cells mean.
+/// Explains the marks in the cells that are present.
 fn signs(outcome: &ComparedResults) -> Vec<String> {
     let is_marked = |(table, case): (&ComparedTable, &ComparedCase)| {
         has_iterations(table) && (case.base_is_warned || case.test_is_warned)
@@ -193,7 +193,7 @@ fn signs(outcome: &ComparedResults) -> Vec<String> {
     mark.into_iter().chain(is_doubtful.then(|| doubtful_legend("below"))).collect()
 }
 
-/// Many cases are many chances.
+/// Warns that with many cases some verdicts are wrong by chance.
 fn by_chance(outcome: &ComparedResults) -> Option<String> {
     let count = outcome.cases().count();
     let expected = outcome.significance * count as f64;
@@ -208,7 +208,7 @@ fn by_chance(outcome: &ComparedResults) -> Option<String> {
     })
 }
 
-/// The same note for every case is one.
+/// Merges the notes into one if every case has the same.
 fn once_for_all(notes: Vec<String>, table: &ComparedTable) -> Vec<String> {
     let texts: Vec<&String> = table.cases.iter().filter_map(|case| case.note.as_ref()).collect();
     match texts.split_first() {
@@ -219,7 +219,7 @@ fn once_for_all(notes: Vec<String>, table: &ComparedTable) -> Vec<String> {
     }
 }
 
-/// Three significant digits, without zeros behind them.
+/// Formats three significant digits, without trailing zeros.
 fn trimmed(number: f64) -> String {
     let decimals = (2.0 - number.abs().max(1e-9).log10().floor()).max(0.0) as usize;
     let text = format!("{number:.decimals$}");

@@ -1,11 +1,11 @@
-//! Formats of numbers and marks of unreliable ones.
+//! Number formats, and marks for unreliable numbers.
 
 pub use ringmark_core::number_text::count;
 
 use ringmark_core::dimension::{Seconds, TeraflopsPerSecond};
 use ringmark_core::number_text::three_digits;
 
-/// Follows the figure of runs with warnings.
+/// Mark after figures of runs with warnings.
 pub const MARK: &str = "!";
 
 /// Returns the figure, in parentheses if it is unreliable.
@@ -13,32 +13,30 @@ pub fn marked(figure: String, is_doubtful: bool) -> String {
     if is_doubtful { format!("({figure})") } else { figure }
 }
 
-/// Explains [`MARK`]; `word` begins the warnings.
+/// Explains [`MARK`]; `word` is the prefix of warnings.
 pub fn mark_legend(word: &str) -> String {
     format!("{MARK}: these runs count, but read the lines that begin with {word}.")
 }
 
-/// Explains parentheses; the warnings are `above` or `below`.
+/// Explains parentheses; `place` is `above` or `below`, the position of the warnings.
 pub fn doubtful_legend(place: &str) -> String {
     format!("In parentheses: unreliable; the warnings {place} say why, and what to do.")
 }
 
-/// `92.0` for 0.92.
+/// Formats a share in percent: `92.0` for 0.92.
 pub fn percent(share: f64) -> String {
     format!("{:.1}", share * 100.0)
 }
 
-/// In 1e12 operations a second.
 pub fn teraflops(rate: TeraflopsPerSecond) -> String {
     three_digits(rate.0)
 }
 
-/// In milliseconds.
 pub fn milliseconds(time: Seconds) -> String {
     three_digits(time.0 * 1e3)
 }
 
-/// `a`, `a and b`, `a, b and c`.
+/// Joins items: `a`, `a and b`, `a, b and c`.
 pub fn list(items: &[String]) -> String {
     match items {
         [] => String::new(),

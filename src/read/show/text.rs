@@ -1,31 +1,29 @@
-//! Text for people as a list of paragraphs, rendered for a terminal or as Markdown.
+//! Text output as a list of paragraphs, rendered for a terminal or as Markdown.
 
 use ringmark_core::untrusted_text::printable;
 
 use crate::output::strip_control_characters;
 use crate::read::show::table::{Table, escaped};
 
-/// Columns of a terminal for which tables of results are made.
+/// Number of terminal columns that result tables are designed for.
 pub const WIDTH: usize = 80;
 
-/// Where a text is shown.
+/// Output medium of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
-    /// A terminal.
+    /// Plain text, wrapped to the width of a terminal.
     Terminal {
-        /// Its columns.
         width: usize,
-        /// True if explanations of columns and figures are shown.
+        /// True if explanations of columns and figures are included.
         is_explained: bool,
     },
-    /// A Markdown page.
     Markdown,
 }
 
 /// A part of a text. Renderers escape all names and cells.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Paragraph {
-    /// Heading of a page; only in Markdown.
+    /// Title of a page; only in Markdown.
     Title(String),
     /// Heading of a section. Further lines describe its content.
     Heading(Vec<String>),
@@ -35,38 +33,35 @@ pub enum Paragraph {
     Subchapter(String),
     /// Title of a table, and lines that explain its columns.
     Caption(String, Vec<&'static str>),
-    /// Lines that stay lines.
+    /// Lines that are not wrapped.
     Lines(Vec<String>),
     /// Text that a terminal wraps.
     Text(String),
-    /// Sentences that a terminal wraps, each with an indent from its second line on.
+    /// Sentences that a terminal wraps, with the second and later lines of each indented.
     Sentences(Vec<String>),
-    /// A name and text about it.
+    /// A name and its description.
     Name(String, String),
-    /// Items of a list.
     Items(Vec<String>),
-    /// Items of a list that quote files.
+    /// List items with text from files.
     Quotes(Vec<String>),
     /// Links as text and address; only in Markdown.
     Links(Vec<(String, String)>),
-    /// Rows and columns.
     Table(Table),
-    /// Lines with a fixed width font.
+    /// Lines in a monospace font.
     Code(Vec<String>),
-    /// Lines that explain columns, then those that explain signs in cells. A terminal shows the former only if asked.
+    /// Lines that explain columns, then lines that explain signs in cells. A terminal shows the former only with
+    /// `--explain`.
     Legend([Vec<String>; 2]),
-    /// Sentences that explain figures. A terminal shows them only if asked.
+    /// Sentences that explain figures. A terminal shows them only with `--explain`.
     Explanation(Vec<String>),
-    /// A note of several lines.
     Note(Vec<String>),
-    /// Warnings about figures.
     Warnings(Vec<String>),
     /// Reasons why figures are unreliable.
     Unreliable(Vec<String>),
 }
 
 impl Medium {
-    /// The word in front of warnings.
+    /// Returns the prefix of warnings.
     pub fn warning(self) -> &'static str {
         match self {
             Medium::Terminal { .. } => "WARNING",
@@ -75,7 +70,7 @@ impl Medium {
     }
 }
 
-/// A section of results: on a terminal the warnings follow the figures, on a page they precede them.
+/// Builds a section of results. Warnings follow the figures on a terminal and precede them on a page.
 pub fn section(
     medium: Medium,
     title: Vec<String>,
@@ -90,10 +85,10 @@ pub fn section(
     std::iter::once(Paragraph::Heading(title)).chain(parts.into_iter().flatten()).collect()
 }
 
-/// Replaces explanations on a terminal that does not show them.
+/// Printed instead of explanations on a terminal.
 const HINT: &str = "What the columns mean: --explain";
 
-/// Renders paragraphs, separated by empty lines.
+/// Renders paragraphs, separated by empty lines, without control characters.
 pub fn render(paragraphs: &[Paragraph], medium: Medium) -> String {
     let is_explanation = |paragraph: &Paragraph| matches!(paragraph, Paragraph::Legend(_) | Paragraph::Explanation(_));
     let last_explanation = paragraphs.iter().rposition(is_explanation);
@@ -154,7 +149,7 @@ fn markdown(paragraph: &Paragraph) -> String {
         Paragraph::Chapter(title) => format!("## {}", escaped(title)),
         Paragraph::Subchapter(title) => format!("### {}", escaped(title)),
         Paragraph::Caption(title, legend) => format!("{} ({}):", escaped(title), escaped(&legend.join(" "))),
-        // Two blanks at the end of a line break it.
+        // Two trailing spaces are a line break.
         Paragraph::Lines(lines) | Paragraph::Sentences(lines) => all("", lines, "  \n"),
         Paragraph::Text(text) => escaped(text),
         Paragraph::Name(name, about) if about.is_empty() => format!("**{}**", escaped(name)),
@@ -168,7 +163,7 @@ fn markdown(paragraph: &Paragraph) -> String {
             links.iter().map(link).collect::<Vec<_>>().join(" ")
         }
         Paragraph::Table(table) => table.markdown(),
-        // A fence inside would only end the block early.
+        // A fence inside the block would end it.
         Paragraph::Code(lines) => format!("```text\n{}\n```", lines.join("\n").replace("```", "'''")),
         Paragraph::Legend([columns, signs]) => all("", &[&columns[..], signs].concat(), "\n"),
         Paragraph::Explanation(sentences) => all("", sentences, " "),

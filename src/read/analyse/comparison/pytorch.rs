@@ -1,5 +1,5 @@
-//! Files of PyTorch's DDP benchmark as a side, its own and ringmark's: each is one run of every model and group of ranks in
-//! it.
+//! Files of PyTorch's DDP benchmark, written by PyTorch or ringmark, as one side of a comparison. A file is one run of
+//! every model and group of ranks in it.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use crate::read::load::formats::pytorch_ddp::{DdpFile, GroupResult, ModelResult}
 const TOLD_ELSEWHERE: [&str; 7] =
     ["benchmark_results", "precision", "image_size", "model", "batch_size", "dtype", "bucket_mb"];
 
-/// Takes in one file.
+/// Adds a file to `side`.
 pub fn take(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> anyhow::Result<()> {
     let mut settings: BTreeMap<String, String> =
         fields.iter().map(|(name, value)| (name.clone(), word(value))).collect();
     for told_elsewhere in TOLD_ELSEWHERE {
         settings.remove(told_elsewhere);
     }
-    // PyTorch's own files do not name it; where ringmark's name several it is not known which is whose.
+    // PyTorch's files do not contain it; if a file of ringmark contains several, they cannot be assigned to the models.
     let image_size = file.ours.as_ref().map(|ours| ours.image_size.clone()).filter(|size| !size.contains('/'));
     let device = if file.cuda_version.is_some() { DeviceKind::Cuda } else { DeviceKind::Cpu };
     let is_quick = file.ours.as_ref().is_some_and(|ours| ours.profile.contains("quick"));
@@ -58,7 +58,7 @@ pub fn take(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> a
             ensure!(!is_twice, "two results of {} with {name}", model.model);
             let images = f64::from(model.batch_size) * group.ranks.len() as f64;
             let Some(mean) = mean(&group.measurements).filter(|_| images > 0.0) else {
-                // Of ringmark, where there was no 1n1g to stand in this place.
+                // The first group of a ringmark file is empty if there was no 1n1g.
                 if place > 0 || !group.measurements.is_empty() {
                     let what = if images > 0.0 { "measurements" } else { "ranks, or images" };
                     left_out.push(format!("{} with {name} has no {what}", model.model));
@@ -81,8 +81,9 @@ pub fn take(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> a
     Ok(())
 }
 
-/// By number of ranks. The first of one rank runs without DistributedDataParallel: by its place, as the file says it
-/// nowhere else. In ringmark's files the case distinguishes several of one number.
+/// Names the groups of a model by their number of ranks. The first group, if of one rank, runs without
+/// DistributedDataParallel; only its position shows that. In ringmark's files, the case distinguishes groups of the
+/// same size.
 fn named(model: &ModelResult) -> Vec<(String, &GroupResult)> {
     let name = |group: &GroupResult, others: &[GroupResult]| {
         let ranks = group.ranks.len();

@@ -1,4 +1,4 @@
-//! Training runs as a side: the JSON that `ringmark extract` makes of a folder of logs and records.
+//! Training runs as one side of a comparison, from the JSON of `ringmark extract`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::read::analyse::figures;
 use crate::read::analyse::result_json::{JsonRow, JsonRun};
 use crate::read::load::environment::moment;
 
-/// Takes in the rows of a result.
+/// Adds the rows of a result to `side`.
 pub fn take_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
     let mut groups: Vec<(String, Vec<JsonRow>)> = Vec::new();
     for row in rows {
@@ -26,7 +26,7 @@ pub fn take_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
         let mut set = None;
         for mut row in rows {
             row.settings = completed(row.settings, row.device);
-            // All cases of a table have been run under the conditions of the first.
+            // All cases of a table ran under the same conditions as the first.
             let table = set.get_or_insert_with(|| {
                 let batch_size = Some(row.batch_size_per_device);
                 SideTable::of_runs((row.model, row.dtype), batch_size, row.device, row.profile, &row.settings)
@@ -38,7 +38,7 @@ pub fn take_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With what the exchange did before there was an option for it.
+/// Adds missing settings of the exchange, from before there was an option for them.
 fn completed(mut settings: BTreeMap<String, Value>, device: Option<DeviceKind>) -> BTreeMap<String, Value> {
     if settings.contains_key("bucket_mb") {
         let ring = KvStore::Ring.keyword();
@@ -63,7 +63,7 @@ fn completed(mut settings: BTreeMap<String, Value>, device: Option<DeviceKind>) 
 fn take_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Result<()> {
     let name = row.case;
     let images = f64::from(row.batch_size_per_device) * f64::from(name.ranks());
-    // No speedup is shown, so nobody needs to know what it would be relative to.
+    // A comparison shows no speedup, so a missing base is irrelevant.
     let of_no_interest = row.base.and_then(figures::missing_base);
     let warnings = row.warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref());
     let mut parts = vec![(name.to_string(), row.runs, warnings.collect(), row.reliability_warnings)];
@@ -92,8 +92,8 @@ fn take_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Resul
     Ok(())
 }
 
-/// `None` where a time is none. A result of before the times of iterations were in it has the mean alone, of a rate that
-/// was rounded.
+/// Returns `None` if a time is invalid. Older results have no iteration times; the mean is then derived from the
+/// rounded rate.
 fn of_run(run: &JsonRun, images: f64) -> Option<RunFigures> {
     let (mean, percentiles) = match &run.iteration_seconds {
         Some(times) => (times.mean, Some(times.percentiles())),

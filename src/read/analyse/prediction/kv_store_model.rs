@@ -1,19 +1,21 @@
-//! The grown step of a kv-store without all-reduce: [`crate::read::analyse::prediction::model`] with other laws of bytes and messages
-//! (`ringmark_core::stats::exchange_growth`). Pure.
+//! Predicted step of a kv-store without all-reduce: [`crate::read::analyse::prediction::model`] with the growth laws of
+//! `ringmark_core::stats::exchange_growth`.
 //!
 //! ```text
-//!                        owners (device, nccl)                     servers (dist_sync, dist_device_sync)
-//! in the exposed phase   gradients to their owner                  gradients to the servers, weights back
-//! in the optimizer's     the owners' updates, the weights' way     the weights' way inside the rank
-//!                        back, which nothing hides
+//!                   owners (device, nccl)                     servers (dist_sync, dist_device_sync)
+//! exposed phase     gradients to their owners                 gradients to the servers, weights back
+//! optimizer phase   updates by the owners, then the return    distribution of the weights inside the rank
+//!                   of the weights, which nothing hides
 //! ```
 //!
-//! **Owners.** The weights' way back is the optimizer's phase less the update: that of the single rank, times the largest share of
-//! an owner. It grows as the gradients' way does. Of that backward hides no more than itself, and the whole of it is taken for at
-//! most twice as long as the weights' way: the bytes are as many or half, and they are added up.
+//! **Owners.** The return of the weights takes the optimizer phase minus the update. The update is that of the single
+//! rank times the largest share of any owner. The return grows like the gradient transfer. Backward hides at most its
+//! own duration of the gradient transfer. The whole transfer is assumed to take at most twice as long as the return: it
+//! moves as many bytes or half as many, and adds them up.
 //!
-//! **The wait** for the slowest rank holds what ranks wait because their parts in the exchange differ (an owner's is longer). So it
-//! grows up to the expected maximum of more ranks, or as the exchange does, whichever is more.
+//! **The wait** for the slowest rank includes time that ranks wait because their parts of the exchange differ (that of
+//! an owner is longer). So it grows at most like the expected maximum over more ranks or like the exchange, whichever
+//! is more.
 
 use ringmark_core::dimension::{Case, Phase};
 use ringmark_core::stats::allreduce_model::{Band, expected_maximum};
@@ -24,19 +26,19 @@ use ringmark_core::stats::scaling_loss::StepTimes;
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence, Part, Steps};
 use crate::read::analyse::prediction::parts::{self, COMPUTE, EXPOSED, Grown, INPUT, Limit, TRANSFER, WAITING};
 
-/// How many times as long as the weights' way back the gradients' way to their owners is at most.
+/// Maximum duration of the gradient transfer to the owners, relative to the return of the weights.
 const GRADIENTS: f64 = 2.0;
 
 const OPTIMIZER: Part = |(_, times)| times.phases[Phase::Optimizer];
 
-/// An exchange as it grows, and the runs of the next smaller case than the reference.
+/// Growth of an exchange, and the runs of the next smaller case than the reference.
 struct Measured {
     growth: Growth,
     smaller: Option<(Steps, Case)>,
 }
 
 impl Measured {
-    /// Of a part of a step by its values in the runs of the reference and of the smaller case.
+    /// Predicts a part of a step from its values in the runs of the reference and of the smaller case.
     fn grown(&self, values: &RunValues, of_smaller: impl Fn(&Steps, Case) -> RunValues, hidden: f64) -> Band {
         let seen = self.smaller.as_ref().map(|(runs, case)| {
             let of_smaller = of_smaller(runs, *case);
@@ -46,11 +48,10 @@ impl Measured {
     }
 }
 
-/// What owners update: of the optimizer's phase of every run.
+/// Updates by the owners, in the optimizer phase.
 struct Updates {
-    /// Seconds of all weights on one rank.
+    /// Seconds for all weights on one rank.
     whole: f64,
-    /// Largest share of an owner.
     share: f64,
 }
 
@@ -59,7 +60,7 @@ impl Updates {
         Updates { whole: evidence.base_mean(OPTIMIZER), share: evidence.strategy.largest_share(case) }
     }
 
-    /// Where the phase is shorter than the update should be there is no way back in it.
+    /// Returns the duration of the update. If the phase is shorter than estimated, all of it counts as update.
     fn of_run(&self, run: &(f64, StepTimes)) -> f64 {
         OPTIMIZER(run).min(self.whole * self.share)
     }
@@ -69,7 +70,7 @@ impl Updates {
     }
 }
 
-/// The step of `case`, grown from that of the reference.
+/// Predicts the step of `case` from that of the reference.
 pub fn grown(
     evidence: &Evidence,
     case: Case,

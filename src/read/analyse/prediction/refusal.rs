@@ -1,4 +1,4 @@
-//! Why a case cannot be predicted, and the command that measures what is missing.
+//! Reasons why a case cannot be predicted, and commands that measure the missing cases.
 
 use ringmark_core::dimension::{Case, Model};
 use schemars::JsonSchema;
@@ -7,19 +7,19 @@ use serde::Serialize;
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::strategy::Strategy;
 
-/// Why there is none.
+/// Reason for a missing prediction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Refusal {
-    /// The case.
+    /// Case that cannot be predicted.
     pub case: Case,
-    /// What was never measured.
+    /// Description of the missing measurement.
     #[serde(rename = "reason")]
     pub why: String,
-    /// What to measure.
+    /// Command that measures it.
     pub command: String,
 }
 
-/// The command that would measure what is missing, hosts to be filled in.
+/// Returns a refusal with the command that measures the `missing` cases; its host names are placeholders.
 pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -> Refusal {
     let cases: Vec<String> = missing.iter().map(Case::to_string).collect();
     let nodes = missing.iter().map(|case| case.nodes).max().unwrap_or(1);
@@ -27,7 +27,7 @@ pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -
     let hosts = if nodes > 1 { format!(" --hosts {}", hosts.join(",")) } else { String::new() };
     let servers = servers(evidence, Case { nodes, ..case });
     let Evidence { model, batch_size, dtype, kv_store, .. } = evidence;
-    // The default says nothing.
+    // The default is left out.
     let model = if *model == Model::default() { String::new() } else { format!(" --model {model}") };
     let cases = cases.join(",");
     let kv_store = if kv_store.is_ring() { String::new() } else { format!(" --kv-store {kv_store}") };
@@ -37,14 +37,15 @@ pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -
     Refusal { case, why, command }
 }
 
-/// As many servers as were measured, on the kind of hosts that they had: others make a table of their own.
+/// Returns the options for the same number of servers on the same kind of hosts as measured. Runs with other servers
+/// would be in a separate table.
 fn servers(evidence: &Evidence, largest: Case) -> String {
     let Strategy::Servers(setup) = &evidence.strategy else { return String::new() };
     let number = setup.number.map_or_else(String::new, |number| format!(" --servers {number}"));
     let name = match (setup.are_on_rank_hosts, setup.shared_hosts) {
         (false, _) => "SERVER",
         (true, Some(_)) if largest.nodes > 1 => "HOST",
-        // What a sweep does by itself.
+        // The default of a sweep.
         (true, _) => return number,
     };
     let hosts = 1..=setup.assumed_hosts(largest, setup.measured_number(largest));
@@ -52,7 +53,7 @@ fn servers(evidence: &Evidence, largest: Case) -> String {
     format!("{number} --server-hosts {}", hosts.join(","))
 }
 
-/// That no case of the same ranks a host was measured from which it could grow.
+/// Returns the refusal for a number of ranks per host that no suitable case was measured with.
 pub fn level_not_measured(evidence: &Evidence, case: Case) -> Refusal {
     let gpus = case.gpus_per_node;
     let most = evidence.cases.iter().map(|measured| measured.case.gpus_per_node).max().unwrap_or(0);

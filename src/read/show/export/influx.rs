@@ -1,12 +1,12 @@
-//! InfluxDB's line protocol, `measurement,tags fields time` (<https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/>):
-//! a line a case, run and message size. Times are nanoseconds since 1970 UTC, of the run's begin.
+//! InfluxDB's line protocol, `measurement,tags fields time`: a line per case, run and message size. Times are the start
+//! of the run, in nanoseconds since 1970 UTC.
+//! See <https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/>.
 
 use ringmark_core::untrusted_text::is_unprintable;
 
 use crate::read::load::problem::Problem;
 use crate::read::show::export::figure::{Figure, Scope, Series, Value};
 
-/// Name of the measurement.
 fn measurement(scope: Scope) -> &'static str {
     match scope {
         Scope::Case => "ringmark_case",
@@ -15,7 +15,7 @@ fn measurement(scope: Scope) -> &'static str {
     }
 }
 
-/// All lines, and what has none: of runs without a record nobody knows when they began, and the server would say now.
+/// Returns the lines, and a problem for each series without a start time: the server would insert the current time.
 pub fn lines(all: &[Series]) -> (String, Vec<Problem>) {
     let (mut text, mut problems) = (String::new(), Vec::new());
     for series in all {
@@ -34,7 +34,7 @@ pub fn lines(all: &[Series]) -> (String, Vec<Problem>) {
 fn line(series: &Series) -> Option<String> {
     let nanoseconds = (1e9 * series.started?.0).round() as i64;
     let mut tags: Vec<&(&str, String)> = series.labels.iter().collect();
-    // The server is quicker with tags in order.
+    // The server is faster if tags are sorted.
     tags.sort();
     let tags: String = tags.iter().map(|(name, value)| format!(",{name}={}", escaped(value))).collect();
     let figures = series.figures.iter().map(|figure| format!("{}={}", figure.name(), value(figure)));
@@ -51,8 +51,8 @@ fn value(figure: &Figure) -> String {
     }
 }
 
-/// A tag's value. A comma, an equals sign and a space would end it, and what a backslash means depends on what follows; the end
-/// of a line cannot be escaped.
+/// Escapes a tag value. Commas, equals signs and spaces would end it. Backslashes and line breaks are replaced: the
+/// meaning of a backslash depends on the next character, and a line break cannot be escaped.
 fn escaped(value: &str) -> String {
     let mut text = String::new();
     for letter in value.chars() {
@@ -66,7 +66,7 @@ fn escaped(value: &str) -> String {
     text
 }
 
-/// The value of a field that is a text.
+/// Quotes the text value of a field.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace(is_unprintable, " "))
 }

@@ -1,4 +1,4 @@
-//! Figures of inference: of every point of a sweep and of every run.
+//! Exported figures of inference, for every point of a sweep and every run.
 
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::score::ScoreRecord;
@@ -10,24 +10,22 @@ use crate::read::load::run::{self, Run};
 use crate::read::show::export::figure::{self, Scope, Series};
 use crate::read::show::export::training::add_arithmetic;
 
-/// A run that counts, and what it is one of.
+/// A run that counts, with its table and point.
 pub struct ScoredRun<'a> {
-    /// With the same conditions.
+    /// Runs with the same conditions.
     pub table: &'a ScoreTable,
-    /// With the same network, precision, batch size and case.
+    /// Runs with the same network, precision, batch size and case.
     pub point: &'a ScorePoint,
-    /// Itself.
     pub run: &'a Run<ScoreRecord>,
-    /// Its figures.
     pub series: Series,
 }
 
-/// Of the result `name`: every point that has a run that counts.
+/// Returns the figures of every point of the result `name` with a run that counts.
 pub fn cases(name: &str, tables: &[ScoreTable]) -> Vec<Series> {
     points(tables).filter_map(|(group, table, point)| of_point(name, &group, table, point)).collect()
 }
 
-/// Every run that counts.
+/// Returns every run that counts.
 pub fn runs<'a>(name: &str, tables: &'a [ScoreTable]) -> Vec<ScoredRun<'a>> {
     let of_point = |(group, table, point): (String, &'a ScoreTable, &'a ScorePoint)| {
         let run = |run| Some(ScoredRun { table, point, run, series: of_run(name, &group, table, point, run)? });
@@ -36,7 +34,7 @@ pub fn runs<'a>(name: &str, tables: &'a [ScoreTable]) -> Vec<ScoredRun<'a>> {
     points(tables).flat_map(of_point).collect()
 }
 
-/// Every point with its table, and a name for that: tables may differ by any option.
+/// Returns every point with its table and a name for the table, because tables may differ by any option.
 fn points(tables: &[ScoreTable]) -> impl Iterator<Item = (String, &ScoreTable, &ScorePoint)> {
     let name = |index: usize| if tables.len() > 1 { format!("table {}", index + 1) } else { String::new() };
     let of_table = move |(index, table): (usize, _)| table_points(name(index), table);
@@ -81,7 +79,7 @@ fn of_point(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> 
     Some(series)
 }
 
-/// `None` where the run does not count.
+/// Returns `None` if the run does not count.
 fn of_run(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint, run: &Run<ScoreRecord>) -> Option<Series> {
     let measured = run.outcome.as_ref().ok()?;
     let mut labels = labels(name, group, table, point);

@@ -11,20 +11,20 @@ use crate::read::show::numbers::{marked, milliseconds};
 use crate::read::show::table::Table;
 use crate::read::show::text::Paragraph;
 
-/// Kv-stores with equal conditions otherwise, compared.
+/// Comparison of kv-stores under otherwise equal conditions.
 pub struct Comparison {
-    /// What they share.
+    /// Title with the conditions that they share.
     pub title: String,
     /// A row for each case and kv-store.
     pub table: Table,
-    /// States the baseline if it is common to all.
+    /// Sentence about the base if it is common to all.
     pub note: Option<String>,
 }
 
 /// Explanation of the columns.
 pub const LEGEND: &str = "of ring: speed relative to ring's in the same case; exposed: exchange not hidden by backward";
 
-/// A comparison for each set of groups that differ only in the kv-store.
+/// Returns a comparison for each set of groups that differ only in the kv-store.
 pub fn comparisons<'a>(groups: impl Iterator<Item = &'a Group>) -> Vec<Comparison> {
     let mut sets: Vec<Vec<&Group>> = Vec::new();
     for group in groups {
@@ -37,7 +37,7 @@ pub fn comparisons<'a>(groups: impl Iterator<Item = &'a Group>) -> Vec<Compariso
     sets.iter().filter(|set| set.len() > 1).map(|set| comparison(set)).collect()
 }
 
-/// The comparisons as text. The sections of the groups have the warnings.
+/// Returns the comparisons as text, without warnings: the sections of the groups contain them.
 pub fn sections(groups: &[Group]) -> Vec<Paragraph> {
     let section = |Comparison { title, table, note }: Comparison| {
         let legend = Paragraph::Legend([vec![LEGEND.to_owned()], Vec::new()]);

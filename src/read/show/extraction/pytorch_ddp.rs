@@ -1,5 +1,5 @@
-//! Figures for users of PyTorch's DDP suite: the JSON that its `diff.py` reads, and its lines. Of several runs of a case
-//! all iterations after warm-up are put together, as PyTorch does with those of all ranks.
+//! Output in the formats of PyTorch's DDP benchmark: the JSON that its `diff.py` reads, and its lines. The iterations
+//! after warm-up of all runs of a case are pooled, as PyTorch pools those of all ranks.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use crate::read::analyse::title::title;
 use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult, OurConditions, OurResult};
 use crate::read::load::run::{Recorded, RecordedConditions};
 
-/// What PyTorch's benchmark would have written of these runs; an error where the records that it needs are not there.
+/// Returns these runs in the format of PyTorch's benchmark. Fails if a required record is missing.
 ///
-/// `diff.py` pairs models and groups of ranks by their places, and skips the first group: it has to be the one rank
-/// without DistributedDataParallel, and the one rank with it has to follow. With us one rank exchanges nothing either
-/// way unless a backend was chosen for it, so 1n1g stands in both places where it has no baseline of its own; without
-/// any 1n1g the first is empty.
+/// `diff.py` pairs models and groups of ranks by position and skips the first group: it must be a single rank without
+/// DistributedDataParallel, followed by a single rank with it. In ringmark, a single rank exchanges nothing in either
+/// case unless a backend was chosen for it. So 1n1g fills both positions if it has no baseline; without 1n1g the first
+/// group is empty.
 pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
     let counted = |group: &&Group| group.cases.iter().any(has_counted);
     let groups: Vec<&Group> = extraction.groups.iter().filter(counted).collect();
@@ -42,7 +42,7 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
             bail!("{} has runs of several bucket sizes, of which PyTorch's file holds one: part them", extraction.name)
         }
     };
-    // libtorch's build has one also where nothing ran on it; who reads the file takes it for the device.
+    // A libtorch built with CUDA reports a version even if no rank used it, and readers infer the device from it.
     let on_gpus = recorded.iter().filter(|recorded| recorded.conditions.device == DeviceKind::Cuda);
     let versions = on_gpus.filter_map(|recorded| recorded.environment.cuda_version.clone());
     let cuda_version = join(versions);
@@ -69,12 +69,11 @@ fn has_counted(case: &TrainedCase) -> bool {
     case.counted().next().is_some()
 }
 
-/// Of its runs that count.
+/// Returns the records of the runs that count.
 fn recorded(case: &TrainedCase) -> impl Iterator<Item = &Recorded> {
     case.runs.iter().filter(|run| run.outcome.is_ok()).filter_map(|run| run.recorded.as_ref())
 }
 
-/// Each value once.
 fn join(values: impl Iterator<Item = String>) -> String {
     values.collect::<BTreeSet<String>>().into_iter().collect::<Vec<String>>().join(" / ")
 }
@@ -99,7 +98,7 @@ fn model(group: &Group) -> ModelResult {
     }
 }
 
-/// Every iteration that counts.
+/// Returns every iteration that counts.
 fn measurements(case: &TrainedCase) -> GroupResult {
     GroupResult {
         ranks: (0..case.case.ranks()).collect(),
@@ -108,7 +107,7 @@ fn measurements(case: &TrainedCase) -> GroupResult {
     }
 }
 
-/// The head of PyTorch's benchmark, by the record of the run with most ranks; none where no run has a record.
+/// Returns the header of PyTorch's benchmark, from the record of the run with the most ranks; empty without records.
 fn head(extraction: &Extraction) -> Vec<String> {
     let cases = extraction.groups.iter().flat_map(|group| &group.cases);
     let with_records = cases.filter_map(|case| Some((case.case.ranks(), recorded(case).next()?)));
@@ -117,7 +116,7 @@ fn head(extraction: &Extraction) -> Vec<String> {
     pytorch_ddp::Head::new(environment, conditions.device, facts.backend, conditions.config.exchange.bucket()).lines()
 }
 
-/// The lines that PyTorch's benchmark prints, a block for each group; ranks without communication are its `no ddp`.
+/// Returns the lines that PyTorch's benchmark prints, a block per group; baselines are its `no ddp`.
 pub fn lines(extraction: &Extraction) -> String {
     let block = |group: &Group| {
         let batch_size = group.conditions.batch_size;

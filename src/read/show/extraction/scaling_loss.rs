@@ -1,5 +1,5 @@
-//! The table of the scaling loss: what each case loses against the base, by parts. The formulas are in
-//! [`crate::read::analyse::scaling_loss`]; the waterfall is the report's.
+//! Table of the scaling loss of each case, by part. The formulas are in [`crate::read::analyse::scaling_loss`]; the
+//! report shows the same as a waterfall.
 
 use ringmark_core::dimension::{Case, Seconds};
 use ringmark_core::number_text::three_digits;
@@ -10,7 +10,7 @@ use crate::read::analyse::scaling_loss::{CaseLoss, all_parts, of_case};
 use crate::read::show::numbers::{marked, milliseconds};
 use crate::read::show::table::Table;
 
-/// Title of the table; the base is named where it is not one rank.
+/// Returns the title of the table, which names the base.
 pub fn title(group: &Group) -> String {
     let base = group.base.unwrap_or(Case::SINGLE);
     let missing = if base == Case::SINGLE { "" } else { " (there is no 1n1g)" };
@@ -18,7 +18,7 @@ pub fn title(group: &Group) -> String {
     format!("Where the scaling loss goes: step of each case less that of {base}{missing}")
 }
 
-/// What stands below the title.
+/// Explanation of the columns, below the title.
 pub const LEGEND: [&str; 4] = [
     "crowded: what the same ranks lose without any exchange; overlap: what it adds;",
     "transfer, waiting: exposed all-reduce after and until the slowest rank is there;",
@@ -26,7 +26,7 @@ pub const LEGEND: [&str; 4] = [
     "images/s: of as many ideal ranks; below the case: its efficiency",
 ];
 
-/// Losses with parts that are at least as large as their confidence interval, or smaller.
+/// Returns the losses with parts whose total is at least its margin of error if `is_clear`, and the others otherwise.
 fn losses(group: &Group, is_clear: bool) -> impl Iterator<Item = CaseLoss> {
     let losses = group.cases.iter().filter_map(|case| of_case(group, case));
     losses.filter(move |CaseLoss { loss, .. }| {
@@ -35,7 +35,7 @@ fn losses(group: &Group, is_clear: bool) -> impl Iterator<Item = CaseLoss> {
     })
 }
 
-/// Sentences about the cases whose runs differ by more than they lose, which are not in the table.
+/// Returns sentences about the cases whose loss is below its margin of error, which are not in the table.
 pub fn unclear(group: &Group) -> Vec<String> {
     let sentence = |CaseLoss { case, loss, .. }: CaseLoss| {
         let Difference { seconds, margin } = loss.total;
@@ -45,11 +45,11 @@ pub fn unclear(group: &Group) -> Vec<String> {
     losses(group, false).map(sentence).collect()
 }
 
-/// A few lines a case: milliseconds, their confidence, images/s, shares. `None` if no case has a loss that is larger than its
-/// confidence interval.
+/// Returns rows for each case: milliseconds, their margin of error, images/s and shares. `None` if every loss is below
+/// its margin of error.
 pub fn table(group: &Group) -> Option<Table> {
     let losses: Vec<CaseLoss> = losses(group, true).collect();
-    // Compute is shown in two columns where every case has them.
+    // Compute is split into two columns only if every case has both parts.
     let is_split = losses.iter().all(|loss| !loss.loss.compute.is_empty());
     let is_shown = |part: &LossPart| match part {
         LossPart::Compute => !is_split,
@@ -64,7 +64,7 @@ pub fn table(group: &Group) -> Option<Table> {
     (!losses.is_empty()).then(|| Table::new(&headers, rows))
 }
 
-/// Halves of compute below its name, which leaves no space for theirs.
+/// Returns the two header lines of a part. The parts of compute are named in the second line to save width.
 fn header(part: LossPart) -> (&'static str, &'static str) {
     match part {
         LossPart::ComputeCrowded => ("compute", "crowded"),
@@ -89,7 +89,7 @@ fn rows(case: &CaseLoss, parts: &[LossPart], is_doubtful: bool) -> Vec<Vec<Strin
         row(String::new(), "images/s", &|part| Some(case.rate_lost(part.seconds).0)),
         row(String::new(), "share %", &|part| Some(loss.share(part.seconds)? * 100.0)),
     ];
-    // Nothing to share.
+    // Rows without any value are left out, but the one with the efficiency stays.
     rows.retain(|row| row[2] != "-" || row[1] == "+- ms");
     rows
 }

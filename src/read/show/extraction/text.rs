@@ -25,14 +25,14 @@ const LEGEND: [&str; 4] = [
     "DLPerf counts; no other figure is made of it.",
 ];
 
-/// Stands for the tables of a quick profile.
+/// Printed instead of the omitted tables of a quick profile.
 const LEFT_OUT: &str = "time of an iteration, arithmetic and scaling loss: --explain";
 
 const BY_BATCH_SIZE: &str = "Training by batch size per rank: images/s, and memory of the fullest rank";
 
 const PEAK_LEGEND: &str = "peak GB: on a GPU what tensors held, on the CPU what was resident; 1e9 bytes.";
 
-/// Returns the comparison of kv-stores, a section for each group, tables by batch size, then what was left out.
+/// Returns the comparison of kv-stores, a section for each group, the tables by batch size, and the exclusions.
 pub fn text(extraction: &Extraction, price: Option<&Price>, medium: Medium) -> String {
     let by_size = batch_sizes::of_training(&extraction.groups, &extraction.shortages);
     let mut text = vec![Paragraph::Title(extraction.name.clone())];
@@ -44,7 +44,7 @@ pub fn text(extraction: &Extraction, price: Option<&Price>, medium: Medium) -> S
     text::render(&text, medium)
 }
 
-/// Lists what is not in the figures; a terminal shows it as messages.
+/// Lists files and runs excluded from the figures. Only for Markdown: on a terminal they are printed as messages.
 pub fn left_out(problems: &[Problem], medium: Medium) -> Vec<Paragraph> {
     let problems: Vec<String> = problems.iter().map(Problem::to_string).collect();
     match medium {
@@ -55,7 +55,7 @@ pub fn left_out(problems: &[Problem], medium: Medium) -> Vec<Paragraph> {
     }
 }
 
-/// The tables of its groups have the warnings.
+/// Returns a table by batch size, without warnings: the sections of its groups contain them.
 fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
     let quick = if table.is_quick { " - QUICK PROFILE" } else { "" };
     let device = table.device.map_or("device unknown".to_owned(), |device| format!("{device}: {}", table.devices));
@@ -65,7 +65,8 @@ fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
     std::iter::once(Paragraph::Heading(title)).chain(tables).collect()
 }
 
-/// The speeds, and below them the tables for which there are figures: those of a quick profile only if they are explained.
+/// Returns the speeds, followed by every table that has figures. Those of a quick profile are omitted on a terminal
+/// unless `--explain` is given.
 fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragraph> {
     let is_short = group.is_quick() && matches!(medium, Medium::Terminal { is_explained: false, .. });
     let mut figures = vec![Paragraph::Table(speeds(group))];
@@ -106,7 +107,7 @@ fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragrap
     text::section(medium, title(group), figures, [unreliable, group.warnings.iter().cloned().chain(other).collect()])
 }
 
-/// Of the table, then of its cases, each with its baseline.
+/// Returns the warnings of the table, then those of its cases and baselines.
 fn warnings(group: &Group) -> impl Iterator<Item = &String> {
     group.warnings.iter().chain(group.with_baselines().flat_map(|case| &case.warnings))
 }
@@ -157,12 +158,12 @@ fn speed_row(group: &Group, case: &TrainedCase) -> Vec<String> {
     name.into_iter().chain(figures).collect()
 }
 
-/// Those that count of those that were found.
+/// Formats the runs that count and those found, as `2/3`, with a mark for warnings.
 fn runs(case: &TrainedCase) -> String {
     format!("{}/{}{}", case.counted().count(), case.runs.len(), if case.warnings.is_empty() { "" } else { MARK })
 }
 
-/// `None` where no case has a baseline.
+/// Returns `None` if no case has a baseline.
 fn costs(group: &Group) -> Option<Table> {
     let is_doubtful = |case: &TrainedCase| group.speed_reliability_warnings(case).next().is_some();
     let step = |case: &TrainedCase| {
@@ -181,7 +182,7 @@ fn costs(group: &Group) -> Option<Table> {
     (!rows.is_empty()).then(|| Table::new(&headers, rows))
 }
 
-/// `None` if no case has predictions.
+/// Returns `None` if no case has predictions.
 fn accuracies(group: &Group) -> Option<Table> {
     let row = |case: &TrainedCase| {
         let Accuracy { epochs, loss, top_1, top_5 } = accuracy::of_case(case)?;
@@ -194,7 +195,7 @@ fn accuracies(group: &Group) -> Option<Table> {
     (!rows.is_empty()).then(|| Table::new(&headers, rows))
 }
 
-/// `None` where no case has records.
+/// Returns `None` if no case has records.
 fn times(group: &Group) -> Option<Table> {
     let phases = phases_to_show(group.cases.iter().filter_map(|case| case.figures.as_ref()?.times.as_ref()));
     let rows: Vec<Vec<String>> = group.cases.iter().filter_map(|case| time_row(group, case, &phases)).collect();

@@ -1,4 +1,4 @@
-//! A prediction for people: tables, with what they rest on below them.
+//! Predictions as text: tables, followed by their assumptions.
 
 use ringmark_core::dimension::{Case, ImagesPerSecond};
 use ringmark_core::number_text::four_digits;
@@ -14,7 +14,7 @@ use crate::read::show::prediction::notes::{assumptions, warnings};
 use crate::read::show::table::Table;
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
-/// Returns the tables of every outlook with an answer, and what it rests on; empty without any.
+/// Returns the tables and assumptions of every outlook with an answer; empty if none has one.
 pub fn text(outlooks: &[Outlook], is_explained: bool) -> String {
     let outlooks: Vec<&Outlook> = outlooks.iter().filter(|outlook| outlook.has_answer()).collect();
     if outlooks.is_empty() {

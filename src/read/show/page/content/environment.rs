@@ -1,4 +1,4 @@
-//! On what it ran, how it was asked, and how the hosts differ. Only what the records hold.
+//! Environment of the results: devices, software, options, variables and differences between hosts, as recorded.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,22 +17,21 @@ use crate::read::show::numbers::{count, list, percent};
 use crate::read::show::page::document::{Block, Section, Subject};
 use crate::read::show::table::{Column, Row, Table};
 
-/// A fact's name and every value that it has in one result.
+/// Names of facts, each with all its values in one result.
 type NamedValues = Vec<(String, BTreeSet<String>)>;
 
-/// When.
 const MEASURED: &str = "measured";
 
-/// A table of more hosts is cut: a page has to stay small.
+/// Maximum number of hosts in a complete table; a longer one is cut to keep the page small.
 const MOST_HOSTS: usize = 128;
 
-/// Hosts that are shown of it.
+/// Number of hosts in a table that is cut.
 const HOSTS_SHOWN: usize = 64;
 
-/// Hosts whose differences have a sentence each.
+/// Maximum number of hosts whose differences are described in the note.
 const SENTENCES: usize = 16;
 
-/// What each result ran on.
+/// Returns the environment of each result, or `None` if nothing is recorded.
 pub fn section(results: &[ResultFolder]) -> Option<Section> {
     let machines: Vec<NamedValues> = results.iter().map(machine).collect();
     let options: Vec<NamedValues> = results.iter().map(options).collect();
@@ -121,9 +120,9 @@ fn machine(result: &ResultFolder) -> NamedValues {
     found
 }
 
-/// From the start of the first run to that of the last.
+/// Formats the start of the first run and that of the last one.
 fn period(result: &ResultFolder) -> String {
-    // To the minute: `2026-11-21 19:36`.
+    // Truncated to the minute: `2026-11-21 19:36`.
     let starts =
         result.heads().filter_map(|head| environment::moment(head.started)).map(|start| start[..16].to_owned());
     let starts: BTreeSet<String> = starts.collect();
@@ -138,7 +137,7 @@ fn options(result: &ResultFolder) -> NamedValues {
     let mut found = NamedValues::new();
     let trained = result.groups.iter().map(|group| settings(&group.conditions));
     let mut options: Vec<_> = trained.collect();
-    // The axes of the runs, and what each table shares.
+    // The axes of the runs, and the options that each table shares.
     options.extend(result.scoring.iter().flat_map(|table| &table.points).map(|point| point.key().axes()));
     options.extend(result.scoring.iter().map(|table| score::batch_sizes::table(table).settings));
     for (name, value) in options.into_iter().flatten() {
@@ -147,7 +146,7 @@ fn options(result: &ResultFolder) -> NamedValues {
     found
 }
 
-/// Adds an option; each field of an object as an option of its own.
+/// Adds an option; adds each field of an object as a separate option.
 fn add_option(found: &mut NamedValues, name: &str, value: &Value) {
     match value {
         Value::Object(fields) => {
@@ -168,7 +167,7 @@ fn variables(result: &ResultFolder) -> NamedValues {
     found
 }
 
-/// A row a fact, a column a result that has any; what differs is marked.
+/// Returns a row for each fact and a column for each result that has any. Rows with different values are marked.
 fn comparison(title: &str, results: &[ResultFolder], facts: &[NamedValues]) -> Option<Block> {
     let shown: Vec<(&ResultFolder, &NamedValues)> =
         results.iter().zip(facts).filter(|(_, facts)| !facts.is_empty()).collect();
@@ -187,7 +186,7 @@ fn comparison(title: &str, results: &[ResultFolder], facts: &[NamedValues]) -> O
     };
     let rows = names.iter().map(|name| {
         let values: Vec<String> = shown.iter().map(|(_, facts)| values(facts, name)).collect();
-        // No two results are of one time.
+        // Measurement times always differ.
         let is_marked = *name != MEASURED && values.iter().any(|value| *value != values[0]);
         Row { cells: [vec![(*name).clone()], values].concat(), is_marked, ..Row::default() }
     });
@@ -204,10 +203,10 @@ fn comparison(title: &str, results: &[ResultFolder], facts: &[NamedValues]) -> O
     Some(Block { table: Some(Table { columns, rows, bars: None }), ..Block::new(title, note) })
 }
 
-/// Numbers by their size, words by the alphabet.
+/// Sorts numbers by value if all values are numbers, and text alphabetically.
 fn in_order(values: &BTreeSet<String>) -> Vec<String> {
     let mut values: Vec<String> = values.iter().cloned().collect();
-    // Of what is no number none is less than another: a stable sort leaves it as it is.
+    // NaN compares as equal, and a stable sort leaves it in place.
     let number = |text: &String| text.parse::<f64>().ok();
     if values.iter().all(|value| number(value).is_some()) {
         values.sort_by(|one, other| number(one).partial_cmp(&number(other)).unwrap_or(Ordering::Equal));
@@ -215,7 +214,7 @@ fn in_order(values: &BTreeSet<String>) -> Vec<String> {
     values
 }
 
-/// What the records say of one host.
+/// Records of one host.
 #[derive(Default)]
 struct HostRow<'a> {
     ranks: BTreeSet<u32>,
@@ -224,7 +223,7 @@ struct HostRow<'a> {
     uses: Vec<&'a HostUse>,
 }
 
-/// Every host of a result beside the others. `None` where no record names one.
+/// Returns a row for each host of a result; `None` if no record names one.
 fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     let mut hosts: BTreeMap<&str, HostRow> = BTreeMap::new();
     let measured = || result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| case.counted());
@@ -245,7 +244,7 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
         return None;
     }
     let rows: Vec<Vec<String>> = hosts.iter().map(|(name, host)| cells(name, host)).collect();
-    // Name, other load, stolen time and clock are each host's own.
+    // Name, clock, load and stolen time always differ and are not compared.
     let facts = 1..5;
     let usual: Vec<&str> =
         (0..rows[0].len()).map(|column| usual(rows.iter().map(|row| row[column].as_str()))).collect();
@@ -277,7 +276,7 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
         (_, true) => format!("All {} hosts are alike in ranks, devices, threads and cores.", rows.len()),
         (_, false) => format!("Hosts differ. {}.", sentences.join("; ")),
     };
-    // The marked ones first, if not all are shown.
+    // Marked hosts come first if not all are shown.
     let mut shown: Vec<&Vec<String>> = rows.iter().collect();
     if rows.len() > MOST_HOSTS {
         shown.sort_by_key(|row| differs(row).is_empty());
@@ -317,7 +316,7 @@ fn cells(name: &str, host: &HostRow) -> Vec<String> {
     ]
 }
 
-/// The value that most have; the first of several.
+/// Returns the most frequent value; the first one if several are equally frequent.
 fn usual<'a>(values: impl Iterator<Item = &'a str>) -> &'a str {
     let mut counts: HashMap<&str, (usize, Reverse<usize>)> = HashMap::new();
     for (index, value) in values.enumerate() {
@@ -326,7 +325,7 @@ fn usual<'a>(values: impl Iterator<Item = &'a str>) -> &'a str {
     counts.into_iter().max_by_key(|(_, order)| *order).map_or("", |(value, _)| value)
 }
 
-/// As `nvidia-smi topo -m` or hwloc has it, of the first run that has one.
+/// Returns the topology as `nvidia-smi topo -m` or hwloc prints it, from the first run that recorded one.
 fn topology(title: &str, result: &ResultFolder) -> Option<Block> {
     let lines = result.heads().map(|head| &head.environment.topology).find(|lines| !lines.is_empty())?;
     Some(Block { lines: lines.clone(), ..Block::new(title, "") })

@@ -1,4 +1,4 @@
-//! The first screen: how fast, how efficient, what is lost. Whether to believe it, `trust` says.
+//! Headlines of a report page: speed, efficiency and scaling loss. Reliability is in `trust`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ use crate::read::show::page::content::trust::Evidence;
 use crate::read::show::page::document::{Figure, Headline, Share, Trust};
 use crate::read::show::table::Style;
 
-/// One a series; where a result has many batch sizes and nothing to scale, one for all of these.
+/// Returns a headline for each series. A table by batch size that does not scale gets one headline for all its series.
 pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[PageTable]) -> Vec<Headline> {
     let (together, scored): (Vec<&PageTable>, Vec<&PageTable>) =
         by_size.iter().filter(|table| !table.is_scaling()).partition(|table| table.done == Done::Training);
@@ -44,7 +44,7 @@ pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[Page
     of_training.chain(scored.iter().map(|table| of_table(table))).chain(of_others).collect()
 }
 
-/// Of a table by batch size: the fastest point of each network.
+/// Returns the headline of a table by batch size: the fastest point of each network.
 fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
     let (trust, reasons) = table.evidence.trust(result);
     let device = series::device_title(table.table.device);
@@ -80,13 +80,14 @@ fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
     }
 }
 
-/// What larger batches bring: `batch size 32 against 1: 1.90x the images/s (AlexNet, fp32, 1n1g) to 2.40x (ResNet-18, fp32, 1n1g)`.
+/// Formats the gain from larger batches:
+/// `batch size 32 against 1: 1.90x the images/s (AlexNet, fp32, 1n1g) to 2.40x (ResNet-18, fp32, 1n1g)`.
 fn gain(table: &BatchTable) -> Option<String> {
     let ends = |series: &BatchSeries| {
         let (first, last) = (series.measured().next()?, series.measured().last()?);
         (first.0.batch_size < last.0.batch_size).then(|| [first.0, last.0].map(|point| point.batch_size))
     };
-    // Of the widest range, which most lines have unless the memory was not enough.
+    // The widest range, which most series cover unless they ran out of memory.
     let widest = table.series.iter().filter_map(ends).max_by_key(|[first, last]| last / first.max(&1))?;
     let gain = |series: &BatchSeries| {
         let speed = |size: u32| Some(series.measured().find(|(point, _)| point.batch_size == size)?.1.speed.0);
@@ -107,10 +108,10 @@ fn gain(table: &BatchTable) -> Option<String> {
     Some(format!("batch size {} against {}: {told}{doubt}", widest[1], widest[0]))
 }
 
-/// Of a result that holds bandwidth runs alone: its largest case.
+/// Returns the headline of a result with only bandwidth runs: its largest case.
 fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     let (largest_case, _) = result.bandwidth.last()?;
-    // Of its operations the first, which is the all-reduce where that was measured.
+    // The first operation, which is all-reduce if it was measured.
     let (case, record) = result.bandwidth.iter().find(|(case, _)| case == largest_case)?;
     let reliability_warnings: Vec<ReliabilityWarning> =
         result.bandwidth.iter().flat_map(|(case, record)| reliability::to_bandwidth(*case, record)).collect();
@@ -177,12 +178,11 @@ fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headli
     }
 }
 
-/// `4n8g: 4 nodes of 8 ranks`.
+/// Formats `4n8g: 4 nodes of 8 ranks`.
 fn size(case: Case, process: &str) -> String {
     format!("{case}: {} of {}", count(case.nodes as usize, "node"), count(case.gpus_per_node as usize, process))
 }
 
-/// The largest case that has figures.
 fn largest(group: &Group) -> Option<(&TrainedCase, &Figures)> {
     group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))
 }
@@ -247,7 +247,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     shown
 }
 
-/// Shares of what is lost; those of gains are below 0.
+/// Returns the shares of the loss by part; gains are negative.
 fn parts(loss: &CaseLoss) -> Vec<Share> {
     let share = |(part, difference): &(LossPart, Difference)| {
         let share = loss.loss.share(difference.seconds)?;

@@ -1,4 +1,4 @@
-//! What MXNet's performance page published of inference, beside what was measured of the same networks.
+//! Inference figures published by MXNet next to the measured ones of the same networks.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::read::show::numbers::marked;
 use crate::read::show::page::document::Block;
 use crate::read::show::table::{Column, Row, Table};
 
-/// For each network what was `scored`, each line with the name of its result, then what was published; `None` where there is
-/// nothing.
+/// Returns for each network the rows of `scored` with the names of their results, then the published rows; `None` if
+/// nothing was published for these networks.
 pub fn block(scored: &[(&str, &BatchSeries)]) -> Option<Block> {
     let models: BTreeSet<Model> = scored.iter().map(|(_, series)| series.model).collect();
     let rows = published::rows(&models);

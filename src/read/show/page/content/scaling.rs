@@ -1,4 +1,4 @@
-//! Throughput, speedup and efficiency: their charts, and their table.
+//! Charts and table of throughput, speedup and efficiency.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub fn kv_stores(setting: &Setting) -> Vec<Block> {
     results.into_iter().flat_map(of_result).map(block).collect()
 }
 
-/// Of all series of the setting; with what others published under the same conditions where `published`.
+/// Returns the block of all series of the setting. `published` adds published figures for the same conditions.
 pub fn block(setting: &Setting, published: bool) -> Block {
     let rows = if published { published_rows(setting) } else { Vec::new() };
     let mut measured: Vec<Measurements> = setting.series.iter().filter_map(scaling_charts::measured).collect();
@@ -63,7 +63,7 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     }
 }
 
-/// Rows of the same model, precision and batch size, on GPUs.
+/// Returns the published rows of the same model, precision and batch size if the setting uses GPUs.
 fn published_rows(setting: &Setting) -> Vec<&'static Published> {
     let fits = |row: &&Published| {
         let is_alike = |series: &Series| {
@@ -75,7 +75,7 @@ fn published_rows(setting: &Setting) -> Vec<&'static Published> {
     DLPERF.iter().filter(fits).collect()
 }
 
-/// Source, setup and caveat of a row.
+/// Formats source, setup and caveat of a published row.
 fn cited(row: &Published) -> String {
     let caveat = row.caveat.map(|caveat| format!(" Beware: {caveat}.")).unwrap_or_default();
     format!("{}, not measured by ringmark: {} ({}).{caveat}", row.name, row.source, row.setup)

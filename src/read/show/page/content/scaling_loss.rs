@@ -1,4 +1,4 @@
-//! Breakdown of the scaling loss, as a waterfall per case: from the step of the base to that of the case. The formulas
+//! Breakdown of the scaling loss as a waterfall per case, from the step of the base to that of the case. The formulas
 //! are in `ringmark_core::stats::scaling_loss`.
 
 use ringmark_core::dimension::Seconds;

@@ -1,4 +1,4 @@
-//! Inside a traced iteration: what each rank did when, and what held the step.
+//! Charts of a traced iteration: activity of every rank over time, and the critical path.
 
 use ringmark_core::dimension::Phase;
 use ringmark_core::options::keyword_enum::KeywordEnum;
@@ -21,20 +21,19 @@ const READING: &str = "Four lanes a rank: phases, layers, what sums gradients, a
                        click into the drawing, then the wheel or + and - zoom, dragging or the arrow keys move, Escape shows it all. \
                        The whole trace opens in Perfetto: RUN.trace.json beside the run's log.";
 
-/// Ranks that a drawing has space for; more are left out, but for those on the critical path.
+/// Maximum number of ranks in a chart, in addition to those on the critical path.
 const RANKS: usize = 16;
 
-/// Lanes that buckets in flight at once take turns in.
+/// Number of lanes over which concurrent buckets are distributed.
 const BUCKET_LANES: u32 = 3;
 
-/// One a series that was traced. How drawings are read is said once.
+/// Returns a block for each traced series. Only the first one has the reading instructions.
 pub fn blocks(setting: &Setting) -> Vec<Block> {
     let mut blocks: Vec<Block> = setting.series.iter().filter_map(|series| block(setting, series)).collect();
     blocks.iter_mut().skip(1).for_each(|block| block.reading.clear());
     blocks
 }
 
-/// A traced iteration of a case.
 struct Traced<'a> {
     case: String,
     timeline: &'a Timeline,
@@ -57,7 +56,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     })
 }
 
-/// Of the first run of `case` that was traced.
+/// Returns the iteration with the median critical path, from the first traced run of `case`.
 fn traced<'a>(series: &Series<'a>, case: &TrainedCase) -> Option<Traced<'a>> {
     let of_run = |run: &crate::read::load::run::Run| {
         series.traces.iter().find(|(name, _)| *name == run.found.name).map(|(_, timeline)| timeline)
@@ -72,7 +71,7 @@ fn traced<'a>(series: &Series<'a>, case: &TrainedCase) -> Option<Traced<'a>> {
     Some(Traced { case: case.case.to_string(), timeline, path })
 }
 
-/// In nanoseconds.
+/// Returns the length of the path in nanoseconds.
 fn length(path: &CriticalPath) -> i64 {
     let ends = path.spans.first().zip(path.spans.last());
     ends.map_or(0, |(first, last)| last.end_ns - first.begin_ns)
@@ -117,7 +116,7 @@ fn row(rank: &RankTrace, spans: &[Span], path: &CriticalPath, zero: i64) -> Span
         tip: format!("rank {}: {}, {:.3} ms", rank.rank, told(span), span.length_ns as f64 / 1e6),
         is_critical: false,
     };
-    // As far as the path goes: a phase may go on behind the gradient that held the step.
+    // Ends with the path: a phase may continue after the gradient that the step waited for.
     let outlines = |is_sum: bool| {
         let own = path.spans.iter().filter(|critical| critical.rank == rank.rank);
         let own = own.filter(move |critical| critical.name.starts_with("sum") == is_sum);
@@ -166,7 +165,7 @@ fn layer_class(span: &Span) -> &'static str {
     }
 }
 
-/// `layer1.0.conv1 backward`, `sum of bucket 3`.
+/// Names a span: `layer1.0.conv1 backward`, `sum of bucket 3`.
 fn told(span: &Span) -> String {
     match (&span.layer, span.bucket) {
         (Some(pass), _) => format!("{} {}", span.name, pass.direction),
@@ -221,7 +220,7 @@ mod tests {
                 layer: None,
                 bucket,
             };
-            // The last rank's gradients come last, and its backward goes on behind them.
+            // The gradients of the last rank are ready last, and its backward continues after them.
             let filled = if rank == 17 { 6_000_000 } else { 5_000_000 };
             let spans = vec![
                 span(Lane::Step, "forward", 0, 4_000_000, None),
