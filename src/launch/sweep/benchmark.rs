@@ -69,7 +69,7 @@ impl JobPlan {
 /// The checkpoint of a job, which exists until the job is finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobCheckpoint {
-    /// Where the ranks write it.
+    /// Path that the ranks write to.
     pub file: PathBuf,
     /// True if an earlier attempt left the file, and the job continues from it.
     pub is_taken_up: bool,

@@ -1,15 +1,16 @@
-//! Messages of mpirun and srun about a rank that ended, which its parent alone knows, and about a job that never started.
+//! Parses messages of mpirun and srun about a rank that ended, whose exit status only its parent receives, and about a
+//! job that never started.
 
 use nix::sys::signal::Signal;
 
-/// How a rank ended.
+/// The cause of a rank's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// By a signal, number and name, as `9 (SIGKILL)`.
+    /// Signal with number and name, such as `9 (SIGKILL)`.
     Signal(String),
-    /// With this exit status.
+    /// Exit status.
     Exit(i32),
-    /// By the kernel, because it went beyond the memory that Slurm gives the job.
+    /// Killed by the kernel for exceeding the memory that Slurm grants the job.
     OutOfMemory,
 }
 
@@ -22,10 +23,10 @@ pub struct Death {
     pub cause: Cause,
 }
 
-/// What was printed so far, as far as the next line may go on with it.
+/// Parser state for messages that span several lines.
 #[derive(Debug, Default)]
 pub struct StarterOutput {
-    /// Of Open MPI's `Process name: [[61218,1],3]`.
+    /// Rank from Open MPI's `Process name: [[61218,1],3]`.
     process: Option<u32>,
     /// Open MPI's session folder that could not be created, and the error.
     session: Option<(String, String)>,
@@ -90,7 +91,8 @@ fn in_one_line(line: &str) -> Option<Death> {
         return Some(Death { rank, cause: Cause::OutOfMemory });
     }
     let signal = signal_by_name(cause)?;
-    // Several that were killed alike were killed by Slurm, because of another; it crashes nobody.
+    // If several ranks were killed alike, Slurm killed them because of another one; it does not send the signals of a
+    // crash.
     let may_be_slurm_s = matches!(signal, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT);
     (is_one || !may_be_slurm_s).then(|| Death { rank, cause: signal_number(signal as i32) })
 }
@@ -105,7 +107,7 @@ fn signal_number(number: i32) -> Cause {
     Cause::Signal(format!("{number} ({name})"))
 }
 
-/// Slurm prints strsignal's text, with `(core dumped)` behind some.
+/// Parses strsignal's text as Slurm prints it, which may be followed by `(core dumped)`.
 fn signal_by_name(text: &str) -> Option<Signal> {
     const NAMES: [(&str, Signal); 8] = [
         ("Killed", Signal::SIGKILL),
