@@ -36,7 +36,7 @@ pub fn with_server_hosts(hosts: &[Host], server_hosts: &[String]) -> Vec<Host> {
 pub struct Hosts {
     /// Source of the list in error messages: `--hosts` or `the hostfile nodes.txt`, for example.
     source: String,
-    /// How to get more hosts from the scheduler, if it chose them.
+    /// Advice for getting more hosts from the scheduler, if it chose them.
     request: Option<&'static str>,
     hosts: Vec<Host>,
 }

@@ -372,8 +372,7 @@ mod tests {
 
     #[test]
     fn what_stays_inside_a_host_does_not_count() {
-        // Two hosts on one switch would both have such a bridge, but they are not connected through it, even with
-        // different addresses.
+        // A bridge inside each host does not connect the two hosts, even if its addresses differ.
         let a: &[(&str, &str)] = &[("virbr0", "192.168.122.1/24")];
         let b: &[(&str, &str)] = &[("virbr0", "192.168.122.2/24")];
         assert_eq!(names(&[(a, None), (b, None)]), Vec::<String>::new());

@@ -37,7 +37,7 @@ pub struct JobLimits {
 /// The end of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobEnd {
-    /// How the processes ended.
+    /// Result of the processes.
     pub ended: Ended,
     /// Memory of the device of the rank that failed first, if it ran out of memory.
     pub shortage: Option<MemoryShortage>,

@@ -86,12 +86,12 @@ impl JobCost {
         }
     }
 
-    /// Of a training run of so many `iterations` that predicts at the ends of its epochs as well.
+    /// Adds the validation at the ends of epochs to the cost of a training run of `iterations`.
     pub fn with_validation(self, iterations: u32, validation: ValidationCost) -> JobCost {
         JobCost { work: self.work * validation.behind(iterations) / f64::from(iterations), ..self }
     }
 
-    /// Of a scoring run on the CPU.
+    /// Returns the cost of a scoring run on the CPU.
     pub fn of_scoring(score: &ScoreConfig) -> JobCost {
         let ScoreConfig { model, dtype, layout, batch_size, iterations, warmup, .. } = *score;
         let image_size = score.image_size();

@@ -233,7 +233,7 @@ fn admit(known: &mut RanOn, found: RanOn) -> Result<(), String> {
     Ok(())
 }
 
-/// Rejects a folder that already holds results: two sweeps in one folder could not be told apart.
+/// Rejects a folder that already holds results: two sweeps in one folder could not be separated later.
 pub fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
     check_is_unused(out).map_err(usage)
 }

@@ -97,7 +97,7 @@ pub struct Finding {
     pub host: String,
     /// Check that found it.
     pub check: Check,
-    /// How bad it is.
+    /// Severity of the problem.
     pub severity: Severity,
     /// Description of the problem.
     pub what: String,

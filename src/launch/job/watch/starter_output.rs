@@ -50,8 +50,8 @@ impl StarterOutput {
         in_one_line(line)
     }
 
-    /// Open MPI, on any host: `A call to mkdir was unable to create the desired directory:`, then `Directory: /tmp/ompi.b.0` and
-    /// `Error:     Read-only file system`.
+    /// Parses Open MPI's message from any host: `A call to mkdir was unable to create the desired directory:`, then
+    /// `Directory: /tmp/ompi.b.0` and `Error:     Read-only file system`.
     fn find_session(&mut self, line: &str) {
         if line.starts_with("A call to mkdir was unable to create") {
             self.session.get_or_insert_default();

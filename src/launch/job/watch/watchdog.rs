@@ -306,7 +306,7 @@ impl Watchdog {
             return (now - last >= limit).then(|| format!("no progress for {} s: {who}", (now - last).as_secs()));
         }
         if self.known.is_empty() && self.has_printed {
-            // No rank can connect, and output is the only sign of life.
+            // No rank can connect, so that the output is all that is known of them.
             return None;
         }
         // A rank that cannot connect may still make progress, and then the job prints something.

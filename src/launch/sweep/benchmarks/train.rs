@@ -59,8 +59,7 @@ fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &L
         let has_graphs = config.sweep.device == DeviceKind::Cuda && !train.graphs.is_off();
         let warmup = if has_graphs { GRAPH_WARMUP } else { batch_search::ITERATIONS - 1 };
         let train = train.of_iterations(warmup + 1);
-        // An fp16 run whose loss scale is too large in every step does not count, and the first steps would be needed
-        // to lower it.
+        // An fp16 run whose loss scale is too large in every step does not count, and a trial is too short to lower it.
         config.job(run, TrainConfig { warmup, save: None, loss_scale: 1.0, ..train }, files)
     };
     let sweep = batch_search::resolved::<RunRecord>(&config.sweep, config.kind(), &trial, live)?;
@@ -220,7 +219,7 @@ impl Resumable for TrainSweep {
     type Record = RunRecord;
 
     fn conditions(&self, context: PlanContext) -> BTreeMap<String, String> {
-        // Tracing does not affect which measurement a run makes.
+        // Trace settings are not a condition: they do not change what a run measures.
         let train = TrainConfig { save: None, record: None, trace: TraceConfig::default(), ..self.train.clone() };
         let mut conditions = self.sweep.conditions(context, option_table::settings(&train));
         conditions.insert(KV_STORE.to_owned(), joined(&self.sweep.axes.kv_stores, ","));

@@ -13,7 +13,7 @@ use crate::output::strip_control_characters;
 /// Maximum number of host lines; hosts with the slowest ranks are preferred.
 const HOSTS: usize = 16;
 
-/// A text of a line with its drop priority: if there is too little room, the largest number is dropped first, 0 never.
+/// A text of a line with its drop priority: if the line is too long, the largest number is dropped first, 0 never.
 type LinePart = (u32, String);
 
 /// Returns the lines for a terminal of this size: the [`headline`], and below it as many lines as fit.
