@@ -32,7 +32,7 @@ impl FromStr for InterfaceChoice {
             let network = network.map_err(|_| anyhow!("{text:?} is no network: write it as 10.77.0.0/24"))?;
             return Ok(InterfaceChoice::Network(network.trunc()));
         }
-        // The kernel's own rule.
+        // The kernel's rule for interface names.
         let is_name = (1..=15).contains(&text.len()) && !text.contains([':', ',', '=', '^']);
         ensure!(
             is_name && !text.contains(char::is_whitespace),

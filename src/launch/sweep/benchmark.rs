@@ -27,7 +27,7 @@ pub struct JobPlan {
     pub title: String,
     /// Line printed before it starts.
     pub announcement: Option<String>,
-    /// Shape.
+    /// Number of nodes, and of ranks on each.
     pub case: Case,
     /// Name in the manifest; `None` for a benchmark without one.
     pub run: Option<RunName>,
@@ -172,7 +172,7 @@ pub struct EndedJob<F> {
     pub outcome: JobOutcome<F>,
 }
 
-/// The output about a job that has ended and counts.
+/// Output for a job that counts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
     /// Row of the table.
@@ -186,7 +186,7 @@ pub struct Report {
 pub struct SessionRules {
     /// Destination of messages.
     pub printer: Printer,
-    /// True if its jobs precede those that the user asked for.
+    /// True if its jobs are trials that precede the requested ones.
     pub is_trial: bool,
     /// True if the output of its jobs is shown: a failure then does not repeat the end of the log.
     pub shows_output: bool,
@@ -214,7 +214,7 @@ pub trait Benchmark {
     /// Plans every job, in the order in which they run.
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>>;
 
-    /// The benchmark as one that keeps a manifest; `None` if it keeps none.
+    /// Returns the benchmark if it keeps a manifest.
     fn resumable(&self) -> Option<&dyn Resumable<Record = Self::Record>> {
         None
     }
@@ -236,7 +236,7 @@ pub trait Benchmark {
     fn finish(&self, planned: &[JobPlan], ended: &[EndedJob<Self::Figures>], is_complete: bool) -> anyhow::Result<()>;
 }
 
-/// A benchmark of many jobs that keeps a manifest, by which `--resume` continues it.
+/// A benchmark that keeps a manifest, so that `--resume` can continue it.
 pub trait Resumable {
     /// Record of a job.
     type Record: Record;

@@ -89,7 +89,7 @@ pub struct Axes {
     pub batch_sizes: BatchSizes,
     /// Methods of summing gradients and updating weights; only `ring` for benchmarks that do not train.
     pub kv_stores: Vec<KvStore>,
-    /// Shapes.
+    /// Numbers of nodes, and of ranks on each.
     pub cases: Vec<Case>,
     /// Runs of each point, at least 1.
     pub runs: u32,

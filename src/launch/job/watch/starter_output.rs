@@ -14,12 +14,12 @@ pub enum Cause {
     OutOfMemory,
 }
 
-/// End of a rank that was reported.
+/// A reported end of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Death {
     /// Number of the rank.
     pub rank: u32,
-    /// Cause of its end.
+    /// Cause of the end.
     pub cause: Cause,
 }
 
@@ -33,9 +33,11 @@ pub struct StarterOutput {
 }
 
 impl StarterOutput {
-    /// Finds a rank's end in the next line of Open MPI's mpirun, which has one line for a signal,
+    /// Parses the next line of output; returns the end of a rank if the line completes such a message.
+    ///
+    /// Open MPI's mpirun prints one line for a signal,
     /// `mpirun noticed that process rank 1 with PID 77 on node b exited on signal 9 (Killed).`, and two for an exit,
-    /// `Process name: [[61218,1],3]` and `Exit code:    7`; or of Slurm's srun: `srun: error: b: task 1: Killed`,
+    /// `Process name: [[61218,1],3]` and `Exit code:    7`. Slurm's srun prints `srun: error: b: task 1: Killed` or
     /// `srun: error: b: tasks 1-2: Exited with exit code 3`.
     pub fn death_in(&mut self, line: &str) -> Option<Death> {
         if let Some((_, name)) = line.split_once("Process name: [[") {
@@ -64,7 +66,7 @@ impl StarterOutput {
         }
     }
 
-    /// Why Open MPI started no rank, if it could not create its session folder.
+    /// Returns why Open MPI started no rank, if it could not create its session folder.
     pub fn session_failure(&self) -> Option<String> {
         let (folder, error) =
             self.session.as_ref().filter(|(folder, error)| !folder.is_empty() && !error.is_empty())?;

@@ -314,7 +314,7 @@ impl Watchdog {
         let moved = live().map(|(_, rank)| rank.moved).fold(self.started.max(printed), Instant::max);
         let is_outside = |rank: &Rank| rank.at.is_none_or(|at| at.is_outside_loop());
         let patience = if live().all(|(_, rank)| is_outside(rank)) { limit * OUTSIDE_FACTOR } else { limit };
-        // Without collective operations, no rank waits for one that has stopped.
+        // Without communication, no rank waits for one that has stopped, so each rank is checked on its own.
         let is_lost = |rank: &Rank| now - rank.heard >= patience;
         if now - moved < patience && !live().any(|(_, rank)| is_lost(rank)) {
             return None;
@@ -326,7 +326,7 @@ impl Watchdog {
         Some(format!("no progress for {time} s: {who} (if it is only slow, raise --stall-timeout)"))
     }
 
-    /// `rank 3 of 8 on host b`.
+    /// Returns the name of a process: `rank 3 of 8 on host b`.
     fn name(&self, number: u32) -> String {
         name(number, self.ranks, self.servers, self.known.get(&number))
     }

@@ -21,8 +21,7 @@ const WORDS: &str = "text/plain; charset=utf-8";
 /// Timeout of a whole connection, regardless of activity. A scrape takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Maximum number of connections; beyond it, the oldest is closed. After this many connections at once, there is a
-/// pause.
+/// Maximum number of connections; beyond it, the oldest is closed. Accepting pauses after a burst of this many.
 const MOST: usize = 16;
 
 /// Maximum size of a request's header section, in bytes. Prometheus sends about 300.

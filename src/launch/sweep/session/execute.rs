@@ -185,7 +185,7 @@ pub fn ran_on(record: &impl Record) -> RanOn {
     RanOn::of(head.environment, head.ranks)
 }
 
-/// Returns true if all that [`failure_of`] finds is that the figures miss a minimum.
+/// Returns true if the only failure that [`failure_of`] finds is that the figures miss a minimum.
 pub fn is_miss(end: &Ended, record: &impl Record) -> bool {
     matches!(end, Ended::Exited(..)) && record.is_miss()
 }
