@@ -15,7 +15,6 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{PROGRAMS, side_by_side};
 
-/// Script that lists the processors of a host.
 const SCRIPT: &str = "nvidia-smi -L 2>/dev/null; echo \"cores=$(nproc)\"";
 
 /// Timeout, which includes ssh's own and some time for nvidia-smi.

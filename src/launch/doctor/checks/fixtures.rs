@@ -22,7 +22,6 @@ pub use crate::launch::doctor::host::HostFacts;
 pub use crate::launch::doctor::links::{Link, LinkState};
 pub use crate::launch::doctor::probe::{Gpu, Gpus, Port, Probe, Space, WorkerFile};
 
-/// Returns a library of this version.
 pub fn library(version: &str) -> Library {
     Library { version: version.to_owned(), path: format!("/lib/{version}.so"), bytes: Bytes(1000) }
 }
@@ -109,7 +108,6 @@ pub fn gpu_hosts(count: u8) -> Vec<HostFacts> {
     hosts
 }
 
-/// Returns an InfiniBand port.
 pub fn port(number: u32, state: &str, physical: &str) -> Port {
     Port {
         name: format!("mlx5_{number}:1"),
@@ -161,7 +159,6 @@ pub fn network(count: u8) -> CommonNetwork {
     CommonNetwork { network, places: (0..count).map(place).collect(), is_named: true }
 }
 
-/// Returns a working link.
 pub fn open(from: usize, to: usize, speed: Option<f64>) -> Link {
     let state = LinkState::Open { latency: Seconds(0.00002), speed: speed.map(GigabytesPerSecond), detour: None };
     Link { from, to, state }

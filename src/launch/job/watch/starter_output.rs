@@ -33,7 +33,7 @@ pub struct StarterOutput {
 }
 
 impl StarterOutput {
-    /// Parses the next line of output; returns the end of a rank if the line completes such a message.
+    /// Parses the next line of output; returns the end of a rank once its report is complete.
     ///
     /// Open MPI's mpirun prints one line for a signal,
     /// `mpirun noticed that process rank 1 with PID 77 on node b exited on signal 9 (Killed).`, and two for an exit,

@@ -210,7 +210,6 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
     Answer { kind: KIND, schema: SCHEMA, cases: ended.iter().map(of_case).collect() }
 }
 
-/// A row of the table.
 struct Row<'a> {
     case: &'a str,
     /// `None` if every job did an all-reduce.

@@ -15,7 +15,6 @@ const PATH: &str = "/metrics";
 /// Content type of Prometheus' text format.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Content type of plain text.
 const WORDS: &str = "text/plain; charset=utf-8";
 
 /// Timeout of a whole connection, regardless of activity. A scrape takes milliseconds.
@@ -66,7 +65,6 @@ impl MetricsServer {
     }
 }
 
-/// State of a request.
 #[derive(Default)]
 enum State {
     /// The head of the request is being received.

@@ -282,7 +282,6 @@ pub(super) mod tests {
         }
     }
 
-    /// Returns the progress of the third of ten runs.
     pub fn progress() -> Progress {
         let begun = Progress::begin(BenchmarkKind::Train, "a".to_owned(), 7, Seconds(1.7e9));
         let jobs = JobCounts { number: 3, of: 10, finished: 2 };

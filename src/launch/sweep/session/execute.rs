@@ -27,7 +27,6 @@ pub struct JobRunner<'a, B> {
     pub launch: &'a LaunchConfig,
     pub launcher: &'a Launcher<'a>,
     pub printer: &'a Printer,
-    /// Live output of the session.
     pub live: &'a Live,
 }
 

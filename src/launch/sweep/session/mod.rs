@@ -66,7 +66,6 @@ pub fn run<B: Benchmark>(config: SessionConfig, benchmark: &B) -> anyhow::Result
     if config.launch.dry_run { session.print_commands().map(|()| Vec::new()) } else { session.run() }
 }
 
-/// A session of one benchmark.
 struct Session<'a, B: Benchmark> {
     config: SessionConfig<'a>,
     benchmark: &'a B,

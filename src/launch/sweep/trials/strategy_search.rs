@@ -127,7 +127,6 @@ fn largest(cases: &[Case]) -> Case {
     cases.iter().copied().max_by_key(|case| (case.ranks(), case.nodes)).unwrap_or(Case::SINGLE)
 }
 
-/// A search in progress.
 struct Search<'a> {
     tuning: &'a StrategySearch,
     sweep: &'a AxesSweep,
