@@ -1,5 +1,5 @@
-//! Interface between a session and a benchmark: jobs, records, figures and printed lines. A benchmark is its configuration,
-//! which implements [`Benchmark`]; [`session`](crate::launch::sweep::session) runs the jobs.
+//! Interface between a session and a benchmark: jobs, records, figures and printed lines. A benchmark is a
+//! configuration that implements [`Benchmark`]; [`session`](crate::launch::sweep::session) runs its jobs.
 
 use std::collections::BTreeMap;
 use std::fs;
