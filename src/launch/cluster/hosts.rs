@@ -1,4 +1,4 @@
-//! The machines of a sweep and how many ranks each takes. Not for reaching them: that is mpirun's business.
+//! Hosts of a sweep and the number of ranks on each.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use anyhow::{bail, ensure};
 use ringmark_core::dimension::Case;
 use ringmark_core::host::host_list::compact;
 
-/// What the source of hosts begins with that come from a file.
+/// Prefix of the source of hosts that come from a file.
 pub const HOSTFILE: &str = "the hostfile";
 
 /// Source of the hosts if none are given.
@@ -15,39 +15,39 @@ const DEFAULT: &str = "the default (this machine)";
 /// Number of host names in a message; the others are counted.
 const NAMED: usize = 3;
 
-/// One machine.
+/// A host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Name or address, as mpirun is to use it.
+    /// Name or address for mpirun.
     pub name: String,
-    /// Ranks it takes: GPUs, or equal parts of the CPU. At least 1; 0 of one that holds servers alone.
+    /// Ranks on the host: GPUs, or equal shares of the CPU. At least 1, or 0 for a host that only runs servers.
     pub slots: u32,
 }
 
-/// `hosts`, and those of `server_hosts` that are not among them: they take no ranks.
+/// Returns `hosts`, followed by those of `server_hosts` that are not among them, with 0 slots.
 pub fn with_server_hosts(hosts: &[Host], server_hosts: &[String]) -> Vec<Host> {
     let mut known: HashSet<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
     let others = server_hosts.iter().filter(|name| known.insert(name));
     hosts.iter().cloned().chain(others.map(|name| Host { name: name.clone(), slots: 0 })).collect()
 }
 
-/// The machines of a sweep in the order they are used; no name comes twice.
+/// Hosts of a sweep in the order in which they are used, without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hosts {
-    /// Where the list comes from, as error messages call it: `--hosts` or `the hostfile nodes.txt`, say.
+    /// Source of the list in error messages: `--hosts` or `the hostfile nodes.txt`, for example.
     source: String,
-    /// How to get more of them, where a scheduler chose them.
+    /// Advice for getting more hosts from the scheduler, if it chose them.
     request: Option<&'static str>,
     hosts: Vec<Host>,
 }
 
 impl Hosts {
-    /// This machine alone, under the name that mpirun never asks ssh for.
+    /// Returns this machine alone, as `localhost`, which mpirun never reaches over ssh.
     pub fn this_machine(slots: u32) -> Hosts {
         Hosts { source: DEFAULT.to_owned(), request: None, hosts: vec![Host { name: "localhost".to_owned(), slots }] }
     }
 
-    /// Those of `source`, as error messages call it, of which none may come twice.
+    /// Returns hosts with the given `source` for error messages. Rejects duplicate names.
     pub fn named(source: String, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
         let mut known = HashSet::new();
         for host in &hosts {
@@ -58,13 +58,14 @@ impl Hosts {
         Ok(Hosts { source, request: None, hosts })
     }
 
-    /// Those that a scheduler gave. `source` is what error messages call them, `request` says how to get more.
+    /// Returns the hosts from a scheduler, with their `source` for error messages; `request` is the advice for getting
+    /// more.
     pub fn allocated(source: String, request: &'static str, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
         ensure!(!hosts.is_empty(), "{source} has no host");
         Ok(Hosts { request: Some(request), ..Hosts::named(source, hosts)? })
     }
 
-    /// Refuses hosts that `allocation` has not, and more slots than it has there.
+    /// Rejects hosts that are not in `allocation`, and more slots than it has there.
     pub fn check_within(&self, allocation: &Hosts) -> anyhow::Result<()> {
         let (source, given) = (&self.source, &allocation.source);
         let there: HashMap<&str, &Host> = allocation.hosts.iter().map(|host| (host.name.as_str(), host)).collect();
@@ -90,8 +91,8 @@ impl Hosts {
         self.source == DEFAULT
     }
 
-    /// Names the hosts that have neither ranks of `cases` nor servers, with the case that would use them: `c: no case uses it;
-    /// add 3n8g to --cases, or remove it from --hosts`.
+    /// Lists the hosts that run neither ranks of `cases` nor servers, with the case that would use them: `c: no case
+    /// uses it; add 3n8g to --cases, or remove it from --hosts`.
     pub fn unused_line(&self, cases: &[Case], server_hosts: &[String]) -> Option<String> {
         let used = cases.iter().map(|case| self.of(*case).len()).max().unwrap_or(0);
         let unused = self.hosts[used..].iter().filter(|host| !server_hosts.contains(&host.name));
@@ -102,7 +103,7 @@ impl Hosts {
             2..=NAMED => (unused.join(", "), "them"),
             several => (format!("{} and {} more hosts", unused[..NAMED].join(", "), several - NAMED), "them"),
         };
-        // A scheduler's hosts are not the user's to remove.
+        // The user cannot remove a scheduler's hosts.
         let removal = match self.request {
             None => format!(", or remove {them} from {}", self.source),
             Some(_) => String::new(),
@@ -110,29 +111,29 @@ impl Hosts {
         Some(format!("{names}: no case uses {them}; add {} to --cases{removal}", self.whole()))
     }
 
-    /// Every host.
+    /// Returns every host.
     pub fn all(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// The hosts that `case` uses: the first of the list. Fewer than it needs where it does not fit.
+    /// Returns the hosts that `case` uses: the first of the list. There are fewer than it needs if it does not fit.
     pub fn of(&self, case: Case) -> &[Host] {
         let count = self.hosts.len().min(case.nodes as usize);
         &self.hosts[..count]
     }
 
-    /// The case that uses every host, each with as many ranks as the smallest of them takes.
+    /// Returns the case that uses every host, each with as many ranks as the smallest of them takes.
     pub fn whole(&self) -> Case {
         let smallest = self.hosts.iter().map(|host| host.slots).min().unwrap_or(1);
         Case { nodes: u32::try_from(self.hosts.len()).unwrap_or(u32::MAX), gpus_per_node: smallest }
     }
 
-    /// Whether `case` can be launched here.
+    /// Returns true if `case` fits these hosts.
     pub fn fit(&self, case: Case) -> bool {
         self.misfit(case).is_none()
     }
 
-    /// Refuses, all at once, the cases that do not fit; the message names the cases that do.
+    /// Rejects the cases that do not fit, in one message that also lists the cases that do.
     pub fn check(&self, cases: &[Case]) -> anyhow::Result<()> {
         let misfits: Vec<(Misfit, String)> = cases.iter().filter_map(|case| self.misfit(*case)).collect();
         if misfits.is_empty() {
@@ -141,7 +142,7 @@ impl Hosts {
         let mut fixes: Vec<String> = self.request.iter().map(|request| (*request).to_owned()).collect();
         let lacks = |wanted| self.request.is_none() && misfits.iter().any(|(misfit, _)| *misfit == wanted);
         let wanted = self.that_would_fit(cases);
-        // Both together are refused.
+        // A hostfile together with --hosts is rejected.
         let instead =
             if self.source.starts_with(HOSTFILE) { "the file more slots or hosts, or instead of it " } else { "" };
         if lacks(Misfit::Hosts) {
@@ -157,7 +158,7 @@ impl Hosts {
         bail!("{}: {}", faults.join("\n"), fixes.join(", or "))
     }
 
-    /// Hosts that all these cases would fit, as they are typed: those that there are, and placeholders.
+    /// Returns a host list that all these cases would fit, in command-line form: the existing hosts, and placeholders.
     fn that_would_fit(&self, cases: &[Case]) -> String {
         let nodes = cases.iter().map(|case| case.nodes as usize).max().unwrap_or(1);
         let slots = |host: usize| {
@@ -193,7 +194,7 @@ enum Misfit {
 
 #[cfg(test)]
 impl Hosts {
-    /// Those of the list `a:8,b:8`.
+    /// Parses a list such as `a:8,b:8`.
     pub fn parse_list(text: &str) -> anyhow::Result<Hosts> {
         crate::launch::cluster::typed_hosts::TypedHosts::parse(text)?.into_hosts_with_slots()
     }

@@ -1,5 +1,5 @@
-//! Which network the hosts use among themselves: what the user may name, and what is chosen where nothing was named.
-//! Pure; whether the hosts really reach each other there is measured elsewhere.
+//! Selects the network between the hosts: parses the user's choice, or ranks the candidates. Pure; connectivity is
+//! measured elsewhere.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,12 +14,12 @@ use serde::Serialize;
 
 use crate::launch::local::environment::is_inner;
 
-/// An interface by its name, or the network that it has an address in.
+/// A network interface, by name or by the network of its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InterfaceChoice {
-    /// `ib0`, the same on every host.
+    /// Interface name such as `ib0`, the same on every host.
     Name(String),
-    /// `10.77.0.0/24`, whatever the interface is called on each host.
+    /// Network such as `10.77.0.0/24`, regardless of the interface's name on each host.
     Network(Ipv4Net),
 }
 
@@ -32,7 +32,7 @@ impl FromStr for InterfaceChoice {
             let network = network.map_err(|_| anyhow!("{text:?} is no network: write it as 10.77.0.0/24"))?;
             return Ok(InterfaceChoice::Network(network.trunc()));
         }
-        // The kernel's own rule.
+        // The kernel's rule for interface names.
         let is_name = (1..=15).contains(&text.len()) && !text.contains([':', ',', '=', '^']);
         ensure!(
             is_name && !text.contains(char::is_whitespace),
@@ -51,40 +51,40 @@ impl fmt::Display for InterfaceChoice {
     }
 }
 
-/// What is known of one host's networks.
+/// Networks of one host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostNetworks<'a> {
-    /// As the user calls it.
+    /// Host name as the user gave it.
     pub host: &'a str,
     /// All interfaces.
     pub interfaces: &'a [inspection::Interface],
-    /// Its address that its name leads to, where that is known.
+    /// Address that its name resolves to, if known.
     pub reached_at: Option<Ipv4Addr>,
 }
 
 /// A network that every host belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CommonNetwork {
-    /// Where all have an address in one network, that one.
+    /// Network of all addresses; `None` if they are not in one network.
     #[schemars(with = "Option<String>")]
     pub network: Option<Ipv4Net>,
-    /// Each host's interface and its address there, in the order of the hosts.
+    /// Interface and address of each host, in the order of the hosts.
     pub places: Vec<HostAddress>,
-    /// Whether the hosts' names lead there.
+    /// True if the hosts' names resolve to these addresses.
     pub is_named: bool,
 }
 
-/// One host's place in a network.
+/// A host's interface and address in a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HostAddress {
     /// Name of the interface.
     pub interface: String,
-    /// Its address.
+    /// Address of the interface.
     pub address: Ipv4Addr,
 }
 
 impl CommonNetwork {
-    /// As mpirun and NCCL take it: by its name where that is the same everywhere.
+    /// Returns the value for mpirun and NCCL: the interface name if it is the same everywhere, otherwise the network.
     pub fn interface(&self) -> Option<InterfaceChoice> {
         let first = &self.places.first()?.interface;
         let is_common = self.places.iter().all(|place| place.interface == *first);
@@ -93,7 +93,7 @@ impl CommonNetwork {
 }
 
 impl fmt::Display for CommonNetwork {
-    /// `eth0, 10.77.0.0/24`.
+    /// Formats as `eth0, 10.77.0.0/24`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names: Vec<&str> = self.places.iter().map(|place| place.interface.as_str()).collect();
         names.dedup();
@@ -102,9 +102,9 @@ impl fmt::Display for CommonNetwork {
     }
 }
 
-/// Every network that all `hosts` belong to with an address of their own, the best first: where the hosts' names lead,
-/// then the fastest. What stays inside a host does not count, unless its name leads there. Where there is no network,
-/// for want of prefixes that say so, an interface that all have under one name may do.
+/// Returns every network in which all `hosts` have distinct addresses, the best first: the one that the hosts' names
+/// resolve to, then the fastest. Networks internal to a host do not count, unless its name resolves there. If the
+/// prefixes show no common network, an interface with the same name on all hosts is a candidate.
 pub fn candidates(hosts: &[HostNetworks]) -> Vec<CommonNetwork> {
     let mut networks: Vec<Ipv4Net> =
         hosts.iter().flat_map(|host| open_addresses(host).map(|(_, net)| net.trunc())).collect();
@@ -128,9 +128,9 @@ pub fn candidates(hosts: &[HostNetworks]) -> Vec<CommonNetwork> {
         };
         hosts.iter().zip(&network.places).map(link).min().flatten()
     };
-    // A sort that keeps the order of equals.
+    // A stable sort keeps the order of equals.
     found.sort_by_key(|network| (!network.is_named, std::cmp::Reverse(slowest(network))));
-    // One network may be written with several prefixes.
+    // One network may appear with several prefixes.
     let mut distinct: Vec<CommonNetwork> = Vec::new();
     for network in found {
         if !distinct.iter().any(|earlier| earlier.places == network.places) {
@@ -140,7 +140,7 @@ pub fn candidates(hosts: &[HostNetworks]) -> Vec<CommonNetwork> {
     distinct
 }
 
-/// The addresses of `host` on interfaces that lead out of it.
+/// Returns the addresses of `host` on interfaces that lead out of it.
 fn open_addresses<'a>(host: &'a HostNetworks) -> impl Iterator<Item = (&'a inspection::Interface, &'a Ipv4Net)> {
     let pairs = host
         .interfaces
@@ -152,7 +152,8 @@ fn open_addresses<'a>(host: &'a HostNetworks) -> impl Iterator<Item = (&'a inspe
     })
 }
 
-/// The interfaces with an address that lead into a host and not out of it, which MPI would take as well; each once.
+/// Returns the names, without duplicates, of interfaces with an address that lead into a host but not out of it. MPI
+/// would use them as well.
 pub fn inner<'a>(hosts: &[HostNetworks<'a>]) -> Vec<&'a str> {
     let mut names: Vec<&str> = hosts
         .iter()
@@ -168,7 +169,7 @@ pub fn inner<'a>(hosts: &[HostNetworks<'a>]) -> Vec<&'a str> {
     names
 }
 
-/// The network of the addresses that `is_in`, where every host has one of its own.
+/// Returns the network of the addresses that `is_in` accepts, if every host has a distinct one.
 fn common(
     hosts: &[HostNetworks],
     network: Option<Ipv4Net>,
@@ -182,14 +183,14 @@ fn common(
     shared_address(&places).is_none().then(|| CommonNetwork { network, is_named: are_named(hosts, &places), places })
 }
 
-/// Whether the hosts' names, as far as it is known where they lead, lead to `places`.
+/// Returns true if the hosts' names, as far as their addresses are known, resolve to `places`.
 fn are_named(hosts: &[HostNetworks], places: &[HostAddress]) -> bool {
     let mut known =
         hosts.iter().zip(places).filter_map(|(host, place)| Some((host.reached_at?, place.address))).peekable();
     known.peek().is_some() && known.all(|(reached, address)| reached == address)
 }
 
-/// Two hosts, by their numbers, that have one address.
+/// Returns two hosts, by index, that have the same address.
 fn shared_address(places: &[HostAddress]) -> Option<(usize, usize)> {
     let mut known: HashMap<Ipv4Addr, usize> = HashMap::new();
     places.iter().enumerate().find_map(|(second, place)| Some((known.insert(place.address, second)?, second)))
@@ -198,13 +199,13 @@ fn shared_address(places: &[HostAddress]) -> Option<(usize, usize)> {
 /// A fault of a host's network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkFault {
-    /// Place of the host in the list that was examined.
+    /// Index of the host in the list that was examined.
     pub host: usize,
-    /// The fault, and what the host has.
+    /// Description of the fault, and of what the host has.
     pub what: String,
 }
 
-/// The network that the user named, or for every host that is not in it why, with what there is to choose from.
+/// Returns the network that the user named, or a fault for every host that is not in it, with the alternatives.
 pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<CommonNetwork, Vec<NetworkFault>> {
     let place = |host: &HostNetworks| {
         let matches = |found: &&inspection::Interface| match interface {
@@ -263,7 +264,7 @@ pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<Comm
     Ok(CommonNetwork { network, is_named: are_named(hosts, &places), places })
 }
 
-/// `eth0 10.77.0.2/24, lo 127.0.0.1/8`: every interface with its addresses.
+/// Formats every interface with its addresses: `eth0 10.77.0.2/24, lo 127.0.0.1/8`.
 pub fn described(interfaces: &[inspection::Interface]) -> String {
     let describe = |interface: &inspection::Interface| {
         let mut parts = vec![interface.name.clone()];
@@ -291,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Each host's interfaces beside the loopback that all have; and where its name leads.
+    /// A host's interfaces other than the loopback that all have, and the address that its name resolves to.
     type Given<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
 
     fn with<T>(given: &[Given], use_it: impl FnOnce(&[HostNetworks]) -> T) -> T {
@@ -371,11 +372,11 @@ mod tests {
 
     #[test]
     fn what_stays_inside_a_host_does_not_count() {
-        // Two hosts on one switch would both have such a bridge, and even with other addresses they do not meet there.
+        // A bridge inside each host does not connect the two hosts, even if its addresses differ.
         let a: &[(&str, &str)] = &[("virbr0", "192.168.122.1/24")];
         let b: &[(&str, &str)] = &[("virbr0", "192.168.122.2/24")];
         assert_eq!(names(&[(a, None), (b, None)]), Vec::<String>::new());
-        // A bridge that the host's own card is part of: the names lead there.
+        // A bridge that includes the host's own network card: the names resolve to it.
         assert_eq!(names(&[(a, Some("192.168.122.1")), (b, Some("192.168.122.2"))]), ["virbr0, 192.168.122.0/24"]);
         let down = [inspection::Interface { is_up: false, ..interface("eth0", &["10.1.0.1/24"]) }];
         assert_eq!(candidates(&[HostNetworks { host: "a", interfaces: &down, reached_at: None }]), []);

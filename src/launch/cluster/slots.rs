@@ -1,5 +1,5 @@
-//! How many ranks a host takes where nobody said it: one a GPU, or one a core where there is none, as on this machine. A
-//! host is asked by the ssh that the doctor and mpirun use.
+//! Determines the default number of ranks of a host: one for each GPU, or one for each core if there is none. Remote
+//! hosts are queried over the same ssh as the doctor and mpirun use.
 
 use std::process::Command;
 use std::time::Duration;
@@ -15,10 +15,9 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{PROGRAMS, side_by_side};
 
-/// What a host says of itself.
 const SCRIPT: &str = "nvidia-smi -L 2>/dev/null; echo \"cores=$(nproc)\"";
 
-/// ssh's own limit, and some for nvidia-smi.
+/// Timeout, which includes ssh's own and some time for nvidia-smi.
 const LIMIT: Duration = Duration::from_secs(14);
 
 /// Number of processors of a host.
@@ -40,31 +39,31 @@ impl Processors {
         Processors { gpus, cores: environment.cores }
     }
 
-    /// Reads the output of [`SCRIPT`]; a shell may have greeted before it.
+    /// Parses the output of [`SCRIPT`]; a shell may have printed a greeting before it.
     fn parse(output: &str) -> Option<Processors> {
         let cores = output.lines().find_map(|line| line.strip_prefix("cores="))?.parse().ok();
         Some(Processors { gpus: count_gpus(output, None), cores: cores.filter(|cores| *cores > 0)? })
     }
 
-    /// Returns how many ranks take them: one a GPU, or one a core if there is none or `device` is the CPU.
+    /// Returns the number of ranks: one for each GPU, or one for each core if there is none or `device` is the CPU.
     pub fn slots(self, device: DeviceChoice) -> u32 {
         if self.gpus > 0 && device != DeviceChoice::Cpu { self.gpus } else { self.cores }
     }
 }
 
-/// Question to hosts about their processors.
+/// Query for the processors of hosts.
 #[derive(Debug)]
 pub struct ProcessorsRequest<'a> {
-    /// Answer for this machine, which is not asked.
+    /// Processors of this machine, which is not queried.
     pub here: Processors,
-    /// Way to the other hosts.
+    /// Options for ssh to the other hosts.
     pub ssh: &'a SshOptions,
     /// Environment of this program.
     pub environment: &'a LaunchEnvironment,
 }
 
 impl ProcessorsRequest<'_> {
-    /// Asks many hosts at a time. An error names every host without an answer.
+    /// Queries many hosts in parallel. The error lists every host that did not reply.
     pub fn ask(&self, names: &[&str]) -> anyhow::Result<Vec<Processors>> {
         let answers = side_by_side(PROGRAMS, names, |name| self.ask_one(name));
         let (found, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
@@ -74,7 +73,7 @@ impl ProcessorsRequest<'_> {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Asks one host.
+    /// Queries one host.
     pub fn ask_one(&self, name: &str) -> anyhow::Result<Processors> {
         let remote = Remote::new(&Host { name: name.to_owned(), slots: 1 }, self.ssh, self.environment);
         if remote.is_here() {
@@ -92,8 +91,8 @@ impl ProcessorsRequest<'_> {
     }
 }
 
-/// GPUs that a program started here can see: those of `nvidia-smi -L`, less what CUDA_VISIBLE_DEVICES
-/// (`visible_devices`) hides. 0 where there is no driver.
+/// Returns the number of GPUs visible to a program started here: those of `nvidia-smi -L`, less those that
+/// CUDA_VISIBLE_DEVICES (`visible_devices`) hides. Returns 0 if there is no driver.
 fn gpus(visible_devices: Option<&str>) -> u32 {
     match Command::new("nvidia-smi").arg("-L").output() {
         Ok(output) if output.status.success() => count_gpus(&String::from_utf8_lossy(&output.stdout), visible_devices),
@@ -101,10 +100,10 @@ fn gpus(visible_devices: Option<&str>) -> u32 {
     }
 }
 
-/// GPUs in `listing`, which is that of `nvidia-smi -L`.
+/// Counts the GPUs in `listing`, the output of `nvidia-smi -L`.
 fn count_gpus(listing: &str, visible_devices: Option<&str>) -> u32 {
     let present = listing.lines().filter(|line| line.starts_with("GPU ")).count();
-    // CUDA stops at the first entry that names no device.
+    // CUDA stops at the first invalid entry.
     let visible = visible_devices
         .map_or(present, |list| list.split(',').take_while(|entry| !matches!(entry.trim(), "" | "-1")).count());
     u32::try_from(present.min(visible)).unwrap_or(u32::MAX)
@@ -133,7 +132,7 @@ mod tests {
     #[test]
     fn this_machine_is_not_asked_and_a_host_that_cannot_be_is_named() {
         let environment = LaunchEnvironment { host_name: "a".to_owned(), ..LaunchEnvironment::default() };
-        // In the place of ssh, which would look for the host.
+        // Replaces ssh, which would look up the host.
         let arguments = ["plm_rsh_agent", "/bin/false"].map(str::to_owned);
         let ssh = SshOptions::new(22, &arguments, &environment);
         let here = Processors { gpus: 0, cores: 6 };

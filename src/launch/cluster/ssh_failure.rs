@@ -1,20 +1,20 @@
-//! Why ssh failed, from its own output: what is wrong, and what to do about it. Pure.
+//! Explains why ssh failed, from its own output: the cause and the fix. Pure.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launch::local::child::Answer;
 
-/// What is wrong between us and a host.
+/// A failure of the connection to a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SshFailure {
-    /// What failed, with ssh's own message.
+    /// Failure, with ssh's own message.
     pub what: String,
-    /// What to do.
+    /// Suggested fix.
     pub fix: String,
 }
 
-/// Parts of ssh's messages, what each of them means, and its fix. `HOST` and `PORT` stand for the host's.
+/// Parts of ssh's messages, the meaning of each, and its fix. `HOST` and `PORT` are placeholders.
 const FAILURES: [(&[&str], &str, &str); 8] = [
     (
         &["banner exchange"],
@@ -58,14 +58,14 @@ const FAILURES: [(&[&str], &str, &str); 8] = [
     ),
 ];
 
-/// What ssh's warning of a changed key begins with. It goes on all the same, as mpirun's does.
+/// Start of ssh's warning about a changed key. ssh continues in spite of it, as mpirun's does.
 const CHANGED: &str = "REMOTE HOST IDENTIFICATION HAS CHANGED";
 
-/// Explains `answer`, which did not bring what was asked for.
+/// Explains `answer`, the output of a failed command.
 pub fn explain(answer: &Answer, host: &str, port: u16) -> SshFailure {
     let fill = |text: &str| text.replace("HOST", host).replace("PORT", &port.to_string());
     let line = last_line(&answer.stderr);
-    // The first that fits: what is more specific stands above.
+    // The first match counts: more specific entries come first.
     let fits = |(parts, _, _): &&(&[&str], &str, &str)| parts.iter().any(|part| answer.stderr.contains(part));
     let (what, fix) = match (FAILURES.iter().find(fits), answer.status) {
         (Some((_, what, fix)), _) => (fill(what), fill(fix)),
@@ -84,7 +84,7 @@ pub fn explain(answer: &Answer, host: &str, port: u16) -> SshFailure {
     SshFailure { what, fix }
 }
 
-/// What ssh warned of while it came through.
+/// Returns the warning of an ssh that connected, if it printed one.
 pub fn warning(stderr: &str, host: &str) -> Option<SshFailure> {
     stderr.contains(CHANGED).then(|| SshFailure {
         what: "its host key has changed since we saw it last, and ssh only goes on because mpirun's does".to_owned(),
@@ -94,7 +94,7 @@ pub fn warning(stderr: &str, host: &str) -> Option<SshFailure> {
     })
 }
 
-/// The last line that says something; ssh's notice that it has met the host is not one.
+/// Returns the last informative line; ssh's notice of a new host key is not one.
 pub fn last_line(stderr: &str) -> String {
     let says_something = |line: &&str| !line.is_empty() && !line.starts_with("Warning: Permanently added");
     stderr.lines().map(str::trim).rfind(says_something).unwrap_or_default().to_owned()

@@ -1,9 +1,10 @@
-//! Copies the program and the libraries that it needs to every host (`--sync FOLDER`), by rsync over the ssh that mpirun
-//! uses; what is equal by hash stays. Not for libc, the C++ runtime and Open MPI: they belong to the host, and a part of
-//! Open MPI without its plugins is worse than none.
+//! Copies the program and the libraries that it needs to every host (`--sync FOLDER`), by rsync over the same ssh as
+//! mpirun; files with equal hashes stay. libc, the C++ runtime and Open MPI are not copied: they belong to the host,
+//! and Open MPI without its plugins is worse than none.
 //!
-//! A copy lies as the original does: the program in the folder, libtorch and NVIDIA's libraries below it in the folders of
-//! their packages. There the program looks first (`src/worker/build.rs`), and libtorch looks for the others beside itself.
+//! A copy keeps the original layout: the program in the folder, libtorch and NVIDIA's libraries below it in the folders
+//! of their packages. The program searches there first (`src/worker/build.rs`), and libtorch finds the others relative
+//! to itself.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,28 +27,28 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{PROGRAMS, side_by_side};
 
-/// What every worker links that is not of its host.
+/// Library that every worker links and that does not belong to the host.
 const TORCH: &str = "libtorch_cpu.so";
 
-/// The half that it loads where there is a GPU.
+/// Library loaded in addition if there is a GPU.
 const TORCH_CUDA: &str = "libtorch_cuda.so";
 
-/// What rsync gets to take its half-written files away before it is killed.
+/// Time that rsync has to remove its partial files before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What is copied, and where to.
+/// A plan for a copy: sources and destination.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sync {
-    /// On every host.
+    /// Destination folder on every host.
     folder: PathBuf,
-    /// The program, in that folder.
+    /// Path of the program in that folder.
     worker: PathBuf,
-    /// As rsync's `--relative` takes them: what stands behind `/./` is the place in the folder.
+    /// Sources for rsync's `--relative`: the part after `/./` is the path in the folder.
     sources: Vec<String>,
 }
 
 impl Sync {
-    /// Finds what `worker` needs for `device`; starts nothing but the loader, which lists it.
+    /// Finds the files that `worker` needs for `device`. Runs only the loader, which lists them.
     pub fn plan(folder: &Path, worker: &Path, device: DeviceChoice) -> anyhow::Result<Sync> {
         check_folder(folder).map_err(usage)?;
         let name = worker.file_name().with_context(|| format!("{} is no program", worker.display()))?;
@@ -59,12 +60,12 @@ impl Sync {
         Ok(Sync { folder: folder.to_owned(), worker: folder.join(name), sources })
     }
 
-    /// The copy of the program, which jobs are to run.
+    /// Returns the path of the copy, which jobs run.
     pub fn worker(&self) -> &Path {
         &self.worker
     }
 
-    /// What makes each host's copy, to be pasted into a shell.
+    /// Returns the commands that copy to each host, ready to paste into a shell.
     pub fn command_lines(&self, hosts: &[Host], ssh: &SshOptions, environment: &LaunchEnvironment) -> Vec<String> {
         let line = |host: &Host| {
             let remote = Remote::new(host, ssh, environment);
@@ -74,8 +75,8 @@ impl Sync {
         hosts.iter().map(line).collect()
     }
 
-    /// Copies to all `hosts` at once; `report` gets a line for each as soon as it is known. Whatever is missing there is
-    /// one error that names every host.
+    /// Copies to all `hosts` in parallel; `report` gets a line for each as soon as it is done. All failures are one
+    /// error that names every host.
     pub fn run(
         &self,
         hosts: &[Host],
@@ -107,13 +108,13 @@ impl Sync {
         format!("mkdir -p {}", self.folder.display())
     }
 
-    /// rsync's command line for one host.
+    /// Returns rsync's command line for one host.
     fn command(&self, host: &Host, remote: &Remote) -> Vec<String> {
         let mut line: Vec<String> =
             ["rsync", "--recursive", "--relative", "--copy-links", "--perms", "--times", "--checksum", "--stats"]
                 .map(str::to_owned)
                 .into();
-        // Seconds without a word from the host.
+        // I/O timeout, in seconds.
         line.extend(["--timeout=300", "--no-human-readable"].map(str::to_owned));
         line.extend(["--exclude=*.a", "--exclude=libtorch_python.so"].map(str::to_owned));
         let folder = self.folder.display();
@@ -130,7 +131,7 @@ impl Sync {
         line
     }
 
-    /// What was done on one host, or why it failed with the host's name.
+    /// Copies to one host; returns a summary, or an error that begins with the host's name.
     fn copy(
         &self,
         host: &Host,
@@ -146,12 +147,12 @@ impl Sync {
             })?;
         }
         let mut line = self.command(host, remote);
-        // As a process of its own, rsync would go on where this one is killed.
+        // rsync runs as a separate process and would continue if this one were killed.
         if let Some(program) = environment.find("setpriv") {
             line.splice(..0, [program.display().to_string(), "--pdeathsig=TERM".to_owned()]);
         }
         let mut command = Command::new(&line[0]);
-        // English, because the output is read.
+        // English, because the output is parsed.
         command.args(&line[1..]).env("LC_ALL", "C");
         let call = Call { input: b"", timeout: None, policy: EndPolicy::Terminate(GRACE) };
         let answer = child::call(&mut command, call, interrupt).context("rsync cannot be run")?;
@@ -169,12 +170,12 @@ impl Sync {
         })
     }
 
-    /// What failed on a host, and what to do.
+    /// Describes a failure on a host, and the fix.
     fn failure(&self, host: &Host, status: ExitStatus, output: &str, remote: &Remote, ssh: &SshOptions) -> String {
         let (host, folder) = (&host.name, self.folder.display());
         let has = |texts: &[&str]| texts.iter().any(|text| output.contains(text));
-        // The first line of the standard error, after ssh's warnings, is of whoever failed; rsync's last lines are about
-        // what it has not heard.
+        // The first line of standard error after ssh's warnings comes from the program that failed; rsync's last lines
+        // only report the missing reply.
         let is_reason =
             |line: &&str| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("**");
         let reason = output.lines().find(is_reason).unwrap_or("it says nothing").trim();
@@ -189,7 +190,7 @@ impl Sync {
                 "{host} cannot write {folder} ({reason}): choose a --sync folder that may be written on every host"
             );
         }
-        // Nobody spoke rsync's language there.
+        // No rsync replied on the host.
         if !remote.is_here() && (status.code() == Some(255) || has(&["(0 bytes received so far)"])) {
             let of_ssh: Vec<&str> = output.lines().filter(|line| !line.starts_with("rsync")).collect();
             let answer = Answer { status: Some(status), stderr: of_ssh.join("\n"), ..Answer::default() };
@@ -200,7 +201,7 @@ impl Sync {
     }
 }
 
-/// The folder goes through shells and into command lines on several hosts.
+/// Checks that the folder is safe in shells and command lines on several hosts.
 fn check_folder(folder: &Path) -> anyhow::Result<()> {
     let text = folder.to_str().unwrap_or_default();
     let shown = folder.display();
@@ -212,11 +213,11 @@ fn check_folder(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the loader resolves for `program`, all of it, with real paths; nothing for a script.
+/// Returns all libraries that the loader resolves for `program`, with real paths; none for a script.
 fn linked_libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let output = Command::new("ldd").arg(program).output().context("ldd, which lists libraries, cannot be started")?;
     if !output.status.success() {
-        // ldd has one exit status for everything: an ELF program is known by its first bytes.
+        // ldd has the same exit status for every error; the first bytes identify an ELF program.
         let mut first = [0; 4];
         let is_elf = fs::File::open(program)
             .and_then(|mut file| file.read_exact(&mut first))
@@ -228,7 +229,7 @@ fn linked_libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
         .with_context(|| format!("{} cannot be copied to the hosts", program.display()))
 }
 
-/// The paths in what ldd prints.
+/// Extracts the paths from ldd's output.
 fn libraries_in(listing: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     for line in listing.lines() {
@@ -240,7 +241,7 @@ fn libraries_in(listing: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
     Ok(found)
 }
 
-/// `/a/b/../c` is `/a/c`: the loader goes from one package to the next that way.
+/// Removes `..` from a path: `/a/b/../c` is `/a/c`. The loader reports such paths between packages.
 fn without_steps_up(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -254,14 +255,14 @@ fn without_steps_up(path: &Path) -> PathBuf {
     plain
 }
 
-/// Sources for libtorch and what else of `libraries` lies among its packages; and unless `device` is the CPU, whatever it
-/// may load at run time.
+/// Returns the sources for libtorch and the other `libraries` in its packages. Unless `device` is the CPU, includes
+/// everything that it may load at run time.
 fn libraries_of_packages(
     torch: &Path,
     libraries: &BTreeSet<PathBuf>,
     device: DeviceChoice,
 ) -> anyhow::Result<Vec<String>> {
-    // site-packages, which holds torch/lib, or where a zip was unpacked, which holds libtorch/lib.
+    // site-packages, which contains torch/lib, or the folder of an unpacked zip, which contains libtorch/lib.
     let folder = torch.parent().unwrap_or(torch);
     let packages = folder.ancestors().nth(2).with_context(|| format!("{} lies in no package", torch.display()))?;
     if device == DeviceChoice::Cpu || !folder.join(TORCH_CUDA).is_file() {
@@ -274,13 +275,13 @@ fn libraries_of_packages(
     Ok(folders.iter().map(|path| source(path, packages)).collect())
 }
 
-/// `path` with rsync's mark between `base`, which stays here, and the rest, which is the place of the copy.
+/// Returns `path` with rsync's `/./` mark between `base` and the rest, which is the path of the copy.
 fn source(path: &Path, base: &Path) -> String {
     let place = path.strip_prefix(base).unwrap_or(path);
     format!("{}/./{}", base.display().to_string().trim_end_matches('/'), place.display())
 }
 
-/// Files and bytes that rsync says it wrote.
+/// Parses the numbers of files and bytes that rsync reports as transferred.
 fn transferred(output: &str) -> Option<(u64, u64)> {
     let number = |key: &str| {
         let value = output.lines().find_map(|line| line.strip_prefix(key))?;
@@ -297,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// What ldd prints of a worker, shortened.
+    /// ldd's output for a worker, shortened.
     const LISTING: &str = "\
 	linux-vdso.so.1 (0x00007f2eb2cb9000)
 	libgomp.so.1 => /p/torch/lib/libgomp.so.1 (0x00007f2eb1600000)

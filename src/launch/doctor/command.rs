@@ -1,4 +1,4 @@
-//! `ringmark doctor`, and the quick look before jobs. Both return or print what was found and change nothing.
+//! `ringmark doctor`, and the quick check before jobs. Neither changes anything on the hosts.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,35 +21,35 @@ use crate::launch::local::results_folder;
 use crate::launch::local::worker::find_worker;
 use crate::output::{self, Json};
 
-/// Columns of the table where it goes to no terminal.
+/// Width of the table, in columns, if the output is not a terminal.
 const WIDTH: usize = 120;
 
-/// What `ringmark doctor` is asked to do.
+/// A `ringmark doctor` command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DoctorConfig {
-    /// Whom to look at.
+    /// Hosts to check.
     pub hosts: Vec<Host>,
-    /// The worker, where it is not the one beside this program or on `PATH`.
+    /// Path of the worker, if it is not next to this program or on `PATH`.
     pub worker: Option<PathBuf>,
-    /// Folder on every host to which the worker is copied first; then the copy is looked at.
+    /// Folder on every host to which the worker is copied first; the copy is then checked.
     pub sync: Option<PathBuf>,
-    /// What the user set about mpirun and the interface.
+    /// User's options for mpirun and the interface.
     pub options: StarterOptions,
-    /// How ssh reaches the hosts.
+    /// Options for ssh.
     pub ssh: SshOptions,
-    /// Folder that results are to go to.
+    /// Folder for the results.
     pub out: Option<PathBuf>,
-    /// Files and folders that the ranks are to read.
+    /// Files and folders that the ranks read.
     pub data: Vec<PathBuf>,
-    /// What the ranks are to use.
+    /// Device that the ranks are to use.
     pub device: DeviceChoice,
-    /// How much to measure.
+    /// Extent of the measurement.
     pub depth: Depth,
-    /// Where to write all of it; `-` for standard output in the place of the table.
+    /// Destination of the results as JSON; `-` prints them to standard output instead of the table.
     pub json: Json,
 }
 
-/// Looks, shows what was found; an error where a job would fail.
+/// Checks the hosts and prints the findings. Returns an error if a job would fail.
 pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     let environment = LaunchEnvironment::read();
@@ -58,7 +58,7 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
     let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
     let interrupt = Interrupt::install()?;
     if let Some(sync) = &sync {
-        // Beside the table, which may be JSON for a program.
+        // To standard error, because standard output may be JSON.
         sync.run(&config.hosts, &config.ssh, &environment, &interrupt, print_error)?;
     }
     let visit = Visit {
@@ -90,8 +90,8 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The quick part, on the hosts that jobs are to use: warnings are printed, and errors are one. What was found, the network
-/// that joins the hosts among it.
+/// Runs the quick checks on the hosts of the jobs: prints warnings, and returns all errors as one. Returns the findings
+/// and the network that connects the hosts.
 pub fn before_jobs(visit: &Visit, hosts: &[Host]) -> anyhow::Result<Examination> {
     let examination = examine(visit, hosts, Depth::Quick)?;
     let lines = report::findings(&examination.findings).into_iter().chain(report::busy_hosts(&examination.hosts));

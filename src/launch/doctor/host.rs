@@ -1,4 +1,4 @@
-//! One host visited: the script first, then the agent, each under its limit. What was found, without judging it.
+//! Collects facts from one host: runs the script first, then the agent, each with a timeout. Makes no judgment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,61 +21,61 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{PROGRAMS, side_by_side};
 
-/// The script's limit: ssh's own, and that of nvidia-smi in it.
+/// Timeout of the script, which includes ssh's own and that of nvidia-smi in it.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(14);
 
-/// Time for the agent's first reply when it loads libtorch's CPU half.
+/// Timeout of the agent's first reply when it loads only libtorch's CPU library.
 const AGENT_LIMIT_ON_CPU: Duration = Duration::from_secs(12);
 
-/// The same when it loads the CUDA half too: gigabytes on a disk that may be far away.
+/// Timeout when it also loads the CUDA library: gigabytes, perhaps on a slow network disk.
 const AGENT_LIMIT_ON_GPU: Duration = Duration::from_secs(40);
 
-/// What it may take longer, at most, where other processes wait for cores: a second for each.
+/// Maximum extension of the timeout, in seconds, if other processes compete for cores: 1 s for each.
 const AGENT_LIMIT_OF_LOAD: f64 = 30.0;
 
-/// Exchanges of which the shortest gives the clock.
+/// Number of clock exchanges; the shortest one counts.
 const CLOCKS: usize = 3;
 
-/// What was found on one host.
+/// Facts about one host.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct HostFacts {
-    /// As the user calls it.
+    /// Host name as the user gave it.
     pub host: String,
-    /// Ranks that it is to take; 0 of one that holds servers alone.
+    /// Ranks assigned to the host; 0 if it only runs servers.
     pub slots: u32,
-    /// Whether it is the machine that this program runs on.
+    /// True if it is the machine that this program runs on.
     pub is_here: bool,
-    /// From the start of ssh to the first word of the host.
+    /// Time from the start of ssh to the host's first output.
     #[serde(rename = "ssh_seconds")]
     pub ssh: Option<Seconds>,
-    /// Why no command could be run there.
+    /// Reason why no command could be run there.
     pub refusal: Option<SshFailure>,
-    /// What ssh warned of.
+    /// Warning that ssh printed.
     pub warning: Option<SshFailure>,
-    /// What the host says without the worker.
+    /// Facts from the script, which does not need the worker.
     pub probe: Option<Probe>,
-    /// What the worker says.
+    /// Facts from the worker.
     pub inspection: Option<Inspection>,
-    /// Why it did not start: its own message or the loader's.
+    /// Reason why the worker did not start: its own message or the loader's.
     pub worker_failure: Option<String>,
-    /// How much its clock is ahead of this machine's.
+    /// Time by which its clock is ahead of this machine's.
     #[serde(rename = "clock_ahead_seconds")]
     pub clock_ahead: Option<Seconds>,
 }
 
 impl HostFacts {
-    /// Whether it is to take ranks, and not servers alone.
+    /// Returns true if the host is assigned ranks, not only servers.
     pub fn has_ranks(&self) -> bool {
         self.slots > 0
     }
 
-    /// Its load average, and its cores.
+    /// Returns the load average and the number of cores.
     pub fn load(&self) -> Option<(f64, u32)> {
         Some((self.probe.as_ref()?.load?, self.inspection.as_ref()?.cores))
     }
 
-    /// Returns true if other programs use so much of it that figures would be unreliable. The load of a minute alone may be
-    /// that of an earlier run, which has ended.
+    /// Returns true if other programs use so much of the host that figures would be unreliable. The one-minute load
+    /// average alone may come from an earlier run that has ended.
     pub fn is_busy(&self) -> bool {
         let Some((load, cores)) = self.load() else { return false };
         let limit = HEAVY_FOREIGN_LOAD * f64::from(cores);
@@ -84,32 +84,32 @@ impl HostFacts {
     }
 }
 
-/// How the hosts are visited.
+/// Settings for visiting the hosts.
 pub struct Visit<'a> {
-    /// Path of the worker, the same everywhere.
+    /// Path of the worker, the same on every host.
     pub worker: &'a Path,
-    /// Folder of the results, where there is to be one.
+    /// Folder of the results, if there is one.
     pub results: Option<&'a Path>,
-    /// What the ranks are to use.
+    /// Device that the ranks are to use.
     pub device: DeviceChoice,
-    /// Memory that ranks and servers on each host will need, by its name, where that is known.
+    /// Memory that ranks and servers need on each host, by host name, if known.
     pub needed: &'a BTreeMap<String, NeededMemory>,
-    /// Files and folders that the ranks are to read.
+    /// Files and folders that the ranks read.
     pub data: &'a [PathBuf],
-    /// Whether there are several hosts, so that it matters which network they use.
+    /// True if there are several hosts, so that the choice of network matters.
     pub several: bool,
-    /// How ssh reaches them.
+    /// Options for ssh.
     pub ssh: &'a SshOptions,
-    /// What mpirun or srun is to get.
+    /// Options for mpirun or srun.
     pub options: &'a StarterOptions,
-    /// What this process was started with and in.
+    /// Environment and options of this process.
     pub environment: &'a LaunchEnvironment,
-    /// Whether the user asked to stop.
+    /// Set when the user interrupts.
     pub interrupt: &'a Interrupt,
 }
 
 impl Visit<'_> {
-    /// All of `hosts`, side by side, in their order; with each the agent, where it runs.
+    /// Visits all `hosts` in parallel; returns the facts in their order, each with the agent if it runs.
     pub fn all(&self, hosts: &[Host]) -> Vec<(HostFacts, Option<Agent>)> {
         side_by_side(PROGRAMS, hosts, |host| self.one(host))
     }
@@ -123,9 +123,9 @@ impl Visit<'_> {
         if matches!(probe.worker, WorkerFile::Missing | WorkerFile::Refused) {
             return (facts, None);
         }
-        // A driver that hangs would hold the agent up as well.
+        // A hanging driver would block the agent as well.
         let (device, patience) = match (&probe.gpus, self.device) {
-            // Servers use none.
+            // Servers use no device.
             _ if !facts.has_ranks() => (DeviceChoice::Cpu, AGENT_LIMIT_ON_CPU),
             (Gpus::None, DeviceChoice::Auto) | (_, DeviceChoice::Cpu) | (Gpus::Hang | Gpus::Unknown, _) => {
                 (DeviceChoice::Cpu, AGENT_LIMIT_ON_CPU)
@@ -174,7 +174,7 @@ impl Visit<'_> {
     }
 }
 
-/// How much the agent's clock is ahead of ours, by the shortest exchange.
+/// Measures how far the agent's clock is ahead of ours, from the shortest exchange.
 fn clock_ahead(agent: &mut Agent) -> Option<Seconds> {
     let mut best: Option<(f64, f64)> = None;
     for _ in 0..CLOCKS {

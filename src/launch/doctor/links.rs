@@ -1,5 +1,5 @@
-//! The links between the hosts: which agent measures which link and when, and which host is to blame for what is missing
-//! or slow.
+//! Measures the links between the hosts: schedules the measurements, and identifies the hosts behind missing or slow
+//! links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
@@ -17,58 +17,58 @@ use crate::launch::doctor::agent::Agent;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{AGENTS, side_by_side};
 
-/// How long a pair sends in each direction.
+/// Duration for which a pair sends in each direction.
 const SEND: Seconds = Seconds(0.3);
 
-/// Rounds at most, which is every pair of 32 hosts; of more hosts each meets 31 others, and beyond 1024 fewer: the agents
-/// that are waited for at a time make each round longer.
+/// Maximum number of rounds: covers every pair of up to 32 hosts. With more hosts, each connects to 31 others, and with
+/// more than 1024 to fewer, because the limit on concurrent agents makes each round longer.
 const ROUNDS: usize = 31;
 
-/// Rounds at least.
+/// Minimum number of rounds.
 const FEWEST_ROUNDS: usize = 4;
 
-/// Slow links are measured again, all of them and again, until there were so many measurements.
+/// Slow links are measured again repeatedly, until there are this many measurements.
 const AGAIN: usize = 24;
 
-/// A link that carries less than this part of the usual is measured again, and is slow if it still does.
+/// Links below this fraction of the usual bandwidth are measured again, and are slow if they still are below it.
 const SLOW: f64 = 0.5;
 
-/// The usual is what a quarter of the links carry or more: of three hosts one bad cable slows four links of six, so that
-/// their median would be slow itself.
+/// Percentile that defines the usual bandwidth: a quarter of the links reach it. With three hosts, one bad cable slows
+/// four links of six, so that the median itself would be slow.
 const USUAL_PERCENT: f64 = 75.0;
 
-/// The link from one host to another, by their numbers.
+/// A link from one host to another, by host index.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Link {
-    /// Who sent.
+    /// Index of the sender.
     pub from: usize,
-    /// Who received.
+    /// Index of the receiver.
     pub to: usize,
-    /// What came of it.
+    /// Measured state.
     pub state: LinkState,
 }
 
-/// What a link carried.
+/// The result of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkState {
-    /// It leads there.
+    /// The connection works.
     Open {
-        /// Half the time of a byte there and back.
+        /// Half the round-trip time of one byte.
         #[serde(rename = "latency_seconds")]
         latency: Seconds,
-        /// Of one TCP connection, where it was measured.
+        /// Bandwidth of one TCP connection, if it was measured.
         #[serde(rename = "gigabytes_per_second")]
         speed: Option<GigabytesPerSecond>,
-        /// The address that the packets left from, where it is not the one of this network.
+        /// Source address of the packets, if it is not the one in this network.
         detour: Option<std::net::Ipv4Addr>,
     },
-    /// It does not, and why.
+    /// The connection failed, with the reason.
     Closed(String),
 }
 
 impl Link {
-    /// Whether it leads there.
+    /// Returns true if the connection works.
     pub fn is_open(&self) -> bool {
         matches!(self.state, LinkState::Open { .. })
     }
@@ -81,15 +81,15 @@ impl Link {
     }
 }
 
-/// Every host and the next one, the last and the first.
+/// Pairs every host with the next one, and the last with the first.
 pub fn ring(hosts: usize) -> Vec<(usize, usize)> {
     if hosts < 2 { Vec::new() } else { (0..hosts).map(|host| (host, (host + 1) % hosts)).collect() }
 }
 
-/// Every pair of hosts once, in rounds in which no host comes twice: one stays and the others go round it. Where these
-/// would be more than `at_most`, that many of them, evenly spread.
+/// Returns every pair of hosts once, in rounds in which no host appears twice, as in a round-robin tournament (circle
+/// method). If there are more than `at_most` rounds, returns `at_most` of them, evenly spaced.
 pub fn rounds(hosts: usize, at_most: usize) -> Vec<Vec<(usize, usize)>> {
-    // One more seat, empty, where they cannot all be paired.
+    // An odd number of hosts needs an empty seat.
     let seats = hosts + hosts % 2;
     let count = seats.saturating_sub(1);
     let round = |turn: usize| -> Vec<(usize, usize)> {
@@ -101,7 +101,7 @@ pub fn rounds(hosts: usize, at_most: usize) -> Vec<Vec<(usize, usize)>> {
     (0..taken).map(|turn| round(turn * count / taken)).filter(|pairs| !pairs.is_empty()).collect()
 }
 
-/// The agents of all hosts, each taking connections at its place in one network.
+/// Measures links with the agents of all hosts, each of which listens on its address in one network.
 pub struct LinkMeter<'a> {
     agents: &'a [Mutex<Agent>],
     network: &'a CommonNetwork,
@@ -110,7 +110,7 @@ pub struct LinkMeter<'a> {
 }
 
 impl<'a> LinkMeter<'a> {
-    /// Has them listen. `Err` names those that cannot, and why.
+    /// Makes the agents listen. `Err` lists those that cannot, and why.
     pub fn listen(
         agents: &'a [Mutex<Agent>],
         network: &'a CommonNetwork,
@@ -132,13 +132,14 @@ impl<'a> LinkMeter<'a> {
         Ok(LinkMeter { agents, network, ports: answers.into_iter().flatten().collect(), interrupt })
     }
 
-    /// Whether each reaches the next.
+    /// Measures whether each host reaches the next.
     pub fn reach_next(&self) -> Vec<Link> {
         side_by_side(AGENTS, &ring(self.ports.len()), |(from, to)| self.measure(*from, *to, None))
     }
 
-    /// Every pair in both directions, no host twice at a time; what is slow again, with nobody beside it: the best counts,
-    /// because hosts that do something else as well make a link slow now and then, and a bad cable always does.
+    /// Measures every pair in both directions, with no host in two pairs at a time. Slow links are measured again with
+    /// no concurrent measurement, and the best result counts: other load on a host slows a link now and then, a bad
+    /// cable always does.
     pub fn measure_all(&self) -> Vec<Link> {
         let mut links = Vec::new();
         let at_most = (ROUNDS * AGENTS / self.ports.len().max(AGENTS)).max(FEWEST_ROUNDS);
@@ -188,22 +189,22 @@ fn lock(agent: &Mutex<Agent>) -> std::sync::MutexGuard<'_, Agent> {
     agent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a good link carries.
+/// Returns the bandwidth of a good link.
 pub fn usual_speed(links: &[Link]) -> Option<GigabytesPerSecond> {
     let speeds: Vec<f64> = links.iter().filter_map(Link::speed).collect();
     summary::percentile(&speeds, USUAL_PERCENT).map(GigabytesPerSecond)
 }
 
-/// The links, by their numbers, that carry far less than the others.
+/// Returns the indices of links that are far slower than the others.
 pub fn slow(links: &[Link]) -> Vec<usize> {
     let usual = usual_speed(links).map_or(0.0, |usual| usual.0);
     let is_slow = |link: &Link| link.speed().is_some_and(|speed| speed < SLOW * usual);
     links.iter().enumerate().filter(|(_, link)| is_slow(link)).map(|(number, _)| number).collect()
 }
 
-/// Faulty links blamed on as few hosts as explain them: again and again the host that most of the rest have in
-/// common; of equals the one that is named last, since the first is where people look anyway. Each with its links, by
-/// their place in `links`.
+/// Attributes faulty links to as few hosts as explain them: repeatedly picks the host that most of the remaining links
+/// share. If several are tied, picks the highest index, because users check the first host anyway. Returns each host
+/// with its indices into `links`.
 pub fn blame(links: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
     let mut of_hosts: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for (number, (from, to)) in links.iter().enumerate() {
@@ -211,7 +212,7 @@ pub fn blame(links: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
             of_hosts.entry(*host).or_default().insert(number);
         }
     }
-    // How many are left, and the host.
+    // Number of unexplained links, and the host.
     let mut order: BTreeSet<(usize, usize)> = of_hosts.iter().map(|(host, its)| (its.len(), *host)).collect();
     let mut blamed = Vec::new();
     while let Some((1.., host)) = order.pop_last() {
@@ -275,7 +276,7 @@ mod tests {
     #[test]
     fn the_host_that_slow_ways_have_in_common_is_blamed() {
         assert_eq!(blame(&[(0, 2), (2, 1), (3, 2)]), [(2, vec![0, 1, 2])]);
-        // Two hosts each slow to all: whatever the first does not explain the second does.
+        // Two hosts each slow to all: the second explains what the first does not.
         assert_eq!(blame(&[(0, 1), (1, 2), (1, 3), (4, 5)]), [(1, vec![0, 1, 2]), (5, vec![3])]);
         assert_eq!(blame(&[]), []);
     }

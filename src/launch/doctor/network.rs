@@ -1,4 +1,4 @@
-//! The network of the hosts: which one it is, by whose choice, and whether they reach each other on it.
+//! Chooses the network of the hosts, and checks whether they reach each other on it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
@@ -16,43 +16,43 @@ use crate::launch::doctor::host::{HostFacts, Visit};
 use crate::launch::doctor::links::{Link, LinkMeter};
 use crate::launch::local::interrupt::Interrupt;
 
-/// How much of the network is measured.
+/// Extent of the network measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// Whether each host reaches the next.
+    /// Each host connects to the next.
     Quick,
     /// Every pair, with its bandwidth.
     Full,
 }
 
-/// What was found about the links between the hosts.
+/// Facts about the links between the hosts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct NetworkFacts {
-    /// The network that the hosts use among themselves.
+    /// Network that the hosts use among themselves.
     pub chosen: Option<CommonNetwork>,
-    /// Why it is that one.
+    /// Reason for the choice.
     pub reason: String,
-    /// Others that they could use.
+    /// Other networks that the hosts could use.
     pub others: Vec<String>,
-    /// Interfaces that lead into a host and not out of it.
+    /// Interfaces that lead into a host but not out of it.
     pub left_out: Vec<String>,
-    /// The hosts that `chosen` has places for, by their numbers, in order: those whose worker answered.
+    /// Indices of the hosts that `chosen` has addresses for, in order: those whose worker replied.
     pub present: Vec<usize>,
-    /// The links that were measured, by the hosts' numbers.
+    /// Links that were measured, by host index.
     pub links: Vec<Link>,
-    /// What jobs are to use, where it matters.
+    /// Interface that jobs are to use, if it matters.
     #[serde(skip)]
     pub interface: Option<InterfaceChoice>,
 }
 
 impl NetworkFacts {
-    /// A host's place in the network.
+    /// Returns the address of a host in the network.
     pub fn place(&self, number: usize) -> Option<&HostAddress> {
         let index = self.present.binary_search(&number).ok()?;
         self.chosen.as_ref()?.places.get(index)
     }
 
-    /// `interface: eth0, 10.77.0.0/24 (the hosts' names lead there)`; `None` where there is none to choose.
+    /// Returns `interface: eth0, 10.77.0.0/24 (the hosts' names lead there)`; `None` if there is no choice to make.
     pub fn line(&self) -> Option<String> {
         let network = self.chosen.as_ref()?;
         let mut line = format!("interface: {network} ({})", self.reason);
@@ -66,7 +66,7 @@ impl NetworkFacts {
     }
 }
 
-/// Chooses the network and measures the links in it, with the `agents` of those hosts that have one.
+/// Chooses the network and measures its links with the `agents` of the hosts that have one.
 pub fn find(
     visit: &Visit,
     facts: &[HostFacts],
@@ -76,7 +76,7 @@ pub fn find(
     let (present, agents): (Vec<usize>, Vec<Mutex<Agent>>) =
         agents.into_iter().enumerate().filter_map(|(number, agent)| Some((number, Mutex::new(agent?)))).unzip();
     let hosts: Vec<HostNetworks> = present.iter().map(|number| networks_of(facts, *number)).collect();
-    // One of several has nobody to talk to.
+    // With several hosts, one agent alone has no peer to connect to.
     if hosts.len() < facts.len().min(2) {
         return (NetworkFacts::default(), Vec::new());
     }
@@ -96,7 +96,7 @@ pub fn find(
             (link.from, link.to) = (present[link.from], present[link.to]);
         }
         let is_open = faults.is_empty() && found.iter().all(Link::is_open);
-        // Where none is open, what the first one lacks is reported.
+        // If no network is open, the faults of the first candidate are reported.
         if is_open || chosen.is_none() {
             findings = wrong(faults);
             findings.extend(checks::of_links(facts, candidate, &present, &found));
@@ -107,7 +107,7 @@ pub fn find(
         }
     }
 
-    // An interface that is to be used does not go with one that is not to be.
+    // A required interface conflicts with an excluded one.
     let conflict = settings(visit, facts).into_iter().find(|(_, setting)| setting.contains("exclude"));
     if let Some((number, setting)) = conflict.filter(|_| visit.several && choice.named.is_some()) {
         findings.push(checks::two_opinions(facts, number, &setting));
@@ -126,15 +126,15 @@ pub fn find(
     (facts, findings)
 }
 
-/// Networks to try, the best first.
+/// Candidate networks, the best first.
 #[derive(Default)]
 struct Choice {
     candidates: Vec<CommonNetwork>,
-    /// What the user named.
+    /// Interface that the user named.
     named: Option<InterfaceChoice>,
-    /// Who named it; empty where nobody did.
+    /// Option or variable that named it; empty if none did.
     reason: String,
-    /// What Open MPI was given otherwise, so that it gets nothing more: it takes no two opinions.
+    /// Other interface setting of Open MPI, which then gets no second one: it rejects conflicting settings.
     settled: Option<String>,
 }
 
@@ -150,8 +150,8 @@ impl Choice {
     }
 }
 
-/// What the user named, or what there is to choose from. `Err` names hosts that are not in it, by their place in
-/// `hosts`. `facts` are of all hosts, those included that did not answer.
+/// Returns the interface that the user named, or the candidates. `Err` lists hosts that are not in that network, by
+/// their index in `hosts`. `facts` cover all hosts, including those that did not reply.
 fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<Choice, Vec<NetworkFault>> {
     const VARIABLE: &str = "OMPI_MCA_btl_tcp_if_include";
     let is_one = |text: &&String| visit.several && text.parse::<InterfaceChoice>().is_ok();
@@ -184,7 +184,7 @@ fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<
     Ok(Choice { candidates, settled, ..Choice::default() })
 }
 
-/// What else Open MPI gets about interfaces, and on which host.
+/// Returns Open MPI's other interface settings, each with its host index.
 fn settings(visit: &Visit, facts: &[HostFacts]) -> Vec<(usize, String)> {
     let excluded = visit.environment.tcp_excluded.as_ref();
     let by_variable = excluded.map(|text| (0, format!("OMPI_MCA_btl_tcp_if_exclude={text}")));
@@ -195,7 +195,7 @@ fn settings(visit: &Visit, facts: &[HostFacts]) -> Vec<(usize, String)> {
     by_variable.into_iter().chain(by_file).collect()
 }
 
-/// The links in `network`, by the agents' numbers; and which agents cannot take connections there.
+/// Measures the links in `network`, by agent index; also returns the agents that cannot accept connections there.
 fn measure(
     agents: &[Mutex<Agent>],
     network: &CommonNetwork,
@@ -209,15 +209,15 @@ fn measure(
         Err(faults) => (Vec::new(), faults),
         Ok(meter) => {
             let links = meter.reach_next();
-            // A host that does not answer would hold up every round.
+            // A host that does not reply would block every round.
             let is_open = links.iter().all(Link::is_open);
             (if is_open && depth == Depth::Full { meter.measure_all() } else { links }, Vec::new())
         }
     }
 }
 
-/// What is known of a host's networks, and where its name leads: the address that ssh came to, or for this machine the
-/// one that the others saw ssh come from.
+/// Collects the networks of a host, and the address that its name resolves to: the one that ssh reached, or for this
+/// machine the one that the other hosts saw as the source of ssh.
 fn networks_of(facts: &[HostFacts], number: usize) -> HostNetworks<'_> {
     let host = &facts[number];
     let interfaces = host.inspection.as_ref().map(|found| found.interfaces.as_slice()).unwrap_or_default();

@@ -1,16 +1,16 @@
-# What a host says of itself, one `key=value` a line, and nothing that changes it. Needs no more than a POSIX shell.
-# What may hang comes last and under a limit, so that the rest is known. $1: the worker, $2: the folder of the results,
-# $3: not empty where there are several hosts, then each file or folder of the data.
+# Prints facts about a host, one `key=value` a line, and changes nothing. Requires only a POSIX shell. Commands that may
+# hang come last and have a timeout, so that the other facts are available. $1: the worker, $2: the results folder, $3:
+# not empty if there are several hosts, followed by each file or folder of the data.
 echo ringmark-probe=1
 echo "connection=$SSH_CONNECTION"
 echo "clock=$(date +%s.%N)"
 echo "name=$(hostname 2>/dev/null || uname -n)"
 echo "kernel=$(uname -sr)"
 echo "load=$(cut -d ' ' -f 1 /proc/loadavg 2>/dev/null)"
-# By the shell itself: another process would be one more.
+# Read by the shell itself: another process would be counted too.
 if read -r _ _ _ threads _ 2>/dev/null </proc/loadavg; then echo "runnable=${threads%%/*}"; fi
-# The limit is not in every shell; then nothing is known of it. It does not bind who has CAP_IPC_LOCK (bit 14) on the
-# machine itself; in a user namespace it binds all the same.
+# Not every shell supports this limit; it is then unknown. It does not apply to a process with CAP_IPC_LOCK (bit 14) in
+# the initial user namespace; in any other user namespace it does.
 capabilities=$(sed -n 's/^CapEff:[[:space:]]*/0x/p' /proc/self/status 2>/dev/null)
 users=$(tr -s ' ' </proc/self/uid_map 2>/dev/null)
 if [ "${users# }" = "0 0 4294967295" ] && [ $((${capabilities:-0} >> 14 & 1)) = 1 ]; then echo "memlock_kib=unlimited"
@@ -20,7 +20,7 @@ fi
 limited() {
     if command -v timeout >/dev/null; then timeout -k 1 "$@"; else shift && "$@"; fi
 }
-# Size and free space in KiB of the file system that holds the nearest folder above $2 that there is.
+# Size and free space in KiB of the file system of $2, or of its nearest existing parent folder.
 space() {
     folder=$2
     while [ ! -d "$folder" ] && [ "$folder" != "${folder%/*}" ]; do folder=${folder%/*}; done
@@ -33,7 +33,7 @@ elif command -v sha256sum >/dev/null; then echo "worker_sha256=$(sha256sum <"$1"
 fi
 if command -v orted >/dev/null; then echo "orted=$(command -v orted)"; fi
 echo "mpirun=$(mpirun --version 2>/dev/null | head -n 1)"
-# Which interfaces a file on this host tells Open MPI to use or to leave, where that matters.
+# Interfaces that a file on this host makes Open MPI include or exclude, if there are several hosts.
 if [ -n "$3" ] && command -v ompi_info >/dev/null; then
     limited 8 ompi_info --param btl tcp --level 9 --parsable 2>/dev/null | awk -F : '
         $5 ~ /^btl_tcp_if_/ && $6 == "value" { value = $7 }
@@ -61,12 +61,13 @@ for port in /sys/class/infiniband/*/ports/*; do
     device=${port%/ports/*}
     line="${device##*/}:${port##*/}"
     for file in state phys_state link_layer rate; do line="$line|$(cat "$port/$file")"; done
-    # The kernel shows a container the port, and not the device that programs open, unless it was given.
+    # The kernel shows a container the port, but the device file that programs open only exists if it was passed
+    # through.
     opened=closed
     for verbs in /sys/class/infiniband_verbs/uverbs*; do
         [ "$(cat "$verbs/ibdev" 2>/dev/null)" = "${device##*/}" ] || continue
         node=/dev/infiniband/${verbs##*/}
-        # What is not there, opening would make.
+        # Opening a missing file would create it.
         if [ -c "$node" ] && (exec 3<>"$node") 2>/dev/null; then opened=open; fi
     done
     echo "port=$line|$opened"
@@ -77,7 +78,7 @@ query() { limited 8 nvidia-smi "$@" --format=csv,noheader,nounits 2>&1; }
 basic=index,uuid,name,driver_version,memory.total,memory.used
 full=$basic,clocks.current.sm,clocks.max.sm,ecc.errors.uncorrected.volatile.total
 clocks=clocks.applications.graphics,clocks.default_applications.graphics
-# Drivers before 535 call the reasons by another name, and one to come may not know what this one does.
+# Drivers before 535 use another name for the reasons, and a later one may drop some of these fields.
 all=$full,$clocks
 for fields in "$all,clocks_event_reasons.active" "$all,clocks_throttle_reasons.active" "$full" "$basic"; do
     gpus=$(query "--query-gpu=$fields")

@@ -1,4 +1,4 @@
-//! What the doctor found, for people: a table with a line for each host, then every finding with its fix. Pure.
+//! Formats the doctor's results: a table with a line for each host, then every finding with its fix. Pure.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,10 +15,10 @@ use crate::launch::doctor::host::HostFacts;
 use crate::launch::doctor::links::{Link, LinkState};
 use crate::launch::doctor::probe::{Gpus, Port};
 
-/// Longest name of a GPU in a cell.
+/// Maximum length of a GPU's name in a cell.
 const GPU_NAME: usize = 14;
 
-/// The columns in their order.
+/// Columns in order.
 const COLUMNS: [Check; 16] = [
     Check::Ssh,
     Check::Mpirun,
@@ -38,10 +38,10 @@ const COLUMNS: [Check; 16] = [
     Check::Infiniband,
 ];
 
-/// Hosts of a finding that are named one by one.
+/// Maximum number of hosts that a finding lists individually.
 const NAMED: usize = 16;
 
-/// Names the hosts on which other programs run; `None` if there are none.
+/// Describes the hosts on which other programs run; `None` if there are none.
 pub fn busy_hosts(hosts: &[HostFacts]) -> Option<String> {
     let busy = || hosts.iter().filter(|host| host.is_busy());
     let per_core = |(load, cores): &(f64, u32)| load / f64::from((*cores).max(1));
@@ -54,7 +54,7 @@ pub fn busy_hosts(hosts: &[HostFacts]) -> Option<String> {
     ))
 }
 
-/// Host x check, in as many tables below each other as it takes not to be wider than `width`.
+/// Returns a table of hosts and checks, split into several tables if it is wider than `width`.
 pub fn table(examination: &Examination, width: usize) -> String {
     let known = Known::of(examination);
     let column = |check: &Check| {
@@ -70,7 +70,7 @@ pub fn table(examination: &Examination, width: usize) -> String {
     let mut blocks: Vec<Vec<Vec<String>>> = Vec::new();
     let mut room = 0;
     for column in COLUMNS.iter().map(column) {
-        // Two blanks stand between columns.
+        // Columns are separated by two blanks.
         let needed = wide(&column) + 2;
         match blocks.last_mut().filter(|_| needed <= room) {
             Some(block) => {
@@ -102,7 +102,7 @@ fn aligned(columns: &[Vec<String>]) -> String {
 /// Index of an examination by host number: a search for each cell takes too long for thousands of hosts.
 struct Known<'a> {
     examination: &'a Examination,
-    /// Checks with a finding, and whether one is an error.
+    /// Checks with a finding; true if one is an error.
     findings: HashMap<(usize, Check), bool>,
     /// Links from and to each host.
     links: Vec<Vec<&'a Link>>,
@@ -124,7 +124,7 @@ impl<'a> Known<'a> {
         Known { examination, findings, links }
     }
 
-    /// `FAIL` or `warn` where there is a finding, `?` where nothing is known.
+    /// Returns `FAIL` or `warn` if there is a finding, `?` if nothing is known.
     fn cell(&self, number: usize, check: Check) -> String {
         match self.findings.get(&(number, check)) {
             Some(true) => "FAIL".to_owned(),
@@ -182,7 +182,7 @@ fn value(examination: &Examination, number: usize, links: &[&Link], check: Check
     }
 }
 
-/// `8 x H100`.
+/// Formats the GPUs of a host as `8 x H100`.
 fn gpus(host: &HostFacts) -> Option<String> {
     let gpus = match &host.probe.as_ref()?.gpus {
         Gpus::There(gpus) => gpus,
@@ -191,7 +191,7 @@ fn gpus(host: &HostFacts) -> Option<String> {
     };
     let name = &gpus.first()?.name;
     let parts = name.split_whitespace().filter(|part| !["NVIDIA", "Tesla", "GeForce"].contains(part));
-    // Memory and board are for the long list.
+    // Memory and board are omitted.
     let mut short: Vec<&str> = Vec::new();
     for part in parts {
         if !short.is_empty() && (part.contains("GB") || ["PCIe", "HBM3", "SXM"].contains(&part)) {
@@ -203,12 +203,13 @@ fn gpus(host: &HostFacts) -> Option<String> {
     Some(format!("{} x {short}", gpus.len()))
 }
 
-/// Milliseconds, where a host is not off by more.
+/// Formats a clock offset in ms, or in s from 1 s on.
 fn clock(ahead: Seconds) -> String {
     if ahead.0.abs() < 1.0 { format!("{:+.0} ms", ahead.0 * 1e3) } else { format!("{:+.1} s", ahead.0) }
 }
 
-/// What the slowest link from or to a host carries, and the longest latency; that alone where no speed was measured.
+/// Returns the lowest bandwidth of a host's links and the longest latency; only the latency if no bandwidth was
+/// measured.
 fn slowest(links: &[&Link]) -> Option<String> {
     let (mut least, mut longest) = (None, None);
     for link in links {
@@ -226,10 +227,11 @@ fn slowest(links: &[&Link]) -> Option<String> {
     Some(least.map_or(latency.clone(), |least| format!("{least:.2} GB/s, {latency}")))
 }
 
-/// Every finding with its fix, errors first. Hosts that share a fault share its line, and faults a fix.
+/// Formats every finding with its fix, errors first. Hosts with the same fault share a line, and faults with the same
+/// fix share the fix.
 pub fn findings(findings: &[Finding]) -> Vec<String> {
     let mut order: Vec<&Finding> = findings.iter().collect();
-    // A sort that keeps the order of equals.
+    // A stable sort keeps the order of equals.
     order.sort_by_key(|finding| finding.severity == Severity::Warning);
     let mut paragraphs = Vec::new();
     let order = order.into_iter().map(|finding| ((finding.severity, finding.check, &finding.fix), finding));
@@ -249,7 +251,7 @@ pub fn findings(findings: &[Finding]) -> Vec<String> {
     paragraphs
 }
 
-/// Each key once, where it came first, with all of its values.
+/// Groups values by key, in the order in which the keys first appear.
 fn grouped<K: Clone + Eq + Hash, V>(items: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
     let mut places: HashMap<K, usize> = HashMap::new();
     let mut groups: Vec<(K, Vec<V>)> = Vec::new();
@@ -263,7 +265,7 @@ fn grouped<K: Clone + Eq + Hash, V>(items: impl Iterator<Item = (K, V)>) -> Vec<
     groups
 }
 
-/// `4 hosts: 1 error, 2 warnings`.
+/// Returns `4 hosts: 1 error, 2 warnings`.
 pub fn summary(examination: &Examination) -> String {
     let found = |severity| examination.findings.iter().filter(|finding| finding.severity == severity).count();
     let busy = usize::from(busy_hosts(&examination.hosts).is_some());
@@ -371,7 +373,7 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
             "WARNING: other programs run on a,b (load up to 13.0 on 2 cores): figures will be unreliable until they end"
         ]
         .assert_eq(&line);
-        // What ran a minute ago has ended.
+        // The programs that caused the load average have ended.
         for number in [0, 1] {
             probe(&mut hosts, number).runnable = Some(1);
         }

@@ -1,5 +1,5 @@
-//! A job of Grid Engine: its hosts with their slots. Open MPI's mpirun starts ranks on them by `qrsh -inherit`, so that
-//! Grid Engine knows every process. Not for submitting jobs: qsub does that (scripts/gridengine.sh).
+//! Reads a Grid Engine job: its hosts with their slots. Open MPI's mpirun starts ranks on them with `qrsh -inherit`, so
+//! that Grid Engine tracks every process. Jobs are submitted with qsub (scripts/gridengine.sh).
 
 use std::fs;
 
@@ -9,8 +9,8 @@ use ringmark_core::options::usage::usage;
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::local::environment::{GRID_ENGINE, LaunchEnvironment};
 
-/// The hosts of the job that this process runs in, each with as many slots as the job has there; of them `given`, where
-/// the user chose some.
+/// Returns the hosts of the job that this process runs in, each with its slots in the job. If the user chose hosts,
+/// returns `given` after checking that the job contains them.
 pub fn hosts(environment: &LaunchEnvironment, given: Option<Hosts>) -> anyhow::Result<Hosts> {
     check(environment)?;
     let variable = |name| environment.scheduler.get(name).map(String::as_str).unwrap_or_default();
@@ -24,7 +24,7 @@ pub fn hosts(environment: &LaunchEnvironment, given: Option<Hosts>) -> anyhow::R
     Ok(given)
 }
 
-/// Refuses a place from where Open MPI would not start ranks through Grid Engine.
+/// Fails if Open MPI would not start ranks through Grid Engine in this environment.
 pub fn check(environment: &LaunchEnvironment) -> anyhow::Result<()> {
     let missing = GRID_ENGINE.iter().find(|name| !environment.scheduler.contains_key(**name));
     let message = match (missing, environment.scheduler.get("JOB_ID")) {
@@ -48,7 +48,7 @@ pub fn check(environment: &LaunchEnvironment) -> anyhow::Result<()> {
     Err(usage(anyhow!(message)))
 }
 
-/// Reads lines such as `a 8 all.q@a UNDEFINED`, one for each queue that has slots of the job on a host.
+/// Parses lines such as `a 8 all.q@a UNDEFINED`, one for each queue with slots of the job on a host.
 pub fn parse(text: &str) -> anyhow::Result<Vec<Host>> {
     let mut hosts: Vec<Host> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -66,7 +66,7 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Host>> {
             None => hosts.push(Host { name: name.to_owned(), slots }),
         }
     }
-    // A parallel environment may leave out the host that the job's script runs on.
+    // A parallel environment may assign no slots to the host that runs the job's script.
     hosts.retain(|host| host.slots > 0);
     Ok(hosts)
 }
@@ -79,13 +79,13 @@ mod tests {
 
     use super::*;
 
-    /// What Grid Engine 8.1.9 wrote of a job with two slots on each of two hosts.
+    /// Grid Engine 8.1.9's host file for a job with two slots on each of two hosts.
     const HOSTFILE: &str = "\
 ringmark-1 2 all.q@ringmark-1 UNDEFINED
 ringmark-2 2 all.q@ringmark-2 UNDEFINED
 ";
 
-    /// Inside job 7, with `file` as its PE_HOSTFILE.
+    /// Returns the environment of job 7, with `file` as its PE_HOSTFILE.
     fn environment(file: &Path) -> LaunchEnvironment {
         let file = file.to_str().expect("a plain name");
         let variables =

@@ -1,5 +1,4 @@
-//! Plans jobs: finds the programs, knows the hosts of all cases, and makes each job's command line. Not for which jobs
-//! there are, nor for running them.
+//! Plans jobs: finds the programs, resolves the hosts of all cases, and builds each job's command line.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,48 +22,49 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::worker::find_worker;
 
-/// How long a host may take for an answer when a job on it has failed.
+/// Timeout for a reply from a host after a job on it has failed.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Where and how the jobs of a command run.
+/// Hosts and launch settings of a command's jobs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LaunchConfig {
-    /// Where to run.
+    /// Hosts for the ranks.
     pub hosts: Hosts,
-    /// Processors of the hosts that were asked, by name.
+    /// Processors of the hosts that were queried, by host name.
     pub processors: BTreeMap<String, Processors>,
-    /// Where servers run, in turn; on the ranks' hosts where there are none.
+    /// Hosts of the servers, assigned round-robin; the ranks' hosts if empty.
     pub server_hosts: Vec<String>,
-    /// Longest time of a job; one that takes longer has failed.
+    /// Time limit of a job, after which it fails.
     pub timeout: Option<Duration>,
-    /// Longest time without progress of any rank; a job that hangs longer has failed.
+    /// Longest time without progress of any rank, after which the job fails.
     pub stall_timeout: Option<Duration>,
-    /// The worker, where it is not the one beside this program or on `PATH`.
+    /// Path of the worker, if it is not next to this program or on `PATH`.
     pub worker: Option<PathBuf>,
-    /// What starts the ranks.
+    /// Starter of the ranks.
     pub starter: Starter,
-    /// What the user set about it.
+    /// User's options for the starter.
     pub options: StarterOptions,
-    /// How ssh reaches the hosts.
+    /// Options for ssh.
     pub ssh: SshOptions,
-    /// What the ranks are to use.
+    /// Device that the ranks are to use.
     pub device: DeviceChoice,
-    /// Folder on every host to which the worker and its libraries are copied first, and where jobs run it.
+    /// Folder on every host to which the worker and its libraries are copied first, and from which jobs run it.
     pub sync: Option<PathBuf>,
-    /// Print the command lines instead of running them.
+    /// True to print the command lines instead of running them.
     pub dry_run: bool,
-    /// The file of options that a dry run writes, where one is asked for.
+    /// Option file that a dry run writes, if requested.
     pub save_config: Option<SavedConfig>,
-    /// Look at the hosts first, and choose the network that joins them.
+    /// True to check the hosts first, and to choose the network that connects them.
     pub doctor: bool,
-    /// Where the running job's metrics are served, if they are.
+    /// Address on which the running job's metrics are served, if requested.
     pub metrics: Option<SocketAddr>,
-    /// Ranks that have a place of their own in progress file and metrics.
+    /// Maximum number of ranks listed individually in the progress file and the metrics.
     pub watched_ranks: usize,
 }
 
 impl LaunchConfig {
-    /// Servers of `kv_store`, each of which needs so much memory; none of the job's processes goes on without another.
+    /// Returns the servers of `kv_store`, each of which needs `memory`; no process of the job continues without the
+    /// others.
     pub fn servers(&self, kv_store: KvStoreConfig, memory: Bytes) -> ServerRanks {
         let (number, hosts) = (kv_store.server_ranks(), self.server_hosts.clone());
         ServerRanks { number, hosts, may_lose_ranks: false, memory }
@@ -74,27 +74,27 @@ impl LaunchConfig {
 /// A file that holds the options of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedConfig {
-    /// Where it goes.
+    /// Path of the file.
     pub path: PathBuf,
-    /// TOML.
+    /// Content, in TOML.
     pub text: String,
 }
 
-/// Plans jobs, all of them with one worker.
+/// Plans jobs, all with the same worker.
 pub struct Launcher<'a> {
     config: &'a LaunchConfig,
-    /// The configuration's, and what was found out since.
+    /// Options from the configuration, and settings found since.
     options: StarterOptions,
     environment: LaunchEnvironment,
-    /// On this machine.
+    /// Path on this machine.
     worker: PathBuf,
     sync: Option<Sync>,
-    /// All hosts that were given, and the servers' own.
+    /// All given hosts, and the servers' own.
     hosts: Vec<Host>,
 }
 
 impl Launcher<'_> {
-    /// Refuses cases that do not fit the hosts; finds the worker.
+    /// Checks that the cases fit the hosts, and finds the worker.
     pub fn new<'a>(config: &'a LaunchConfig, cases: &[Case]) -> anyhow::Result<Launcher<'a>> {
         config.hosts.check(cases).map_err(usage)?;
         let environment = LaunchEnvironment::read();
@@ -126,8 +126,8 @@ impl Launcher<'_> {
         }
     }
 
-    /// Returns what `line` prints on the host of a process of `job`, a rank or a server; `None` if it fails, or if ssh does not
-    /// lead there.
+    /// Returns the output of `line` on the host of a process of `job`, a rank or a server; `None` if it fails, or if
+    /// ssh does not reach that host.
     pub fn ask(&self, job: &Job, process: u32, line: &[&str], interrupt: &Interrupt) -> Option<String> {
         let name = (*job.hosts_of_all().get(process as usize)?).to_owned();
         let remote = Remote::new(&Host { name, slots: 1 }, &self.config.ssh, &self.environment);
@@ -138,18 +138,18 @@ impl Launcher<'_> {
         Some(answer.stdout)
     }
 
-    /// What ranks run on their hosts: the worker, or its copy there.
+    /// Returns the path that ranks run on their hosts: the worker, or its copy there.
     pub fn program(&self) -> &Path {
         self.sync.as_ref().map_or(&self.worker, Sync::worker)
     }
 
-    /// What [`copy_worker`](Launcher::copy_worker) would run.
+    /// Returns the commands that [`copy_worker`](Launcher::copy_worker) would run.
     pub fn copy_commands(&self) -> Vec<String> {
         let Launcher { config, environment, hosts, .. } = self;
         self.sync.as_ref().map(|sync| sync.command_lines(hosts, &config.ssh, environment)).unwrap_or_default()
     }
 
-    /// Copies the worker to all hosts where `--sync` asks for it; `report` gets a line for each host.
+    /// Copies the worker to all hosts if `--sync` is given; `report` gets a line for each host.
     pub fn copy_worker(
         &self,
         interrupt: &Interrupt,
@@ -160,27 +160,27 @@ impl Launcher<'_> {
         sync.run(hosts, &config.ssh, environment, interrupt, report)
     }
 
-    /// The worker on this machine.
+    /// Returns the path of the worker on this machine.
     pub fn worker(&self) -> &Path {
         &self.worker
     }
 
-    /// What mpirun or srun gets.
+    /// Returns the options of mpirun or srun.
     pub fn options(&self) -> &StarterOptions {
         &self.options
     }
 
-    /// What this process was started with and in.
+    /// Returns the environment and options of this process.
     pub fn environment(&self) -> &LaunchEnvironment {
         &self.environment
     }
 
-    /// All hosts that any case uses, those of servers included.
+    /// Returns all hosts that any case uses, including those of servers.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// Has the jobs that are planned from now on use `interface`; NCCL as well, unless the user gave it its own.
+    /// Makes later jobs use `interface`; NCCL too, unless the user set its own variable.
     pub fn use_interface(&mut self, interface: InterfaceChoice) {
         const OWN: &str = "NCCL_SOCKET_IFNAME";
         if self.config.options.interface.is_none() && self.environment.variables.iter().any(|name| name == OWN) {

@@ -1,5 +1,4 @@
-//! Runs a job with its log, reads its record, and writes down that it failed. Not for what a job measures, nor for which jobs
-//! there are.
+//! Runs a job, writes its log, reads its record, and marks a failed job in the log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -20,60 +19,61 @@ use crate::launch::local::disk_error;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_error;
 
-/// Lines of a failed job's log that are shown.
+/// Number of lines shown of a failed job's log.
 const TAIL: usize = 30;
 
-/// Where they are very long, no more of them, in bytes.
+/// Maximum size of the lines shown, in bytes.
 const TAIL_BYTES: u64 = 1 << 14;
 
-/// How long a job may take.
+/// Time limits of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JobLimits {
-    /// In all.
+    /// Limit of the total time.
     pub timeout: Option<Duration>,
-    /// Without progress of any rank.
+    /// Limit of the time without progress of any rank.
     pub stall_timeout: Option<Duration>,
 }
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobEnd {
-    /// By its processes.
+    /// Result of the processes.
     pub ended: Ended,
-    /// What the device of the rank that failed first had, where it has not enough memory.
+    /// Memory of the device of the rank that failed first, if it ran out of memory.
     pub shortage: Option<MemoryShortage>,
 }
 
 impl Job<'_> {
-    /// The command line of `starter`, program first.
+    /// Returns the command line of `starter`, program first.
     pub fn command(&self, starter: Starter) -> Vec<String> {
         starter.command_line(self)
     }
 
-    /// The same, to be pasted into a shell.
+    /// Returns the command line, ready to paste into a shell.
     pub fn command_line(&self, starter: Starter) -> String {
         shell_words::join(self.command(starter))
     }
 
-    /// The log's path.
+    /// Returns the path of the log.
     pub fn log(&self) -> &Path {
         &self.files.log
     }
 
-    /// The log while the job runs: cut off, it must not be taken for one.
+    /// Returns the path of the log while the job runs. The name differs, so that an incomplete log is not read as
+    /// complete.
     fn log_under_way(&self) -> PathBuf {
         run_name::under_way(self.log())
     }
 
-    /// Where the log is at this moment.
+    /// Returns the current path of the log.
     pub fn log_now(&self) -> PathBuf {
         let under_way = self.log_under_way();
         if under_way.exists() { under_way } else { self.log().to_owned() }
     }
 
-    /// Runs the job to its end; [`close`](Job::close) is the next step, also after
-    /// an error. Its command goes to the log, and its output to the log; `each` gets all that is heard of it, and an
-    /// error of `each` ends the job. The host of a rank that was killed is asked why, by `ask`.
+    /// Runs the job to its end; [`close`](Job::close) is the next step, also after an error. The command and the output
+    /// are written to the log; `each` receives every event, and an error of `each` ends the job. `ask` queries the host
+    /// of a killed rank for the cause.
     pub fn run(
         &self,
         starter: Starter,
@@ -105,7 +105,7 @@ impl Job<'_> {
         Ok(JobEnd { ended, shortage: watch.shortage() })
     }
 
-    /// The record that rank 0 of a job with exit status 0 left, or why there is none.
+    /// Returns the record that rank 0 of a job with exit status 0 wrote, or why there is none.
     pub fn read_record<T>(
         &self,
         starter: Starter,
@@ -113,20 +113,20 @@ impl Job<'_> {
     ) -> Result<T, String> {
         let record = self.files.record.display();
         let file = File::open(&self.files.record).map_err(|_| {
-            // Rank 0 runs on the first host; at least one was found to fit the case.
+            // Rank 0 runs on the first host; every case that fits has at least one.
             let (program, host) = (starter.program(), &self.hosts[0].name);
             format!("{program} ended with exit status 0, but rank 0 on {host} left no record {record} here")
         })?;
         read(BufReader::new(file)).map_err(|error| format!("record {record}: {error:#}"))
     }
 
-    /// Gives the log of a job that has ended its name: with `failure` as its last line, where there is one. An error
-    /// leaves it under the name that no reader takes for a run's.
+    /// Renames the log of a job that has ended to its final name, with `failure` as its last line if given. After an
+    /// error it keeps the name that no reader accepts.
     pub fn close(&self, failure: Option<&str>) -> anyhow::Result<()> {
         let close = || -> io::Result<()> {
             let mut log = OpenOptions::new().read(true).append(true).open(self.log_under_way())?;
             if let Some(reason) = failure {
-                // What stopped the log may have cut a line.
+                // The log may end in the middle of a line.
                 let separator = if ends_with_a_line(&mut log)? { "" } else { "\n" };
                 log.write_all(format!("{separator}{}\n", dlperf::write_failure(reason)).as_bytes())?;
             }
@@ -136,15 +136,15 @@ impl Job<'_> {
         close().map_err(|error| self.log_not_written(error))
     }
 
-    /// The same for a job that failed. The failure matters more than what keeps it out of the log, which goes to the
-    /// standard error.
+    /// Closes the log of a failed job. An error in closing only goes to standard error, because the failure matters
+    /// more.
     pub fn close_failed(&self, reason: &str) {
         if let Err(error) = self.close(Some(reason)) {
             print_error(&format!("ringmark: {error:#}"));
         }
     }
 
-    /// The end of the log, indented.
+    /// Returns the end of the log, indented.
     pub fn tail(&self) -> anyhow::Result<String> {
         let mut log = File::open(self.log_now())?;
         let start = log.metadata()?.len().saturating_sub(TAIL_BYTES);

@@ -1,5 +1,5 @@
-//! An allocation of Slurm: its hosts with what they have for ranks, and srun's command line for a job in it.
-//! Not for making allocations: salloc and sbatch do that (scripts/slurm.sbatch).
+//! Reads a Slurm allocation (hosts and their slots), and builds srun's command line for a job in it. Allocations are
+//! made with salloc or sbatch (scripts/slurm.sbatch).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
@@ -14,8 +14,9 @@ use crate::launch::job::mpirun::TRANSPORTS;
 use crate::launch::job::request::{HOSTS_ON_LINE, Job, ServerRanks, nccl_interface};
 use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
-/// What the allocation was asked for by task, core, GPU and memory, which srun would ask for again. A case has its own
-/// number of ranks, so half of these would have Slurm refuse it, or hide GPUs and cores from its ranks.
+/// Variables with the allocation's requests by task, core, GPU and memory, which srun would repeat for every step. Each
+/// case has its own number of ranks, so half of these would make Slurm reject it, or hide GPUs and cores from its
+/// ranks.
 const ASKED: [&str; 16] = [
     "SLURM_CPUS_PER_GPU",
     "SLURM_CPUS_PER_TASK",
@@ -35,26 +36,26 @@ const ASKED: [&str; 16] = [
     "SRUN_CPUS_PER_TASK",
 ];
 
-/// How Slurm's PMIx plugin lets all hosts wait for each other. Left to itself, Slurm 22.05 forms a tree of them for a fence
-/// without data, as at the end of MPI_Init, and in a job of fewer hosts than TreeWidth (50) every host is its own root: nobody
-/// waits, and a rank that is still in MPI_Init gets a message that nothing there can take (a segmentation fault).
+/// Selects the fence algorithm of Slurm's PMIx plugin. By default, Slurm 22.05 uses a tree for a fence without data, as
+/// at the end of MPI_Init, and in a job of fewer hosts than TreeWidth (50) every host is its own root: no host waits,
+/// and a rank still in MPI_Init gets a message that it cannot handle (a segmentation fault).
 const FENCE: &str = "SLURM_PMIX_FENCE";
 
-/// What a job asks Slurm for.
+/// GPU request of a job step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GpusOfStep {
-    /// Nothing: the allocation has none that Slurm knows of.
+    /// No request: the allocation has no GPUs that Slurm manages.
     Unknown,
-    /// One for each rank; every rank sees all of its host.
+    /// One GPU for each rank; every rank sees all GPUs of its host.
     OneARank,
-    /// None of those that the allocation has.
+    /// None of the allocation's GPUs.
     None,
 }
 
-/// What this process was given by salloc or sbatch.
+/// An allocation made by salloc or sbatch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocation {
-    /// Slurm's number of it.
+    /// Job ID.
     job: String,
     nodes: Vec<Node>,
 }
@@ -63,13 +64,13 @@ pub struct Allocation {
 struct Node {
     name: String,
     gpus: u32,
-    /// Where the user asked for tasks.
+    /// Tasks on this node, if the user requested tasks.
     tasks: Option<u32>,
     cpus: u32,
 }
 
 impl Allocation {
-    /// Asks Slurm.
+    /// Reads the allocation from the environment and scontrol.
     pub fn read(environment: &LaunchEnvironment) -> anyhow::Result<Allocation> {
         let job = job_number(environment)?;
         let variables = &environment.scheduler;
@@ -80,19 +81,19 @@ impl Allocation {
         Ok(Allocation { job: job.to_owned(), nodes })
     }
 
-    /// The hosts: each takes as many ranks as it has GPUs in the allocation, unless `device` is the CPU; where no host
-    /// has any, as many as the allocation has tasks there; where it was asked for none, as many as CPUs.
+    /// Returns the hosts. Each takes as many ranks as it has GPUs in the allocation, unless `device` is the CPU; if no
+    /// host has GPUs, as many as the allocation has tasks there; if no tasks were requested, as many as CPUs.
     pub fn hosts(&self, device: DeviceChoice) -> anyhow::Result<Hosts> {
         let by_gpu = self.gpus(device) == GpusOfStep::OneARank;
         let slots = |node: &Node| if by_gpu { node.gpus } else { node.tasks.unwrap_or(node.cpus) };
         let host = |node: &Node| Host { name: node.name.clone(), slots: slots(node) };
-        // Beside others that have GPUs, a host without one has no place for a rank.
+        // If other hosts have GPUs, a host without one takes no rank.
         let hosts = self.nodes.iter().map(host).filter(|host| host.slots > 0).collect();
         let source = format!("the Slurm allocation {}", self.job);
         Hosts::allocated(source, "ask salloc or sbatch for more (--nodes, --gpus-per-node, --ntasks-per-node)", hosts)
     }
 
-    /// What jobs on `device` ask for.
+    /// Returns the GPU request of jobs on `device`.
     pub fn gpus(&self, device: DeviceChoice) -> GpusOfStep {
         match (self.nodes.iter().any(|node| node.gpus > 0), device) {
             (false, _) => GpusOfStep::Unknown,
@@ -102,7 +103,7 @@ impl Allocation {
     }
 }
 
-/// Slurm's number of the allocation that this process runs in.
+/// Returns the ID of the allocation that this process runs in.
 pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
     environment.scheduler.get("SLURM_JOB_ID").map(String::as_str).ok_or_else(|| {
         usage(anyhow!(
@@ -112,9 +113,11 @@ pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
     })
 }
 
-/// The command line that launches `job` by srun: ranks in the order of Slurm's hosts, each host's ranks together.
+/// Returns the command line that launches `job` with srun: ranks in the order of Slurm's hosts, each host's ranks
+/// together.
 ///
-/// What is a variable goes before srun, which passes on all it has: `--export` could take no value with a comma.
+/// Variables are set by `env` in front of srun, which passes on its environment: `--export` accepts no value with a
+/// comma.
 pub fn command_line(job: &Job, gpus: GpusOfStep) -> Vec<String> {
     let Job { case, hosts, options, environment, .. } = job;
     let mut line: Vec<String> = vec!["env".to_owned()];
@@ -151,7 +154,7 @@ pub fn command_line(job: &Job, gpus: GpusOfStep) -> Vec<String> {
             };
             add(&[&tasks_a_host, &format!("--nodelist={list}"), "--distribution=block"]);
         }
-        // A host for each process, in their order. Slurm takes a list with a slash for the name of a file.
+        // One host for each process, in order. Slurm interprets a list with a slash as the name of a file.
         _ => {
             let list = match job.needs_hostfile() {
                 false => processes.join(","),
@@ -162,9 +165,10 @@ pub fn command_line(job: &Job, gpus: GpusOfStep) -> Vec<String> {
     }
     add(&["--cpu-bind=none", "--overcommit", "--overlap", "--mem=0"]);
     match gpus {
-        // No --gpu-bind: with "none" Slurm names no devices, and ranks would see those of other jobs.
+        // No --gpu-bind: with "none" Slurm sets no device list, and ranks would see the GPUs of other jobs.
         GpusOfStep::OneARank if all.len() == names.len() => add(&[&gpus_a_host]),
-        // It asks every host for as many, and hosts of servers may have none: the step gets those of the allocation.
+        // --gpus-per-node requires the same number on every host, and hosts of servers may have none: the step gets the
+        // GPUs of the allocation.
         GpusOfStep::Unknown | GpusOfStep::OneARank => {}
         GpusOfStep::None => add(&["--gres=none"]),
     }
@@ -177,7 +181,7 @@ pub fn command_line(job: &Job, gpus: GpusOfStep) -> Vec<String> {
     line
 }
 
-/// `a[1-2],b` is a1, a2 and b.
+/// Expands `a[1-2],b` to a1, a2 and b.
 fn host_names(list: &str) -> anyhow::Result<Vec<String>> {
     Ok(scontrol(&["show", "hostnames", list])?.lines().map(str::to_owned).collect())
 }
@@ -192,7 +196,7 @@ fn scontrol(arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
-/// GPUs of each node of a job that `scontrol show job --details` prints; `expand` turns a list of nodes into names.
+/// Parses the GPUs of each node of a job from `scontrol show job --details`; `expand` turns a list of nodes into names.
 fn gpus_by_node(
     details: &str,
     expand: impl Fn(&str) -> anyhow::Result<Vec<String>>,
@@ -209,7 +213,7 @@ fn gpus_by_node(
     Ok(found)
 }
 
-/// `gpu:a100:2(IDX:0,3),nic:1(IDX:0)` is 2.
+/// Counts GPUs: `gpu:a100:2(IDX:0,3),nic:1(IDX:0)` is 2.
 fn count_gpus(resources: &str) -> u32 {
     let mut outside = String::new();
     let mut depth = 0;
@@ -234,7 +238,7 @@ fn nodes(
         let numbers = variables.get(name).map(|text| numbers(text).with_context(|| format!("{name}={text}")));
         numbers.transpose()
     };
-    // Slurm counts tasks where nobody asked for any; then they say nothing.
+    // Slurm sets a task count even if none was requested; it is then meaningless.
     let asked_for_tasks = ["SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"].iter().any(|name| variables.contains_key(*name));
     let tasks = if asked_for_tasks { by_node("SLURM_TASKS_PER_NODE")? } else { None };
     let cpus = by_node("SLURM_JOB_CPUS_PER_NODE")?.unwrap_or_default();
@@ -247,7 +251,7 @@ fn nodes(
     Ok(names.into_iter().enumerate().map(node).collect())
 }
 
-/// `2(x3),1` is 2, 2, 2 and 1: a number for each node.
+/// Expands `2(x3),1` to 2, 2, 2 and 1: a number for each node.
 fn numbers(text: &str) -> anyhow::Result<Vec<u32>> {
     let mut all = Vec::new();
     for item in text.split(',') {
@@ -267,7 +271,7 @@ mod tests {
     use crate::launch::job::request::{JobFiles, StarterOptions};
     use crate::launch::job::starter::Starter;
 
-    /// What Slurm 22.05 printed of `salloc -N2 --gpus=3`, shortened.
+    /// Output of Slurm 22.05 for `salloc -N2 --gpus=3`, shortened.
     const DETAILS: &str = "\
    NumNodes=2 NumCPUs=4 NumTasks=4 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
    JOB_GRES=gpu:3
@@ -429,7 +433,7 @@ mod tests {
         assert_eq!(slots(&with_gpus, DeviceChoice::Auto), named([8, 8, 4]));
         assert_eq!(slots(&with_gpus, DeviceChoice::Cpu), named([2, 2, 1]));
         assert_eq!(slots(&allocation(&[0, 0, 0], &tasks), DeviceChoice::Auto), named([2, 2, 1]));
-        // Counted by Slurm, asked for by nobody.
+        // Counted by Slurm, but not requested.
         assert_eq!(slots(&allocation(&[0, 0, 0], &tasks[..2]), DeviceChoice::Auto), named([16, 16, 8]));
         assert_eq!(slots(&allocation(&[8, 0], &tasks), DeviceChoice::Auto), [("n1".to_owned(), 8)]);
     }

@@ -1,16 +1,16 @@
-//! This machine and this process: what a launch finds here, and the child processes that it starts. Knows no host but
-//! this one.
+//! This machine and this process: its environment, and the child processes that a launch starts. Contains nothing about
+//! other hosts.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
-//! | [`environment`] | what this process was started with and in |
+//! | [`environment`] | environment and options of this process |
 //! | [`interrupt`] | Ctrl-C, SIGTERM or a closed terminal |
-//! | [`child`] | the one way to start, await and end a child process |
-//! | [`disk_error`] | fixes for errors of a disk |
-//! | [`results_folder`] | its name and path |
-//! | [`worker`] | where the worker is |
-//! | [`print`] | lines on the standard output and the standard error |
-//! | [`side_by_side`] | the same work for many hosts, some of them at a time |
+//! | [`child`] | starting, awaiting and ending child processes; the only place that does so |
+//! | [`disk_error`] | advice for file system errors |
+//! | [`results_folder`] | name and path of the results folder |
+//! | [`worker`] | path of the worker |
+//! | [`print`] | lines on standard output and standard error |
+//! | [`side_by_side`] | parallel work for many hosts, with a limit |
 
 pub mod child;
 pub mod disk_error;

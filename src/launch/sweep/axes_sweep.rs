@@ -1,5 +1,5 @@
-//! What benchmarks have in common that run every point of some axes several times and keep a manifest: where and how, a
-//! rank's part of the cores, the conditions of a resume, the line of each run. Not for what a run is asked to do.
+//! Shared parts of the benchmarks that run every point of some axes several times and keep a manifest: launch settings,
+//! a rank's share of the cores, the conditions of a resume, the line of each run.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -28,73 +28,75 @@ use crate::launch::sweep::live::run::RunProgress;
 use crate::launch::sweep::plan::{Axes, CoreShare, joined};
 use crate::launch::sweep::session::SessionConfig;
 
-/// What is said of the quick profile.
+/// Warning for the quick profile.
 const QUICK: &str = "quick profile: a first look, not a result to quote";
 
-/// The condition under which a sweep keeps a rank's part of the cores.
+/// Condition that keeps the number of threads of a rank across a resume.
 const THREADS_OF_A_RANK: &str = "threads of a rank";
 
-/// The same where each host knows its own cores.
+/// Condition that keeps the divisor if each host counts its own cores.
 const CORES_DIVIDED_BY: &str = "ranks that divide a host's cores";
 
 /// A sweep over axes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AxesSweep {
-    /// What it varies.
+    /// Axes that vary.
     pub axes: Axes,
-    /// Where and how.
+    /// Hosts and launch settings.
     pub launch: LaunchConfig,
     /// Pause between two runs.
     pub cooldown: Duration,
     /// Folder of the logs and records.
     pub out: PathBuf,
-    /// Go on with the sweep that the folder holds.
+    /// True if the sweep in the folder is resumed.
     pub resume: bool,
-    /// Cases whose finished runs are run again.
+    /// Cases whose finished runs are repeated.
     pub repeat: Vec<Case>,
-    /// What gave its values where nothing was typed.
+    /// Preset for options that are not given.
     pub profile: SweepProfile,
-    /// What the ranks will use, as far as this machine knows.
+    /// Device of the ranks, as far as this machine can determine it.
     pub device: DeviceKind,
-    /// Whether it is sure that they will use the CPU.
+    /// True if the ranks are certain to use the CPU.
     pub knows_cpu: bool,
-    /// CPU threads of a rank, where the user chose.
+    /// CPU threads of a rank, if set by the user.
     pub threads: Option<u32>,
-    /// Runs of each point that are traced, the first ones.
+    /// Number of runs of each point that are traced, starting with the first.
     pub trace_runs: u32,
 }
 
-/// `results/<UTC date>T<time>Z_b<batch>_<dtype>`, of other benchmarks than training with its name before it, for a sweep that is given no folder.
+/// Returns `results/<UTC date>T<time>Z_b<batch>_<dtype>`, the default output folder. Benchmarks other than training
+/// insert their name before the batch size.
 pub fn default_folder(kind: BenchmarkKind, axes: &Axes, now: SystemTime) -> PathBuf {
     let point = axes.short_name();
     let name = if kind == BenchmarkKind::Train { point } else { format!("{kind}_{point}") };
     results_folder::named(&name, now)
 }
 
-/// The figures of a run.
+/// Figures of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunFigures {
-    /// Of all ranks.
+    /// Total of all ranks.
     pub speed: ImagesPerSecond,
     /// Top-1 accuracy at the end of the last epoch, a share; `None` without `--validate`.
     pub top_1: Option<f64>,
-    /// What the record warns of.
+    /// Warnings in the record.
     pub warnings: Vec<Warning>,
 }
 
 impl AxesSweep {
-    /// For the session.
+    /// Returns the configuration of the session.
     pub fn session<'a>(&'a self, live: &'a Live) -> SessionConfig<'a> {
         let AxesSweep { axes, launch, cooldown, out, resume, repeat, .. } = self;
         SessionConfig { cases: &axes.cases, launch, out, resume: *resume, repeat, cooldown: *cooldown, live }
     }
 
-    /// The same of this kv-store alone.
+    /// Returns the same sweep restricted to this kv-store.
     pub fn of_kv_store(&self, kv_store: KvStore) -> AxesSweep {
         AxesSweep { axes: Axes { kv_stores: vec![kv_store], ..self.axes.clone() }, ..self.clone() }
     }
 
-    /// What each rank gets of the cores: on the CPU, where the user chose no threads and all ranks run on this machine.
+    /// Returns each rank's share of the cores: only on the CPU, if the user set no threads and all ranks run on this
+    /// machine.
     pub fn core_share(&self, context: PlanContext) -> Option<CoreShare> {
         let AxesSweep { axes, launch, .. } = self;
         let hosts = axes.cases.iter().flat_map(|case| launch.hosts.of(*case));
@@ -104,8 +106,8 @@ impl AxesSweep {
         is_shared.then(|| CoreShare::of(&axes.cases, context.environment.cores, begun))
     }
 
-    /// Ranks that divide the cores of a host, on the CPU where the user chose no threads and the cores are not all this
-    /// machine's: each host knows its own.
+    /// Returns the number of ranks that divide a host's cores: only on the CPU, if the user set no threads and some
+    /// ranks run elsewhere, so that each host counts its own cores.
     pub fn cores_divided_by(&self, context: PlanContext) -> Option<u32> {
         let begun = context.begun.and_then(|begun| begun.options.get(CORES_DIVIDED_BY)?.parse().ok());
         let is_divided = self.device == DeviceKind::Cpu && self.threads.is_none() && self.core_share(context).is_none();
@@ -113,13 +115,13 @@ impl AxesSweep {
         is_divided.then_some(most.max(begun)).flatten()
     }
 
-    /// Threads of a rank, where they are known.
+    /// Returns the threads of a rank, if known.
     pub fn threads(&self, context: PlanContext) -> Option<u32> {
         self.core_share(context).map(|share| share.threads).or(self.threads)
     }
 
-    /// The job of `run`, which leaves `files`. `arguments` begin with the worker's command; `cost` is that of a rank on the
-    /// CPU.
+    /// Returns the job of `run`, which writes `files`. `arguments` begin with the worker's command; `cost` is that of a
+    /// rank on the CPU.
     pub fn job(
         &self,
         run: RunName,
@@ -142,19 +144,19 @@ impl AxesSweep {
         JobPlan { run: Some(run), threads, cost, ..job }
     }
 
-    /// What `run` leaves.
+    /// Returns the log and record of `run`.
     pub fn files(&self, run: RunName) -> anyhow::Result<JobFiles> {
         files_in(&self.out, run)
     }
 
-    /// What is traced of `run`, where it leaves a trace beside its record, or one of `asked` anyway.
+    /// Returns the trace settings of `run`: `asked`, with a file next to the record if the run is one of those traced.
     pub fn traced(&self, run: RunName, asked: &TraceConfig) -> anyhow::Result<TraceConfig> {
         let is_traced = run.run <= self.trace_runs;
         let file = is_traced.then(|| results_folder::absolute(&self.out).map(|out| run.trace(&out))).transpose()?;
         Ok(TraceConfig { file, ..asked.clone() })
     }
 
-    /// The conditions of a resume: a benchmark's own `settings` by the names of their options, and those of the sweep.
+    /// Returns the conditions of a resume: a benchmark's own `settings` by option name, and those of the sweep.
     pub fn conditions(&self, context: PlanContext, settings: Vec<(&'static str, String)>) -> BTreeMap<String, String> {
         let settings = settings.into_iter().map(|(name, value)| (format!("--{name}"), value));
         let mut conditions: BTreeMap<String, String> = settings.collect();
@@ -174,7 +176,7 @@ impl AxesSweep {
         conditions
     }
 
-    /// What a rank gets of the cores, for people.
+    /// Describes each rank's share of the cores.
     pub fn cores_line(&self, context: PlanContext) -> Option<String> {
         let divided = |ranks| match ranks {
             1 => "a rank has all cores of its host".to_owned(),
@@ -183,8 +185,8 @@ impl AxesSweep {
         self.core_share(context).map(|share| share.line()).or(self.cores_divided_by(context).map(divided))
     }
 
-    /// `ResNet50-v1b, 1n1g 1n2g, 5 runs each: batch 128, fp32`, with kv-stores behind it unless `ring` is the one: the axes, for
-    /// the first line.
+    /// Returns the axes for the first line: `ResNet50-v1b, 1n1g 1n2g, 5 runs each: batch 128, fp32`, followed by the
+    /// kv-stores unless `ring` is the only one.
     pub fn describe_axes(&self) -> String {
         let Axes { models, dtypes, batch_sizes, kv_stores, cases, runs } = &self.axes;
         let (cases, batch_sizes, dtypes) = (joined(cases, " "), batch_sizes.texts().join(" "), joined(dtypes, " "));
@@ -197,22 +199,23 @@ impl AxesSweep {
         format!("{}, {cases}, {runs} each: batch {batch_sizes}, {dtypes}{kv_stores}", titles.join(" "))
     }
 
-    /// Without memory for a batch smaller ones run as well.
+    /// Returns the rules: running out of memory is a result if there are several batch sizes.
     pub fn rules(&self) -> SessionRules {
         SessionRules { expects_shortage: self.axes.batch_sizes.has_several(), ..SessionRules::default() }
     }
 
-    /// The warning before the runs of a quick profile.
+    /// Returns the warning of the quick profile.
     pub fn warning(&self) -> Option<&'static str> {
         (self.profile == SweepProfile::Quick).then_some(QUICK)
     }
 
-    /// The line after the last run; `next` is the command that makes most of them.
+    /// Returns the line after the last run; `next` is the command to run next.
     pub fn end(&self, next: &str) -> String {
         format!("all runs are in {}; next: {next}", self.out.display())
     }
 
-    /// Iterations in the log of a finished run, which is there and does not say that the run failed; or what is wrong.
+    /// Returns the number of iterations in the log of a finished run. The error describes what is wrong with the log,
+    /// or the failure that it contains.
     pub fn finished_log(&self, run: RunName) -> Result<u32, String> {
         let log = run.log(&self.out);
         let count = || -> anyhow::Result<u32> {
@@ -230,7 +233,7 @@ impl AxesSweep {
         count().map_err(|error| format!("its log {} {error:#}", log.display()))
     }
 
-    /// The record of a finished run, there, whole, sound and of this run; or what is wrong with it.
+    /// Reads and validates the record of a finished run. The error describes what is missing or wrong.
     pub fn finished_record<R: SweepRecord>(&self, run: RunName) -> Result<R, String> {
         let path = run.record(&self.out);
         let read = || -> anyhow::Result<R> {
@@ -246,24 +249,24 @@ impl AxesSweep {
         read().map_err(|error| format!("its record {} cannot be used: {error:#}", path.display()))
     }
 
-    /// Follows `job`, which has `iterations`, the first `warmup` of which do not count.
+    /// Follows `job`, which has `iterations` iterations, including `warmup` that do not count.
     pub fn follow(&self, job: &JobPlan, iterations: u32, warmup: u32) -> RunProgress {
         let title = job.run.map_or_else(|| job.title.clone(), |run| self.axes.point_title(run));
         RunProgress::new(title, iterations, warmup)
     }
 }
 
-/// What `run` leaves in the folder `out`.
+/// Returns the files of `run` in the folder `out`.
 pub fn files_in(out: &Path, run: RunName) -> anyhow::Result<JobFiles> {
     Ok(JobFiles { log: run.log(out), record: run.record(&results_folder::absolute(out)?) })
 }
 
-/// A path as a shell takes it.
+/// Returns a path quoted for a shell.
 pub fn quoted(path: &Path) -> String {
     shell_words::quote(&path.display().to_string()).into_owned()
 }
 
-/// The last of `ended` as a row of the table.
+/// Reports the last job of `ended` as a row of the table.
 pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
     let Some(EndedJob { job, took, outcome: JobOutcome::Sound(figures) }) = ended.last() else {
         return Report::default();
@@ -284,8 +287,8 @@ pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
     Report { run: Some(run), lines: warning::texts(warnings) }
 }
 
-/// Median speed of one rank, of the runs of 1n1g so far that differ from the last one in nothing else; of `ring` where the
-/// kv-store of the last one has none.
+/// Returns the median speed of one rank over the runs of 1n1g so far that otherwise match the last one; of `ring` if
+/// its own kv-store has none.
 fn base_of(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
     let last = ended.last()?.job.run?;
     let of_kv_store = |kv_store: KvStore| {
@@ -298,7 +301,7 @@ fn base_of(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
             .collect();
         summary::median(&speeds)
     };
-    // A suite has one kv-store, and its baselines are of none.
+    // A suite has one kv-store, and its baselines have none.
     let of_suite = || ended.iter().filter_map(|ended| ended.job.run).find(|run| !run.baseline).map(|run| run.kv_store);
     let own = if last.baseline { of_suite()? } else { last.kv_store };
     of_kv_store(own).or_else(|| of_kv_store(KvStore::Ring))

@@ -1,5 +1,5 @@
-//! Interface between a session and a benchmark: jobs, records, figures and printed lines. A benchmark is its configuration,
-//! which implements [`Benchmark`]; [`session`](crate::launch::sweep::session) runs the jobs.
+//! Interface between a session and a benchmark: jobs, records, figures and printed lines. A benchmark is a
+//! configuration that implements [`Benchmark`]; [`session`](crate::launch::sweep::session) runs its jobs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,35 +20,35 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::cost::JobCost;
 
-/// One job of a plan, before it is known how it is launched.
+/// One job of a plan, independent of how it is launched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobPlan {
-    /// What messages call it: `1n2g run 3 of 5`.
+    /// Title in messages: `1n2g run 3 of 5`.
     pub title: String,
-    /// Line that is printed before it starts.
+    /// Line printed before it starts.
     pub announcement: Option<String>,
-    /// Shape.
+    /// Number of nodes, and of ranks on each.
     pub case: Case,
-    /// Its name in the manifest; `None` of a benchmark that keeps none.
+    /// Name in the manifest; `None` for a benchmark without one.
     pub run: Option<RunName>,
-    /// CPU threads of a rank, where they are known.
+    /// CPU threads of a rank, if known.
     pub threads: Option<u32>,
-    /// Processes beside the ranks.
+    /// Server processes in addition to the ranks.
     pub servers: ServerRanks,
     /// Files and folders that every rank reads.
     pub data: Vec<PathBuf>,
-    /// What it leaves.
+    /// Log and record of the job.
     pub files: JobFiles,
-    /// Of one that writes checkpoints.
+    /// Checkpoint, if the job writes one.
     pub checkpoint: Option<JobCheckpoint>,
     /// The worker's command and options.
     pub arguments: Vec<String>,
-    /// What it will take.
+    /// Estimated cost.
     pub cost: JobCost,
 }
 
 impl JobPlan {
-    /// A job of equal cost to all others, without name in a manifest, servers and data.
+    /// Returns a job with the default cost, without a name in a manifest, servers or data.
     pub fn new(title: String, case: Case, files: JobFiles, arguments: Vec<String>) -> JobPlan {
         JobPlan {
             title,
@@ -66,17 +66,17 @@ impl JobPlan {
     }
 }
 
-/// The checkpoint of a job, which is there until the job is finished.
+/// The checkpoint of a job, which exists until the job is finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobCheckpoint {
-    /// Where the ranks write it.
+    /// Path that the ranks write to.
     pub file: PathBuf,
-    /// Whether an earlier attempt left it, and the job goes on from it.
+    /// True if an earlier attempt left the file, and the job continues from it.
     pub is_taken_up: bool,
 }
 
 impl JobCheckpoint {
-    /// Removes the file, where it is there.
+    /// Removes the file if it exists.
     pub fn remove(&self) -> anyhow::Result<()> {
         match fs::remove_file(&self.file) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -87,41 +87,41 @@ impl JobCheckpoint {
     }
 }
 
-/// What a plan depends on besides the configuration.
+/// Inputs of a plan other than the configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanContext<'a> {
-    /// This machine.
+    /// Environment of this machine.
     pub environment: &'a LaunchEnvironment,
-    /// What the sweep was begun with that is resumed.
+    /// Conditions of the sweep that is resumed.
     pub begun: Option<&'a Conditions>,
 }
 
 /// Follows a job while it runs.
 pub trait Follower {
-    /// Takes the next line, with its newline; an error ends the job.
+    /// Processes the next line, with its newline; an error ends the job.
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()>;
 
-    /// Adds to what is known of the job, twice a second; how long it will go on, where that is known. Where it fills in
-    /// how many iterations there are, a line of it is printed now and then.
+    /// Updates the progress of the job, twice a second; returns the remaining time if known. If it sets the number of
+    /// iterations, a progress line is printed now and then.
     fn look(&mut self, job: &mut JobProgress, now: Instant) -> Option<Duration> {
         let _ = (job, now);
         None
     }
 }
 
-/// Why a job does not count, as a sentence for the user.
+/// Reason why a job does not count, as a sentence for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// The user interrupted the job: nothing else is shown.
+    /// The user interrupted the job: nothing else is printed.
     Interrupted(String),
-    /// The path of the log is shown too.
+    /// The path of the log is printed too.
     Explained(String),
-    /// No rank gave a reason: the end of the log is shown too.
+    /// No rank gave a reason: the end of the log is printed too.
     Unexplained(String),
 }
 
 impl Failure {
-    /// The sentence.
+    /// Returns the sentence.
     pub fn reason(&self) -> &str {
         match self {
             Failure::Interrupted(reason) | Failure::Explained(reason) | Failure::Unexplained(reason) => reason,
@@ -129,21 +129,21 @@ impl Failure {
     }
 }
 
-/// What came of a job.
+/// Outcome of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobOutcome<F> {
-    /// It counts.
+    /// The job counts.
     Sound(F),
-    /// It has figures that miss what the user demanded; and the reason. The jobs after it run all the same.
+    /// The figures miss the user's minimum, with the reason. The remaining jobs still run.
     Missed(F, String),
-    /// Its device has no memory for its batch, which is a result where others run with smaller ones.
+    /// The device has too little memory for the batch, which is a result if smaller batches run as well.
     OutOfMemory(MemoryShortage),
-    /// It does not count. No job runs after it.
+    /// The job does not count, and no job runs after it.
     Failed(Failure),
 }
 
 impl<F> JobOutcome<F> {
-    /// Its figures.
+    /// Returns the figures, if there are any.
     pub fn figures(&self) -> Option<&F> {
         match self {
             JobOutcome::Sound(figures) | JobOutcome::Missed(figures, _) => Some(figures),
@@ -151,7 +151,7 @@ impl<F> JobOutcome<F> {
         }
     }
 
-    /// Why it does not pass.
+    /// Returns the reason for a failure.
     pub fn failure(&self) -> Option<&str> {
         match self {
             JobOutcome::Sound(_) | JobOutcome::OutOfMemory(_) => None,
@@ -164,29 +164,29 @@ impl<F> JobOutcome<F> {
 /// A job that ran.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedJob<F> {
-    /// As it was planned.
+    /// Plan of the job.
     pub job: JobPlan,
-    /// Time that it ran; `None` if an earlier session ran it.
+    /// Duration; `None` if an earlier session ran it.
     pub took: Option<Duration>,
-    /// What came of it.
+    /// Outcome of the job.
     pub outcome: JobOutcome<F>,
 }
 
-/// The output about a job that has ended and counts.
+/// Output for a job that counts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
-    /// Its row of the table.
+    /// Row of the table.
     pub run: Option<FinishedRun>,
     /// Lines below it.
     pub lines: Vec<String>,
 }
 
-/// How a session treats the jobs and messages of a benchmark.
+/// Rules for a benchmark's jobs and messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionRules {
-    /// Where messages go.
+    /// Destination of messages.
     pub printer: Printer,
-    /// True if its jobs precede those that the user asked for.
+    /// True if its jobs are trials that precede the requested ones.
     pub is_trial: bool,
     /// True if the output of its jobs is shown: a failure then does not repeat the end of the log.
     pub shows_output: bool,
@@ -196,14 +196,14 @@ pub struct SessionRules {
 
 /// A benchmark.
 pub trait Benchmark {
-    /// What rank 0 writes.
+    /// Record that rank 0 writes.
     type Record: Record;
-    /// What is kept of a job for the lines that are printed.
+    /// Figures kept of a job for the printed lines.
     type Figures;
     /// Follows a job's output.
     type Follower: Follower;
 
-    /// Which one it is.
+    /// Returns the kind of benchmark.
     fn kind(&self) -> BenchmarkKind;
 
     /// Returns how a session treats its jobs and messages.
@@ -211,10 +211,10 @@ pub trait Benchmark {
         SessionRules::default()
     }
 
-    /// Every job in the order in which they run.
+    /// Plans every job, in the order in which they run.
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>>;
 
-    /// The benchmark as one that keeps a manifest; `None` if it keeps none.
+    /// Returns the benchmark if it keeps a manifest.
     fn resumable(&self) -> Option<&dyn Resumable<Record = Self::Record>> {
         None
     }
@@ -222,7 +222,7 @@ pub trait Benchmark {
     /// Follows the output of `job`.
     fn follow(&self, job: &JobPlan) -> Self::Follower;
 
-    /// The figures of a job that ended well, or why it has none. A job of an earlier session has no follower.
+    /// Returns the figures of a job that succeeded, or why there are none. A job of an earlier session has no follower.
     fn figures(&self, record: Self::Record, follower: Option<Self::Follower>) -> Result<Self::Figures, String>;
 
     /// Reports the last job of `ended`, which counts.
@@ -231,12 +231,12 @@ pub trait Benchmark {
         Report::default()
     }
 
-    /// After the last job, or the one that failed: prints what all of them say. `planned` are all jobs of the plan but those
-    /// without memory, `is_complete` says that each of them counts.
+    /// Prints the summary after the last job, or after the one that failed. `planned` contains all jobs of the plan
+    /// except those that ran out of memory; `is_complete` is true if each of them counts.
     fn finish(&self, planned: &[JobPlan], ended: &[EndedJob<Self::Figures>], is_complete: bool) -> anyhow::Result<()>;
 }
 
-/// A benchmark of many jobs that keeps a manifest, by which `--resume` continues it.
+/// A benchmark that keeps a manifest, so that `--resume` can continue it.
 pub trait Resumable {
     /// Record of a job.
     type Record: Record;

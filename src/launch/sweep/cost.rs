@@ -1,43 +1,45 @@
-//! What a job will take of each of its ranks, by its configuration alone: arithmetic and memory. Pure. Not for what that
-//! means for a machine: that is [`estimate`](crate::launch::sweep::estimate)'s.
+//! Predicts the arithmetic and memory of a job's ranks from its configuration alone. Pure;
+//! [`estimate`](crate::launch::sweep::estimate) compares it with a machine.
 
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{BatchMemory, DeviceKind, Dtype, PASSES_OF_TRAINING};
 
-/// What a job will take.
+/// Predicted cost of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct JobCost {
-    /// What the times of jobs are in proportion to, with equal devices: 1e9 multiply-accumulates of a rank.
+    /// Work of a rank in units of 1e9 multiply-accumulates. With equal devices, the times of jobs are proportional to
+    /// it.
     pub work: f64,
-    /// Precision of that arithmetic, where the work is known.
+    /// Precision of that arithmetic, if the work is known.
     pub dtype: Option<Dtype>,
-    /// What is known where its ranks use the CPU.
+    /// Memory figures if the ranks use the CPU.
     pub on_cpu: Option<CpuCost>,
 }
 
-/// Images that a run goes by.
+/// Images of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochImages {
-    /// Trained with in an epoch.
+    /// Images trained with in an epoch.
     pub trained: u64,
-    /// Predicted at its end.
+    /// Images predicted at its end.
     pub predicted: u64,
 }
 
-/// What the ends of epochs take of a training run.
+/// Cost of validation at the ends of epochs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ValidationCost {
     /// Iterations of an epoch.
     epoch: u32,
-    /// What the predictions at its end take, in iterations.
+    /// Cost of the predictions at its end, in training iterations.
     iterations: f64,
 }
 
 impl ValidationCost {
-    /// Of a run of so many `ranks`. A prediction is the forward pass alone, one of training's [`PASSES_OF_TRAINING`].
+    /// Computes the cost for a run of `ranks` ranks. A prediction is the forward pass alone, one of training's
+    /// [`PASSES_OF_TRAINING`].
     ///
-    /// 600 images on 2 ranks of batch size 16 are 19 steps a rank, as long as 6.33 iterations of training.
+    /// 600 images on 2 ranks of batch size 16 are 19 steps a rank, which take as long as 6.33 iterations of training.
     pub fn of(train: &TrainConfig, ranks: u32, images: EpochImages) -> ValidationCost {
         let steps = |images: u64| train.epoch_steps(images, ranks);
         ValidationCost {
@@ -46,18 +48,18 @@ impl ValidationCost {
         }
     }
 
-    /// `iterations`, and what follows them.
+    /// Returns the cost of `iterations` and of the validation that follows them, in iterations.
     pub fn behind(&self, iterations: u32) -> f64 {
         f64::from(iterations) + f64::from(iterations / self.epoch) * self.iterations
     }
 
-    /// The same when the last of these iterations has just ended: what follows that one is still to come.
+    /// Returns the cost up to the end of the last of these iterations, before the validation that follows it.
     pub fn at(&self, iterations: u32) -> f64 {
         self.behind(iterations.saturating_sub(1)) + f64::from(iterations.min(1))
     }
 }
 
-/// What is known of a job on the CPU.
+/// Memory figures of a job on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuCost {
     /// Images of a rank's batch.
@@ -67,10 +69,10 @@ pub struct CpuCost {
 }
 
 impl JobCost {
-    /// Of jobs of which nothing is known but that they are alike.
+    /// Placeholder for jobs of equal but unknown cost.
     pub const EQUAL: JobCost = JobCost { work: 1.0, dtype: None, on_cpu: None };
 
-    /// Of a training run on the CPU.
+    /// Returns the cost of a training run on the CPU.
     pub fn of_training(train: &TrainConfig) -> JobCost {
         let TrainConfig { model, dtype, layout, batch_size, iterations, .. } = *train;
         let image_size = train.image_size();
@@ -84,12 +86,12 @@ impl JobCost {
         }
     }
 
-    /// Of a training run of so many `iterations` that predicts at the ends of its epochs as well.
+    /// Adds the validation at the ends of epochs to the cost of a training run of `iterations`.
     pub fn with_validation(self, iterations: u32, validation: ValidationCost) -> JobCost {
         JobCost { work: self.work * validation.behind(iterations) / f64::from(iterations), ..self }
     }
 
-    /// Of a scoring run on the CPU.
+    /// Returns the cost of a scoring run on the CPU.
     pub fn of_scoring(score: &ScoreConfig) -> JobCost {
         let ScoreConfig { model, dtype, layout, batch_size, iterations, warmup, .. } = *score;
         let image_size = score.image_size();
@@ -124,7 +126,8 @@ mod tests {
     fn predictions_at_the_ends_of_epochs_take_a_third_of_training() {
         let train = TrainConfig { iterations: 150, ..train(16) };
         let images = EpochImages { trained: 1600, predicted: 600 };
-        // Two ranks have 50 iterations an epoch and predict 19 batches behind each; one has 100, and 38 behind the first alone.
+        // Two ranks have 50 iterations an epoch and predict 19 batches after each; one has 100, and predicts 38 after
+        // the first epoch alone.
         let work = |ranks: u32| {
             let cost = JobCost::of_training(&train);
             let with = cost.with_validation(train.iterations, ValidationCost::of(&train, ranks, images));

@@ -1,6 +1,6 @@
-//! What jobs will take before they run: the memory of this machine, and roughly the time. Refuses what this machine has no
-//! memory for. Pure. Not for what is measured while they run: that is
-//! [`session_progress`](crate::launch::sweep::live::session_progress)'s.
+//! Estimates the memory and the approximate time of jobs before they run. Rejects jobs for which this machine has too
+//! little memory. Pure. [`session_progress`](crate::launch::sweep::live::session_progress) measures the time while they
+//! run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::launch::sweep::benchmark::JobPlan;
 /// Time of a job before its first iteration, on the CPU and on GPUs: libraries, MPI, weights, kernels.
 const START: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(15)];
 
-/// Lowest and highest rate of a core, in 1e9 multiply-accumulates a second of a network's convolutions. Measured on two cores of
-/// servers: 69 in fp32 (5.65 images/s of ResNet50 in training, results/pytorch-cpu) and 149 in bf16 with matrix instructions
-/// (12.14 images/s, tests/golden/old_results/suite-2-cores); emulated, 2.0 in bf16 and 1.6 in fp16 (0.32 and 0.26 images/s).
-/// Old and shared cores reach a tenth.
+/// Returns the lowest and highest rate of a core, in 1e9 multiply-accumulates a second of a network's convolutions.
+/// Measured on two cores of servers: 69 in fp32 (5.65 images/s of ResNet50 in training, results/pytorch-cpu) and 149 in
+/// bf16 with matrix instructions (12.14 images/s, tests/golden/old_results/suite-2-cores); emulated, 2.0 in bf16 and
+/// 1.6 in fp16 (0.32 and 0.26 images/s). Old and shared cores reach a tenth.
 fn speed_of_core(dtype: Dtype, is_emulated: bool) -> (f64, f64) {
     match dtype {
         Dtype::Fp32 | Dtype::Tf32 => (8.0, 80.0),
@@ -29,14 +29,15 @@ fn speed_of_core(dtype: Dtype, is_emulated: bool) -> (f64, f64) {
     }
 }
 
-/// Returns true if a processor calculates in `dtype` without instructions for it. fp16 has them in few processors, and libtorch
-/// uses them for few operations.
+/// Returns true if a processor has no instructions for `dtype`. Few processors have them for fp16, and libtorch uses
+/// them for few operations.
 fn is_emulated(dtype: Dtype, environment: &LaunchEnvironment) -> bool {
     dtype == Dtype::Fp16 || (dtype == Dtype::Bf16 && !environment.has_bf16)
 }
 
-/// The same of a GPU: from a V100 (384 images/s of ResNet50 in fp32, 834 in fp16: DLPerf's report of MXNet) and, in tf32, an A100
-/// (1022 images/s: NVIDIA DeepLearningExamples) to an H200 (1005, 4021 and 9489 images/s: results/h200).
+/// Returns the lowest and highest rate of a GPU: from a V100 (384 images/s of ResNet50 in fp32, 834 in fp16: DLPerf's
+/// report of MXNet) and, in tf32, an A100 (1022 images/s: NVIDIA DeepLearningExamples) to an H200 (1005, 4021 and 9489
+/// images/s: results/h200).
 fn speed_of_gpu(dtype: Dtype) -> (f64, f64) {
     match dtype {
         Dtype::Fp32 => (4.7e3, 12.5e3),
@@ -46,19 +47,19 @@ fn speed_of_gpu(dtype: Dtype) -> (f64, f64) {
 }
 
 impl JobPlan {
-    /// Memory of one of its ranks on the CPU.
+    /// Returns the memory of one rank on the CPU.
     fn memory_of_rank(&self) -> Option<Bytes> {
         self.cost.on_cpu.map(|cost| cost.memory.of_batch(cost.batch_size))
     }
 
-    /// The same of all ranks on one host.
+    /// Returns the memory of all ranks on one host.
     pub fn memory_of_host(&self) -> Option<Bytes> {
         Some(Bytes(self.memory_of_rank()?.0 * u64::from(self.case.gpus_per_node)))
     }
 }
 
-/// What ranks and servers of that of `jobs` need which needs most on a host, by the host's name; ranks of which nothing is known
-/// count nothing.
+/// Returns the memory that ranks and servers need on each host, by host name, for the job that needs most there. Ranks
+/// with unknown memory count as 0.
 pub fn memory_by_host<'a>(jobs: impl Iterator<Item = &'a JobPlan>, hosts: &Hosts) -> BTreeMap<String, NeededMemory> {
     let mut most: BTreeMap<String, NeededMemory> = BTreeMap::new();
     for job in jobs {
@@ -82,22 +83,22 @@ pub fn memory_by_host<'a>(jobs: impl Iterator<Item = &'a JobPlan>, hosts: &Hosts
 /// This machine among the hosts of a sweep.
 #[derive(Debug, Clone, Copy)]
 pub struct ThisMachine<'a> {
-    /// What it is.
+    /// Properties of this machine.
     pub environment: &'a LaunchEnvironment,
     /// All hosts.
     pub hosts: &'a Hosts,
-    /// Its memory that a job may take.
+    /// Memory that is available to a job.
     pub available: Bytes,
 }
 
 impl ThisMachine<'_> {
-    /// Whether ranks of `job` run here.
+    /// Returns true if ranks of `job` run on this machine.
     fn runs(&self, job: &JobPlan) -> bool {
         self.hosts.of(job.case).iter().any(|host| self.environment.is_here(&host.name))
     }
 }
 
-/// Refuses a job whose ranks on this machine would need more memory than it has available.
+/// Rejects a job whose ranks on this machine need more memory than is available.
 pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a JobPlan>, machine: &ThisMachine) -> anyhow::Result<()> {
     let available = machine.available;
     let jobs_here = jobs.filter(|job| machine.runs(job));
@@ -121,7 +122,8 @@ pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a JobPlan>, machine: &ThisM
     }
 }
 
-/// What `jobs` will take of hosts like this one; nothing where nothing is known.
+/// Returns the lines that estimate memory and time of `jobs`, assuming that all hosts are like this one; empty if
+/// nothing is known.
 pub fn lines<'a>(
     jobs: impl Iterator<Item = &'a JobPlan> + Clone,
     machine: &ThisMachine,
@@ -150,7 +152,8 @@ pub fn lines<'a>(
     memory.into_iter().chain(time).chain(emulation).collect()
 }
 
-/// The shortest and the longest time of jobs, on the CPU of hosts like this one; `None` if the work of a job is unknown.
+/// Returns the shortest and the longest time of the jobs, assuming that all hosts are like this one; `None` if the work
+/// of a job is unknown.
 fn time<'a>(
     jobs: impl Iterator<Item = &'a JobPlan>,
     environment: &LaunchEnvironment,
@@ -175,12 +178,12 @@ fn time<'a>(
     (count > 0).then_some((shortest + pauses, longest + pauses))
 }
 
-/// `12.2 GB`.
+/// Formats a size as `12.2 GB`.
 fn gigabytes(bytes: Bytes) -> String {
     format!("{:.1} GB", bytes.gigabytes())
 }
 
-/// `50 s`, `12 min`, `3.5 h`.
+/// Formats a duration as `50 s`, `12 min` or `3.5 h`.
 fn roughly(duration: Duration) -> String {
     match duration.as_secs_f64() {
         seconds if seconds < 90.0 => format!("{seconds:.0} s"),
@@ -232,7 +235,7 @@ mod tests {
         assert!(check("1n2g", largest + 1, "localhost:2", 8).is_err());
         let error = check("1n8g", 1, "localhost:8", 1).expect_err("no batch fits");
         expect!["1n8g with --batch-size 1 needs about 7.6 GB for the 8 ranks on this machine, which has 1.0 GB available: choose --cases of fewer ranks on a host, or end what else uses its memory"].assert_eq(&error);
-        // What other hosts have is not known here.
+        // The memory of other hosts is unknown here.
         assert_eq!(check("1n2g", 128, "a:2", 8), Ok(()));
     }
 
@@ -300,7 +303,7 @@ mod tests {
             time: about 8 min to 82 min, estimated from FLOPs; measured from the first iterations on
             warning: bf16 is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32"#]]
         .assert_eq(&of_hosts("localhost:2", &[emulated]).join("\n"));
-        // No case takes this machine, though it is among the hosts.
+        // No case uses this machine, though it is among the hosts.
         assert!(!of_hosts("a:2,localhost:2", &jobs)[0].contains("available here"));
     }
 }

@@ -1,4 +1,4 @@
-//! The folder of results: held by one command at a time, cleared of what a killed one left. Not for what is in its files.
+//! Results folder: locks it for one command at a time, and removes the leftovers of a killed one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
@@ -18,34 +18,35 @@ use ringmark_core::options::usage::usage;
 use crate::launch::local::disk_error;
 use crate::launch::local::print::print_error;
 
-/// The right to write into a folder. It ends with the value, or when this process and the mpirun that it started have
-/// ended, in whatever way: the kernel takes it back.
+/// An exclusive lock on a folder. It is released when the value is dropped, or when this process and the mpirun that it
+/// started have ended for any reason: the kernel releases it.
 ///
-/// On NFS it holds between hosts as well, unless the folder is mounted with `nolock` or `local_lock`; there, and on
-/// file systems without locks, two sweeps from two hosts are not kept apart.
+/// On NFS it also excludes other hosts, unless the folder is mounted with `nolock` or `local_lock`; there, and on file
+/// systems without locks, sweeps from two hosts are not excluded.
 #[derive(Debug)]
 pub struct FolderLock {
     folder: PathBuf,
-    /// Whether the folder was made for this lock.
+    /// True if the folder was created for this lock.
     is_new: bool,
     file: File,
 }
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // What was refused before its first job leaves no folder behind. Whoever has opened the file meanwhile sees by
-        // `check_place` that it is gone.
+        // A command that was rejected before its first job leaves no folder behind. A process that has opened the file
+        // in the meantime detects its removal with `check_place`.
         let is_empty = || fs::read_dir(&self.folder).is_ok_and(|entries| entries.count() == 1);
         if self.is_new && self.check_place().is_ok() && is_empty() {
             let _ = fs::remove_file(self.folder.join(LOCK)).and_then(|()| fs::remove_dir(&self.folder));
         }
-        // Closing would not do where a child has inherited it; and where this fails, the end of the process does it.
+        // Closing is not enough if a child has inherited the file. If unlocking fails, the end of the process releases
+        // the lock.
         let _ = self.file.unlock();
     }
 }
 
 impl FolderLock {
-    /// Makes the folder where it is not there; refuses one that another command is writing into. `host` is this
+    /// Creates the folder if it does not exist, and locks it; fails if another command holds the lock. `host` is this
     /// machine.
     pub fn take(folder: &Path, host: &str) -> anyhow::Result<FolderLock> {
         let is_new = !folder.exists();
@@ -70,12 +71,12 @@ impl FolderLock {
         let now = humantime::format_rfc3339_seconds(SystemTime::now());
         let holder = format!("{} {host} {now}\n", std::process::id());
         file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(not_written)?;
-        // mpirun inherits it: a job that outlives a killed ringmark still writes, and keeps the next one out.
+        // mpirun inherits it: a job that outlives a killed ringmark still writes, and must keep out the next command.
         fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).context("the lock cannot be passed on to mpirun")?;
         Ok(FolderLock { folder: folder.to_owned(), is_new, file })
     }
 
-    /// Refuses to go on where the folder is not the locked one any more: files of one sweep would lie in two places.
+    /// Fails if the folder is no longer the locked one: files of one sweep would end up in two folders.
     pub fn check_place(&self) -> anyhow::Result<()> {
         let identity = |file: Metadata| (file.dev(), file.ino());
         let there = fs::metadata(self.folder.join(LOCK)).map(identity);
@@ -89,10 +90,10 @@ impl FolderLock {
     }
 }
 
-/// Says who holds the lock of `folder`, as far as `file` knows.
+/// Describes the process that holds the lock of `folder`, as far as `file` records it.
 fn in_use(folder: &Path, file: &mut File, host: &str) -> anyhow::Error {
     let mut text = String::new();
-    // It is only for the message.
+    // The text is only used in the message.
     let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
     let fields: Vec<&str> = text.split_whitespace().collect();
     let out = folder.display();
@@ -113,7 +114,7 @@ fn in_use(folder: &Path, file: &mut File, host: &str) -> anyhow::Error {
     })
 }
 
-/// Moves files of a previous attempt aside so that no extractor counts them.
+/// Renames files of a previous attempt so that no reader counts them.
 pub fn put_aside(files: &[PathBuf]) -> anyhow::Result<()> {
     let there: Vec<&PathBuf> = files.iter().filter(|file| file.exists()).collect();
     let is_free = |attempt: &u32| files.iter().all(|file| !run_name::of_attempt(file, *attempt).exists());
@@ -125,7 +126,7 @@ pub fn put_aside(files: &[PathBuf]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The last look before the first job, on a folder that is held: the folder of every log can be written.
+/// Prepares a locked folder for the first job, and checks that the folder of every log is writable.
 pub fn prepare<'a>(out: &Path, logs: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
     remove_parts(out);
     let folders: BTreeSet<&Path> = logs.into_iter().filter_map(Path::parent).collect();
@@ -138,11 +139,11 @@ pub fn prepare<'a>(out: &Path, logs: impl IntoIterator<Item = &'a Path>) -> anyh
     Ok(())
 }
 
-/// Removes the part files that killed writers left directly in `folder`; nobody may be writing there.
+/// Removes the part files that killed writers left directly in `folder`. No other process may be writing there.
 fn remove_parts(folder: &Path) {
     for file in fs::read_dir(folder).into_iter().flatten().flatten() {
         if whole_file::is_part(&file.path()) {
-            // It takes disk space, no more.
+            // A part file that cannot be removed only takes disk space.
             let _ = fs::remove_file(file.path());
         }
     }
@@ -169,7 +170,7 @@ mod tests {
         fs::write(out.join("sweep.json"), "{}").expect("written");
         drop(lock);
         assert_eq!(fs::read_dir(&out).expect("kept").count(), 2);
-        // A folder that was there stays, empty as it was.
+        // An existing folder stays, even if empty.
         let lock = FolderLock::take(folder.path(), "a").expect("it is free");
         fs::remove_dir_all(&out).expect("removed");
         drop(lock);
@@ -184,7 +185,7 @@ mod tests {
         let error = format!("{:#}", FolderLock::take(folder.path(), "a").expect_err("it is held"));
         expect!["--out DIR is in use by another ringmark: wait until it has ended, or choose another folder"]
             .assert_eq(&without_folder(&error));
-        // No process has this number.
+        // No process has this ID.
         fs::write(folder.path().join(LOCK), "2147483647 a 2025-11-21T10:02:03Z\n").expect("written");
         let error = format!("{:#}", FolderLock::take(folder.path(), "a").expect_err("it is held"));
         expect!["--out DIR is still in use by a job of ringmark (process 2147483647 on host a, since 2025-11-21T10:02:03Z), which was killed: wait until that mpirun has ended, or end it"].assert_eq(&without_folder(&error));

@@ -1,5 +1,5 @@
-//! A sweep's manifest while the sweep runs: what of an earlier one still counts, and the state of every run, on the
-//! disk before anything depends on it. Not for running anything, nor for the file's format.
+//! Manifest of a sweep in progress: checks which earlier runs still count, and writes every run's state to disk before
+//! anything depends on it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,23 +19,23 @@ use crate::launch::sweep::conditions::SERVER_HOSTS;
 use crate::launch::sweep::folder;
 use crate::launch::sweep::plan::{AXIS_OPTIONS, KV_STORE, joined};
 
-/// Why a run does not count that was under way when ringmark was killed.
+/// Failure of a run that was in progress when ringmark was killed.
 const CUT_OFF: &str = "ringmark was ended in the middle of it";
 
-/// A sweep as this command asks for it.
+/// A sweep as the current command requests it.
 #[derive(Debug)]
 pub struct RequestedSweep<'a> {
     /// Benchmark to run.
     pub benchmark: BenchmarkKind,
     /// Folder of its results.
     pub out: &'a Path,
-    /// The command that continues it.
+    /// Command that continues it.
     pub command: Vec<String>,
     /// Conditions that its figures depend on.
     pub conditions: Conditions,
 }
 
-/// The manifest of one folder, written anew at every change.
+/// Manifest of one folder, rewritten at every change.
 #[derive(Debug)]
 pub struct Ledger {
     out: PathBuf,
@@ -43,16 +43,16 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Of a sweep into a folder that holds none yet; writes nothing.
+    /// Starts a sweep in a folder that has no manifest yet; writes nothing.
     pub fn begin(sweep: RequestedSweep) -> anyhow::Result<Ledger> {
         let RequestedSweep { benchmark, out, command, conditions } = sweep;
         refuse_used_folder(out)?;
         Ok(Ledger { out: out.to_owned(), manifest: Manifest::new(benchmark, command, conditions) })
     }
 
-    /// Of the sweep that `manifest` of the folder describes, where it was begun under these conditions; writes nothing.
-    /// With it comes a line for every run that was begun and does not count: it is missing again. `check` says what a
-    /// finished run ran on, or what is wrong with its files. Finished runs in `repeat` are missing again too.
+    /// Resumes the sweep in `manifest` if its conditions match; writes nothing. Also returns a line for every run that
+    /// was started and does not count, and is run again. `check` returns the environment of a finished run, or what is
+    /// wrong with its files. Finished runs in `repeat` are run again too.
     pub fn resume(
         sweep: RequestedSweep,
         mut manifest: Manifest,
@@ -82,7 +82,7 @@ impl Ledger {
             manifest.conditions.hosts = conditions.hosts;
         }
         manifest.command = command;
-        // The finished runs' records are on the disk: they say it themselves.
+        // Taken from the records of the finished runs instead.
         manifest.ran_on = RanOn::default();
         let mut ledger = Ledger { out: out.to_owned(), manifest };
         let check = |run: RunName| match repeat.contains(&run) {
@@ -93,7 +93,7 @@ impl Ledger {
         Ok((ledger, notes))
     }
 
-    /// Compares what the manifest says with what lies in the folder.
+    /// Compares the manifest with the files in the folder.
     fn check(&mut self, repeat: &[RunName], check: impl Fn(RunName) -> Result<RanOn, String>) -> Vec<String> {
         let mut notes = Vec::new();
         let (out, known) = (&self.out, &mut self.manifest.ran_on);
@@ -109,7 +109,7 @@ impl Ledger {
                     let fault = check().err().or_else(changed);
                     fault.map(|fault| format!("it was finished, but {fault}"))
                 }
-                // It may have ended, and only that not have been written down; then its log has its name.
+                // The run may have ended without an update of the manifest; its log then has its final name.
                 RunState::Running { .. } => {
                     let has_ended = run.name.log(out).exists();
                     check().err().map(|fault| if has_ended { fault } else { CUT_OFF.to_owned() })
@@ -118,7 +118,7 @@ impl Ledger {
             if let Some(fault) = &fault {
                 notes.push(format!("{} does not count: {fault}", run.name));
             }
-            // Of a run that had ended when ringmark was killed, they are those of the files as they are found.
+            // For a run that had ended when ringmark was killed, the hashes are those of the files found now.
             run.sha256 = match (&fault, run.sha256.take()) {
                 (Some(_), _) => None,
                 (None, None) if run.state != RunState::Finished => FileHashes::of(out, run.name).ok(),
@@ -129,7 +129,7 @@ impl Ledger {
         notes
     }
 
-    /// Adds these runs where they are not there, and writes the manifest.
+    /// Adds the runs that are missing, and writes the manifest.
     pub fn write(&mut self, runs: impl IntoIterator<Item = RunName>) -> anyhow::Result<()> {
         for run in runs {
             self.manifest.run(run);
@@ -143,17 +143,17 @@ impl Ledger {
         })
     }
 
-    /// The command that goes on with this sweep.
+    /// Returns the command that continues this sweep.
     pub fn command(&self) -> &[String] {
         &self.manifest.command
     }
 
-    /// Whether this run need not run again.
+    /// Returns true if this run need not run again.
     pub fn is_finished(&self, run: RunName) -> bool {
         self.manifest.is_finished(run)
     }
 
-    /// Puts aside what an earlier attempt at this run left, and writes down that it runs.
+    /// Moves the files of an earlier attempt aside, and records that the run is in progress.
     pub fn start(&mut self, run: RunName) -> anyhow::Result<()> {
         let log = run.log(&self.out);
         folder::put_aside(&[run_name::under_way(&log), log, run.record(&self.out)])?;
@@ -161,17 +161,18 @@ impl Ledger {
         self.set(run, RunState::Running { since: Seconds(since.as_secs_f64()) }, None)
     }
 
-    /// Whether a sound run ran on what the finished ones ran on; if so, it is one of them for the next.
+    /// Accepts a run whose environment matches that of the finished ones, and adds it to them. The error describes the
+    /// difference.
     pub fn admit(&mut self, found: RanOn) -> Result<(), String> {
         admit(&mut self.manifest.ran_on, found)
     }
 
-    /// Why a run has nothing to run for: see [`Manifest::shortage`].
+    /// Returns the shortage that makes a run pointless: see [`Manifest::shortage`].
     pub fn shortage(&self, run: RunName) -> Option<(u32, MemoryShortage)> {
         self.manifest.shortage(run)
     }
 
-    /// Writes down how a run ended.
+    /// Records how a run ended.
     pub fn end(&mut self, run: RunName, state: RunState) -> anyhow::Result<()> {
         let hashes = (state == RunState::Finished).then(|| FileHashes::of(&self.out, run)).transpose()?;
         self.set(run, state, hashes)
@@ -184,7 +185,7 @@ impl Ledger {
     }
 }
 
-/// The manifest of a folder that is to hold one.
+/// Reads the manifest of a folder that must have one.
 pub fn find(out: &Path) -> anyhow::Result<Manifest> {
     let found = Manifest::find(out).map_err(|error| {
         anyhow!(
@@ -200,7 +201,8 @@ pub fn find(out: &Path) -> anyhow::Result<Manifest> {
     })
 }
 
-/// An axis with more values than it had is more work, and no other condition; one that lacks a value stays as it was.
+/// Accepts more values of an axis, which mean more work but not another condition; an axis that lacks an earlier value
+/// stays as it was.
 fn add_axis_values(then: &mut BTreeMap<String, String>, now: &BTreeMap<String, String>) {
     for (name, then) in then.iter_mut().filter(|(name, _)| AXIS_OPTIONS.contains(&name.as_str())) {
         if let Some(now) = now.get(name)
@@ -211,7 +213,7 @@ fn add_axis_values(then: &mut BTreeMap<String, String>, now: &BTreeMap<String, S
     }
 }
 
-/// What is said of servers is new work too where no run so far has any.
+/// Accepts settings of servers as new work if no run so far has servers.
 fn add_servers(then: &mut BTreeMap<String, String>, now: &BTreeMap<String, String>) {
     let kv_stores = then.get(KV_STORE).map_or("", String::as_str).split(',');
     if kv_stores.filter_map(|name| name.parse().ok()).any(KvStore::has_servers) {
@@ -231,7 +233,7 @@ fn admit(known: &mut RanOn, found: RanOn) -> Result<(), String> {
     Ok(())
 }
 
-/// Two sweeps in one folder could not be kept apart afterwards.
+/// Rejects a folder that already holds results: two sweeps in one folder could not be separated later.
 pub fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
     check_is_unused(out).map_err(usage)
 }

@@ -1,5 +1,4 @@
-//! Axes turned into runs, and the part of a host's cores that a rank gets on the CPU. Pure. Not for a benchmark's
-//! configuration: it takes the values of each run from here.
+//! Expands axes into runs, and computes a rank's share of a host's cores on the CPU. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -9,13 +8,13 @@ use ringmark_core::benchmark::AUTO_BATCH_SIZE;
 use ringmark_core::dimension::{Case, Dtype, KvStore, Model};
 use ringmark_core::file::run_name::{Point, RunName};
 
-/// Options that hold an axis: a comma stands between its values.
+/// Options that hold an axis: a comma separates its values.
 pub const AXIS_OPTIONS: [&str; 5] = [MODEL, DTYPE, BATCH_SIZE, BATCH_SIZES_THAT_FIT, KV_STORE];
 
-/// The condition under which a sweep keeps the batch sizes that trials found.
+/// Condition that stores the batch sizes found by trials.
 pub const BATCH_SIZES_THAT_FIT: &str = "batch sizes that fit";
 
-/// The axis that training alone has.
+/// Axis that only training has.
 pub const KV_STORE: &str = "--kv-store";
 
 const MODEL: &str = "--model";
@@ -27,19 +26,19 @@ const BATCH_SIZE: &str = "--batch-size";
 /// Batch sizes of a sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BatchSizes {
-    /// Each with every network and precision.
+    /// These sizes, each with every network and precision.
     Each(Vec<u32>),
-    /// The largest that fits each network and precision, by trials.
+    /// Largest size that fits each network and precision, found by trials.
     Largest {
-        /// Those that are found.
+        /// Sizes found so far.
         found: BTreeMap<(Model, Dtype), u32>,
-        /// Where trials begin; stands for what is not found yet.
+        /// Size of the first trial; placeholder until a size is found.
         first: u32,
     },
 }
 
 impl BatchSizes {
-    /// Of one network and precision.
+    /// Returns the sizes for one network and precision.
     pub fn of(&self, model: Model, dtype: Dtype) -> Vec<u32> {
         match self {
             BatchSizes::Each(sizes) => sizes.clone(),
@@ -47,12 +46,12 @@ impl BatchSizes {
         }
     }
 
-    /// Whether a network and precision have several, one of which may have no memory.
+    /// Returns true if a network and precision have several sizes, some of which may run out of memory.
     pub fn has_several(&self) -> bool {
         matches!(self, BatchSizes::Each(sizes) if sizes.len() > 1)
     }
 
-    /// As they are typed.
+    /// Returns the values as given on the command line.
     pub fn texts(&self) -> Vec<String> {
         match self {
             BatchSizes::Each(sizes) => sizes.iter().map(u32::to_string).collect(),
@@ -60,14 +59,15 @@ impl BatchSizes {
         }
     }
 
-    /// What trials found, as a manifest has it: `resnet18:fp32:48,..`; empty where there were none.
+    /// Returns the sizes that trials found, in the manifest's form: `resnet18:fp32:48,..`; empty if there were no
+    /// trials.
     fn found_text(&self) -> String {
         let BatchSizes::Largest { found, .. } = self else { return String::new() };
         let each = found.iter().map(|((model, dtype), batch_size)| format!("{model}:{dtype}:{batch_size}"));
         each.collect::<Vec<String>>().join(",")
     }
 
-    /// Reads that.
+    /// Parses the manifest's form.
     pub fn parse_found(text: &str) -> anyhow::Result<BTreeMap<(Model, Dtype), u32>> {
         let one = |text: &str| -> Option<((Model, Dtype), u32)> {
             let mut parts = text.split(':');
@@ -78,25 +78,25 @@ impl BatchSizes {
     }
 }
 
-/// What a sweep varies. Every list has at least one value, and none twice.
+/// The axes of a sweep. Every list has at least one value, without duplicates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axes {
     /// Networks.
     pub models: Vec<Model>,
     /// Precisions.
     pub dtypes: Vec<Dtype>,
-    /// Images a rank and iteration.
+    /// Batch size: images for each rank and iteration.
     pub batch_sizes: BatchSizes,
-    /// Where gradients are summed and weights updated; `ring` alone of what trains nothing.
+    /// Methods of summing gradients and updating weights; only `ring` for benchmarks that do not train.
     pub kv_stores: Vec<KvStore>,
-    /// Shapes.
+    /// Numbers of nodes, and of ranks on each.
     pub cases: Vec<Case>,
     /// Runs of each point, at least 1.
     pub runs: u32,
 }
 
 impl Axes {
-    /// Each network with every precision, batch size and kv-store, in the order of the runs.
+    /// Returns each network with every precision, batch size and kv-store, in the order of the runs.
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         for &model in &self.models {
@@ -109,13 +109,13 @@ impl Axes {
         points
     }
 
-    /// Whether this is no run of its own: one rank has nobody to exchange with, so 1n1g of `ring` is the base of every
+    /// Returns true if the run is omitted: a single rank does not communicate, so 1n1g of `ring` is the base of every
     /// kv-store of the sweep.
     pub fn is_left_to_ring(&self, kv_store: KvStore, case: Case) -> bool {
         !kv_store.is_ring() && case.ranks() == 1 && self.kv_stores.contains(&KvStore::Ring)
     }
 
-    /// Every run in order: a run is the innermost loop, the first field of this struct the outermost.
+    /// Returns every run in order: the run number is the innermost loop, the first field of this struct the outermost.
     pub fn runs(&self) -> Vec<RunName> {
         let mut runs = Vec::new();
         for Point { model, batch_size, dtype, kv_store } in self.points() {
@@ -127,13 +127,13 @@ impl Axes {
         runs
     }
 
-    /// `1n2g run 1 of 3`, `1n2g b16 bf16 without communication, run 1 of 3`.
+    /// Returns `1n2g run 1 of 3` or `1n2g b16 bf16 without communication, run 1 of 3`.
     pub fn title(&self, run: RunName) -> String {
         let comma = if run.baseline { "," } else { "" };
         format!("{}{comma} run {} of {}", self.point_title(run), run.run, self.runs)
     }
 
-    /// `1n2g`, `1n2g b16 bf16 without communication`: axes of one value are not named.
+    /// Returns `1n2g` or `1n2g b16 bf16 without communication`; omits axes of one value.
     pub fn point_title(&self, run: RunName) -> String {
         let mut title = run.case.to_string();
         if self.models.len() > 1 {
@@ -154,7 +154,7 @@ impl Axes {
         title
     }
 
-    /// Networks, precisions and batch sizes under their options' names, as a manifest holds them.
+    /// Returns networks, precisions and batch sizes by option name, as stored in a manifest.
     pub fn settings(&self) -> [(&'static str, String); 4] {
         [
             (MODEL, joined(&self.models, ",")),
@@ -164,8 +164,8 @@ impl Axes {
         ]
     }
 
-    /// `b128_fp32`, `b1-2-4_fp32-bf16`, with other networks than DLPerf's before it and other kv-stores than `ring` behind it:
-    /// for the name of a folder.
+    /// Returns `b128_fp32` or `b1-2-4_fp32-bf16` for the name of a folder. Networks other than DLPerf's precede it,
+    /// kv-stores other than `ring` follow it.
     pub fn short_name(&self) -> String {
         let mut point = format!("b{}_{}", self.batch_sizes.texts().join("-"), joined(&self.dtypes, "-"));
         if self.kv_stores != [KvStore::Ring] {
@@ -177,31 +177,31 @@ impl Axes {
     }
 }
 
-/// All values, `separator` between them.
+/// Joins all values with `separator`.
 pub fn joined<T: Display>(values: &[T], separator: &str) -> String {
     values.iter().map(T::to_string).collect::<Vec<_>>().join(separator)
 }
 
-/// What each rank gets of a host's cores. On the CPU it is a device: the same in every case, so that a case of more ranks
-/// has more devices and not smaller ones.
+/// A rank's share of a host's cores. On the CPU it acts as a device: it is the same in every case, so that a case of
+/// more ranks has more devices and not smaller ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoreShare {
     /// Threads of a rank.
     pub threads: u32,
-    /// Cores of its host.
+    /// Cores of the rank's host.
     pub cores: u32,
 }
 
 impl CoreShare {
-    /// Of ranks on hosts with so many `cores`: the cores divided among the ranks of the largest of `cases`, or fewer where
-    /// the sweep was `begun` with fewer.
+    /// Computes the share on hosts with `cores` cores: the cores divided among the ranks of the largest of `cases`, but
+    /// at most the `begun` threads of a resumed sweep.
     pub fn of(cases: &[Case], cores: u32, begun: Option<u32>) -> CoreShare {
         let most = cases.iter().map(|case| case.gpus_per_node).max().unwrap_or(1);
         let threads = (cores / most).max(1);
         CoreShare { threads: begun.unwrap_or(threads).min(threads), cores }
     }
 
-    /// `each rank has 1 of 2 cores in every case`.
+    /// Returns `each rank has 1 of 2 cores in every case`.
     pub fn line(&self) -> String {
         format!("each rank has {} of {} cores in every case", self.threads, self.cores)
     }
@@ -317,7 +317,7 @@ mod tests {
         let run: RunName = "1n2g/rn50_b16_fp32_dist-sync_1.log".parse().expect("a name");
         expect!["1n2g b16 dist_sync run 1 of 1"].assert_eq(&with_ring.title(run));
         assert_eq!(with_ring.short_name(), "b8-16_fp32_dist-sync-ring");
-        // Without ring each has its own base; one alone is named in the files and not in the titles.
+        // Without ring, each has its own base; a single kv-store appears in file names but not in titles.
         let alone = kv_stores(&[KvStore::Device]);
         assert_eq!(names(&alone)[..2], ["1n1g/rn50_b8_fp32_device_1.log", "1n2g/rn50_b8_fp32_device_1.log"]);
         let run: RunName = "1n2g/rn50_b16_fp32_device_1.log".parse().expect("a name");
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(threads("1n1g,1n2g", 64, None), 32);
         assert_eq!(threads("1n1g", 8, None), 8);
         assert_eq!(threads("1n8g", 2, None), 1);
-        // A sweep that goes on with fewer cases keeps the part that its runs had; one that needs more threads differs.
+        // A sweep resumed with fewer cases keeps the share of its earlier runs; one that needs more threads differs.
         assert_eq!(threads("1n1g", 8, Some(2)), 2);
         assert_eq!(threads("1n8g", 8, Some(2)), 1);
         assert_eq!(CoreShare::of(&cases("1n2g"), 2, None).line(), "each rank has 1 of 2 cores in every case");

@@ -1,4 +1,4 @@
-//! Disk space for results and temporary files.
+//! Checks the disk space for results and temporary files.
 
 use std::path::Path;
 
@@ -6,24 +6,24 @@ use ringmark_core::dimension::Bytes;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, Severity, megabytes};
 
-/// Free space for results below which there is a warning: records are megabytes.
+/// Free space for results below which there is a warning: records take megabytes.
 const LITTLE_SPACE: Bytes = Bytes(1_000_000_000);
 
 /// Free space for results below which there is an error.
 const NO_SPACE: Bytes = Bytes(20_000_000);
 
-/// Disk for Open MPI's session.
+/// Free space for Open MPI's session folder below which there is a warning.
 const TEMPORARY_SPACE: Bytes = Bytes(50_000_000);
 
 /// Folder of the results.
 pub struct ResultsFolder<'a> {
-    /// Where it is.
+    /// Path of the folder.
     pub path: &'a Path,
-    /// Whether it is on this machine already.
+    /// True if it already exists on this machine.
     pub exists: bool,
 }
 
-/// Whether there is disk space, and whether the folder of the results is where it is written.
+/// Checks the disk space, and that the results folder exists on the host that writes to it.
 pub fn check_disk(findings: &mut Findings, results: Option<&ResultsFolder>) {
     for (number, host) in findings.hosts.iter().enumerate() {
         let Some(probe) = &host.probe else { continue };
@@ -34,7 +34,7 @@ pub fn check_disk(findings: &mut Findings, results: Option<&ResultsFolder>) {
             );
             findings.warning(number, Check::Disk, what, "make room in /tmp, or point TMPDIR elsewhere");
         }
-        // Rank 0 writes the record; it runs on the first host. The logs are written here.
+        // Rank 0 writes the record on the first host; this machine writes the logs.
         let (Some(results), true) = (results, number == 0 || host.is_here) else { continue };
         let folder = results.path.display();
         if let Some(space) = probe.results.filter(|space| space.free.0 < LITTLE_SPACE.0) {

@@ -1,4 +1,4 @@
-//! What is wrong with a host, and the collector of such findings; which hosts differ from the others.
+//! Findings about hosts, their collector, and the detection of hosts that differ from the others.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,50 +9,50 @@ use serde::Serialize;
 
 use crate::launch::doctor::host::HostFacts;
 
-/// What is looked at; a column of the table each, but for the memory and the data that not every command asks for.
+/// A check. Each is a column of the table, except memory and data, which not every command requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// The host answers ssh, without a password.
+    /// The host accepts ssh without a password.
     Ssh,
-    /// mpirun's daemon can be started, and Open MPI can keep the hosts apart.
+    /// mpirun's daemon starts, and Open MPI can distinguish the hosts.
     Mpirun,
-    /// The same program is there and starts.
+    /// The same program is installed and starts.
     Worker,
-    /// libtorch, MPI, NCCL, driver and CUDA are the same.
+    /// libtorch, MPI, NCCL, driver and CUDA versions match.
     Versions,
-    /// What else runs there.
+    /// Load of other programs.
     Load,
-    /// As many devices as ranks, of one kind.
+    /// One device for each rank, all of one model.
     Gpus,
-    /// Free, at full clock, without errors.
+    /// Devices are idle, at full clock and without errors.
     GpuState,
-    /// How the devices are wired.
+    /// Interconnect of the devices.
     Topology,
     /// Memory for the ranks of a sweep.
     Memory,
-    /// Memory that may be locked.
+    /// Limit of locked memory.
     Memlock,
-    /// /dev/shm.
+    /// Space in /dev/shm.
     SharedMemory,
     /// Disk space for results and temporary files.
     Disk,
-    /// The data that ranks read.
+    /// Data that the ranks read.
     Data,
-    /// The time.
+    /// Clock difference.
     Clock,
-    /// The network interface that is used.
+    /// Network interface in use.
     Interface,
-    /// The other hosts are reached on it.
+    /// The other hosts are reachable on that interface.
     Links,
-    /// How much it carries.
+    /// Bandwidth of the links.
     Speed,
     /// InfiniBand and RoCE.
     Infiniband,
 }
 
 impl Check {
-    /// As the table and the findings call it.
+    /// Returns the name in the table and the findings.
     pub fn name(&self) -> &'static str {
         match self {
             Check::Ssh => "ssh",
@@ -77,59 +77,59 @@ impl Check {
     }
 }
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// A job would fail, or say something untrue.
+    /// A job would fail, or produce wrong figures.
     Error,
-    /// It would run, not as well as it could.
+    /// A job would run, but not at its best.
     Warning,
 }
 
-/// Something that is wrong with a host.
+/// A problem on a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
-    /// The host's number.
+    /// Index of the host.
     #[serde(skip)]
     pub number: usize,
-    /// Its name.
+    /// Name of the host.
     pub host: String,
-    /// What was looked at.
+    /// Check that found it.
     pub check: Check,
-    /// How bad it is.
+    /// Severity of the problem.
     pub severity: Severity,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// What to do.
+    /// Suggested fix.
     pub fix: String,
 }
 
-/// Collects findings about hosts by their numbers.
+/// Collects findings about hosts by their index.
 pub struct Findings<'a> {
-    /// All of them.
+    /// All hosts.
     pub hosts: &'a [HostFacts],
-    /// In the order in which they were found.
+    /// Findings in the order in which they were found.
     pub found: Vec<Finding>,
 }
 
 impl Findings<'_> {
-    /// None yet.
+    /// Starts without findings.
     pub fn new(hosts: &[HostFacts]) -> Findings<'_> {
         Findings { hosts, found: Vec::new() }
     }
 
-    /// An error of host `number`.
+    /// Adds an error of host `number`.
     pub fn error(&mut self, number: usize, check: Check, what: impl Into<String>, fix: impl Into<String>) {
         self.add(number, check, Severity::Error, what, fix);
     }
 
-    /// A warning of host `number`.
+    /// Adds a warning of host `number`.
     pub fn warning(&mut self, number: usize, check: Check, what: impl Into<String>, fix: impl Into<String>) {
         self.add(number, check, Severity::Warning, what, fix);
     }
 
-    /// A finding about host `number`.
+    /// Adds a finding about host `number`.
     pub fn add(
         &mut self,
         number: usize,
@@ -143,24 +143,24 @@ impl Findings<'_> {
     }
 }
 
-/// What each host has, by its number, of those that have it.
+/// Reads a value from each host; returns those found, by host index.
 pub fn values<T>(hosts: &[HostFacts], read: impl Fn(&HostFacts) -> Option<T>) -> Vec<(usize, T)> {
     hosts.iter().enumerate().filter_map(|(number, host)| Some((number, read(host)?))).collect()
 }
 
-/// A host that has something else than most.
+/// A host that differs from most others.
 pub struct OddOne<T> {
-    /// The host's number.
+    /// Index of the host.
     pub number: usize,
-    /// What it has.
+    /// Value on this host.
     pub own: T,
-    /// What most have.
+    /// Value on most hosts.
     pub usual: T,
-    /// How many have that: `2 of 3 hosts`.
+    /// Number of hosts with the usual value: `2 of 3 hosts`.
     pub most: String,
 }
 
-/// Whoever differs from what most have (the first's, where it is even).
+/// Returns the hosts that differ from the most common value (the first host's value if there is a tie).
 pub fn odd_ones<T: Clone + Eq + Hash>(values: &[(usize, T)]) -> Vec<OddOne<T>> {
     let mut counts: HashMap<&T, usize> = HashMap::new();
     for (_, value) in values {
@@ -174,7 +174,7 @@ pub fn odd_ones<T: Clone + Eq + Hash>(values: &[(usize, T)]) -> Vec<OddOne<T>> {
         .collect()
 }
 
-/// `65 MB`, `8 GB`.
+/// Formats a size as `65 MB` or `8 GB`.
 pub fn megabytes(bytes: Bytes) -> String {
     match bytes.megabytes() {
         small if small < 1e4 => format!("{small:.0} MB"),

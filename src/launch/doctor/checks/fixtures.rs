@@ -1,4 +1,4 @@
-//! Hosts that are well, for the tests of the checks, what a test says of them, and the types that it changes them with.
+//! Fault-free hosts for the tests of the checks, assertions about findings, and re-exports for modifying the hosts.
 
 pub use std::collections::BTreeMap;
 pub use std::net::Ipv4Addr;
@@ -22,17 +22,16 @@ pub use crate::launch::doctor::host::HostFacts;
 pub use crate::launch::doctor::links::{Link, LinkState};
 pub use crate::launch::doctor::probe::{Gpu, Gpus, Port, Probe, Space, WorkerFile};
 
-/// A library of this version.
 pub fn library(version: &str) -> Library {
     Library { version: version.to_owned(), path: format!("/lib/{version}.so"), bytes: Bytes(1000) }
 }
 
-/// Hosts `a`, `b`, ... without a GPU, with nothing wrong.
+/// Returns hosts `a`, `b`, ... without a GPU and without faults.
 pub fn hosts(count: u8) -> Vec<HostFacts> {
     (0..count).map(host).collect()
 }
 
-/// Host number 0 is `a`.
+/// Returns a host without faults; host number 0 is `a`.
 pub fn host(number: u8) -> HostFacts {
     let plenty = Some(Space { size: Bytes(100_000_000_000), free: Bytes(50_000_000_000) });
     let host = char::from(b'a' + number).to_string();
@@ -75,7 +74,7 @@ pub fn host(number: u8) -> HostFacts {
     }
 }
 
-/// A GPU with nothing wrong.
+/// Returns a GPU without faults.
 pub fn h100(index: u32) -> Gpu {
     Gpu {
         index: index.to_string(),
@@ -94,7 +93,7 @@ pub fn h100(index: u32) -> Gpu {
     }
 }
 
-/// The same with two H100 and two InfiniBand ports each.
+/// Returns fault-free hosts with two H100 and two InfiniBand ports each.
 pub fn gpu_hosts(count: u8) -> Vec<HostFacts> {
     let mut hosts = hosts(count);
     for number in 0..hosts.len() {
@@ -109,7 +108,6 @@ pub fn gpu_hosts(count: u8) -> Vec<HostFacts> {
     hosts
 }
 
-/// A port of InfiniBand.
 pub fn port(number: u32, state: &str, physical: &str) -> Port {
     Port {
         name: format!("mlx5_{number}:1"),
@@ -121,24 +119,24 @@ pub fn port(number: u32, state: &str, physical: &str) -> Port {
     }
 }
 
-/// What a host says without the worker.
+/// Returns a host's facts from the script, which does not need the worker.
 pub fn probe(hosts: &mut [HostFacts], number: usize) -> &mut Probe {
     hosts[number].probe.as_mut().expect("one")
 }
 
-/// What the worker says of a host.
+/// Returns a host's facts from the worker.
 pub fn inspection(hosts: &mut [HostFacts], number: usize) -> &mut Inspection {
     hosts[number].inspection.as_mut().expect("one")
 }
 
-/// What is wrong with hosts that are to use `device`.
+/// Returns the findings for hosts that are to use `device`.
 pub fn found_for(hosts: &[HostFacts], device: DeviceChoice) -> Vec<Finding> {
     let worker = Path::new("/opt/ringmark-worker");
     let results = Some(ResultsFolder { path: Path::new("/results"), exists: true });
     of_hosts(hosts, &Asked { worker, device, results, needed: &BTreeMap::new(), data: &[] })
 }
 
-/// The one finding: host, check, severity, text.
+/// Returns the only finding: host, check, severity, text.
 pub fn only(hosts: &[HostFacts]) -> (String, Check, Severity, String) {
     let mut findings = found_for(hosts, DeviceChoice::Auto);
     assert_eq!(findings.len(), 1, "{findings:?}");
@@ -147,21 +145,20 @@ pub fn only(hosts: &[HostFacts]) -> (String, Check, Severity, String) {
     (host, check, severity, what)
 }
 
-/// The one finding must be this.
+/// Asserts that this is the only finding.
 pub fn finds(hosts: &[HostFacts], host: &str, check: Check, severity: Severity, text: &str) {
     let found = only(hosts);
     assert_eq!((found.0.as_str(), found.1, found.2), (host, check, severity), "{}", found.3);
     assert!(found.3.contains(text), "{}", found.3);
 }
 
-/// Where the hosts' names lead.
+/// Returns the network that the hosts' names resolve to.
 pub fn network(count: u8) -> CommonNetwork {
     let place = |number| HostAddress { interface: "eth0".to_owned(), address: Ipv4Addr::new(10, 77, 0, number + 1) };
     let network = "10.77.0.0/24".parse().ok();
     CommonNetwork { network, places: (0..count).map(place).collect(), is_named: true }
 }
 
-/// A link that leads there.
 pub fn open(from: usize, to: usize, speed: Option<f64>) -> Link {
     let state = LinkState::Open { latency: Seconds(0.00002), speed: speed.map(GigabytesPerSecond), detour: None };
     Link { from, to, state }

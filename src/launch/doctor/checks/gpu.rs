@@ -1,4 +1,4 @@
-//! As many devices as ranks, of one kind, free and at full speed.
+//! Checks the devices: one for each rank, all of one model, idle and at full speed.
 
 use ringmark_core::dimension::{Bytes, DeviceChoice};
 
@@ -6,13 +6,13 @@ use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, 
 use crate::launch::doctor::host::HostFacts;
 use crate::launch::doctor::probe::{Gpu, Gpus};
 
-/// GPU memory that may be taken with nobody on the device: the driver's own.
+/// GPU memory in use on an idle device: the driver's own.
 const IDLE_MEMORY: Bytes = Bytes(1_500_000_000);
 
-/// A GPU that is at work and below this part of its highest clock is slow.
+/// Fraction of the maximum clock below which a busy GPU is slow.
 const CLOCK_PART: f64 = 0.9;
 
-/// NVML's bits for a lower clock.
+/// NVML's bits for clock reductions, with description and fix.
 const SLOW_REASONS: [(u64, &str, &str); 6] = [
     (0x2, "an application clock is set", "nvidia-smi -rac"),
     (0x4, "power cap", "raise the limit (nvidia-smi -pl), or compare only with devices of the same limit"),
@@ -22,13 +22,14 @@ const SLOW_REASONS: [(u64, &str, &str); 6] = [
     (0x80, "power brake", "see to the power supply of the chassis: nvidia-smi -q -d POWER"),
 ];
 
-/// Devices that a rank could use there; `None` where there is to be none, or the worker did not say.
+/// Returns the number of devices that a rank could use there; `None` if the host runs no ranks, or the worker did not
+/// report them.
 fn usable_devices(host: &HostFacts) -> Option<u32> {
     let found = host.inspection.as_ref().filter(|_| host.has_ranks())?;
     Some(if found.cuda_missing.is_some() { 0 } else { found.devices })
 }
 
-/// Whether there are as many devices as ranks, of one kind.
+/// Checks that each rank has a device, all of one model.
 pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
     let somewhere = findings.hosts.iter().any(|host| usable_devices(host).is_some_and(|devices| devices > 0));
     let needed = device == DeviceChoice::Cuda || somewhere;
@@ -80,7 +81,7 @@ pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
     }
 }
 
-/// `2 x NVIDIA H100 80GB HBM3`.
+/// Formats GPUs as `2 x NVIDIA H100 80GB HBM3`.
 fn listed(gpus: &[Gpu]) -> String {
     let mut kinds: Vec<(&str, u32)> = Vec::new();
     for gpu in gpus {
@@ -93,7 +94,7 @@ fn listed(gpus: &[Gpu]) -> String {
     kinds.join(" and ")
 }
 
-/// Whether they are free, at full clock, without errors.
+/// Checks that the devices are idle, at full clock and without errors.
 pub fn check_gpu_state(findings: &mut Findings) {
     for (number, host) in findings.hosts.iter().enumerate().filter(|(_, host)| host.has_ranks()) {
         let Some(probe) = &host.probe else { continue };
@@ -106,7 +107,7 @@ pub fn check_gpu_state(findings: &mut Findings) {
     }
 }
 
-/// What is wrong with one GPU, each with its fix.
+/// Returns the faults of one GPU, each with its fix.
 fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     let used = gpu.memory_used.unwrap_or_default();
@@ -147,7 +148,7 @@ fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
     faults
 }
 
-/// Whether they are wired alike.
+/// Checks that all hosts have the same topology.
 pub fn check_topology(findings: &mut Findings) {
     let topologies = values(findings.hosts, |host| {
         let probe = host.probe.as_ref().filter(|_| host.has_ranks())?;
@@ -162,7 +163,7 @@ pub fn check_topology(findings: &mut Findings) {
     }
 }
 
-/// Ranks on the CPU are as fast as the processor.
+/// Checks that all hosts have the same processor, which determines the speed of ranks on the CPU.
 pub fn check_processors(findings: &mut Findings, device: DeviceChoice) {
     let any = |host: &HostFacts| usable_devices(host).is_some_and(|devices| devices > 0);
     if device == DeviceChoice::Cuda || findings.hosts.iter().any(any) {
@@ -236,7 +237,7 @@ mod tests {
         inspection(&mut hosts, 1).cuda_missing = Some("no CUDA half of libtorch".to_owned());
         inspection(&mut hosts, 1).nccl = None;
         finds(&hosts, "b", Check::Gpus, Severity::Error, "cannot use them: no CUDA half of libtorch");
-        // With none to use anywhere, a job runs on the CPU.
+        // Without a usable GPU on any host, a job runs on the CPU.
         let mut alone = hosts.split_off(1);
         finds(&alone, "b", Check::Gpus, Severity::Warning, "cannot use them");
         probe(&mut alone, 0).topology.clear();
@@ -274,7 +275,7 @@ mod tests {
         let at_work = |clock| gpu_faults(&Gpu { slow_reasons: Some(0), clock: Some(clock), ..h100(0) });
         assert_eq!(at_work(1950), []);
         expect!["it runs at 1410 of 1980 MHz, and says no reason"].assert_eq(&at_work(1410)[0].0);
-        // A driver that says nothing is not at fault.
+        // Missing values of the driver are not a fault.
         assert_eq!(gpu_faults(&Gpu::default()), []);
     }
 

@@ -1,4 +1,4 @@
-//! Memory of the ranks, memory that may be locked, and /dev/shm.
+//! Checks the memory of the ranks, the limit of locked memory, and /dev/shm.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use crate::launch::doctor::checks::finding::{Check, Findings, megabytes};
 use crate::launch::doctor::probe::Port;
 use crate::launch::job::request::NeededMemory;
 
-/// /dev/shm for each rank on a GPU: NCCL's buffers.
+/// Space in /dev/shm for each rank on a GPU: NCCL's buffers.
 const SHARED_MEMORY_ON_GPU: Bytes = Bytes(64 << 20);
 
-/// /dev/shm for each rank on the CPU: Open MPI's queues.
+/// Space in /dev/shm for each rank on the CPU: Open MPI's queues.
 const SHARED_MEMORY_ON_CPU: Bytes = Bytes(16 << 20);
 
-/// Whether each host has what is `needed` there by its ranks and servers of the job that needs most.
+/// Checks that each host has the memory that its ranks and servers need in the most demanding job.
 pub fn check_needed_memory(findings: &mut Findings, needed: &BTreeMap<String, NeededMemory>) {
     for (number, host) in findings.hosts.iter().enumerate() {
         let Some(needed) = needed.get(&host.host).copied() else { continue };
@@ -35,7 +35,7 @@ pub fn check_needed_memory(findings: &mut Findings, needed: &BTreeMap<String, Ne
     }
 }
 
-/// Whether the ranks' transports find the memory that they need.
+/// Checks that the ranks' transports have the memory that they need.
 pub fn check_memory(findings: &mut Findings) {
     for (number, host) in findings.hosts.iter().enumerate() {
         let Some(probe) = &host.probe else { continue };
@@ -106,7 +106,7 @@ mod tests {
         probe(&mut hosts, 1).memlock = Some(Bytes(8_388_608));
         assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
 
-        // A container's 64 MB do for two ranks without GPUs and not for two with.
+        // A container's 64 MB are enough for two ranks without GPUs, but not for two with GPUs.
         let small = Some(Space { size: Bytes(64 << 20), free: Bytes(64 << 20) });
         probe(&mut hosts, 0).shared_memory = small;
         assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);

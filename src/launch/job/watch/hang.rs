@@ -1,4 +1,4 @@
-//! A job in which nobody makes progress: who hangs, and who waits for them. Reads no clock: it is given the time.
+//! Describes a hang: which ranks are stuck, and which wait for them. Reads no clock: the time is passed in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -8,30 +8,30 @@ use ringmark_core::number_text::ranges;
 
 use crate::launch::job::watch::rank::Rank;
 
-/// Ranks that a message names one by one.
+/// Maximum number of ranks that a message names individually.
 pub const NAMED: usize = 8;
 
-/// Ranges of ranks in a list.
+/// Maximum number of ranges in a list of ranks.
 const SPANS: usize = 32;
 
-/// A job in which nobody makes progress.
+/// A job without progress.
 pub struct Hang<'a> {
-    /// Number of all processes, servers included.
+    /// Number of processes, including servers.
     pub ranks: u32,
-    /// The last of them.
+    /// Number of servers; they have the highest rank numbers.
     pub servers: u32,
-    /// Those that have reported and have not ended.
+    /// Ranks that have reported and have not ended.
     pub live: BTreeMap<u32, &'a Rank>,
-    /// Those that have never reported.
+    /// Ranks that have never reported.
     pub unheard: Vec<u32>,
-    /// Time without progress that is too long.
+    /// Limit of the time without progress.
     pub patience: Duration,
-    /// This moment.
+    /// Current time.
     pub now: Instant,
 }
 
 impl Hang<'_> {
-    /// Who hangs and who waits for them.
+    /// Describes which ranks are stuck, and which wait for them.
     pub fn describe(&self) -> String {
         let stuck = self.stuck();
         let is_waiting = |number: &u32, rank: &Rank| !stuck.contains(number) && rank.waits_audibly(self.now);
@@ -42,8 +42,8 @@ impl Hang<'_> {
         parts.join("; ")
     }
 
-    /// Those that the others wait for: silent, never heard, or not waiting and without progress; else those that are
-    /// furthest behind; all of them where all are at one place.
+    /// Returns the ranks that the others wait for: those that are silent, have never reported, or make no progress
+    /// without waiting; otherwise those that are furthest behind, or all of them if all are at one position.
     fn stuck(&self) -> BTreeSet<u32> {
         let makes_no_progress =
             |rank: &Rank| self.now - rank.moved >= self.patience && rank.at.is_none_or(|at| !at.is_waiting);
@@ -97,7 +97,7 @@ impl Hang<'_> {
         parts
     }
 
-    /// Nobody is at fault that could be named: what they send does not arrive.
+    /// Describes a hang in which all ranks wait, so that no single rank can be named: their messages do not arrive.
     fn describe_all_waiting(&self, stuck: &BTreeSet<u32>) -> String {
         let hosts: BTreeSet<&str> = self.live.values().map(|rank| rank.host.as_str()).collect();
         let hosts: Vec<&str> = hosts.into_iter().collect();
@@ -130,7 +130,7 @@ impl Hang<'_> {
         )
     }
 
-    /// Hosts of several ranks that all fell silent, each with its ranks: one cause, and not the ranks'.
+    /// Returns the hosts whose ranks, two or more, have all gone silent: this points to the host rather than its ranks.
     fn silent_hosts(&self, stuck: &BTreeSet<u32>) -> BTreeMap<&str, Vec<u32>> {
         let mut hosts: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
         for (number, rank) in &self.live {
@@ -155,13 +155,13 @@ impl Hang<'_> {
     fn describe_waiting(&self, waiting: &[u32], stuck: usize) -> Option<String> {
         let whom = if stuck == 1 { "it" } else { "them" };
         let verb = if waiting.len() == 1 { "waits" } else { "wait" };
-        // Most of them are at one place; the furthest is the one that all come to.
+        // Most of them are at one position; the furthest is the one that all reach.
         let place =
             waiting.iter().filter_map(|number| self.live.get(number)).max_by_key(|rank| rank.position())?.place();
         Some(format!("{} {verb} for {whom} in {place}", self.processes(waiting)))
     }
 
-    /// `ranks 0, 2-5 and server 1`.
+    /// Formats processes as `ranks 0, 2-5 and server 1`.
     fn processes(&self, numbers: &[u32]) -> String {
         let first_server = self.ranks - self.servers;
         let (ranks, servers): (Vec<u32>, Vec<u32>) = numbers.iter().partition(|number| **number < first_server);
@@ -171,7 +171,7 @@ impl Hang<'_> {
     }
 }
 
-/// `rank 3 of 8 on host b`; of the last processes `server 0 of 2 on host b`.
+/// Returns `rank 3 of 8 on host b`, or for a server `server 0 of 2 on host b`.
 pub fn name(number: u32, of: u32, servers: u32, rank: Option<&Rank>) -> String {
     let host = rank.map_or_else(String::new, |rank| format!(" on host {}", rank.host));
     let ranks = of - servers;
@@ -181,7 +181,7 @@ pub fn name(number: u32, of: u32, servers: u32, rank: Option<&Rank>) -> String {
     }
 }
 
-/// `rank 3`, `ranks 0, 2-5`.
+/// Formats numbers as `rank 3` or `ranks 0, 2-5`.
 fn list(what: &str, numbers: &[u32]) -> String {
     let spans = ranges(numbers.iter().copied());
     let more = spans.len().saturating_sub(SPANS);

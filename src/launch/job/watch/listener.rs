@@ -1,4 +1,4 @@
-//! The ranks' connections, all of them on one thread.
+//! Accepts and reads the ranks' connections on one thread.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,83 +16,83 @@ use ringmark_core::host::heartbeat::{self, WELCOME};
 use ringmark_core::host::{Heartbeat, LauncherAddress, MemoryShortage, Message, OutOfMemory};
 use ringmark_core::listener::{self, Closed, Limits, ListenerThread};
 
-/// Longest line that a rank sends, in bytes: a reason for its failure is the longest.
+/// Maximum length of a rank's line, in bytes. The reason for a failure is the longest.
 const LONGEST_LINE: usize = 1 << 16;
 
-/// Longest first line: token, rank, the name of a host, and process.
+/// Maximum length of the first line, in bytes: token, rank, host name and process.
 const LONGEST_HELLO: usize = 1 << 12;
 
-/// Time for the hello of a new connection.
+/// Timeout for the hello message of a new connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections without a report that may be there besides one for each rank; of more, the oldest is closed. A rank reports
-/// at once.
+/// Maximum number of connections without a report, in addition to one for each rank; beyond it, the oldest is closed. A
+/// rank reports immediately.
 const STRANGERS: usize = 64;
 
-/// Descriptors that this program needs besides one for each rank.
+/// Descriptors that this program needs in addition to one for each rank.
 const OTHER_DESCRIPTORS: u64 = 256;
 
-/// Events that wait to be heard; then the ranks' kernels hold the rest.
+/// Capacity of the event queue; when it is full, the ranks' socket buffers hold the rest.
 pub const WAITING_EVENTS: usize = 4096;
 
-/// What is heard of a rank.
+/// An event on a rank's connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// It is there.
+    /// The rank connected.
     Joined(Joined),
-    /// Where it is.
+    /// Position and load of the rank.
     At(Heartbeat),
-    /// It ends the job, and why.
+    /// The rank failed, which ends the job.
     Failed(RankFailure),
-    /// It has done its work.
+    /// The rank has finished its work.
     Done,
-    /// This connection of it ended.
+    /// The rank's connection with this number ended.
     Left(u64),
 }
 
-/// What a rank says of its own failure.
+/// A failure that a rank reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankFailure {
-    /// In one line.
+    /// Reason, one line.
     pub reason: String,
-    /// Where it asked for more memory than there is.
+    /// Memory figures, if the device ran out of memory.
     pub shortage: Option<MemoryShortage>,
 }
 
-/// A rank that is there.
+/// A rank that has connected.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Joined {
-    /// Number of its connection.
+    /// Number of the rank's connection.
     pub connection: u64,
-    /// Name of its host.
+    /// Host name.
     pub host: String,
-    /// Process number there.
+    /// Process ID on that host.
     pub process: u32,
-    /// How often memory was short before it began.
+    /// Out-of-memory kills before the rank started.
     pub out_of_memory: OutOfMemory,
 }
 
-/// Open until it is dropped; then every connection closes, which ends the ranks that are still there.
+/// A listener for the ranks' reports. Dropping it closes every connection, which ends the ranks that are still running.
 pub struct Listener {
     address: LauncherAddress,
-    /// `None` while it closes.
+    /// `None` while the listener closes.
     events: Option<Receiver<(u32, Event)>>,
     _thread: ListenerThread,
 }
 
 impl Listener {
-    /// Listens on a port that the kernel chooses, for `ranks` ranks that reach this machine at `addresses`; for those of
-    /// this machine alone where there are none.
+    /// Listens on a port that the kernel chooses, for `ranks` ranks that reach this machine at `addresses`. If
+    /// `addresses` is empty, only ranks on this machine can connect.
     pub fn open(ranks: u32, addresses: &[IpAddr], patience: Seconds) -> anyhow::Result<Listener> {
         let bound = match addresses {
             [] => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)),
-            // Takes IPv4 as well where the machine has both.
+            // Accepts IPv4 as well if the machine has both.
             _ => {
                 TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
             }
         };
         let socket = bound.context("no port to listen on for the ranks' reports")?;
-        // Thousands of ranks connect at once; a connection beyond the queue is retried only seconds later.
+        // Thousands of ranks connect at once; a connection beyond the backlog is retried only after seconds.
         listen(&socket, Backlog::MAXCONN).context("the port cannot be listened on")?;
         let port = socket.local_addr()?.port();
         let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
@@ -108,12 +108,12 @@ impl Listener {
         Ok(Listener { address, events: Some(events), _thread: thread })
     }
 
-    /// What a rank needs to reach this.
+    /// Returns the address and token that a rank needs to connect.
     pub fn address(&self) -> &LauncherAddress {
         &self.address
     }
 
-    /// The next event, where one has come.
+    /// Returns the next event, if there is one.
     pub fn heard(&self) -> Option<(u32, Event)> {
         self.events.as_ref()?.try_recv().ok()
     }
@@ -121,13 +121,13 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The thread may wait for room there.
+        // The thread may be blocked on a full queue.
         self.events = None;
     }
 }
 
-/// Lets this program have a connection to each of `ranks` ranks, as far as the hard limit goes: soft limits are often 1024.
-/// Returns the limit if it is too low for them.
+/// Raises the soft descriptor limit, often 1024, as far as the hard limit allows, for a connection to each of `ranks`
+/// ranks. Returns the limit if it is too low for them.
 pub fn raise_descriptor_limit(ranks: u32) -> Option<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     let wanted = u64::from(ranks) + OTHER_DESCRIPTORS;
@@ -138,7 +138,7 @@ pub fn raise_descriptor_limit(ranks: u32) -> Option<u64> {
     (hard < wanted).then_some(hard)
 }
 
-/// 128 bits of the kernel's random numbers: nobody guesses them.
+/// Returns a token that cannot be guessed: 128 random bits from the kernel.
 fn token() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
@@ -146,7 +146,7 @@ fn token() -> anyhow::Result<String> {
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
-/// For whom a connection speaks.
+/// The process behind a connection.
 #[derive(Debug, Clone, PartialEq)]
 struct Speaker {
     rank: u32,
@@ -155,22 +155,22 @@ struct Speaker {
     out_of_memory: OutOfMemory,
 }
 
-/// A connection, and for whom it speaks once it has sent a hello with the token. A rank that found the welcome too late
-/// speaks on another connection, and never on this one: it is pending.
+/// A connection, with its process once it has sent a hello with the token. A rank that received the welcome too late
+/// uses another connection, and never this one: it is pending.
 type Connection = listener::Connection<Option<Arc<Speaker>>>;
 type Listening = listener::Listener<Option<Arc<Speaker>>>;
 
-/// The ranks' side of all connections.
+/// State shared by all connections of the ranks.
 struct Ranks {
     count: u32,
     token: String,
     events: SyncSender<(u32, Event)>,
-    /// Who spoke for a rank first speaks for it to the end; on which connection at the moment.
+    /// First process that connected for each rank, which keeps that rank to the end, and its current connection.
     speakers: BTreeMap<u32, (Arc<Speaker>, u64)>,
 }
 
 impl Ranks {
-    /// Hands out what a connection says; gives it back where it goes on.
+    /// Forwards the messages of a connection; returns the connection if it stays open.
     fn read(&mut self, listener: &mut Listening, mut connection: Connection) -> Result<Option<Connection>, Closed> {
         if self.read_on(listener, &mut connection)? {
             return Ok(Some(connection));
@@ -181,7 +181,7 @@ impl Ranks {
         Ok(None)
     }
 
-    /// Whether the connection goes on.
+    /// Returns true if the connection stays open.
     fn read_on(&mut self, listener: &mut Listening, connection: &mut Connection) -> Result<bool, Closed> {
         if !connection.receive() {
             return Ok(false);
@@ -198,14 +198,14 @@ impl Ranks {
             }
         }
         if connection.received.is_empty() {
-            // Of many connections what a long line took would stay for ever.
+            // Frees the buffer of a long line, which many connections would otherwise hold indefinitely.
             connection.received = Vec::new();
         }
         let longest = if connection.state.is_some() { LONGEST_LINE } else { LONGEST_HELLO };
         Ok(connection.received.len() < longest)
     }
 
-    /// Whether the connection goes on after this message.
+    /// Returns true if the connection stays open after this message.
     fn take(
         &mut self,
         listener: &mut Listening,
@@ -215,7 +215,7 @@ impl Ranks {
         let Some(speaker) = connection.state.clone() else {
             let Message::Hello { token, rank, host, process, out_of_memory } = message else { return Ok(false) };
             let speaker = Speaker { rank, host, process, out_of_memory };
-            // Whoever is no rank of this job is left alone.
+            // Close connections that do not belong to a rank of this job.
             if token != self.token || !self.may_speak(&speaker) {
                 return Ok(false);
             }
@@ -238,7 +238,7 @@ impl Ranks {
             let Speaker { host, process, out_of_memory, .. } = Speaker::clone(&speaker);
             self.send(rank, Event::Joined(Joined { connection: connection.number, host, process, out_of_memory }))?;
             if let Some((_, lost)) = self.speakers.insert(rank, (speaker, connection.number)) {
-                // The network has lost it.
+                // The network dropped the earlier connection.
                 listener.close(lost);
             }
         }
@@ -246,7 +246,7 @@ impl Ranks {
         Ok(true)
     }
 
-    /// A rank of this job, and nobody else spoke for it before.
+    /// Returns true for a rank of this job that no other process has claimed.
     fn may_speak(&self, speaker: &Speaker) -> bool {
         speaker.rank < self.count && self.speakers.get(&speaker.rank).is_none_or(|(known, _)| **known == *speaker)
     }
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// A connection to the listener that says to be `rank`, of this process on host `b`.
+    /// Connects to the listener as `rank`, process `process` on host `b`.
     fn hello(listener: &Listener, token: &str, rank: u32, process: u32) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(listener.address().addresses[0]).expect("it listens");
         let hello =
@@ -288,10 +288,10 @@ mod tests {
         BufReader::new(stream)
     }
 
-    /// What the listener answers; nothing where it closes.
+    /// Returns the listener's reply; empty if it closes the connection.
     fn answer(stream: &mut BufReader<TcpStream>) -> String {
         let mut answer = String::new();
-        // A connection may also close with bytes that were never read.
+        // A connection may also close with unread bytes.
         let _ = stream.read_line(&mut answer);
         answer
     }
@@ -300,7 +300,7 @@ mod tests {
         rank.get_mut().write_all(message.line().as_bytes()).expect("sent");
     }
 
-    /// A rank that is heard.
+    /// Connects as a rank that has been accepted and has reported.
     fn joined(listener: &Listener, rank: u32, process: u32) -> BufReader<TcpStream> {
         let mut stream = hello(listener, &listener.address().token, rank, process);
         assert_eq!(answer(&mut stream), "welcome\n");
@@ -345,16 +345,16 @@ mod tests {
         let listener = Listener::open(4, &[], Seconds(60.0)).expect("a port");
         let mut rank = joined(&listener, 3, 7);
         let token = listener.address().token.clone();
-        // A guessed token; with the token no rank of this job, or one that is somebody else.
+        // A guessed token; a valid token with a rank outside the job, or with another process's rank.
         for (token, rank, process) in [("guessed", 2, 8), (&token, 4, 8), (&token, 3, 8)] {
             assert_eq!(answer(&mut hello(&listener, token, rank, process)), "", "{rank} {process}");
         }
         let mut stranger = TcpStream::connect(listener.address().addresses[0]).expect("it listens");
-        // Without end and without a newline; it cannot be sent where nobody reads it.
+        // An endless line without a newline; the write fails once it is no longer read.
         let sent = (0..10_000).take_while(|_| stranger.write_all(&[b'x'; 1 << 12]).is_ok()).count();
         assert!(sent < 10_000);
         assert_eq!(listener.heard(), None);
-        // The rank itself may come again, and then its first connection closes.
+        // The rank itself may reconnect, and then its first connection closes.
         let mut again = joined(&listener, 3, 7);
         assert_eq!(answer(&mut rank), "");
         say(&mut again, &Message::Done);
@@ -369,11 +369,11 @@ mod tests {
         let connect = |_| TcpStream::connect(address).expect("it listens");
         let mut strangers: Vec<TcpStream> = (0..300).map(connect).collect();
         let _second = joined(&listener, 1, 8);
-        // The oldest of them are closed, and the rank that is older stays.
+        // The oldest of them are closed, and the rank's older connection stays.
         assert_eq!(strangers[0].read(&mut [0]).expect("closed"), 0);
         strangers[299].set_nonblocking(true).expect("a socket");
         assert_eq!(strangers[299].read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
-        // A byte now and then does not make a stranger welcome.
+        // A byte now and then does not extend the timeout of a connection without a hello.
         strangers[299].set_nonblocking(false).expect("a socket");
         let since = Instant::now();
         while strangers[299].write_all(b"{").is_ok() {

@@ -1,13 +1,13 @@
-//! Watches a job while it runs: where each rank is, which rank died and of what, and whether the job hangs. Not for
-//! ending it: that is [`process`](crate::launch::job::process)'s.
+//! Watches a job while it runs: the position of each rank, which rank died and why, and whether the job hangs.
+//! [`process`](crate::launch::job::process) ends the job.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
-//! | `listener` | the ranks' connections |
-//! | `starter_output` | what mpirun or srun says of a rank's end |
-//! | `rank` | what is known of one rank |
-//! | `watchdog` | which rank died, and whether the job hangs; pure, but for the clock that it is given |
-//! | `hang` | who hangs, and who waits for them |
+//! | `listener` | connections of the ranks |
+//! | `starter_output` | messages of mpirun or srun about a rank's end |
+//! | `rank` | state of one rank |
+//! | `watchdog` | detection of failed ranks and hangs; pure, the time is passed in |
+//! | `hang` | description of a hang: stuck and waiting ranks |
 
 mod hang;
 mod listener;
@@ -27,54 +27,57 @@ use crate::launch::job::request::ServerRanks;
 use crate::launch::job::watch::listener::{Listener, WAITING_EVENTS, raise_descriptor_limit};
 use crate::launch::job::watch::watchdog::Watchdog;
 
-/// How long a rank looks for a launcher that never gives up on it.
+/// Time for which a rank tries to reach the launcher if there is no stall timeout.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Between two looks there is no more than the writing of a line; after so long something else was between them.
+/// Gap between two checks after which this program is assumed to have been stopped; normally only the writing of a line
+/// lies between them.
 const ABSENCE: Duration = Duration::from_secs(2);
 
-/// Looks at every rank, as a part of the time by which its reports are further apart than of a small job.
+/// Interval between two checks of every rank, as a fraction of the time by which the reporting interval exceeds that of
+/// a small job.
 const LOOKS_IN_INTERVAL: f64 = 1.0 / 16.0;
 
-/// What a command prints on the host of a rank; `None` where it cannot be asked.
+/// Runs a command on the host of a rank and returns its output; `None` if that is not possible.
 pub type Ask<'a> = &'a dyn Fn(u32, &[&str]) -> Option<String>;
 
-/// Places of the ranks of a job.
+/// Positions of the ranks of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchedRanks {
-    /// Place of the rank that is furthest behind; `None` before any has reported.
+    /// Position of the rank that is furthest behind; `None` before any has reported.
     pub place: Option<(u32, Stage)>,
-    /// Between two reports of a rank.
+    /// Time between two reports of a rank.
     pub interval: Seconds,
     /// Each rank that has reported, servers last.
     pub ranks: Vec<RankProgress>,
 }
 
 impl WatchedRanks {
-    /// Before any has reported.
+    /// Returns the state before any rank has reported.
     pub fn none() -> WatchedRanks {
         WatchedRanks { place: None, interval: INTERVAL, ranks: Vec::new() }
     }
 }
 
-/// The eyes on one job.
+/// Monitor of one job.
 pub struct Watch<'a> {
     ask: Ask<'a>,
     listener: Listener,
     watchdog: Watchdog,
-    /// When it was last looked.
+    /// Time of the latest check.
     looked: Instant,
-    /// When every rank was last judged.
+    /// Time of the latest check of every rank.
     judged: Option<Instant>,
-    /// The rank that the job has to be ended for, of whose death nothing was known yet.
+    /// Rank for which the job has to be ended, if its cause of death was still unknown.
     lost: Option<u32>,
-    /// Why not all ranks can be watched.
+    /// Reason why not all ranks can be watched.
     lack: Option<String>,
 }
 
 impl<'a> Watch<'a> {
-    /// Listens for `ranks` ranks and their servers, which reach this machine at `addresses`; none where all of them run on it. A job without
-    /// any progress for `stall_timeout` hangs. `ask` is how their hosts are asked of what has happened to them.
+    /// Listens for `ranks` ranks and their servers, which reach this machine at `addresses`; empty if all of them run
+    /// on this machine. A job without any progress for `stall_timeout` hangs. `ask` queries their hosts for the cause
+    /// of a failure.
     pub fn open(
         ranks: u32,
         servers: &ServerRanks,
@@ -97,37 +100,37 @@ impl<'a> Watch<'a> {
         Ok(Watch { ask, listener, watchdog, looked: now, judged: None, lost: None, lack })
     }
 
-    /// What the ranks need to reach us.
+    /// Returns the address and token that the ranks need to connect.
     pub fn address(&self) -> &LauncherAddress {
         self.listener.address()
     }
 
-    /// Time after which every rank is looked at again: nothing of a job whose ranks report every second, and 0.9 s of one
-    /// whose ranks report every 16 s.
+    /// Returns the interval between checks of every rank: 0 for a job whose ranks report every second, and 0.9 s for
+    /// one whose ranks report every 16 s.
     pub fn interval_of_looks(&self) -> Duration {
         Duration::from_secs_f64((self.address().interval.0 - INTERVAL.0) * LOOKS_IN_INTERVAL)
     }
 
-    /// Why not all ranks can be watched, if so.
+    /// Returns the reason why not all ranks can be watched, if there is one.
     pub fn lack(&self) -> Option<&str> {
         self.lack.as_deref()
     }
 
-    /// Takes the next line of the job's output.
+    /// Records the next line of the job's output.
     pub fn line(&mut self, line: &str) {
         self.watchdog.output(line, Instant::now());
     }
 
-    /// Why the job has to be ended now, where it has.
+    /// Returns the reason if the job has to be ended now.
     pub fn verdict(&mut self) -> Option<String> {
         let now = Instant::now();
         if now - self.looked > ABSENCE {
-            // This program was stopped: reports that came meanwhile are not read yet.
+            // This program was stopped: reports that arrived in the meantime are still unread.
             self.watchdog.restart_silences(now);
         }
         self.looked = now;
         self.hear();
-        // Of a large job, whose ranks report less often, not with every line that it prints.
+        // A large job, whose ranks report less often, is not checked for every line that it prints.
         if self.judged.is_some_and(|judged| now - judged < self.interval_of_looks()) {
             return None;
         }
@@ -138,15 +141,16 @@ impl<'a> Watch<'a> {
         self.watchdog.verdict(now)
     }
 
-    /// Why the job was ended, for the `verdict` that it was ended for: on a busy host mpirun may say of what a rank died only
-    /// while it ends the others.
+    /// Returns the final reason for ending the job, given the `verdict`: on a busy host, mpirun may report the cause of
+    /// a rank's death only while it ends the others.
     pub fn last_word(&mut self, verdict: String) -> String {
         let Some(lost) = self.lost else { return verdict };
         self.check_out_of_memory();
         self.watchdog.death_of(lost).unwrap_or(verdict)
     }
 
-    /// Which rank failed first and why, of a job that failed by itself; `None` where no rank said and none was seen.
+    /// Returns which rank failed first and why, for a job that failed by itself; `None` if no rank reported a failure
+    /// and none was seen.
     pub fn explanation(&mut self) -> Option<String> {
         self.hear();
         self.check_out_of_memory();
@@ -158,12 +162,12 @@ impl<'a> Watch<'a> {
         self.watchdog.has_reason()
     }
 
-    /// What the rank that failed first had of its device's memory, where it failed because that is not enough.
+    /// Returns the memory shortage of the rank that failed first, if its device ran out of memory.
     pub fn shortage(&self) -> Option<MemoryShortage> {
         self.watchdog.shortage()
     }
 
-    /// Asks the host of a killed rank for the kernel's counts: mpirun reports no more than the signal.
+    /// Queries the host of a killed rank for the kernel's counts, because mpirun reports only the signal.
     fn check_out_of_memory(&mut self) {
         if let Some((rank, files)) = self.watchdog.killed_rank() {
             let mut line = vec!["grep", "-sH", "^oom_kill "];
@@ -172,20 +176,20 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returns the places of the ranks.
+    /// Returns the positions of the ranks.
     pub fn ranks(&self) -> WatchedRanks {
         let interval = self.address().interval;
         WatchedRanks { place: self.watchdog.place(), interval, ranks: self.watchdog.ranks(Instant::now()) }
     }
 
-    /// Where the ranks are, for a job that takes too long.
+    /// Describes where the ranks are, for a job that takes too long.
     pub fn whereabouts(&mut self) -> String {
         self.hear();
         self.watchdog.whereabouts()
     }
 
     fn hear(&mut self) {
-        // Not without end: there is a job to look after.
+        // Bounded, so that a flood of events cannot keep the job from being checked.
         for (rank, event) in std::iter::from_fn(|| self.listener.heard()).take(WAITING_EVENTS) {
             self.watchdog.hear(rank, event, Instant::now());
         }

@@ -1,40 +1,43 @@
-//! Messages of mpirun and srun about a rank that ended, which its parent alone knows, and about a job that never started.
+//! Parses messages of mpirun and srun about a rank that ended, whose exit status only its parent receives, and about a
+//! job that never started.
 
 use nix::sys::signal::Signal;
 
-/// How a rank ended.
+/// The cause of a rank's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// By a signal, number and name, as `9 (SIGKILL)`.
+    /// Signal with number and name, such as `9 (SIGKILL)`.
     Signal(String),
-    /// With this exit status.
+    /// Exit status.
     Exit(i32),
-    /// By the kernel, because it went beyond the memory that Slurm gives the job.
+    /// Killed by the kernel for exceeding the memory that Slurm grants the job.
     OutOfMemory,
 }
 
-/// End of a rank that was reported.
+/// A reported end of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Death {
     /// Number of the rank.
     pub rank: u32,
-    /// Cause of its end.
+    /// Cause of the end.
     pub cause: Cause,
 }
 
-/// What was printed so far, as far as the next line may go on with it.
+/// Parser state for messages that span several lines.
 #[derive(Debug, Default)]
 pub struct StarterOutput {
-    /// Of Open MPI's `Process name: [[61218,1],3]`.
+    /// Rank from Open MPI's `Process name: [[61218,1],3]`.
     process: Option<u32>,
     /// Open MPI's session folder that could not be created, and the error.
     session: Option<(String, String)>,
 }
 
 impl StarterOutput {
-    /// Finds a rank's end in the next line of Open MPI's mpirun, which has one line for a signal,
+    /// Parses the next line of output; returns the end of a rank once its report is complete.
+    ///
+    /// Open MPI's mpirun prints one line for a signal,
     /// `mpirun noticed that process rank 1 with PID 77 on node b exited on signal 9 (Killed).`, and two for an exit,
-    /// `Process name: [[61218,1],3]` and `Exit code:    7`; or of Slurm's srun: `srun: error: b: task 1: Killed`,
+    /// `Process name: [[61218,1],3]` and `Exit code:    7`. Slurm's srun prints `srun: error: b: task 1: Killed` or
     /// `srun: error: b: tasks 1-2: Exited with exit code 3`.
     pub fn death_in(&mut self, line: &str) -> Option<Death> {
         if let Some((_, name)) = line.split_once("Process name: [[") {
@@ -49,8 +52,8 @@ impl StarterOutput {
         in_one_line(line)
     }
 
-    /// Open MPI, on any host: `A call to mkdir was unable to create the desired directory:`, then `Directory: /tmp/ompi.b.0` and
-    /// `Error:     Read-only file system`.
+    /// Parses Open MPI's message from any host: `A call to mkdir was unable to create the desired directory:`, then
+    /// `Directory: /tmp/ompi.b.0` and `Error:     Read-only file system`.
     fn find_session(&mut self, line: &str) {
         if line.starts_with("A call to mkdir was unable to create") {
             self.session.get_or_insert_default();
@@ -63,7 +66,7 @@ impl StarterOutput {
         }
     }
 
-    /// Why Open MPI started no rank, if it could not create its session folder.
+    /// Returns why Open MPI started no rank, if it could not create its session folder.
     pub fn session_failure(&self) -> Option<String> {
         let (folder, error) =
             self.session.as_ref().filter(|(folder, error)| !folder.is_empty() && !error.is_empty())?;
@@ -90,7 +93,8 @@ fn in_one_line(line: &str) -> Option<Death> {
         return Some(Death { rank, cause: Cause::OutOfMemory });
     }
     let signal = signal_by_name(cause)?;
-    // Several that were killed alike were killed by Slurm, because of another; it crashes nobody.
+    // If several ranks were killed alike, Slurm killed them because of another one; it does not send the signals of a
+    // crash.
     let may_be_slurm_s = matches!(signal, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT);
     (is_one || !may_be_slurm_s).then(|| Death { rank, cause: signal_number(signal as i32) })
 }
@@ -105,7 +109,7 @@ fn signal_number(number: i32) -> Cause {
     Cause::Signal(format!("{number} ({name})"))
 }
 
-/// Slurm prints strsignal's text, with `(core dumped)` behind some.
+/// Parses strsignal's text as Slurm prints it, which may be followed by `(core dumped)`.
 fn signal_by_name(text: &str) -> Option<Signal> {
     const NAMES: [(&str, Signal); 8] = [
         ("Killed", Signal::SIGKILL),

@@ -1,5 +1,4 @@
-//! From what is heard of the ranks: which one died, and whether the job hangs. Reads no clock and no socket: every call is
-//! given the time.
+//! Detects failed ranks and hangs from the ranks' reports. Reads no clock and no socket: every call receives the time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,44 +13,44 @@ use crate::launch::job::watch::listener::{Event, Joined};
 use crate::launch::job::watch::rank::{Rank, RankEnd};
 use crate::launch::job::watch::starter_output::{Cause, Death, StarterOutput};
 
-/// What mpirun or srun gets to say of a rank's end, and to end the others, before we do.
+/// Time that mpirun or srun has to report a rank's end and to end the other ranks before ringmark does.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What lies before and after the timed loop reads and writes files, perhaps on a slow disk: it may take so many times longer.
+/// Factor for the stall limit outside the timed loop, which reads and writes files, perhaps on a slow disk.
 const OUTSIDE_FACTOR: u32 = 3;
 
-/// How the signal that nobody outlives begins in messages.
+/// Prefix of a SIGKILL in a starter's messages.
 const KILL: &str = "9 ";
 
-/// A host with less memory left, in bytes, is about to end a process for it.
+/// Available memory, in bytes, below which the out-of-memory killer is a plausible cause.
 const SCARCE_MEMORY: u64 = 500_000_000;
 
-/// All that is known of one job's ranks.
+/// Observed state of one job's ranks.
 pub struct Watchdog {
-    /// Processes, servers included.
+    /// Number of processes, including servers.
     ranks: u32,
-    /// The last of them.
+    /// Number of servers; they have the highest rank numbers.
     servers: u32,
-    /// Whether the others go on when a rank dies that is no server.
+    /// True if the other ranks continue after a rank that is not a server fails.
     may_lose_ranks: bool,
     limit: Option<Duration>,
-    /// Between two reports of a rank.
+    /// Time between two reports of a rank.
     interval: Seconds,
     started: Instant,
     known: BTreeMap<u32, Rank>,
-    /// A line of the job's output came.
+    /// Time of the latest line of the job's output.
     last_line: Instant,
     has_printed: bool,
     starter_output: StarterOutput,
-    /// The first death of a rank that mpirun or srun reported.
+    /// First death of a rank that mpirun or srun reported.
     first_death: Option<Death>,
-    /// What the kernel of that rank's host has counted since the rank began.
+    /// Out-of-memory kills on that rank's host since the rank started, as counted by the kernel.
     out_of_memory: Option<OutOfMemory>,
 }
 
 impl Watchdog {
-    /// Watches `ranks` ranks and the servers that follow them, which are being started and report every `interval`. Without
-    /// progress for longer than `limit` they hang.
+    /// Watches `ranks` ranks and the servers that follow them, which are being started and report every `interval`.
+    /// They hang if there is no progress for longer than `limit`.
     pub fn new(
         ranks: u32,
         servers: &ServerRanks,
@@ -75,7 +74,7 @@ impl Watchdog {
         }
     }
 
-    /// Restarts all silences: nothing was read meanwhile.
+    /// Restarts all silence timers, because nothing was read in the meantime.
     pub fn restart_silences(&mut self, now: Instant) {
         (self.started, self.last_line) = (now, now);
         for rank in self.known.values_mut() {
@@ -83,7 +82,7 @@ impl Watchdog {
         }
     }
 
-    /// Takes a rank's report.
+    /// Records a rank's event.
     pub fn hear(&mut self, rank: u32, event: Event, now: Instant) {
         if let Event::Joined(Joined { connection, host, process, out_of_memory }) = event.clone() {
             let interval = self.interval;
@@ -91,7 +90,7 @@ impl Watchdog {
             let new = Rank { host, process, out_of_memory, interval, connection, at, heard, moved, end };
             let known = self.known.entry(rank).or_insert(new);
             known.connection = connection;
-            // The network had lost it.
+            // The network dropped the earlier connection; the rank is still alive.
             known.end.take_if(|(_, end)| matches!(end, RankEnd::Left));
         }
         let Some(rank) = self.known.get_mut(&rank) else { return };
@@ -105,7 +104,7 @@ impl Watchdog {
         }
     }
 
-    /// Takes a line of the job's output.
+    /// Records a line of the job's output.
     pub fn output(&mut self, line: &str, now: Instant) {
         (self.last_line, self.has_printed) = (now, true);
         if let Some(death) = self.starter_output.death_in(line) {
@@ -113,8 +112,8 @@ impl Watchdog {
         }
     }
 
-    /// A rank that was killed, and the files in which its host's kernel may have counted that; until
-    /// [`counted`](Watchdog::counted).
+    /// Returns a killed rank and the files in which its host's kernel may have counted the kill, until
+    /// [`counted`](Watchdog::counted) is called.
     pub fn killed_rank(&self) -> Option<(u32, Vec<String>)> {
         let Some(Death { rank, cause: Cause::Signal(signal) }) = &self.first_death else { return None };
         let OutOfMemory { host, group, .. } = &self.known.get(rank)?.out_of_memory;
@@ -122,7 +121,7 @@ impl Watchdog {
         (signal.starts_with(KILL) && self.out_of_memory.is_none() && !files.is_empty()).then_some((*rank, files))
     }
 
-    /// Takes what those files say now, in lines `FILE:oom_kill N`.
+    /// Records the current content of those files, in lines `FILE:oom_kill N`.
     pub fn counted(&mut self, text: &str) {
         let Some(rank) = self.first_death.as_ref().and_then(|death| self.known.get(&death.rank)) else { return };
         let more = |before: &Option<OutOfMemoryCount>| {
@@ -135,13 +134,13 @@ impl Watchdog {
         self.out_of_memory = Some(OutOfMemory { host: more(host), group: more(group), limit: *limit });
     }
 
-    /// Why the job must be ended: a rank died and mpirun or srun does nothing, or nobody makes progress any more.
+    /// Returns why the job must be ended: a rank died and mpirun or srun does nothing, or there is no progress.
     pub fn verdict(&self, now: Instant) -> Option<String> {
         let is_overdue = |rank: &Rank| match &rank.end {
             Some((time, RankEnd::Failed(_) | RankEnd::Left)) => now - *time >= GRACE,
             _ => false,
         };
-        // Once ranks gather the results each of them waits for every other.
+        // Once ranks gather the results, each of them waits for every other.
         let is_needed = |number: u32, rank: &Rank| {
             !self.may_lose_ranks || number >= self.ranks - self.servers || rank.gathers_results()
         };
@@ -149,25 +148,25 @@ impl Watchdog {
             return self.explanation(now);
         }
         let hang = self.hang(now)?;
-        // A rank that has failed knows more: those that still wait may wait for it.
+        // The failure of a rank is the better explanation: the ranks that still wait may wait for it.
         let has_failed = |(number, rank): (&u32, &Rank)| {
             is_needed(*number, rank) && matches!(rank.end, Some((_, RankEnd::Failed(_))))
         };
         if self.known.iter().any(has_failed) { self.explanation(now) } else { Some(hang) }
     }
 
-    /// The rank whose connection ended first, with nothing said.
+    /// Returns the first rank whose connection ended without a message.
     pub fn first_lost(&self) -> Option<u32> {
         self.first(|end| matches!(end, RankEnd::Left)).map(|(_, number)| number)
     }
 
-    /// The rank that ended first of those that ended so, and its end.
+    /// Returns the first end that `wanted` accepts, and its rank.
     fn first(&self, wanted: fn(&RankEnd) -> bool) -> Option<(&(Instant, RankEnd), u32)> {
         let ends = self.known.iter().filter_map(|(number, rank)| Some((rank.end.as_ref()?, *number)));
         ends.filter(|((_, end), _)| wanted(end)).min_by_key(|((time, _), number)| (*time, *number))
     }
 
-    /// Of what `rank` died, where mpirun or srun said that it was the first.
+    /// Returns the cause of death of `rank` if mpirun or srun reported it as the first.
     pub fn death_of(&self, rank: u32) -> Option<String> {
         match &self.first_death {
             Some(Death { rank: first, cause: Cause::Signal(signal) }) if *first == rank => {
@@ -177,10 +176,11 @@ impl Watchdog {
         }
     }
 
-    /// The first failure or death, for people.
+    /// Describes the first failure or death for the user.
     pub fn explanation(&self, now: Instant) -> Option<String> {
-        // A rank that speaks of its failure knows more than mpirun or srun, which sees how it ended. One that was ended by a
-        // signal did not speak; those that did so later failed because of it, and those that did so earlier caused it.
+        // A rank's own report of its failure is more precise than that of mpirun or srun, which only sees the exit
+        // status. A rank ended by a signal sends no report; ranks that report a failure later failed because of it, and
+        // ranks that reported one earlier caused it.
         let failed = self.first(|end| matches!(end, RankEnd::Failed(_)));
         let ended = |number: &u32| self.known.get(number).and_then(|rank| rank.end.as_ref());
         let is_first = |number: &u32| match (ended(number), failed) {
@@ -202,7 +202,7 @@ impl Watchdog {
                 let silent = self.silent_ranks(now).map(|text| format!("; {text}")).unwrap_or_default();
                 Some(format!("{}: {}{silent}", self.name(number), failure.reason))
             }
-            // Of a run that does not count all ranks are done, and the record says why.
+            // After a run that does not count, all ranks are done, and the record contains the reason.
             (Some(Death { rank, cause: Cause::Exit(status) }), _)
                 if !matches!(ended(rank), Some((_, RankEnd::Done))) =>
             {
@@ -221,7 +221,7 @@ impl Watchdog {
         is_killed || self.first(|end| matches!(end, RankEnd::Failed(_))).is_some()
     }
 
-    /// What the first rank that failed had of its device's memory, where it failed because that is not enough.
+    /// Returns the memory shortage of the first rank that failed, if its device ran out of memory.
     pub fn shortage(&self) -> Option<MemoryShortage> {
         match self.first(|end| matches!(end, RankEnd::Failed(_)))? {
             ((_, RankEnd::Failed(failure)), _) => failure.shortage,
@@ -229,7 +229,7 @@ impl Watchdog {
         }
     }
 
-    /// Ranks of which nothing is heard any more, where others have failed: perhaps because of them.
+    /// Describes a rank that has gone silent after others failed: its host may have caused their failure.
     fn silent_ranks(&self, now: Instant) -> Option<String> {
         let is_silent = |rank: &&Rank| rank.end.is_none() && rank.is_silent(now);
         let (number, rank) = self.known.iter().find(|(_, rank)| is_silent(rank))?;
@@ -266,19 +266,19 @@ impl Watchdog {
         text
     }
 
-    /// The place of the rank that is furthest behind.
+    /// Returns the position of the rank that is furthest behind.
     pub fn place(&self) -> Option<(u32, Stage)> {
         self.known.values().filter_map(Rank::position).min()
     }
 
-    /// Each rank that has reported, servers last.
+    /// Returns the progress of each rank that has reported, servers last.
     pub fn ranks(&self, now: Instant) -> Vec<RankProgress> {
         let first_server = self.ranks - self.servers;
         let of = |(number, rank): (&u32, &Rank)| rank.progress(*number, first_server, now);
         self.known.iter().map(of).collect()
     }
 
-    /// Every rank's place, as far as they can be named.
+    /// Describes the position of every rank, up to a limit.
     pub fn whereabouts(&self) -> String {
         if self.known.is_empty() {
             return "no rank has reported".to_owned();
@@ -295,7 +295,7 @@ impl Watchdog {
         places.join("; ")
     }
 
-    /// Who hangs and who waits for it, where nobody has made progress for too long.
+    /// Describes which ranks hang and which wait for them, if there has been no progress for too long.
     fn hang(&self, now: Instant) -> Option<String> {
         let limit = self.limit?;
         let live = || self.known.iter().filter(|(_, rank)| rank.end.is_none());
@@ -306,15 +306,15 @@ impl Watchdog {
             return (now - last >= limit).then(|| format!("no progress for {} s: {who}", (now - last).as_secs()));
         }
         if self.known.is_empty() && self.has_printed {
-            // None can reach us, and of those that print nothing else is known.
+            // No rank can connect, so that the output is all that is known of them.
             return None;
         }
-        // A rank that cannot reach us may work all the same, and then something is printed.
+        // A rank that cannot connect may still make progress, and then the job prints something.
         let printed = if is_complete { self.started } else { self.last_line };
         let moved = live().map(|(_, rank)| rank.moved).fold(self.started.max(printed), Instant::max);
         let is_outside = |rank: &Rank| rank.at.is_none_or(|at| at.is_outside_loop());
         let patience = if live().all(|(_, rank)| is_outside(rank)) { limit * OUTSIDE_FACTOR } else { limit };
-        // Without an exchange nobody waits for a rank that has stopped.
+        // Without communication, no rank waits for one that has stopped, so each rank is checked on its own.
         let is_lost = |rank: &Rank| now - rank.heard >= patience;
         if now - moved < patience && !live().any(|(_, rank)| is_lost(rank)) {
             return None;
@@ -326,7 +326,7 @@ impl Watchdog {
         Some(format!("no progress for {time} s: {who} (if it is only slow, raise --stall-timeout)"))
     }
 
-    /// `rank 3 of 8 on host b`.
+    /// Returns the name of a process: `rank 3 of 8 on host b`.
     fn name(&self, number: u32) -> String {
         name(number, self.ranks, self.servers, self.known.get(&number))
     }
@@ -352,7 +352,7 @@ mod tests {
         Event::Failed(RankFailure { reason: reason.to_owned(), shortage: None })
     }
 
-    /// Process 100, on a host whose kernel had ended 4 processes before, 1 of them in the rank's control group.
+    /// Process 100 on a host whose kernel had killed 4 processes before, 1 of them in the rank's control group.
     fn joined(connection: u64, host: &str) -> Event {
         let count = |file: &str, kills| Some(OutOfMemoryCount { file: file.to_owned(), kills });
         let out_of_memory =
@@ -360,7 +360,7 @@ mod tests {
         Event::Joined(Joined { connection, host: host.to_owned(), process: 100, out_of_memory })
     }
 
-    /// A job of which a test tells the story, second by second.
+    /// A simulated job, driven second by second.
     struct Story {
         watchdog: Watchdog,
         start: Instant,
@@ -393,7 +393,7 @@ mod tests {
             self.watchdog.hear(rank, event, now);
         }
 
-        /// `seconds` pass, in which each of these ranks reports its place and uses so much of a processor.
+        /// Advances by `seconds`, in which each of these ranks reports its position and uses `load` of a processor.
         fn pass(&mut self, seconds: u64, places: &[(u32, u32, Stage, f64)]) {
             for _ in 0..seconds {
                 self.second += 1;
@@ -464,7 +464,7 @@ mod tests {
         story.say(0, failed("the connection to rank 2 broke"));
         story.pass(2, &all[1..2]);
         assert_eq!(story.verdict(), None);
-        // Less than the grace after the failure, and the time without progress is over.
+        // Before the grace period after the failure ends, the stall limit is exceeded.
         story.pass(1, &all[1..2]);
         expect!["rank 0 of 3 on host a: the connection to rank 2 broke; rank 2 of 3 on host c has not been heard for 59 s: its host or link may be down"].assert_eq(&story.verdict().expect("it hangs"));
     }
@@ -492,7 +492,7 @@ mod tests {
         let mut story = Story::new(&["a", "b"]);
         story.pass(600, &[(0, 1, BUCKET, 1.0), (1, 1, Stage::Forward, 0.9)]);
         assert_eq!(story.verdict(), None);
-        // The same without work.
+        // The same phase without processor time.
         story.pass(62, &[(0, 1, BUCKET, 1.0), (1, 1, Stage::Forward, 0.0)]);
         let verdict = story.verdict().expect("it hangs");
         expect!["no progress for 62 s: rank 1 of 2 on host b (process 100) makes no progress in iteration 1, forward: see what it does there (py-spy, gdb -p, dmesg); rank 0 waits for it in iteration 1, all-reduce of bucket 2 (if it is only slow, raise --stall-timeout)"].assert_eq(&verdict);
@@ -544,7 +544,7 @@ mod tests {
         }
         story.second += 1000;
         assert_eq!(story.verdict(), None);
-        // One that is silent from the first line on was perhaps never started.
+        // A rank that is silent from the start may never have been started.
         let mut story = Story::new(&[]);
         story.watchdog.ranks = 2;
         story.second += 181;
@@ -565,7 +565,7 @@ mod tests {
         let mut story = Story::new(&["a", "b"]);
         story.pass(3, &[(0, 2, BUCKET, 0.0), (1, 2, Stage::Forward, 1.0)]);
         story.say(1, Event::Left(0));
-        // Its neighbour fails because of it, and says so first.
+        // Its neighbor fails because of it, and reports first.
         story.say(0, failed("MPI_Allreduce returned 17"));
         assert_eq!(story.verdict(), None);
         let now = story.now();
@@ -664,7 +664,7 @@ mod tests {
         expect!["the kernel ended it because the memory of 3000 MB of its control group on host a was used up, choose a smaller --batch-size or fewer ranks on it, or raise the limit"].assert_eq(&in_group);
         let on_host = killed(plenty, Some("/proc/vmstat:oom_kill 5\n/g:oom_kill 1\n"));
         expect!["the kernel ended processes because the memory of host a was used up, choose a smaller --batch-size or fewer ranks on it"].assert_eq(&on_host);
-        // Nothing was counted, or nothing could be asked.
+        // Nothing was counted, or the host could not be queried.
         let counts = [None, Some(""), Some("/proc/vmstat:oom_kill 4\n/g:oom_kill 1\n")];
         let explanations =
             counts.into_iter().flat_map(|counted| [plenty, 120_000_000].map(|available| killed(available, counted)));
@@ -737,7 +737,7 @@ mod tests {
         story.say(0, joined(1, "a"));
         story.pass(6, &[(0, 3, Stage::Forward, 1.0)]);
         assert_eq!(story.verdict(), None);
-        // The end of the first connection may be heard late.
+        // The end of the first connection may be reported late.
         story.say(0, Event::Left(0));
         story.pass(6, &[(0, 4, Stage::Forward, 1.0)]);
         assert_eq!(story.verdict(), None);
@@ -749,7 +749,7 @@ mod tests {
 
     #[test]
     fn who_caused_the_end_is_told_from_who_was_ended() {
-        // Slurm ends the others when one fails, and says so of one of them.
+        // Slurm ends the other ranks when one fails, and reports one of those.
         let mut story = Story::new(&["a", "b"]);
         story.say(1, failed("no memory"));
         story.second += 1;
@@ -758,21 +758,21 @@ mod tests {
         story.watchdog.output("srun: error: a: task 0: Killed", now);
         assert_eq!(story.watchdog.explanation(now).as_deref(), Some("rank 1 of 2 on host b: no memory"));
         assert_eq!(story.watchdog.shortage(), None);
-        // Of ranks without memory the first one counts, whatever the others say because of it.
+        // If several ranks lack memory, the first one counts, regardless of errors that follow from it.
         let memory = MemoryShortage { taken: Bytes(15), total: Bytes(16) };
         let mut story = Story::new(&["a", "b"]);
         story.say(1, Event::Failed(RankFailure { reason: "no memory".to_owned(), shortage: Some(memory) }));
         story.second += 1;
         story.say(0, failed("remote error"));
         assert_eq!(story.watchdog.shortage(), Some(memory));
-        // A host that fell silent before others failed.
+        // A host became silent before others failed.
         let mut story = Story::new(&["a", "b"]);
         story.pass(1, &[(0, 2, BUCKET, 0.0), (1, 2, BUCKET, 0.0)]);
         story.pass(20, &[(0, 2, BUCKET, 0.0)]);
         story.say(0, failed("remote error"));
         let words = story.watchdog.explanation(story.now()).expect("it failed");
         expect!["rank 0 of 2 on host a: remote error; rank 1 of 2 on host b has not been heard for 20 s: its host or link may be down"].assert_eq(&words);
-        // A run that does not count: its record knows why.
+        // The record of a run that does not count contains the reason.
         let mut story = Story::new(&["a"]);
         story.say(0, Event::Done);
         let now = story.now();

@@ -1,8 +1,8 @@
-//! The benchmark `bandwidth`: all-reduce alone, or another operation, one job a case and operation. A bus bandwidth below the minimum is a failure that lets
-//! the other cases run.
+//! The `bandwidth` benchmark: all-reduce or another operation alone, one job for each case and operation. A bus
+//! bandwidth below the minimum is a failure that does not stop the remaining cases.
 //!
-//! Standard output is that of the jobs, and what is added begins with `#`: a program that reads nccl-tests' output can
-//! read this. With `--json` alone the figures stand there instead, and messages go to the standard error.
+//! Standard output is that of the jobs, and added lines begin with `#`, so that a parser of nccl-tests output can read
+//! it. With `--json` and no path, standard output contains the figures, and messages go to standard error.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -32,31 +32,32 @@ use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 use crate::output::Json;
 
-/// What a bandwidth command is asked to do.
+/// A bandwidth command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BandwidthSweep {
-    /// In the order in which they run; none twice.
+    /// Cases in the order in which they run, without duplicates.
     pub cases: Vec<Case>,
-    /// What each case does, in this order; none twice.
+    /// Operations of each case, in this order, without duplicates.
     pub operations: Vec<Operation>,
-    /// Where and how.
+    /// Hosts and launch settings.
     pub launch: LaunchConfig,
     /// Folder of the logs and records.
     pub out: PathBuf,
-    /// Where the figures go for programs.
+    /// Destination of the figures as JSON.
     pub json: Json,
-    /// Whether each job leaves a trace.
+    /// True if each job writes a trace.
     pub is_traced: bool,
-    /// What each job is asked to do, but for the place of its record.
+    /// Settings of each job, except the path of its record.
     pub bandwidth: BandwidthConfig,
 }
 
-/// `results/<UTC date>T<time>Z_bandwidth`, for a command that is given no folder.
+/// Returns `results/<UTC date>T<time>Z_bandwidth`, the default output folder.
 pub fn default_folder(now: SystemTime) -> PathBuf {
     results_folder::named("bandwidth", now)
 }
 
-/// DLPerf's cases of several ranks that fit, and all slots of several hosts; all slots of one where there is no such case.
+/// Returns DLPerf's cases of several ranks that fit, and all slots of several hosts. If there is no such case, returns
+/// all slots of one host.
 pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
     let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| case.ranks() > 1 && hosts.fit(*case)).collect();
     let whole = hosts.whole();
@@ -66,7 +67,7 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
     cases
 }
 
-/// Refuses what cannot work before anything starts, then runs every case.
+/// Checks the configuration before anything starts, then runs every case.
 pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     let BandwidthSweep { cases, launch, out, .. } = config;
     config.json.check(&[])?;
@@ -106,7 +107,7 @@ impl Benchmark for BandwidthSweep {
             };
             let memory =
                 kv_store.memory_of_server(case, weights, bandwidth.exchange.wire, bandwidth.gradient_compression);
-            // All ranks meet before every iteration: none goes on without another.
+            // All ranks synchronize before every iteration: none can continue without the others.
             let servers = self.launch.servers(kv_store, memory);
             let mut worker = vec![self.kind().to_string()];
             worker.extend(arguments(&bandwidth));
@@ -135,7 +136,7 @@ impl Benchmark for BandwidthSweep {
     }
 }
 
-/// `1n2g`; `1n2g all_gather` of what is no all-reduce.
+/// Returns `1n2g`, or `1n2g all_gather` for an operation other than all-reduce.
 fn title(case: Case, operation: Operation) -> String {
     match operation {
         Operation::AllReduce => case.to_string(),
@@ -147,25 +148,25 @@ fn operation_of(job: &JobPlan) -> Operation {
     bandwidth_operation(&job.files.log).unwrap_or_default()
 }
 
-/// What a job's rates are of.
+/// Returns the operation and rank count that a job's rates refer to.
 fn bus(job: &JobPlan) -> Bus {
     Bus { operation: operation_of(job), ranks: job.case.ranks() }
 }
 
-/// What the answer is, in its first field.
+/// First field of the answer, which identifies the format.
 const KIND: &str = "ringmark-bandwidth-figures";
 
-/// Version of the answer. Version 1 did not say so, and had no loads and warnings.
+/// Version of the answer. Version 1 had no version field, loads or warnings.
 const SCHEMA: u32 = 2;
 
-/// What programs are given.
+/// The figures as JSON.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Answer {
     /// Always `ringmark-bandwidth-figures`.
     kind: &'static str,
     /// Version of the format.
     schema: u32,
-    /// Those that ran, in order.
+    /// Cases that ran, in order.
     cases: Vec<CaseAnswer>,
 }
 
@@ -175,15 +176,16 @@ struct CaseAnswer {
     case: Case,
     operation: Operation,
     ranks: u32,
-    /// Backend that summed; `null` where there are no figures.
+    /// Backend of the operation; `null` if there are no figures.
     backend: Option<BackendName>,
-    /// In GB/s; `null` without a sample.
+    /// Average bus bandwidth in GB/s; `null` without a sample.
     average_busbw: Option<GigabytesPerSecond>,
-    /// Of the host where others took most of the core time, 0 to 1; `null` where the record does not tell.
+    /// Share of core time that other processes used, 0 to 1, on the most loaded host; `null` if the record does not
+    /// contain it.
     foreign_load: Option<f64>,
-    /// What was seen while it ran.
+    /// Warnings raised during the job.
     warnings: Vec<String>,
-    /// Why it does not pass.
+    /// Reason for a failure.
     failure: Option<String>,
     sizes: Vec<SizeFigures>,
 }
@@ -208,10 +210,9 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
     Answer { kind: KIND, schema: SCHEMA, cases: ended.iter().map(of_case).collect() }
 }
 
-/// One row of the table.
 struct Row<'a> {
     case: &'a str,
-    /// `None` where all did an all-reduce.
+    /// `None` if every job did an all-reduce.
     operation: Option<&'a str>,
     ranks: &'a str,
     average: &'a str,
@@ -231,7 +232,7 @@ impl Row<'_> {
     }
 }
 
-/// One line a case that ran, in GB/s and bytes.
+/// Returns a table with one line for each case that ran, in GB/s and bytes.
 fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
     let has_others = ended.iter().any(|ended| operation_of(&ended.job) != Operation::AllReduce);
     let head = Row {
@@ -312,7 +313,7 @@ mod tests {
 
     const CASE: Case = Case { nodes: 1, gpus_per_node: 2 };
 
-    /// 1 GB in 0.1 s: 10 GB/s.
+    /// Returns a record of 1 GB in 0.1 s: 10 GB/s.
     fn record(failure: Option<&str>) -> BandwidthRecord {
         let timing =
             Timing { seconds: vec![vec![Seconds(0.1)]; 2], in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0] };
@@ -394,7 +395,7 @@ mod tests {
     #[test]
     fn too_slow_differs_from_failed() {
         assert!(is_miss(&exited(1), &miss()));
-        // Slow as well, but wrong before all; or ended from outside.
+        // Slow as well, but the results are wrong; or ended from outside.
         let failure_kind = Some(FailureKind::WrongResults);
         let wrong = BandwidthRecord { failure_kind, ..record(Some("3 elements are wrong")) };
         assert!(!is_miss(&exited(1), &wrong));
@@ -444,7 +445,7 @@ in parentheses: unreliable, others took more than 25 %: stop them and measure ag
             .into_iter()
             .map(|job| EndedJob { job, took: Some(Duration::ZERO), outcome: JobOutcome::Sound(record(None)) })
             .collect();
-        // 10 GB/s of algbw, of which an all-gather of two counts half.
+        // 10 GB/s of algorithm bandwidth, of which an all-gather of two ranks counts half.
         assert_eq!(
             table(&ended),
             "

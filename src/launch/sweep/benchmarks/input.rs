@@ -1,5 +1,5 @@
-//! The benchmark `input`: reading and decoding alone, one job of one process a host. Standard output is the job's, and what is
-//! added begins with `#`.
+//! The `input` benchmark: reading and decoding alone, one job with one process on each host. Standard output is that of
+//! the job, and added lines begin with `#`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -20,28 +20,28 @@ use crate::launch::sweep::benchmarks::echo::Echo;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 
-/// What an input command is asked to do.
+/// An input command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InputRun {
-    /// Where and how.
+    /// Hosts and launch settings.
     pub launch: LaunchConfig,
     /// Folder of log and record.
     pub out: PathBuf,
-    /// Result of training whose need is laid beside it.
+    /// Training result whose input demand is compared with the measured rate.
     pub against: Option<PathBuf>,
-    /// Whether the job leaves a trace.
+    /// True if the job writes a trace.
     pub is_traced: bool,
-    /// What each host is asked to do, but for the place of the record. Paths in it are absolute.
+    /// Settings of each host, except the path of the record. Paths are absolute.
     pub input: InputConfig,
 }
 
-/// `results/<UTC date>T<time>Z_input`, for a command that is given no folder.
+/// Returns `results/<UTC date>T<time>Z_input`, the default output folder.
 pub fn default_folder(now: SystemTime) -> PathBuf {
     results_folder::named("input", now)
 }
 
-/// Refuses what cannot work before anything starts, then measures. `judge` makes sentences of a result of training, which it
-/// is given before anything starts.
+/// Checks the configuration before anything starts, then measures. `judge` reads a training result before anything
+/// starts, and returns the function that compares the record with it.
 pub fn run<J>(config: &InputRun, judge: impl FnOnce(&Path) -> anyhow::Result<J>) -> anyhow::Result<()>
 where
     J: Fn(&InputRecord) -> Vec<String>,
@@ -58,13 +58,13 @@ where
 }
 
 impl InputRun {
-    /// Every host, one process each.
+    /// Returns the case of one process on every host.
     fn case(&self) -> Case {
         Case { nodes: self.launch.hosts.all().len() as u32, gpus_per_node: 1 }
     }
 }
 
-/// A run, and what is made of it.
+/// A run with the comparison applied to its record.
 struct Judged<'a, J> {
     run: &'a InputRun,
     judge: Option<J>,

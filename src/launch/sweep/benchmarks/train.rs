@@ -1,5 +1,5 @@
-//! The benchmark `train`. A run without communication follows right after the one it is the baseline of, so that drift
-//! meets both alike.
+//! The `train` benchmark. A baseline run without communication follows directly after the run that it belongs to, so
+//! that drift affects both alike.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,26 +28,25 @@ use crate::launch::sweep::trials::batch_search;
 use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
 use crate::launch::sweep::trials::tuned_option;
 
-/// What `ringmark sweep` is asked to do.
+/// A `ringmark sweep` command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainSweep {
-    /// Axes, where and how.
+    /// Axes and launch settings.
     pub sweep: AxesSweep,
-    /// Whether it is PyTorch's DDP suite: baselines without communication, and its lines at the end.
+    /// True for PyTorch's DDP suite: adds baselines without communication, and its summary.
     pub ddp_suite: bool,
-    /// What each run is asked to do, but for the axes. Paths in it are absolute: ranks on other hosts start in another
-    /// folder.
+    /// Settings of each run, except the axes. Paths are absolute: ranks on other hosts start in another folder.
     pub train: TrainConfig,
-    /// Images of an epoch, where the runs go by epochs.
+    /// Images of an epoch, if the length of runs is given in epochs.
     pub items: Option<u64>,
-    /// The same and those that are predicted, where this machine could count both: what a run takes is estimated by them.
+    /// Images trained and predicted in an epoch, if this machine could count both; used for the estimate.
     pub epoch_images: Option<EpochImages>,
-    /// What is tried before it.
+    /// Search for the fastest settings before the sweep.
     pub search: StrategySearch,
 }
 
-/// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
-/// `conclude` says what the folder of a whole sweep shows.
+/// Checks the configuration before anything starts, then runs every point as often as requested, except finished runs.
+/// `conclude` returns the summary lines for the folder of a complete sweep.
 pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::Result<()> {
     let AxesSweep { launch, out, .. } = &config.sweep;
     Live::during((config.kind(), config.rules().printer), launch, out, |live| run_watched(config, conclude, live))
@@ -56,11 +55,11 @@ pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::R
 fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &Live) -> anyhow::Result<()> {
     let trial = |run: RunName, files: JobFiles, context: PlanContext| {
         let train = config.of_run(run, context);
-        // Graphs take memory of their own.
+        // Graphs allocate additional memory.
         let has_graphs = config.sweep.device == DeviceKind::Cuda && !train.graphs.is_off();
         let warmup = if has_graphs { GRAPH_WARMUP } else { batch_search::ITERATIONS - 1 };
         let train = train.of_iterations(warmup + 1);
-        // A run of fp16 whose scale is too large for all its steps counts for nothing, and the first ones are to find that out.
+        // An fp16 run whose loss scale is too large in every step does not count, and a trial is too short to lower it.
         config.job(run, TrainConfig { warmup, save: None, loss_scale: 1.0, ..train }, files)
     };
     let sweep = batch_search::resolved::<RunRecord>(&config.sweep, config.kind(), &trial, live)?;
@@ -86,7 +85,7 @@ fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &L
 }
 
 impl TrainSweep {
-    /// What a rank of `run` is asked to do.
+    /// Returns the configuration of a rank in `run`.
     fn of_run(&self, run: RunName, context: PlanContext) -> TrainConfig {
         let RunName { case, model, batch_size, dtype, kv_store, .. } = run;
         let threads = self.sweep.threads(context);
@@ -96,8 +95,8 @@ impl TrainSweep {
         TrainConfig { iterations: self.iterations(run), ..train }
     }
 
-    /// Where `run` writes its checkpoints, where it is asked to; an earlier attempt's is taken up, unless the run is to be
-    /// repeated.
+    /// Returns the checkpoint of `run` if checkpoints are requested; one from an earlier attempt is resumed, unless the
+    /// run is to be repeated.
     fn checkpoint(&self, run: RunName, context: PlanContext) -> anyhow::Result<Option<JobCheckpoint>> {
         let AxesSweep { out, repeat, .. } = &self.sweep;
         if self.train.learning.checkpoint_every.is_none() {
@@ -115,7 +114,7 @@ impl TrainSweep {
             .map_or(train.iterations, |items| train.with_epochs(train.epoch_steps(items, case.ranks())).iterations)
     }
 
-    /// What the ends of epochs take of `run`, which does as `train` says.
+    /// Returns the cost of validation in `run` with the settings `train`.
     fn validation(&self, run: RunName, train: &TrainConfig) -> Option<ValidationCost> {
         let images = self.epoch_images.filter(|_| train.learning.validate.are_read())?;
         Some(ValidationCost::of(train, run.case.ranks(), images))
@@ -137,7 +136,7 @@ impl TrainSweep {
     }
 }
 
-/// As the worker is told it.
+/// Adds the checkpoint's paths to the worker's settings.
 fn with_checkpoint(train: TrainConfig, checkpoint: Option<&JobCheckpoint>) -> TrainConfig {
     let Some(JobCheckpoint { file, is_taken_up }) = checkpoint else { return train };
     let from_checkpoint = is_taken_up.then(|| file.clone());
@@ -220,7 +219,7 @@ impl Resumable for TrainSweep {
     type Record = RunRecord;
 
     fn conditions(&self, context: PlanContext) -> BTreeMap<String, String> {
-        // What is traced of a run is no condition of what it measures.
+        // Trace settings are not a condition: they do not change what a run measures.
         let train = TrainConfig { save: None, record: None, trace: TraceConfig::default(), ..self.train.clone() };
         let mut conditions = self.sweep.conditions(context, option_table::settings(&train));
         conditions.insert(KV_STORE.to_owned(), joined(&self.sweep.axes.kv_stores, ","));

@@ -1,5 +1,5 @@
-//! Shows a command on its way where a person is looking: lines that change, below what is printed. Elsewhere a line every half a
-//! minute.
+//! Displays the progress of a command: on a terminal as lines that are updated in place, below the printed output;
+//! otherwise as one line every 30 s.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use ringmark_core::progress::Progress;
 
 use crate::launch::sweep::live::lines::{headline, lines};
 
-/// Between two lines where there is no terminal.
+/// Time between two lines if there is no terminal.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// What changes, and when it was last printed where nothing can.
+/// The display, and the time of the latest line if there is no terminal.
 pub struct Display {
     term: Term,
-    /// Hidden where there is no terminal, or one that cannot move its cursor.
+    /// Hidden if there is no terminal, or if the terminal cannot move its cursor.
     bar: ProgressBar,
     printed: Cell<Instant>,
 }
 
 impl Display {
-    /// On the standard error where something else has the standard output.
+    /// Uses standard error if `to_error` is set, because standard output is used for something else.
     pub fn new(to_error: bool, now: Instant) -> Display {
         let (term, target) = match to_error {
             true => (Term::stderr(), ProgressDrawTarget::stderr()),
@@ -34,12 +34,12 @@ impl Display {
         Display { term, bar, printed: Cell::new(now) }
     }
 
-    /// Whether there is a terminal whose lines can change.
+    /// Returns true if there is a terminal whose lines can be updated.
     pub fn is_live(&self) -> bool {
         !self.bar.is_hidden()
     }
 
-    /// Shows it, with `notes` below; on no terminal the line to print, where it is time for one.
+    /// Updates the display, with `notes` below. Without a terminal, returns the line to print when it is due.
     pub fn show(&self, progress: &Progress, notes: &[String], now: Instant) -> Option<String> {
         if self.is_live() {
             let (rows, columns) = self.term.size();
@@ -55,12 +55,12 @@ impl Display {
         })
     }
 
-    /// Prints above what changes, by `print`.
+    /// Runs `print` with the display suspended, so that its output appears above.
     pub fn above<R>(&self, print: impl FnOnce() -> R) -> R {
         self.bar.suspend(print)
     }
 
-    /// Clears what changes.
+    /// Clears the updated lines.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }

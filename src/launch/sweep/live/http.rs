@@ -1,6 +1,5 @@
-//! Metrics over HTTP, for whoever scrapes them: `GET /metrics`, a connection a request. One thread, few connections, a small
-//! request and a short time for each: whoever comes slowly, says much or comes often costs the job beside it next to
-//! nothing. Not for what the metrics are.
+//! HTTP server for metrics: `GET /metrics`, one request for each connection. Uses one thread, and limits the number of
+//! connections, the size of a request and its time, so that slow, large or frequent requests cannot slow down the job.
 
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -10,28 +9,27 @@ use anyhow::anyhow;
 use ringmark_core::listener::{self, Connection, Limits, ListenerThread};
 use ringmark_core::options::usage::usage;
 
-/// What is served.
+/// Path of the metrics.
 const PATH: &str = "/metrics";
 
-/// Of Prometheus' text format.
+/// Content type of Prometheus' text format.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Of what people read.
 const WORDS: &str = "text/plain; charset=utf-8";
 
-/// For a whole connection, however slowly its bytes come or go. A scrape takes milliseconds.
+/// Timeout of a whole connection, regardless of activity. A scrape takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections at a time; of more, the oldest closes. After as many that came at once there is a pause.
+/// Maximum number of connections; beyond it, the oldest is closed. Accepting pauses after a burst of this many.
 const MOST: usize = 16;
 
-/// Longest head of a request, in bytes. Prometheus' has some 300.
+/// Maximum size of a request's header section, in bytes. Prometheus sends about 300.
 const LONGEST_REQUEST: usize = 1 << 13;
 
-/// Bytes that are still read of a client that has its answer.
+/// Maximum number of bytes read from a client after its response was sent.
 const LONGEST_REST: usize = 1 << 16;
 
-/// Serves until it is dropped.
+/// HTTP server that runs until it is dropped.
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
@@ -39,7 +37,7 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Listens at `address`, with port 0 on one that the kernel chooses. `metrics` makes the text of each answer.
+    /// Listens on `address`; port 0 lets the kernel choose one. `metrics` returns the body of each response.
     pub fn open(address: SocketAddr, metrics: impl Fn() -> String + Send + 'static) -> anyhow::Result<MetricsServer> {
         let open = || {
             let socket = TcpListener::bind(address)?;
@@ -61,25 +59,25 @@ impl MetricsServer {
         })
     }
 
-    /// What a browser is given.
+    /// Returns the URL for a browser.
     pub fn url(&self) -> String {
         format!("http://{}{PATH}", self.address)
     }
 }
 
-/// State of a request.
 #[derive(Default)]
 enum State {
     /// The head of the request is being received.
     #[default]
     Asking,
-    /// The answer, and how much of it is sent.
+    /// The response, and the number of bytes sent.
     Answering(Vec<u8>, usize),
-    /// The answer is sent; more bytes are received, so that the end of the connection does not take it back.
+    /// The response is sent; more bytes are read, because closing with unread bytes would reset the connection and
+    /// discard it.
     Leaving,
 }
 
-/// Serves a client that is ready: one read or one write. Returns it unless its connection is over.
+/// Serves a client that is ready: one read or one write. Returns the connection unless it is finished.
 fn serve(mut client: Connection<State>, metrics: &impl Fn() -> String) -> Option<Connection<State>> {
     match &mut client.state {
         State::Answering(answer, sent) => match client.stream.write(&answer[*sent..]) {
@@ -117,7 +115,7 @@ fn serve(mut client: Connection<State>, metrics: &impl Fn() -> String) -> Option
     Some(client)
 }
 
-/// What answers a request, once all of its head is there, or too much of it.
+/// Returns the response once the header section is complete or too long.
 fn answer(head: &[u8], metrics: &impl Fn() -> String) -> Option<Vec<u8>> {
     let ends = |end: &[u8]| head.windows(end.len()).any(|bytes| bytes == end);
     if !ends(b"\r\n\r\n") && !ends(b"\n\n") {
@@ -172,7 +170,7 @@ mod tests {
         stream
     }
 
-    /// All that is answered to `request`.
+    /// Sends `request`; returns the whole response.
     fn asked(server: &MetricsServer, request: &[u8]) -> String {
         let mut stream = connect(server);
         stream.write_all(request).expect("sent");
@@ -210,7 +208,7 @@ mod tests {
         let error = MetricsServer::open(server.address, String::new).expect_err("it is taken");
         let text = format!("{error:#}").replace(&server.address.port().to_string(), "PORT");
         expect!["--metrics-port PORT: 127.0.0.1:PORT cannot be listened at: Address already in use (os error 98): another program listens there: choose another port, or 0 for any that is free"].assert_eq(&text);
-        // No machine has this one: it is kept for documents.
+        // No machine has this address: it is reserved for documentation.
         let error =
             MetricsServer::open("192.0.2.1:0".parse().expect("an address"), String::new).expect_err("elsewhere");
         expect!["--metrics-port 0: 192.0.2.1:0 cannot be listened at: Cannot assign requested address (os error 99): choose an address of this machine by --metrics-bind: 0.0.0.0 or [::] for all of them"].assert_eq(&format!("{error:#}"));
@@ -222,7 +220,7 @@ mod tests {
     #[test]
     fn who_comes_slowly_or_often_keeps_nobody_out() {
         let server = server("a 1\n");
-        // Silent ones, and one that sends a byte now and then.
+        // Silent clients, and one that sends a byte now and then.
         let mut silent: Vec<TcpStream> = (0..200).map(|_| connect(&server)).collect();
         let mut slow = connect(&server);
         assert!(asked(&server, b"GET /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\na 1\n"));
@@ -236,7 +234,7 @@ mod tests {
 
     #[test]
     fn who_sends_without_end_or_does_not_read_is_let_go() {
-        // More than the kernel keeps for who does not read.
+        // Larger than the kernel's buffers for a client that does not read.
         let text: &'static str = Box::leak("a 1\n".repeat(1 << 22).into_boxed_str());
         let server = server(text);
         let mut endless = connect(&server);
@@ -251,7 +249,7 @@ mod tests {
             thread::sleep(PATIENCE / 50);
         }
         let mut read = Vec::new();
-        // Cut off, or at its end.
+        // The response may end early, with or without an error.
         let _ = deaf.read_to_end(&mut read);
         assert!(read.len() < text.len(), "nobody waits for it");
         assert!(asked(&server, b"HEAD /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 OK\r\n"));

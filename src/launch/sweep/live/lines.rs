@@ -1,4 +1,5 @@
-//! A command on its way as lines of a terminal: which run, how fast, the slowest rank, where the ranks of each host are. Pure.
+//! Formats the progress of a command as terminal lines: current run, speed, slowest rank, position of each host's
+//! ranks. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,27 +10,27 @@ use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::output::strip_control_characters;
 
-/// Hosts that have a line; of more, those with the slowest ranks.
+/// Maximum number of host lines; hosts with the slowest ranks are preferred.
 const HOSTS: usize = 16;
 
-/// A part of a line, and when it is left out where there is no room: the largest number first, 0 never.
+/// A text of a line with its drop priority: if the line is too long, the largest number is dropped first, 0 never.
 type LinePart = (u32, String);
 
-/// Of a terminal of so many columns and rows: the [`headline`], and below it what there is room for.
+/// Returns the lines for a terminal of this size: the [`headline`], and below it as many lines as fit.
 pub fn lines(progress: &Progress, columns: usize, rows: usize) -> Vec<String> {
     let mut lines = vec![headline(progress, columns)];
     if let (Some(job), None) = (&progress.job, &progress.end) {
         lines.extend(figures(job, columns));
         lines.extend(job.all_ranks.as_ref().map(|all| all_ranks(all, columns)));
-        // The last row is the cursor's.
+        // The cursor occupies the last row.
         let room = rows.saturating_sub(lines.len() + 1).min(HOSTS);
         lines.extend(hosts(job, columns, room));
     }
     lines
 }
 
-/// `run 3/10 - 1n2g - backward - 12/30 - 1.2 images/s +-4 % - run 0:40 - sweep about 6:10 left`; where that is longer than
-/// `columns`, without what is missed least.
+/// Returns `run 3/10 - 1n2g - backward - 12/30 - 1.2 images/s +-4 % - run 0:40 - sweep about 6:10 left`; omits the
+/// least important parts if that is longer than `columns`.
 pub fn headline(progress: &Progress, columns: usize) -> String {
     let jobs = progress.jobs;
     let mut parts = vec![(0, format!("run {}/{}", jobs.number, jobs.of))];
@@ -50,13 +51,13 @@ pub fn headline(progress: &Progress, columns: usize) -> String {
     fitted(parts, " - ", columns)
 }
 
-/// The head of a sweep's table, whose titles have `width` columns; `first` is its first row.
+/// Returns the header of a sweep's table, whose titles have `width` columns; `first` is its first row.
 pub fn table_head(first: &FinishedRun, width: usize) -> String {
     let top_1 = first.top_1.map_or("", |_| "   top-1");
     format!("{:width$}  {:>10}  {:>7}  {:>10}{top_1}  {:>6}", "", "images/s", "speedup", "efficiency", "s")
 }
 
-/// `1n2g run 1 of 2       20.50     1.71      85.4 %      12  ok`; efficiencies that no run can have are in parentheses.
+/// Returns `1n2g run 1 of 2       20.50     1.71      85.4 %      12  ok`. Impossible efficiencies are in parentheses.
 pub fn table_row(run: &FinishedRun, width: usize) -> String {
     let marked = |efficiency: f64| match efficiency > IMPOSSIBLE_EFFICIENCY {
         true => format!("({})", percent(efficiency)),
@@ -75,14 +76,14 @@ pub fn table_row(run: &FinishedRun, width: usize) -> String {
     format!("{title:width$}  {speed:>10}  {speedup:>7}  {efficiency:>10}{top_1}  {took:>6}  {verdict}")
 }
 
-/// The same as a line of its own: `1n2g run 1 of 2: 20.50 images/s, 12 s`.
+/// Returns the same figures as a line of its own: `1n2g run 1 of 2: 20.50 images/s, 12 s`.
 pub fn table_line(run: &FinishedRun) -> String {
     let top_1 = run.top_1.map(|share| format!(", top-1 {}", percent(share))).unwrap_or_default();
     let took = run.took.map_or_else(|| "finished before".to_owned(), |took| format!("{:.0} s", took.0));
     format!("{}: {}{top_1}, {took}", run.title, images_per_second(run.images_per_second))
 }
 
-/// The speed so far, and the half-width of its 95 % confidence interval where that tells something.
+/// Returns the mean speed so far, and the half-width of its 95 % confidence interval if that is below 100 %.
 fn speed(job: &JobProgress) -> (Option<String>, Option<String>) {
     match (job.mean_images_per_second, job.images_per_second) {
         (Some(mean), _) => {
@@ -94,7 +95,7 @@ fn speed(job: &JobProgress) -> (Option<String>, Option<String>) {
     }
 }
 
-/// `now 20.80 images/s - step 402 ms - slowest: rank 11 on b, 381 ms of its own`.
+/// Returns `now 20.80 images/s - step 402 ms - slowest: rank 11 on b, 381 ms of its own`.
 fn figures(job: &JobProgress, columns: usize) -> Option<String> {
     let workers = || job.ranks.iter().filter(|rank| !rank.is_server);
     let mut parts = Vec::new();
@@ -110,7 +111,7 @@ fn figures(job: &JobProgress, columns: usize) -> Option<String> {
     (!parts.is_empty()).then(|| format!("  {}", fitted(parts, " - ", columns.saturating_sub(2))))
 }
 
-/// `  all 65536 ranks on 8192 hosts  iteration 12-13  all-reduce 65528, backward 8  1 not heard`.
+/// Returns `  all 65536 ranks on 8192 hosts  iteration 12-13  all-reduce 65528, backward 8  1 not heard`.
 fn all_ranks(all: &AllRanks, columns: usize) -> String {
     let [first, last] = all.iterations;
     let mut stages: Vec<(&String, &usize)> = all.stages.iter().collect();
@@ -125,7 +126,7 @@ fn all_ranks(all: &AllRanks, columns: usize) -> String {
     format!("  {}", fitted(parts, "  ", columns.saturating_sub(2)))
 }
 
-/// A line for each host, in the order of its ranks.
+/// Returns a line for each host, in the order of its ranks.
 fn hosts(job: &JobProgress, columns: usize, room: usize) -> Vec<String> {
     let silence = job.silence();
     let mut places: HashMap<&str, usize> = HashMap::new();
@@ -163,7 +164,7 @@ fn hosts(job: &JobProgress, columns: usize, room: usize) -> Vec<String> {
     lines
 }
 
-/// `  b  8 ranks  iteration 12-13  backward 5, all-reduce 3  slowest rank 11, 381 ms`.
+/// Returns `  b  8 ranks  iteration 12-13  backward 5, all-reduce 3  slowest rank 11, 381 ms`.
 fn host_line(host: &str, width: usize, ranks: &[&RankProgress], silence: Seconds, columns: usize) -> String {
     let (servers, workers): (Vec<&RankProgress>, Vec<&RankProgress>) = ranks.iter().partition(|rank| rank.is_server);
     let count = |number: usize, what: &str| match number {
@@ -198,11 +199,11 @@ fn host_line(host: &str, width: usize, ranks: &[&RankProgress], silence: Seconds
     format!("  {}", fitted(parts, "  ", columns.saturating_sub(2)))
 }
 
-/// The parts, without as many as have no room; cut where even the rest has none.
+/// Joins the texts, dropping those that do not fit; truncates the line if the remaining ones are still too long.
 fn fitted(mut parts: Vec<LinePart>, separator: &str, columns: usize) -> String {
     loop {
         let texts: Vec<&str> = parts.iter().map(|(_, text)| text.as_str()).collect();
-        // A margin stands beside its mean.
+        // The margin follows its mean without a dash.
         let line = strip_control_characters(&texts.join(separator).replace(" - +-", " +-")).replace(['\n', '\t'], " ");
         let least = parts.iter().map(|(rank, _)| *rank).max().filter(|rank| *rank > 0);
         match least {
@@ -220,7 +221,7 @@ fn milliseconds(Seconds(seconds): Seconds) -> String {
     format!("{} ms", three_digits(1e3 * seconds))
 }
 
-/// `0:40`, `1:02:03`.
+/// Formats a duration as `0:40` or `1:02:03`.
 fn clock(Seconds(seconds): Seconds) -> String {
     let seconds = seconds.round() as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -236,7 +237,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Rank 3, on the second of two hosts, is behind; a server beside it.
+    /// Returns a job in which rank 3, on the second of two hosts, is behind, and a server runs on the same host.
     pub fn job() -> JobProgress {
         let rank = |rank: u32, iteration, stage: &str, own| RankProgress {
             rank,
@@ -281,7 +282,6 @@ pub(super) mod tests {
         }
     }
 
-    /// The third of ten runs.
     pub fn progress() -> Progress {
         let begun = Progress::begin(BenchmarkKind::Train, "a".to_owned(), 7, Seconds(1.7e9));
         let jobs = JobCounts { number: 3, of: 10, finished: 2 };
@@ -347,7 +347,7 @@ pub(super) mod tests {
         let shown = hosts(&job, 120, HOSTS);
         assert_eq!((shown.len(), shown[15].as_str()), (HOSTS, "  and 25 more hosts"));
         expect!["  h00  1 rank  iteration 12  all-reduce  rank 0 not heard for 7 s"].assert_eq(&shown[0]);
-        // 0.39 is rank 17's.
+        // Rank 17 has 0.39.
         assert!(shown.iter().any(|line| line.starts_with("  h17 ")), "{shown:?}");
         let names: Vec<&str> = shown[..15].iter().map(|line| &line[2..5]).collect();
         assert!(names.is_sorted(), "{names:?}");

@@ -1,4 +1,4 @@
-//! One job of a session: started, watched, and what its end and its record say together.
+//! Runs one job of a session: starts and watches it, and derives its outcome from its end and its record.
 
 use std::time::Instant;
 
@@ -27,19 +27,18 @@ pub struct JobRunner<'a, B> {
     pub launch: &'a LaunchConfig,
     pub launcher: &'a Launcher<'a>,
     pub printer: &'a Printer,
-    /// Who watches.
     pub live: &'a Live,
 }
 
 impl<B: Benchmark> JobRunner<'_, B> {
-    /// What starts a job, and where it writes.
+    /// Returns the launch settings and output files of a job.
     pub fn launch_of(&self, plan: &JobPlan) -> Job<'_> {
         let JobPlan { case, threads, servers, arguments, files, .. } = plan;
         Job { threads: *threads, servers: servers.clone(), ..self.launcher.job(*case, arguments, files) }
     }
 
-    /// Runs one job. Whatever makes it invalid is its outcome, the last line of its log, and in the ledger; where those
-    /// cannot be written any more, it is its outcome all the same.
+    /// Runs one job. A failure becomes its outcome, the last line of its log, and its state in the ledger. The outcome
+    /// is returned even if log and ledger can no longer be written.
     pub fn execute(
         &self,
         job: &JobPlan,
@@ -48,7 +47,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         interrupt: &Interrupt,
     ) -> anyhow::Result<EndedJob<B::Figures>> {
         let launch = self.launch_of(job);
-        // One that is not taken up is of an attempt that was given up.
+        // A checkpoint that is not resumed belongs to an abandoned attempt.
         job.checkpoint.iter().filter(|checkpoint| !checkpoint.is_taken_up).try_for_each(JobCheckpoint::remove)?;
         if let (Some(ledger), Some(run)) = (&mut ledger, job.run) {
             ledger.start(run)?;
@@ -104,7 +103,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         Ok(EndedJob { job: job.clone(), took: Some(start.elapsed()), outcome })
     }
 
-    /// What a job's end and its record, or why there is none, say together.
+    /// Derives the outcome from the end of a job and its record, or from why there is none.
     fn conclude(
         &self,
         launch: &Job,
@@ -138,7 +137,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         }
     }
 
-    /// Brings a job's end to the manifest and, of one that does not pass, to the end of its log.
+    /// Records a job's end in the manifest, and a failure at the end of its log.
     fn write_down(
         &self,
         job: &JobPlan,
@@ -175,7 +174,7 @@ fn failed<F>(reason: String) -> JobOutcome<F> {
     JobOutcome::Failed(Failure::Explained(reason))
 }
 
-/// `out of memory at batch 64: 15.1 of 16.0 GB`.
+/// Returns `out of memory at batch 64: 15.1 of 16.0 GB`.
 pub fn at_batch(job: &JobPlan, memory: MemoryShortage) -> String {
     job.run.map_or_else(|| format!("out of memory: {memory}"), |run| memory.at_batch(run.batch_size))
 }
@@ -185,19 +184,19 @@ pub fn ran_on(record: &impl Record) -> RanOn {
     RanOn::of(head.environment, head.ranks)
 }
 
-/// Returns true if all that [`failure_of`] finds is that the figures miss a minimum.
+/// Returns true if the only failure that [`failure_of`] finds is that the figures miss a minimum.
 pub fn is_miss(end: &Ended, record: &impl Record) -> bool {
     matches!(end, Ended::Exited(..)) && record.is_miss()
 }
 
-/// Why a job does not count, from its end and its record, or why there is none.
+/// Returns why a job does not count, given its end and its record, or why there is none.
 pub fn failure_of<R: Record>(starter: Starter, end: &Ended, record: &Result<R, String>) -> Option<String> {
     match record {
         Err(missing) => {
             let known = end.failure(starter).or_else(|| end.rank_failure().map(str::to_owned));
             Some(known.unwrap_or_else(|| missing.clone()))
         }
-        // Of a job that ended by itself the record knows why it failed, and mpirun or srun only that it did.
+        // If a job ended by itself, the record contains the reason; mpirun or srun only reports the failure.
         Ok(record) => {
             let recorded = record.failure().filter(|_| matches!(end, Ended::Exited(..)));
             recorded.or_else(|| end.failure(starter))

@@ -1,7 +1,6 @@
-//! What surrounds the jobs of every benchmark: finds the programs, refuses what cannot work, holds the folder, copies the
-//! worker, looks at the hosts, runs what is missing, one job after the other, and writes down how each ended. The first
-//! failure stops it; what was finished before it stays. Not for what a job does or what its record means: that is the
-//! [`Benchmark`]'s.
+//! Runs the jobs of any benchmark: finds the programs, rejects invalid settings, locks the folder, copies the worker,
+//! checks the hosts, runs the missing jobs one after the other, and records how each ended. The first failure stops the
+//! session; jobs finished before it are kept. The [`Benchmark`] defines the jobs and interprets their records.
 
 mod execute;
 mod table;
@@ -41,33 +40,32 @@ pub use crate::launch::sweep::session::execute::{failure_of, is_miss};
 use crate::launch::sweep::session::table::SessionTable;
 use crate::output;
 
-/// What a session is asked to do, whatever the benchmark.
+/// Configuration of a session, independent of the benchmark.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionConfig<'a> {
     /// All cases of the plan.
     pub cases: &'a [Case],
-    /// Where and how.
+    /// Hosts and launch settings.
     pub launch: &'a LaunchConfig,
     /// Folder of the logs and records.
     pub out: &'a Path,
-    /// Go on with the sweep that the folder holds.
+    /// True if the sweep in the folder is resumed.
     pub resume: bool,
-    /// Cases whose finished runs are run again.
+    /// Cases whose finished runs are repeated.
     pub repeat: &'a [Case],
     /// Pause between two jobs.
     pub cooldown: Duration,
-    /// Who watches.
+    /// Live output of the session.
     pub live: &'a Live,
 }
 
-/// Runs `benchmark`, or prints the commands that would; the jobs that ran.
+/// Runs `benchmark`, or prints the commands that would run; returns the jobs that ran.
 pub fn run<B: Benchmark>(config: SessionConfig, benchmark: &B) -> anyhow::Result<Vec<EndedJob<B::Figures>>> {
     let launcher = Launcher::new(config.launch, config.cases)?;
     let mut session = Session { config, benchmark, launcher, printer: benchmark.rules().printer };
     if config.launch.dry_run { session.print_commands().map(|()| Vec::new()) } else { session.run() }
 }
 
-/// One benchmark on its way.
 struct Session<'a, B: Benchmark> {
     config: SessionConfig<'a>,
     benchmark: &'a B,
@@ -112,7 +110,7 @@ impl<B: Benchmark> Session<'_, B> {
         let needed = estimate::memory_by_host(must_fit, &self.config.launch.hosts);
         self.look_at_hosts(&needed, &agenda.data(), &interrupt)?;
         folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
-        // An earlier session may have been killed before it could do so.
+        // An earlier session may have been killed before it removed them.
         let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job));
         finished.filter_map(|job| job.checkpoint.as_ref()).try_for_each(JobCheckpoint::remove)?;
         if let Some(ledger) = &mut agenda.ledger {
@@ -132,7 +130,7 @@ impl<B: Benchmark> Session<'_, B> {
                 let advice = match (interrupt.asked(), is_any_finished) {
                     (true, _) => "resume with",
                     (false, true) => "completed runs are kept; resume with",
-                    // The same again would fail again.
+                    // Running the same again would fail again.
                     (false, false) => "fix this, then resume with",
                 };
                 anyhow!("{error:#}\n{advice}: {command}")
@@ -141,13 +139,13 @@ impl<B: Benchmark> Session<'_, B> {
         })
     }
 
-    /// Names the hosts that were given and are not used; a trial uses the hosts it needs.
+    /// Lists the given hosts that are not used; a trial uses only the hosts it needs.
     fn unused_hosts(&self) -> Option<String> {
         let LaunchConfig { hosts, server_hosts, .. } = self.config.launch;
         (!self.benchmark.rules().is_trial).then(|| hosts.unused_line(self.config.cases, server_hosts)).flatten()
     }
 
-    /// Refuses a job that is to run and needs more memory than this machine has, where its ranks run.
+    /// Rejects a job that needs more memory than this machine has, if its ranks run here.
     fn check_memory(&self, agenda: &Agenda) -> anyhow::Result<()> {
         let must_fit = agenda.must_fit(self.benchmark.rules().expects_shortage);
         estimate::check_memory(must_fit, &self.this_machine()).map_err(usage)
@@ -201,8 +199,8 @@ impl<B: Benchmark> Session<'_, B> {
         Ok((agenda, finished))
     }
 
-    /// The doctor's quick look, where it is asked for: at the memory `needed` on each host and at the `data` too. Jobs use the
-    /// network that it finds.
+    /// Runs the doctor's quick checks if requested, including the memory `needed` on each host and the `data`. Jobs use
+    /// the network that it finds.
     fn look_at_hosts(
         &mut self,
         needed: &BTreeMap<String, NeededMemory>,
@@ -242,7 +240,7 @@ impl<B: Benchmark> Session<'_, B> {
         JobRunner { benchmark, launch, launcher, printer, live }
     }
 
-    /// Names the job that was interrupted, and how much of the plan is finished.
+    /// Describes the job that was interrupted, and how much of the plan is finished.
     fn interrupted(&self, place: &str, job: &JobPlan, agenda: &Agenda) -> String {
         let JobPlan { title, .. } = job;
         match agenda.ledger {
@@ -254,7 +252,8 @@ impl<B: Benchmark> Session<'_, B> {
         }
     }
 
-    /// Runs what is not finished; `ended` has the jobs of an earlier session and gets every job that ran.
+    /// Runs the jobs that are not finished. `ended` contains the jobs of an earlier session, and every job that runs is
+    /// added.
     fn run_missing(
         &self,
         agenda: &mut Agenda,
@@ -325,7 +324,7 @@ impl<B: Benchmark> Session<'_, B> {
     }
 }
 
-/// A second run of a job would replace the first one's files, or be taken for its own.
+/// Rejects a folder that contains files of a planned job: another run would replace them, or be mistaken for the first.
 fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
     let mut files = plan.iter().flat_map(|job| {
         let JobFiles { log, record } = &job.files;

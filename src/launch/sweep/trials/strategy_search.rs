@@ -1,6 +1,7 @@
-//! `--autotune-over`: the fastest way to exchange, by short jobs. One option after the other, as Horovod's autotuner tries its
-//! switches: each value with the best of the options before. A job a trial and not a switch inside one: servers are processes
-//! of their own, owners divide the optimizer's state, and a code keeps a residual, none of which a later step may inherit.
+//! `--autotune-over`: finds the fastest communication settings with short jobs. Tunes one option after the other, as
+//! Horovod's autotuner does: each value is tried with the best of the earlier options. Each trial is a separate job,
+//! because state must not carry over between settings: servers are separate processes, sharding divides the optimizer's
+//! state, and compression keeps a residual.
 
 use std::path::PathBuf;
 
@@ -23,33 +24,34 @@ use crate::launch::sweep::live::Live;
 use crate::launch::sweep::trials::TrialJob;
 use crate::launch::sweep::trials::tuned_option::{self, TunedOption};
 
-/// The condition under which a sweep keeps what was chosen.
+/// Condition that stores the chosen settings of a sweep.
 pub const CHOSEN: &str = "chosen by --autotune-over";
 
-/// Iterations of a trial: Horovod's 10 a sample, after those that warm caches up.
+/// Iterations of a trial: Horovod's 10 for a sample, after the warm-up.
 const ITERATIONS: u32 = WARMUP + 10;
 
-/// Those that do not count.
+/// Warm-up iterations, not measured.
 const WARMUP: u32 = 3;
 
-/// Steps of two jobs of one setting differ by chance: their speeds have a CV of 2.28 % on a busy machine
-/// (`results/same-40-times`). What is faster by less than this stays as it was asked.
+/// Relative gain below which the requested setting is kept. Step times of two identical jobs differ by chance: their
+/// speeds have a CV of 2.28 % on a busy machine (`results/same-40-times`).
 const NOISE: f64 = 0.03;
 
-/// What `--autotune-over` asks for.
+/// Settings of `--autotune-over`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StrategySearch {
-    /// In the order in which they are tuned; nothing is searched without one.
+    /// Options in the order in which they are tuned; empty disables the search.
     pub over: Vec<TunedOption>,
-    /// Where what was tried is written.
+    /// Path of the log of trials.
     pub log: Option<PathBuf>,
 }
 
-/// Makes the job of a trial that trains so.
+/// Builds the job of a trial with this training configuration.
 pub type JobOfStrategy<'a> = &'a dyn Fn(&TrainConfig, RunName, JobFiles, PlanContext) -> JobPlan;
 
 impl StrategySearch {
-    /// `asked` with the fastest of what is to be tried, by an earlier session or by trials now. A dry run tries nothing.
+    /// Returns `asked` with the fastest settings, from an earlier session or from trials run now. A dry run tries
+    /// nothing.
     pub fn resolved(
         &self,
         sweep: &AxesSweep,
@@ -70,7 +72,7 @@ impl StrategySearch {
             return Ok(asked.clone());
         }
         if sweep.resume {
-            // Where it was begun without a search, the session says so.
+            // If the sweep was started without a search, the session reports that.
             let chosen = ledger::find(&sweep.out)?.conditions.options.get(CHOSEN).cloned();
             return chosen.map_or_else(|| Ok(asked.clone()), |text| settled(tuned_option::with_chosen(asked, &text)?));
         }
@@ -90,7 +92,7 @@ impl StrategySearch {
         settled(config.clone())
     }
 
-    /// Refuses values that cannot be tried: each beside what was asked for, in the case of the trials.
+    /// Rejects values that cannot be tried: each in combination with the requested settings, in the case of the trials.
     pub fn check(&self, asked: &TrainConfig, cases: &[Case]) -> anyhow::Result<()> {
         let case = largest(cases);
         ensure!(
@@ -112,32 +114,31 @@ impl StrategySearch {
     }
 }
 
-/// With nothing that its kv-store has no use for: servers that other kv-stores have, and the search inside a run, which is one
-/// of buckets that are summed by value.
+/// Removes settings that the kv-store does not use: servers, and the search inside a run, which only applies to
+/// uncompressed buckets of the `ring` kv-store.
 fn settled(config: TrainConfig) -> anyhow::Result<TrainConfig> {
     let kv_store = config.kv_store.kv_store;
     let has_search = kv_store.is_ring() && config.gradient_compression.is_none();
     Ok(TrainConfig { kv_store: config.kv_store.of_axis(kv_store), autotune: config.autotune && has_search, ..config })
 }
 
-/// Where most is exchanged.
+/// Returns the case with the most communication.
 fn largest(cases: &[Case]) -> Case {
     cases.iter().copied().max_by_key(|case| (case.ranks(), case.nodes)).unwrap_or(Case::SINGLE)
 }
 
-/// A search on its way.
 struct Search<'a> {
     tuning: &'a StrategySearch,
     sweep: &'a AxesSweep,
     job: JobOfStrategy<'a>,
     live: &'a Live,
-    /// As they were asked for, each with its row in the log.
+    /// Configurations tried so far, as requested, each with its row in the log.
     tried: Vec<TrainConfig>,
     log: AutotuneLog,
 }
 
 impl Search<'_> {
-    /// The best of all, as its place among what was tried.
+    /// Runs all trials; returns the index of the fastest configuration.
     fn in_turn(&mut self, asked: &TrainConfig, printer: Printer) -> anyhow::Result<usize> {
         let first = self.attempt(asked, "as asked".to_owned())?;
         ensure!(first, "the trial as asked has no memory: choose a smaller --batch-size or network");
@@ -162,19 +163,20 @@ impl Search<'_> {
         Ok(best)
     }
 
-    /// Whether it was tried, by another name perhaps: what is left to the backend is tried by asking for it.
+    /// Returns true if an equivalent configuration was tried: defaults of the backend count as the values that they
+    /// resolve to.
     fn is_known(&self, config: &TrainConfig) -> bool {
         let came_to = |config: &TrainConfig| config.on(self.sweep.device);
         self.tried.iter().any(|tried| came_to(tried) == came_to(config))
     }
 
-    /// Whether the last trial beats the best one by more than noise.
+    /// Returns true if the last trial beats the best one by more than noise.
     fn wins(&self, best: usize) -> bool {
         let rows = &self.log.rows;
         rows.last().is_some_and(|last| last.step.0 < rows[best].step.0 * (1.0 - NOISE))
     }
 
-    /// Runs a trial; whether there was memory for it.
+    /// Runs a trial; returns false if it ran out of memory.
     fn attempt(&mut self, config: &TrainConfig, title: String) -> anyhow::Result<bool> {
         let AxesSweep { axes, launch, out, .. } = self.sweep;
         let point = axes.points().into_iter().next().context("a sweep without a point")?;
@@ -191,7 +193,7 @@ impl Search<'_> {
         let train = TrainConfig {
             warmup: WARMUP,
             save: None,
-            // What happens once in a run has no place in a trial.
+            // Faults that occur once in a run do not belong in a trial.
             inject: config.inject.filter(|fault| matches!(fault, Fault::Slow { .. })),
             ..settled(config.of_iterations(ITERATIONS))?
         };
@@ -206,7 +208,7 @@ impl Search<'_> {
             sentence: |row| format!("{:.2} ms a step", row.step.0 * 1e3),
             live: self.live,
         };
-        // Which network joins the hosts the doctor finds for each session anew.
+        // The doctor determines the network for each session anew.
         let launch = LaunchConfig { doctor: launch.doctor && (number == 1 || run.case.nodes > 1), ..launch.clone() };
         let Some(row) = trial.run(&launch)? else { return Ok(false) };
         self.tried.push(config.clone());
@@ -215,14 +217,14 @@ impl Search<'_> {
         Ok(true)
     }
 
-    /// What is known so far: a search that is interrupted leaves it.
+    /// Writes the results so far, so that an interrupted search keeps them.
     fn write_log(&self) -> anyhow::Result<()> {
         let write = |path| whole_file::write(path, |file| self.log.write(file));
         self.tuning.log.as_deref().map_or(Ok(()), write)
     }
 }
 
-/// What a trial's record says: with `--autotune` by the sizes that it found itself.
+/// Converts a trial's record into a log row; with `--autotune`, it contains the bucket sizes that the run found.
 fn row(record: &RunRecord) -> Result<Row, String> {
     let header = &record.header;
     let slowest = |steps: &[Seconds]| steps.iter().map(|step| step.0).fold(0.0, f64::max);
@@ -237,7 +239,7 @@ fn row(record: &RunRecord) -> Result<Row, String> {
     })
 }
 
-/// Refuses a search with what is not one point: it finds one way to exchange for the whole sweep.
+/// Rejects a search over several points: it finds one setting for the whole sweep.
 pub fn refuse_several(several: &[(&str, bool)]) -> anyhow::Result<()> {
     match several.iter().find(|(_, is_there)| *is_there) {
         None => Ok(()),
@@ -247,7 +249,7 @@ pub fn refuse_several(several: &[(&str, bool)]) -> anyhow::Result<()> {
     }
 }
 
-/// Every kv-store of a sweep: those of its axis and those that are tried.
+/// Returns every kv-store of a sweep: those of its axis and those that are tried.
 pub fn all_kv_stores(axis: &[KvStore], over: &[TunedOption]) -> Vec<KvStore> {
     let tried = tuned_option::kv_stores(over).into_iter().filter(|kv_store| !axis.contains(kv_store));
     axis.iter().copied().chain(tried).collect()

@@ -1,4 +1,4 @@
-//! An option that `--autotune-over` tunes, and its values, as they are typed. Pure. Not for what a value is worth.
+//! Options that `--autotune-over` tunes, and their values, in command-line form. Pure.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,11 +15,11 @@ const WIRE: &str = "wire";
 
 const GRADIENT_COMPRESSION: &str = "gradient-compression";
 
-/// Options that say how gradients are exchanged, and nothing of the work.
+/// Options that affect only how gradients are exchanged, not the work.
 pub const TUNED: [&str; 9] =
     [KV_STORE, "hierarchical", WIRE, GRADIENT_COMPRESSION, "overlap", "bucket-mb", "tail-mb", "chunk-kb", "nccl-algo"];
 
-/// One of them, with what is tried beside the value that was asked for.
+/// A tuned option, with the values tried in addition to the requested one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunedOption {
     name: &'static str,
@@ -51,24 +51,24 @@ impl FromStr for TunedOption {
 }
 
 impl fmt::Display for TunedOption {
-    /// As it is typed.
+    /// Formats the option as given on the command line.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}={}", self.name, self.values.join(","))
     }
 }
 
 impl TunedOption {
-    /// Without dashes.
+    /// Returns the name without dashes.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What is tried.
+    /// Returns the values to try.
     pub fn values(&self) -> &[String] {
         &self.values
     }
 
-    /// `base` with this value. A code and the wire's type are two forms of the same: either takes the other's place.
+    /// Returns `base` with this value. Compression and wire type exclude each other: setting one resets the other.
     pub fn applied(&self, base: &TrainConfig, value: &str) -> anyhow::Result<TrainConfig> {
         let mut config = base.clone();
         match self.name {
@@ -83,8 +83,8 @@ impl TunedOption {
         Ok(config)
     }
 
-    /// Its value in `config`; empty where that is left to the backend, and of the wire where a code takes its place. Of
-    /// gradients without a code it is the wire's type.
+    /// Returns its value in `config`; empty if the backend decides, and for the wire type if compression is on. Without
+    /// compression, the value of the compression option is the wire type.
     pub fn value_in(&self, config: &TrainConfig) -> String {
         let (code, wire) = (config.gradient_compression, config.exchange.wire);
         match self.name {
@@ -100,13 +100,13 @@ impl TunedOption {
     }
 }
 
-/// Every kv-store among the values of `tuned`.
+/// Returns every kv-store among the values of `tuned`.
 pub fn kv_stores(tuned: &[TunedOption]) -> Vec<KvStore> {
     let options = tuned.iter().filter(|option| option.name == KV_STORE);
     options.flat_map(|option| &option.values).filter_map(|value| value.parse().ok()).collect()
 }
 
-/// What `config` has of them: `kv-store device, wire fp32`.
+/// Describes the options' values in `config`: `kv-store device, wire fp32`.
 pub fn described(tuned: &[TunedOption], config: &TrainConfig) -> String {
     let each = tuned.iter().map(|option| (option.name, option.value_in(config)));
     let each = each.map(|(name, value)| match value.as_str() {
@@ -116,13 +116,13 @@ pub fn described(tuned: &[TunedOption], config: &TrainConfig) -> String {
     each.collect::<Vec<String>>().join(", ")
 }
 
-/// The same as a manifest keeps it: `kv-store=device wire=fp32`, without what is left to the backend.
+/// Returns the values in the manifest's form, without those that the backend decides: `kv-store=device wire=fp32`.
 pub fn chosen_text(tuned: &[TunedOption], config: &TrainConfig) -> String {
     let each = tuned.iter().map(|option| (option.name, option.value_in(config))).filter(|(_, value)| !value.is_empty());
     each.map(|(name, value)| format!("{name}={value}")).collect::<Vec<String>>().join(" ")
 }
 
-/// `asked` with what was chosen by an earlier session, by its text.
+/// Returns `asked` with the settings that an earlier session chose, given in the manifest's form.
 pub fn with_chosen(asked: &TrainConfig, text: &str) -> anyhow::Result<TrainConfig> {
     text.split_whitespace().try_fold(asked.clone(), |config, one| {
         let option: TunedOption = one.parse().context("the manifest is damaged: its strategy cannot be read")?;
@@ -188,7 +188,7 @@ mod tests {
             let text = chosen_text(&tuned, &config);
             assert_eq!(with_chosen(&asked, &text).expect(&text), config, "{text}");
         }
-        // A code and the wire's type, whichever is tuned first, and whichever was asked for.
+        // Compression and wire type, in either order of tuning, and with either requested.
         let both = ["gradient-compression=none,fp16,2bit", "wire=fp32,bf16"].map(option);
         let turned = both.clone().into_iter().rev().collect::<Vec<_>>();
         for order in [&both[..], &turned, &both[..1], &both[1..]] {
