@@ -43,6 +43,7 @@ pub struct PackConfig {
     pub shuffle: Option<u64>,
     /// Conversion of images; `None` stores the files unchanged.
     pub conversion: Option<Conversion>,
+    /// Limits of an image.
     pub limits: ImageLimits,
     /// Number of threads that read and convert. The files do not depend on it.
     pub threads: usize,

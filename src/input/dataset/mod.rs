@@ -143,7 +143,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// Fails for data with random access, and if a part that is not empty is not followed by the start of a record.
+    /// Fails for data with random access, and if a record header at the start or end of the part is invalid.
     pub fn records(&self, part: Part) -> Result<RecordStream> {
         match &self.kind {
             Kind::Records(files) if files.length().is_none() => files.stream(part),

@@ -354,7 +354,7 @@ impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
     }
 }
 
-/// Iterator over the headers of records that does not read their data.
+/// Cursor over the record headers of a file that does not read the data.
 pub struct RecordHeads<'a> {
     source: &'a ByteSource,
     end: u64,

@@ -53,7 +53,7 @@ pub struct Measured {
 pub struct Recorded {
     /// All iterations of the run.
     pub iterations: Vec<Iteration>,
-    /// Samples that are in them.
+    /// Samples that are contained in `iterations`.
     taken: usize,
 }
 
@@ -120,7 +120,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
     Ok(failure)
 }
 
-/// Returns the ranks that are still connected.
+/// Returns the ranks that were not lost, whose samples are available.
 fn ranks_left(header: &RunHeader, kv_store: Option<&KvStoreUse>) -> Vec<RankPlace> {
     let lost = |place: &&RankPlace| kv_store.is_some_and(|of| of.lost.iter().any(|lost| lost.rank == place.rank));
     header.ranks.iter().filter(|place| !lost(place)).cloned().collect()
