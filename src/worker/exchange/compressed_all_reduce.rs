@@ -24,7 +24,7 @@ const WORD: usize = size_of::<f32>();
 /// A bucket whose codes are in flight.
 struct Sent {
     elements: Range<usize>,
-    /// Codes of every rank, in words.
+    /// Ranges of every rank's codes, counted in [`WORD`]s.
     parts: Vec<Range<usize>>,
 }
 
@@ -85,7 +85,7 @@ impl CompressedAllReduce {
         self.backend.name()
     }
 
-    /// Returns the ranges in words for every rank's codes of the next bucket, which has this number of gradients.
+    /// Returns the ranges of every rank's codes for the next bucket of this number of gradients, counted in [`WORD`]s.
     fn next_parts(&self, gradients: usize) -> Vec<Range<usize>> {
         let first = self.sent.last().and_then(|sent| sent.parts.last()).map_or(0, |part| part.end);
         let words = self.codec.code_bytes(gradients) / WORD;

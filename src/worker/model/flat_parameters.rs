@@ -1,5 +1,5 @@
 //! All weights in one flat tensor, in the order in which backward finishes their gradients: a bucket of gradients is a
-//! range of such a tensor, and the update is one call.
+//! range of this tensor, and the update is one call.
 //!
 //! The model's parameters become views of the flat weights, with the strides of the run's memory layout.
 
@@ -15,7 +15,7 @@ use crate::model::named_tensors::NamedTensors;
 pub struct FlatParameters {
     /// Every weight, fp32.
     pub weights: Tensor,
-    /// The model's own tensors in backward order.
+    /// Parameter tensors of the model in backward order.
     pub parameters: Vec<Tensor>,
     /// Copy of every weight in the compute type, unless that is fp32.
     pub rounded: Option<Tensor>,

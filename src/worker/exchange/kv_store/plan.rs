@@ -22,9 +22,10 @@ pub struct PlannedPart {
     pub elements: Range<usize>,
 }
 
-/// Values of a part where parts of an array may be of different moments while a step lasts: a part is answered when all workers
-/// have pushed it whole, so that long ones leave links idle at the start and at the end of an exchange. A power of two: the end
-/// of a part is rounded otherwise than its vectors, and the bits are to be those of whole arrays.
+/// Values of a part, if the parts of an array may be updated at different times during a step. A part is answered after
+/// all workers have pushed all of it, so that long parts leave links idle at the start and at the end of an exchange. A
+/// power of two: the remainder after the vector loop is rounded differently, and the results must be bit-identical to
+/// those of whole arrays.
 const PIECE: usize = 1 << 17;
 
 /// Plans the parts of parameters of these `lengths` on the servers, in backward order. Arrays or slices are not cut if

@@ -38,9 +38,7 @@ pub fn read_timeout() -> Result<Duration> {
 /// Announcement of a process before there are connections.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Announcement {
-    /// A worker.
     Worker(WorkerFacts),
-    /// A server.
     Server(ServerFacts),
 }
 
