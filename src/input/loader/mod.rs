@@ -166,7 +166,7 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// Fails if an image of the batch cannot be read, does not suit the network, or cannot be decoded and is not to be
+    /// Fails if an image of the batch cannot be read, does not match the network, or cannot be decoded and is not to be
     /// skipped, and if all its images were skipped.
     pub fn next_batch(&mut self) -> Result<ImageBatch> {
         let is_partial =

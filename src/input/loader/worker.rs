@@ -79,7 +79,7 @@ impl Worker {
         Ok(class.into())
     }
 
-    /// Checks that the item suits the network and returns its class.
+    /// Checks that the item matches the network and returns its class.
     fn check(&self) -> Result<u32> {
         let (item, LoaderConfig { recipe, channels, classes, .. }) = (&self.item, &self.config);
         match item.form {

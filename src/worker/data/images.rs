@@ -56,7 +56,7 @@ impl Images {
     ///
     /// # Errors
     ///
-    /// Fails if the data do not suit the network.
+    /// Fails if the data do not match the network.
     pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
         let &ImageRequest { ref assignment, threads, is_validation, .. } = images;
         let of = if is_validation { validation_recipe } else { training_recipe };

@@ -6,8 +6,8 @@
 #        build.sh --driver FOLDER     libcuda.so.1 and libnvrtc.so.13 alone, which need no libtorch
 #
 # With FOLDER first on LD_LIBRARY_PATH, `ringmark-worker --device cuda` computes on 8 virtual GPUs: CPU kernels on host
-# memory, on virtual time, in streams whose order is checked. A race is a line on standard error. It says nothing of
-# speed, cuDNN, NCCL's own algorithms or drivers.
+# memory, on virtual time, in streams whose order is checked. A race is reported on standard error. Virtual GPUs do not
+# model the speed of kernels, cuDNN, NCCL's own algorithms or drivers.
 #
 # settings.h    what can be set, for a job or for a host
 # clock.h       vector clocks

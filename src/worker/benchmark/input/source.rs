@@ -44,7 +44,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// Fails if the data cannot be read or do not suit the network.
+    /// Fails if the data cannot be read or do not match the network.
     pub fn open(config: &InputConfig) -> Result<Source> {
         let DataSource::Images(files) = config.data.source() else { return Err(anyhow!("--data names no images")) };
         let dataset = Dataset::open_within(files, config.images.limits())?;
