@@ -1,5 +1,5 @@
-//! Tests of PyTorch's DDP suite: `ringmark sweep --suite ddp`, and its results in `ringmark extract`. Resumption of
-//! such a sweep is tested in `resume`.
+//! Tests of PyTorch's DDP suite: `ringmark sweep --suite ddp`, and its results in `ringmark extract`. Resuming a suite
+//! is tested in `resume`.
 
 use std::fs::{self, File};
 use std::io::BufReader;

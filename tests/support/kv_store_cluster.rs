@@ -40,9 +40,9 @@ pub enum Way {
     Straight,
     /// Like `Straight`, to the owners on all hosts at once.
     AtOnce,
-    /// In rounds, with half of the hosts in each.
+    /// Tree of rounds, with half of the hosts in each.
     Tree,
-    /// From host to host, in pieces of 256 kB.
+    /// Pipeline from host to host, in pieces of 256 kB.
     Chain,
 }
 
